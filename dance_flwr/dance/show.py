@@ -1,0 +1,123 @@
+"""Evidence packs as text a person can read, and their verification against source texts and model."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from dance_flwr.config import DanceConfig
+from dance_flwr.dance.local import explain
+from dance_flwr.dance.model import DanceModel
+from dance_flwr.dance.packs import Packs
+from dance_flwr.dance.store import RunStore
+from dance_flwr.dance.summaries import ExtractiveSummariser, Summariser
+from dance_flwr.errors import UserError
+from dance_flwr.site import Site
+
+# Weights recomputed on another device or thread count differ in the last bits.
+WEIGHT_TOLERANCE = 1e-4
+
+
+def render(site: Site, packs: Packs, row: int, summariser: Summariser | None = None) -> str:
+    """Return one pack as text: prediction, gates by hop, and every source text with its selected spans in ⟦ ⟧."""
+    ids, texts = site.texts()
+    near = slice(packs.neighbour_ptr[row], packs.neighbour_ptr[row + 1])
+    far = slice(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
+    spans: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
+    for node, (start, end), weight in zip(
+        packs.chunk_nodes[far], packs.chunk_spans[far], packs.chunk_weights[far], strict=True
+    ):
+        spans[int(node)].append((int(start), int(end), float(weight)))
+    chunks = [texts[node][start:end] for node in spans for start, end, _ in spans[node]]
+    weights = [weight for node in spans for _, _, weight in spans[node]]
+    summary = (summariser or ExtractiveSummariser()).summarise(chunks, weights)
+    label = site.card.class_names[packs.predicted[row]]
+    lines = [
+        f"Evidence pack of node {ids[packs.nodes[row]]!r}, client {site.card.client}, round {packs.round}",
+        f"model       {packs.model_id}",
+        f"prediction  {label} (confidence {packs.confidence[row]:.3f})",
+        f"summary     {summary}",
+        "",
+        "source texts, chosen spans marked ⟦weight: text⟧",
+    ]
+    for node, hop, gate in zip(
+        packs.neighbours[near], packs.neighbour_hops[near], packs.neighbour_weights[near], strict=True
+    ):
+        lines += ["", f"hop {hop}  gate {gate:.3f}  node {ids[node]!r}", _marked(texts[node], spans[int(node)])]
+    return "\n".join(lines) + "\n"
+
+
+def _marked(text: str, spans: list[tuple[int, int, float]]) -> str:
+    """Return `text` with each span wrapped; the text itself is not changed."""
+    parts, at = [], 0
+    for start, end, weight in sorted(spans):
+        parts += [text[at:start], f"⟦{weight:.3f}: {text[start:end]}⟧"]
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def write_example(store: RunStore, site: Site, packs: Packs) -> Path | None:
+    """Write the most confident pack that draws on a neighbour as text, in the client's own folder."""
+    if not len(packs.nodes):
+        return None
+    shared = np.diff(packs.neighbour_ptr) > 1
+    row = int(np.argmax(packs.confidence + shared))
+    path = store.evidence_folder / "example.txt"
+    path.write_text(render(site, packs, row), encoding="utf-8")
+    return path
+
+
+@dataclass
+class Verified:
+    """What was checked: packs, spans against the source texts, packs whose weights were recomputed."""
+
+    packs: int = 0
+    spans: int = 0
+    recomputed: int = 0
+
+
+def verify_spans(site: Site, packs: Packs, where: str, texts: tuple[list[str], list[str]]) -> None:
+    """Check that every span still reads as it did when it was selected.
+
+    Raises
+    ------
+    UserError : names the node and the span
+    """
+    ids, sources = texts
+    for node, (start, end), digest in zip(packs.chunk_nodes, packs.chunk_spans, packs.chunk_sha256, strict=True):
+        chunk = sources[node][start:end]
+        if sha256(chunk.encode()).digest() != digest.tobytes():
+            raise UserError(
+                f"{where}: node {ids[node]!r}, characters {start}-{end}: expected the text that was selected, found "
+                f"{chunk[:40]!r}; the source text or the pack was altered"
+            )
+
+
+def verify_weights(site: Site, packs: Packs, where: str, model: DanceModel, settings: DanceConfig) -> None:
+    """Recompute gates, chunks and predictions with the model and compare.
+
+    Raises
+    ------
+    UserError : names the node whose pack does not follow from the model
+    """
+    nodes = torch.as_tensor(packs.nodes, device=site.device)
+    again = explain(model, site, nodes, settings, packs.round, packs.model_id)
+    for kind in ("neighbour", "chunk"):
+        ptr, new_ptr = getattr(packs, f"{kind}_ptr"), getattr(again, f"{kind}_ptr")
+        members, weights = getattr(packs, f"{kind}s"), getattr(packs, f"{kind}_weights")
+        for row, node in enumerate(packs.nodes):
+            old = dict(zip(members[ptr[row] : ptr[row + 1]], weights[ptr[row] : ptr[row + 1]], strict=True))
+            span = slice(new_ptr[row], new_ptr[row + 1])
+            new = dict(zip(getattr(again, f"{kind}s")[span], getattr(again, f"{kind}_weights")[span], strict=True))
+            gap = max((abs(old.get(key, 0) - new.get(key, 0)) for key in old.keys() | new.keys()), default=0.0)
+            if gap > WEIGHT_TOLERANCE:
+                raise UserError(
+                    f"{where}: node number {node}: expected the {kind} weights of model {packs.model_id}, found a "
+                    f"difference of {gap:.2g}; the pack or the model was altered"
+                )
+    wrong = np.flatnonzero(again.predicted != packs.predicted)
+    if len(wrong):
+        raise UserError(f"{where}: node number {packs.nodes[wrong[0]]}: expected another prediction from the model")

@@ -1,0 +1,102 @@
+"""What a client keeps between rounds of one run, in its own folder: core, coverage, frozen evidence, adjacency."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dance_flwr.dance.evidence import Candidates
+from dance_flwr.dance.ragged import Ragged
+
+
+@dataclass
+class ClientState:
+    """State of one client in one run.
+
+    Attributes
+    ----------
+    times_selected : [n] int64, in how many cores each node was
+    core : [K] int64, the core in use; core_round, text_round : the round of the last refresh, 0 = never
+    frozen : evidence candidates of all n nodes, held while the text is not refreshed; None = select every round
+    adjacency : (rows, cols, weights) of the reconstructed graph on the core
+    """
+
+    times_selected: Tensor
+    core: Tensor | None = None
+    core_round: int = 0
+    text_round: int = 0
+    frozen: Candidates | None = None
+    adjacency: tuple[Tensor, Tensor, Tensor] | None = None
+
+
+def due(last_round: int, every: int, round_: int) -> bool:
+    """Whether a refresh is due in `round_`: rounds 1, 1 + every, ...; a client that missed one catches up.
+
+    `every` = 0 means only once. `last_round` = 0 means never done.
+    """
+    if last_round == 0:
+        return True
+    return every > 0 and (round_ - 1) // every > (last_round - 1) // every
+
+
+class RunStore:
+    """The folder `runs/<run>/` inside a client's folder.
+
+    Parameters
+    ----------
+    client_folder : the client's own folder
+    run : name of the run, chosen by the server
+    """
+
+    def __init__(self, client_folder: Path, run: str) -> None:
+        self.folder = client_folder / "runs" / run
+        self.evidence_folder = self.folder / "evidence"
+
+    def round_path(self, round_: int) -> Path:
+        """Where the packs of a round's refresh are kept."""
+        return self.evidence_folder / f"round-{round_:05d}.npz"
+
+    @property
+    def final_path(self) -> Path:
+        """Where the packs selected by the final (best) model are kept."""
+        return self.evidence_folder / "final.npz"
+
+    def load(self, num_nodes: int, device: torch.device) -> ClientState:
+        """Return the state as the last round left it, or a fresh one."""
+        path = self.folder / "state.npz"
+        if not path.is_file():
+            return ClientState(torch.zeros(num_nodes, dtype=torch.int64, device=device))
+        with np.load(path) as file:
+            raw = {name: torch.as_tensor(file[name], device=device) for name in file.files}
+        state = ClientState(raw["times_selected"], raw["core"], int(raw["core_round"]), int(raw["text_round"]))
+        state.adjacency = (raw["rows"], raw["cols"], raw["weights"])
+        if "chunks_ptr" in raw:
+            hops = tuple(Ragged(raw[f"hop{hop}_ptr"], raw[f"hop{hop}_index"]) for hop in range(3))
+            chunks = Ragged(raw["chunks_ptr"], raw["chunks_index"])
+            state.frozen = Candidates(torch.arange(num_nodes, device=device), hops, chunks)  # type: ignore[arg-type]
+        return state
+
+    def save(self, state: ClientState) -> None:
+        """Write the state; a crash leaves the old one."""
+        assert state.core is not None and state.adjacency is not None
+        arrays: dict[str, Tensor] = {"times_selected": state.times_selected, "core": state.core}
+        arrays |= {"core_round": torch.tensor(state.core_round), "text_round": torch.tensor(state.text_round)}
+        arrays |= dict(zip(("rows", "cols", "weights"), state.adjacency, strict=True))
+        if state.frozen is not None:
+            for hop, ragged in enumerate(state.frozen.hops):
+                arrays |= {f"hop{hop}_ptr": ragged.ptr, f"hop{hop}_index": ragged.index}
+            arrays |= {"chunks_ptr": state.frozen.chunks.ptr, "chunks_index": state.frozen.chunks.index}
+        write_npz(self.folder / "state.npz", {name: tensor.cpu().numpy() for name, tensor in arrays.items()})
+
+
+def write_npz(path: Path, arrays: dict[str, Any]) -> None:
+    """Write arrays to `path` through a temporary file, so that readers never see half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        np.savez(file, **arrays)
+    os.replace(partial, path)

@@ -1,0 +1,164 @@
+"""The only module that knows the keys of Flower's records: what travels between server and clients.
+
+Down: the global model, the round, the run's name. Up: the trained model, counts and seconds. Nothing else.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from torch import Tensor
+
+from dance_flwr.dance.local import Report
+from dance_flwr.evaluate import Counts
+from dance_flwr.site import Site
+
+ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
+WEIGHT = "num-examples"
+HELLO, DESCRIBE = "query.hello", "query.describe"
+USER_ERROR = 1000
+
+
+@dataclass(frozen=True)
+class Hello:
+    """A client's first words: which partition it holds, whether it brings its own data, which code it runs."""
+
+    partition: int
+    owns_data: bool
+    code: str
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a client's data asks of the global model."""
+
+    class_names: tuple[str, ...]
+    text_dim: int
+    clients: int
+    num_nodes: int
+    encoder_sha256: str
+    text_tokens: int
+    device: str
+
+
+def schema_of(site: Site) -> Schema:
+    """Return what a site's data asks of the global model."""
+    card = site.card
+    return Schema(
+        class_names=card.class_names,
+        text_dim=card.text_dim,
+        clients=card.clients,
+        num_nodes=card.num_nodes,
+        encoder_sha256=card.encoder_sha256,
+        text_tokens=int(site.bank.tokens.sum()),
+        device=str(site.device),
+    )
+
+
+def query(kind: str, node: int, config: Mapping[str, Any]) -> Message:
+    """Return a query of this kind to one node."""
+    return Message(RecordDict({CONFIG: ConfigRecord(dict(config))}), dst_node_id=node, message_type=kind)
+
+
+def config_of(message: Message) -> dict[str, Any]:
+    """Return the config that came with a message; empty when there is none."""
+    return dict(message.content[CONFIG]) if CONFIG in message.content else {}
+
+
+def hello_reply(message: Message, hello: Hello) -> Message:
+    """Answer HELLO."""
+    return _reply(message, {CONFIG: ConfigRecord(asdict(hello))})
+
+
+def schema_reply(message: Message, schema: Schema) -> Message:
+    """Answer DESCRIBE."""
+    values = asdict(schema) | {"class_names": list(schema.class_names)}
+    return _reply(message, {CONFIG: ConfigRecord(values)})
+
+
+def read_hello(message: Message) -> Hello:
+    """Read an answer to HELLO."""
+    return Hello(**config_of(message))
+
+
+def read_schema(message: Message) -> Schema:
+    """Read an answer to DESCRIBE."""
+    values = config_of(message)
+    return Schema(**values | {"class_names": tuple(values["class_names"])})
+
+
+def arrays_of(state: Mapping[str, Tensor]) -> ArrayRecord:
+    """Return a model's state dict as an ArrayRecord, on the CPU."""
+    return ArrayRecord({name: tensor.detach().cpu() for name, tensor in state.items()})
+
+
+def state_of(arrays: ArrayRecord) -> dict[str, Tensor]:
+    """Return an ArrayRecord as a state dict."""
+    return dict(arrays.to_torch_state_dict())
+
+
+def model_of(message: Message) -> dict[str, Tensor]:
+    """Return the global model that came with a message."""
+    return state_of(message.content[ARRAYS])
+
+
+def train_reply(message: Message, state: Mapping[str, Tensor], weight: int, report: Report) -> Message:
+    """Answer TRAIN: the updated model, its weight in the mean, loss, counts and seconds by phase."""
+    metrics: dict[str, Any] = {WEIGHT: weight, "loss": report.loss}
+    metrics |= report.counts | {f"seconds-{phase}": value for phase, value in report.seconds.items()}
+    return _reply(message, {ARRAYS: arrays_of(state), METRICS: MetricRecord(metrics)})
+
+
+def evaluate_reply(message: Message, counts: Mapping[str, Counts]) -> Message:
+    """Answer EVALUATE: counts per split, and nothing per node."""
+    metrics: dict[str, Any] = {WEIGHT: sum(split.total for split in counts.values())}
+    for split, values in counts.items():
+        metrics[f"{split}-total"] = values.total
+        metrics |= {f"{split}-correct-{view}": hits for view, hits in values.correct.items()}
+        for name in ("true_positives", "predicted", "actual"):
+            metrics[f"{split}-{name.replace('_', '-')}"] = list(getattr(values, name))
+    return _reply(message, {METRICS: MetricRecord(metrics)})
+
+
+def error_reply(message: Message, reason: str) -> Message:
+    """Answer with an error that a user can mend."""
+    return Message(Error(USER_ERROR, reason), reply_to=message)
+
+
+def sum_metrics(records: Iterable[RecordDict]) -> dict[str, Any]:
+    """Add the metrics of all clients, element by element; "loss" becomes the weighted mean."""
+    total: dict[str, Any] = {}
+    for record in records:
+        metrics = dict(record[METRICS])
+        if "loss" in metrics:
+            metrics["loss"] *= metrics[WEIGHT]
+        for key, value in metrics.items():
+            old = total.get(key, [0] * len(value) if isinstance(value, list) else 0)
+            total[key] = [a + b for a, b in zip(old, value, strict=True)] if isinstance(value, list) else old + value
+    if "loss" in total:
+        total["loss"] /= max(total[WEIGHT], 1)
+    return total
+
+
+def read_counts(metrics: Mapping[str, Any], split: str) -> Counts:
+    """Read the counts of one split from (summed) metrics."""
+    prefix = f"{split}-correct-"
+    return Counts(
+        correct={key.removeprefix(prefix): value for key, value in metrics.items() if key.startswith(prefix)},
+        total=metrics[f"{split}-total"],
+        true_positives=metrics[f"{split}-true-positives"],
+        predicted=metrics[f"{split}-predicted"],
+        actual=metrics[f"{split}-actual"],
+    )
+
+
+def bytes_of(message: Message) -> int:
+    """Return the payload of a message in bytes: its arrays."""
+    if not message.has_content():
+        return 0
+    return sum(len(array.data) for record in message.content.array_records.values() for array in record.values())
+
+
+def _reply(message: Message, records: Mapping[str, Any]) -> Message:
+    return Message(RecordDict(dict(records)), reply_to=message)

@@ -1,0 +1,56 @@
+"""What a federated method is: the contract between the apps and the plug-ins."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from dance_flwr.config import RunConfig
+from dance_flwr.dance.local import Report
+from dance_flwr.dance.model import ModelShape
+from dance_flwr.site import Site
+
+
+class Uplink(Enum):
+    """What the server must see of the uploads: their weighted sum only, or each one."""
+
+    SUM = "sum"
+    EACH = "each"
+
+
+@dataclass(frozen=True)
+class RoundInfo:
+    """Where in the run a client is.
+
+    Attributes
+    ----------
+    run : name of the run, chosen by the server; names the client's folder of this run
+    round : t, from 1; model_id : fingerprint of the global model that came with the message
+    """
+
+    run: str
+    round: int
+    model_id: str
+
+
+class Method(Protocol):
+    """One client method. Stateless: what survives a round is in the client's own folder."""
+
+    uplink: Uplink
+
+    def build(self, shape: ModelShape, config: RunConfig) -> nn.Module:
+        """Return the model; its float parameters are what is uploaded and averaged."""
+        ...
+
+    def train(self, model: Any, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+        """Train `model` in place for one round."""
+        ...
+
+    def predict(self, model: Any, site: Site, config: RunConfig) -> dict[str, Tensor]:
+        """Return [n, C] probabilities per view; "deployed" is what counts."""
+        ...
+
+    def finish(self, model: Any, site: Site, config: RunConfig, info: RoundInfo) -> None:
+        """Leave behind, in the client's folder, what the final model has to say."""
+        ...

@@ -1,0 +1,45 @@
+"""DANCE as a method of the harness; the algorithm itself is `dance_flwr.dance`.
+
+Uplink: the weighted mean of omega = (theta, phi), nothing else.
+"""
+
+import torch
+from torch import Tensor
+
+from dance_flwr.config import RunConfig
+from dance_flwr.dance.local import Report, explain, predict, train_round
+from dance_flwr.dance.model import DanceModel, ModelShape
+from dance_flwr.dance.show import write_example
+from dance_flwr.dance.store import RunStore
+from dance_flwr.methods.base import RoundInfo, Uplink
+from dance_flwr.site import Site
+
+
+class Dance:
+    """Condense, refresh, train (Alg. 1)."""
+
+    uplink = Uplink.SUM
+
+    def build(self, shape: ModelShape, config: RunConfig) -> DanceModel:
+        """Return omega = (theta, phi)."""
+        return DanceModel(shape, config.backbone, config.dropout)
+
+    def train(self, model: DanceModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+        """Run one client round of Alg. 1."""
+        return train_round(
+            model, site, RunStore(site.folder, info.run), config, round_=info.round, model_id=info.model_id
+        )
+
+    def predict(self, model: DanceModel, site: Site, config: RunConfig) -> dict[str, Tensor]:
+        """Predict every node from its evidence."""
+        return predict(model, site, config.dance)
+
+    def finish(self, model: DanceModel, site: Site, config: RunConfig, info: RoundInfo) -> None:
+        """Write the packs of the last core as the final model selects them, and one of them as readable text."""
+        store = RunStore(site.folder, info.run)
+        core = store.load(site.num_nodes, site.device).core
+        if core is None:
+            core = torch.arange(0, device=site.device)
+        packs = explain(model, site, core, config.dance, info.round, info.model_id)
+        packs.save(store.final_path)
+        write_example(store, site, packs)

@@ -1,0 +1,21 @@
+"""Where prepared data and results live when nobody says otherwise."""
+
+import os
+from pathlib import Path
+
+from dance_flwr.config import RunConfig
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+
+def data_root(config: RunConfig) -> Path:
+    """Return `data-root`, else $DANCE_FLWR_HOME, else ~/.cache/dance-flwr; absolute."""
+    chosen = config.data_root or os.environ.get("DANCE_FLWR_HOME") or "~/.cache/dance-flwr"
+    return Path(chosen).expanduser().resolve()
+
+
+def out_dir(config: RunConfig, run: str) -> Path:
+    """Return `out`, else runs/<data>-<method>-<run> under the data root; absolute."""
+    if config.out:
+        return Path(config.out).expanduser().resolve()
+    return data_root(config) / "runs" / f"{Path(config.data).name}-{config.method}-{run}"

@@ -1,0 +1,207 @@
+"""The one result schema, written by the server of a run; tables are made only from such files."""
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from dance_flwr import __version__
+from dance_flwr.config import RunConfig, flatten
+from dance_flwr.evaluate import Counts, accuracy, macro_f1
+from dance_flwr.fingerprint import code_fingerprint, model_fingerprint
+
+SCHEMA = 1
+RESULT, MODEL, HISTORY, ERROR = "result.json", "model.safetensors", "history.jsonl", "error.txt"
+_VERSIONS = ("flwr", "torch", "torch-geometric", "sentence-transformers", "entmax", "scikit-learn")
+
+
+@dataclass
+class Round:
+    """One row of a run's history.
+
+    Attributes
+    ----------
+    val_accuracy : of the deployed prediction, None in rounds without validation; views : of each view
+    seconds : by phase, summed over clients; round_seconds : wall clock, training and validation
+    counts : summed over clients, of the refresh in this round
+    bytes_down, bytes_up : model bytes per client
+    """
+
+    round: int
+    loss: float = 0.0
+    val_accuracy: float | None = None
+    val_macro_f1: float | None = None
+    views: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    train_seconds: float = 0.0
+    round_seconds: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+    bytes_down: dict[int, int] = field(default_factory=dict)
+    bytes_up: dict[int, int] = field(default_factory=dict)
+
+
+class Recorder:
+    """Collects a run's history, keeps the model of the best validation round and writes `result.json`.
+
+    Parameters
+    ----------
+    folder : where the files go; made here
+    take_traffic : returns model bytes (down, up) per client since the last call
+    on_round : called with each finished row, for progress
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config: RunConfig,
+        take_traffic: Callable[[], tuple[dict[int, int], dict[int, int]]],
+        on_round: Callable[[Round], None] | None = None,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (RESULT, MODEL, HISTORY, ERROR):
+            (folder / name).unlink(missing_ok=True)
+        self.folder = folder
+        self.config = config
+        self.history: list[Round] = []
+        self.best_round = 0
+        self.best_state: dict[str, Tensor] = {}
+        self._take_traffic = take_traffic
+        self._on_round = on_round
+        self._start = self._round_start = time.perf_counter()
+        self._row = Round(1)
+
+    def on_train(self, metrics: Mapping[str, Any]) -> None:
+        """Take the summed metrics of a round's training."""
+        prefix = "seconds-"
+        self._row.loss = metrics["loss"]
+        self._row.seconds = {k.removeprefix(prefix): v for k, v in metrics.items() if k.startswith(prefix)}
+        self._row.counts = {k: v for k, v in metrics.items() if k.startswith(("condensed-", "evidence-"))}
+        self._row.train_seconds = time.perf_counter() - self._round_start
+
+    def on_validation(self, val: Counts) -> None:
+        """Take the summed validation counts of a round."""
+        self._row.views = {view: accuracy(hits, val.total) for view, hits in val.correct.items()}
+        self._row.val_accuracy = self._row.views["deployed"]
+        self._row.val_macro_f1 = macro_f1(val.true_positives, val.predicted, val.actual)
+
+    def end_round(self, round_: int, state: Mapping[str, Tensor]) -> None:
+        """Close a round: keep the model if validation was never better (the earliest such round wins)."""
+        row = self._row
+        row.round = round_
+        row.round_seconds = time.perf_counter() - self._round_start
+        row.bytes_down, row.bytes_up = self._take_traffic()
+        best = max((r.val_accuracy for r in self.history if r.val_accuracy is not None), default=-1.0)
+        if row.val_accuracy is not None and row.val_accuracy > best:
+            self.best_round, self.best_state = round_, dict(state)
+            self._save_model()
+        self.history.append(row)
+        with (self.folder / HISTORY).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(row)) + "\n")
+        if self._on_round:
+            self._on_round(row)
+        self._row, self._round_start = Round(round_ + 1), time.perf_counter()
+
+    def _save_model(self) -> None:
+        partial = self.folder / (MODEL + ".partial")
+        tensors = {name: tensor.contiguous() for name, tensor in self.best_state.items()}
+        save_file(tensors, partial, metadata={"round": str(self.best_round)})
+        os.replace(partial, self.folder / MODEL)
+
+    def write(self, clients: Sequence[Mapping[str, Counts]], context: Mapping[str, Any]) -> dict[str, Any]:
+        """Write `result.json` and return its content.
+
+        Parameters
+        ----------
+        clients : per client the final counts of "val" and "test", read once, with the best model
+        context : what the server knows beside: run name, data, clients, partition folder
+        """
+        test, val = (_total([client[split] for client in clients]) for split in ("test", "val"))
+        condensed = _per_condensed_node(self.history)
+        result = {
+            "schema": SCHEMA,
+            "test_accuracy": accuracy(test.correct["deployed"], test.total),
+            "val_accuracy": accuracy(val.correct["deployed"], val.total),
+            "test_macro_f1": macro_f1(test.true_positives, test.predicted, test.actual),
+            "best_round": self.best_round,
+            "test_accuracy_by_view": {view: accuracy(hits, test.total) for view, hits in test.correct.items()},
+            "share_of_views": _shares(self.config),
+            "clients": [
+                {
+                    "client": number,
+                    "test_nodes": counts["test"].total,
+                    "test_accuracy": accuracy(counts["test"].correct["deployed"], counts["test"].total),
+                    "val_accuracy": accuracy(counts["val"].correct["deployed"], counts["val"].total),
+                }
+                for number, counts in enumerate(clients)
+            ],
+            "per_condensed_node": condensed,
+            "seconds_total": time.perf_counter() - self._start,
+            "seconds_by_phase": _sum_dicts([row.seconds for row in self.history]),
+            "seconds_per_round": sum(row.train_seconds for row in self.history) / max(len(self.history), 1),
+            "model_fingerprint": model_fingerprint(self.best_state),
+            "code_fingerprint": code_fingerprint(),
+            "config": flatten(self.config),
+            "versions": _versions(),
+            **context,
+            "history": [asdict(row) for row in self.history],
+        }
+        partial = self.folder / (RESULT + ".partial")
+        partial.write_text(json.dumps(result, indent=1), encoding="utf-8")
+        os.replace(partial, self.folder / RESULT)
+        return result
+
+
+def load_model(folder: Path) -> dict[str, Tensor]:
+    """Return the state dict of the best validation round of a run."""
+    return load_file(folder / MODEL)
+
+
+def _versions() -> dict[str, str]:
+    own = {"dance-flwr": __version__, "python": platform.python_version()}
+    return own | {name: version(name) for name in _VERSIONS}
+
+
+def _total(counts: Sequence[Counts]) -> Counts:
+    def add(rows: Sequence[Sequence[int]]) -> list[int]:
+        return [sum(column) for column in zip(*rows, strict=True)]
+
+    return Counts(
+        correct={view: sum(c.correct[view] for c in counts) for view in counts[0].correct},
+        total=sum(c.total for c in counts),
+        true_positives=add([c.true_positives for c in counts]),
+        predicted=add([c.predicted for c in counts]),
+        actual=add([c.actual for c in counts]),
+    )
+
+
+def _shares(config: RunConfig) -> dict[str, float]:
+    """Return the share of each view in the deployed prediction."""
+    if config.method != "dance":
+        return {}
+    views = config.dance.views.split("+")
+    return {view: 1 / len(views) for view in views}
+
+
+def _sum_dicts(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for row in rows:
+        for key, value in row.items():
+            total[key] = total.get(key, 0.0) + value
+    return total
+
+
+def _per_condensed_node(history: Sequence[Round]) -> dict[str, float]:
+    """Return mean neighbours, chunks and tokens per condensed node over all refreshes of the run."""
+    total = _sum_dicts([row.counts for row in history])
+    nodes = total.pop("condensed-nodes", 0.0)
+    means = {key.removeprefix("evidence-"): value / nodes for key, value in total.items()} if nodes else {}
+    rounds = sum(1 for row in history if row.counts.get("condensed-nodes"))
+    return {"nodes_per_round": nodes / rounds if rounds else 0.0, **means}

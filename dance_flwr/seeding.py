@@ -1,0 +1,32 @@
+"""Random generators, each derived from (seed, round, client, purpose) and independent of every other."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+def derive(seed: int, purpose: str, *, round_: int = 0, client: int = -1) -> int:
+    """Return a 63-bit seed: the first bytes of sha256 over the four values."""
+    digest = hashlib.sha256(f"{seed}/{round_}/{client}/{purpose}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+def generator(seed: int, purpose: str, *, round_: int = 0, client: int = -1) -> torch.Generator:
+    """Return a CPU generator for this purpose."""
+    return torch.Generator().manual_seed(derive(seed, purpose, round_=round_, client=client))
+
+
+def numpy_generator(seed: int, purpose: str) -> np.random.Generator:
+    """Return a NumPy generator for this purpose."""
+    return np.random.default_rng(derive(seed, purpose))
+
+
+@contextmanager
+def seeded(seed: int, purpose: str, *, round_: int = 0, client: int = -1) -> Iterator[None]:
+    """Seed torch's global generators inside the block only; dropout and initialisation have no other handle."""
+    with torch.random.fork_rng():
+        torch.manual_seed(derive(seed, purpose, round_=round_, client=client))
+        yield

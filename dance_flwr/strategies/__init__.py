@@ -1,0 +1,79 @@
+"""The registry of server strategies: Flower's own, by name, with this app's keys handed to them."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedProx, FedYogi, Strategy
+
+from dance_flwr import messages
+from dance_flwr.config import RunConfig
+from dance_flwr.errors import UserError
+
+MetricSink = Callable[[dict[str, Any]], None]
+
+# name -> (class, config keys -> constructor arguments)
+STRATEGIES: dict[str, tuple[type[FedAvg], Callable[[RunConfig], dict[str, Any]]]] = {
+    "fedavg": (FedAvg, lambda c: {}),
+    "fedprox": (FedProx, lambda c: {"proximal_mu": c.proximal_mu}),
+    "fedavgm": (FedAvgM, lambda c: {"server_momentum": c.server_momentum, **_step(c, "server_learning_rate")}),
+    "fedadam": (FedAdam, lambda c: _step(c, "eta")),
+    "fedyogi": (FedYogi, lambda c: _step(c, "eta")),
+    "fedadagrad": (FedAdagrad, lambda c: _step(c, "eta")),
+}
+
+
+def _step(config: RunConfig, argument: str) -> dict[str, Any]:
+    return {argument: config.server_learning_rate} if config.server_learning_rate else {}
+
+
+def make_strategy(config: RunConfig, on_train: MetricSink, on_evaluate: MetricSink) -> Strategy:
+    """Return the strategy that `config.strategy` names.
+
+    Parameters
+    ----------
+    on_train, on_evaluate : receive the summed metrics of a round's replies
+
+    Raises
+    ------
+    UserError : there is no such strategy
+    """
+    if config.strategy not in STRATEGIES:
+        raise UserError(f"strategy: expected one of {', '.join(STRATEGIES)}, found {config.strategy!r}")
+    base, arguments = STRATEGIES[config.strategy]
+
+    def into(sink: MetricSink) -> Callable[[list[RecordDict], str], MetricRecord]:
+        def aggregate(records: list[RecordDict], weighted_by: str) -> MetricRecord:
+            total = messages.sum_metrics(records)
+            sink(total)
+            return MetricRecord({"num-examples": total["num-examples"]})
+
+        return aggregate
+
+    asked = max(1, int(config.clients * config.client_fraction))
+    # `fraction_train` is a share of all connected nodes, rounded down; the least number makes the count ours.
+    return _every_nth_evaluation(base, config)(
+        fraction_train=config.client_fraction,
+        min_train_nodes=asked,
+        min_evaluate_nodes=config.clients,
+        min_available_nodes=config.clients,
+        train_metrics_aggr_fn=into(on_train),
+        evaluate_metrics_aggr_fn=into(on_evaluate),
+        **arguments(config),
+    )
+
+
+def _every_nth_evaluation(base: type[FedAvg], config: RunConfig) -> type[FedAvg]:
+    """Return `base` with evaluation only every `evaluate-every` rounds and after the last."""
+
+    class Sparse(base):  # type: ignore[misc, valid-type]
+        def configure_evaluate(
+            self, server_round: int, arrays: ArrayRecord, config_record: ConfigRecord, grid: Grid
+        ) -> Iterable[Message]:
+            if server_round % config.evaluate_every and server_round != config.rounds:
+                return []
+            return super().configure_evaluate(server_round, arrays, config_record, grid)  # type: ignore[no-any-return]
+
+    Sparse.__name__ = base.__name__
+    return Sparse

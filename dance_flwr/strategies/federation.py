@@ -1,0 +1,193 @@
+"""The federation as a strategy sees it: known clients in a fixed order, a quorum, and bytes counted."""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+
+from dance_flwr import messages as wire
+from dance_flwr.config import RunConfig
+from dance_flwr.errors import CodeMismatchError, QuorumError, UserError
+from dance_flwr.fingerprint import code_fingerprint
+
+
+@dataclass
+class Traffic:
+    """Model bytes between the server and each client since the last `take`."""
+
+    down: dict[int, int] = field(default_factory=dict)
+    up: dict[int, int] = field(default_factory=dict)
+
+    def take(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Return (down, up) in bytes per client and start again from zero."""
+        taken = dict(sorted(self.down.items())), dict(sorted(self.up.items()))
+        self.down, self.up = {}, {}
+        return taken
+
+
+class FederationGrid(Grid):
+    """A Grid that knows its clients.
+
+    Flower returns replies in the order of completion and gives nodes random ids; here nodes and replies are ordered by
+    client, so sums do not depend on timing. A round with fewer valid replies than the quorum raises instead of going
+    on with the old model.
+
+    Parameters
+    ----------
+    grid : the Grid of the run
+    client_of_node : node id -> client number, as HELLO found it
+    quorum : least valid replies to any batch of messages; 0 = all
+    """
+
+    def __init__(self, grid: Grid, client_of_node: Mapping[int, int], quorum: int) -> None:
+        self._grid = grid
+        self._client_of_node = dict(sorted(client_of_node.items(), key=lambda item: item[1]))
+        self._quorum = quorum
+        self.traffic = Traffic()
+
+    def set_run(self, run: Run) -> None:
+        """Pass on to the run's Grid."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        """The run of the Grid underneath."""
+        return self._grid.run
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Pass on to the run's Grid."""
+        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the clients' nodes that are connected, in the order of client numbers."""
+        connected = set(self._grid.get_node_ids())
+        return [node for node in self._client_of_node if node in connected]
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Pass on to the run's Grid."""
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Pass on to the run's Grid."""
+        return self._grid.pull_messages(message_ids)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Send, wait, and return the valid replies ordered by client.
+
+        Raises
+        ------
+        QuorumError : fewer valid replies than the quorum; says which client failed and why
+        """
+        sent = list(messages)
+        if not sent:
+            return []
+        self._count(self.traffic.down, sent, lambda m: m.metadata.dst_node_id)
+        replies = list(self._grid.send_and_receive(sent, timeout=timeout))
+        valid = [reply for reply in replies if not reply.has_error()]
+        expected = min(self._quorum or len(sent), len(sent))
+        if len(valid) < expected:
+            raise QuorumError(self._shortfall(sent, replies, expected, timeout))
+        self._count(self.traffic.up, valid, lambda m: m.metadata.src_node_id)
+        return sorted(valid, key=lambda reply: self._client_of_node[reply.metadata.src_node_id])
+
+    def _count(self, totals: dict[int, int], batch: list[Message], node_of: Any) -> None:
+        for message in batch:
+            client = self._client_of_node[node_of(message)]
+            totals[client] = totals.get(client, 0) + wire.bytes_of(message)
+
+    def _shortfall(
+        self, sent: list[Message], replies: list[Message], expected: int, timeout: float | None
+    ) -> str:
+        failed = {r.metadata.src_node_id: str(r.error.reason).strip() for r in replies if r.has_error()}
+        answered = {r.metadata.src_node_id for r in replies}
+        silent = {m.metadata.dst_node_id for m in sent} - answered
+        reasons = [f"client {self._client_of_node[node]}: {reason}" for node, reason in failed.items()]
+        reasons += [f"client {self._client_of_node[node]}: no reply within {timeout} s" for node in silent]
+        valid = len(replies) - len(failed)
+        return f"expected at least {expected} valid replies, found {valid}; {'; '.join(sorted(reasons))}"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One client of the federation."""
+
+    node: int
+    client: int
+    owns_data: bool
+
+
+def join(grid: Grid, config: RunConfig) -> list[Member]:
+    """Greet all nodes and return the run's clients 0..M-1 in order.
+
+    Raises
+    ------
+    UserError : fewer SuperNodes than clients after `node-timeout` seconds, or clients without a SuperNode
+    CodeMismatchError : a client runs other code than the server
+    """
+    nodes = _wait_for_nodes(grid, config)
+    replies = grid.send_and_receive(
+        [wire.query(wire.HELLO, node, {}) for node in nodes], timeout=config.round_timeout
+    )
+    members: dict[int, Member] = {}
+    for reply in replies:
+        node = reply.metadata.src_node_id
+        if reply.has_error():
+            raise UserError(f"node {node}: expected a greeting, found an error: {str(reply.error.reason).strip()}")
+        hello = wire.read_hello(reply)
+        if hello.code != code_fingerprint():
+            raise CodeMismatchError(
+                f"client {hello.partition}: expected the server's code {code_fingerprint()}, found {hello.code}; "
+                "stop the SuperLink that was started in another project, or install the same version on that node"
+            )
+        if hello.partition in members:
+            raise UserError(
+                f"expected one SuperNode per client, found two with partition-id={hello.partition}; "
+                "give each its own partition-id in --node-config"
+            )
+        members[hello.partition] = Member(node, hello.partition, hello.owns_data)
+    missing = [client for client in range(config.clients) if client not in members]
+    if missing:
+        raise UserError(
+            f"expected SuperNodes with partition-id 0..{config.clients - 1}, found none for {missing}; "
+            "start them, or lower `clients`"
+        )
+    return [members[client] for client in range(config.clients)]
+
+
+def _wait_for_nodes(grid: Grid, config: RunConfig) -> list[int]:
+    deadline = time.monotonic() + config.node_timeout
+    while len(nodes := list(grid.get_node_ids())) < config.clients:
+        if time.monotonic() > deadline:
+            raise UserError(
+                f"expected {config.clients} SuperNodes, one per client, found {len(nodes)}; in simulation pass "
+                f'--federation-config "num-supernodes={config.clients}", in deployment start the missing SuperNodes'
+            )
+        time.sleep(0.5)
+    return nodes
+
+
+def describe(grid: FederationGrid, members: list[Member], partition_dir: Path | None) -> list[wire.Schema]:
+    """Ask every client what its data needs and check that they agree; return the answers in client order.
+
+    Raises
+    ------
+    UserError : clients disagree on classes, text width or encoder
+    """
+    config = {"partition-dir": str(partition_dir or "")}
+    batch = [wire.query(wire.DESCRIBE, member.node, config) for member in members]
+    schemas = [wire.read_schema(reply) for reply in grid.send_and_receive(batch)]
+    for what in ("class_names", "text_dim", "encoder_sha256"):
+        for client, schema in enumerate(schemas):
+            if getattr(schema, what) != getattr(schemas[0], what):
+                raise UserError(
+                    f"expected one {what.replace('_', ' ')} for all clients, found {getattr(schemas[0], what)!r} at "
+                    f"client 0 and {getattr(schema, what)!r} at client {client}; prepare them alike"
+                )
+    return schemas

@@ -1,0 +1,1 @@
+"""Texts of nodes: sentence-aware chunks, the frozen encoder, and the text bank on disk."""

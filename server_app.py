@@ -1,0 +1,95 @@
+"""ServerApp: config -> federation -> strategy -> rounds -> result.json."""
+
+import random
+import sys
+from pathlib import Path
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from dance_flwr import messages, results
+from dance_flwr.client import initial_model, shape_of
+from dance_flwr.config import RunConfig, parse
+from dance_flwr.errors import UserError
+from dance_flwr.evaluate import Counts
+from dance_flwr.paths import out_dir
+from dance_flwr.prepare import prepare
+from dance_flwr.seeding import derive
+from dance_flwr.strategies import make_strategy
+from dance_flwr.strategies.federation import FederationGrid, Member, describe, join
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the federation that the run config describes; the result is in `result.json`."""
+    name = str(context.run_id)
+    try:
+        config = parse(context.run_config)
+        run(grid, config, name, out_dir(config, name))
+    except UserError:
+        # Flower logs the exception; without a traceback it is the one line that the user needs.
+        sys.tracebacklimit = 0
+        raise
+
+
+def run(grid: Grid, config: RunConfig, name: str, folder: Path) -> None:
+    """Join, prepare, train for `rounds` rounds, and read the test split once with the best model."""
+    members = join(grid, config)
+    partition = None if members[0].owns_data else prepare(config).folder
+    federation = FederationGrid(grid, {m.node: m.client for m in members}, config.min_valid_replies)
+    schemas = describe(federation, members, partition)
+    initial = initial_model(shape_of(schemas[0].text_dim, len(schemas[0].class_names), config), config).state_dict()
+    recorder = results.Recorder(folder, config, federation.traffic.take)
+    strategy = make_strategy(
+        config, recorder.on_train, lambda metrics: recorder.on_validation(messages.read_counts(metrics, "val"))
+    )
+    common = {"run": name, "partition-dir": str(partition or "")}
+
+    def end_round(round_: int, arrays: ArrayRecord) -> None:
+        if round_:
+            recorder.end_round(round_, messages.state_of(arrays))
+
+    random.seed(derive(config.seed, "sampling"))
+    strategy.start(
+        federation,
+        messages.arrays_of(initial),
+        num_rounds=config.rounds,
+        timeout=config.round_timeout,
+        train_config=ConfigRecord(dict(common)),
+        evaluate_config=ConfigRecord(dict(common)),
+        evaluate_fn=end_round,
+    )
+    clients = finish(federation, members, recorder, common, config)
+    facts = {
+        "run": name,
+        "strategy": config.strategy,
+        "method": config.method,
+        "seed": config.seed,
+        "partition_dir": str(partition) if partition else None,
+        "nodes_per_client": [schema.num_nodes for schema in schemas],
+        "devices": [schema.device for schema in schemas],
+        "text_tokens": [schema.text_tokens for schema in schemas],
+    }
+    recorder.write(clients, facts)
+
+
+def finish(
+    federation: FederationGrid,
+    members: list[Member],
+    recorder: results.Recorder,
+    common: dict[str, str],
+    config: RunConfig,
+) -> list[dict[str, Counts]]:
+    """Send the model of the best validation round to every client; return each client's final counts."""
+    content = RecordDict(
+        {
+            messages.ARRAYS: messages.arrays_of(recorder.best_state),
+            messages.CONFIG: ConfigRecord({**common, "server-round": recorder.best_round, "final": True}),
+        }
+    )
+    batch = [Message(content, dst_node_id=member.node, message_type=MessageType.EVALUATE) for member in members]
+    replies = federation.send_and_receive(batch, timeout=config.round_timeout)
+    metrics = [dict(reply.content[messages.METRICS]) for reply in replies]
+    return [{split: messages.read_counts(m, split) for split in ("val", "test")} for m in metrics]

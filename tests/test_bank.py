@@ -1,0 +1,213 @@
+import json
+import threading
+
+import numpy as np
+import pytest
+from filelock import FileLock
+
+from dance_flwr.errors import DataError
+from dance_flwr.text import bank as module
+from dance_flwr.text.bank import BankSlice, TextBank, load_slice, read_meta, save_slice
+from dance_flwr.text.encoder import DEFAULT_ENCODER, TextEncoder
+
+TEXTS = [f"Paper {i} studies graphs. It has {i} theorems. Its proofs are short. " * (1 + i % 3) for i in range(40)] + [
+    ""
+]
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return TextEncoder.load(DEFAULT_ENCODER, precision="float32")
+
+
+@pytest.fixture
+def count(encoder, monkeypatch):
+    """Number of chunks that go through the encoder."""
+    seen = []
+    encode = encoder.encode
+    monkeypatch.setattr(encoder, "encode", lambda chunks: seen.extend(chunks) or encode(chunks))
+    monkeypatch.setattr(module, "BLOCK_CHUNKS", 16)
+    return seen
+
+
+@pytest.fixture
+def bank(tmp_path, encoder, count):
+    return TextBank(tmp_path, encoder, 24, 4)
+
+
+def reopened(bank, encoder):
+    return TextBank(bank.folder.parent.parent, encoder, 24, 4)
+
+
+def test_second_ensure_encodes_nothing(bank, encoder, count):
+    first = bank.ensure(TEXTS, progress=False)
+    assert first.texts_total == first.texts_encoded == 41 and first.chunks_encoded == len(count) > 41
+    again = reopened(bank, encoder).ensure(TEXTS[::-1] + TEXTS[:3], progress=False)
+    assert (again.texts_total, again.texts_encoded, again.chunks_encoded, again.tokens_encoded) == (44, 0, 0, 0)
+    assert len(count) == first.chunks_encoded
+
+
+def test_cached_run_never_loads_the_model(bank, encoder, monkeypatch):
+    bank.ensure(TEXTS[:2], progress=False)
+    light = reopened(bank, encoder.spec)
+    monkeypatch.setattr(TextEncoder, "from_spec", lambda *args: pytest.fail("loaded the model"))
+    assert light.ensure(TEXTS[:2], progress=False).texts_encoded == 0
+    assert light.gather(TEXTS[:2]).embeddings.dtype == np.float16
+
+
+def test_gather_equals_direct_encoding(bank, encoder):
+    bank.ensure(TEXTS, progress=False)
+    wanted = [TEXTS[7], TEXTS[40], TEXTS[2], TEXTS[7]]
+    part = bank.gather(wanted)
+    chunks = [wanted[i][a:b] for i in range(4) for a, b in part.spans[part.ptr[i] : part.ptr[i + 1]]]
+    assert chunks[0].startswith("Paper 7") and part.embeddings.shape == (len(chunks), 384)
+    np.testing.assert_allclose(part.embeddings, encoder.encode(chunks), atol=2e-4)
+    lengths = [len(encoder.tokenizer(chunk, add_special_tokens=False)["input_ids"]) for chunk in chunks]
+    assert part.tokens.tolist() == lengths
+    assert (part.embeddings.dtype, part.spans.dtype, part.tokens.dtype, part.ptr.dtype) == ("f2", "i4", "i4", "i8")
+    assert bank.gather([]).embeddings.shape == (0, 384)
+
+
+def test_changed_text_misses_and_only_it_is_encoded(bank, count):
+    bank.ensure(TEXTS, progress=False)
+    changed = [TEXTS[0] + "!", *TEXTS[1:]]
+    with pytest.raises(DataError, match="1 are missing; run ensure"):
+        bank.gather(changed)
+    count.clear()
+    assert bank.ensure(changed, progress=False).texts_encoded == 1
+    assert count and all(chunk.startswith(("Paper 0", "It has 0", "Its")) for chunk in count)
+
+
+def test_truncated_texts_are_counted_in_cached_runs_too(bank):
+    long = "One two three four five six seven eight nine ten. " * 30
+    assert bank.ensure([long, "short"], progress=False).texts_truncated == 1
+    again = bank.ensure([long, "short"], progress=False)
+    assert again.texts_truncated == 1 and again.texts_encoded == 0
+
+
+@pytest.mark.parametrize("tail", [b"", b'{"text": "half', b"\0" * 40])
+def test_resumes_after_a_crash(bank, encoder, count, tail):
+    bank.ensure(TEXTS, progress=False)
+    whole = bank.gather(TEXTS)
+    index, data = bank.folder / "index.jsonl", bank.folder / "embeddings.f16"
+    lines = index.read_bytes().splitlines(keepends=True)
+    index.write_bytes(b"".join(lines[:-5]) + tail)
+    with data.open("ab") as file:
+        file.write(b"garbage")
+    count.clear()
+    again = reopened(bank, encoder)
+    assert again.ensure(TEXTS, progress=False).texts_encoded == 5
+    assert len(count) == sum(len(json.loads(line)["tokens"]) for line in lines[-5:])
+    assert data.stat().st_size == len(whole.tokens) * 384 * 2
+    for left, right in zip(vars(whole).values(), vars(reopened(bank, encoder).gather(TEXTS)).values(), strict=True):
+        np.testing.assert_allclose(left, right, atol=2e-4)
+
+
+def test_interrupted_encoding_keeps_the_committed_blocks(bank, encoder, monkeypatch):
+    encode, calls = encoder.encode, []
+
+    def stops(chunks):
+        calls.append(len(chunks))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return encode(chunks)
+
+    monkeypatch.setattr(encoder, "encode", stops)
+    with pytest.raises(KeyboardInterrupt):
+        bank.ensure(TEXTS, progress=False)
+    monkeypatch.setattr(encoder, "encode", encode)
+    kept = len((bank.folder / "index.jsonl").read_bytes().splitlines())
+    assert 0 < kept < len(TEXTS)
+    assert bank.ensure(TEXTS, progress=False).texts_encoded == len(TEXTS) - kept
+    assert len(bank.gather(TEXTS).ptr) == len(TEXTS) + 1
+
+
+def test_damage_inside_the_bank_is_refused(bank, encoder):
+    bank.ensure(TEXTS[:5], progress=False)
+    index, data = bank.folder / "index.jsonl", bank.folder / "embeddings.f16"
+    good = index.read_bytes()
+    index.write_bytes(good.replace(b'"row":', b'"wor":', 1))
+    with pytest.raises(DataError, match=r"line 1 of index\.jsonl"):
+        reopened(bank, encoder).gather(TEXTS[:5])
+    index.write_bytes(good)
+    data.write_bytes(data.read_bytes()[:-2])
+    with pytest.raises(DataError, match=r"embeddings\.f16 has"):
+        reopened(bank, encoder).ensure(TEXTS[:5], progress=False)
+
+
+def test_meta_names_the_bank_and_a_mismatch_is_refused(bank, encoder):
+    meta = read_meta(bank.folder)
+    assert meta == bank.meta and meta["fingerprint"].startswith(bank.folder.name)
+    assert (meta["encoder"], meta["dim"], meta["chunk_tokens"], meta["max_chunks"]) == (DEFAULT_ENCODER, 384, 24, 4)
+    (bank.folder / "bank.json").write_text(json.dumps({**meta, "dim": 7}))
+    with pytest.raises(DataError, match="expected dim 384, found 7"):
+        reopened(bank, encoder)
+    (bank.folder / "bank.json").write_text("{")
+    with pytest.raises(DataError, match=r"readable bank\.json"):
+        reopened(bank, encoder)
+
+
+def test_fingerprint_follows_the_settings(tmp_path, encoder, monkeypatch):
+    prints = {TextBank(tmp_path, encoder, *limits).fingerprint for limits in ((24, 4), (25, 4), (24, 5))}
+    monkeypatch.setattr(module, "CHUNKER_VERSION", 999)
+    prints.add(TextBank(tmp_path, encoder, 24, 4).fingerprint)
+    assert len(prints) == 4
+    with pytest.raises(DataError, match=r"chunk_tokens in 1\.\.254"):
+        TextBank(tmp_path, encoder, 255, 4)
+
+
+def test_second_writer_waits_and_says_so(bank, encoder, capsys, count):
+    other = reopened(bank, encoder)
+    with FileLock(bank.folder.with_suffix(".lock")):
+        thread = threading.Thread(target=other.ensure, args=(TEXTS[:2], False))
+        thread.start()
+        thread.join(0.5)
+        assert thread.is_alive() and not count
+    thread.join(20)
+    assert "waiting: another process is writing" in capsys.readouterr().err
+    assert len(bank.gather(TEXTS[:2]).ptr) == 3
+
+
+def test_progress_goes_to_stderr(bank, capsys):
+    bank.ensure(TEXTS[:5])
+    captured = capsys.readouterr()
+    assert "token/s" in captured.err and not captured.out
+
+
+def test_slice_round_trip_is_memory_mapped(bank, tmp_path):
+    bank.ensure(TEXTS, progress=False)
+    for wanted in (TEXTS[:9], TEXTS[5:8]):  # the second replaces the first
+        part = bank.gather(wanted)
+        save_slice(tmp_path / "slice", part, bank.meta)
+        found = load_slice(tmp_path / "slice")
+        assert isinstance(found.embeddings, np.memmap) and not found.embeddings.flags.writeable
+        for left, right in zip(vars(part).values(), vars(found).values(), strict=True):
+            np.testing.assert_array_equal(left, right)
+    names = ["bank.json", "chunk_embeddings.npy", "chunk_ptr.npy", "chunk_spans.npy", "chunk_tokens.npy"]
+    assert sorted(path.name for path in (tmp_path / "slice").iterdir()) == names
+    assert bank.meta.items() <= read_meta(tmp_path / "slice").items()
+
+
+def test_damaged_slices_are_refused(tmp_path):
+    good = BankSlice(np.ones((3, 4), "f2"), np.zeros((3, 2), "i4"), np.ones(3, "i4"), np.array([0, 1, 3]))
+    folder = tmp_path / "slice"
+
+    def refused(match):
+        with pytest.raises(DataError, match=match) as error:
+            load_slice(folder)
+        assert "\n" not in str(error.value)
+        save_slice(folder, good, {"dim": 4})
+
+    save_slice(folder, good, {"dim": 4})
+    np.save(folder / "chunk_tokens.npy", np.ones(2, "i4"))
+    refused("expected shapes")
+    np.save(folder / "chunk_ptr.npy", np.array([0, 3, 2]))
+    refused("rises from 0 to 3")
+    np.save(folder / "chunk_embeddings.npy", np.ones((3, 4), "f4"))
+    refused("float16 with 2 axes")
+    (folder / "chunk_spans.npy").write_bytes(b"x")
+    refused(r"chunk_spans\.npy that opens")
+    (folder / "bank.json").unlink()
+    refused(r"bank\.json")
+    save_slice(folder, good, {"dim": 5})
+    refused("expected shapes")

@@ -1,0 +1,164 @@
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from dance_flwr.errors import DataError
+from dance_flwr.text import encoder as module
+from dance_flwr.text.encoder import (
+    DEFAULT_ENCODER,
+    DEFAULT_SHA256,
+    TextEncoder,
+    bfloat16_supported,
+    encoder_fingerprint,
+    resolve_encoder,
+)
+
+SENTENCES = [
+    "Graph neural networks propagate features along edges.",
+    "Cats sleep most of the day.",
+    "Message passing on graphs spreads node attributes to neighbours.",
+    "",
+    "word " * 100,
+]
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return TextEncoder.load(DEFAULT_ENCODER, precision="float32")
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of the default model's small files, with stand-in weights."""
+    source, target = resolve_encoder(DEFAULT_ENCODER, "float32").folder, tmp_path / "model"
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.safetensors", "vocab.txt", "data_config.json"))
+    (target / "model.safetensors").write_bytes(b"weights")
+    return target
+
+
+def test_rows_are_unit_length_in_input_order(encoder):
+    rows = encoder.encode(SENTENCES)
+    assert rows.shape == (5, encoder.dim) == (5, 384) and rows.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
+    assert rows[0] @ rows[2] > rows[0] @ rows[1] + 0.2
+    np.testing.assert_allclose(encoder.encode(SENTENCES[::-1])[::-1], rows, atol=1e-5)
+    assert encoder.encode([]).shape == (0, 384)
+    assert np.isfinite(encoder.encode(["lone \ud800 surrogate"])).all()
+
+
+def test_mean_pooling_matches_the_transformer_itself(encoder):
+    import torch
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(str(encoder.spec.folder)).eval()
+    inputs = encoder.tokenizer([SENTENCES[0]], return_tensors="pt")
+    with torch.inference_mode():
+        mean = model(**inputs).last_hidden_state[0].mean(0).numpy()
+    np.testing.assert_allclose(encoder.encode(SENTENCES[:1])[0], mean / np.linalg.norm(mean), atol=1e-5)
+
+
+@pytest.mark.skipif(not bfloat16_supported(), reason="needs bfloat16 instructions")
+def test_bfloat16_is_close_to_float32(encoder):
+    low = TextEncoder.load(DEFAULT_ENCODER)
+    assert low.precision == "bfloat16"
+    rows = low.encode(SENTENCES)
+    assert ((rows * encoder.encode(SENTENCES)).sum(1) >= 0.99).all()
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
+    assert low.fingerprint != encoder.fingerprint
+
+
+def test_auto_is_float32_without_bfloat16(monkeypatch):
+    monkeypatch.setattr(module, "bfloat16_supported", lambda device: False)
+    assert resolve_encoder(DEFAULT_ENCODER).precision == "float32"
+
+
+def test_spec_agrees_with_the_loaded_encoder(encoder):
+    assert encoder_fingerprint(DEFAULT_ENCODER, "float32") == encoder.fingerprint
+    assert encoder.spec.weights_sha256 == DEFAULT_SHA256
+    assert encoder.spec.max_seq_tokens == 256 and encoder.tokenizer.is_fast
+
+
+def test_fingerprint_loads_no_model_and_import_is_cheap():
+    code = (
+        "import sys; from dance_flwr.text import encoder as e; assert 'torch' not in sys.modules;"
+        "e.encoder_fingerprint(e.DEFAULT_ENCODER, 'float32');"
+        "assert not {'torch', 'transformers', 'sentence_transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_wrong_hash_is_refused(copy, monkeypatch):
+    with pytest.raises(DataError, match=f"expected weights with sha256 {'0' * 64}, found {DEFAULT_SHA256}; ") as error:
+        resolve_encoder(DEFAULT_ENCODER, "float32", "0" * 64)
+    assert "\n" not in str(error.value)
+    good = resolve_encoder(str(copy), "float32").weights_sha256
+    assert resolve_encoder(str(copy), "float32", good.upper()).weights_sha256 == good
+    # The default name is checked even when nobody asks for it.
+    monkeypatch.setattr(module, "_find_folder", lambda name: copy)
+    with pytest.raises(DataError, match=f"expected weights with sha256 {DEFAULT_SHA256}"):
+        resolve_encoder(DEFAULT_ENCODER, "float32")
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "1_Pooling/config.json", "modules.json"])
+def test_fingerprint_covers_every_file_that_matters(copy, file):
+    before = encoder_fingerprint(str(copy), "float32")
+    with (copy / file).open("ab") as handle:
+        handle.write(b" ")
+    assert encoder_fingerprint(str(copy), "float32") != before != encoder_fingerprint(str(copy), "bfloat16")
+
+
+def test_fingerprint_ignores_place_and_readme(copy, tmp_path):
+    before = encoder_fingerprint(str(copy), "float32")
+    (copy / "README.md").write_text("other")
+    moved = copy.rename(tmp_path / "moved")
+    assert encoder_fingerprint(str(moved), "float32") == before
+
+
+def test_dimension_follows_pooling_and_dense_modules(copy):
+    settings = {"embedding_dimension": 384, "pooling_mode": ["mean", "max"]}
+    (copy / "1_Pooling" / "config.json").write_text(json.dumps(settings))
+    assert resolve_encoder(str(copy), "float32").dim == 768
+    (copy / "modules.json").write_text(json.dumps([{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}]))
+    (copy / "2_Dense").mkdir()
+    (copy / "2_Dense" / "config.json").write_text('{"out_features": 64}')
+    assert resolve_encoder(str(copy), "float32").dim == 64
+
+
+def test_unusable_names_and_folders_are_refused(copy, monkeypatch):
+    with pytest.raises(DataError, match="precision"):
+        resolve_encoder(DEFAULT_ENCODER, "float16")
+    with pytest.raises(DataError, match="no-such-folder/at/all"):
+        resolve_encoder("no-such-folder/at/all", "float32")
+    (copy / "tokenizer.json").unlink()
+    with pytest.raises(DataError, match=r"tokenizer\.json"):
+        resolve_encoder(str(copy), "float32")
+    (copy / "tokenizer.json").write_text("{}")
+    (copy / "config.json").write_text("{")
+    with pytest.raises(DataError, match="expected JSON"):
+        resolve_encoder(str(copy), "float32")
+
+
+def test_unreachable_hub_is_one_line(monkeypatch):
+    import huggingface_hub
+
+    def unreachable(*args, **kwargs):
+        raise ConnectionError("no route\nto host")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", unreachable)
+    with pytest.raises(DataError, match="found ConnectionError; go online") as error:
+        resolve_encoder("sentence-transformers/all-MiniLM-L6-v2")
+    assert "\n" not in str(error.value)
+
+
+def test_cached_hub_model_needs_no_network(copy, monkeypatch):
+    import huggingface_hub
+
+    calls = []
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *a, **k: calls.append(k) or str(copy))
+    assert resolve_encoder("owner/model", "float32").folder == copy
+    assert calls == [{"local_files_only": True}]
