@@ -2,7 +2,9 @@
 
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.serverapp import Grid, ServerApp
@@ -25,23 +27,32 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run the federation that the run config describes; the result is in `result.json`."""
     name = str(context.run_id)
+    config = parse(context.run_config)
+    folder = out_dir(config, name)
     try:
-        config = parse(context.run_config)
-        run(grid, config, name, out_dir(config, name))
-    except UserError:
-        # Flower logs the exception; without a traceback it is the one line that the user needs.
-        sys.tracebacklimit = 0
+        run(grid, config, name, folder)
+    except Exception as error:
+        # Flower reports a failed ServerApp as a success; the reason stays where the result would be.
+        results.write_error(folder, error)
+        if isinstance(error, UserError):
+            sys.tracebacklimit = 0
         raise
 
 
-def run(grid: Grid, config: RunConfig, name: str, folder: Path) -> None:
+def run(
+    grid: Grid,
+    config: RunConfig,
+    name: str,
+    folder: Path,
+    on_round: Callable[[dict[str, Any]], None] | None = None,
+) -> None:
     """Join, prepare, train for `rounds` rounds, and read the test split once with the best model."""
     members = join(grid, config)
     partition = None if members[0].owns_data else prepare(config).folder
     federation = FederationGrid(grid, {m.node: m.client for m in members}, config.min_valid_replies)
     schemas = describe(federation, members, partition)
     initial = initial_model(shape_of(schemas[0].text_dim, len(schemas[0].class_names), config), config).state_dict()
-    recorder = results.Recorder(folder, config, federation.traffic.take)
+    recorder = results.Recorder(folder, config, federation.traffic.take, on_round)
     strategy = make_strategy(
         config, recorder.on_train, lambda metrics: recorder.on_validation(messages.read_counts(metrics, "val"))
     )

@@ -4,6 +4,7 @@ The defaults below are the only ones. `pyproject.toml` repeats them because Flow
 declared there; `python -m dance_flwr.config` prints that block, and a test compares the two.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any, get_type_hints
@@ -227,14 +228,19 @@ def _cross_checks(config: RunConfig) -> list[str]:
     return problems
 
 
+def to_toml(config: RunConfig, table: str = "") -> str:
+    """Return `config` as TOML that `--config` and `flwr run --run-config` read, in a table if one is named."""
+    values = flatten(config)
+    lines = [f"[{table}]"] if table else []
+    lines += [f"{key} = {_toml(value)}" for key, value in values.items() if "." not in key]
+    lines += ["", f"[{table}.dance]" if table else "[dance]"]
+    lines += [f"{key.split('.')[1]} = {_toml(value)}" for key, value in values.items() if key.startswith("dance.")]
+    return "\n".join(lines) + "\n"
+
+
 def toml_block() -> str:
     """Return the `[tool.flwr.app.config]` block of pyproject.toml, made from the defaults above."""
-    defaults = flatten(RunConfig())
-    lines = ["[tool.flwr.app.config]"]
-    lines += [f"{key} = {_toml(value)}" for key, value in defaults.items() if "." not in key]
-    lines += ["", "[tool.flwr.app.config.dance]"]
-    lines += [f"{key.split('.')[1]} = {_toml(value)}" for key, value in defaults.items() if key.startswith("dance.")]
-    return "\n".join(lines)
+    return to_toml(RunConfig(), "tool.flwr.app.config").strip()
 
 
 def markdown_table() -> str:
@@ -253,7 +259,7 @@ def markdown_table() -> str:
 def _toml(value: Value) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,5 @@ def macro_f1(true_positives: Sequence[int], predicted: Sequence[int], actual: Se
 
     Classes that neither occur nor are predicted are left out, as scikit-learn does by default.
     """
-    scores = [
-        2 * tp / (p + a) for tp, p, a in zip(true_positives, predicted, actual, strict=True) if p + a > 0
-    ]
+    scores = [2 * tp / (p + a) for tp, p, a in zip(true_positives, predicted, actual, strict=True) if p + a > 0]
     return sum(scores) / len(scores) if scores else 0.0

@@ -27,8 +27,8 @@ from dance_flwr.partition import (
     write_manifest,
 )
 from dance_flwr.paths import PROJECT, data_root
-from dance_flwr.site import CARD, SiteCard, read_card
-from dance_flwr.text.bank import BankSlice, BankStats, TextBank, save_slice
+from dance_flwr.site import CARD, SiteCard, chunk_digests, read_card
+from dance_flwr.text.bank import BankStats, TextBank, save_slice
 from dance_flwr.text.encoder import resolve_encoder
 
 MANIFEST = "manifest.json"
@@ -163,16 +163,6 @@ def _write_client(local: TextGraph, number: int, content: dict[str, Any], bank: 
         text_dim=bank.spec.dim,
     )
     (folder / CARD).write_text(json.dumps(asdict(card), indent=1), encoding="utf-8")
-
-
-def chunk_digests(texts: list[str], part: BankSlice) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return sha256 of every chunk's utf-8 text, [R, 32] uint8."""
-    owner = np.repeat(np.arange(len(texts)), np.diff(part.ptr)).tolist()
-    digests = [
-        hashlib.sha256(texts[node][start:end].encode()).digest()
-        for node, (start, end) in zip(owner, part.spans.tolist(), strict=True)
-    ]
-    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32)
 
 
 def committed_manifest(content: dict[str, Any]) -> Path:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dance_flwr import __version__
 from dance_flwr.config import RunConfig, flatten
+from dance_flwr.errors import UserError
 from dance_flwr.evaluate import Counts, accuracy, macro_f1
 from dance_flwr.fingerprint import code_fingerprint, model_fingerprint
 
@@ -63,7 +64,7 @@ class Recorder:
         folder: Path,
         config: RunConfig,
         take_traffic: Callable[[], tuple[dict[int, int], dict[int, int]]],
-        on_round: Callable[[Round], None] | None = None,
+        on_round: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name in (RESULT, MODEL, HISTORY, ERROR):
@@ -106,7 +107,7 @@ class Recorder:
         with (self.folder / HISTORY).open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(row)) + "\n")
         if self._on_round:
-            self._on_round(row)
+            self._on_round(asdict(row))
         self._row, self._round_start = Round(round_ + 1), time.perf_counter()
 
     def _save_model(self) -> None:
@@ -157,6 +158,13 @@ class Recorder:
         partial.write_text(json.dumps(result, indent=1), encoding="utf-8")
         os.replace(partial, self.folder / RESULT)
         return result
+
+
+def write_error(folder: Path, error: Exception) -> None:
+    """Leave the reason of a failed run in `error.txt`, one line."""
+    reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ERROR).write_text(" ".join(reason.split()) + "\n", encoding="utf-8")
 
 
 def load_model(folder: Path) -> dict[str, Tensor]:

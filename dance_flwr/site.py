@@ -1,5 +1,6 @@
 """`Site`: all that one client owns. It opens its own folder and nothing else."""
 
+import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -148,6 +149,16 @@ def read_card(folder: Path) -> SiteCard:
         return SiteCard(**raw)
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(f"{path}: expected the card of a client, found {error}; prepare the partition again") from None
+
+
+def chunk_digests(texts: list[str], part: BankSlice) -> NDArray[np.uint8]:
+    """Return sha256 of every chunk's utf-8 text, [R, 32] uint8."""
+    owner = np.repeat(np.arange(len(texts)), np.diff(part.ptr)).tolist()
+    digests = [
+        hashlib.sha256(texts[node][start:end].encode()).digest()
+        for node, (start, end) in zip(owner, part.spans.tolist(), strict=True)
+    ]
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32)
 
 
 def _read_only_tensor(array: NDArray[Any]) -> Tensor:

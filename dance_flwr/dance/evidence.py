@@ -204,7 +204,4 @@ def freeze(candidates: Candidates, evidence: Evidence) -> Candidates:
     Weights go on adapting, but only within the selected neighbours and chunks.
     """
     kept = [ragged.keep(gate > 0) for ragged, gate in zip(candidates.hops, evidence.gates, strict=True)]
-    return Candidates(
-        candidates.nodes, (kept[0], kept[1], kept[2]), candidates.chunks.keep(evidence.chunk_weights > 0)
-    )
-
+    return Candidates(candidates.nodes, (kept[0], kept[1], kept[2]), candidates.chunks.keep(evidence.chunk_weights > 0))

@@ -135,9 +135,7 @@ def rebuild_topology(
     """Alg. 4: (rows, cols, weights) of the adjacency on the core. `hidden`: [K, h]."""
     features = model.fuse(hidden, evidence.fused_text)
     support = candidate_support(features, evidence.text, settings.candidates)
-    z = self_express(
-        features, evidence.text, support, settings.alpha, settings.beta, settings.inner_iterations
-    )
+    z = self_express(features, evidence.text, support, settings.alpha, settings.beta, settings.inner_iterations)
     return synthesise_adjacency(z, settings.neighbours)
 
 
@@ -182,9 +180,7 @@ def condensed_loss(
     The last term is ours: nothing else trains the pass on the original graph that gating stands on.
     """
     graph, text = model.graph_logits(hidden), model.text_logits(evidence.text)
-    align = F.kl_div(
-        F.log_softmax(text, dim=1), F.log_softmax(graph, dim=1), reduction="batchmean", log_target=True
-    )
+    align = F.kl_div(F.log_softmax(text, dim=1), F.log_softmax(graph, dim=1), reduction="batchmean", log_target=True)
     loss = settings.align_weight * align
     known = labels >= 0
     if bool(known.any()):
@@ -215,9 +211,7 @@ def explain(model: DanceModel, site: Site, nodes: Tensor, settings: DanceConfig,
     """Evidence packs of any local nodes ([m] int64) under this model: gate, select, fuse, predict."""
     prediction = plain_pass(model, site)
     hidden = prediction.hidden[nodes]
-    found = select_candidates(
-        model, nodes, prediction.hidden, prediction.difficulty(), site.hops, site.table, settings
-    )
+    found = select_candidates(model, nodes, prediction.hidden, prediction.difficulty(), site.hops, site.table, settings)
     evidence = condense_text(model, hidden, found, site.table, settings)
     return make_packs(model, site, hidden, found, evidence, round_, model_id)
 

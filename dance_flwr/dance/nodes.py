@@ -73,7 +73,9 @@ def class_quotas(sizes: Tensor, budget: int) -> Tensor:
     return quota
 
 
-def cluster_by_class(points: Tensor, classes: Tensor, num_classes: int, most: int, generator: torch.Generator) -> Tensor:
+def cluster_by_class(
+    points: Tensor, classes: Tensor, num_classes: int, most: int, generator: torch.Generator
+) -> Tensor:
     """Cluster({z_v : y~_v = c}; P_c) for all classes at once: mini-batch k-means (Sculley 2010), k-means++ seeded.
 
     Parameters

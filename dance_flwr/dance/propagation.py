@@ -29,5 +29,5 @@ def operator(kind: str, rows: Tensor, cols: Tensor, weights: Tensor, num_nodes: 
     shape = (num_nodes, num_nodes)
     coo = torch.sparse_coo_tensor(torch.stack([rows, cols]), values, shape, check_invariants=False)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        warnings.filterwarnings("ignore", message="Sparse (CSR tensor support is in beta|invariant checks)")
         return coo.to_sparse_csr()

@@ -15,7 +15,7 @@ from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.store import RunStore
 from dance_flwr.dance.summaries import ExtractiveSummariser, Summariser
 from dance_flwr.errors import UserError
-from dance_flwr.site import Site
+from dance_flwr.site import Site, chunk_digests
 
 # Weights recomputed on another device or thread count differ in the last bits.
 WEIGHT_TOLERANCE = 1e-4
@@ -59,14 +59,17 @@ def _marked(text: str, spans: list[tuple[int, int, float]]) -> str:
     return "".join([*parts, text[at:]])
 
 
+def most_telling(packs: Packs) -> int:
+    """Return the row of the most confident pack that draws on a neighbour, else of the most confident one."""
+    return int(np.argmax(packs.confidence + (np.diff(packs.neighbour_ptr) > 1)))
+
+
 def write_example(store: RunStore, site: Site, packs: Packs) -> Path | None:
-    """Write the most confident pack that draws on a neighbour as text, in the client's own folder."""
+    """Write the most telling pack as text, in the client's own folder."""
     if not len(packs.nodes):
         return None
-    shared = np.diff(packs.neighbour_ptr) > 1
-    row = int(np.argmax(packs.confidence + shared))
     path = store.evidence_folder / "example.txt"
-    path.write_text(render(site, packs, row), encoding="utf-8")
+    path.write_text(render(site, packs, most_telling(packs)), encoding="utf-8")
     return path
 
 
@@ -77,6 +80,24 @@ class Verified:
     packs: int = 0
     spans: int = 0
     recomputed: int = 0
+
+
+def verify_sources(site: Site) -> tuple[list[str], list[str]]:
+    """Return (ids, texts) after checking them against the client's card and the digests of all its chunks.
+
+    Raises
+    ------
+    UserError : ids or a text were altered after the partition was made
+    """
+    ids, texts = site.texts()
+    if sha256("\n".join(ids).encode()).hexdigest() != site.card.ids_sha256:
+        raise UserError(f"{site.folder}: expected the node ids of the partition, found others; they were altered")
+    found = chunk_digests(texts, site.bank)
+    wrong = np.flatnonzero((found != site.chunk_sha256).any(axis=1))
+    if len(wrong):
+        node = int(np.searchsorted(site.bank.ptr, wrong[0], side="right")) - 1
+        raise UserError(f"{site.folder}: node {ids[node]!r}: expected the text that was encoded, found another")
+    return ids, texts
 
 
 def verify_spans(site: Site, packs: Packs, where: str, texts: tuple[list[str], list[str]]) -> None:

@@ -65,6 +65,10 @@ class RunStore:
         """Where the packs selected by the final (best) model are kept."""
         return self.evidence_folder / "final.npz"
 
+    def all_packs(self) -> list[Path]:
+        """Return the files of all packs of the run, by round, the final ones last."""
+        return [*sorted(self.evidence_folder.glob("round-*.npz")), *self.evidence_folder.glob("final.npz")]
+
     def load(self, num_nodes: int, device: torch.device) -> ClientState:
         """Return the state as the last round left it, or a fresh one."""
         path = self.folder / "state.npz"

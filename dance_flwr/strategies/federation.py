@@ -102,9 +102,7 @@ class FederationGrid(Grid):
             client = self._client_of_node[node_of(message)]
             totals[client] = totals.get(client, 0) + wire.bytes_of(message)
 
-    def _shortfall(
-        self, sent: list[Message], replies: list[Message], expected: int, timeout: float | None
-    ) -> str:
+    def _shortfall(self, sent: list[Message], replies: list[Message], expected: int, timeout: float | None) -> str:
         failed = {r.metadata.src_node_id: str(r.error.reason).strip() for r in replies if r.has_error()}
         answered = {r.metadata.src_node_id for r in replies}
         silent = {m.metadata.dst_node_id for m in sent} - answered
@@ -132,9 +130,7 @@ def join(grid: Grid, config: RunConfig) -> list[Member]:
     CodeMismatchError : a client runs other code than the server
     """
     nodes = _wait_for_nodes(grid, config)
-    replies = grid.send_and_receive(
-        [wire.query(wire.HELLO, node, {}) for node in nodes], timeout=config.round_timeout
-    )
+    replies = grid.send_and_receive([wire.query(wire.HELLO, node, {}) for node in nodes], timeout=config.round_timeout)
     members: dict[int, Member] = {}
     for reply in replies:
         node = reply.metadata.src_node_id

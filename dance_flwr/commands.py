@@ -1,0 +1,224 @@
+"""What the commands do, apart from reading the command line."""
+
+import time
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from dance_flwr.config import RunConfig, Value, parse
+from dance_flwr.errors import ConfigError, UserError
+from dance_flwr.site import Site
+
+Say = Callable[[str], None]
+
+
+def read_config(files: Sequence[Path], pairs: Sequence[str], named: Mapping[str, Value]) -> RunConfig:
+    """Merge TOML files, then KEY=VALUE pairs, then named options; later ones win.
+
+    Raises
+    ------
+    UserError : a file is missing or no TOML, a pair has no "="
+    ConfigError : unknown keys or values out of range, all in one message
+    """
+    values: dict[str, Value] = {}
+    for path in files:
+        if not path.is_file():
+            raise UserError(f"--config: expected a TOML file, found none at {path}")
+        try:
+            values |= _flat(tomllib.loads(path.read_text(encoding="utf-8")))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UserError(f"--config {path}: expected TOML, found {error}") from None
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise UserError(f"--set: expected KEY=VALUE, found {pair!r}")
+        values[key.strip()] = _scalar(text.strip())
+    return parse(values | dict(named))
+
+
+def run_command(files: Sequence[Path], pairs: Sequence[str], named: Mapping[str, Value], in_process: bool) -> None:
+    """Prepare, run with a progress bar, print the table and where everything is."""
+    from dataclasses import replace
+
+    from dance_flwr.paths import data_root
+    from dance_flwr.prepare import prepare
+    from dance_flwr.runtime import app_dir, run_in_process, run_under_flower
+
+    config = read_config(files, pairs, named)
+    if not in_process:
+        app_dir()
+    name = time.strftime(f"{Path(config.data).name}-{config.method}-seed{config.seed}-%Y%m%d-%H%M%S")
+    folder = Path(config.out).expanduser().resolve() if config.out else Path.cwd() / "runs" / name
+    # The server of an engine works elsewhere: every path it gets is absolute.
+    data = str(Path(config.data).expanduser().resolve()) if Path(config.data).expanduser().is_dir() else config.data
+    config = replace(config, out=str(folder), data=data, data_root=str(data_root(config)))
+    prepared = prepare(config, print)
+    engine = "in this process" if in_process else "under Flower's simulation engine"
+    print(f"run         {config.method}, {config.rounds} rounds, {config.clients} clients, {engine}", flush=True)
+    with tqdm(total=config.rounds, unit="round", desc="rounds") as bar:
+        result = (run_in_process if in_process else run_under_flower)(config, folder, _progress(bar))
+    print(table(result))
+    example = prepared.folder / "client-0" / "runs" / result["run"] / "evidence" / "example.txt"
+    if example.is_file():
+        print(f"evidence    {example}")
+    print(f"result      {folder / 'result.json'}")
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """Return accuracy per client and overall as a text table."""
+    rows = [("client", "nodes", "test nodes", "val accuracy", "test accuracy")]
+    for client, nodes in zip(result["clients"], result["nodes_per_client"], strict=True):
+        rows.append(
+            (
+                str(client["client"]),
+                str(nodes),
+                str(client["test_nodes"]),
+                f"{client['val_accuracy']:.4f}",
+                f"{client['test_accuracy']:.4f}",
+            )
+        )
+    total = sum(client["test_nodes"] for client in result["clients"])
+    rows.append(
+        (
+            "overall",
+            str(sum(result["nodes_per_client"])),
+            str(total),
+            f"{result['val_accuracy']:.4f}",
+            f"{result['test_accuracy']:.4f}",
+        )
+    )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    lines.append(
+        f"test macro-F1 {result['test_macro_f1']:.4f}, best validation in round {result['best_round']}, "
+        f"device {', '.join(sorted(set(result['devices'])))}"
+    )
+    return "\n".join(lines)
+
+
+def show_command(run: Path, client: int, node: str | None, client_folder: Path | None) -> str:
+    """Return one evidence pack of a run as text."""
+    import numpy as np
+    import torch
+
+    from dance_flwr.dance.local import explain
+    from dance_flwr.dance.packs import Packs
+    from dance_flwr.dance.show import most_telling, render
+    from dance_flwr.dance.store import RunStore
+
+    result, config = _finished(run)
+    site = _site(result, client, client_folder)
+    packs = Packs.load(RunStore(site.folder, result["run"]).final_path)
+    if node is None:
+        if not len(packs.nodes):
+            raise UserError(f"client {client}: expected evidence packs, found none; choose another client")
+        return render(site, packs, most_telling(packs))
+    ids = site.texts()[0]
+    if node not in ids:
+        raise UserError(f"--node: expected the id of a node of client {client}, found {node!r}")
+    row = packs.row_of(ids.index(node))
+    if row is None:
+        model = _model(run, site, config)
+        nodes = torch.as_tensor(np.array([ids.index(node)]))
+        packs = explain(model, site, nodes, config.dance, result["best_round"], result["model_fingerprint"])
+        row = 0
+    return render(site, packs, row)
+
+
+def verify_command(run: Path, client_folder: Path | None, say: Say) -> None:
+    """Check every evidence pack of a run; one line per client.
+
+    Raises
+    ------
+    UserError : the first span, weight or model that does not hold
+    """
+    from dance_flwr.dance.packs import Packs
+    from dance_flwr.dance.show import Verified, verify_sources, verify_spans, verify_weights
+    from dance_flwr.dance.store import RunStore
+    from dance_flwr.fingerprint import model_fingerprint
+    from dance_flwr.results import load_model
+
+    result, config = _finished(run)
+    found = model_fingerprint(load_model(run))
+    if found != result["model_fingerprint"]:
+        raise UserError(
+            f"{run}: expected model {result['model_fingerprint']}, found {found}; the saved model was altered"
+        )
+    clients = range(config.clients) if client_folder is None else [None]
+    for client in clients:
+        site = _site(result, client, client_folder)
+        texts = verify_sources(site)
+        model = _model(run, site, config)
+        done = Verified()
+        for path in RunStore(site.folder, result["run"]).all_packs():
+            packs = Packs.load(path)
+            verify_spans(site, packs, path.name, texts)
+            done.packs, done.spans = done.packs + len(packs.nodes), done.spans + len(packs.chunks)
+            # Frozen evidence was chosen by an earlier model than the one that a later pack names.
+            if packs.model_id == found and (path.stem == "final" or config.dance.text_refresh_every == 1):
+                verify_weights(site, packs, path.name, model, config.dance)
+                done.recomputed += len(packs.nodes)
+        say(
+            f"client {site.card.client}: {done.spans:,} spans of {done.packs:,} packs read back from the source texts, "
+            f"weights of {done.recomputed:,} packs recomputed from model {found}"
+        )
+    say("evidence verified")
+
+
+def _finished(run: Path) -> tuple[dict[str, Any], RunConfig]:
+    from dance_flwr.runtime import read_result
+
+    result = read_result(run)
+    if result["method"] != "dance":
+        raise UserError(f"{run}: expected a run of method 'dance', found {result['method']!r}, which keeps no evidence")
+    try:
+        return result, parse(result["config"])
+    except ConfigError as error:
+        raise UserError(f"{run}: expected a run of this version, found another's configuration: {error}") from None
+
+
+def _site(result: Mapping[str, Any], client: int | None, client_folder: Path | None) -> Site:
+    import torch
+
+    if client_folder is None and result["partition_dir"] is None:
+        raise UserError("expected --client-folder: the clients of this run keep their evidence on their own machines")
+    folder = client_folder or Path(result["partition_dir"]) / f"client-{client}"
+    return Site(folder, torch.device("cpu"))
+
+
+def _model(run: Path, site: Site, config: RunConfig) -> Any:
+    from dance_flwr.client import shape_of
+    from dance_flwr.methods import get_method
+    from dance_flwr.results import load_model
+
+    shape = shape_of(site.card.text_dim, len(site.card.class_names), config)
+    model = get_method(config.method).build(shape, config)
+    model.load_state_dict(load_model(run))
+    return model
+
+
+def _progress(bar: Any) -> Callable[[Mapping[str, Any]], None]:
+    def show(row: Mapping[str, Any]) -> None:
+        bar.update(row["round"] - bar.n)
+        if row["val_accuracy"] is not None:
+            bar.set_postfix_str(f"val accuracy {row['val_accuracy']:.4f}")
+
+    return show
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
+    flat: dict[str, Value] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+def _scalar(text: str) -> Value:
+    """Read a value as TOML would; a bare word is a string."""
+    try:
+        return tomllib.loads(f"x = {text}")["x"]  # type: ignore[no-any-return]
+    except tomllib.TOMLDecodeError:
+        return text

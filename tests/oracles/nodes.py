@@ -1,0 +1,68 @@
+"""Alg. 2 (label-aware node condensation) by loops over nodes and classes."""
+
+from fractions import Fraction
+from math import ceil, floor, log, sqrt
+
+
+def argmax(row):
+    """The first of the largest entries."""
+    return max(range(len(row)), key=lambda c: (row[c], -c))
+
+
+def pseudo_labels(probs, labels, tau):
+    """eq:pseudo_label: labelled nodes always count; -1 = unassigned."""
+    assigned = []
+    for v in range(len(labels)):
+        guess = argmax(probs[v])
+        if labels[v] >= 0:
+            assigned.append(labels[v])
+        elif probs[v][guess] >= tau:
+            assigned.append(guess)
+        else:
+            assigned.append(-1)
+    return assigned
+
+
+def difficulty(probs):
+    """eq:difficulty: the entropy of each row, in nats."""
+    return [-sum(p * log(p) for p in row if p > 0) for row in probs]
+
+
+def node_budget(num_nodes, ratio):
+    """K = ceil(r |V|) with r read as the decimal that a person wrote."""
+    return ceil(Fraction(str(ratio)) * num_nodes)
+
+
+def quotas(sizes, budget):
+    """Largest remainder with exact fractions; no more than there is."""
+    total = sum(sizes)
+    if total == 0:
+        return [0] * len(sizes)
+    budget = min(budget, total)
+    shares = [Fraction(budget * size, total) for size in sizes]
+    quota = [floor(share) for share in shares]
+    order = sorted(range(len(sizes)), key=lambda c: (-(shares[c] - quota[c]), c))
+    for c in order[: budget - sum(quota)]:
+        quota[c] += 1
+    return quota
+
+
+def cosine(a, b):
+    """cos(a, b)."""
+    return sum(x * y for x, y in zip(a, b, strict=True)) / sqrt(sum(x * x for x in a)) / sqrt(sum(y * y for y in b))
+
+
+def core(hidden, probs, labels, times, centroids, *, tau, ratio, penalty, labelled_first):
+    """The core, ascending. `centroids[c]` is the list of class c's prototypes."""
+    assigned = pseudo_labels(probs, labels, tau)
+    if all(label < 0 for label in assigned):
+        assigned = [argmax(row) for row in probs]
+    num_classes = len(probs[0])
+    members = [[v for v in range(len(labels)) if assigned[v] == c] for c in range(num_classes)]
+    quota = quotas([len(nodes) for nodes in members], node_budget(len(labels), ratio))
+    chosen = []
+    for c in range(num_classes):
+        score = {v: max(cosine(hidden[v], p) for p in centroids[c]) - penalty * times[v] for v in members[c]}
+        order = sorted(members[c], key=lambda v: (labelled_first and labels[v] < 0, -score[v], v))
+        chosen += order[: quota[c]]
+    return sorted(chosen)

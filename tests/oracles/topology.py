@@ -1,0 +1,73 @@
+"""Alg. 4 (self-expressive topology reconstruction) by loops over columns and entries of Z."""
+
+import numpy as np
+
+
+def clip(value):
+    return min(max(value, 0.0), 1.0)
+
+
+def prior(weights_i, weights_j, chunks):
+    """S_ij: the expected cosine between a selected chunk of i and one of j; `weights`: {chunk: pi}."""
+    total = 0.0
+    for a, pi_a in weights_i.items():
+        for b, pi_b in weights_j.items():
+            norm = np.linalg.norm(chunks[a]) * np.linalg.norm(chunks[b])
+            total += pi_a * pi_b * float(chunks[a] @ chunks[b]) / norm
+    return clip(total)
+
+
+def top(scores, i, most):
+    """TopK over j != i, ties to the lower index."""
+    others = [j for j in range(len(scores)) if j != i]
+    return set(sorted(others, key=lambda j: (-scores[j], j))[:most])
+
+
+def candidate_set(x, S, i, most):
+    """eq:candidate_set."""
+    return top([float(x[i] @ x[j]) for j in range(len(x))], i, most) | top(list(S[i]), i, most)
+
+
+def ista(x, S, supports, alpha, beta, iterations):
+    """Z [K, K] after so many proximal steps, entry by entry.
+
+    Column i steps by 1 / (2 alpha max_row_sum |G_i|) with G_i the Gram matrix of its candidates.
+    """
+    size = len(x)
+    Z = np.zeros((size, size))
+    for i in range(size):
+        rows = sorted(supports[i])
+        if not rows:
+            continue
+        widest = max(sum(abs(float(x[j] @ x[other])) for other in rows) for j in rows)
+        eta = 1 / (2 * alpha * widest)
+        for _ in range(iterations):
+            rebuilt = sum(Z[j, i] * x[j] for j in rows)
+            gradient = {j: 2 * alpha * float(x[j] @ (rebuilt - x[i])) for j in rows}
+            for j in rows:
+                moved = Z[j, i] - eta * gradient[j]
+                Z[j, i] = np.sign(moved) * max(abs(moved) - eta * (beta + 1 - S[i][j]), 0.0)
+    return Z
+
+
+def objective(x, S, Z, alpha, beta):
+    """eq:self_expressive_sparse at a dense Z; x has nodes as rows."""
+    X = np.asarray(x).T
+    loss = alpha * np.linalg.norm(X - X @ Z, "fro") ** 2
+    for i in range(len(x)):
+        for j in range(len(x)):
+            if i != j:
+                loss += (beta + 1 - S[i][j]) * abs(Z[i, j])
+    return loss
+
+
+def adjacency(Z, most):
+    """eq:adjacency: {(i, j): W_ij} where i or j has the other among its `most` largest entries of W = |Z| + |Z|^T."""
+    size = len(Z)
+    W = np.abs(Z) + np.abs(Z).T
+    chosen = set()
+    for i in range(size):
+        present = [j for j in range(size) if W[i, j] > 0]
+        for j in sorted(present, key=lambda j: (-W[i, j], j))[:most]:
+            chosen |= {(i, j), (j, i)}
+    return {(i, j): W[i, j] for i, j in sorted(chosen)}
