@@ -1,5 +1,6 @@
 """ServerApp: config -> federation -> strategy -> rounds -> result.json."""
 
+import logging
 import random
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from dance_flwr.seeding import derive
 from dance_flwr.strategies import make_strategy
 from dance_flwr.strategies.federation import FederationGrid, Member, describe, join
 
+LOG = logging.getLogger("flwr")
 app = ServerApp()
 
 
@@ -50,7 +52,9 @@ def run(
     members = join(grid, config)
     partition = None if members[0].owns_data else prepare(config).folder
     federation = FederationGrid(grid, {m.node: m.client for m in members}, config.min_valid_replies)
-    schemas = describe(federation, members, partition)
+    schemas = describe(federation, members, partition, config.round_timeout)
+    for client, schema in enumerate(schemas):
+        LOG.info("client %d: %d nodes on %s", client, schema.num_nodes, schema.device)
     initial = initial_model(shape_of(schemas[0].text_dim, len(schemas[0].class_names), config), config).state_dict()
     recorder = results.Recorder(folder, config, federation.traffic.take, on_round)
     strategy = make_strategy(
@@ -92,8 +96,8 @@ def finish(
     recorder: results.Recorder,
     common: dict[str, str],
     config: RunConfig,
-) -> list[dict[str, Counts]]:
-    """Send the model of the best validation round to every client; return each client's final counts."""
+) -> dict[int, dict[str, Counts]]:
+    """Send the model of the best validation round to every client; return the final counts by client."""
     content = RecordDict(
         {
             messages.ARRAYS: messages.arrays_of(recorder.best_state),
@@ -102,5 +106,8 @@ def finish(
     )
     batch = [Message(content, dst_node_id=member.node, message_type=MessageType.EVALUATE) for member in members]
     replies = federation.send_and_receive(batch, timeout=config.round_timeout)
-    metrics = [dict(reply.content[messages.METRICS]) for reply in replies]
-    return [{split: messages.read_counts(m, split) for split in ("val", "test")} for m in metrics]
+    counts = {}
+    for reply in replies:
+        metrics = messages.metrics_of(reply.content)
+        counts[federation.client_of(reply)] = {split: messages.read_counts(metrics, split) for split in ("val", "test")}
+    return counts

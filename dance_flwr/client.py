@@ -83,9 +83,14 @@ def open_client(folder: Path, config: RunConfig) -> Client:
     DataError : the folder is missing or its parts disagree
     """
     torch.set_num_threads(config.torch_threads)
-    return _open(folder, read_card(folder).partition_sha256, config)
+    return _client(folder, read_card(folder).partition_sha256, config)
 
 
 @lru_cache(maxsize=64)
-def _open(folder: Path, version: str, config: RunConfig) -> Client:
-    return Client(Site(folder, pick_device(config)), config)
+def _client(folder: Path, version: str, config: RunConfig) -> Client:
+    return Client(_site(folder, version, pick_device(config)), config)
+
+
+@lru_cache(maxsize=64)
+def _site(folder: Path, version: str, device: torch.device) -> Site:
+    return Site(folder, device)

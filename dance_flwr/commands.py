@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
 from tqdm import tqdm
 
 from dance_flwr.config import RunConfig, Value, parse
@@ -60,43 +63,31 @@ def run_command(files: Sequence[Path], pairs: Sequence[str], named: Mapping[str,
     print(f"run         {config.method}, {config.rounds} rounds, {config.clients} clients, {engine}", flush=True)
     with tqdm(total=config.rounds, unit="round", desc="rounds") as bar:
         result = (run_in_process if in_process else run_under_flower)(config, folder, _progress(bar))
-    print(table(result))
+    Console().print(table(result))
+    print(
+        f"macro-F1    {result['test_macro_f1']:.4f} on the test nodes, best validation in round {result['best_round']}"
+    )
+    print(f"device      {', '.join(sorted(set(result['devices'])))}")
     example = prepared.folder / "client-0" / "runs" / result["run"] / "evidence" / "example.txt"
     if example.is_file():
         print(f"evidence    {example}")
     print(f"result      {folder / 'result.json'}")
 
 
-def table(result: Mapping[str, Any]) -> str:
-    """Return accuracy per client and overall as a text table."""
-    rows = [("client", "nodes", "test nodes", "val accuracy", "test accuracy")]
-    for client, nodes in zip(result["clients"], result["nodes_per_client"], strict=True):
-        rows.append(
-            (
-                str(client["client"]),
-                str(nodes),
-                str(client["test_nodes"]),
-                f"{client['val_accuracy']:.4f}",
-                f"{client['test_accuracy']:.4f}",
-            )
-        )
-    total = sum(client["test_nodes"] for client in result["clients"])
-    rows.append(
-        (
-            "overall",
-            str(sum(result["nodes_per_client"])),
-            str(total),
-            f"{result['val_accuracy']:.4f}",
-            f"{result['test_accuracy']:.4f}",
-        )
-    )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    lines.append(
-        f"test macro-F1 {result['test_macro_f1']:.4f}, best validation in round {result['best_round']}, "
-        f"device {', '.join(sorted(set(result['devices'])))}"
-    )
-    return "\n".join(lines)
+def table(result: Mapping[str, Any]) -> Table:
+    """Return accuracy per client and overall."""
+    made = Table(box=SIMPLE_HEAD)
+    for heading in ("client", "nodes", "test nodes", "val accuracy", "test accuracy"):
+        made.add_column(heading, justify="right")
+    nodes = result["nodes_per_client"]
+    for row in result["clients"]:
+        scores = (f"{row['val_accuracy']:.4f}", f"{row['test_accuracy']:.4f}")
+        made.add_row(str(row["client"]), str(nodes[row["client"]]), str(row["test_nodes"]), *scores)
+    made.add_section()
+    total = sum(row["test_nodes"] for row in result["clients"])
+    scores = (f"{result['val_accuracy']:.4f}", f"{result['test_accuracy']:.4f}")
+    made.add_row("overall", str(sum(nodes)), str(total), *scores)
+    return made
 
 
 def show_command(run: Path, client: int, node: str | None, client_folder: Path | None) -> str:
@@ -116,7 +107,7 @@ def show_command(run: Path, client: int, node: str | None, client_folder: Path |
         if not len(packs.nodes):
             raise UserError(f"client {client}: expected evidence packs, found none; choose another client")
         return render(site, packs, most_telling(packs))
-    ids = site.texts()[0]
+    ids = site.ids()
     if node not in ids:
         raise UserError(f"--node: expected the id of a node of client {client}, found {node!r}")
     row = packs.row_of(ids.index(node))

@@ -5,6 +5,7 @@ declared there; `python -m dance_flwr.config` prints that block, and a test comp
 """
 
 import json
+import operator
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any, get_type_hints
@@ -12,6 +13,13 @@ from typing import Any, get_type_hints
 from dance_flwr.errors import ConfigError
 
 Value = bool | int | float | str
+
+_BOUNDS = (
+    ("above", ">", operator.gt),
+    ("least", ">=", operator.ge),
+    ("most", "<=", operator.le),
+    ("below", "<", operator.lt),
+)
 
 
 def option(
@@ -89,7 +97,7 @@ class RunConfig:
         "auto", "precision of encoding; auto = bfloat16 where supported", choices=("auto", "float32", "bfloat16")
     )
     chunk_tokens: int = option(64, "longest chunk, in tokens of the encoder's tokenizer", least=8, most=512)
-    max_chunks: int = option(16, "most chunks per node; the rest of a longer text is left out", least=1)
+    max_chunks: int = option(8, "most chunks per node; the rest of a longer text is left out", least=1)
     method: str = option("dance", "client method", choices=("dance", "fedavg-full"))
     backbone: str = option("gcn", "graph backbone", choices=("gcn", "sage"))
     hidden_dim: int = option(64, "hidden width of the backbone (h)", least=1)
@@ -175,7 +183,7 @@ def _build(cls: type, known: Mapping[str, Value], prefix: str) -> Any:
     for item in fields(cls):
         key = prefix + item.name.replace("_", "-")
         if is_dataclass(hints[item.name]):
-            arguments[item.name] = _build(hints[item.name], known, key + ".")  # type: ignore[arg-type]
+            arguments[item.name] = _build(hints[item.name], known, key + ".")
         elif key in known:
             arguments[item.name] = known[key]
     return cls(**arguments)
@@ -196,14 +204,8 @@ def _problem(key: str, value: Value, item: Field[Any], kind: type) -> str:
     rules = item.metadata
     if rules["choices"] and value not in rules["choices"]:
         return f"{key}: expected one of {', '.join(rules['choices'])}, found {value!r}"
-    checks = (
-        ("above", ">", lambda bound: value > bound),
-        ("least", ">=", lambda bound: value >= bound),
-        ("most", "<=", lambda bound: value <= bound),
-        ("below", "<", lambda bound: value < bound),
-    )
-    limits = [(sign, rules[name], test) for name, sign, test in checks if rules[name] is not None]
-    if all(test(bound) for _, bound, test in limits):
+    limits = [(sign, rules[name], holds) for name, sign, holds in _BOUNDS if rules[name] is not None]
+    if all(holds(value, bound) for _, bound, holds in limits):
         return ""
     expected = " and ".join(f"{sign} {bound:g}" for sign, bound, _ in limits)
     return f"{key}: expected {expected}, found {value!r}"
@@ -249,8 +251,7 @@ def markdown_table() -> str:
     defaults = flatten(RunConfig())
     for key, (item, kind) in flat_fields().items():
         rules = item.metadata
-        signs = {"above": ">", "least": ">=", "most": "<=", "below": "<"}
-        limits = [f"{sign} {rules[name]:g}" for name, sign in signs.items() if rules[name] is not None]
+        limits = [f"{sign} {rules[name]:g}" for name, sign, _ in _BOUNDS if rules[name] is not None]
         accepts = ", ".join(rules["choices"]) or " and ".join([kind.__name__, *limits])
         rows.append(f"| `{key}` | `{_toml(defaults[key])}` | {accepts} | {rules['help']} |")
     return "\n".join(rows)

@@ -38,7 +38,7 @@ def count(views: Mapping[str, Tensor], labels: Tensor, mask: Tensor) -> Counts:
     guess = views["deployed"][mask].argmax(dim=1)
 
     def per_class(values: Tensor) -> list[int]:
-        return torch.bincount(values, minlength=classes).tolist()  # type: ignore[no-any-return]
+        return torch.bincount(values, minlength=classes).tolist()
 
     return Counts(
         correct={name: int((probs[mask].argmax(1) == target).sum()) for name, probs in views.items()},

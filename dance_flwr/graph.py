@@ -1,5 +1,7 @@
 """`TextGraph`: one undirected text-attributed graph G = (V, A, S), checked when it is made."""
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,14 +52,14 @@ class TextGraph:
                 raise DataError(f"graph {self.name!r}: expected {n} {what}, one per node, found {size}")
         if len(np.unique(self.ids)) != n:
             raise DataError(f"graph {self.name!r}: node ids must be unique; {_first_duplicate(self.ids)!r} repeats")
-        if n and not (-1 <= self.labels.min() and self.labels.max() < len(self.class_names)):
+        if n and not (self.labels.min() >= -1 and self.labels.max() < len(self.class_names)):
             raise DataError(
                 f"graph {self.name!r}: labels must lie in -1..{len(self.class_names) - 1}, "
                 f"found {self.labels.min()}..{self.labels.max()}"
             )
         if len(self.indptr) != n + 1 or self.indptr[-1] != len(self.indices):
             raise DataError(f"graph {self.name!r}: neighbour lists do not match {n} nodes")
-        if len(self.indices) and not (0 <= self.indices.min() and self.indices.max() < n):
+        if len(self.indices) and not (self.indices.min() >= 0 and self.indices.max() < n):
             raise DataError(f"graph {self.name!r}: an edge names a node outside 0..{n - 1}")
 
     @property
@@ -105,6 +107,11 @@ def csr_from_pairs(
     csr = sp.coo_matrix((np.ones(len(rows), np.int8), (rows, cols)), shape=(num_nodes, num_nodes)).tocsr()
     csr.sort_indices()
     return csr.indptr.astype(np.int64), csr.indices.astype(np.int64)
+
+
+def ids_digest(ids: Iterable[str]) -> str:
+    """Return the sha256 hex of node ids joined by newlines: what manifests and client cards are checked against."""
+    return hashlib.sha256("\n".join(ids).encode()).hexdigest()
 
 
 def _first_duplicate(ids: NDArray[np.str_]) -> str:

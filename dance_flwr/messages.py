@@ -63,7 +63,7 @@ def query(kind: str, node: int, config: Mapping[str, Any]) -> Message:
 
 def config_of(message: Message) -> dict[str, Any]:
     """Return the config that came with a message; empty when there is none."""
-    return dict(message.content[CONFIG]) if CONFIG in message.content else {}
+    return dict(message.content.config_records.get(CONFIG, {}))
 
 
 def hello_reply(message: Message, hello: Hello) -> Message:
@@ -100,7 +100,7 @@ def state_of(arrays: ArrayRecord) -> dict[str, Tensor]:
 
 def model_of(message: Message) -> dict[str, Tensor]:
     """Return the global model that came with a message."""
-    return state_of(message.content[ARRAYS])
+    return state_of(message.content.array_records[ARRAYS])
 
 
 def train_reply(message: Message, state: Mapping[str, Tensor], weight: int, report: Report) -> Message:
@@ -126,11 +126,16 @@ def error_reply(message: Message, reason: str) -> Message:
     return Message(Error(USER_ERROR, reason), reply_to=message)
 
 
+def metrics_of(record: RecordDict) -> dict[str, Any]:
+    """Return the metrics of a reply."""
+    return dict(record.metric_records[METRICS])
+
+
 def sum_metrics(records: Iterable[RecordDict]) -> dict[str, Any]:
     """Add the metrics of all clients, element by element; "loss" becomes the weighted mean."""
     total: dict[str, Any] = {}
     for record in records:
-        metrics = dict(record[METRICS])
+        metrics = metrics_of(record)
         if "loss" in metrics:
             metrics["loss"] *= metrics[WEIGHT]
         for key, value in metrics.items():

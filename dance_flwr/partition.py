@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from dance_flwr.errors import DataError
-from dance_flwr.graph import NO_SPLIT, SPLIT_NAMES, TEST, TRAIN, UNLABELLED, VAL, TextGraph
+from dance_flwr.graph import NO_SPLIT, SPLIT_NAMES, TEST, TRAIN, UNLABELLED, VAL, TextGraph, ids_digest
 
 MANIFEST_VERSION = 1
 _SLACK = 1.2  # a community may exceed the mean client size by this factor before it is split
@@ -247,7 +247,7 @@ def _account(graph: TextGraph, partition: Partition, k: int, edges: int) -> dict
         "edges": edges,
         "nodes_per_class": {name: int(count) for name, count in zip(graph.class_names, per_class, strict=True)},
         "nodes_per_split": {SPLIT_NAMES[part] or "none": int(per_split[part]) for part in range(len(SPLIT_NAMES))},
-        "ids_sha256": hashlib.sha256("\n".join(graph.ids[nodes].tolist()).encode()).hexdigest(),
+        "ids_sha256": ids_digest(graph.ids[nodes].tolist()),
     }
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -135,7 +134,7 @@ def _write(graph: TextGraph, spec: PartitionSpec, bank: TextBank, folder: Path) 
             local = whole.subgraph(client_nodes(partition, number), f"{graph.name}-client-{number}")
             _write_client(local, number, content, bank, building / f"client-{number}")
         write_manifest(building / MANIFEST, content)
-        os.replace(building, folder)
+        building.replace(folder)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise

@@ -1,7 +1,6 @@
 """The one result schema, written by the server of a run; tables are made only from such files."""
 
 import json
-import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -114,17 +113,17 @@ class Recorder:
         partial = self.folder / (MODEL + ".partial")
         tensors = {name: tensor.contiguous() for name, tensor in self.best_state.items()}
         save_file(tensors, partial, metadata={"round": str(self.best_round)})
-        os.replace(partial, self.folder / MODEL)
+        partial.replace(self.folder / MODEL)
 
-    def write(self, clients: Sequence[Mapping[str, Counts]], context: Mapping[str, Any]) -> dict[str, Any]:
+    def write(self, clients: Mapping[int, Mapping[str, Counts]], context: Mapping[str, Any]) -> dict[str, Any]:
         """Write `result.json` and return its content.
 
         Parameters
         ----------
-        clients : per client the final counts of "val" and "test", read once, with the best model
+        clients : by client the final counts of "val" and "test", read once, with the best model
         context : what the server knows beside: run name, data, clients, partition folder
         """
-        test, val = (_total([client[split] for client in clients]) for split in ("test", "val"))
+        test, val = (_total([counts[split] for counts in clients.values()]) for split in ("test", "val"))
         condensed = _per_condensed_node(self.history)
         result = {
             "schema": SCHEMA,
@@ -141,7 +140,7 @@ class Recorder:
                     "test_accuracy": accuracy(counts["test"].correct["deployed"], counts["test"].total),
                     "val_accuracy": accuracy(counts["val"].correct["deployed"], counts["val"].total),
                 }
-                for number, counts in enumerate(clients)
+                for number, counts in sorted(clients.items())
             ],
             "per_condensed_node": condensed,
             "seconds_total": time.perf_counter() - self._start,
@@ -156,7 +155,7 @@ class Recorder:
         }
         partial = self.folder / (RESULT + ".partial")
         partial.write_text(json.dumps(result, indent=1), encoding="utf-8")
-        os.replace(partial, self.folder / RESULT)
+        partial.replace(self.folder / RESULT)
         return result
 
 

@@ -44,7 +44,6 @@ def run_in_process(config: RunConfig, folder: Path, on_round: OnRound) -> dict[s
     with _apps():
         import client_app
         import server_app
-
         from dance_flwr.strategies.inprocess import InProcessGrid
 
         logging.getLogger("flwr").setLevel(logging.ERROR)

@@ -16,7 +16,7 @@ from dance_flwr.dance.evidence import TextTable
 from dance_flwr.dance.hops import Hops
 from dance_flwr.dance.propagation import operator
 from dance_flwr.errors import DataError
-from dance_flwr.graph import TRAIN
+from dance_flwr.graph import TRAIN, ids_digest
 from dance_flwr.text.bank import BankSlice, load_slice
 
 # Above this many bytes as float32, chunk embeddings stay memory-mapped in float16.
@@ -57,10 +57,13 @@ class Site:
         self.folder = folder
         self.device = device
         self.card = read_card(folder)
-        if len(self._array("indptr")) != self.card.num_nodes + 1:
+        if ids_digest(self.ids()) != self.card.ids_sha256:
+            raise DataError(f"{folder}: expected the node ids of {CARD}, found others; prepare the partition again")
+        listed = len(self._array("indptr")) - 1
+        if listed != self.card.num_nodes:
             raise DataError(
-                f"{folder}: expected neighbour lists of {self.card.num_nodes} nodes, found "
-                f"{len(self._array('indptr')) - 1}; prepare the partition again"
+                f"{folder}: expected neighbour lists of {self.card.num_nodes} nodes, found {listed}; "
+                "prepare the partition again"
             )
 
     def _array(self, name: str) -> NDArray[Any]:
@@ -125,12 +128,22 @@ class Site:
             self._operators[kind] = operator(kind, rows, cols, ones, self.num_nodes)
         return self._operators[kind]
 
-    def texts(self) -> tuple[list[str], list[str]]:
-        """Return (ids, texts) of all local nodes; read from disk on each call, never needed in a round."""
+    def ids(self) -> list[str]:
+        """Return the ids of all local nodes, read from disk."""
+        return self._column("id")
+
+    def texts(self) -> list[str]:
+        """Return the texts of all local nodes, read from disk on each call; never needed in a round."""
+        return self._column("text")
+
+    def _column(self, name: str) -> list[str]:
         import pyarrow.parquet as pq
 
-        nodes = pq.read_table(self.folder / "nodes.parquet", columns=["id", "text"])
-        return nodes["id"].to_pylist(), nodes["text"].to_pylist()
+        path = self.folder / "nodes.parquet"
+        try:
+            return pq.read_table(path, columns=[name])[name].to_pylist()  # type: ignore[no-any-return]
+        except (OSError, KeyError) as error:
+            raise DataError(f"{path}: expected column {name!r}, found {error}; prepare the partition again") from None
 
 
 def read_card(folder: Path) -> SiteCard:

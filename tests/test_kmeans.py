@@ -75,12 +75,12 @@ def test_another_generator_gives_other_prototypes():
 
 
 @QUICK
-@given(seed=st.integers(0, 2**20), size=st.integers(1, 6))
-def test_a_class_no_larger_than_the_cap_is_its_own_prototypes(seed, size):
-    """P_c = |V_c|: seeding takes distinct points, and each then is the mean of itself alone."""
-    points, _ = draw(seed, size, 1)
+@given(seed=st.integers(0, 2**20), size=st.integers(1, 6), scale=st.sampled_from([1.0, 1e-8]))
+def test_a_class_no_larger_than_the_cap_is_its_own_prototypes(seed, size, scale):
+    """P_c = |V_c|: seeding takes distinct points however close, and each then is the mean of itself alone."""
+    points = scale * draw(seed, size, 1)[0]
     centroids = cluster(points, torch.zeros(size, dtype=torch.int64), 1, 6)[0, :size]
-    gaps = torch.cdist(points, centroids)
+    gaps = torch.cdist(points / scale, centroids / scale)
     assert bool((gaps.min(dim=0).values < 1e-3).all())
     assert gaps.argmin(dim=0).sort().values.tolist() == list(range(size))
 
@@ -90,6 +90,16 @@ def test_one_prototype_is_the_mean():
     centroids = cluster(points, classes, 2, 1)
     for c in range(2):
         torch.testing.assert_close(centroids[c, 0], points[classes == c].mean(0), atol=1e-5, rtol=0)
+
+
+def test_a_mini_batch_prototype_averages_over_all_batches(monkeypatch):
+    """Ten batches of 16 points of variance 1: the mean of 160 points errs by 1/160, that of the last batch by 1/16."""
+    monkeypatch.setattr(module, "_KMEANS_BATCH", 16)
+    errors = []
+    for seed in range(20):
+        points, classes = draw(seed, 400, 1)
+        errors.append((cluster(points, classes, 1, 1, seed)[0, 0] - points.mean(0)).square().mean())
+    assert torch.stack(errors).mean() < 1 / 50
 
 
 def test_equal_points_and_one_point_and_no_point():

@@ -18,8 +18,8 @@ from dance_flwr.dance.evidence import (
     select_candidates,
 )
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.nodes import Prediction, condense_nodes
+from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.propagation import operator
 from dance_flwr.dance.store import ClientState, RunStore, due
 from dance_flwr.dance.topology import candidate_support, self_express, synthesise_adjacency
@@ -240,7 +240,7 @@ def fused_features(model: DanceModel, site: Site, prediction: Prediction, settin
     """x_v of every local node from its evidence, in blocks of nodes; [n, d]."""
     difficulty = prediction.difficulty()
     blocks = []
-    for nodes in torch.arange(site.num_nodes, device=site.device).split(_NODES_PER_BLOCK):
+    for nodes in torch.split(torch.arange(site.num_nodes, device=site.device), _NODES_PER_BLOCK):
         found = select_candidates(model, nodes, prediction.hidden, difficulty, site.hops, site.table, settings)
         evidence = condense_text(model, prediction.hidden[nodes], found, site.table, settings)
         blocks.append(model.fuse(prediction.hidden[nodes], evidence.fused_text))

@@ -96,7 +96,7 @@ class DanceModel(PlainModel):
         return self.norm(self.fuse_graph(hidden) + gate * self.fuse_text(text))  # type: ignore[no-any-return]
 
     def fused_logits(self, fused: Tensor) -> Tensor:
-        """o = Dec(x); [m, d] -> [m, C]."""
+        """O = Dec(x); [m, d] -> [m, C]."""
         return self.head_fused(F.dropout(fused, self.dropout, self.training))  # type: ignore[no-any-return]
 
     def text_logits(self, text: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ def cluster_by_class(
     [C, P, h] centroids; NaN rows where P_c = min(P, |V_c|) < P
     """
     centroids = _kmeans_plus_plus(points, classes, num_classes, most, generator)
-    counts = torch.zeros(num_classes, most, device=points.device)
+    counts = points.new_zeros(num_classes, most)
     for _ in range(_KMEANS_STEPS):
         batch, owner = points, classes
         if points.size(0) > _KMEANS_BATCH:
@@ -96,8 +96,8 @@ def cluster_by_class(
             batch, owner = points[pick], classes[pick]
         nearest = _squared_distances(batch, owner, centroids).argmin(dim=1)
         slot = owner * most + nearest
-        hits = torch.zeros(num_classes * most, device=points.device).index_add_(0, slot, torch.ones_like(slot.float()))
-        sums = torch.zeros(num_classes * most, points.size(1), device=points.device).index_add_(0, slot, batch)
+        hits = points.new_zeros(num_classes * most).index_add_(0, slot, torch.ones_like(batch[:, 0]))
+        sums = points.new_zeros(num_classes * most, points.size(1)).index_add_(0, slot, batch)
         hits, sums = hits.view_as(counts), sums.view_as(centroids)
         counts = counts + hits
         # Running mean of all points a centroid ever took: the per-centre learning rate 1 / count.
@@ -107,10 +107,14 @@ def cluster_by_class(
 
 
 def prototype_scores(points: Tensor, classes: Tensor, centroids: Tensor) -> Tensor:
-    """eq:proto_score: s_v = max over prototypes of v's class of cos(z_v, p); [m] in [-1, 1]."""
+    """eq:proto_score: s_v = max over prototypes of v's class of cos(z_v, p); [m] in [-1, 1].
+
+    Rounded to six decimals: nodes that are their own prototype tie at 1, and a tie must go to the lower index rather
+    than to the last bit of a sum.
+    """
     cosine = torch.einsum("mh,cph->mcp", F.normalize(points, dim=1), F.normalize(centroids, dim=2))
     own = cosine[torch.arange(points.size(0), device=points.device), classes]
-    return own.nan_to_num(nan=-2.0).max(dim=1).values
+    return own.nan_to_num(nan=-2.0).max(dim=1).values.round(decimals=6)
 
 
 def condense_nodes(

@@ -82,7 +82,7 @@ class Packs:
             model_id=model_id,
             chunk_spans=np.asarray(site.bank.spans[number]),
             chunk_sha256=np.asarray(site.chunk_sha256[number]),
-            **{name: tensor.detach().cpu().numpy() for name, tensor in arrays.items()},  # type: ignore[arg-type]
+            **{name: tensor.detach().cpu().numpy() for name, tensor in arrays.items()},
         )
 
     def counts(self, site: Site) -> dict[str, int]:

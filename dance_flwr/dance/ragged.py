@@ -1,4 +1,4 @@
-"""Rows of unequal length as (ptr, index) pairs, and the operations on them that DANCE needs, without loops over rows."""
+"""Rows of unequal length as (ptr, index) pairs, and what DANCE needs of them, without loops over rows."""
 
 from dataclasses import dataclass
 
@@ -90,7 +90,7 @@ def entmax_rows(scores: Tensor, ptr: Tensor) -> Tensor:
         return _entmax_padded(scores, ptr, torch.arange(sizes.numel(), device=ptr.device), widest)[0]
     level = torch.ceil(torch.log2(sizes.clamp(min=_WIDEST_SINGLE_BUCKET).double())).long()
     values, entries = [], []
-    for step in torch.unique(level).tolist():
+    for step in torch.unique(level[sizes > 0]).tolist():
         rows = torch.nonzero(level == step).flatten()
         probs, entry = _entmax_padded(scores, ptr, rows, int(sizes[rows].max()))
         values.append(probs)

@@ -1,6 +1,5 @@
 """What a client keeps between rounds of one run, in its own folder: core, coverage, frozen evidence, adjacency."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,4 +102,4 @@ def write_npz(path: Path, arrays: dict[str, Any]) -> None:
     partial = path.with_name(path.name + ".partial")
     with partial.open("wb") as file:
         np.savez(file, **arrays)
-    os.replace(partial, path)
+    partial.replace(path)

@@ -95,7 +95,11 @@ class FederationGrid(Grid):
         if len(valid) < expected:
             raise QuorumError(self._shortfall(sent, replies, expected, timeout))
         self._count(self.traffic.up, valid, lambda m: m.metadata.src_node_id)
-        return sorted(valid, key=lambda reply: self._client_of_node[reply.metadata.src_node_id])
+        return sorted(valid, key=self.client_of)
+
+    def client_of(self, reply: Message) -> int:
+        """Return the number of the client that sent this reply."""
+        return self._client_of_node[reply.metadata.src_node_id]
 
     def _count(self, totals: dict[int, int], batch: list[Message], node_of: Any) -> None:
         for message in batch:
@@ -169,16 +173,22 @@ def _wait_for_nodes(grid: Grid, config: RunConfig) -> list[int]:
     return nodes
 
 
-def describe(grid: FederationGrid, members: list[Member], partition_dir: Path | None) -> list[wire.Schema]:
+def describe(
+    grid: FederationGrid, members: list[Member], partition_dir: Path | None, timeout: float
+) -> list[wire.Schema]:
     """Ask every client what its data needs and check that they agree; return the answers in client order.
 
     Raises
     ------
-    UserError : clients disagree on classes, text width or encoder
+    UserError : a client did not answer, or clients disagree on classes, text width or encoder
     """
     config = {"partition-dir": str(partition_dir or "")}
     batch = [wire.query(wire.DESCRIBE, member.node, config) for member in members]
-    schemas = [wire.read_schema(reply) for reply in grid.send_and_receive(batch)]
+    replies = grid.send_and_receive(batch, timeout=timeout)
+    if len(replies) < len(members):
+        found = [grid.client_of(reply) for reply in replies]
+        raise UserError(f"expected a description of the data of {len(members)} clients, found only those of {found}")
+    schemas = [wire.read_schema(reply) for reply in replies]
     for what in ("class_names", "text_dim", "encoder_sha256"):
         for client, schema in enumerate(schemas):
             if getattr(schema, what) != getattr(schemas[0], what):

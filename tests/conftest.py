@@ -1,0 +1,219 @@
+"""A tiny text graph, one data root for the whole session, and runs in this process."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+# Before Flower and the model libraries are imported: nothing goes over the network, nothing lands in a home.
+HOME = Path(tempfile.mkdtemp(prefix="dance-tests-"))
+os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "HF_HUB_OFFLINE": "1"}
+os.environ |= {"FLWR_HOME": str(HOME / "flwr"), "DANCE_FLWR_HOME": str(HOME / "data"), "HF_HOME": str(HOME / "hf")}
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+PROJECT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(PROJECT))  # the apps of the checkout, ahead of any installed copy
+
+import hashlib  # noqa: E402
+import itertools  # noqa: E402
+import logging  # noqa: E402
+import shutil  # noqa: E402
+import warnings  # noqa: E402
+from dataclasses import dataclass  # noqa: E402
+from types import SimpleNamespace  # noqa: E402
+
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+
+WORDS = {
+    "astronomy": [
+        "comet",
+        "galaxy",
+        "nebula",
+        "orbit",
+        "planet",
+        "telescope",
+        "quasar",
+        "eclipse",
+        "meteor",
+        "starlight",
+    ],
+    "cooking": ["butter", "garlic", "oven", "pastry", "saffron", "simmer", "skillet", "vinegar", "whisk", "cinnamon"],
+    "sailing": [
+        "anchor",
+        "harbour",
+        "keel",
+        "mast",
+        "rudder",
+        "sailcloth",
+        "starboard",
+        "tiller",
+        "windward",
+        "halyard",
+    ],
+}
+SMALL = {
+    **{"rounds": 3, "clients": 3, "hidden-dim": 8, "chunk-tokens": 16, "max-chunks": 4, "local-epochs": 2},
+    **{"encoder-precision": "float32", "device": "cpu", "node-timeout": 1.0},
+    **{"dance.attention-dim": 8, "dance.ratio": 0.25, "dance.prototypes": 2, "dance.candidates": 4},
+}
+
+
+def pytest_sessionfinish():
+    shutil.rmtree(HOME, ignore_errors=True)
+
+
+def node_id(number: int) -> str:
+    """An id that occurs nowhere by accident."""
+    return f"zq{number:03d}{hashlib.sha256(str(number).encode()).hexdigest()[:10]}"
+
+
+def sentences(rng: np.random.Generator, words: list[str], count: int) -> str:
+    """Sentences of seven words, each about as long as a chunk."""
+    return " ".join(" ".join(rng.choice(words, 7)).capitalize() + "." for _ in range(count))
+
+
+def text_graph(name, ids, texts, labels, pairs, split=None):
+    """A `TextGraph` in the three classes of WORDS; `labels` are class numbers, -1 = unknown."""
+    from dance_flwr.graph import TextGraph, csr_from_pairs
+
+    ends = np.array(pairs, np.int64).reshape(-1, 2)
+    indptr, indices = csr_from_pairs(ends[:, 0], ends[:, 1], len(ids))
+    return TextGraph(
+        name=name,
+        ids=np.array(ids),
+        texts=list(texts),
+        labels=np.array(labels, np.int64),
+        class_names=tuple(sorted(WORDS)),
+        indptr=indptr,
+        indices=indices,
+        split=np.zeros(len(ids), np.uint8) if split is None else np.array(split, np.uint8),
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory) -> Path:
+    """A folder with 72 nodes in 3 classes: texts of the class's own words, mostly edges within a class."""
+    from dance_flwr.data.folder import write_folder
+
+    rng = np.random.default_rng(7)
+    labels = np.arange(72) % 3
+    texts = [sentences(rng, WORDS[sorted(WORDS)[label]], 1 + i % 4) for i, label in enumerate(labels)]
+    chance = np.where(labels[:, None] == labels[None, :], 0.12, 0.01)
+    pairs = np.argwhere(np.triu(rng.random((72, 72)) < chance, 1))
+    folder = tmp_path_factory.mktemp("graphs") / "tiny"
+    write_folder(text_graph("tiny", [node_id(i) for i in range(72)], texts, labels, pairs), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def run_config(tiny):
+    """A function that parses keys (`dance_ratio` means `dance.ratio`) over small settings on the tiny graph."""
+    from dance_flwr.config import parse
+
+    def make(**keys):
+        named = {k.replace("dance_", "dance.", 1).replace("_", "-"): v for k, v in keys.items()}
+        return parse({"data": str(tiny), **SMALL, **named})
+
+    return make
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that is over: its result, its folder, its partition, and all messages as they passed."""
+
+    result: dict
+    folder: Path
+    config: object
+    messages: list
+
+    @property
+    def partition(self) -> Path:
+        return Path(self.result["partition_dir"])
+
+    def store(self, client: int):
+        from dance_flwr.dance.store import RunStore
+
+        return RunStore(self.partition / f"client-{client}", self.result["run"])
+
+    def site(self, client: int):
+        import torch
+
+        from dance_flwr.site import Site
+
+        return Site(self.partition / f"client-{client}", torch.device("cpu"))
+
+    def replies(self, kind: str) -> list:
+        """Replies of one kind, in the order in which they came."""
+        return [m for m in self.messages if m.metadata.src_node_id and m.metadata.message_type == kind]
+
+
+@pytest.fixture(scope="session")
+def run(run_config, tmp_path_factory):
+    """A function that runs the two apps in this process and returns a `Finished`; keys as in `run_config`."""
+    import client_app
+    import server_app
+    from dance_flwr.config import flatten
+    from dance_flwr.runtime import read_result
+    from dance_flwr.strategies.inprocess import InProcessGrid
+
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    number = itertools.count(1)
+
+    def start(*, nodes=None, on_message=None, **keys):
+        folder, run_id, messages = tmp_path_factory.mktemp("run"), next(number), []
+        config = run_config(out=str(folder), **keys)  # `out` differs, so no run finds another's opened clients
+
+        def record(message):
+            messages.append(message)
+            if on_message:
+                on_message(message)
+
+        grid = InProcessGrid(client_app.app, flatten(config), nodes or config.clients, run_id=run_id, on_message=record)
+        server_app.run(grid, config, f"test-{run_id}", folder)
+        return Finished(read_result(folder), folder, config, messages)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def dance(run) -> Finished:
+    """One finished run of the method, to be read only."""
+    return run()
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch):
+    """A function that calls the command line and returns its exit code, stdout and stderr lines."""
+    from dance_flwr.cli import main
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["dance-flwr", *map(str, arguments)])
+        with warnings.catch_warnings():
+            try:
+                main()
+                code = 0
+            except SystemExit as end:
+                code = end.code or 0
+        out, err = capsys.readouterr()
+        return SimpleNamespace(code=code, out=out, err=err.replace("\r", "\n").strip().splitlines())
+
+    return call
+
+
+@pytest.fixture
+def crafted(tmp_path, monkeypatch):
+    """A function that writes a graph whose ids `c0-...`, `c1-...` say which client holds the node."""
+    from dance_flwr import partition
+    from dance_flwr.data.folder import write_folder
+
+    def assigned(graph, clients, seed, resolution):
+        return np.array([int(str(name)[1]) for name in graph.ids], np.int64)
+
+    monkeypatch.setitem(partition.PARTITIONERS, "random", assigned)
+
+    def write(name, ids, texts, labels, pairs, split):
+        folder = tmp_path / name
+        write_folder(text_graph(name, ids, texts, labels, pairs, split), folder)
+        return str(folder)
+
+    return write
