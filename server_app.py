@@ -7,19 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
 from dance_flwr import messages, results
 from dance_flwr.client import initial_model, shape_of
 from dance_flwr.config import RunConfig, parse
 from dance_flwr.errors import UserError
-from dance_flwr.evaluate import Counts
 from dance_flwr.paths import out_dir
 from dance_flwr.prepare import prepare
 from dance_flwr.seeding import derive
 from dance_flwr.strategies import make_strategy
-from dance_flwr.strategies.federation import FederationGrid, Member, describe, join
+from dance_flwr.strategies.federation import FederationGrid, describe, final_counts, join
 
 LOG = logging.getLogger("flwr")
 app = ServerApp()
@@ -60,7 +59,7 @@ def run(
     strategy = make_strategy(
         config, recorder.on_train, lambda metrics: recorder.on_validation(messages.read_counts(metrics, "val"))
     )
-    common = {"run": name, "partition-dir": str(partition or "")}
+    common: dict[str, Any] = {"run": name, "partition-dir": str(partition or "")}
 
     def end_round(round_: int, arrays: ArrayRecord) -> None:
         if round_:
@@ -76,7 +75,8 @@ def run(
         evaluate_config=ConfigRecord(dict(common)),
         evaluate_fn=end_round,
     )
-    clients = finish(federation, members, recorder, common, config)
+    common |= {"server-round": recorder.best_round, "final": True}
+    clients = final_counts(federation, members, messages.arrays_of(recorder.best_state), common, config.round_timeout)
     facts = {
         "run": name,
         "strategy": config.strategy,
@@ -88,26 +88,3 @@ def run(
         "text_tokens": [schema.text_tokens for schema in schemas],
     }
     recorder.write(clients, facts)
-
-
-def finish(
-    federation: FederationGrid,
-    members: list[Member],
-    recorder: results.Recorder,
-    common: dict[str, str],
-    config: RunConfig,
-) -> dict[int, dict[str, Counts]]:
-    """Send the model of the best validation round to every client; return the final counts by client."""
-    content = RecordDict(
-        {
-            messages.ARRAYS: messages.arrays_of(recorder.best_state),
-            messages.CONFIG: ConfigRecord({**common, "server-round": recorder.best_round, "final": True}),
-        }
-    )
-    batch = [Message(content, dst_node_id=member.node, message_type=MessageType.EVALUATE) for member in members]
-    replies = federation.send_and_receive(batch, timeout=config.round_timeout)
-    counts = {}
-    for reply in replies:
-        metrics = messages.metrics_of(reply.content)
-        counts[federation.client_of(reply)] = {split: messages.read_counts(metrics, split) for split in ("val", "test")}
-    return counts

@@ -109,6 +109,13 @@ def csr_from_pairs(
     return csr.indptr.astype(np.int64), csr.indices.astype(np.int64)
 
 
+def edge_homophily(graph: TextGraph) -> float:
+    """Return the share of edges, in 0..1, that join two nodes of the same label (0 where there is no edge)."""
+    source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    same = graph.labels[source] == graph.labels[graph.indices]
+    return float(same.mean()) if len(same) else 0.0
+
+
 def ids_digest(ids: Iterable[str]) -> str:
     """Return the sha256 hex of node ids joined by newlines: what manifests and client cards are checked against."""
     return hashlib.sha256("\n".join(ids).encode()).hexdigest()

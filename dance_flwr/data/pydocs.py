@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from dance_flwr.errors import DataError
-from dance_flwr.graph import NO_SPLIT, TextGraph, csr_from_pairs
+from dance_flwr.graph import NO_SPLIT, TextGraph, csr_from_pairs, edge_homophily
 
 PACKAGES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn", "networkx": "networkx"}  # distributions
 MIN_TEXT = 40  # characters; shorter texts say too little to classify
@@ -100,13 +100,6 @@ def identity() -> str:
     """Return what the graph depends on: the packages' versions and this builder's own source."""
     versions = ",".join(f"{dist}={version(dist)}" for dist in PACKAGES.values())
     return f"{versions},{sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
-
-
-def edge_homophily(graph: TextGraph) -> float:
-    """Return the share of edges, in 0..1, that join two nodes of the same label (0 where there is no edge)."""
-    source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
-    same = graph.labels[source] == graph.labels[graph.indices]
-    return float(same.mean()) if len(same) else 0.0
 
 
 def _public_modules(package: str) -> Iterator[ModuleType]:

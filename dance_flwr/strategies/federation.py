@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
 from dance_flwr import messages as wire
 from dance_flwr.config import RunConfig
 from dance_flwr.errors import CodeMismatchError, QuorumError, UserError
+from dance_flwr.evaluate import Counts
 from dance_flwr.fingerprint import code_fingerprint
 
 
@@ -197,3 +198,16 @@ def describe(
                     f"client 0 and {getattr(schema, what)!r} at client {client}; prepare them alike"
                 )
     return schemas
+
+
+def final_counts(
+    grid: FederationGrid, members: list[Member], arrays: ArrayRecord, config: Mapping[str, Any], timeout: float
+) -> dict[int, dict[str, Counts]]:
+    """Send the final model to every client, the only time test nodes are read; return the counts by client."""
+    content = RecordDict({wire.ARRAYS: arrays, wire.CONFIG: ConfigRecord(dict(config))})
+    batch = [Message(content, dst_node_id=member.node, message_type=MessageType.EVALUATE) for member in members]
+    counts = {}
+    for reply in grid.send_and_receive(batch, timeout=timeout):
+        metrics = wire.metrics_of(reply.content)
+        counts[grid.client_of(reply)] = {split: wire.read_counts(metrics, split) for split in ("val", "test")}
+    return counts
