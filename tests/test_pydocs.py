@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dance_flwr.data import load_graph, pydocs
+from dance_flwr.graph import edge_homophily
 
 DIGEST = """
 import hashlib, {first}
@@ -62,7 +63,7 @@ def test_size_is_what_the_experiments_expect(graph):
     assert graph.labels.min() == 0
     assert min(map(len, graph.texts)) >= pydocs.MIN_TEXT
     # labels must have to do with the edges, yet not decide them
-    assert 0.5 < pydocs.edge_homophily(graph) < 0.95
+    assert 0.5 < edge_homophily(graph) < 0.95
     assert graph.ids.tolist() == sorted(graph.ids.tolist())
 
 
@@ -209,4 +210,4 @@ def test_summary_lists_counts(graph):
 
 def test_homophily_of_a_graph_without_edges_is_zero(graph):
     alone = graph.subgraph(np.array([0], np.int64), "one")
-    assert pydocs.edge_homophily(alone) == 0.0
+    assert edge_homophily(alone) == 0.0

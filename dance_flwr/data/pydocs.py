@@ -285,16 +285,17 @@ def _resolve(
 def summary(graph: TextGraph) -> str:
     """Return what the graph holds in lines of `name value`, then one line per class with its node count."""
     counts = np.bincount(graph.labels, minlength=len(graph.class_names))
-    lines = [
-        f"nodes {graph.num_nodes}",
-        f"edges {graph.num_edges}",
-        f"classes {len(graph.class_names)}",
-        f"edge homophily {edge_homophily(graph):.3f}",
-        f"isolated nodes {int((np.diff(graph.indptr) == 0).sum())}",
-        f"characters {sum(map(len, graph.texts))}",
-        *(f"  {name} {count}" for name, count in zip(graph.class_names, counts, strict=True)),
-    ]
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            f"nodes {graph.num_nodes}",
+            f"edges {graph.num_edges}",
+            f"classes {len(graph.class_names)}",
+            f"edge homophily {edge_homophily(graph):.3f}",
+            f"isolated nodes {int((np.diff(graph.indptr) == 0).sum())}",
+            f"characters {sum(map(len, graph.texts))}",
+            *(f"  {name} {count}" for name, count in zip(graph.class_names, counts, strict=True)),
+        ]
+    )
 
 
 if __name__ == "__main__":
