@@ -116,6 +116,22 @@ def edge_homophily(graph: TextGraph) -> float:
     return float(same.mean()) if len(same) else 0.0
 
 
+def summary(graph: TextGraph) -> str:
+    """Return what the graph holds in lines of `name value`, then one line per class with its node count."""
+    counts = np.bincount(graph.labels, minlength=len(graph.class_names))
+    return "\n".join(
+        [
+            f"nodes {graph.num_nodes}",
+            f"edges {graph.num_edges}",
+            f"classes {len(graph.class_names)}",
+            f"edge homophily {edge_homophily(graph):.3f}",
+            f"isolated nodes {int((np.diff(graph.indptr) == 0).sum())}",
+            f"characters {sum(map(len, graph.texts))}",
+            *(f"  {name} {count}" for name, count in zip(graph.class_names, counts, strict=True)),
+        ]
+    )
+
+
 def ids_digest(ids: Iterable[str]) -> str:
     """Return the sha256 hex of node ids joined by newlines: what manifests and client cards are checked against."""
     return hashlib.sha256("\n".join(ids).encode()).hexdigest()

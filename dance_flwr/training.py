@@ -24,7 +24,8 @@ def train_epochs(model: nn.Module, loss_of: Callable[[], Tensor], config: RunCon
     """
     parameters = list(model.parameters())
     anchor = [p.detach().clone() for p in parameters] if config.strategy == "fedprox" else []
-    optimizer = torch.optim.Adam(parameters, lr=learning_rate(config, round_), weight_decay=config.weight_decay)
+    rate = learning_rate(config, round_)
+    optimizer = torch.optim.Adam(parameters, lr=rate, weight_decay=config.weight_decay, fused=True)
     model.train()
     loss = torch.zeros(())
     for _ in range(config.local_epochs):

@@ -96,4 +96,3 @@ def test_operators_are_their_dense_formulas(density):
     mean = operator("mean", rows, cols, weights, 9).to_dense()
     total = dense.sum(1, keepdim=True)
     torch.testing.assert_close(mean, torch.where(total > 0, dense / total.clamp(min=1e-12), 0.0))
-

@@ -114,6 +114,29 @@ def test_same_seed_repeats_and_another_differs(run, dance):
     assert other.result["model_fingerprint"] != dance.result["model_fingerprint"]
 
 
+def test_the_seed_decides_the_first_model(run, dance):
+    def first(finished):
+        sent = next(m for m in finished.messages if m.metadata.message_type == "train")
+        return model_fingerprint(sent.content.array_records["arrays"].to_torch_state_dict())
+
+    assert first(run(rounds=1)) == first(dance) != first(run(rounds=1, seed=1))
+
+
+@pytest.mark.parametrize("name", ["dropout", "prototypes"])
+def test_the_seed_decides_every_draw_of_a_client(dance, name):
+    """The same client, model and round under two seeds: dropout and the choice of prototypes differ."""
+
+    def trained(seed):
+        keys = flatten(dance.config) | {"seed": seed, "dance.labelled-first": False, "dance.prototypes": 1}
+        keys |= {"dropout": 0.5 if name == "dropout" else 0.0, "dance.confidence": 0.0, "dance.ratio": 0.1}
+        client = Client(dance.site(0), parse(keys))
+        state, _, _ = client.train(load_model(dance.folder), f"draw-{name}-{seed}", 1)
+        return model_fingerprint(state)
+
+    prints = [trained(seed) for seed in range(4)]
+    assert len(set(prints)) > 1 and trained(0) == prints[0]
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_runs(run, strategy):
     finished = run(strategy=strategy, rounds=2, server_learning_rate=0.01 if strategy != "fedavgm" else 1.0)

@@ -16,6 +16,7 @@ from dance_flwr.dance.ragged import (
     project_budget,
     rank_in_row,
     row_of_entry,
+    sum_rows,
     weighted_rows,
 )
 
@@ -127,10 +128,14 @@ def gate_neighbours(model: DanceModel, hidden: Tensor, candidates: Ragged, keys:
     return project_budget(entmax_rows(scores, candidates.ptr), scores, candidates.ptr, budget)
 
 
-def weigh_chunks(model: DanceModel, hidden: Tensor, candidates: Ragged, chunks: Tensor, budget: int) -> Tensor:
-    """eq:chunk_similarity: pi = Pi_{B_tok}(entmax(<W_s g_v, e_{u,r}> / sqrt(d))); [E]."""
-    query = model.chunk_query(hidden)[candidates.rows()]
-    scores = (query * chunks[candidates.index].to(query.dtype)).sum(1) / sqrt(chunks.size(1))
+def weigh_chunks(model: DanceModel, hidden: Tensor, candidates: Ragged, vectors: Tensor, budget: int) -> Tensor:
+    """eq:chunk_similarity: pi = Pi_{B_tok}(entmax(<W_s g_v, e_{u,r}> / sqrt(d))); [E].
+
+    Parameters
+    ----------
+    vectors : [E, d] e_{u,r} of the candidates
+    """
+    scores = (model.chunk_query(hidden)[candidates.rows()] * vectors).sum(1) / sqrt(vectors.size(1))
     return project_budget(entmax_rows(scores, candidates.ptr), scores, candidates.ptr, budget)
 
 
@@ -192,8 +197,9 @@ def condense_text(
         gate = gate_neighbours(model, hidden, ragged, keys, budget)
         context = context + gamma[hop] * weighted_rows(gate, ragged, table.nodes)
         gates.append(gate)
-    weights = weigh_chunks(model, hidden, candidates.chunks, table.chunks, config.chunk_budget)
-    text = weighted_rows(weights, candidates.chunks, table.chunks)
+    vectors = table.chunks[candidates.chunks.index].to(hidden.dtype)
+    weights = weigh_chunks(model, hidden, candidates.chunks, vectors, config.chunk_budget)
+    text = sum_rows(weights, candidates.chunks, vectors)
     fused_text = config.mix * text + (1 - config.mix) * context
     return Evidence((gates[0], gates[1], gates[2]), weights, context, text, fused_text)
 

@@ -132,6 +132,10 @@ def weighted_rows(weights: Tensor, ragged: Ragged, table: Tensor) -> Tensor:
     """
     if not weights.requires_grad:
         ragged, weights = ragged.keep(weights != 0), weights[weights != 0]
-    terms = weights[:, None] * table[ragged.index].to(weights.dtype)
-    out = torch.zeros(ragged.num_rows, table.size(1), dtype=weights.dtype, device=weights.device)
-    return out.index_add(0, ragged.rows(), terms)
+    return sum_rows(weights, ragged, table[ragged.index].to(weights.dtype))
+
+
+def sum_rows(weights: Tensor, ragged: Ragged, vectors: Tensor) -> Tensor:
+    """Return sum over each row's entries of weight * vector; weights [E], vectors [E, d] -> [m, d]."""
+    out = vectors.new_zeros(ragged.num_rows, vectors.size(1))
+    return out.index_add(0, ragged.rows(), weights[:, None] * vectors)

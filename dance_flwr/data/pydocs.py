@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from dance_flwr.errors import DataError
-from dance_flwr.graph import NO_SPLIT, TextGraph, csr_from_pairs, edge_homophily
+from dance_flwr.graph import NO_SPLIT, TextGraph, csr_from_pairs, summary
 
 PACKAGES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn", "networkx": "networkx"}  # distributions
 MIN_TEXT = 40  # characters; shorter texts say too little to classify
@@ -280,22 +280,6 @@ def _resolve(
     if holder and holder not in PACKAGES:
         return _resolve(holder, entry, by_path, by_last)
     return None
-
-
-def summary(graph: TextGraph) -> str:
-    """Return what the graph holds in lines of `name value`, then one line per class with its node count."""
-    counts = np.bincount(graph.labels, minlength=len(graph.class_names))
-    return "\n".join(
-        [
-            f"nodes {graph.num_nodes}",
-            f"edges {graph.num_edges}",
-            f"classes {len(graph.class_names)}",
-            f"edge homophily {edge_homophily(graph):.3f}",
-            f"isolated nodes {int((np.diff(graph.indptr) == 0).sum())}",
-            f"characters {sum(map(len, graph.texts))}",
-            *(f"  {name} {count}" for name, count in zip(graph.class_names, counts, strict=True)),
-        ]
-    )
 
 
 if __name__ == "__main__":

@@ -192,10 +192,11 @@ def describe(
     schemas = [wire.read_schema(reply) for reply in replies]
     for what in ("class_names", "text_dim", "encoder_sha256"):
         for client, schema in enumerate(schemas):
-            if getattr(schema, what) != getattr(schemas[0], what):
+            first, other = getattr(schemas[0], what), getattr(schema, what)
+            if other != first:
                 raise UserError(
-                    f"expected one {what.replace('_', ' ')} for all clients, found {getattr(schemas[0], what)!r} at "
-                    f"client 0 and {getattr(schema, what)!r} at client {client}; prepare them alike"
+                    f"expected the same {what.replace('_', ' ')} at all clients, found {first!r} at client 0 and "
+                    f"{other!r} at client {client}; prepare them alike"
                 )
     return schemas
 

@@ -1,0 +1,57 @@
+"""Clients that bring their own folder, as SuperNodes on separate machines do."""
+
+import json
+import shutil
+
+import pytest
+
+import client_app
+import server_app
+from dance_flwr.config import flatten
+from dance_flwr.errors import UserError
+from dance_flwr.prepare import prepare
+from dance_flwr.strategies.inprocess import InProcessGrid
+
+
+@pytest.fixture
+def nodes(run_config, tmp_path):
+    """Node configs of three clients, each with its folder copied to a place of its own."""
+    prepared = prepare(run_config())
+    for client in range(3):
+        source, copy = prepared.folder / f"client-{client}", tmp_path / f"site-{client}" / "data"
+        shutil.copytree(source, copy, ignore=shutil.ignore_patterns("runs"))
+    return {
+        10 + client: {"partition-id": client, "data-path": str(tmp_path / f"site-{client}" / "data")}
+        for client in range(3)
+    }
+
+
+def run(config, nodes, folder):
+    grid = InProcessGrid(client_app.app, flatten(config), 3, node_configs=nodes)
+    server_app.run(grid, config, "own", folder)
+    return json.loads((folder / "result.json").read_text())
+
+
+def test_the_server_needs_no_data_and_the_result_is_that_of_a_simulation(run_config, nodes, tmp_path, dance):
+    """With a data root that does not exist and a data set that nobody can read, only the clients' folders count."""
+    config = run_config(data="not-here", data_root=str(tmp_path / "absent"))
+    found = run(config, nodes, tmp_path / "out")
+    assert not (tmp_path / "absent").exists()
+    assert found["partition_dir"] is None
+    assert found["model_fingerprint"] == dance.result["model_fingerprint"]
+    for node in nodes.values():
+        assert list((tmp_path / node["data-path"]).glob("runs/own/evidence/final.npz"))
+
+
+def test_clients_whose_classes_differ_are_refused(run_config, nodes, tmp_path):
+    card = tmp_path / "site-1" / "data" / "client.json"
+    content = json.loads(card.read_text())
+    card.write_text(json.dumps(content | {"class_names": ["other", "names", "here"]}))
+    with pytest.raises(UserError, match="the same class names at all clients"):
+        run(run_config(), nodes, tmp_path / "out")
+
+
+def test_two_nodes_with_one_partition_id_are_refused(run_config, nodes, tmp_path):
+    nodes[12]["partition-id"] = 0
+    with pytest.raises(UserError, match="two with partition-id=0"):
+        run(run_config(), nodes, tmp_path / "out")
