@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from dance_flwr.config import RunConfig
-from dance_flwr.dance.local import Report
 from dance_flwr.dance.model import ModelShape
 from dance_flwr.evaluate import Counts, count
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.graph import TEST, VAL
 from dance_flwr.methods import get_method
 from dance_flwr.methods.base import RoundInfo
+from dance_flwr.report import Report
 from dance_flwr.seeding import seeded
 from dance_flwr.site import Site, read_card
 

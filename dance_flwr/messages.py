@@ -10,8 +10,8 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from torch import Tensor
 
-from dance_flwr.dance.local import Report
 from dance_flwr.evaluate import Counts
+from dance_flwr.report import Report
 from dance_flwr.site import Site
 
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"

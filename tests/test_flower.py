@@ -34,14 +34,17 @@ def marked(value):
 
 
 def under_flower(config, folder):
-    """`dance-flwr run` through the engine; returns the finished process and what it left running."""
+    """`dance-flwr run` through the engine; returns the finished process and the names of what it left running."""
     (folder / "config.toml").write_text(to_toml(config))
     mark = uuid.uuid4().hex
-    # Its temporary home lies in TMPDIR; a relative or long one would not fit Ray's sockets, so only the mark is ours.
     environment = os.environ | {MARK: mark, "HOME": str(folder)}
     command = [str(Path(sys.executable).parent / "dance-flwr"), "run", "--config", str(folder / "config.toml")]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=240)
-    return done, marked(mark)
+    left = marked(mark)
+    names = [process.name() for process in left]
+    for process in left:
+        process.kill()
+    return done, names
 
 
 def test_the_mark_finds_processes(tmp_path):

@@ -5,12 +5,14 @@ import math
 import numpy as np
 import pytest
 import torch
+from builders import SHAPE, lists, make_client, random_csr
 
+from dance_flwr.client import initial_model, shape_of
 from dance_flwr.config import DanceConfig
-from dance_flwr.dance.evidence import Candidates
+from dance_flwr.dance import local
+from dance_flwr.dance.evidence import Candidates, freeze
 from dance_flwr.dance.local import condensed_loss
 from dance_flwr.dance.propagation import operator
-from tests.builders import SHAPE, make_client, random_csr
 
 
 @pytest.fixture
@@ -96,3 +98,17 @@ def test_operators_are_their_dense_formulas(density):
     mean = operator("mean", rows, cols, weights, 9).to_dense()
     total = dense.sum(1, keepdim=True)
     torch.testing.assert_close(mean, torch.where(total > 0, dense / total.clamp(min=1e-12), 0.0))
+
+
+def test_blocks_of_nodes_change_nothing(dance, monkeypatch):
+    """Features and frozen evidence of all nodes are the same in one block and in blocks of five."""
+    site, settings = dance.site(0), dance.config.dance
+    model = initial_model(shape_of(site.card.text_dim, len(site.card.class_names), dance.config), dance.config)
+    prediction = local.plain_pass(model, site)
+    whole = local.fused_features(model, site, prediction, settings)
+    kept = Candidates.stack([freeze(*block) for block in local.evidence_of_all(model, site, prediction, settings)])
+    monkeypatch.setattr(local, "_NODES_PER_BLOCK", 5)
+    torch.testing.assert_close(local.fused_features(model, site, prediction, settings), whole)
+    again = Candidates.stack([freeze(*block) for block in local.evidence_of_all(model, site, prediction, settings)])
+    assert lists(again.chunks) == lists(kept.chunks)
+    assert [lists(hop) for hop in again.hops] == [lists(hop) for hop in kept.hops]

@@ -18,6 +18,7 @@ from dance_flwr.dance.ragged import (
     ptr_of_sizes,
     rank_in_row,
     row_of_entry,
+    stack_rows,
     weighted_rows,
 )
 
@@ -208,3 +209,7 @@ def test_a_weight_of_zero_still_has_a_gradient():
     table = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
     weighted_rows(weights, ragged([[0, 1]]), table).sum().backward()
     assert weights.grad.tolist() == [2, 3]
+
+
+def test_stack_rows_puts_rows_below_each_other():
+    assert lists(stack_rows([ragged([[3], [], [1, 2]]), ragged([]), ragged([[5, 4]])])) == [[3], [], [1, 2], [5, 4]]

@@ -122,19 +122,30 @@ def test_the_seed_decides_the_first_model(run, dance):
     assert first(run(rounds=1)) == first(dance) != first(run(rounds=1, seed=1))
 
 
-@pytest.mark.parametrize("name", ["dropout", "prototypes"])
-def test_the_seed_decides_every_draw_of_a_client(dance, name):
-    """The same client, model and round under two seeds: dropout and the choice of prototypes differ."""
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param({"dropout": 0.5}, id="dropout"),
+        pytest.param({"dropout": 0.0, "dance.labelled-first": False, "dance.confidence": 0.0}, id="prototypes"),
+    ],
+)
+def test_the_seed_decides_every_draw_of_a_client(dance, keys):
+    def trained(seed, name):
+        client = Client(dance.site(0), parse(flatten(dance.config) | keys | {"seed": seed}))
+        return model_fingerprint(client.train(load_model(dance.folder), f"{name}-{seed}-{keys['dropout']}", 1)[0])
 
-    def trained(seed):
-        keys = flatten(dance.config) | {"seed": seed, "dance.labelled-first": False, "dance.prototypes": 1}
-        keys |= {"dropout": 0.5 if name == "dropout" else 0.0, "dance.confidence": 0.0, "dance.ratio": 0.1}
-        client = Client(dance.site(0), parse(keys))
-        state, _, _ = client.train(load_model(dance.folder), f"draw-{name}-{seed}", 1)
-        return model_fingerprint(state)
+    prints = [trained(seed, "first") for seed in range(4)]
+    assert len(set(prints)) > 1 and [trained(seed, "again") for seed in range(4)] == prints
 
-    prints = [trained(seed) for seed in range(4)]
-    assert len(set(prints)) > 1 and trained(0) == prints[0]
+
+@pytest.mark.parametrize("keys", [{}, {"dance.text-refresh-every": 2}, {"dance.core-refresh-every": 1}])
+def test_a_round_that_is_asked_twice_is_answered_twice(dance, keys):
+    """A reply can be lost after the client has saved its state."""
+    client = Client(dance.site(0), parse(flatten(dance.config) | keys))
+    name, sent = f"twice-{len(str(keys))}", load_model(dance.folder)
+    for _ in range(2):
+        state, _, report = client.train(sent, name, 1)
+        assert np.isfinite(report.loss) and all(torch.isfinite(tensor).all() for tensor in state.values())
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

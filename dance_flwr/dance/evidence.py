@@ -1,5 +1,6 @@
 """Sec. 3.3 and Alg. 3: hierarchical text condensation, i.e. which neighbours and chunks count as evidence."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -16,6 +17,7 @@ from dance_flwr.dance.ragged import (
     project_budget,
     rank_in_row,
     row_of_entry,
+    stack_rows,
     sum_rows,
     weighted_rows,
 )
@@ -86,6 +88,13 @@ class Candidates:
         """Return the candidates of these rows ([j] int64)."""
         zero, one, two = (ragged.take(rows) for ragged in self.hops)
         return Candidates(self.nodes[rows], (zero, one, two), self.chunks.take(rows))
+
+    @classmethod
+    def stack(cls, blocks: Sequence["Candidates"]) -> "Candidates":
+        """Return the candidates of all blocks' nodes, one block after the other."""
+        zero, one, two = (stack_rows([block.hops[hop] for block in blocks]) for hop in HOPS)
+        nodes = torch.cat([block.nodes for block in blocks])
+        return cls(nodes, (zero, one, two), stack_rows([block.chunks for block in blocks]))
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,6 @@
 """Alg. 1, client side: condense, refresh, train; and inference from evidence."""
 
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -23,34 +20,12 @@ from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.propagation import operator
 from dance_flwr.dance.store import ClientState, RunStore, due
 from dance_flwr.dance.topology import candidate_support, self_express, synthesise_adjacency
+from dance_flwr.report import Report
 from dance_flwr.seeding import generator
 from dance_flwr.site import Site
 from dance_flwr.training import train_epochs
 
-_NODES_PER_BLOCK = 8192
-
-
-PHASES = ("forward", "nodes", "text", "topology", "packs", "train")
-COUNTS = ("condensed-nodes", "evidence-neighbours", "evidence-chunks", "evidence-tokens")
-
-
-@dataclass
-class Report:
-    """What a round cost and produced: seconds by phase, and counts summed over the core.
-
-    Every key is always there: Flower wants the same keys from all clients, whether or not a refresh was due.
-    """
-
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
-    loss: float = 0.0
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Add the seconds of this block to phase `name`."""
-        start = time.perf_counter()
-        yield
-        self.seconds[name] += time.perf_counter() - start
+_NODES_PER_BLOCK = 1024  # gathered candidate chunks of a block: about 1024 * 6 * 8 rows of d floats
 
 
 @torch.no_grad()
@@ -116,14 +91,13 @@ def _candidates(
     """
     assert state.core is not None
     always = settings.text_refresh_every == 1
+    if text_due and always:
+        difficulty = prediction.difficulty()
+        return select_candidates(model, state.core, prediction.hidden, difficulty, site.hops, site.table, settings)
     if text_due:
-        nodes = state.core if always else torch.arange(site.num_nodes, device=site.device)
-        fresh = select_candidates(
-            model, nodes, prediction.hidden, prediction.difficulty(), site.hops, site.table, settings
+        state.frozen = Candidates.stack(
+            [freeze(*block) for block in evidence_of_all(model, site, prediction, settings)]
         )
-        if always:
-            return fresh
-        state.frozen = freeze(fresh, condense_text(model, prediction.hidden, fresh, site.table, settings))
     assert state.frozen is not None
     return state.frozen.take(state.core)
 
@@ -237,11 +211,16 @@ def predict(model: DanceModel, site: Site, settings: DanceConfig) -> dict[str, T
 
 @torch.no_grad()
 def fused_features(model: DanceModel, site: Site, prediction: Prediction, settings: DanceConfig) -> Tensor:
-    """x_v of every local node from its evidence, in blocks of nodes; [n, d]."""
+    """x_v of every local node from its evidence; [n, d]."""
+    blocks = evidence_of_all(model, site, prediction, settings)
+    return torch.cat([model.fuse(prediction.hidden[found.nodes], evidence.fused_text) for found, evidence in blocks])
+
+
+def evidence_of_all(
+    model: DanceModel, site: Site, prediction: Prediction, settings: DanceConfig
+) -> Iterator[tuple[Candidates, Evidence]]:
+    """Yield candidates and evidence of all local nodes in blocks, so that memory does not grow with the graph."""
     difficulty = prediction.difficulty()
-    blocks = []
     for nodes in torch.split(torch.arange(site.num_nodes, device=site.device), _NODES_PER_BLOCK):
         found = select_candidates(model, nodes, prediction.hidden, difficulty, site.hops, site.table, settings)
-        evidence = condense_text(model, prediction.hidden[nodes], found, site.table, settings)
-        blocks.append(model.fuse(prediction.hidden[nodes], evidence.fused_text))
-    return torch.cat(blocks)
+        yield found, condense_text(model, prediction.hidden[nodes], found, site.table, settings)

@@ -1,5 +1,6 @@
 """Rows of unequal length as (ptr, index) pairs, and what DANCE needs of them, without loops over rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -64,6 +65,12 @@ def concat_rows(parts: list[Ragged]) -> Ragged:
     order = torch.sort(rows, stable=True).indices
     ptr = torch.stack([part.ptr for part in parts]).sum(0)
     return Ragged(ptr, torch.cat([part.index for part in parts])[order])
+
+
+def stack_rows(parts: Sequence[Ragged]) -> Ragged:
+    """Return the rows of parts[0], then those of parts[1], ..."""
+    ptr = ptr_of_sizes(torch.cat([part.ptr.diff() for part in parts]))
+    return Ragged(ptr, torch.cat([part.index for part in parts]))
 
 
 def rank_in_row(scores: Tensor, ptr: Tensor) -> Tensor:

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from dance_flwr.config import RunConfig
-from dance_flwr.dance.local import Report
 from dance_flwr.dance.model import ModelShape
+from dance_flwr.report import Report
 from dance_flwr.site import Site
 
 

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from dance_flwr.config import RunConfig
-from dance_flwr.dance.local import Report, explain, predict, train_round
+from dance_flwr.dance.local import explain, predict, train_round
 from dance_flwr.dance.model import DanceModel, ModelShape
 from dance_flwr.dance.show import write_example
 from dance_flwr.dance.store import RunStore
 from dance_flwr.methods.base import RoundInfo, Uplink
+from dance_flwr.report import Report
 from dance_flwr.site import Site
 
 

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.config import RunConfig
-from dance_flwr.dance.local import Report
 from dance_flwr.dance.model import ModelShape, PlainModel
 from dance_flwr.methods.base import RoundInfo, Uplink
+from dance_flwr.report import Report
 from dance_flwr.site import Site
 from dance_flwr.training import train_epochs
 

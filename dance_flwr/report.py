@@ -1,0 +1,28 @@
+"""What a client's round cost and produced."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+PHASES = ("forward", "nodes", "text", "topology", "packs", "train")
+COUNTS = ("condensed-nodes", "evidence-neighbours", "evidence-chunks", "evidence-tokens")
+
+
+@dataclass
+class Report:
+    """What a round cost and produced: seconds by phase, and counts summed over the core.
+
+    Every key is always there: Flower wants the same keys from all clients, whether or not a refresh was due.
+    """
+
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    loss: float = 0.0
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the seconds of this block to phase `name`."""
+        start = time.perf_counter()
+        yield
+        self.seconds[name] += time.perf_counter() - start
