@@ -85,6 +85,6 @@ def run(
         "partition_dir": str(partition) if partition else None,
         "nodes_per_client": [schema.num_nodes for schema in schemas],
         "devices": [schema.device for schema in schemas],
-        "text_tokens": [schema.text_tokens for schema in schemas],
+        "encoder_tokens": [schema.encoder_tokens for schema in schemas],
     }
     recorder.write(clients, facts)

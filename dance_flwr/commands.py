@@ -146,6 +146,8 @@ def verify_command(run: Path, client_folder: Path | None, say: Say) -> None:
         done = Verified()
         for path in RunStore(site.folder, result["run"]).all_packs():
             packs = Packs.load(path)
+            if path.stem == "final" and packs.model_id != found:
+                raise UserError(f"{path}: expected packs of model {found}, found {packs.model_id}; they were altered")
             verify_spans(site, packs, path.name, texts)
             done.packs, done.spans = done.packs + len(packs.nodes), done.spans + len(packs.chunks)
             # Frozen evidence was chosen by an earlier model than the one that a later pack names.

@@ -5,6 +5,7 @@ declared there; `python -m dance_flwr.config` prints that block, and a test comp
 """
 
 import json
+import math
 import operator
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
@@ -202,6 +203,8 @@ def _problem(key: str, value: Value, item: Field[Any], kind: type) -> str:
     if type(value) is not kind:
         return f"{key}: expected {kind.__name__}, found {value!r}"
     rules = item.metadata
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{key}: expected a finite number, found {value!r}"
     if rules["choices"] and value not in rules["choices"]:
         return f"{key}: expected one of {', '.join(rules['choices'])}, found {value!r}"
     limits = [(sign, rules[name], holds) for name, sign, holds in _BOUNDS if rules[name] is not None]

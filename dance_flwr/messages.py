@@ -38,7 +38,7 @@ class Schema:
     clients: int
     num_nodes: int
     encoder_sha256: str
-    text_tokens: int
+    encoder_tokens: int
     device: str
 
 
@@ -51,7 +51,7 @@ def schema_of(site: Site) -> Schema:
         clients=card.clients,
         num_nodes=card.num_nodes,
         encoder_sha256=card.encoder_sha256,
-        text_tokens=int(site.bank.tokens.sum()),
+        encoder_tokens=int(site.bank.tokens.sum()),
         device=str(site.device),
     )
 

@@ -114,10 +114,12 @@ def check(folder: Path) -> dict[str, Any]:
     for number, client in enumerate(content["clients"]):
         where = folder / f"client-{number}"
         card = read_card(where)
-        if card.partition_sha256 != content["sha256"] or card.ids_sha256 != client["ids_sha256"]:
+        expected = (number, content["sha256"], client["ids_sha256"])
+        found = (card.client, card.partition_sha256, card.ids_sha256)
+        if found != expected:
             raise DataError(
-                f"{where}: expected a client of partition {content['sha256'][:12]}, found one of "
-                f"{card.partition_sha256[:12]}; delete {folder} to have it made again"
+                f"{where}: expected client, partition and ids {expected}, found {found}; "
+                f"delete {folder} to have it made again"
             )
     return content
 

@@ -21,7 +21,7 @@ COUNTS = {f"{part}-{name}" for part in ("val", "test") for name in ("total", "tr
 VIEWS = {f"{part}-correct-{view}" for part in ("val", "test") for view in ("plain", "core", "fused", "deployed")}
 PHASES = {f"seconds-{phase}" for phase in ("forward", "nodes", "text", "topology", "packs", "train")}
 REFRESH = {"condensed-nodes", "evidence-neighbours", "evidence-chunks", "evidence-tokens"}
-SCHEMA = {"class_names", "text_dim", "clients", "num_nodes", "encoder_sha256", "text_tokens", "device"}
+SCHEMA = {"class_names", "text_dim", "clients", "num_nodes", "encoder_sha256", "encoder_tokens", "device"}
 KEYS = {
     ("query.hello", "down"): {"config": set()},
     ("query.hello", "up"): {"config": {"partition", "owns_data", "code"}},

@@ -20,7 +20,7 @@ TOP = {
     *("schema", "test_accuracy", "val_accuracy", "test_macro_f1", "best_round", "test_accuracy_by_view"),
     *("share_of_views", "clients", "per_condensed_node", "seconds_total", "seconds_by_phase", "seconds_per_round"),
     *("model_fingerprint", "code_fingerprint", "config", "versions", "run", "strategy", "method", "seed"),
-    *("partition_dir", "nodes_per_client", "devices", "text_tokens", "history"),
+    *("partition_dir", "nodes_per_client", "devices", "encoder_tokens", "history"),
 }
 ROW = {
     *("round", "loss", "val_accuracy", "val_macro_f1", "views", "seconds", "train_seconds", "round_seconds"),

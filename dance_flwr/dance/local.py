@@ -52,7 +52,8 @@ def train_round(
     report, settings = Report(), config.dance
     state = store.load(site.num_nodes, site.device)
     core_due = due(state.core_round, settings.core_refresh_every, round_)
-    text_due = due(state.text_round, settings.text_refresh_every, round_)
+    # Evidence that is selected every round is not stored: a round that is asked twice selects it again.
+    text_due = settings.text_refresh_every == 1 or due(state.text_round, settings.text_refresh_every, round_)
     with report.phase("forward"):
         prediction = plain_pass(model, site)
     if core_due:

@@ -4,8 +4,10 @@ Packs stay in the client's own folder. One file holds all packs of one refresh a
 """
 
 from dataclasses import dataclass, fields
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -17,6 +19,8 @@ from dance_flwr.dance.ragged import Ragged, ptr_of_rows
 from dance_flwr.dance.store import write_npz
 from dance_flwr.errors import DataError
 from dance_flwr.site import Site
+
+_DIGEST = "digest"
 
 
 @dataclass(frozen=True)
@@ -96,8 +100,9 @@ class Packs:
         }
 
     def save(self, path: Path) -> None:
-        """Write the packs to one file, whole or not at all."""
-        write_npz(path, {item.name: getattr(self, item.name) for item in fields(self)})
+        """Write the packs and their digest to one file, whole or not at all."""
+        values = {item.name: np.asarray(getattr(self, item.name)) for item in fields(self)}
+        write_npz(path, values | {_DIGEST: np.array(_digest(values))})
 
     @classmethod
     def load(cls, path: Path) -> "Packs":
@@ -105,19 +110,30 @@ class Packs:
 
         Raises
         ------
-        DataError : the file is missing or damaged
+        DataError : the file is missing, damaged or altered
         """
         try:
             with np.load(path) as file:
                 values: dict[str, Any] = {item.name: file[item.name] for item in fields(cls)}
-        except (OSError, ValueError, KeyError) as error:
-            raise DataError(f"{path}: expected evidence packs, found {error}") from None
+                digest = str(file[_DIGEST])
+        except (OSError, ValueError, KeyError, BadZipFile) as error:
+            raise DataError(f"{path}: expected evidence packs, found {error}; they were damaged or altered") from None
+        if digest != _digest(values):
+            raise DataError(f"{path}: expected packs of digest {digest[:12]}, found others; they were altered")
         return cls(**values | {"round": int(values["round"]), "model_id": str(values["model_id"])})
 
     def row_of(self, node: int) -> int | None:
         """Return the row of a node, or None when there is no pack for it."""
         found = np.flatnonzero(self.nodes == node)
         return int(found[0]) if len(found) else None
+
+
+def _digest(values: dict[str, NDArray[Any]]) -> str:
+    """Return sha256 hex over names, types and bytes of all arrays."""
+    digest = sha256()
+    for name, array in sorted(values.items()):
+        digest.update(f"{name}:{array.dtype}:{array.shape};".encode() + array.tobytes())
+    return digest.hexdigest()
 
 
 def _heaviest_first(chunks: Ragged, weights: Tensor) -> tuple[Ragged, Tensor]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from dance_flwr.config import DanceConfig
 from dance_flwr.dance.local import explain
@@ -99,16 +100,20 @@ def verify_sources(site: Site) -> tuple[list[str], list[str]]:
 
 
 def verify_spans(site: Site, packs: Packs, where: str, texts: tuple[list[str], list[str]]) -> None:
-    """Check that every span still reads as it did when it was selected.
+    """Check that every span is a chunk of the client's bank and still reads as it did when it was selected.
 
     Raises
     ------
     UserError : names the node and the span
     """
     ids, sources = texts
-    for node, (start, end), digest in zip(packs.chunk_nodes, packs.chunk_spans, packs.chunk_sha256, strict=True):
+    known = (packs.chunk_spans == site.bank.spans[packs.chunks]).all(axis=1)
+    known &= packs.chunk_nodes == site.table.node_of_chunk.cpu().numpy()[packs.chunks]
+    known &= (packs.chunk_sha256 == site.chunk_sha256[packs.chunks]).all(axis=1)
+    found = zip(packs.chunk_nodes, packs.chunk_spans, packs.chunk_sha256, known, strict=True)
+    for node, (start, end), digest, banked in found:
         chunk = sources[node][start:end]
-        if sha256(chunk.encode()).digest() != digest.tobytes():
+        if not banked or sha256(chunk.encode()).digest() != digest.tobytes():
             raise UserError(
                 f"{where}: node {ids[node]!r}, characters {start}-{end}: expected the text that was selected, found "
                 f"{chunk[:40]!r}; the source text or the pack was altered"
@@ -124,19 +129,39 @@ def verify_weights(site: Site, packs: Packs, where: str, model: DanceModel, sett
     """
     nodes = torch.as_tensor(packs.nodes, device=site.device)
     again = explain(model, site, nodes, settings, packs.round, packs.model_id)
-    for kind in ("neighbour", "chunk"):
-        ptr, new_ptr = getattr(packs, f"{kind}_ptr"), getattr(again, f"{kind}_ptr")
-        members, weights = getattr(packs, f"{kind}s"), getattr(packs, f"{kind}_weights")
-        for row, node in enumerate(packs.nodes):
-            old = dict(zip(members[ptr[row] : ptr[row + 1]], weights[ptr[row] : ptr[row + 1]], strict=True))
-            span = slice(new_ptr[row], new_ptr[row + 1])
-            new = dict(zip(getattr(again, f"{kind}s")[span], getattr(again, f"{kind}_weights")[span], strict=True))
-            gap = max((abs(old.get(key, 0) - new.get(key, 0)) for key in old.keys() | new.keys()), default=0.0)
-            if gap > WEIGHT_TOLERANCE:
-                raise UserError(
-                    f"{where}: node number {node}: expected the {kind} weights of model {packs.model_id}, found a "
-                    f"difference of {gap:.2g}; the pack or the model was altered"
-                )
-    wrong = np.flatnonzero(again.predicted != packs.predicted)
-    if len(wrong):
-        raise UserError(f"{where}: node number {packs.nodes[wrong[0]]}: expected another prediction from the model")
+    gaps = {
+        "neighbour weights": _largest_gap(_neighbours(packs), _neighbours(again), len(nodes)),
+        "chunk weights": _largest_gap(_chunks(packs), _chunks(again), len(nodes)),
+        "confidence": np.abs(packs.confidence - again.confidence),
+        "prediction": (packs.predicted != again.predicted).astype(float),
+    }
+    for what, gap in gaps.items():
+        wrong = np.flatnonzero(~(gap <= WEIGHT_TOLERANCE))  # not ">": NaN is a difference too
+        if len(wrong):
+            raise UserError(
+                f"{where}: node number {packs.nodes[wrong[0]]}: expected the {what} of model {packs.model_id}, found a "
+                f"difference of {gap[wrong[0]]:.2g}; the pack or the model was altered"
+            )
+
+
+# [E, 3] keys (row, member, its hop or owner) and [E] weights.
+Entries = tuple[NDArray[np.int64], NDArray[np.float32]]
+
+
+def _neighbours(packs: Packs) -> Entries:
+    rows = np.repeat(np.arange(len(packs.nodes)), np.diff(packs.neighbour_ptr))
+    return np.stack([rows, packs.neighbours, packs.neighbour_hops], axis=1), packs.neighbour_weights
+
+
+def _chunks(packs: Packs) -> Entries:
+    rows = np.repeat(np.arange(len(packs.nodes)), np.diff(packs.chunk_ptr))
+    return np.stack([rows, packs.chunks, packs.chunk_nodes], axis=1), packs.chunk_weights
+
+
+def _largest_gap(old: Entries, new: Entries, size: int) -> NDArray[np.float64]:
+    """Return the largest absolute difference of each row's weights, missing ones count as 0, NaN as inf; [size]."""
+    keys, where = np.unique(np.concatenate([old[0], new[0]]), axis=0, return_inverse=True)
+    gap, largest = np.zeros(len(keys)), np.zeros(size)
+    np.add.at(gap, where.reshape(-1), np.concatenate([old[1], -new[1]]))
+    np.maximum.at(largest, keys[:, 0], np.nan_to_num(np.abs(gap), nan=np.inf))
+    return largest

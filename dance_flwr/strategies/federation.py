@@ -135,7 +135,8 @@ def join(grid: Grid, config: RunConfig) -> list[Member]:
     CodeMismatchError : a client runs other code than the server
     """
     nodes = _wait_for_nodes(grid, config)
-    replies = grid.send_and_receive([wire.query(wire.HELLO, node, {}) for node in nodes], timeout=config.round_timeout)
+    greetings = [wire.query(wire.HELLO, node, {}) for node in nodes]
+    replies = list(grid.send_and_receive(greetings, timeout=config.round_timeout))
     members: dict[int, Member] = {}
     for reply in replies:
         node = reply.metadata.src_node_id
@@ -153,6 +154,11 @@ def join(grid: Grid, config: RunConfig) -> list[Member]:
                 "give each its own partition-id in --node-config"
             )
         members[hello.partition] = Member(node, hello.partition, hello.owns_data)
+    if len(members) < config.clients and len(replies) < len(nodes):
+        raise UserError(
+            f"expected a greeting of {len(nodes)} SuperNodes within {config.round_timeout:g} s, found only those of "
+            f"clients {sorted(members)}; raise round-timeout or look at the logs of the others"
+        )
     missing = [client for client in range(config.clients) if client not in members]
     if missing:
         raise UserError(
