@@ -18,6 +18,7 @@ from dance_flwr.data.folder import write_folder
 from dance_flwr.errors import DataError
 from dance_flwr.graph import TextGraph
 from dance_flwr.partition import (
+    Partition,
     PartitionSpec,
     client_nodes,
     make_partition,
@@ -79,12 +80,16 @@ def prepare(config: RunConfig, say: Say = lambda line: None) -> Prepared:
         say(f"data        reading {config.data}")
         graph = load_graph(config.data)
         say(f"data        {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {len(graph.class_names)} classes")
+        # The partition first: what cannot be partitioned is not worth encoding.
+        partition = make_partition(graph, spec)
+        made = manifest(graph, partition)
+        _compare_committed(made)
         stats = bank.ensure(graph.texts)
         say(
             f"text bank   {stats.chunks_encoded:,} chunks of {stats.texts_encoded:,} texts encoded in "
             f"{stats.seconds:.0f} s, {stats.texts_total - stats.texts_encoded:,} texts found"
         )
-        made = _write(graph, spec, bank, folder)
+        _write(graph, partition, made, bank, folder)
     kept = made["ratio_of_edges_kept"]
     say(f"partition   {folder} (made: {spec.clients} clients, {kept:.1%} of the edges kept)")
     return Prepared(folder, made, stats)
@@ -124,15 +129,12 @@ def check(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _write(graph: TextGraph, spec: PartitionSpec, bank: TextBank, folder: Path) -> dict[str, Any]:
+def _write(graph: TextGraph, partition: Partition, content: dict[str, Any], bank: TextBank, folder: Path) -> None:
     """Write manifest and client folders under a temporary name, then give them their own."""
-    partition = make_partition(graph, spec)
-    content = manifest(graph, partition)
-    _compare_committed(content)
     whole = TextGraph(**vars(graph) | {"split": partition.split})
     building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        for number in range(spec.clients):
+        for number in range(partition.spec.clients):
             local = whole.subgraph(client_nodes(partition, number), f"{graph.name}-client-{number}")
             _write_client(local, number, content, bank, building / f"client-{number}")
         write_manifest(building / MANIFEST, content)
@@ -140,7 +142,6 @@ def _write(graph: TextGraph, spec: PartitionSpec, bank: TextBank, folder: Path) 
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
-    return content
 
 
 def _write_client(local: TextGraph, number: int, content: dict[str, Any], bank: TextBank, folder: Path) -> None:
