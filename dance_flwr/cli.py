@@ -6,11 +6,15 @@ from typing import Annotated
 
 import typer
 
+from dance_flwr.cli_data import app as data_app
+from dance_flwr.cli_partition import app as partition_app
 from dance_flwr.errors import UserError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 evidence = typer.Typer(no_args_is_help=True, help="Read and check the evidence packs of a run.")
 app.add_typer(evidence, name="evidence")
+app.add_typer(data_app, name="data")
+app.add_typer(partition_app, name="partition")
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="folder of a finished run, the one with result.json")]
 ClientFolder = Annotated[
@@ -50,6 +54,22 @@ def prepare(
     from dance_flwr.prepare import prepare as make
 
     make(read_config(config or [], set_ or [], {}), typer.echo)
+
+
+@app.command()
+def encode(
+    folder: Annotated[Path, typer.Argument(metavar="CLIENT_FOLDER", help="one client's folder, `client-K/`")],
+    config: Annotated[list[Path] | None, typer.Option("--config", help="TOML file; later files win")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one key; wins over files")
+    ] = None,
+) -> None:
+    """Encode the texts of one client folder on this machine, where `partition make --no-encode` left that out."""
+    from dance_flwr.client_folder import encode_client
+    from dance_flwr.commands import read_config
+    from dance_flwr.prepare import text_bank
+
+    encode_client(folder, text_bank(read_config(config or [], set_ or [], {})), typer.echo)
 
 
 @app.command(name="config")

@@ -47,7 +47,7 @@ class Client:
         self.site = site
         self.config = config
         self.method = get_method(config.method)
-        shape = shape_of(site.card.text_dim, len(site.card.class_names), config)
+        shape = shape_of(site.text_dim, len(site.card.class_names), config)
         self.model = self.method.build(shape, config).to(site.device)
 
     def train(self, state: Mapping[str, Tensor], run: str, round_: int) -> tuple[dict[str, Tensor], int, Report]:
@@ -88,9 +88,9 @@ def open_client(folder: Path, config: RunConfig) -> Client:
 
 @lru_cache(maxsize=64)
 def _client(folder: Path, version: str, config: RunConfig) -> Client:
-    return Client(_site(folder, version, pick_device(config)), config)
+    return Client(_site(folder, version, pick_device(config), config.split_mode == "inductive"), config)
 
 
 @lru_cache(maxsize=64)
-def _site(folder: Path, version: str, device: torch.device) -> Site:
-    return Site(folder, device)
+def _site(folder: Path, version: str, device: torch.device, inductive: bool) -> Site:
+    return Site(folder, device, inductive)

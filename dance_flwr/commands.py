@@ -101,7 +101,7 @@ def show_command(run: Path, client: int, node: str | None, client_folder: Path |
     from dance_flwr.dance.store import RunStore
 
     result, config = _finished(run)
-    site = _site(result, client, client_folder)
+    site = _site(result, client, client_folder, config)
     packs = Packs.load(RunStore(site.folder, result["run"]).final_path)
     if node is None:
         if not len(packs.nodes):
@@ -140,7 +140,7 @@ def verify_command(run: Path, client_folder: Path | None, say: Say) -> None:
         )
     clients = range(config.clients) if client_folder is None else [None]
     for client in clients:
-        site = _site(result, client, client_folder)
+        site = _site(result, client, client_folder, config)
         texts = verify_sources(site)
         model = _model(run, site, config)
         done = Verified()
@@ -152,7 +152,8 @@ def verify_command(run: Path, client_folder: Path | None, say: Say) -> None:
             done.packs, done.spans = done.packs + len(packs.nodes), done.spans + len(packs.chunks)
             # Frozen evidence was chosen by an earlier model than the one that a later pack names.
             if packs.model_id == found and (path.stem == "final" or config.dance.text_refresh_every == 1):
-                verify_weights(site, packs, path.name, model, config.dance)
+                graph = site.graph if path.stem == "final" else site.training_graph
+                verify_weights(site, packs, path.name, model, config.dance, graph)
                 done.recomputed += len(packs.nodes)
         say(
             f"client {site.card.client}: {done.spans:,} spans of {done.packs:,} packs read back from the source texts, "
@@ -173,13 +174,13 @@ def _finished(run: Path) -> tuple[dict[str, Any], RunConfig]:
         raise UserError(f"{run}: expected a run of this version, found another's configuration: {error}") from None
 
 
-def _site(result: Mapping[str, Any], client: int | None, client_folder: Path | None) -> Site:
+def _site(result: Mapping[str, Any], client: int | None, client_folder: Path | None, config: RunConfig) -> Site:
     import torch
 
     if client_folder is None and result["partition_dir"] is None:
         raise UserError("expected --client-folder: the clients of this run keep their evidence on their own machines")
     folder = client_folder or Path(result["partition_dir"]) / f"client-{client}"
-    return Site(folder, torch.device("cpu"))
+    return Site(folder, torch.device("cpu"), config.split_mode == "inductive")
 
 
 def _model(run: Path, site: Site, config: RunConfig) -> Any:
@@ -187,7 +188,7 @@ def _model(run: Path, site: Site, config: RunConfig) -> Any:
     from dance_flwr.methods import get_method
     from dance_flwr.results import load_model
 
-    shape = shape_of(site.card.text_dim, len(site.card.class_names), config)
+    shape = shape_of(site.text_dim, len(site.card.class_names), config)
     model = get_method(config.method).build(shape, config)
     model.load_state_dict(load_model(run))
     return model

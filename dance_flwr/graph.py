@@ -29,6 +29,7 @@ class TextGraph:
     indptr, indices : CSR neighbour lists, int64; symmetric, no self loops, no duplicates
     split : [n] uint8, one of NO_SPLIT, TRAIN, VAL, TEST
     provenance : where the data came from (package versions, files); goes into manifests
+    site : [n] who holds each node in the real world, or None where the data do not say
 
     Raises
     ------
@@ -44,10 +45,14 @@ class TextGraph:
     indices: NDArray[np.int64]
     split: NDArray[np.uint8]
     provenance: dict[str, str] = field(default_factory=dict)
+    site: NDArray[np.str_] | None = None
 
     def __post_init__(self) -> None:
         n = len(self.ids)
-        for what, size in (("texts", len(self.texts)), ("labels", len(self.labels)), ("split", len(self.split))):
+        sizes = {"texts": len(self.texts), "labels": len(self.labels), "split": len(self.split)}
+        if self.site is not None:
+            sizes["sites"] = len(self.site)
+        for what, size in sizes.items():
             if size != n:
                 raise DataError(f"graph {self.name!r}: expected {n} {what}, one per node, found {size}")
         if len(np.unique(self.ids)) != n:
@@ -86,6 +91,7 @@ class TextGraph:
             indices=kept.indices.astype(np.int64),
             split=self.split[nodes],
             provenance=self.provenance,
+            site=None if self.site is None else self.site[nodes],
         )
 
     def adjacency(self) -> sp.csr_matrix:

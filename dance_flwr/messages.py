@@ -47,10 +47,10 @@ def schema_of(site: Site) -> Schema:
     card = site.card
     return Schema(
         class_names=card.class_names,
-        text_dim=card.text_dim,
+        text_dim=site.text_dim,
         clients=card.clients,
         num_nodes=card.num_nodes,
-        encoder_sha256=card.encoder_sha256,
+        encoder_sha256=site.encoder_sha256,
         encoder_tokens=int(site.bank.tokens.sum()),
         device=str(site.device),
     )

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,14 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, diags
 from torch import Tensor
 
 from dance_flwr.dance.evidence import TextTable
 from dance_flwr.dance.hops import Hops
 from dance_flwr.dance.propagation import operator
 from dance_flwr.errors import DataError
-from dance_flwr.graph import TRAIN, ids_digest
-from dance_flwr.text.bank import BankSlice, load_slice
+from dance_flwr.graph import TEST, TRAIN, ids_digest
+from dance_flwr.text.bank import META, BankSlice, load_slice, read_meta
 
 # Above this many bytes as float32, chunk embeddings stay memory-mapped in float16.
 _MOST_BYTES_IN_MEMORY = 512 * 2**20
@@ -36,8 +38,36 @@ class SiteCard:
     class_names: tuple[str, ...]
     ids_sha256: str
     partition_sha256: str
-    encoder_sha256: str
-    text_dim: int
+
+
+class LocalGraph:
+    """A graph on the client's nodes, as a pass or a selection sees it.
+
+    Parameters
+    ----------
+    indptr, indices : CSR neighbour lists of n nodes
+    visible : [n] bool; the others have no edges here and never enter a core
+    """
+
+    def __init__(self, indptr: NDArray[np.int64], indices: NDArray[np.int64], visible: Tensor) -> None:
+        self._indptr, self._indices = indptr, indices
+        self.visible = visible
+        self._operators: dict[str, Tensor] = {}
+
+    @cached_property
+    def hops(self) -> Hops:
+        """1-hop and 2-hop neighbourhoods."""
+        return Hops(self._indptr, self._indices, self.visible.device)
+
+    def operator(self, kind: str) -> Tensor:
+        """Return the propagation operator, made once per kind."""
+        if kind not in self._operators:
+            device, size = self.visible.device, self.visible.numel()
+            cols = torch.tensor(self._indices, device=device)
+            degrees = torch.tensor(np.diff(self._indptr), device=device)
+            rows = torch.repeat_interleave(torch.arange(size, device=device), degrees)
+            self._operators[kind] = operator(kind, rows, cols, torch.ones(cols.numel(), device=device), size)
+        return self._operators[kind]
 
 
 class Site:
@@ -47,16 +77,24 @@ class Site:
     ----------
     folder : the client's folder (`client-K/`)
     device : where tensors live
+    inductive : test nodes and their edges are absent during training and present at evaluation
 
     Raises
     ------
     DataError : the folder is missing or its parts disagree
     """
 
-    def __init__(self, folder: Path, device: torch.device) -> None:
+    def __init__(self, folder: Path, device: torch.device, inductive: bool = False) -> None:
         self.folder = folder
         self.device = device
+        self.inductive = inductive
         self.card = read_card(folder)
+        if not (folder / "text" / META).is_file():
+            raise DataError(
+                f"{folder}: expected encoded texts, found none; run `dance-flwr encode {folder}` on this machine"
+            )
+        meta = read_meta(folder / "text")
+        self.text_dim, self.encoder_sha256 = int(meta["dim"]), str(meta["weights_sha256"])
         if ids_digest(self.ids()) != self.card.ids_sha256:
             raise DataError(f"{folder}: expected the node ids of {CARD}, found others; prepare the partition again")
         listed = len(self._array("indptr")) - 1
@@ -110,40 +148,54 @@ class Site:
         return self._array("chunk_sha256")
 
     @cached_property
-    def hops(self) -> Hops:
-        """1-hop and 2-hop neighbourhoods of the original local graph."""
-        return Hops(np.asarray(self._array("indptr")), np.asarray(self._array("indices")), self.device)
+    def graph(self) -> LocalGraph:
+        """The whole local graph: what predictions are made on."""
+        everything = torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
+        return LocalGraph(np.asarray(self._array("indptr")), np.asarray(self._array("indices")), everything)
 
     @cached_property
-    def _operators(self) -> dict[str, Tensor]:
-        return {}
-
-    def operator(self, kind: str) -> Tensor:
-        """Return the propagation operator of the original local graph, made once per kind."""
-        if kind not in self._operators:
-            indptr = torch.tensor(self._array("indptr"), device=self.device)
-            cols = torch.tensor(self._array("indices"), device=self.device)
-            rows = torch.repeat_interleave(torch.arange(self.num_nodes, device=self.device), indptr.diff())
-            ones = torch.ones(cols.numel(), device=self.device)
-            self._operators[kind] = operator(kind, rows, cols, ones, self.num_nodes)
-        return self._operators[kind]
+    def training_graph(self) -> LocalGraph:
+        """What training may see: the whole graph, or in inductive mode the graph without test nodes and their edges."""
+        if not self.inductive:
+            return self.graph
+        visible = self.split != TEST
+        kept = visible.cpu().numpy()
+        adjacency = csr_matrix(
+            (np.ones(len(self._array("indices")), np.uint8), self._array("indices"), self._array("indptr"))
+        )
+        mask = diags(kept.astype(np.uint8), dtype=np.uint8)
+        seen = (mask @ adjacency @ mask).tocsr()
+        seen.eliminate_zeros()
+        seen.sort_indices()
+        return LocalGraph(seen.indptr.astype(np.int64), seen.indices.astype(np.int64), visible)
 
     def ids(self) -> list[str]:
         """Return the ids of all local nodes, read from disk."""
-        return self._column("id")
+        return _column(self.folder, "id")
 
     def texts(self) -> list[str]:
         """Return the texts of all local nodes, read from disk on each call; never needed in a round."""
-        return self._column("text")
+        return read_texts(self.folder)
 
-    def _column(self, name: str) -> list[str]:
-        import pyarrow.parquet as pq
 
-        path = self.folder / "nodes.parquet"
-        try:
-            return pq.read_table(path, columns=[name])[name].to_pylist()  # type: ignore[no-any-return]
-        except (OSError, KeyError) as error:
-            raise DataError(f"{path}: expected column {name!r}, found {error}; prepare the partition again") from None
+def read_texts(folder: Path) -> list[str]:
+    """Return the texts of a client's nodes.
+
+    Raises
+    ------
+    DataError : the node table is missing or damaged
+    """
+    return _column(folder, "text")
+
+
+def _column(folder: Path, name: str) -> list[str]:
+    import pyarrow.parquet as pq
+
+    path = folder / "nodes.parquet"
+    try:
+        return pq.read_table(path, columns=[name])[name].to_pylist()  # type: ignore[no-any-return]
+    except (OSError, KeyError) as error:
+        raise DataError(f"{path}: expected column {name!r}, found {error}; prepare the partition again") from None
 
 
 def read_card(folder: Path) -> SiteCard:
@@ -164,7 +216,7 @@ def read_card(folder: Path) -> SiteCard:
         raise DataError(f"{path}: expected the card of a client, found {error}; prepare the partition again") from None
 
 
-def chunk_digests(texts: list[str], part: BankSlice) -> NDArray[np.uint8]:
+def chunk_digests(texts: Sequence[str], part: BankSlice) -> NDArray[np.uint8]:
     """Return sha256 of every chunk's utf-8 text, [R, 32] uint8."""
     owner = np.repeat(np.arange(len(texts)), np.diff(part.ptr)).tolist()
     digests = [

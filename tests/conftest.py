@@ -206,7 +206,7 @@ def crafted(tmp_path, monkeypatch):
     from dance_flwr import partition
     from dance_flwr.data.folder import write_folder
 
-    def assigned(graph, clients, seed, resolution):
+    def assigned(graph, spec):
         return np.array([int(str(name)[1]) for name in graph.ids], np.int64)
 
     monkeypatch.setitem(partition.PARTITIONERS, "random", assigned)

@@ -101,7 +101,7 @@ CASES = {
     ),
     "no validation node anywhere": (without(VAL), {}, lambda f: f.result["val_accuracy"] == 0),
     "no test node anywhere": (without(TEST), {}, lambda f: [c["test_nodes"] for c in f.result["clients"]] == [0, 0]),
-    "an isolated node": (isolated, {}, lambda f: f.site(0).hops.one(torch.tensor([4])).index.numel() == 0),
+    "an isolated node": (isolated, {}, lambda f: f.site(0).graph.hops.one(torch.tensor([4])).index.numel() == 0),
     "no edges": (lambda d: d.pairs.clear(), {}, lambda f: account(f)["edges"] == account(f, 1)["edges"] == 0),
     "a client of a single node": (single_node, {}, lambda f: f.result["nodes_per_client"] == [1, 17]),
     "a core of one node": (keep, {"dance_ratio": 0.1, "dance_candidates": 10}, lambda f: core_size(f) == 1),

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from dance_flwr import data
 from dance_flwr.data import load_graph
 from dance_flwr.data.folder import read_folder, write_folder
+from dance_flwr.data.importer import Options, import_graph
 from dance_flwr.errors import DataError
 from dance_flwr.graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, TextGraph, csr_from_pairs
+from dance_flwr.partition import PartitionSpec, make_partition
 
 NODES = "id,text,label,split\na,first,x,train\nb,second,,val\nc,third,y,\nd,fourth,x,test\n"
 EDGES = "source,target\na,b\nb,a\nc,c\nd,a\na,b\n"
@@ -278,3 +280,29 @@ def test_load_graph_lists_the_known_names(name, said):
 def test_load_graph_refuses_a_file(folder):
     with pytest.raises(DataError, match="is a file"):
         load_graph(str(folder / "nodes.csv"))
+
+
+def test_the_site_column_decides_who_holds_a_node(tmp_path):
+    nodes = "id,text,label,site\na,one text,x,north\nb,two texts,y,south\nc,three texts,x,north\n"
+    (tmp_path / "nodes.csv").write_text(nodes)
+    (tmp_path / "edges.csv").write_text("source,target\na,c\na,b\n")
+    graph = read_folder(tmp_path)
+    assert graph.site.tolist() == ["north", "south", "north"]
+    partition = make_partition(graph, PartitionSpec("by-column", 2, 0, 1.0, 0.6, 0.2, 0.2))
+    assert partition.assignment.tolist() == [0, 1, 0]
+    write_folder(graph, tmp_path / "again")
+    assert read_folder(tmp_path / "again").site.tolist() == graph.site.tolist()
+
+
+def test_a_row_without_a_site_is_named(tmp_path):
+    (tmp_path / "nodes.csv").write_text("id,text,label,site\na,one,x,north\nb,two,y,\n")
+    (tmp_path / "edges.csv").write_text("source,target\n")
+    with pytest.raises(DataError, match="row 2: expected a site"):
+        read_folder(tmp_path)
+
+
+def test_an_import_keeps_the_site_column(tmp_path):
+    (tmp_path / "nodes.csv").write_text("id,text,label,site\na,one,x,north\nb,two,y,south\n")
+    (tmp_path / "edges.csv").write_text("source,target\na,b\n")
+    import_graph([tmp_path], "sites", tmp_path / "root", Options(), ())
+    assert load_graph("sites", tmp_path / "root").site.tolist() == ["north", "south"]

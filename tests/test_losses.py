@@ -103,12 +103,16 @@ def test_operators_are_their_dense_formulas(density):
 def test_blocks_of_nodes_change_nothing(dance, monkeypatch):
     """Features and frozen evidence of all nodes are the same in one block and in blocks of five."""
     site, settings = dance.site(0), dance.config.dance
-    model = initial_model(shape_of(site.card.text_dim, len(site.card.class_names), dance.config), dance.config)
-    prediction = local.plain_pass(model, site)
+    model = initial_model(shape_of(site.text_dim, len(site.card.class_names), dance.config), dance.config)
+    prediction = local.plain_pass(model, site, site.graph)
     whole = local.fused_features(model, site, prediction, settings)
-    kept = Candidates.stack([freeze(*block) for block in local.evidence_of_all(model, site, prediction, settings)])
+    kept = Candidates.stack(
+        [freeze(*block) for block in local.evidence_of_all(model, site, site.graph, prediction, settings)]
+    )
     monkeypatch.setattr(local, "_NODES_PER_BLOCK", 5)
     torch.testing.assert_close(local.fused_features(model, site, prediction, settings), whole)
-    again = Candidates.stack([freeze(*block) for block in local.evidence_of_all(model, site, prediction, settings)])
+    again = Candidates.stack(
+        [freeze(*block) for block in local.evidence_of_all(model, site, site.graph, prediction, settings)]
+    )
     assert lists(again.chunks) == lists(kept.chunks)
     assert [lists(hop) for hop in again.hops] == [lists(hop) for hop in kept.hops]

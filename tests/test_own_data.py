@@ -7,9 +7,12 @@ import pytest
 
 import client_app
 import server_app
+from dance_flwr.client_folder import write_partition
 from dance_flwr.config import flatten
+from dance_flwr.data import load_graph
 from dance_flwr.errors import UserError
-from dance_flwr.prepare import prepare
+from dance_flwr.partition import make_partition, manifest
+from dance_flwr.prepare import partition_spec, prepare
 from dance_flwr.strategies.inprocess import InProcessGrid
 
 
@@ -55,3 +58,20 @@ def test_two_nodes_with_one_partition_id_are_refused(run_config, nodes, tmp_path
     nodes[12]["partition-id"] = 0
     with pytest.raises(UserError, match="two with partition-id=0"):
         run(run_config(), nodes, tmp_path / "out")
+
+
+def test_a_folder_without_encoded_texts_is_encoded_on_its_own_machine(run_config, tmp_path, cli, dance):
+    """`write_partition` without a bank leaves the texts to `dance-flwr encode`; the run is then the same."""
+    config = run_config()
+    graph = load_graph(config.data)
+    partition = make_partition(graph, partition_spec(config))
+    folder = tmp_path / "made"
+    assert write_partition(graph, partition, manifest(graph, partition), folder, None) is None
+    nodes = {10 + k: {"partition-id": k, "data-path": str(folder / f"client-{k}")} for k in range(3)}
+    with pytest.raises(UserError, match="dance-flwr encode"):
+        run(config, nodes, tmp_path / "out")
+    keys = ["encoder-precision", "chunk-tokens", "max-chunks"]
+    pairs = [part for key in keys for part in ("--set", f"{key}={flatten(config)[key]}")]
+    for k in range(3):
+        assert cli("encode", folder / f"client-{k}", *pairs).code == 0
+    assert run(config, nodes, tmp_path / "out")["model_fingerprint"] == dance.result["model_fingerprint"]

@@ -22,17 +22,17 @@ from dance_flwr.dance.store import ClientState, RunStore, due
 from dance_flwr.dance.topology import candidate_support, self_express, synthesise_adjacency
 from dance_flwr.report import Report
 from dance_flwr.seeding import generator
-from dance_flwr.site import Site
+from dance_flwr.site import LocalGraph, Site
 from dance_flwr.training import train_epochs
 
 _NODES_PER_BLOCK = 1024  # gathered candidate chunks of a block: about 1024 * 6 * 8 rows of d floats
 
 
 @torch.no_grad()
-def plain_pass(model: DanceModel, site: Site) -> Prediction:
-    """Run the global model once on the original local graph: g_v = z_v and p(y | v) of every node."""
+def plain_pass(model: DanceModel, site: Site, graph: LocalGraph) -> Prediction:
+    """Run the global model once on an original local graph: g_v = z_v and p(y | v) of every node."""
     model.eval()
-    hidden = model.backbone(site.table.nodes, site.operator(model.backbone.operator))
+    hidden = model.backbone(site.table.nodes, graph.operator(model.backbone.operator))
     return Prediction(hidden, torch.softmax(model.graph_logits(hidden), dim=1))
 
 
@@ -54,12 +54,13 @@ def train_round(
     core_due = due(state.core_round, settings.core_refresh_every, round_)
     # Evidence that is selected every round is not stored: a round that is asked twice selects it again.
     text_due = settings.text_refresh_every == 1 or due(state.text_round, settings.text_refresh_every, round_)
+    graph = site.training_graph
     with report.phase("forward"):
-        prediction = plain_pass(model, site)
+        prediction = plain_pass(model, site, graph)
     if core_due:
         with report.phase("nodes"):
             draw = generator(config.seed, "prototypes", round_=round_, client=site.card.client)
-            core = condense_nodes(prediction, site.train_labels, state.times_selected, settings, draw)
+            core = condense_nodes(prediction, site.train_labels, state.times_selected, settings, draw, graph.visible)
             state.core, state.core_round = core, round_
             state.times_selected[core] += 1
     assert state.core is not None
@@ -94,10 +95,12 @@ def _candidates(
     always = settings.text_refresh_every == 1
     if text_due and always:
         difficulty = prediction.difficulty()
-        return select_candidates(model, state.core, prediction.hidden, difficulty, site.hops, site.table, settings)
+        return select_candidates(
+            model, state.core, prediction.hidden, difficulty, site.training_graph.hops, site.table, settings
+        )
     if text_due:
         state.frozen = Candidates.stack(
-            [freeze(*block) for block in evidence_of_all(model, site, prediction, settings)]
+            [freeze(*block) for block in evidence_of_all(model, site, site.training_graph, prediction, settings)]
         )
     assert state.frozen is not None
     return state.frozen.take(state.core)
@@ -125,7 +128,7 @@ def train_condensed(
     """Train omega on the condensed graph for `local-epochs` epochs; return the last loss."""
     core = candidates.nodes
     labels = site.train_labels[core]
-    original = site.operator(model.backbone.operator)
+    original = site.training_graph.operator(model.backbone.operator)
     rows, cols, weights = adjacency
     condensed = operator(model.backbone.operator, rows, cols, weights, core.numel())
 
@@ -182,11 +185,25 @@ def make_packs(
 
 
 @torch.no_grad()
-def explain(model: DanceModel, site: Site, nodes: Tensor, settings: DanceConfig, round_: int, model_id: str) -> Packs:
-    """Evidence packs of any local nodes ([m] int64) under this model: gate, select, fuse, predict."""
-    prediction = plain_pass(model, site)
+def explain(
+    model: DanceModel,
+    site: Site,
+    nodes: Tensor,
+    settings: DanceConfig,
+    round_: int,
+    model_id: str,
+    graph: LocalGraph | None = None,
+) -> Packs:
+    """Evidence packs of any local nodes ([m] int64) under this model: gate, select, fuse, predict.
+
+    `graph` is the whole local graph where left out.
+    """
+    graph = graph or site.graph
+    prediction = plain_pass(model, site, graph)
     hidden = prediction.hidden[nodes]
-    found = select_candidates(model, nodes, prediction.hidden, prediction.difficulty(), site.hops, site.table, settings)
+    found = select_candidates(
+        model, nodes, prediction.hidden, prediction.difficulty(), graph.hops, site.table, settings
+    )
     evidence = condense_text(model, hidden, found, site.table, settings)
     return make_packs(model, site, hidden, found, evidence, round_, model_id)
 
@@ -198,12 +215,12 @@ def predict(model: DanceModel, site: Site, settings: DanceConfig) -> dict[str, T
     "fused" is softmax(Dec(x_v)) of the node's own pack; "core" runs the backbone on the original graph with features
     x_v; "plain" reads texts t_u without gating. "deployed" is the mean of the views that `dance.views` names.
     """
-    prediction = plain_pass(model, site)
+    prediction = plain_pass(model, site, site.graph)
     views = {"plain": prediction.probs}
     if settings.views != "plain":
         features = fused_features(model, site, prediction, settings)
         views["fused"] = torch.softmax(model.fused_logits(features), dim=1)
-        core = model.backbone(features, site.operator(model.backbone.operator))
+        core = model.backbone(features, site.graph.operator(model.backbone.operator))
         views["core"] = torch.softmax(model.graph_logits(core), dim=1)
     chosen = settings.views.split("+")
     views["deployed"] = torch.stack([views[name] for name in chosen]).mean(0)
@@ -213,15 +230,15 @@ def predict(model: DanceModel, site: Site, settings: DanceConfig) -> dict[str, T
 @torch.no_grad()
 def fused_features(model: DanceModel, site: Site, prediction: Prediction, settings: DanceConfig) -> Tensor:
     """x_v of every local node from its evidence; [n, d]."""
-    blocks = evidence_of_all(model, site, prediction, settings)
+    blocks = evidence_of_all(model, site, site.graph, prediction, settings)
     return torch.cat([model.fuse(prediction.hidden[found.nodes], evidence.fused_text) for found, evidence in blocks])
 
 
 def evidence_of_all(
-    model: DanceModel, site: Site, prediction: Prediction, settings: DanceConfig
+    model: DanceModel, site: Site, graph: LocalGraph, prediction: Prediction, settings: DanceConfig
 ) -> Iterator[tuple[Candidates, Evidence]]:
     """Yield candidates and evidence of all local nodes in blocks, so that memory does not grow with the graph."""
     difficulty = prediction.difficulty()
     for nodes in torch.split(torch.arange(site.num_nodes, device=site.device), _NODES_PER_BLOCK):
-        found = select_candidates(model, nodes, prediction.hidden, difficulty, site.hops, site.table, settings)
+        found = select_candidates(model, nodes, prediction.hidden, difficulty, graph.hops, site.table, settings)
         yield found, condense_text(model, prediction.hidden[nodes], found, site.table, settings)

@@ -123,6 +123,7 @@ def condense_nodes(
     times_selected: Tensor,
     config: DanceConfig,
     generator: torch.Generator,
+    visible: Tensor | None = None,
 ) -> Tensor:
     """Alg. 2: the condensed core, at most K = ceil(r |V|) nodes in ascending order; [K] int64.
 
@@ -135,11 +136,13 @@ def condense_nodes(
     ----------
     labels : [n] int64, training labels, -1 where unknown
     times_selected : [n], how often each node was in a core before
+    visible : [n] bool, the nodes that |V| and the core are drawn from; all where left out
     """
     num_nodes, num_classes = prediction.probs.shape
-    assigned = pseudo_labels(prediction, labels, config.confidence)
+    allowed = torch.ones_like(labels, dtype=torch.bool) if visible is None else visible
+    assigned = pseudo_labels(prediction, labels, config.confidence).masked_fill(~allowed, UNASSIGNED)
     if not bool((assigned >= 0).any()):
-        assigned = prediction.probs.argmax(dim=1)
+        assigned = prediction.probs.argmax(dim=1).masked_fill(~allowed, UNASSIGNED)
     # Sorted by class, so that classes are rows of a ragged table.
     eligible = torch.nonzero(assigned >= 0).flatten()
     eligible = eligible[torch.sort(assigned[eligible], stable=True).indices]
@@ -150,7 +153,7 @@ def condense_nodes(
     rank = rank_in_row(scores, ptr)
     if config.labelled_first:
         rank = rank_in_row((labels[eligible] >= 0).double() * num_nodes - rank, ptr)
-    quotas = class_quotas(ptr[1:] - ptr[:-1], node_budget(num_nodes, config.ratio))
+    quotas = class_quotas(ptr[1:] - ptr[:-1], node_budget(int(allowed.sum()), config.ratio))
     return eligible[rank < quotas[classes]].sort().values
 
 

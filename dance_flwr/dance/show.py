@@ -16,7 +16,7 @@ from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.store import RunStore
 from dance_flwr.dance.summaries import ExtractiveSummariser, Summariser
 from dance_flwr.errors import UserError
-from dance_flwr.site import Site, chunk_digests
+from dance_flwr.site import LocalGraph, Site, chunk_digests
 
 # Weights recomputed on another device or thread count differ in the last bits.
 WEIGHT_TOLERANCE = 1e-4
@@ -120,15 +120,21 @@ def verify_spans(site: Site, packs: Packs, where: str, texts: tuple[list[str], l
             )
 
 
-def verify_weights(site: Site, packs: Packs, where: str, model: DanceModel, settings: DanceConfig) -> None:
+def verify_weights(
+    site: Site, packs: Packs, where: str, model: DanceModel, settings: DanceConfig, graph: LocalGraph
+) -> None:
     """Recompute gates, chunks and predictions with the model and compare.
+
+    Parameters
+    ----------
+    graph : the graph on which the packs were selected
 
     Raises
     ------
     UserError : names the node whose pack does not follow from the model
     """
     nodes = torch.as_tensor(packs.nodes, device=site.device)
-    again = explain(model, site, nodes, settings, packs.round, packs.model_id)
+    again = explain(model, site, nodes, settings, packs.round, packs.model_id, graph)
     gaps = {
         "neighbour weights": _largest_gap(_neighbours(packs), _neighbours(again), len(nodes)),
         "chunk weights": _largest_gap(_chunks(packs), _chunks(again), len(nodes)),

@@ -1,12 +1,18 @@
-"""Where graphs come from: built-in builders by name, or a folder on disk."""
+"""Where graphs come from: built-in builders by name, imported graphs by name, or a folder on disk."""
 
 import importlib
 from collections.abc import Callable
 from pathlib import Path
 
+from dance_flwr.config import RunConfig
+from dance_flwr.data.catalogue import CATALOGUE, recommended
 from dance_flwr.data.folder import folder_identity, read_folder
+from dance_flwr.data.store import graphs_folder
 from dance_flwr.errors import DataError
 from dance_flwr.graph import TextGraph
+from dance_flwr.paths import data_root
+
+__all__ = ["GRAPHS", "imported_graphs", "load_graph", "recommended", "source_identity"]
 
 # name -> "module:function"; imported only when asked for, as a builder may import large packages
 GRAPHS: dict[str, str] = {
@@ -14,10 +20,14 @@ GRAPHS: dict[str, str] = {
 }
 
 
-def load_graph(name_or_folder: str) -> TextGraph:
-    """Return the built-in graph of this name, or else the graph in this folder.
+def load_graph(name_or_folder: str, root: Path | None = None) -> TextGraph:
+    """Return the built-in graph of this name, else the imported one, else the graph in this folder.
 
-    A registered name wins over a folder of the same name; write `./pydocs` to mean the folder.
+    A name wins over a folder of the same name; write `./pydocs` to mean the folder.
+
+    Parameters
+    ----------
+    root : data root under which imported graphs live; None for the one of an empty configuration
 
     Raises
     ------
@@ -27,13 +37,10 @@ def load_graph(name_or_folder: str) -> TextGraph:
         module, _, function = GRAPHS[name_or_folder].partition(":")
         builder: Callable[[], TextGraph] = getattr(importlib.import_module(module), function)
         return builder()
-    path = Path(name_or_folder).expanduser()
-    if name_or_folder and path.is_dir():
-        return read_folder(path)
-    raise _unknown(name_or_folder, path)
+    return read_folder(_folder(name_or_folder, root))
 
 
-def source_identity(name_or_folder: str) -> str:
+def source_identity(name_or_folder: str, root: Path | None = None) -> str:
     """Return what the content of a graph depends on, cheaply: file hashes of a folder, versions of a built-in.
 
     Raises
@@ -43,17 +50,39 @@ def source_identity(name_or_folder: str) -> str:
     if name_or_folder in GRAPHS:
         module = importlib.import_module(GRAPHS[name_or_folder].partition(":")[0])
         return f"{name_or_folder}:{module.identity()}"
+    return folder_identity(_folder(name_or_folder, root))
+
+
+def imported_graphs(root: Path) -> dict[str, Path]:
+    """Return name -> folder of every graph that was imported or fetched under a data root."""
+    folder = graphs_folder(root)
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    return {path.name: path for path in found if path.is_dir() and not path.name.startswith(".")}
+
+
+def _folder(name_or_folder: str, root: Path | None) -> Path:
+    """Return the folder of an imported graph or the folder itself."""
+    root = data_root(RunConfig()) if root is None else root
+    is_name = bool(name_or_folder) and Path(name_or_folder).name == name_or_folder and name_or_folder[0] != "."
+    imported = graphs_folder(root) / name_or_folder
+    if is_name and imported.is_dir():
+        return imported
     path = Path(name_or_folder).expanduser()
-    if not path.is_dir():
-        raise _unknown(name_or_folder, path)
-    return folder_identity(path)
+    if name_or_folder and path.is_dir():
+        return path
+    raise _unknown(name_or_folder, path, root)
 
 
-def _unknown(name_or_folder: str, path: Path) -> DataError:
-    known = ", ".join(sorted(GRAPHS))
+def _unknown(name_or_folder: str, path: Path, root: Path) -> DataError:
+    if name_or_folder in CATALOGUE:
+        return DataError(
+            f"dataset {name_or_folder!r} is not here; expected it under {graphs_folder(root)}; "
+            f"get it with: dance-flwr data fetch {name_or_folder}"
+        )
+    known = ", ".join(sorted({*GRAPHS, *imported_graphs(root), *CATALOGUE}))
     expected = f"expected one of: {known}; or the path of a folder with nodes.* and edges.*"
     if path.is_file():
-        return DataError(f"dataset {name_or_folder!r} is a file; {expected}")
+        return DataError(f"dataset {name_or_folder!r} is a file; {expected}; `dance-flwr data import` reads files")
     if any(mark in name_or_folder for mark in "/\\~") or name_or_folder.startswith("."):
         return DataError(f"dataset folder {name_or_folder!r} is missing; {expected}")
     return DataError(f"dataset {name_or_folder!r} is unknown; {expected}")

@@ -1,6 +1,6 @@
 """Graphs on disk: a folder with a node table and an edge table, read and written with pyarrow.
 
-`nodes.parquet`, `nodes.csv` or `nodes.jsonl` has the columns `id`, `text`, `label` and, if wanted, `split`;
+`nodes.parquet`, `nodes.csv` or `nodes.jsonl` has the columns `id`, `text`, `label` and, if wanted, `split` and `site`;
 `edges.parquet` or `edges.csv` has `source` and `target`, both node ids. Ids may be integers or strings.
 """
 
@@ -14,17 +14,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from dance_flwr.data.tables import Table, join
 from dance_flwr.errors import DataError
 from dance_flwr.graph import SPLIT_NAMES, UNLABELLED, TextGraph, csr_from_pairs
 
 NODE_FILES = ("nodes.parquet", "nodes.csv", "nodes.jsonl")
 EDGE_FILES = ("edges.parquet", "edges.csv")
-_CLASSES_KEY = b"dance_flwr.class_names"  # in the Parquet metadata: a class without a node would be lost otherwise
-_BOM = b"\xef\xbb\xbf"
+CLASSES_KEY = b"dance_flwr.class_names"  # in the Parquet metadata: a class without a node would be lost otherwise
 
 
 def read_folder(path: Path) -> TextGraph:
@@ -41,17 +40,23 @@ def read_folder(path: Path) -> TextGraph:
     """
     if not path.is_dir():
         raise DataError(f"dataset folder {str(path)!r} is missing; expected a folder with nodes.* and edges.*")
-    nodes_file, edges_file = _find(path, NODE_FILES), _find(path, EDGE_FILES)
-    nodes = _read_table(nodes_file)
+    nodes_file, edges_file = find(path, NODE_FILES), find(path, EDGE_FILES)
+    nodes = Table(nodes_file)
     where = str(nodes_file)
-    ids = _node_ids(_strings(nodes, "id", where), where)
-    texts = _texts(_strings(nodes, "text", where), where)
-    class_names, labels = _labels(_strings(nodes, "label", where), nodes.schema.metadata)
-    if "split" in nodes.column_names:
-        split = _splits(_strings(nodes, "split", where), where)
-    else:
-        split = np.zeros(len(ids), np.uint8)
-    indptr, indices = _edges(edges_file, ids, where)
+    names = ["id", "label", *(name for name in ("split", "site") if name in nodes.names)]
+    parts: dict[str, list[Any]] = {name: [] for name in names}
+    texts: list[str] = []
+    for batch in nodes.batches([*names, "text"]):
+        texts += batch["text"].to_pylist()  # a batch at a time: the column is never held twice
+        for name in names:
+            parts[name].append(batch[name])
+    columns = {name: join(arrays) for name, arrays in parts.items()}
+    ids = check_ids(columns["id"], where)
+    _warn_of_empty(texts, where)
+    class_names, labels = _labels(columns["label"], declared_classes(nodes.metadata))
+    split = split_codes(columns["split"], where) if "split" in columns else np.zeros(len(ids), np.uint8)
+    source, target = edge_ends(Table(edges_file).read(("source", "target")), ids, str(edges_file), where)
+    indptr, indices = csr_from_pairs(source, target, len(ids))
     return TextGraph(
         name=path.resolve().name,
         ids=np.array(ids.to_pylist(), dtype=np.str_),
@@ -61,13 +66,14 @@ def read_folder(path: Path) -> TextGraph:
         indptr=indptr,
         indices=indices,
         split=split,
-        provenance={file.name: f"sha256:{_sha256(file)}" for file in (nodes_file, edges_file)},
+        provenance={file.name: f"sha256:{file_sha256(file)}" for file in (nodes_file, edges_file)},
+        site=_sites(columns["site"], where) if "site" in columns else None,
     )
 
 
 def folder_identity(path: Path) -> str:
     """Return the sha256 of the folder's two files: what `read_folder` would give, without reading it."""
-    return "+".join(_sha256(_find(path, names)) for names in (NODE_FILES, EDGE_FILES))
+    return "+".join(file_sha256(find(path, names)) for names in (NODE_FILES, EDGE_FILES))
 
 
 def write_folder(graph: TextGraph, path: Path) -> None:
@@ -88,13 +94,23 @@ def write_folder(graph: TextGraph, path: Path) -> None:
     splits = np.array([name or None for name in SPLIT_NAMES], dtype=object)
     columns = {"id": graph.ids.tolist(), "text": graph.texts}
     columns |= {"label": names[graph.labels].tolist(), "split": splits[graph.split].tolist()}
+    if graph.site is not None:
+        columns["site"] = graph.site.tolist()
     nodes = pa.table(columns, schema=pa.schema([(name, pa.string()) for name in columns]))
-    nodes = nodes.replace_schema_metadata({_CLASSES_KEY: json.dumps(graph.class_names).encode()})
+    nodes = nodes.replace_schema_metadata({CLASSES_KEY: json.dumps(graph.class_names).encode()})
     source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
     once = source < graph.indices
     ids = pa.array(graph.ids.tolist(), pa.string())
     edges = pa.table({"source": ids.take(pa.array(source[once])), "target": ids.take(pa.array(graph.indices[once]))})
     _write_atomically({path / NODE_FILES[0]: nodes, path / EDGE_FILES[0]: edges})
+
+
+def _sites(values: Any, where: str) -> NDArray[np.str_]:
+    """Return who holds each node, for the partitioner `by-column`."""
+    empty = pc.index(values, "").as_py()
+    if empty >= 0:
+        raise DataError(f"{where} row {empty + 1}: expected a site in every row or no such column; fill it in")
+    return np.array(values.to_pylist(), dtype=np.str_)
 
 
 def _write_atomically(tables: dict[Path, Any]) -> None:
@@ -110,7 +126,7 @@ def _write_atomically(tables: dict[Path, Any]) -> None:
             ready.unlink(missing_ok=True)
 
 
-def _find(folder: Path, names: tuple[str, ...]) -> Path:
+def find(folder: Path, names: tuple[str, ...]) -> Path:
     """Return the one file of these names that the folder holds."""
     found = [name for name in names if (folder / name).is_file()]
     if len(found) == 1:
@@ -121,72 +137,7 @@ def _find(folder: Path, names: tuple[str, ...]) -> Path:
     raise DataError(f"{advice}, found {' and '.join(found)}; keep only one")
 
 
-def _read_table(file: Path) -> Any:
-    """Return the file's table; CSV and JSON values arrive as strings, so that an id `007` stays `007`."""
-    try:
-        if file.suffix == ".parquet":
-            return pq.read_table(file, partitioning=None)
-        data = file.read_bytes().removeprefix(_BOM)
-        if file.suffix == ".jsonl":
-            return _read_jsonl(data, file)
-        return _read_csv(data)
-    except (pa.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise DataError(
-            f"{file}: expected a readable {file.suffix[1:]} table, found: {reason}; mend the file"
-        ) from error
-
-
-def _read_csv(data: bytes) -> Any:
-    """Return the table of a CSV text with a header; quoted values may hold newlines and commas."""
-    # The whole file is one block: a value longer than a block would be refused.
-    read = pa_csv.ReadOptions(block_size=min(max(len(data), 1 << 20), (1 << 31) - 1))
-    parse = pa_csv.ParseOptions(newlines_in_values=True)
-    types = dict.fromkeys(("id", "text", "label", "split", "source", "target"), pa.string())
-    convert = pa_csv.ConvertOptions(column_types=types, strings_can_be_null=False)
-    return pa_csv.read_csv(pa.BufferReader(data), read_options=read, parse_options=parse, convert_options=convert)
-
-
-def _read_jsonl(data: bytes, file: Path) -> Any:
-    """Return the table of one JSON object a line; a key absent from a line is null, one absent from all is no column.
-
-    Arrow's own reader guesses one type per column and turns an id such as `2020-01-01` into a time.
-    """
-    records = []
-    for number, line in enumerate(data.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{file} line {number}: expected a JSON object, found: {error}; mend the line") from error
-        if not isinstance(record, dict):
-            raise DataError(f"{file} line {number}: expected a JSON object, found {record!r:.40}; mend the line")
-        records.append(record)
-    names = list(dict.fromkeys(name for record in records for name in record))
-    columns = {name: [_plain(record.get(name)) for record in records] for name in names}
-    return pa.table(columns, schema=pa.schema([(name, pa.string()) for name in names]))
-
-
-def _plain(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else json.dumps(value)
-
-
-def _strings(table: Any, column: str, where: str) -> Any:
-    """Return a column as one Arrow string array; null becomes the empty string."""
-    if table.column_names.count(column) != 1:
-        found = ", ".join(table.column_names) or "no column"
-        raise DataError(f"{where}: expected one column {column!r}, found {found}; rename or add it")
-    try:
-        values = pc.cast(table.column(column), pa.large_string())
-    except pa.ArrowException as error:
-        kind = table.schema.field(column).type
-        raise DataError(f"{where}: expected strings or numbers in {column!r}, found {kind}; convert it") from error
-    merged = pc.fill_null(values, "").combine_chunks()
-    return pa.concat_arrays(merged.chunks) if isinstance(merged, pa.ChunkedArray) else merged
-
-
-def _node_ids(ids: Any, where: str) -> Any:
+def check_ids(ids: Any, where: str) -> Any:
     """Return the ids after checking that there is one, that none is empty and that none repeats."""
     if len(ids) == 0:
         raise DataError(f"{where}: expected at least one node, found none; add rows")
@@ -200,24 +151,26 @@ def _node_ids(ids: Any, where: str) -> Any:
     return ids
 
 
-def _texts(texts: Any, where: str) -> list[str]:
-    """Return the texts as a list; empty ones are counted in one warning."""
-    values: list[str] = texts.to_pylist()
-    empty = sum(not text.strip() for text in values)
+def _warn_of_empty(texts: list[str], where: str) -> None:
+    """Count the empty texts in one warning."""
+    empty = sum(not text.strip() for text in texts)
     if empty:
-        warnings.warn(f"{where}: {empty} of {len(values)} nodes have an empty text; they are kept", stacklevel=3)
-    return values
+        warnings.warn(f"{where}: {empty} of {len(texts)} nodes have an empty text; they are kept", stacklevel=3)
 
 
-def _labels(labels: Any, metadata: dict[bytes, bytes] | None) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+def declared_classes(metadata: dict[bytes, bytes]) -> tuple[str, ...]:
+    """Return the classes that a Parquet table of this project declares; none for any other table."""
+    return tuple(json.loads(metadata.get(CLASSES_KEY, b"[]")))
+
+
+def _labels(labels: Any, declared: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Return the sorted class names and each node's index into them, `UNLABELLED` for an empty label."""
-    declared = json.loads((metadata or {}).get(_CLASSES_KEY, b"[]"))
     names = tuple(sorted({*declared, *pc.unique(labels).to_pylist()} - {""}))
     found = pc.index_in(labels, value_set=pa.array(names, pa.large_string()))
     return names, pc.fill_null(found, UNLABELLED).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def _splits(values: Any, where: str) -> NDArray[np.uint8]:
+def split_codes(values: Any, where: str) -> NDArray[np.uint8]:
     """Return NO_SPLIT, TRAIN, VAL or TEST of each node."""
     found = pc.index_in(values, value_set=pa.array(SPLIT_NAMES, pa.large_string()))
     row = pc.index(pc.is_null(found), True).as_py()
@@ -228,23 +181,27 @@ def _splits(values: Any, where: str) -> NDArray[np.uint8]:
     return split
 
 
-def _edges(file: Path, ids: Any, nodes: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the CSR neighbour lists (indptr, indices) of the edge table over these node ids."""
-    table = _read_table(file)
+def edge_ends(columns: dict[str, Any], ids: Any, where: str, nodes: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows of `ids` that the two columns of an edge table name, [m] int64 each.
+
+    Raises
+    ------
+    DataError : an edge names an id that is not there
+    """
     ends = []
-    for column in ("source", "target"):
-        values = _strings(table, column, str(file))
+    for column, values in columns.items():
         found = pc.index_in(values, value_set=ids)
         row = pc.index(pc.is_null(found), True).as_py()
         if row >= 0:
             unknown = values[row].as_py()
             raise DataError(
-                f"{file} row {row + 1}: expected a {column} id of {nodes}, found {unknown!r}; mend the edge"
+                f"{where} row {row + 1}: expected a {column} id of {nodes}, found {unknown!r}; mend the edge"
             )
         ends.append(found.to_numpy().astype(np.int64))
-    return csr_from_pairs(ends[0], ends[1], len(ids))
+    return ends[0], ends[1]
 
 
-def _sha256(file: Path) -> str:
+def file_sha256(file: Path) -> str:
+    """Return the sha256 hex of a file's content."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -29,7 +29,7 @@ class FedAvgFull:
         report = Report()
         known = site.train_labels >= 0
         target = site.train_labels[known]
-        operator = site.operator(model.backbone.operator)
+        operator = site.training_graph.operator(model.backbone.operator)
 
         def loss() -> Tensor:
             if not target.numel():
@@ -45,7 +45,7 @@ class FedAvgFull:
     def predict(self, model: PlainModel, site: Site, config: RunConfig) -> dict[str, Tensor]:
         """Predict every node by one pass over the original graph."""
         model.eval()
-        logits = model.graph_logits(model.backbone(site.table.nodes, site.operator(model.backbone.operator)))
+        logits = model.graph_logits(model.backbone(site.table.nodes, site.graph.operator(model.backbone.operator)))
         return {"deployed": torch.softmax(logits, dim=1)}
 
     def finish(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> None:

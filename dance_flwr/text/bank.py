@@ -21,7 +21,7 @@ from dance_flwr.text.bank_slice import META, BankSlice, atomic_file, load_slice,
 from dance_flwr.text.chunking import CHUNKER_VERSION, Chunks, chunk_texts
 from dance_flwr.text.encoder import EncoderSpec, TextEncoder
 
-__all__ = ["BankSlice", "BankStats", "TextBank", "load_slice", "read_meta", "save_slice", "text_key"]
+__all__ = ["META", "BankSlice", "BankStats", "TextBank", "load_slice", "read_meta", "save_slice", "text_key"]
 
 BLOCK_CHUNKS = 1024  # chunks encoded between two commits: at most this much work is lost by a crash
 

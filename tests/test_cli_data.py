@@ -1,0 +1,109 @@
+"""`dance-flwr data`: what its commands print, and that mistakes are one line."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from dance_flwr.cli_data import app
+from dance_flwr.data.catalogue import CATALOGUE
+from dance_flwr.errors import UserError
+
+NODES = "id,text,label,split\na,short,x,train\nb,[b]longer text[/b],,val\nc,the longest text of all,y,\n"
+
+
+@pytest.fixture
+def call(tmp_path):
+    """A function that runs a command on a data root of its own and returns what it printed."""
+
+    def run(*arguments):
+        done = CliRunner().invoke(app, [*map(str, arguments), "--data-root", str(tmp_path / "root")])
+        if done.exception and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    return run
+
+
+@pytest.fixture
+def mine(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "nodes.csv").write_text(NODES)
+    (folder / "edges.csv").write_text("source,target\na,c\nb,c\nc,b\n")
+    return folder
+
+
+def test_list_holds_built_in_published_and_imported_graphs(call, mine):
+    call("import", mine, "--name", "own-graph")
+    lines = call("list").splitlines()
+    rows = {
+        cells[1].strip(): [c.strip() for c in cells[2:-1]] for cells in (line.split("│") for line in lines) if cells[2:]
+    }
+    assert {"pydocs", "own-graph", *CATALOGUE} <= set(rows)
+    assert rows["cora"][:4] == ["2,708", "10,556", "7", "60/20/20"]
+    assert rows["cora"][-1] == "no"
+    assert rows["own-graph"][:4] == ["3", "4", "2", "own"]
+    assert rows["own-graph"][-1] == "yes"
+
+
+def test_import_show_and_check(call, mine, tmp_path):
+    assert "3 nodes, 2 edges, 4 edges both ways, 2 classes" in call("import", mine, "--name", "g")
+    shown = call("show", "g")
+    for part in ("edge homophily", "0.000", "characters per text", "[b]longer text[/b]", "the longest text of all"):
+        assert part in shown
+    assert "Traceback" not in shown
+    assert "nothing wrong found" in call("check", "g")
+    card = tmp_path / "root" / "graphs" / "g" / "card.json"
+    content = json.loads(card.read_text())
+    content["counts"]["edges"] = 7
+    card.write_text(json.dumps(content))
+    with pytest.raises(UserError, match="the card says 7, the tables hold 2"):
+        call("check", "g")
+
+
+def test_check_sees_an_altered_text(call, mine, tmp_path):
+    from dance_flwr.data.folder import read_folder, write_folder
+
+    call("import", mine, "--name", "g")
+    folder = tmp_path / "root" / "graphs" / "g"
+    graph = read_folder(folder)
+    graph.texts[0] = "shorT"
+    write_folder(graph, folder)
+    with pytest.raises(UserError, match=r"nodes\.parquet: not as it was stored"):
+        call("check", "g")
+
+
+def test_show_and_check_take_folders_and_unlabelled_graphs(call, tmp_path):
+    (tmp_path / "nodes.csv").write_text("id,text,label\na,,\n")
+    (tmp_path / "edges.csv").write_text("source,target\n")
+    with pytest.warns(UserWarning, match="1 of 1 nodes have an empty text"):
+        assert "nan" in call("show", tmp_path)
+        assert "1 nodes, 0 edges" in call("check", tmp_path)
+
+
+def test_options_reach_the_reader(call, tmp_path):
+    (tmp_path / "n.csv").write_text("key,a,b,kind\n1,one,two,x\n")
+    (tmp_path / "e.csv").write_text("source,target\n")
+    names = ("--text", "a,b", "--label", "kind", "--id", "key")
+    call("import", tmp_path / "n.csv", tmp_path / "e.csv", "--name", "g", *names)
+    assert "one two" in call("show", "g")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("fetch", "nothing"), "cannot be fetched"),
+        (("fetch", "instagram"), "data import"),
+        (("show", "cora"), "data fetch cora"),
+        (("check", "nothing"), "is unknown"),
+        (("import", "nowhere", "--name", "g"), "nothing there"),
+        (("import", "nowhere", "--name", "pydocs"), "built-in"),
+    ],
+)
+def test_mistakes_are_one_line(call, arguments, part):
+    with pytest.raises(UserError) as caught:
+        call(*arguments)
+    assert part in str(caught.value)
+    assert "\n" not in str(caught.value)

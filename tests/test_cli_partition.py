@@ -1,0 +1,121 @@
+"""`dance-flwr partition`: make, show, from-manifest."""
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from dance_flwr import client_folder
+from dance_flwr.cli_partition import app
+from dance_flwr.errors import DataError, UserError
+from dance_flwr.partition import read_manifest, write_manifest
+
+
+def call(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "100"})
+    if isinstance(result.exception, UserError):
+        assert "\n" not in str(result.exception)
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def made(tiny, tmp_path):
+    file = tmp_path / "made.json"
+    call("make", "--data", tiny, "--clients", 3, "--manifest-only", "--out", file)
+    return file
+
+
+def test_make_writes_what_write_partition_gets(tiny, tmp_path, monkeypatch):
+    seen = {}
+
+    def write(graph, partition, content, folder, bank, say):
+        seen.update(graph=graph, partition=partition, content=content, folder=folder, bank=bank)
+
+    monkeypatch.setattr(client_folder, "write_partition", write)
+    options = ("--clients", 4, "--method", "label-dirichlet", "--alpha", 0.5, "--seed", 3, "--no-encode")
+    said = call("make", "--data", tiny, "--out", tmp_path / "new", *options)
+    spec = seen["partition"].spec
+    assert (spec.method, spec.clients, spec.alpha, spec.seed) == ("label-dirichlet", 4, 0.5, 3)
+    assert seen["content"]["spec"]["alpha"] == 0.5
+    assert (seen["folder"], seen["bank"]) == (tmp_path / "new", None)
+    assert "alpha 0.5" in said
+
+
+def test_make_writes_client_folders(tiny, tmp_path):
+    call("make", "--data", tiny, "--clients", 2, "--no-encode", "--out", tmp_path / "new")
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["client-0", "client-1", "manifest.json"]
+    assert "label skew" in call("show", tmp_path / "new")
+
+
+def test_make_overwrites_nothing(tiny, tmp_path):
+    (tmp_path / "kept").write_text("x")
+    with pytest.raises(UserError, match="new or empty folder"):
+        call("make", "--data", tiny, "--out", tmp_path)
+
+
+def test_show_prints_every_client(made):
+    said = call("show", made)
+    content = read_manifest(made)
+    rows = [line.split() for line in said.splitlines()]
+    for k, client in enumerate(content["clients"]):
+        assert any(row[:3] == [str(k), str(client["nodes"]), str(client["edges"])] for row in rows)
+    assert f"{content['ratio_of_edges_kept']:.1%}" in said
+
+
+def test_show_refuses_what_is_no_manifest(tmp_path):
+    with pytest.raises(DataError, match="make the partition first"):
+        call("show", tmp_path)
+
+
+def test_plot(made, tmp_path):
+    pytest.importorskip("matplotlib")
+    call("show", made, "--png", tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(DataError, match="can be written"):
+        call("show", made, "--png", tmp_path / "missing" / "plot.png")
+
+
+def test_plot_of_many_classes_adds_the_rarest_up():
+    from dance_flwr.partition.plot import _shares
+
+    names = [f"class {k}" for k in range(30)]
+    counts = np.arange(1, 31) / np.arange(1, 31).sum()
+    row = {"label_shares": dict(zip(names, counts.tolist(), strict=True))}
+    kept, shares = _shares({"class_names": names, "report": {"clients": [row, row]}})
+    assert kept == [*names[15:], "other classes"]
+    assert np.allclose(shares.sum(axis=1), 1)
+
+
+def test_a_missing_matplotlib_is_said_in_one_line(made, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(DataError, match=r"pip install 'dance-flwr\[plots\]'"):
+        call("show", made, "--png", tmp_path / "plot.png")
+
+
+def test_from_manifest_says_that_every_client_agrees(made, tiny, tmp_path):
+    said = call("from-manifest", made, "--data", tiny, "--no-encode", "--out", tmp_path / "again")
+    assert "3 of 3 clients hold the same nodes" in said
+    assert f"sha256 {read_manifest(made)['sha256']} agrees" in said
+    assert read_manifest(tmp_path / "again" / "manifest.json") == read_manifest(made)
+
+
+def test_from_manifest_says_where_only_the_origin_differs(made, tiny, tmp_path):
+    copy = tmp_path / "renamed"
+    shutil.copytree(tiny, copy)
+    assert "same clients, but" in call("from-manifest", made, "--data", copy)
+
+
+def test_from_manifest_refuses_other_clients(made, tiny):
+    from dance_flwr.partition.manifest import _digest
+
+    content = json.loads(made.read_text())
+    content["clients"][1]["ids_sha256"] = "0" * 64
+    content["sha256"] = _digest({name: value for name, value in content.items() if name != "sha256"})
+    write_manifest(made, content)
+    with pytest.raises(DataError, match="client 1: expected ids_sha256 0000"):
+        call("from-manifest", made, "--data", tiny)
