@@ -46,6 +46,7 @@ def run_command(files: Sequence[Path], pairs: Sequence[str], named: Mapping[str,
     """Prepare, run with a progress bar, print the table and where everything is."""
     from dataclasses import replace
 
+    from dance_flwr.data import unambiguous
     from dance_flwr.paths import data_root
     from dance_flwr.prepare import prepare
     from dance_flwr.runtime import app_dir, run_in_process, run_under_flower
@@ -56,7 +57,7 @@ def run_command(files: Sequence[Path], pairs: Sequence[str], named: Mapping[str,
     name = time.strftime(f"{Path(config.data).name}-{config.method}-seed{config.seed}-%Y%m%d-%H%M%S")
     folder = Path(config.out).expanduser().resolve() if config.out else Path.cwd() / "runs" / name
     # The server of an engine works elsewhere: every path it gets is absolute.
-    data = str(Path(config.data).expanduser().resolve()) if Path(config.data).expanduser().is_dir() else config.data
+    data = unambiguous(config.data, data_root(config))
     config = replace(config, out=str(folder), data=data, data_root=str(data_root(config)))
     prepared = prepare(config, print)
     engine = "in this process" if in_process else "under Flower's simulation engine"

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dance_flwr import data
-from dance_flwr.data import load_graph
+from dance_flwr.data import load_graph, unambiguous
 from dance_flwr.data.folder import read_folder, write_folder
 from dance_flwr.data.importer import Options, import_graph
 from dance_flwr.errors import DataError
@@ -306,3 +306,12 @@ def test_an_import_keeps_the_site_column(tmp_path):
     (tmp_path / "edges.csv").write_text("source,target\na,b\n")
     import_graph([tmp_path], "sites", tmp_path / "root", Options(), ())
     assert load_graph("sites", tmp_path / "root").site.tolist() == ["north", "south"]
+
+
+def test_a_name_stays_a_name_beside_a_folder_of_that_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("pydocs", "mine"):
+        (tmp_path / name).mkdir()
+    assert unambiguous("pydocs", tmp_path / "root") == "pydocs"
+    assert unambiguous("./pydocs", tmp_path / "root") == str(tmp_path / "pydocs")
+    assert unambiguous("mine", tmp_path / "root") == str(tmp_path / "mine")

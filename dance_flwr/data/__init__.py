@@ -12,7 +12,7 @@ from dance_flwr.errors import DataError
 from dance_flwr.graph import TextGraph
 from dance_flwr.paths import data_root
 
-__all__ = ["GRAPHS", "imported_graphs", "load_graph", "recommended", "source_identity"]
+__all__ = ["GRAPHS", "imported_graphs", "load_graph", "recommended", "source_identity", "unambiguous"]
 
 # name -> "module:function"; imported only when asked for, as a builder may import large packages
 GRAPHS: dict[str, str] = {
@@ -51,6 +51,14 @@ def source_identity(name_or_folder: str, root: Path | None = None) -> str:
         module = importlib.import_module(GRAPHS[name_or_folder].partition(":")[0])
         return f"{name_or_folder}:{module.identity()}"
     return folder_identity(_folder(name_or_folder, root))
+
+
+def unambiguous(name_or_folder: str, root: Path) -> str:
+    """Return a name as it is and a folder as an absolute path, for a process that works in another directory."""
+    path = Path(name_or_folder).expanduser()
+    if name_or_folder in GRAPHS or name_or_folder in imported_graphs(root) or not path.is_dir():
+        return name_or_folder
+    return str(path.resolve())
 
 
 def imported_graphs(root: Path) -> dict[str, Path]:
