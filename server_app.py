@@ -28,15 +28,14 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run the federation that the run config describes; the result is in `result.json`."""
     name = str(context.run_id)
-    config = parse(context.run_config)
-    folder = out_dir(config, name)
     try:
-        run(grid, config, name, folder)
-    except Exception as error:
-        # Flower reports a failed ServerApp as a success; the reason stays where the result would be.
-        results.write_error(folder, error)
-        if isinstance(error, UserError):
-            sys.tracebacklimit = 0
+        config = parse(context.run_config)
+        folder = out_dir(config, name)
+        with results.reason_of_failure(folder):
+            run(grid, config, name, folder)
+    except UserError:
+        # Flower logs the exception; without a traceback it is the one line that the user needs.
+        sys.tracebacklimit = 0
         raise
 
 

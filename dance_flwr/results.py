@@ -3,7 +3,8 @@
 import json
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -159,11 +160,16 @@ class Recorder:
         return result
 
 
-def write_error(folder: Path, error: Exception) -> None:
-    """Leave the reason of a failed run in `error.txt`, one line."""
-    reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / ERROR).write_text(" ".join(reason.split()) + "\n", encoding="utf-8")
+@contextmanager
+def reason_of_failure(folder: Path) -> Iterator[None]:
+    """Leave the reason in `error.txt`, one line, when the block fails; Flower would report a success all the same."""
+    try:
+        yield
+    except Exception as error:
+        reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ERROR).write_text(" ".join(reason.split()) + "\n", encoding="utf-8")
+        raise
 
 
 def load_model(folder: Path) -> dict[str, Tensor]:

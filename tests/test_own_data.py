@@ -2,8 +2,10 @@
 
 import json
 import shutil
+import sys
 
 import pytest
+from flwr.app import Context, RecordDict
 
 import client_app
 import server_app
@@ -75,3 +77,19 @@ def test_a_folder_without_encoded_texts_is_encoded_on_its_own_machine(run_config
     for k in range(3):
         assert cli("encode", folder / f"client-{k}", *pairs).code == 0
     assert run(config, nodes, tmp_path / "out")["model_fingerprint"] == dance.result["model_fingerprint"]
+
+
+def test_some_nodes_with_data_and_some_without_are_refused(run_config, nodes, tmp_path):
+    del nodes[11]["data-path"]
+    with pytest.raises(UserError, match=r"of every SuperNode or of none.*\[1\]"):
+        run(run_config(), nodes, tmp_path / "out")
+
+
+def test_a_wrong_key_reaches_flower_without_a_traceback(run_config, monkeypatch):
+    """Plain `flwr run` parses the config in the ServerApp; Flower logs the exception as it comes."""
+    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
+    keys = flatten(run_config()) | {"dance.ratio": 7.0}
+    grid = InProcessGrid(client_app.app, keys, 3)
+    with pytest.raises(UserError, match=r"dance\.ratio"):
+        server_app.main(grid, Context(1, 0, {}, RecordDict(), keys))
+    assert sys.tracebacklimit == 0

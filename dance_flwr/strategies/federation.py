@@ -131,7 +131,8 @@ def join(grid: Grid, config: RunConfig) -> list[Member]:
 
     Raises
     ------
-    UserError : fewer SuperNodes than clients after `node-timeout` seconds, or clients without a SuperNode
+    UserError : fewer SuperNodes than clients after `node-timeout` seconds, clients without a SuperNode, or only some
+        of them with data of their own
     CodeMismatchError : a client runs other code than the server
     """
     nodes = _wait_for_nodes(grid, config)
@@ -165,7 +166,14 @@ def join(grid: Grid, config: RunConfig) -> list[Member]:
             f"expected SuperNodes with partition-id 0..{config.clients - 1}, found none for {missing}; "
             "start them, or lower `clients`"
         )
-    return [members[client] for client in range(config.clients)]
+    chosen = [members[client] for client in range(config.clients)]
+    without = [member.client for member in chosen if not member.owns_data]
+    if without and len(without) < len(chosen):
+        raise UserError(
+            f"expected a data-path in the node config of every SuperNode or of none, found none for clients {without}; "
+            "start them with --node-config 'data-path=\"/abs/client-K\"'"
+        )
+    return chosen
 
 
 def _wait_for_nodes(grid: Grid, config: RunConfig) -> list[int]:
