@@ -8,6 +8,7 @@ import typer
 
 from dance_flwr.config import RunConfig
 from dance_flwr.errors import UserError
+from dance_flwr.paths import MANIFEST
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from dance_flwr.text.bank import TextBank
 
 DEFAULT = RunConfig()
-MANIFEST = "manifest.json"
 
 app = typer.Typer(no_args_is_help=True, help="Make, show and reproduce partitions of a graph among clients.")
 
@@ -34,7 +34,12 @@ def make(
     ] = DEFAULT.partition,
     seed: Annotated[int, typer.Option(help="seed of partition and split")] = DEFAULT.seed,
     resolution: Annotated[float, typer.Option(help="Louvain resolution")] = DEFAULT.resolution,
-    alpha: Annotated[float, typer.Option(help="label-dirichlet: the lower, the more labels differ")] = 1.0,
+    alpha: Annotated[
+        float, typer.Option(help="label-dirichlet: the lower, the more labels differ")
+    ] = DEFAULT.dirichlet_alpha,
+    train_ratio: Annotated[float, typer.Option(help="training share of the labelled nodes")] = DEFAULT.train_ratio,
+    val_ratio: Annotated[float, typer.Option(help="validation share")] = DEFAULT.val_ratio,
+    test_ratio: Annotated[float, typer.Option(help="test share")] = DEFAULT.test_ratio,
     encode: Encode = True,
     manifest_only: Annotated[
         bool, typer.Option("--manifest-only", help="write only the manifest, to FOLDER or, if it ends in .json, there")
@@ -43,8 +48,7 @@ def make(
     """Divide a graph among clients and write one folder per client."""
     from dance_flwr.partition import PartitionSpec
 
-    shares = (DEFAULT.train_ratio, DEFAULT.val_ratio, DEFAULT.test_ratio)
-    spec = PartitionSpec(method, clients, seed, resolution, *shares, alpha=alpha)
+    spec = PartitionSpec(method, clients, seed, resolution, train_ratio, val_ratio, test_ratio, alpha)
     _refuse_existing(out, manifest_only)
     _write(data, spec, out, encode, manifest_only)
 

@@ -16,12 +16,12 @@ import numpy as np
 
 from dance_flwr.data.folder import write_folder
 from dance_flwr.errors import DataError
-from dance_flwr.graph import TextGraph
+from dance_flwr.graph import TextGraph, ids_digest
 from dance_flwr.partition import Partition, client_nodes, read_manifest, write_manifest
-from dance_flwr.site import CARD, SiteCard, chunk_digests, read_card, read_texts
+from dance_flwr.paths import MANIFEST
+from dance_flwr.site import ARRAYS, CARD, SiteCard, chunk_digests, read_card, read_ids, read_texts
 from dance_flwr.text.bank import BankStats, TextBank, save_slice
 
-MANIFEST = "manifest.json"
 Say = Callable[[str], None]
 
 
@@ -74,8 +74,9 @@ def encode_client(folder: Path, bank: TextBank, say: Say = lambda line: None) ->
     ------
     DataError : this is no client folder, or its ids are not those of its card
     """
-    read_card(folder)
-    texts = read_texts(folder)
+    card, texts = read_card(folder), read_texts(folder)
+    if ids_digest(read_ids(folder)) != card.ids_sha256:
+        raise DataError(f"{folder}: expected the node ids of {CARD}, found others; copy the client's folder again")
     stats = _encode(texts, bank, say)
     _write_text(texts, bank, folder)
     return stats
@@ -114,7 +115,7 @@ def _encode(texts: Sequence[str], bank: TextBank, say: Say) -> BankStats:
 def _write_client(local: TextGraph, number: int, content: dict[str, Any], folder: Path) -> None:
     write_folder(local, folder)
     (folder / "arrays").mkdir()
-    for name in ("indptr", "indices", "labels", "split"):
+    for name in ARRAYS:
         np.save(folder / "arrays" / f"{name}.npy", getattr(local, name))
     card = SiteCard(
         client=number,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dance_flwr.config import RunConfig
 
+MANIFEST = "manifest.json"  # of a partition, beside its client folders
 PROJECT = Path(__file__).resolve().parent.parent
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from filelock import FileLock
 
-from dance_flwr.client_folder import MANIFEST, Say, check, write_partition
+from dance_flwr.client_folder import Say, check, write_partition
 from dance_flwr.config import RunConfig
 from dance_flwr.data import load_graph, source_identity
 from dance_flwr.errors import DataError
 from dance_flwr.partition import PartitionSpec, make_partition, manifest, read_manifest
-from dance_flwr.paths import PROJECT, data_root
+from dance_flwr.paths import MANIFEST, PROJECT, data_root
 from dance_flwr.text.bank import BankStats, TextBank
 from dance_flwr.text.encoder import resolve_encoder
 

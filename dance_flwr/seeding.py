@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import torch
 
 
@@ -17,11 +16,6 @@ def derive(seed: int, purpose: str, *, round_: int = 0, client: int = -1) -> int
 def generator(seed: int, purpose: str, *, round_: int = 0, client: int = -1) -> torch.Generator:
     """Return a CPU generator for this purpose."""
     return torch.Generator().manual_seed(derive(seed, purpose, round_=round_, client=client))
-
-
-def numpy_generator(seed: int, purpose: str) -> np.random.Generator:
-    """Return a NumPy generator for this purpose."""
-    return np.random.default_rng(derive(seed, purpose))
 
 
 @contextmanager

@@ -171,11 +171,21 @@ class Site:
 
     def ids(self) -> list[str]:
         """Return the ids of all local nodes, read from disk."""
-        return _column(self.folder, "id")
+        return read_ids(self.folder)
 
     def texts(self) -> list[str]:
         """Return the texts of all local nodes, read from disk on each call; never needed in a round."""
         return read_texts(self.folder)
+
+
+def read_ids(folder: Path) -> list[str]:
+    """Return the ids of a client's nodes.
+
+    Raises
+    ------
+    DataError : the node table is missing or damaged
+    """
+    return _column(folder, "id")
 
 
 def read_texts(folder: Path) -> list[str]:

@@ -3,7 +3,9 @@
 import json
 import shutil
 import sys
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from flwr.app import Context, RecordDict
 
@@ -93,3 +95,20 @@ def test_a_wrong_key_reaches_flower_without_a_traceback(run_config, monkeypatch)
     with pytest.raises(UserError, match=r"dance\.ratio"):
         server_app.main(grid, Context(1, 0, {}, RecordDict(), keys))
     assert sys.tracebacklimit == 0
+
+
+def test_a_folder_whose_ids_were_altered_is_not_encoded(run_config, nodes, cli):
+    folder = Path(nodes[10]["data-path"])
+    table = pq.read_table(folder / "nodes.parquet")
+    pq.write_table(table.take([1, 0, *range(2, len(table))]), folder / "nodes.parquet")
+    done = cli("encode", folder)
+    assert done.code == 2 and len(done.err) == 1 and "expected the node ids" in done.err[0]
+
+
+def test_partition_make_takes_the_shares_of_the_split(tiny, tmp_path, cli):
+    ratios = ("--train-ratio", "0.25", "--val-ratio", "0.25", "--test-ratio", "0.5")
+    made = tmp_path / "m.json"
+    done = cli("partition", "make", "--data", tiny, "--clients", "2", *ratios, "--manifest-only", "--out", made)
+    assert done.code == 0
+    parts = [client["nodes_per_split"] for client in json.loads(made.read_text())["clients"]]
+    assert abs(sum(part["test"] for part in parts) - 36) <= 3

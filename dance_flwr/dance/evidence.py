@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import sqrt
 
 import torch
@@ -46,7 +47,7 @@ class TextTable:
         chunks_of = Ragged(ptr, torch.arange(chunks.size(0), device=chunks.device))
         return cls(chunks, chunks_of, pool_chunks(chunks, ptr))
 
-    @property
+    @cached_property
     def node_of_chunk(self) -> Tensor:
         """[R] int64, the node that owns each chunk."""
         return self.chunks_of.rows()
