@@ -53,6 +53,21 @@ class DanceConfig:
     coverage_penalty: float = option(
         2.0, "taken off a node's prototype score per round it was already in a core; 0 = the paper's rule", least=0
     )
+    core_rule: str = option(
+        "label-aware",
+        "how the core is chosen; random = ablation without node condensation (NC)",
+        choices=("label-aware", "random"),
+    )
+    text_rule: str = option(
+        "gated",
+        "text of a condensed node; own = ablation without text condensation (TC): all chunks of the node itself",
+        choices=("gated", "own"),
+    )
+    topology_rule: str = option(
+        "self-expressive",
+        "edges of the core; induced and none = ablations without topology reconstruction (TGR)",
+        choices=("self-expressive", "induced", "none"),
+    )
     labelled_first: bool = option(True, "fill each class quota with labelled nodes first; false = the paper's rule")
     hop0_budget: int = option(1, "evidence nodes at hop 0, the node itself (B_0)", least=1, most=1)
     hop1_budget: int = option(3, "evidence neighbours at hop 1 (B_1)", least=0)
@@ -118,6 +133,17 @@ class RunConfig:
     learning_rate: float = option(0.01, "Adam learning rate in round 1", above=0)
     weight_decay: float = option(5e-4, "Adam weight decay", least=0)
     lr_schedule: str = option("cosine", "learning rate over the rounds", choices=("cosine", "constant"))
+    ema_decay: float = option(
+        0.0,
+        "weight of the past in the running average of global models that is evaluated and kept; 0 = none",
+        least=0,
+        below=1,
+    )
+    smoothing: str = option(
+        "none",
+        "what follows the prediction on a client; correct-and-smooth reads its own training labels",
+        choices=("none", "correct-and-smooth"),
+    )
     client_fraction: float = option(1.0, "share of clients trained per round (rho)", above=0, most=1)
     min_valid_replies: int = option(0, "replies a round needs; 0 = one of every client asked", least=0)
     round_timeout: float = option(3600.0, "seconds to wait for the replies of a round", above=0)

@@ -17,6 +17,7 @@ from torch import Tensor
 from dance_flwr.dance.evidence import TextTable
 from dance_flwr.dance.hops import Hops
 from dance_flwr.dance.propagation import operator
+from dance_flwr.dance.ragged import Ragged
 from dance_flwr.errors import DataError
 from dance_flwr.graph import TEST, TRAIN, ids_digest
 from dance_flwr.text.bank import META, BankSlice, load_slice, read_meta
@@ -58,6 +59,16 @@ class LocalGraph:
     def hops(self) -> Hops:
         """1-hop and 2-hop neighbourhoods."""
         return Hops(self._indptr, self._indices, self.visible.device)
+
+    def induced(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (rows, cols, weights) of the edges among `nodes` ([K] int64), numbered 0..K-1; weights are 1."""
+        ptr, index = torch.as_tensor(self._indptr), torch.as_tensor(self._indices)
+        place = torch.full((self.visible.numel(),), -1, dtype=torch.int64)
+        place[nodes.cpu()] = torch.arange(nodes.numel())
+        near = Ragged(ptr, index).take(nodes.cpu())
+        inside = place[near.index] >= 0
+        rows, cols = near.rows()[inside].to(nodes.device), place[near.index[inside]].to(nodes.device)
+        return rows, cols, torch.ones(rows.numel(), device=nodes.device)
 
     def operator(self, kind: str) -> Tensor:
         """Return the propagation operator, made once per kind."""

@@ -13,6 +13,7 @@ from dance_flwr.dance.hops import Hops
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.ragged import (
     Ragged,
+    bilinear_rows,
     concat_rows,
     entmax_rows,
     project_budget,
@@ -59,15 +60,19 @@ def pool_chunks(chunks: Tensor, ptr: Tensor) -> Tensor:
     Softmax attention pooling with the node's mean chunk as query. The paper refers to the equation without printing
     it; this form has no parameters, so t_u is computed once.
     """
+    floats = chunks.float()
+    every = Ragged(ptr, torch.arange(chunks.size(0), device=chunks.device))
+    return sum_rows(pooling_weights(floats, ptr), every, floats)
+
+
+def pooling_weights(chunks: Tensor, ptr: Tensor) -> Tensor:
+    """A of eq:text_pool, a softmax over each node's chunks; [R, d] -> [R]."""
     rows = row_of_entry(ptr)
     sizes = (ptr[1:] - ptr[:-1]).clamp(min=1)
-    floats = chunks.float()
-    zeros = torch.zeros(ptr.numel() - 1, chunks.size(1), device=chunks.device)
-    mean = zeros.index_add(0, rows, floats) / sizes[:, None]
+    mean = chunks.new_zeros(ptr.numel() - 1, chunks.size(1)).index_add_(0, rows, chunks) / sizes[:, None]
     # Scores lie in [-1, 1] / sqrt(d): no overflow guard is needed.
-    weight = torch.exp((floats * mean[rows]).sum(1) / sqrt(chunks.size(1)))
-    total = torch.zeros(ptr.numel() - 1, device=chunks.device).index_add_(0, rows, weight)
-    return zeros.index_add(0, rows, floats * (weight / total[rows])[:, None])
+    weight = torch.exp((chunks * mean[rows]).sum(1) / sqrt(chunks.size(1)))
+    return weight / chunks.new_zeros(ptr.numel() - 1).index_add_(0, rows, weight)[rows]
 
 
 @dataclass(frozen=True)
@@ -79,11 +84,13 @@ class Candidates:
     nodes : [m] the nodes whose evidence is gathered
     hops : per hop l in 0, 1, 2: m rows of candidate nodes
     chunks : m rows of candidate chunks, E_v
+    gates : per hop [E_l] the gates that chose the chunks; None where the candidates were cut or read back
     """
 
     nodes: Tensor
     hops: tuple[Ragged, Ragged, Ragged]
     chunks: Ragged
+    gates: tuple[Tensor, Tensor, Tensor] | None = None
 
     def take(self, rows: Tensor) -> "Candidates":
         """Return the candidates of these rows ([j] int64)."""
@@ -127,25 +134,44 @@ def hop_candidates(nodes: Tensor, hops: Hops, difficulty: Tensor, pool: int) -> 
     return hops.zero(nodes), hops.one(nodes), far.keep(rank_in_row(difficulty[far.index], far.ptr) < pool)
 
 
-def gate_neighbours(model: DanceModel, hidden: Tensor, candidates: Ragged, keys: Tensor, budget: int) -> Tensor:
-    """eq:neighbor_score, eq:neighbor_gating: alpha = Pi_B(entmax(<W_q g_v, W_k t_u> / sqrt(d))); [E].
+def gate_neighbours(
+    model: DanceModel,
+    hidden: Tensor,
+    hops: tuple[Ragged, Ragged, Ragged],
+    table: TextTable,
+    config: DanceConfig,
+    vectors: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """eq:neighbor_score, eq:neighbor_gating: alpha^(l) = Pi_{B_l}(entmax(<W_q g_v, W_k t_u> / sqrt(d))); per hop [E_l].
+
+    The node itself is the only candidate of hop 0, so alpha^(0) = 1. Hops 1 and 2 are gated together, as 2 m rows.
 
     Parameters
     ----------
-    hidden : [m, h] g_v of the rows; keys : [n, d_a] W_k t_u
+    hidden : [m, h] g_v of the rows
+    vectors : [E_1 + E_2, d] t_u of the candidates of hops 1 and 2, where the caller has them already
     """
-    scores = (model.query(hidden)[candidates.rows()] * keys[candidates.index]).sum(1) / sqrt(model.key.in_features)
-    return project_budget(entmax_rows(scores, candidates.ptr), scores, candidates.ptr, budget)
+    around = stack_rows(hops[1:])
+    queries = torch.cat([hidden, hidden])
+    matrix = model.key.weight.T @ model.query.weight
+    scores = bilinear_rows(queries, matrix, around, table.nodes, vectors) / sqrt(model.key.in_features)
+    most = torch.tensor(budgets(config)[1:], device=hidden.device).repeat_interleave(hidden.size(0))
+    gates = project_budget(entmax_rows(scores, around.ptr), scores, around.ptr, most)
+    first = hops[1].index.numel()
+    return torch.ones_like(hops[0].index, dtype=hidden.dtype), gates[:first], gates[first:]
 
 
-def weigh_chunks(model: DanceModel, hidden: Tensor, candidates: Ragged, vectors: Tensor, budget: int) -> Tensor:
+def weigh_chunks(
+    model: DanceModel, hidden: Tensor, candidates: Ragged, table: TextTable, budget: int, vectors: Tensor | None = None
+) -> Tensor:
     """eq:chunk_similarity: pi = Pi_{B_tok}(entmax(<W_s g_v, e_{u,r}> / sqrt(d))); [E].
 
     Parameters
     ----------
-    vectors : [E, d] e_{u,r} of the candidates
+    vectors : [E, d] e_{u,r} of the candidates, where the caller has them already
     """
-    scores = (model.chunk_query(hidden)[candidates.rows()] * vectors).sum(1) / sqrt(vectors.size(1))
+    scores = bilinear_rows(hidden, model.chunk_query.weight, candidates, table.chunks, vectors)
+    scores = scores / sqrt(table.chunks.size(1))
     return project_budget(entmax_rows(scores, candidates.ptr), scores, candidates.ptr, budget)
 
 
@@ -166,18 +192,19 @@ def select_candidates(
 ) -> Candidates:
     """First half of Alg. 3: hop candidates, their gates, and the chunks of the gated neighbours.
 
+    Under `text_rule` "own" a node has no candidates but its own chunks.
+
     Parameters
     ----------
     nodes : [m] int64; hidden : [n, h] g; difficulty : [n] u
     """
+    if config.text_rule == "own":
+        nobody = Ragged(nodes.new_zeros(nodes.numel() + 1), nodes.new_empty(0))
+        return Candidates(nodes, (hops.zero(nodes), nobody, nobody), table.chunks_of.take(nodes))
     around = hop_candidates(nodes, hops, difficulty, config.hop2_pool)
-    keys = model.key(table.nodes)
-    gates = [
-        gate_neighbours(model, hidden[nodes], ragged, keys, budget)
-        for ragged, budget in zip(around, budgets(config), strict=True)
-    ]
+    gates = gate_neighbours(model, hidden[nodes], around, table, config)
     chosen = concat_rows([ragged.keep(gate > 0) for ragged, gate in zip(around, gates, strict=True)])
-    return Candidates(nodes, around, chunks_of_neighbours(chosen, table.chunks_of))
+    return Candidates(nodes, around, chunks_of_neighbours(chosen, table.chunks_of), gates)
 
 
 def chunks_of_neighbours(neighbours: Ragged, chunks_of: Ragged) -> Ragged:
@@ -186,32 +213,67 @@ def chunks_of_neighbours(neighbours: Ragged, chunks_of: Ragged) -> Ragged:
     return Ragged(per_neighbour.ptr[neighbours.ptr], per_neighbour.index)
 
 
+@dataclass(frozen=True)
+class Gathered:
+    """Text vectors of candidates: they do not change while the candidates are held, so training gathers them once.
+
+    Attributes
+    ----------
+    neighbours : [E_1 + E_2, d] t_u of the candidates of hops 1 and 2
+    chunks : [E, d] e_{u,r} of the candidate chunks
+    """
+
+    neighbours: Tensor
+    chunks: Tensor
+
+    @classmethod
+    def of(cls, candidates: Candidates, table: TextTable) -> "Gathered":
+        """Gather from the table, in its own types."""
+        around = torch.cat([candidates.hops[1].index, candidates.hops[2].index])
+        return cls(table.nodes[around], table.chunks[candidates.chunks.index])
+
+
 def condense_text(
-    model: DanceModel, hidden: Tensor, candidates: Candidates, table: TextTable, config: DanceConfig
+    model: DanceModel,
+    hidden: Tensor,
+    candidates: Candidates,
+    table: TextTable,
+    config: DanceConfig,
+    gathered: Gathered | None = None,
 ) -> Evidence:
     """Second half of Alg. 3: gates, c_v, chunk weights and t~_v over fixed candidates, with gradient.
 
     eq:hier_context: c_v = sum_l gamma_l sum_u alpha_{v,u} t_u with gamma = softmax(hop_logits) over all three hops.
-    eq:agg_text: t~_v = sum pi_{v,(u,r)} e_{u,r}.
+    eq:agg_text: t~_v = sum pi_{v,(u,r)} e_{u,r}. Under `text_rule` "own" both are t_v, the pooled text of the node.
 
     Parameters
     ----------
     hidden : [m, h] g_v of `candidates.nodes`
+    gathered : the candidates' vectors where the caller has them already
     """
-    keys = model.key(table.nodes)
+    if config.text_rule == "own":
+        return own_text(candidates, table, hidden.dtype)
+    near, chunk_vectors = (gathered.neighbours, gathered.chunks) if gathered else (None, None)
+    fresh = torch.is_grad_enabled() or candidates.gates is None
+    gates = gate_neighbours(model, hidden, candidates.hops, table, config, near) if fresh else candidates.gates
+    assert gates is not None
     gamma = torch.softmax(model.hop_logits, dim=0)
-    gates = []
-    context = torch.zeros(hidden.size(0), table.nodes.size(1), device=hidden.device)
-    for hop, budget in zip(HOPS, budgets(config), strict=True):
-        ragged = candidates.hops[hop]
-        gate = gate_neighbours(model, hidden, ragged, keys, budget)
-        context = context + gamma[hop] * weighted_rows(gate, ragged, table.nodes)
-        gates.append(gate)
-    vectors = table.chunks[candidates.chunks.index].to(hidden.dtype)
-    weights = weigh_chunks(model, hidden, candidates.chunks, vectors, config.chunk_budget)
-    text = sum_rows(weights, candidates.chunks, vectors)
-    fused_text = config.mix * text + (1 - config.mix) * context
-    return Evidence((gates[0], gates[1], gates[2]), weights, context, text, fused_text)
+    own = gamma[0] * table.nodes[candidates.nodes].to(hidden.dtype)
+    around = stack_rows(candidates.hops[1:])
+    by_hop = weighted_rows(torch.cat(gates[1:]), around, table.nodes).view(2, -1, table.nodes.size(1))
+    context = own + gamma[1] * by_hop[0] + gamma[2] * by_hop[1]
+    weights = weigh_chunks(model, hidden, candidates.chunks, table, config.chunk_budget, chunk_vectors)
+    text = weighted_rows(weights, candidates.chunks, table.chunks)
+    return Evidence(gates, weights, context, text, config.mix * text + (1 - config.mix) * context)
+
+
+def own_text(candidates: Candidates, table: TextTable, dtype: torch.dtype) -> Evidence:
+    """Return the evidence of the ablation without text condensation: every own chunk with its pooling weight."""
+    text = table.nodes[candidates.nodes].to(dtype)
+    chunks = candidates.chunks
+    weights = pooling_weights(table.chunks[chunks.index].to(dtype), chunks.ptr)
+    one, none = torch.ones_like(candidates.nodes, dtype=dtype), text.new_empty(0)
+    return Evidence((one, none, none), weights, text, text, text)
 
 
 def freeze(candidates: Candidates, evidence: Evidence) -> Candidates:

@@ -10,6 +10,7 @@ from dance_flwr.config import DanceConfig, RunConfig
 from dance_flwr.dance.evidence import (
     Candidates,
     Evidence,
+    Gathered,
     condense_text,
     freeze,
     select_candidates,
@@ -70,7 +71,7 @@ def train_round(
         evidence = condense_text(model, prediction.hidden[state.core], candidates, site.table, settings)
     if core_due or text_due or state.adjacency is None:
         with report.phase("topology"):
-            state.adjacency = rebuild_topology(model, prediction.hidden[state.core], evidence, settings)
+            state.adjacency = core_edges(model, graph, state.core, prediction.hidden[state.core], evidence, settings)
         with report.phase("packs"):
             record = make_packs(model, site, prediction.hidden[state.core], candidates, evidence, round_, model_id)
             if settings.evidence_keep == "all":
@@ -106,6 +107,17 @@ def _candidates(
     return state.frozen.take(state.core)
 
 
+def core_edges(
+    model: DanceModel, graph: LocalGraph, core: Tensor, hidden: Tensor, evidence: Evidence, settings: DanceConfig
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(rows, cols, weights) of the condensed graph, as `topology_rule` says: rebuilt, induced by the graph, or none."""
+    if settings.topology_rule == "self-expressive":
+        return rebuild_topology(model, hidden, evidence, settings)
+    if settings.topology_rule == "induced":
+        return graph.induced(core)
+    return core.new_empty(0), core.new_empty(0), hidden.new_empty(0)
+
+
 @torch.no_grad()
 def rebuild_topology(
     model: DanceModel, hidden: Tensor, evidence: Evidence, settings: DanceConfig
@@ -128,13 +140,14 @@ def train_condensed(
     """Train omega on the condensed graph for `local-epochs` epochs; return the last loss."""
     core = candidates.nodes
     labels = site.train_labels[core]
+    gathered = Gathered.of(candidates, site.table)
     original = site.training_graph.operator(model.backbone.operator)
     rows, cols, weights = adjacency
     condensed = operator(model.backbone.operator, rows, cols, weights, core.numel())
 
     def loss() -> Tensor:
         hidden = model.backbone(site.table.nodes, original)[core]
-        evidence = condense_text(model, hidden, candidates, site.table, config.dance)
+        evidence = condense_text(model, hidden, candidates, site.table, config.dance, gathered)
         features = model.fuse(hidden, evidence.fused_text)
         core_logits = model.graph_logits(model.backbone(features, condensed))
         return condensed_loss(model, hidden, evidence, features, core_logits, labels, config.dance)

@@ -129,7 +129,8 @@ def condense_nodes(
 
     Two extensions beside the paper's rule, each with its key: nodes lose `coverage_penalty` per earlier selection, so
     that the cores of successive rounds cover the labelled nodes; and `labelled_first` fills a class's quota with
-    labelled nodes before others, since only they enter the cross-entropy. A client with no assigned node at all takes
+    labelled nodes before others, since only they enter the cross-entropy. `core_rule` "random" is the ablation without
+    node condensation: K nodes drawn evenly from all. A client with no assigned node at all takes
     every node under its predicted class.
 
     Parameters
@@ -140,6 +141,10 @@ def condense_nodes(
     """
     num_nodes, num_classes = prediction.probs.shape
     allowed = torch.ones_like(labels, dtype=torch.bool) if visible is None else visible
+    budget = node_budget(int(allowed.sum()), config.ratio)
+    if config.core_rule == "random":
+        places = torch.nonzero(allowed).flatten()
+        return places[torch.randperm(places.numel(), generator=generator).to(places.device)[:budget]].sort().values
     assigned = pseudo_labels(prediction, labels, config.confidence).masked_fill(~allowed, UNASSIGNED)
     if not bool((assigned >= 0).any()):
         assigned = prediction.probs.argmax(dim=1).masked_fill(~allowed, UNASSIGNED)
@@ -153,7 +158,7 @@ def condense_nodes(
     rank = rank_in_row(scores, ptr)
     if config.labelled_first:
         rank = rank_in_row((labels[eligible] >= 0).double() * num_nodes - rank, ptr)
-    quotas = class_quotas(ptr[1:] - ptr[:-1], node_budget(int(allowed.sum()), config.ratio))
+    quotas = class_quotas(ptr[1:] - ptr[:-1], budget)
     return eligible[rank < quotas[classes]].sort().values
 
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from entmax import entmax15
 from torch import Tensor
+from torch.nn import functional as F
 
 _WIDEST_SINGLE_BUCKET = 64
 
@@ -28,9 +30,13 @@ class Ragged:
         """Number of rows m."""
         return self.ptr.numel() - 1
 
+    @cached_property
+    def _rows(self) -> Tensor:
+        return row_of_entry(self.ptr)
+
     def rows(self) -> Tensor:
         """Return the row of every entry, [E] int64."""
-        return row_of_entry(self.ptr)
+        return self._rows
 
     def keep(self, mask: Tensor) -> "Ragged":
         """Return the entries where `mask` ([E] bool) holds, in the same order."""
@@ -116,30 +122,58 @@ def _entmax_padded(scores: Tensor, ptr: Tensor, rows: Tensor, width: int) -> tup
     return entmax15(padded, dim=1)[inside], entry
 
 
-def project_budget(probs: Tensor, scores: Tensor, ptr: Tensor, budget: int) -> Tensor:
+def project_budget(probs: Tensor, scores: Tensor, ptr: Tensor, budget: int | Tensor) -> Tensor:
     """Pi_B: keep the B entries of each row that rank highest and renormalise; [E] -> [E], straight-through.
+
+    `budget` is one number, or one per row ([m] int64).
 
     The forward value has at most B non-zero entries per row and sums to 1 per row; the backward pass is the
     identity, so gradients reach every entry of entmax's support. Entries are ranked by their scores: entmax keeps
     that order, and where it maps several scores to zero the scores still decide, which is what makes the selection
     stable under small drift (Thm. selection stability). Equal scores go to the earlier entry.
     """
-    hard = probs.detach() * (rank_in_row(scores.detach(), ptr) < budget)
+    rows = row_of_entry(ptr)
+    most = budget[rows] if isinstance(budget, Tensor) else budget
+    hard = probs.detach() * (rank_in_row(scores.detach(), ptr) < most)
     total = torch.zeros(ptr.numel() - 1, dtype=probs.dtype, device=probs.device)
-    total.index_add_(0, row_of_entry(ptr), hard)
-    hard = hard / total.clamp(min=torch.finfo(probs.dtype).tiny)[row_of_entry(ptr)]
+    total.index_add_(0, rows, hard)
+    hard = hard / total.clamp(min=torch.finfo(probs.dtype).tiny)[rows]
     return hard + (probs - probs.detach())
+
+
+def bilinear_rows(left: Tensor, matrix: Tensor, ragged: Ragged, table: Tensor, vectors: Tensor | None = None) -> Tensor:
+    """Return <matrix left_i, table[u]> of every entry u of every row i; [E].
+
+    With gradient the rows are projected to the table's width. Without, each distinct entry is projected once to the
+    rows' width, h << d, and what is gathered per entry is h wide: memory traffic falls by d / h.
+
+    Parameters
+    ----------
+    left : [m, h]; matrix : [d, h]; table : [R, d], of any float type
+    vectors : [E, d], `table[ragged.index]` where the caller has it already
+    """
+    if torch.is_grad_enabled():
+        vectors = table[ragged.index] if vectors is None else vectors
+        return ((left @ matrix.T)[ragged.rows()] * vectors.to(left.dtype)).sum(1)
+    distinct, entry = torch.unique(ragged.index, return_inverse=True)
+    projected = table[distinct].to(left.dtype) @ matrix
+    return (left[ragged.rows()] * projected[entry]).sum(1)
 
 
 def weighted_rows(weights: Tensor, ragged: Ragged, table: Tensor) -> Tensor:
     """Return sum over each row's entries of weight * table[index]; [m, d].
 
     Entries of weight zero do not change the value, but with straight-through weights they have a gradient,
-    <dL/dout, table[index]>; without gradient they are skipped.
+    <dL/dout, table[index]>; without gradient they are skipped. `table` gets no gradient.
     """
     if not weights.requires_grad:
         ragged, weights = ragged.keep(weights != 0), weights[weights != 0]
-    return sum_rows(weights, ragged, table[ragged.index].to(weights.dtype))
+    if table.dtype != weights.dtype:
+        return sum_rows(weights, ragged, table[ragged.index].to(weights.dtype))
+    # One pass over memory; nothing of size [E, d] is made.
+    return F.embedding_bag(
+        ragged.index, table, ragged.ptr, mode="sum", per_sample_weights=weights, include_last_offset=True
+    )
 
 
 def sum_rows(weights: Tensor, ragged: Ragged, vectors: Tensor) -> Tensor:
