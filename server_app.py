@@ -62,7 +62,7 @@ def run(
 
     def end_round(round_: int, arrays: ArrayRecord) -> None:
         if round_:
-            recorder.end_round(round_, messages.state_of(arrays))
+            recorder.end_round(round_, messages.state_of(strategy.kept))
 
     random.seed(derive(config.seed, "sampling"))
     strategy.start(

@@ -75,7 +75,7 @@ def encode(
 @app.command(name="config")
 def show_config() -> None:
     """Print every key with its default, what it accepts and what it means."""
-    from dance_flwr.config import markdown_table
+    from dance_flwr.config_text import markdown_table
 
     typer.echo(markdown_table())
 

@@ -17,6 +17,7 @@ from dance_flwr.methods.base import RoundInfo
 from dance_flwr.report import Report
 from dance_flwr.seeding import seeded
 from dance_flwr.site import Site, read_card
+from dance_flwr.smoothing import correct_and_smooth
 
 
 def shape_of(text_dim: int, classes: int, config: RunConfig) -> ModelShape:
@@ -60,16 +61,23 @@ class Client:
         weight = int((self.site.train_labels >= 0).sum()) if labelled else self.site.num_nodes
         return self.model.state_dict(), weight, report
 
+    def predict(self) -> dict[str, Tensor]:
+        """Return [n, C] probabilities per view as deployed: the method's, then what `smoothing` asks for."""
+        views = self.method.predict(self.model, self.site, self.config)
+        if self.config.smoothing == "correct-and-smooth":
+            views["deployed"] = correct_and_smooth(views["deployed"], self.site)
+        return views
+
     def validate(self, state: Mapping[str, Tensor]) -> dict[str, Counts]:
         """Count hits on the validation nodes."""
         self.model.load_state_dict(state)
-        views = self.method.predict(self.model, self.site, self.config)
+        views = self.predict()
         return {"val": count(views, self.site.labels, self.site.split == VAL)}
 
     def finish(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
         """With the final model: count hits on validation and test nodes and leave the evidence behind."""
         self.model.load_state_dict(state)
-        views = self.method.predict(self.model, self.site, self.config)
+        views = self.predict()
         self.method.finish(self.model, self.site, self.config, RoundInfo(run, round_, model_fingerprint(state)))
         masks = {"val": VAL, "test": TEST}
         return {name: count(views, self.site.labels, self.site.split == code) for name, code in masks.items()}

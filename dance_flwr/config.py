@@ -1,10 +1,9 @@
 """The run configuration: one frozen, typed dataclass tree, read from Flower's flat `run-config`.
 
 The defaults below are the only ones. `pyproject.toml` repeats them because Flower refuses keys that are not
-declared there; `python -m dance_flwr.config` prints that block, and a test compares the two.
+declared there; `python -m dance_flwr.config_text` prints that block, and a test compares the two.
 """
 
-import json
 import math
 import operator
 from collections.abc import Mapping
@@ -15,12 +14,24 @@ from dance_flwr.errors import ConfigError
 
 Value = bool | int | float | str
 
-_BOUNDS = (
+BOUNDS = (
     ("above", ">", operator.gt),
     ("least", ">=", operator.ge),
     ("most", "<=", operator.le),
     ("below", "<", operator.lt),
 )
+
+
+# What the paper does not have; `paper = true` sets these, and dance.hop2-pool to B_2.
+PAPER: dict[str, Value] = {
+    "dance.coverage-penalty": 0.0,
+    "dance.labelled-first": False,
+    "dance.plain-weight": 0.0,
+    "dance.views": "core",
+    "lr-schedule": "constant",
+    "ema-decay": 0.0,
+    "smoothing": "none",
+}
 
 
 def option(
@@ -124,6 +135,7 @@ class RunConfig:
     )
     chunk_tokens: int = option(64, "longest chunk, in tokens of the encoder's tokenizer", least=8, most=512)
     max_chunks: int = option(8, "most chunks per node; the rest of a longer text is left out", least=1)
+    paper: bool = option(False, "the paper's method alone: every extension of it off, whatever other keys say")
     method: str = option("dance", "client method", choices=("dance", "fedavg-full"))
     backbone: str = option("gcn", "graph backbone", choices=("gcn", "sage"))
     hidden_dim: int = option(64, "hidden width of the backbone (h)", least=1)
@@ -195,11 +207,19 @@ def parse(values: Mapping[str, Value]) -> RunConfig:
             problems += [problem] if problem else []
             known[key] = number
     if not problems:
-        config = _build(RunConfig, known, "")
+        config = _build(RunConfig, known | _paper_values(known), "")
         problems = _cross_checks(config)
     if problems:
         raise ConfigError(problems)
     return config  # type: ignore[no-any-return]
+
+
+def _paper_values(known: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the values that `paper = true` fixes; choices where the paper is silent keep their keys."""
+    if not known.get("paper"):
+        return {}
+    pool = max(1, int(known.get("dance.hop2-budget", DanceConfig.hop2_budget)))
+    return {**PAPER, "dance.hop2-pool": pool}
 
 
 def flatten(config: RunConfig) -> dict[str, Value]:
@@ -243,7 +263,7 @@ def _problem(key: str, value: Value, item: Field[Any], kind: type) -> str:
         return f"{key}: expected a finite number, found {value!r}"
     if rules["choices"] and value not in rules["choices"]:
         return f"{key}: expected one of {', '.join(rules['choices'])}, found {value!r}"
-    limits = [(sign, rules[name], holds) for name, sign, holds in _BOUNDS if rules[name] is not None]
+    limits = [(sign, rules[name], holds) for name, sign, holds in BOUNDS if rules[name] is not None]
     if all(holds(value, bound) for _, bound, holds in limits):
         return ""
     expected = " and ".join(f"{sign} {bound:g}" for sign, bound, _ in limits)
@@ -267,40 +287,3 @@ def _cross_checks(config: RunConfig) -> list[str]:
             f"min-valid-replies: expected at most the {asked} clients asked per round, found {config.min_valid_replies}"
         )
     return problems
-
-
-def to_toml(config: RunConfig, table: str = "") -> str:
-    """Return `config` as TOML that `--config` and `flwr run --run-config` read, in a table if one is named."""
-    values = flatten(config)
-    lines = [f"[{table}]"] if table else []
-    lines += [f"{key} = {_toml(value)}" for key, value in values.items() if "." not in key]
-    lines += ["", f"[{table}.dance]" if table else "[dance]"]
-    lines += [f"{key.split('.')[1]} = {_toml(value)}" for key, value in values.items() if key.startswith("dance.")]
-    return "\n".join(lines) + "\n"
-
-
-def toml_block() -> str:
-    """Return the `[tool.flwr.app.config]` block of pyproject.toml, made from the defaults above."""
-    return to_toml(RunConfig(), "tool.flwr.app.config").strip()
-
-
-def markdown_table() -> str:
-    """Return the configuration table of the README: key, default, accepted values, meaning."""
-    rows = ["| key | default | accepts | meaning |", "| --- | --- | --- | --- |"]
-    defaults = flatten(RunConfig())
-    for key, (item, kind) in flat_fields().items():
-        rules = item.metadata
-        limits = [f"{sign} {rules[name]:g}" for name, sign, _ in _BOUNDS if rules[name] is not None]
-        accepts = ", ".join(rules["choices"]) or " and ".join([kind.__name__, *limits])
-        rows.append(f"| `{key}` | `{_toml(defaults[key])}` | {accepts} | {rules['help']} |")
-    return "\n".join(rows)
-
-
-def _toml(value: Value) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
-
-
-if __name__ == "__main__":
-    print(toml_block())

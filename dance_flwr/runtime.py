@@ -20,7 +20,8 @@ from typing import Any
 
 import psutil
 
-from dance_flwr.config import RunConfig, flatten, to_toml
+from dance_flwr.config import RunConfig, flatten
+from dance_flwr.config_text import to_toml
 from dance_flwr.errors import UserError
 from dance_flwr.paths import PROJECT
 from dance_flwr.results import ERROR, HISTORY, RESULT
@@ -31,13 +32,14 @@ _STATUS_EVERY_SECONDS = 15.0
 _START_SECONDS = 60.0
 
 
-def run_in_process(config: RunConfig, folder: Path, on_round: OnRound) -> dict[str, Any]:
+def run_in_process(config: RunConfig, folder: Path, on_round: OnRound, name: str = "") -> dict[str, Any]:
     """Run the unmodified ServerApp and ClientApp in this process, clients one after the other; return the result.
 
     Parameters
     ----------
     folder : receives `result.json`, `model.safetensors`, `history.jsonl`
     on_round : receives each finished row of the history
+    name : of the run, and so of its folder at each client; empty = a new one
     """
     import logging
 
@@ -49,7 +51,7 @@ def run_in_process(config: RunConfig, folder: Path, on_round: OnRound) -> dict[s
         logging.getLogger("flwr").setLevel(logging.ERROR)
         run_id = time.time_ns()
         grid = InProcessGrid(client_app.app, flatten(config), config.clients, run_id=run_id)
-        server_app.run(grid, config, str(run_id), folder, on_round)
+        server_app.run(grid, config, name or str(run_id), folder, on_round)
     return read_result(folder)
 
 

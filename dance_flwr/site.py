@@ -17,7 +17,6 @@ from torch import Tensor
 from dance_flwr.dance.evidence import TextTable
 from dance_flwr.dance.hops import Hops
 from dance_flwr.dance.propagation import operator
-from dance_flwr.dance.ragged import Ragged
 from dance_flwr.errors import DataError
 from dance_flwr.graph import TEST, TRAIN, ids_digest
 from dance_flwr.text.bank import META, BankSlice, load_slice, read_meta
@@ -60,24 +59,27 @@ class LocalGraph:
         """1-hop and 2-hop neighbourhoods."""
         return Hops(self._indptr, self._indices, self.visible.device)
 
+    def edges(self) -> tuple[Tensor, Tensor]:
+        """Return (rows, cols), [E] int64 each: every edge both ways."""
+        device = self.visible.device
+        degrees = torch.tensor(np.diff(self._indptr), device=device)
+        rows = torch.repeat_interleave(torch.arange(self.visible.numel(), device=device), degrees)
+        return rows, torch.tensor(self._indices, device=device)
+
     def induced(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return (rows, cols, weights) of the edges among `nodes` ([K] int64), numbered 0..K-1; weights are 1."""
-        ptr, index = torch.as_tensor(self._indptr), torch.as_tensor(self._indices)
-        place = torch.full((self.visible.numel(),), -1, dtype=torch.int64)
-        place[nodes.cpu()] = torch.arange(nodes.numel())
-        near = Ragged(ptr, index).take(nodes.cpu())
-        inside = place[near.index] >= 0
-        rows, cols = near.rows()[inside].to(nodes.device), place[near.index[inside]].to(nodes.device)
-        return rows, cols, torch.ones(rows.numel(), device=nodes.device)
+        place = torch.full_like(self.visible, -1, dtype=torch.int64)
+        place[nodes] = torch.arange(nodes.numel(), device=nodes.device)
+        rows, cols = (place[ends] for ends in self.edges())
+        inside = (rows >= 0) & (cols >= 0)
+        return rows[inside], cols[inside], torch.ones(int(inside.sum()), device=nodes.device)
 
     def operator(self, kind: str) -> Tensor:
         """Return the propagation operator, made once per kind."""
         if kind not in self._operators:
-            device, size = self.visible.device, self.visible.numel()
-            cols = torch.tensor(self._indices, device=device)
-            degrees = torch.tensor(np.diff(self._indptr), device=device)
-            rows = torch.repeat_interleave(torch.arange(size, device=device), degrees)
-            self._operators[kind] = operator(kind, rows, cols, torch.ones(cols.numel(), device=device), size)
+            rows, cols = self.edges()
+            weights = torch.ones(cols.numel(), device=cols.device)
+            self._operators[kind] = operator(kind, rows, cols, weights, self.visible.numel())
         return self._operators[kind]
 
 

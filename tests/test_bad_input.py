@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dance_flwr.config import to_toml
+from dance_flwr.config_text import to_toml
 from dance_flwr.errors import QuorumError, UserError
 
 RESULT_FILES = {"result.json", "model.safetensors"}

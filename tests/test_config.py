@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dance_flwr.commands import read_config
-from dance_flwr.config import RunConfig, flat_fields, flatten, markdown_table, parse, to_toml, toml_block
+from dance_flwr.config import RunConfig, flat_fields, flatten, parse
+from dance_flwr.config_text import markdown_table, to_toml, toml_block
 from dance_flwr.errors import ConfigError, UserError
 
 PROJECT = Path(__file__).resolve().parent.parent

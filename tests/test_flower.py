@@ -14,7 +14,7 @@ import psutil
 import pytest
 import torch
 
-from dance_flwr.config import to_toml
+from dance_flwr.config_text import to_toml
 from dance_flwr.results import load_model
 
 PROJECT = Path(__file__).resolve().parent.parent

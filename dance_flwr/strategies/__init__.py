@@ -10,6 +10,7 @@ from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedPro
 from dance_flwr import messages
 from dance_flwr.config import RunConfig
 from dance_flwr.errors import UserError
+from dance_flwr.strategies.averaging import KeepingStrategy, ModelAverage
 
 MetricSink = Callable[[dict[str, Any]], None]
 
@@ -28,8 +29,8 @@ def _step(config: RunConfig, argument: str) -> dict[str, Any]:
     return {argument: config.server_learning_rate} if config.server_learning_rate else {}
 
 
-def make_strategy(config: RunConfig, on_train: MetricSink, on_evaluate: MetricSink) -> Strategy:
-    """Return the strategy that `config.strategy` names.
+def make_strategy(config: RunConfig, on_train: MetricSink, on_evaluate: MetricSink) -> KeepingStrategy:
+    """Return the strategy that `config.strategy` names; its `kept` is the model to validate and to keep.
 
     Parameters
     ----------
@@ -53,7 +54,7 @@ def make_strategy(config: RunConfig, on_train: MetricSink, on_evaluate: MetricSi
 
     asked = max(1, int(config.clients * config.client_fraction))
     # `fraction_train` is a share of all connected nodes, rounded down; the least number makes the count ours.
-    return _every_nth_evaluation(base, config)(
+    strategy: KeepingStrategy = _extended(base, config)(
         fraction_train=config.client_fraction,
         min_train_nodes=asked,
         min_evaluate_nodes=config.clients,
@@ -62,18 +63,30 @@ def make_strategy(config: RunConfig, on_train: MetricSink, on_evaluate: MetricSi
         evaluate_metrics_aggr_fn=into(on_evaluate),
         **arguments(config),
     )
+    return strategy
 
 
-def _every_nth_evaluation(base: type[FedAvg], config: RunConfig) -> type[FedAvg]:
-    """Return `base` with evaluation only every `evaluate-every` rounds and after the last."""
+def _extended(base: type[FedAvg], config: RunConfig) -> type[Any]:
+    """Return `base` with validation every `evaluate-every` rounds and after the last, of the averaged model."""
 
-    class Sparse(base):  # type: ignore[misc, valid-type]
+    class Extended(base):  # type: ignore[misc, valid-type]
+        kept: ArrayRecord
+        average = ModelAverage(config.ema_decay)
+
+        def aggregate_train(
+            self, server_round: int, replies: Iterable[Message]
+        ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+            arrays, metrics = super().aggregate_train(server_round, replies)
+            if arrays is not None:
+                self.kept = self.average.add(arrays)
+            return arrays, metrics
+
         def configure_evaluate(
             self, server_round: int, arrays: ArrayRecord, config_record: ConfigRecord, grid: Grid
         ) -> Iterable[Message]:
             if server_round % config.evaluate_every and server_round != config.rounds:
                 return []
-            return super().configure_evaluate(server_round, arrays, config_record, grid)  # type: ignore[no-any-return]
+            return super().configure_evaluate(server_round, self.kept, config_record, grid)  # type: ignore[no-any-return]
 
-    Sparse.__name__ = base.__name__
-    return Sparse
+    Extended.__name__ = base.__name__
+    return Extended

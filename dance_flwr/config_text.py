@@ -1,0 +1,42 @@
+"""The configuration as text: TOML files, the block of pyproject.toml, the table of the README."""
+
+import json
+
+from dance_flwr.config import BOUNDS, RunConfig, Value, flat_fields, flatten
+
+
+def to_toml(config: RunConfig, table: str = "") -> str:
+    """Return `config` as TOML that `--config` and `flwr run --run-config` read, in a table if one is named."""
+    values = flatten(config)
+    lines = [f"[{table}]"] if table else []
+    lines += [f"{key} = {_toml(value)}" for key, value in values.items() if "." not in key]
+    lines += ["", f"[{table}.dance]" if table else "[dance]"]
+    lines += [f"{key.split('.')[1]} = {_toml(value)}" for key, value in values.items() if key.startswith("dance.")]
+    return "\n".join(lines) + "\n"
+
+
+def toml_block() -> str:
+    """Return the `[tool.flwr.app.config]` block of pyproject.toml, made from the defaults above."""
+    return to_toml(RunConfig(), "tool.flwr.app.config").strip()
+
+
+def markdown_table() -> str:
+    """Return the configuration table of the README: key, default, accepted values, meaning."""
+    rows = ["| key | default | accepts | meaning |", "| --- | --- | --- | --- |"]
+    defaults = flatten(RunConfig())
+    for key, (item, kind) in flat_fields().items():
+        rules = item.metadata
+        limits = [f"{sign} {rules[name]:g}" for name, sign, _ in BOUNDS if rules[name] is not None]
+        accepts = ", ".join(rules["choices"]) or " and ".join([kind.__name__, *limits])
+        rows.append(f"| `{key}` | `{_toml(defaults[key])}` | {accepts} | {rules['help']} |")
+    return "\n".join(rows)
+
+
+def _toml(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+if __name__ == "__main__":
+    print(toml_block())
