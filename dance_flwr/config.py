@@ -137,7 +137,7 @@ class RunConfig:
     max_chunks: int = option(8, "most chunks per node; the rest of a longer text is left out", least=1)
     paper: bool = option(False, "the paper's method alone: every extension of it off, whatever other keys say")
     method: str = option("dance", "client method", choices=("dance", "fedavg-full"))
-    backbone: str = option("gcn", "graph backbone", choices=("gcn", "sage"))
+    backbone: str = option("gcn", "graph backbone", choices=("gcn", "gat", "sage", "gin", "appnp", "sgc"))
     hidden_dim: int = option(64, "hidden width of the backbone (h)", least=1)
     dropout: float = option(0.5, "dropout rate", least=0, below=1)
     rounds: int = option(50, "communication rounds (T)", least=1)

@@ -1,18 +1,22 @@
 """The configuration as text: TOML files, the block of pyproject.toml, the table of the README."""
 
 import json
+from collections.abc import Mapping
 
 from dance_flwr.config import BOUNDS, RunConfig, Value, flat_fields, flatten
 
 
 def to_toml(config: RunConfig, table: str = "") -> str:
     """Return `config` as TOML that `--config` and `flwr run --run-config` read, in a table if one is named."""
-    values = flatten(config)
+    return "\n".join(to_lines(flatten(config), table)) + "\n"
+
+
+def to_lines(values: Mapping[str, Value], table: str = "") -> list[str]:
+    """Return flat keys as lines of TOML, those of `dance.*` in a table of their own after the others."""
+    own = [f"{key.split('.')[1]} = {_toml(value)}" for key, value in values.items() if key.startswith("dance.")]
     lines = [f"[{table}]"] if table else []
     lines += [f"{key} = {_toml(value)}" for key, value in values.items() if "." not in key]
-    lines += ["", f"[{table}.dance]" if table else "[dance]"]
-    lines += [f"{key.split('.')[1]} = {_toml(value)}" for key, value in values.items() if key.startswith("dance.")]
-    return "\n".join(lines) + "\n"
+    return [*lines, "", f"[{table}.dance]" if table else "[dance]", *own] if own else lines
 
 
 def toml_block() -> str:

@@ -180,3 +180,25 @@ def test_paper_switches_every_extension_off_and_nothing_else():
     defaults = flatten(RunConfig())
     assert all(values[key] == defaults[key] for key in others)
     assert parse(values) == config
+
+
+def test_dropout_keeps_its_rate_and_its_mean():
+    from dance_flwr.dance.dropout import dropout
+
+    values = torch.full((400, 500), 2.0)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        dropped = dropout(values, 0.3, True)
+    assert float((dropped == 0).float().mean()) == pytest.approx(0.3, abs=0.005)
+    assert dropped.unique().tolist() == pytest.approx([0, 2 / 0.7])
+    assert dropout(values, 0.3, False) is values and dropout(values, 0.0, True).equal(values)
+    assert dropout(values.double(), 0.5, True).dtype == torch.float64
+
+
+def test_dropout_passes_the_gradient_of_what_it_kept():
+    from dance_flwr.dance.dropout import dropout
+
+    values = torch.ones(1000, requires_grad=True)
+    dropped = dropout(values, 0.5, True)
+    dropped.sum().backward()
+    assert torch.equal(values.grad, dropped.detach())

@@ -1,12 +1,12 @@
 """omega = (theta, phi): the graph backbone and the parameters of selection, fusion and prediction."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch_geometric.nn import GCNConv, GraphConv
+
+from dance_flwr.dance.backbones import BACKBONES
+from dance_flwr.dance.dropout import dropout as drop
 
 
 @dataclass(frozen=True)
@@ -19,51 +19,13 @@ class ModelShape:
     classes: int
 
 
-@dataclass(frozen=True)
-class BackboneSpec:
-    """A layer type and the operator (`propagation.operator`) that it is given."""
-
-    layer: Callable[[int, int], nn.Module]
-    operator: str
-
-
-# GraphConv over a row-normalised operator is GraphSAGE-mean that also reads the weights of a reconstructed graph.
-BACKBONES: dict[str, BackboneSpec] = {
-    "gcn": BackboneSpec(lambda width_in, width_out: GCNConv(width_in, width_out, normalize=False), "gcn"),
-    "sage": BackboneSpec(lambda width_in, width_out: GraphConv(width_in, width_out, aggr="add"), "mean"),
-}
-
-
-class Backbone(nn.Module):
-    """theta: two propagation layers, g = P(relu(P(x W_1)) W_2); [n, d] -> [n, h].
-
-    Inputs are layer-normalised without parameters, since text embeddings t_u (norm at most 1) and fused features x_v
-    (norm near sqrt(d)) go through the same weights.
-    """
-
-    def __init__(self, name: str, text_dim: int, hidden_dim: int, dropout: float) -> None:
-        super().__init__()
-        spec = BACKBONES[name]
-        self.operator = spec.operator
-        self.dropout = dropout
-        self.first = spec.layer(text_dim, hidden_dim)
-        self.second = spec.layer(hidden_dim, hidden_dim)
-
-    def forward(self, features: Tensor, operator: Tensor) -> Tensor:
-        """Return g, [n, h]."""
-        hidden = F.layer_norm(features, features.shape[-1:])
-        hidden = F.dropout(hidden, self.dropout, self.training)
-        hidden = F.relu(self.first(hidden, operator))
-        return self.second(F.dropout(hidden, self.dropout, self.training), operator)  # type: ignore[no-any-return]
-
-
 class PlainModel(nn.Module):
     """Backbone and linear head on the original graph: what FedAvg trains on full data."""
 
     def __init__(self, shape: ModelShape, backbone: str, dropout: float) -> None:
         super().__init__()
         self.dropout = dropout
-        self.backbone = Backbone(backbone, shape.text_dim, shape.hidden_dim, dropout)
+        self.backbone = BACKBONES[backbone](shape.text_dim, shape.hidden_dim, dropout)
         self.head_graph = nn.Linear(shape.hidden_dim, shape.classes)
 
     def graph_logits(self, hidden: Tensor) -> Tensor:
@@ -97,8 +59,8 @@ class DanceModel(PlainModel):
 
     def fused_logits(self, fused: Tensor) -> Tensor:
         """O = Dec(x); [m, d] -> [m, C]."""
-        return self.head_fused(F.dropout(fused, self.dropout, self.training))  # type: ignore[no-any-return]
+        return self.head_fused(drop(fused, self.dropout, self.training))  # type: ignore[no-any-return]
 
     def text_logits(self, text: Tensor) -> Tensor:
         """o^t = Dec_t(t); [m, d] -> [m, C]."""
-        return self.head_text(F.dropout(text, self.dropout, self.training))  # type: ignore[no-any-return]
+        return self.head_text(drop(text, self.dropout, self.training))  # type: ignore[no-any-return]
