@@ -17,7 +17,7 @@ from dance_flwr.dance.evidence import (
 )
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import Prediction, condense_nodes
-from dance_flwr.dance.packs import Packs
+from dance_flwr.dance.packs import Packs, count_evidence
 from dance_flwr.dance.propagation import operator
 from dance_flwr.dance.store import ClientState, RunStore, due
 from dance_flwr.dance.topology import candidate_support, self_express, synthesise_adjacency
@@ -72,11 +72,11 @@ def train_round(
     if core_due or text_due or state.adjacency is None:
         with report.phase("topology"):
             state.adjacency = core_edges(model, graph, state.core, prediction.hidden[state.core], evidence, settings)
-        with report.phase("packs"):
-            record = make_packs(model, site, prediction.hidden[state.core], candidates, evidence, round_, model_id)
-            if settings.evidence_keep == "all":
+        if settings.evidence_keep == "all":
+            with report.phase("packs"):
+                record = make_packs(model, site, prediction.hidden[state.core], candidates, evidence, round_, model_id)
                 record.save(store.round_path(round_))
-        report.counts = record.counts(site)
+        report.counts = count_evidence(site, candidates, evidence)
     with report.phase("train"):
         report.loss = train_condensed(model, site, candidates, state.adjacency, config, round_)
     with report.phase("packs"):

@@ -90,14 +90,8 @@ class Packs:
         )
 
     def counts(self, site: Site) -> dict[str, int]:
-        """Return totals over the packs: condensed nodes, neighbours beyond the node itself, chunks, tokens."""
-        tokens = site.bank.tokens[self.chunks].sum() if len(self.chunks) else 0
-        return {
-            "condensed-nodes": len(self.nodes),
-            "evidence-neighbours": int((self.neighbour_hops > 0).sum()),
-            "evidence-chunks": len(self.chunks),
-            "evidence-tokens": int(tokens),
-        }
+        """Return what `count_evidence` returns, of these packs."""
+        return _totals(site, len(self.nodes), int((self.neighbour_hops > 0).sum()), self.chunks)
 
     def save(self, path: Path) -> None:
         """Write the packs and their digest to one file, whole or not at all."""
@@ -126,6 +120,23 @@ class Packs:
         """Return the row of a node, or None when there is no pack for it."""
         found = np.flatnonzero(self.nodes == node)
         return int(found[0]) if len(found) else None
+
+
+def count_evidence(site: Site, candidates: Candidates, evidence: Evidence) -> dict[str, int]:
+    """Return totals over `candidates.nodes`: condensed nodes, neighbours beyond the node itself, chunks, tokens."""
+    neighbours = sum(int((gate > 0).sum()) for gate in evidence.gates[1:])
+    chunks = candidates.chunks.index[evidence.chunk_weights > 0].cpu().numpy()
+    return _totals(site, candidates.nodes.numel(), neighbours, chunks)
+
+
+def _totals(site: Site, nodes: int, neighbours: int, chunks: NDArray[np.int64]) -> dict[str, int]:
+    tokens = int(site.bank.tokens[chunks].sum()) if len(chunks) else 0
+    return {
+        "condensed-nodes": nodes,
+        "evidence-neighbours": neighbours,
+        "evidence-chunks": len(chunks),
+        "evidence-tokens": tokens,
+    }
 
 
 def _digest(values: dict[str, NDArray[Any]]) -> str:
