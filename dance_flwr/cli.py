@@ -8,6 +8,7 @@ import typer
 
 from dance_flwr.cli_data import app as data_app
 from dance_flwr.cli_partition import app as partition_app
+from dance_flwr.cli_study import register
 from dance_flwr.errors import UserError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
@@ -70,6 +71,9 @@ def encode(
     from dance_flwr.prepare import text_bank
 
     encode_client(folder, text_bank(read_config(config or [], set_ or [], {})), typer.echo)
+
+
+register(app)
 
 
 @app.command(name="config")

@@ -26,6 +26,16 @@ def read_config(files: Sequence[Path], pairs: Sequence[str], named: Mapping[str,
     UserError : a file is missing or no TOML, a pair has no "="
     ConfigError : unknown keys or values out of range, all in one message
     """
+    return parse(read_values(files, pairs) | dict(named))
+
+
+def read_values(files: Sequence[Path], pairs: Sequence[str]) -> dict[str, Value]:
+    """Return the flat keys of TOML files and KEY=VALUE pairs, unchecked; later ones win.
+
+    Raises
+    ------
+    UserError : a file is missing or no TOML, a pair has no "="
+    """
     values: dict[str, Value] = {}
     for path in files:
         if not path.is_file():
@@ -39,7 +49,7 @@ def read_config(files: Sequence[Path], pairs: Sequence[str], named: Mapping[str,
         if not equals:
             raise UserError(f"--set: expected KEY=VALUE, found {pair!r}")
         values[key.strip()] = _scalar(text.strip())
-    return parse(values | dict(named))
+    return values
 
 
 def run_command(files: Sequence[Path], pairs: Sequence[str], named: Mapping[str, Value], in_process: bool) -> None:

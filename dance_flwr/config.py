@@ -28,6 +28,7 @@ PAPER: dict[str, Value] = {
     "dance.labelled-first": False,
     "dance.plain-weight": 0.0,
     "dance.views": "core",
+    "dance.label-evidence": False,
     "lr-schedule": "constant",
     "ema-decay": 0.0,
     "smoothing": "none",
@@ -95,9 +96,12 @@ class DanceConfig:
     beta: float = option(5.0, "weight of the l1 penalty (beta)", least=0)
     inner_iterations: int = option(20, "proximal gradient steps (L)", least=1)
     views: str = option(
-        "plain+core+fused",
+        "plain+fused",
         "views averaged at inference",
-        choices=("plain+core+fused", "core+fused", "fused", "core", "plain"),
+        choices=("plain+core+fused", "plain+fused", "core+fused", "fused", "core", "plain"),
+    )
+    label_evidence: bool = option(
+        True, "training labels of the selected neighbours count in the prediction; false = the paper's rule"
     )
     evidence_keep: str = option(
         "all", "evidence packs a client keeps: of every refresh, or only of the final model", choices=("all", "final")

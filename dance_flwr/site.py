@@ -141,6 +141,14 @@ class Site:
         return torch.where(self.split == TRAIN, self.labels, -1)
 
     @cached_property
+    def label_table(self) -> Tensor:
+        """[n, C] float32, one-hot training labels; rows of zeros elsewhere."""
+        known = self.train_labels >= 0
+        table = torch.zeros(self.num_nodes, len(self.card.class_names), device=self.device)
+        table[known, self.train_labels[known]] = 1
+        return table
+
+    @cached_property
     def bank(self) -> BankSlice:
         """Chunk embeddings, spans and token counts, memory-mapped."""
         return load_slice(self.folder / "text")

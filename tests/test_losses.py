@@ -105,12 +105,12 @@ def test_blocks_of_nodes_change_nothing(dance, monkeypatch):
     site, settings = dance.site(0), dance.config.dance
     model = initial_model(shape_of(site.text_dim, len(site.card.class_names), dance.config), dance.config)
     prediction = local.plain_pass(model, site, site.graph)
-    whole = local.fused_features(model, site, prediction, settings)
+    whole = local.fused_view(model, site, prediction, settings)[0]
     kept = Candidates.stack(
         [freeze(*block) for block in local.evidence_of_all(model, site, site.graph, prediction, settings)]
     )
     monkeypatch.setattr(local, "_NODES_PER_BLOCK", 5)
-    torch.testing.assert_close(local.fused_features(model, site, prediction, settings), whole)
+    torch.testing.assert_close(local.fused_view(model, site, prediction, settings)[0], whole)
     again = Candidates.stack(
         [freeze(*block) for block in local.evidence_of_all(model, site, site.graph, prediction, settings)]
     )

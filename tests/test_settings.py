@@ -1,12 +1,16 @@
 """Settings beside the method: averaged models, smoothing, the ablations, and `paper = true`."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
-from builders import CPU, lists, make_client, random_csr
+from builders import CPU, lists, make_client, random_csr, split
 
+from dance_flwr.client import open_client
 from dance_flwr.config import PAPER, DanceConfig, RunConfig, flatten, parse
 from dance_flwr.dance.evidence import pooling_weights
+from dance_flwr.dance.local import neighbour_labels, predict
 from dance_flwr.dance.nodes import Prediction, condense_nodes, node_budget
 from dance_flwr.graph import TEST, TRAIN
 from dance_flwr.messages import arrays_of, state_of
@@ -97,7 +101,6 @@ def test_smoothing_without_training_labels_changes_nothing():
 
 
 def test_smoothing_never_reads_a_test_label(run, monkeypatch):
-    from dance_flwr.client import open_client
     from dance_flwr.site import Site
 
     finished = run(smoothing="correct-and-smooth", rounds=1)
@@ -151,6 +154,46 @@ def test_induced_edges_are_those_of_the_graph_among_the_core():
     assert weights.tolist() == [1.0] * len(wanted)
 
 
+def test_neighbour_labels_are_the_gated_training_labels_of_each_hop():
+    client = make_client(11, 20, 0.25, 3.0, DanceConfig())
+    candidates = client.select()
+    evidence = client.condense(candidates)
+    labels = [v % 3 if v % 4 else -1 for v in range(20)]
+    table = torch.zeros(20, 3, dtype=torch.float64)
+    for v, label in enumerate(labels):
+        if label >= 0:
+            table[v, label] = 1
+    model = SimpleNamespace(head_labels=torch.nn.Linear(6, 3))
+    found = neighbour_labels(model, candidates, evidence, SimpleNamespace(label_table=table))
+    wanted = np.zeros((client.nodes.numel(), 6))
+    for hop in (1, 2):
+        gates = split(evidence.gates[hop], candidates.hops[hop].ptr)
+        for row, (nodes, weights) in enumerate(zip(lists(candidates.hops[hop]), gates, strict=True)):
+            for node, weight in zip(nodes, weights, strict=True):
+                if labels[node] >= 0:
+                    wanted[row, 3 * (hop - 1) + labels[node]] += weight
+    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-12)
+    assert wanted.any()
+
+
+def test_a_label_is_evidence_for_neighbours_and_never_for_the_node_itself(run):
+    finished = run(rounds=2, dance_label_evidence=True, dance_views="fused")
+    client = open_client(finished.partition / "client-0", finished.config)
+    client.model.load_state_dict(load_model(finished.folder))
+    model, site = client.model, finished.site(0)  # a site of its own: the client's is shared by other runs
+    torch.nn.init.normal_(model.head_labels.weight)
+    node = next(int(v) for v in (site.train_labels >= 0).nonzero() if site.graph.hops.one(v).index.numel())
+    before = predict(model, site, finished.config.dance)["deployed"]
+    site.label_table[node] = site.label_table[node].roll(1)
+    after = predict(model, site, finished.config.dance)["deployed"]
+    assert torch.equal(before[node], after[node]) and not torch.equal(before, after)
+
+
+def test_without_the_key_there_is_no_label_head(run):
+    kept = load_model(run(rounds=1, dance_label_evidence=False).folder)
+    assert "head_labels.weight" not in kept and "head_fused.weight" in kept
+
+
 @pytest.mark.parametrize(
     "keys",
     [
@@ -159,6 +202,8 @@ def test_induced_edges_are_those_of_the_graph_among_the_core():
         {"dance_text_rule": "own", "dance_text_refresh_every": 0},
         {"dance_topology_rule": "induced"},
         {"dance_topology_rule": "none"},
+        {"dance_label_evidence": False},
+        {"dance_views": "plain+core+fused", "dance_text_refresh_every": 0},
         {"paper": True},
         {"paper": True, "dance_views": "fused", "smoothing": "correct-and-smooth"},
     ],

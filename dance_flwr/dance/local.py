@@ -19,6 +19,7 @@ from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import Prediction, condense_nodes
 from dance_flwr.dance.packs import Packs, count_evidence
 from dance_flwr.dance.propagation import operator
+from dance_flwr.dance.ragged import weighted_rows
 from dance_flwr.dance.store import ClientState, RunStore, due
 from dance_flwr.dance.topology import candidate_support, self_express, synthesise_adjacency
 from dance_flwr.report import Report
@@ -150,7 +151,8 @@ def train_condensed(
         evidence = condense_text(model, hidden, candidates, site.table, config.dance, gathered)
         features = model.fuse(hidden, evidence.fused_text)
         core_logits = model.graph_logits(model.backbone(features, condensed))
-        return condensed_loss(model, hidden, evidence, features, core_logits, labels, config.dance)
+        near = neighbour_labels(model, candidates, evidence, site)
+        return condensed_loss(model, hidden, evidence, features, core_logits, labels, config.dance, near)
 
     return train_epochs(model, loss, config, round_=round_)
 
@@ -163,6 +165,7 @@ def condensed_loss(
     core_logits: Tensor,
     labels: Tensor,
     settings: DanceConfig,
+    near: Tensor | None = None,
 ) -> Tensor:
     """eq:fusion_train_loss + CE of the condensed graph + plain_weight * CE of the plain pass; a scalar.
 
@@ -176,7 +179,7 @@ def condensed_loss(
     known = labels >= 0
     if bool(known.any()):
         target = labels[known]
-        loss = loss + F.cross_entropy(model.fused_logits(features)[known], target)
+        loss = loss + F.cross_entropy(model.fused_logits(features, near)[known], target)
         loss = loss + F.cross_entropy(core_logits[known], target)
         loss = loss + settings.plain_weight * F.cross_entropy(graph[known], target)
     return loss
@@ -193,7 +196,8 @@ def make_packs(
     model_id: str,
 ) -> Packs:
     """Evidence packs of the candidates' nodes with the prediction Dec(x_v) that rests on them. `hidden`: [m, h]."""
-    probs = torch.softmax(model.fused_logits(model.fuse(hidden, evidence.fused_text)), dim=1)
+    near = neighbour_labels(model, candidates, evidence, site)
+    probs = torch.softmax(model.fused_logits(model.fuse(hidden, evidence.fused_text), near), dim=1)
     return Packs.of(site, probs, candidates, evidence, round_, model_id)
 
 
@@ -231,8 +235,8 @@ def predict(model: DanceModel, site: Site, settings: DanceConfig) -> dict[str, T
     prediction = plain_pass(model, site, site.graph)
     views = {"plain": prediction.probs}
     if settings.views != "plain":
-        features = fused_features(model, site, prediction, settings)
-        views["fused"] = torch.softmax(model.fused_logits(features), dim=1)
+        features, logits = fused_view(model, site, prediction, settings)
+        views["fused"] = torch.softmax(logits, dim=1)
         core = model.backbone(features, site.graph.operator(model.backbone.operator))
         views["core"] = torch.softmax(model.graph_logits(core), dim=1)
     chosen = settings.views.split("+")
@@ -241,10 +245,28 @@ def predict(model: DanceModel, site: Site, settings: DanceConfig) -> dict[str, T
 
 
 @torch.no_grad()
-def fused_features(model: DanceModel, site: Site, prediction: Prediction, settings: DanceConfig) -> Tensor:
-    """x_v of every local node from its evidence; [n, d]."""
-    blocks = evidence_of_all(model, site, site.graph, prediction, settings)
-    return torch.cat([model.fuse(prediction.hidden[found.nodes], evidence.fused_text) for found, evidence in blocks])
+def fused_view(model: DanceModel, site: Site, prediction: Prediction, settings: DanceConfig) -> tuple[Tensor, Tensor]:
+    """x_v, [n, d], and O = Dec(x_v), [n, C], of every local node from its evidence."""
+    features, logits = [], []
+    for found, evidence in evidence_of_all(model, site, site.graph, prediction, settings):
+        x = model.fuse(prediction.hidden[found.nodes], evidence.fused_text)
+        features.append(x)
+        logits.append(model.fused_logits(x, neighbour_labels(model, found, evidence, site)))
+    return torch.cat(features), torch.cat(logits)
+
+
+def neighbour_labels(model: DanceModel, candidates: Candidates, evidence: Evidence, site: Site) -> Tensor | None:
+    """[y_1 || y_2], y_l = sum_u alpha^(l)_{v,u} onehot(y_u) over selected neighbours with a training label; [m, 2C].
+
+    The node's own label is never among them, so a training node is seen as any other. None without label evidence.
+    """
+    if model.head_labels is None:
+        return None
+    parts = [
+        weighted_rows(gate, hop, site.label_table)
+        for gate, hop in zip(evidence.gates[1:], candidates.hops[1:], strict=True)
+    ]
+    return torch.cat(parts, dim=1)
 
 
 def evidence_of_all(

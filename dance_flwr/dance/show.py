@@ -35,7 +35,7 @@ def render(site: Site, packs: Packs, row: int, summariser: Summariser | None = N
     chunks = [texts[node][start:end] for node in spans for start, end, _ in spans[node]]
     weights = [weight for node in spans for _, _, weight in spans[node]]
     summary = (summariser or ExtractiveSummariser()).summarise(chunks, weights)
-    label = site.card.class_names[packs.predicted[row]]
+    label, known = site.card.class_names[packs.predicted[row]], site.train_labels.tolist()
     lines = [
         f"Evidence pack of node {ids[packs.nodes[row]]!r}, client {site.card.client}, round {packs.round}",
         f"model       {packs.model_id}",
@@ -47,7 +47,8 @@ def render(site: Site, packs: Packs, row: int, summariser: Summariser | None = N
     for node, hop, gate in zip(
         packs.neighbours[near], packs.neighbour_hops[near], packs.neighbour_weights[near], strict=True
     ):
-        lines += ["", f"hop {hop}  gate {gate:.3f}  node {ids[node]!r}", _marked(texts[node], spans[int(node)])]
+        seen = f"  training label {site.card.class_names[known[node]]}" if hop and known[node] >= 0 else ""
+        lines += ["", f"hop {hop}  gate {gate:.3f}  node {ids[node]!r}{seen}", _marked(texts[node], spans[int(node)])]
     return "\n".join(lines) + "\n"
 
 

@@ -34,10 +34,30 @@ class RoundInfo:
     model_id: str
 
 
+@dataclass(frozen=True)
+class MethodCard:
+    """What a reader of a table must know of a method.
+
+    Attributes
+    ----------
+    condenses : it trains on K condensed nodes, so that `dance.ratio` matters; such a method leaves `core` [K] node
+        numbers, or `condensed_labels` [K] classes, in the `state.npz` of its folder of the run
+    trains_on : what its loss is taken over, in a few words
+    leaves_client : all that a client sends, in a few words
+    source : where the method is from
+    """
+
+    condenses: bool
+    trains_on: str
+    leaves_client: str
+    source: str
+
+
 class Method(Protocol):
     """One client method. Stateless: what survives a round is in the client's own folder."""
 
     uplink: Uplink
+    card: MethodCard
 
     def build(self, shape: ModelShape, config: RunConfig) -> nn.Module:
         """Return the model; its float parameters are what is uploaded and averaged."""

@@ -11,7 +11,7 @@ from dance_flwr.dance.local import explain, predict, train_round
 from dance_flwr.dance.model import DanceModel, ModelShape
 from dance_flwr.dance.show import write_example
 from dance_flwr.dance.store import RunStore
-from dance_flwr.methods.base import RoundInfo, Uplink
+from dance_flwr.methods.base import MethodCard, RoundInfo, Uplink
 from dance_flwr.report import Report
 from dance_flwr.site import Site
 
@@ -20,10 +20,16 @@ class Dance:
     """Condense, refresh, train (Alg. 1)."""
 
     uplink = Uplink.SUM
+    card = MethodCard(
+        condenses=True,
+        trains_on="the condensed core, and every labelled training node in the plain term",
+        leaves_client="model parameters, counts, seconds",
+        source="the paper's method",
+    )
 
     def build(self, shape: ModelShape, config: RunConfig) -> DanceModel:
         """Return omega = (theta, phi)."""
-        return DanceModel(shape, config.backbone, config.dropout)
+        return DanceModel(shape, config.backbone, config.dropout, config.dance.label_evidence)
 
     def train(self, model: DanceModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
         """Run one client round of Alg. 1."""

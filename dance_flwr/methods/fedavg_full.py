@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from dance_flwr.config import RunConfig
 from dance_flwr.dance.model import ModelShape, PlainModel
-from dance_flwr.methods.base import RoundInfo, Uplink
+from dance_flwr.methods.base import MethodCard, RoundInfo, Uplink
 from dance_flwr.report import Report
 from dance_flwr.site import Site
 from dance_flwr.training import train_epochs
@@ -19,6 +19,12 @@ class FedAvgFull:
     """A plain graph network on every node's text embedding t_u."""
 
     uplink = Uplink.SUM
+    card = MethodCard(
+        condenses=False,
+        trains_on="every labelled training node of the full local graph",
+        leaves_client="model parameters, counts, seconds",
+        source="McMahan et al. 2017; Kipf and Welling 2017",
+    )
 
     def build(self, shape: ModelShape, config: RunConfig) -> PlainModel:
         """Return backbone and linear head."""

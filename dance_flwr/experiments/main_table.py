@@ -1,0 +1,141 @@
+"""The main table: accuracy of every method, with and without condensation, at each condensation ratio."""
+
+from collections.abc import Callable, Sequence
+from statistics import mean
+
+from dance_flwr.experiments import paper
+from dance_flwr.experiments.cells import Cell, Experiment, Label, Request, Section, dataset_name
+from dance_flwr.experiments.rows import Row
+from dance_flwr.experiments.tables import NOTHING, Group, by_label, common, difference, groups, markdown, printed
+from dance_flwr.methods import METHODS, get_method
+
+HOW = (
+    "Accuracy is that of the global model of the best validation round on each client's real, uncondensed local "
+    "graph, correct test nodes over test nodes of all clients together (micro average); the test nodes are read once. "
+    "Mean ± sample standard deviation over seeds; a seed decides partition, split, first model and training. "
+    "r is the number of condensed nodes over all local nodes of a client; the paper gives no other definition. "
+    "Methods that do not condense train on the full local graphs and have one row."
+)
+SHARED = ("clients", "partition", "rounds", "local-epochs", "split-mode", "backbone", "smoothing", "ema-decay")
+
+
+def _cells(request: Request) -> list[Cell]:
+    made = []
+    for dataset in request.datasets:
+        for method in request.methods or tuple(METHODS):
+            made += method_cells(request, dataset, method, paper.main_ratios(dataset_name(dataset)))
+    return made
+
+
+def method_cells(
+    request: Request, dataset: str, method: str, ratios: Sequence[float], curve: bool = False
+) -> list[Cell]:
+    """Return one cell per seed, and per ratio if the method condenses; other experiments share these runs."""
+    made = []
+    for ratio in ratios if get_method(method).card.condenses else ("full",):
+        # A method that does not condense keeps the default ratio, so that it has one address.
+        settings = {} if ratio == "full" else {"dance.ratio": ratio}
+        for seed in request.seeds:
+            labels: dict[str, Label] = {
+                "dataset": dataset_name(dataset),
+                "method": method,
+                "ratio": ratio,
+                "seed": seed,
+            }
+            made.append(Cell(labels, request.config(dataset, method, seed, settings), curve=curve))
+    return made
+
+
+def _render(rows: Sequence[Row]) -> Section:
+    parts: list[str] = [HOW]
+    for dataset, found in by_label(groups(rows), "dataset").items():
+        shared = common([row for group in found for row in group.rows], SHARED)
+        parts += [f"**{dataset}** ({shared})", _accuracies(str(dataset), found), _costs(found)]
+    return Section(tuple(parts))
+
+
+def _accuracies(dataset: str, found: Sequence[Group]) -> str:
+    headings = ["method", "r", "accuracy %", "seeds", "paper %", "difference", "macro-F1 %", "validation %"]
+    lines = []
+    for group in found:
+        ratio = group.labels["ratio"]
+        theirs = paper.main_number(dataset, str(group.labels["method"]), None if ratio == "full" else float(ratio))
+        ours = group.stat("test_accuracy")
+        line = [group.name(str(group.labels["method"])), f"{ratio}", ours.percent, ours.seeds, printed(theirs)]
+        line += [difference(ours, theirs), group.stat("test_macro_f1").percent, group.stat("val_accuracy").percent]
+        lines.append(line)
+    return markdown(headings, lines)
+
+
+def _costs(found: Sequence[Group]) -> str:
+    """Return what every row is trained on, what it costs and what leaves the client."""
+    headings = ["method", "r", "trained on", "K per client", "K per client and class", "tokens per node trained on"]
+    headings += ["kB up per client and round", "s per round", "leaves the client"]
+    lines = []
+    for group in found:
+        card = get_method(str(group.labels["method"])).card
+        line = [group.name(str(group.labels["method"])), f"{group.labels['ratio']}", card.trains_on]
+        line += [_shown(group, nodes_trained_on, 1), _per_class(group), _shown(group, tokens_per_node, 1)]
+        line += [_shown(group, _kilobytes_up, 1), _shown(group, _seconds, 3), card.leaves_client]
+        lines.append(line)
+    return markdown(headings, lines)
+
+
+def _shown(group: Group, metric: Callable[[Row], float | None], digits: int) -> str:
+    value = group.stat(metric).mean
+    return NOTHING if value is None else f"{value:.{digits}f}"
+
+
+def nodes_trained_on(row: Row) -> float | None:
+    """Return mean condensed nodes per client, or labelled training nodes for a method that does not condense."""
+    counts = [sum(client.values()) for client in class_counts(row)]
+    return mean(counts) if counts else None
+
+
+def class_counts(row: Row) -> list[dict[str, int]]:
+    """Return per client and class the condensed nodes, or the labelled training nodes without condensation."""
+    facts = row.result.get("facts", {})
+    name = "core_per_class" if get_method(str(row.config["method"])).card.condenses else "train_per_class"
+    return [client for client in facts.get(name, []) if client is not None]
+
+
+def tokens_per_node(row: Row) -> float | None:
+    """Return mean tokens per condensed node and refresh, or encoded tokens per node without condensation."""
+    if get_method(str(row.config["method"])).card.condenses:
+        value = row.result["per_condensed_node"].get("tokens")
+        return None if value is None else float(value)
+    return full_tokens_per_node(row)
+
+
+def full_tokens_per_node(row: Row) -> float:
+    """Return encoded tokens of all local nodes over the number of nodes."""
+    return float(sum(row.result["encoder_tokens"]) / sum(row.result["nodes_per_client"]))
+
+
+def _kilobytes_up(row: Row) -> float:
+    return float(row.result["bytes_up"]) / 1000
+
+
+def _seconds(row: Row) -> float:
+    return float(row.result["seconds_per_round"])
+
+
+def _per_class(group: Group) -> str:
+    """Return mean nodes per class over clients and seeds, in the order of the data set's classes."""
+    card = get_method(str(group.labels["method"])).card
+    clients = [client for row in group.rows if row.result for client in class_counts(row)]
+    if not clients:
+        return NOTHING
+    names = dict.fromkeys(name for client in clients for name in client if name)
+    means = " / ".join(f"{mean(client.get(name, 0) for client in clients):.1f}" for name in names)
+    return means if card.condenses else f"all labelled: {means}"
+
+
+EXPERIMENT = Experiment(
+    name="main-table",
+    title="Main table",
+    question="DANCE has the best or second-best accuracy on every data set, also at small condensation ratios (the "
+    "paper's main table).",
+    cells=_cells,
+    render=_render,
+)

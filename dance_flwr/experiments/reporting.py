@@ -1,0 +1,89 @@
+"""What `dance-flwr report` does: sections of Markdown and pictures from rows, and from nothing else."""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dance_flwr.errors import UserError
+from dance_flwr.experiments import get_experiment
+from dance_flwr.experiments.cells import Picture, Section
+from dance_flwr.experiments.figures import save
+from dance_flwr.experiments.rows import Rows, export_rows
+
+Say = Callable[[str], None]
+
+
+def write_report(rows: Rows, folder: Path, say: Say) -> dict[str, Section]:
+    """Write `report.md` and `figures/`; return the sections of the experiments that have rows.
+
+    Raises
+    ------
+    UserError : matplotlib is not installed
+    """
+    sections: dict[str, Section] = {}
+    texts = ["# Results", rows.provenance()]
+    for name, found in rows.by_experiment.items():
+        experiment = get_experiment(name)
+        sections[name] = _framed(experiment.render(found), experiment.question, rows.commands.get(name, ()))
+        for part in sections[name].parts:
+            if isinstance(part, Picture):
+                save(part, folder / "figures")
+        texts += [f"## {experiment.title}", _text(sections[name], folder, folder)]
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / "report.md", "\n\n".join(texts) + "\n")
+    say(f"report      {folder / 'report.md'}: {len(sections)} experiments")
+    return sections
+
+
+def insert(sections: dict[str, Section], folder: Path, file: Path, say: Say) -> None:
+    """Replace the text between `<!-- begin NAME -->` and `<!-- end NAME -->` by the section of each experiment.
+
+    Raises
+    ------
+    UserError : the file is missing, or has markers of none of these experiments
+    """
+    if not file.is_file():
+        raise UserError(f"--into: expected a Markdown file, found none at {file}")
+    text = file.read_text(encoding="utf-8")
+    names = []
+    for name, section in sections.items():
+        marks = re.compile(rf"(<!-- begin {re.escape(name)} -->\n).*?(<!-- end {re.escape(name)} -->)", re.DOTALL)
+        block = _text(section, folder, file.parent)
+        text, count = marks.subn(lambda found, block=block: f"{found[1]}\n{block}\n\n{found[2]}", text)  # type: ignore[misc]
+        names += [name] if count else []
+    if not names:
+        expected = ", ".join(f"<!-- begin {name} -->" for name in sections)
+        raise UserError(f"--into {file}: expected one of the markers {expected}, found none")
+    _write(file, text)
+    left = [name for name in sections if name not in names]
+    say(f"into        {file}: {', '.join(names)}" + (f"; no markers for {', '.join(left)}" if left else ""))
+
+
+def export_into(study: Path, file: Path, say: Say) -> None:
+    """Write compact rows and say how many bytes they take."""
+    lines = export_rows(study, file)
+    say(f"rows        {file}: {lines} lines, {file.stat().st_size:,} bytes")
+
+
+def _framed(section: Section, question: str, commands: Sequence[str]) -> Section:
+    """Put the tested claim and the commands before a section."""
+    code = "\n".join(commands)
+    return Section((f"Claim tested: {question}", f"```\n{code}\n```", *section.parts))
+
+
+def _text(section: Section, folder: Path, base: Path) -> str:
+    """Return Markdown in which pictures are links relative to `base`."""
+    blocks = []
+    for part in section.parts:
+        if isinstance(part, Picture):
+            where = Path(os.path.relpath(folder / "figures" / part.name, base)).as_posix()
+            part = f"![{part.caption}]({where}.png)\n\n{part.caption} ([SVG]({where}.svg))"
+        blocks.append(part)
+    return "\n\n".join(blocks)
+
+
+def _write(path: Path, text: str) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

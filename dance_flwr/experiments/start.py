@@ -1,0 +1,153 @@
+"""What `dance-flwr experiment` does, apart from reading the command line."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from dance_flwr.commands import read_values
+from dance_flwr.experiments import get_experiment
+from dance_flwr.experiments.cells import Cell, Experiment, Request
+from dance_flwr.experiments.runner import Outcome, absolute, check_cells, default_jobs, run_grid
+from dance_flwr.experiments.study import Study, read_json, run_name, settings_of
+from dance_flwr.methods import get_method
+from dance_flwr.results import RESULT
+
+Say = Callable[[str], None]
+_STOPPED, _FAILED = 130, 2
+
+
+def start(
+    name: str,
+    asked: Mapping[str, Any],
+    pairs: Sequence[str],
+    out: Path,
+    *,
+    jobs: int | None = None,
+    dry_run: bool = False,
+    again: bool = False,
+    command: str = "",
+) -> int:
+    """Run or print the grid of an experiment; return the exit code: 0, 2 when a cell failed, 130 when stopped.
+
+    Parameters
+    ----------
+    asked : datasets, methods, seeds, rounds; None for the experiment's own
+    pairs : KEY=VALUE settings of every run
+    command : kept in the study, so that a report can say how its tables were made
+
+    Raises
+    ------
+    UserError : an unknown experiment or method; ConfigError : settings that cannot be used
+    """
+    experiment = get_experiment(name)
+    request = _request(experiment, asked, pairs)
+    cells = experiment.cells(request)
+    check_cells(cells)
+    study = Study(out)
+    jobs = 1 if experiment.serial else jobs or default_jobs()
+    if dry_run:
+        _print_grid(study, cells, jobs)
+        return 0
+    study.remember(name, command, cells)
+    try:
+        outcome = run_grid(study, cells, jobs, again, _print)
+    except KeyboardInterrupt:
+        print("stopped     finished runs are kept; the same command goes on from here")
+        return _STOPPED
+    return _tell(outcome, study)
+
+
+def _request(experiment: Experiment, asked: Mapping[str, Any], pairs: Sequence[str]) -> Request:
+    methods = tuple(asked.get("methods") or experiment.methods)
+    for method in methods:
+        get_method(method)
+    seeds = asked.get("seeds")
+    return Request(
+        datasets=tuple(dict.fromkeys(asked.get("datasets") or experiment.datasets)),
+        methods=tuple(dict.fromkeys(methods)),
+        seeds=tuple(dict.fromkeys(experiment.seeds if seeds is None else seeds)),
+        rounds=asked.get("rounds"),
+        overrides=read_values([], pairs),
+    )
+
+
+def _tell(outcome: Outcome, study: Study) -> int:
+    print(f"study       {study.root}: {outcome.done} made, {outcome.found} found, {len(outcome.failed)} failed")
+    for name, reason in outcome.failed.items():
+        print(f"failed      {name}: {reason}")
+    if outcome.failed:
+        print(f"tracebacks  {study.failed}")
+        return _FAILED
+    return 0
+
+
+def _print_grid(study: Study, cells: Sequence[Cell], jobs: int) -> None:
+    """Print one line per group of seeds: labels, what is found, settings that differ from the base configuration."""
+    cells = [absolute(cell) for cell in cells]
+    made = Table(box=SIMPLE_HEAD)
+    for heading in ("cell", "seeds", "found", "settings that differ from the base configuration"):
+        made.add_column(heading, overflow="fold")
+    for (text, settings), group in _by_seed(cells).items():
+        seeds = " ".join(str(cell.labels["seed"]) for cell in group if "seed" in cell.labels)
+        found = sum(study.found(cell) for cell in group)
+        made.add_row(text, seeds, f"{found} of {len(group)}", settings)
+    Console().print(made)
+    missing = {study.product(cell): cell for cell in cells if not study.found(cell)}
+    new = {run_name(cell.config): cell for cell in missing.values() if not cell.measure}
+    runs = {name: cell for name, cell in new.items() if not study.has_run(cell.config)}
+    measures = sum(bool(cell.measure) for cell in missing.values())
+    analyses = sum(bool(cell.analysis) for cell in missing.values())
+    print(f"to do       {len(runs)} runs, {jobs} at a time; {analyses} analyses; {measures} measurements")
+    print(_estimate(study, list(runs.values()), jobs))
+
+
+def _by_seed(cells: Sequence[Cell]) -> dict[tuple[str, str], list[Cell]]:
+    """Return (labels without seed, own settings) -> cells."""
+    made: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        text = " ".join(f"{key}={value}" for key, value in cell.labels.items() if key != "seed")
+        made.setdefault((text, "" if cell.measure else _own_settings(cell)), []).append(cell)
+    return made
+
+
+def _own_settings(cell: Cell) -> str:
+    """Return the settings in which a cell leaves the committed files of its data set and method."""
+    base = settings_of(Request((), ()).config(cell.config.data, cell.config.method, cell.config.seed))
+    return " ".join(f"{key}={value}" for key, value in settings_of(cell.config).items() if value != base[key])
+
+
+def _estimate(study: Study, runs: Sequence[Cell], jobs: int) -> str:
+    """Return the time left from the median seconds per round of found runs, by method and data set, or by method."""
+    seconds: dict[tuple[str, ...], list[float]] = {}
+    for path in study.runs.glob(f"*/{RESULT}"):
+        result = read_json(path)
+        settings = result["config"]
+        value = result["seconds_total"] / max(1, len(result["history"]))
+        for key in ((settings["method"],), (settings["method"], Path(settings["data"]).name)):
+            seconds.setdefault(key, []).append(value)
+    total, known = 0.0, 0
+    for cell in runs:
+        method = cell.config.method
+        found = seconds.get((method, Path(cell.config.data).name)) or seconds.get((method,))
+        if found:
+            total, known = total + cell.config.rounds * statistics.median(found), known + 1
+    if not runs:
+        return "time left   none"
+    if not known:
+        return "time left   unknown until a run of these methods is there"
+    rest = f", and {len(runs) - known} runs of methods without one" if known < len(runs) else ""
+    return f"time left   about {_clock(total / jobs)} by the median of found runs{rest}"
+
+
+def _clock(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{seconds:.0f} s" if minutes < 1 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)

@@ -1,0 +1,199 @@
+"""What a worker process does: one run with the facts only a simulation may know, one analysis, or one measurement."""
+
+import hashlib
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+import time
+import traceback
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dance_flwr.config import RunConfig
+from dance_flwr.data import source_identity
+from dance_flwr.errors import UserError
+from dance_flwr.experiments import attribute, get_analysis
+from dance_flwr.experiments.cells import Cell
+from dance_flwr.experiments.study import FACTS, Study, measure_name, run_name, write_json
+from dance_flwr.graph import TRAIN
+from dance_flwr.paths import data_root
+from dance_flwr.prepare import partition_spec
+from dance_flwr.results import HISTORY
+from dance_flwr.site import read_card
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thing that a worker is asked to do.
+
+    Attributes
+    ----------
+    kind : "run", "analysis" or "measure"
+    root : the study's folder; partition : holds the client folders, None for a measurement
+    """
+
+    kind: str
+    cell: Cell
+    root: Path
+    partition: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the run or measurement, for messages."""
+        return measure_name(self.cell) if self.kind == "measure" else run_name(self.cell.config)
+
+    @property
+    def making(self) -> Path:
+        """The folder in which a run is made before it gets its final name."""
+        return Study(self.root).runs / f".{run_name(self.cell.config)}.partial"
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of a run, 0 for anything else."""
+        return self.cell.config.rounds if self.kind == "run" else 0
+
+    @property
+    def client_run(self) -> str:
+        """Name of the run's folder at the clients: one per study and run, so that a new attempt finds an old one's."""
+        digest = hashlib.sha256(str(Study(self.root).root).encode()).hexdigest()[:8]
+        return f"study-{digest}-{run_name(self.cell.config).rpartition('-')[2]}"
+
+    def clean(self) -> None:
+        """Remove what a run that is over or was killed left: over a study, the clients' files would fill the disk."""
+        if self.kind != "run" or self.partition is None:
+            return
+        for folder in [self.making, *self.partition.glob(f"client-*/runs/{self.client_run}")]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def rounds_done(self) -> int:
+        """Return how many rounds of a run that is being made are over."""
+        history = self.making / HISTORY
+        try:
+            return history.read_bytes().count(b"\n")
+        except OSError:
+            return 0
+
+
+def begin() -> None:
+    """Prepare a worker: Ctrl-C is the parent's business, one worker uses one core, and none outlives its parent."""
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def perform(task: Task) -> str:
+    """Do a task; return an empty string, or the one-line reason why it failed. The traceback goes to `failed/`."""
+    note = Study(task.root).failed / f"{task.name}.txt"
+    note.unlink(missing_ok=True)
+    try:
+        {"run": _run, "analysis": _analyse, "measure": _measure}[task.kind](task)
+    except Exception as error:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(traceback.format_exc(), encoding="utf-8")
+        return one_line(error)
+    return ""
+
+
+def one_line(error: Exception) -> str:
+    """Return the reason of a failure as one line."""
+    reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    return " ".join(reason.split())
+
+
+def _run(task: Task) -> None:
+    """Run in process; the folder gets its final name only when result and facts are in it."""
+    from dance_flwr.runtime import run_in_process
+
+    assert task.partition is not None
+    config, making, final = task.cell.config, task.making, Study(task.root).run_folder(task.cell.config)
+    task.clean()
+    try:
+        run_in_process(replace(config, out=str(final)), making, lambda row: None, task.client_run)
+        write_json(making / FACTS, facts(task.partition, task.client_run) | {"data": data_digest(config)})
+        shutil.rmtree(final, ignore_errors=True)
+        making.replace(final)
+    finally:
+        task.clean()
+
+
+def _analyse(task: Task) -> None:
+    assert task.partition is not None
+    folder = Study(task.root).run_folder(task.cell.config)
+    found = get_analysis(task.cell.analysis)(folder, task.cell.config, task.partition)
+    write_json(folder / f"{task.cell.analysis}.json", found)
+
+
+def _measure(task: Task) -> None:
+    start = time.perf_counter()
+    found = attribute(task.cell.measure)(task.cell.labels)
+    path = Study(task.root).product(task.cell)
+    write_json(path, {"labels": dict(task.cell.labels), **found, "seconds_of_measurement": time.perf_counter() - start})
+
+
+def facts(partition: Path, run: str) -> dict[str, Any]:
+    """Return what no server of a real federation would know, by client and class; lists run over clients.
+
+    `core_per_class` counts the true labels of the last condensed nodes, "" for nodes without one; it is None for a
+    client that keeps no core. A method that condenses leaves `core` (node numbers) or `condensed_labels` (classes) in
+    its state.npz. `train_per_class` counts the labelled training nodes.
+    """
+    folders = sorted(partition.glob("client-*"), key=lambda path: int(path.name.partition("-")[2]))
+    return {
+        "core_per_class": [_core_per_class(folder, run) for folder in folders],
+        "train_per_class": [_train_per_class(folder) for folder in folders],
+    }
+
+
+def _core_per_class(folder: Path, run: str) -> dict[str, int] | None:
+    path = folder / "runs" / run / "state.npz"
+    if not path.is_file():
+        return None
+    with np.load(path) as state:
+        if "condensed_labels" in state:
+            return _per_class(folder, state["condensed_labels"])
+        if "core" in state:
+            return _per_class(folder, np.load(folder / "arrays" / "labels.npy")[state["core"]])
+    return None
+
+
+def _train_per_class(folder: Path) -> dict[str, int]:
+    labels, split = (np.load(folder / "arrays" / f"{name}.npy") for name in ("labels", "split"))
+    return _per_class(folder, labels[(split == TRAIN) & (labels >= 0)])
+
+
+def _per_class(folder: Path, labels: NDArray[Any]) -> dict[str, int]:
+    names = read_card(folder).class_names
+    counts = {name: int((labels == number).sum()) for number, name in enumerate(names)}
+    unknown = int((labels < 0).sum())
+    return counts | ({"": unknown} if unknown else {})
+
+
+def data_digest(config: RunConfig) -> str:
+    """Return 16 hex digits that stand for the content of the graph.
+
+    Raises
+    ------
+    DataError : the graph is not on this machine
+    """
+    return hashlib.sha256(source_identity(config.data, data_root(config)).encode()).hexdigest()[:16]
+
+
+def same_partition(config: RunConfig) -> tuple[Any, ...]:
+    """Return what decides a partition folder: equal for cells that share one."""
+    keys = ("data", "data_root", "encoder", "encoder_sha256", "encoder_precision", "chunk_tokens", "max_chunks")
+    return (*(getattr(config, key) for key in keys), partition_spec(config))
