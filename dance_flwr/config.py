@@ -29,6 +29,7 @@ PAPER: dict[str, Value] = {
     "dance.plain-weight": 0.0,
     "dance.views": "core",
     "dance.label-evidence": False,
+    "dance.evidence-supervision": False,
     "lr-schedule": "constant",
     "ema-decay": 0.0,
     "smoothing": "none",
@@ -99,6 +100,9 @@ class DanceConfig:
         "plain+fused",
         "views averaged at inference",
         choices=("plain+core+fused", "plain+fused", "core+fused", "fused", "core", "plain"),
+    )
+    evidence_supervision: bool = option(
+        True, "labelled neighbours among the evidence join the core in the plain term; false = the core alone"
     )
     label_evidence: bool = option(
         True, "training labels of the selected neighbours count in the prediction; false = the paper's rule"

@@ -6,7 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 PHASES = ("forward", "nodes", "text", "topology", "packs", "train")
-COUNTS = ("condensed-nodes", "evidence-neighbours", "evidence-chunks", "evidence-tokens")
+COUNTS = (
+    *("condensed-nodes", "evidence-neighbours", "evidence-chunks", "evidence-tokens"),
+    "evidence-supervised",  # labelled nodes of the plain term
+)
 
 
 @dataclass

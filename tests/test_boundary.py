@@ -20,7 +20,7 @@ from dance_flwr.dance.packs import Packs
 COUNTS = {f"{part}-{name}" for part in ("val", "test") for name in ("total", "true-positives", "predicted", "actual")}
 VIEWS = {f"{part}-correct-{view}" for part in ("val", "test") for view in ("plain", "core", "fused", "deployed")}
 PHASES = {f"seconds-{phase}" for phase in ("forward", "nodes", "text", "topology", "packs", "train")}
-REFRESH = {"condensed-nodes", "evidence-neighbours", "evidence-chunks", "evidence-tokens"}
+REFRESH = {"condensed-nodes", *(f"evidence-{what}" for what in ("neighbours", "chunks", "tokens", "supervised"))}
 SCHEMA = {"class_names", "text_dim", "clients", "num_nodes", "encoder_sha256", "encoder_tokens", "device"}
 KEYS = {
     ("query.hello", "down"): {"config": set()},

@@ -11,7 +11,7 @@ from dance_flwr.client import initial_model, shape_of
 from dance_flwr.config import DanceConfig
 from dance_flwr.dance import local
 from dance_flwr.dance.evidence import Candidates, freeze
-from dance_flwr.dance.local import condensed_loss
+from dance_flwr.dance.local import condensed_loss, plain_loss, supervised_nodes
 from dance_flwr.dance.propagation import operator
 
 
@@ -41,8 +41,8 @@ def test_fusion_is_the_equation(client):
 
 @pytest.mark.parametrize("labels", [[0, 2, -1, 3], [-1, -1, -1, -1]], ids=["three labelled", "none labelled"])
 def test_loss_is_the_equation(client, labels):
-    """CE over labelled nodes of three heads, KL(o^g || o^t) over all; without labels the divergence alone."""
-    model, settings = client.model, DanceConfig(align_weight=0.7, plain_weight=0.3)
+    """CE over labelled nodes of two heads, KL(o^g || o^t) over all; without labels the divergence alone."""
+    model, settings = client.model, DanceConfig(align_weight=0.7)
     core_nodes = client.select().take(torch.arange(4))
     with torch.no_grad():
         evidence = client.condense(core_nodes)
@@ -60,9 +60,33 @@ def test_loss_is_the_equation(client, labels):
         divergence += sum(p * math.log(p / q) for p, q in zip(g, t, strict=True)) / 4
     expected = 0.7 * divergence
     known = [i for i, label in enumerate(labels) if label >= 0]
-    for weight, logits in ((1.0, fused), (1.0, core.tolist()), (0.3, graph)):
-        expected += sum(-weight * math.log(softmax(logits[i])[labels[i]]) / len(known) for i in known)
+    for logits in (fused, core.tolist()):
+        expected += sum(-math.log(softmax(logits[i])[labels[i]]) / len(known) for i in known)
     assert float(loss) == pytest.approx(expected, abs=1e-10)
+
+
+def test_the_plain_term_is_a_weighted_mean_over_its_nodes(client):
+    hidden, labels = torch.randn(3, SHAPE.hidden_dim).double(), torch.tensor([0, 3, 1])
+    with torch.no_grad():
+        found = plain_loss(client.model, hidden, labels, DanceConfig(plain_weight=0.3))
+        logits = client.model.graph_logits(hidden).tolist()
+    wanted = sum(-0.3 * math.log(softmax(row)[label]) / 3 for row, label in zip(logits, labels.tolist(), strict=True))
+    assert float(found) == pytest.approx(wanted, abs=1e-10)
+    assert float(plain_loss(client.model, hidden[:0], labels[:0], DanceConfig())) == 0.0
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_the_plain_term_reads_the_labelled_core_and_by_choice_its_labelled_evidence(client, wide):
+    candidates = client.select().take(torch.arange(4))
+    evidence = client.condense(candidates)
+    labels = torch.arange(client.hidden.size(0)) % 3 - 1
+    found = supervised_nodes(candidates, evidence, labels, DanceConfig(evidence_supervision=wide))
+    wanted = set(candidates.nodes.tolist())
+    if wide:
+        for hop in (1, 2):
+            chosen = zip(candidates.hops[hop].index.tolist(), evidence.gates[hop].tolist(), strict=True)
+            wanted |= {node for node, gate in chosen if gate > 0}
+    assert sorted(found.tolist()) == sorted(node for node in wanted if labels[node] >= 0)
 
 
 def test_removing_a_chunk_can_change_the_prediction(client):

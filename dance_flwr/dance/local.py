@@ -79,7 +79,10 @@ def train_round(
                 record.save(store.round_path(round_))
         report.counts = count_evidence(site, candidates, evidence)
     with report.phase("train"):
-        report.loss = train_condensed(model, site, candidates, state.adjacency, config, round_)
+        supervised = supervised_nodes(candidates, evidence, site.train_labels, settings)
+        if report.counts["condensed-nodes"]:
+            report.counts["evidence-supervised"] = supervised.numel()
+        report.loss = train_condensed(model, site, candidates, supervised, state.adjacency, config, round_)
     with report.phase("packs"):
         store.save(state)
     return report
@@ -134,11 +137,17 @@ def train_condensed(
     model: DanceModel,
     site: Site,
     candidates: Candidates,
+    supervised: Tensor,
     adjacency: tuple[Tensor, Tensor, Tensor],
     config: RunConfig,
     round_: int,
 ) -> float:
-    """Train omega on the condensed graph for `local-epochs` epochs; return the last loss."""
+    """Train omega on the condensed graph for `local-epochs` epochs; return the last loss.
+
+    Parameters
+    ----------
+    supervised : [s] int64, the nodes of the plain term
+    """
     core = candidates.nodes
     labels = site.train_labels[core]
     gathered = Gathered.of(candidates, site.table)
@@ -147,12 +156,14 @@ def train_condensed(
     condensed = operator(model.backbone.operator, rows, cols, weights, core.numel())
 
     def loss() -> Tensor:
-        hidden = model.backbone(site.table.nodes, original)[core]
+        everywhere = model.backbone(site.table.nodes, original)
+        hidden = everywhere[core]
         evidence = condense_text(model, hidden, candidates, site.table, config.dance, gathered)
         features = model.fuse(hidden, evidence.fused_text)
         core_logits = model.graph_logits(model.backbone(features, condensed))
         near = neighbour_labels(model, candidates, evidence, site)
-        return condensed_loss(model, hidden, evidence, features, core_logits, labels, config.dance, near)
+        value = condensed_loss(model, hidden, evidence, features, core_logits, labels, config.dance, near)
+        return value + plain_loss(model, everywhere[supervised], site.train_labels[supervised], config.dance)
 
     return train_epochs(model, loss, config, round_=round_)
 
@@ -167,11 +178,10 @@ def condensed_loss(
     settings: DanceConfig,
     near: Tensor | None = None,
 ) -> Tensor:
-    """eq:fusion_train_loss + CE of the condensed graph + plain_weight * CE of the plain pass; a scalar.
+    """eq:fusion_train_loss + CE of the condensed graph; a scalar.
 
     L_m = mean CE(Dec(x_v), y_v) + lambda_align mean KL(softmax(o^g) || softmax(o^t)). Cross-entropies are means over
     labelled core nodes, the divergence over all core nodes; without a labelled core node only the divergence is left.
-    The last term is ours: nothing else trains the pass on the original graph that gating stands on.
     """
     graph, text = model.graph_logits(hidden), model.text_logits(evidence.text)
     align = F.kl_div(F.log_softmax(text, dim=1), F.log_softmax(graph, dim=1), reduction="batchmean", log_target=True)
@@ -181,8 +191,35 @@ def condensed_loss(
         target = labels[known]
         loss = loss + F.cross_entropy(model.fused_logits(features, near)[known], target)
         loss = loss + F.cross_entropy(core_logits[known], target)
-        loss = loss + settings.plain_weight * F.cross_entropy(graph[known], target)
     return loss
+
+
+def plain_loss(model: DanceModel, hidden: Tensor, labels: Tensor, settings: DanceConfig) -> Tensor:
+    """plain_weight * mean CE(Dec_g(g_v), y_v): ours, as nothing else trains the pass that gating stands on; a scalar.
+
+    Parameters
+    ----------
+    hidden : [s, h] g_v of labelled nodes; labels : [s] int64
+    """
+    if not labels.numel():
+        return hidden.new_zeros(())
+    return settings.plain_weight * F.cross_entropy(model.graph_logits(hidden), labels)
+
+
+def supervised_nodes(candidates: Candidates, evidence: Evidence, labels: Tensor, settings: DanceConfig) -> Tensor:
+    """Labelled nodes of the plain term: the core, and by `evidence_supervision` its selected neighbours; [s] int64.
+
+    Their texts are read in this round anyway, under the same budgets. The paper trains on the core alone.
+
+    Parameters
+    ----------
+    labels : [n] int64 training labels, -1 where unknown
+    """
+    nodes = candidates.nodes
+    if settings.evidence_supervision:
+        chosen = [hop.index[gate > 0] for hop, gate in zip(candidates.hops, evidence.gates, strict=True)]
+        nodes = torch.unique(torch.cat([nodes, *chosen]))
+    return nodes[labels[nodes] >= 0]
 
 
 @torch.no_grad()

@@ -22,7 +22,7 @@ class Dance:
     uplink = Uplink.SUM
     card = MethodCard(
         condenses=True,
-        trains_on="the condensed core, and every labelled training node in the plain term",
+        trains_on="labelled nodes of the condensed core; plain term: and of its selected neighbours",
         leaves_client="model parameters, counts, seconds",
         source="the paper's method",
     )
