@@ -11,7 +11,7 @@ from dance_flwr.client import initial_model, shape_of
 from dance_flwr.config import DanceConfig
 from dance_flwr.dance import local
 from dance_flwr.dance.evidence import Candidates, freeze
-from dance_flwr.dance.local import condensed_loss, plain_loss, supervised_nodes
+from dance_flwr.dance.losses import condensed_loss, plain_loss, supervised_nodes
 from dance_flwr.dance.propagation import operator
 
 
