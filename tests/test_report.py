@@ -10,9 +10,10 @@ from statistics import mean, stdev
 import pytest
 
 from dance_flwr.errors import UserError
-from dance_flwr.experiments import EXPERIMENTS, get_experiment, paper
+from dance_flwr.experiments import EXPERIMENTS, convergence, get_experiment, paper
 from dance_flwr.experiments.cells import Picture, Request
 from dance_flwr.experiments.figures import save
+from dance_flwr.experiments.main_table import labelled_nodes, nodes_trained_on
 from dance_flwr.experiments.reporting import export_into, insert, write_report
 from dance_flwr.experiments.rows import Row, Rows, compact, load_rows
 from dance_flwr.experiments.study import FACTS, Study, run_name, settings_of, write_json
@@ -31,6 +32,7 @@ def result_of(config, accuracy, rounds=8):
         for t in range(1, rounds + 1)
     ]
     condensed = {"nodes_per_round": 4.0, "neighbours": 2.0, "chunks": 6.0, "tokens": 90.0}
+    condensed["supervised"] = 2.5
     return {
         **{"test_accuracy": accuracy, "val_accuracy": accuracy, "test_macro_f1": accuracy - 0.1, "best_round": rounds},
         **{"test_accuracy_by_view": {"deployed": accuracy}, "nodes_per_client": [30, 20], "encoder_tokens": [600, 400]},
@@ -108,10 +110,10 @@ def test_the_main_table_is_the_hand_computed_one():
     assert scores[2] == f"{mean(percent):.2f} ± {stdev(percent):.2f}" and scores[3] == "3"
     assert scores[4] == "82.45 ± 0.35" and scores[5] == f"{mean(percent) - 82.45:+.2f}"
     # K: (3 + 3) / 2 nodes per client, by class (1 + 3) / 2 and (2 + 0) / 2; (1000 + 3000) / 2 bytes up
-    assert costs[3:8] == ["3.0", "2.0 / 1.0", "90.0", "2.0", "6.000"]
+    assert costs[3:9] == ["3.0", "2.0 / 1.0", "7.5", "90.0", "2.0", "6.000"]
     _, costs = table_rows(section, "fedavg-full | full")
     # 1000 tokens of 50 nodes; (18 + 12) / 2 labelled nodes
-    assert costs[3:8] == ["15.0", "all labelled: 8.0 / 7.0", "20.0", "2.0", "6.000"]
+    assert costs[3:9] == ["15.0", "all labelled: 8.0 / 7.0", "15.0", "20.0", "2.0", "6.000"]
 
 
 def test_one_seed_has_no_deviation():
@@ -296,3 +298,19 @@ def test_provenance_counts_every_run_once():
     rows = [made(cell, 0.5) for cell in cells[:2]]
     text = Rows({"main-table": rows, "tokens": rows}, {}).provenance()
     assert text == "2 runs of code c on cpu; torch 1."
+
+
+def test_what_a_run_settles_at_is_the_mean_of_its_last_third():
+    def late(*curve):
+        return convergence._late(Row("convergence", {}, result={"val_accuracy_by_round": list(curve)}))
+
+    assert late(0.1, 0.9, 0.2, 0.3, None, 0.5) == 0.5
+    assert late(0.1, 0.9, 0.2, 0.3, 0.8, 0.4, 0.5, None, 0.7) == pytest.approx(0.6)
+    assert late() is None
+
+
+def test_labelled_nodes_of_a_round_are_those_of_the_loss():
+    (dance, *_) = [made(cell, 0.5) for cell in cells_of("main-table", methods=("dance",))]
+    assert labelled_nodes(dance) == 2.5 * nodes_trained_on(dance)
+    (full, *_) = [made(cell, 0.5) for cell in cells_of("main-table", methods=("fedavg-full",))]
+    assert labelled_nodes(full) == nodes_trained_on(full)

@@ -69,13 +69,14 @@ def _accuracies(dataset: str, found: Sequence[Group]) -> str:
 
 def _costs(found: Sequence[Group]) -> str:
     """Return what every row is trained on, what it costs and what leaves the client."""
-    headings = ["method", "r", "trained on", "K per client", "K per client and class", "tokens per node trained on"]
-    headings += ["kB up per client and round", "s per round", "leaves the client"]
+    headings = ["method", "r", "trained on", "K per client", "K per client and class", "labelled nodes per round"]
+    headings += ["tokens per node trained on", "kB up per client and round", "s per round", "leaves the client"]
     lines = []
     for group in found:
         card = get_method(str(group.labels["method"])).card
         line = [group.name(str(group.labels["method"])), f"{group.labels['ratio']}", card.trains_on]
-        line += [_shown(group, nodes_trained_on, 1), _per_class(group), _shown(group, tokens_per_node, 1)]
+        line += [_shown(group, nodes_trained_on, 1), _per_class(group)]
+        line += [_shown(group, labelled_nodes, 1), _shown(group, tokens_per_node, 1)]
         line += [_shown(group, _kilobytes_up, 1), _shown(group, _seconds, 3), card.leaves_client]
         lines.append(line)
     return markdown(headings, lines)
@@ -90,6 +91,15 @@ def nodes_trained_on(row: Row) -> float | None:
     """Return mean condensed nodes per client, or labelled training nodes for a method that does not condense."""
     counts = [sum(client.values()) for client in class_counts(row)]
     return mean(counts) if counts else None
+
+
+def labelled_nodes(row: Row) -> float | None:
+    """Return mean labelled nodes per client that a round takes a loss over, whatever the loss."""
+    nodes = nodes_trained_on(row)
+    if nodes is None or not get_method(str(row.config["method"])).card.condenses:
+        return nodes
+    share = row.result["per_condensed_node"].get("supervised")
+    return None if share is None else float(share * nodes)
 
 
 def class_counts(row: Row) -> list[dict[str, int]]:
