@@ -66,7 +66,7 @@ def pool_chunks(chunks: Tensor, ptr: Tensor) -> Tensor:
 
 
 def pooling_weights(chunks: Tensor, ptr: Tensor) -> Tensor:
-    """A of eq:text_pool, a softmax over each node's chunks; [R, d] -> [R]."""
+    """Weights of eq:text_pool, a_{u,r}: a softmax over each node's chunks; [R, d] -> [R]."""
     rows = row_of_entry(ptr)
     sizes = (ptr[1:] - ptr[:-1]).clamp(min=1)
     mean = chunks.new_zeros(ptr.numel() - 1, chunks.size(1)).index_add_(0, rows, chunks) / sizes[:, None]

@@ -40,7 +40,7 @@ EXPERIMENTS: dict[str, Listed] = {
     "tokens": Listed("tokens:EXPERIMENT", "text handled per condensed node against the full text"),
     "settings": Listed("settings:EXPERIMENT", "what the harness's own settings change, for both sides alike"),
     "faithfulness": Listed("faithfulness:EXPERIMENT", "deletion, insertion, sufficiency and compactness of evidence"),
-    "complexity": Listed("complexity:EXPERIMENT", "measured growth of time and memory with graph and core"),
+    "complexity": Listed("complexity:EXPERIMENT", "measured growth of time and kept bytes with graph and core"),
 }
 
 # name -> "module:function" in this package; function(run_folder, config, partition_folder) -> JSON-able dict

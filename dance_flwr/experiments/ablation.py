@@ -6,11 +6,11 @@ from typing import Any
 
 from dance_flwr.config import Value
 from dance_flwr.experiments import paper
-from dance_flwr.experiments.cells import Cell, Experiment, Picture, Request, Section
+from dance_flwr.experiments.cells import Experiment, Picture, Section
 from dance_flwr.experiments.figures import bars, crop
 from dance_flwr.experiments.rows import Row
 from dance_flwr.experiments.tables import Group, by_label, difference, groups, markdown, printed
-from dance_flwr.experiments.variants import SEED_TEXT, find, gain, points_text, variant_cells
+from dance_flwr.experiments.variants import SEED_TEXT, find, gain, named_variants, points_text
 
 # The names are the paper's.
 VARIANTS: dict[str, dict[str, Value]] = {
@@ -24,15 +24,6 @@ HOW = (
     "chunks of the node itself. w/o NC: the core is drawn at random, labelled or not. The paper does not say what "
     f"takes the place of a part. {SEED_TEXT}"
 )
-
-
-def _cells(request: Request) -> list[Cell]:
-    return [
-        cell
-        for dataset in request.datasets
-        for variant, settings in VARIANTS.items()
-        for cell in variant_cells(request, dataset, "dance", settings, {"variant": variant})
-    ]
 
 
 def _render(rows: Sequence[Row]) -> Section:
@@ -82,6 +73,6 @@ EXPERIMENT = Experiment(
     title="Ablation",
     question="Removing node condensation (NC), text condensation (TC) or topology reconstruction (TGR) lowers the "
     "accuracy on every data set, node condensation most (the paper's ablation table).",
-    cells=_cells,
+    cells=partial(named_variants, VARIANTS),
     render=_render,
 )

@@ -7,10 +7,10 @@ from typing import Any
 from dance_flwr.config import Value
 from dance_flwr.experiments import paper
 from dance_flwr.experiments.ablation import draw_variants
-from dance_flwr.experiments.cells import Cell, Experiment, Picture, Request, Section
+from dance_flwr.experiments.cells import Experiment, Picture, Section
 from dance_flwr.experiments.rows import Row
 from dance_flwr.experiments.tables import NOTHING, Group, by_label, groups, markdown
-from dance_flwr.experiments.variants import SEED_TEXT, find, gain, points_text, variant_cells
+from dance_flwr.experiments.variants import SEED_TEXT, find, gain, named_variants, points_text
 
 _CORE, _TEXT = "dance.core-refresh-every", "dance.text-refresh-every"
 # The names are the paper's.
@@ -24,15 +24,6 @@ HOW = (
     "What is not refreshed is chosen once, in round 1, by the first model. The paper gives gains in percent without "
     f"saying of what; they are read as percentage points of accuracy. {SEED_TEXT}"
 )
-
-
-def _cells(request: Request) -> list[Cell]:
-    return [
-        cell
-        for dataset in request.datasets
-        for variant, settings in VARIANTS.items()
-        for cell in variant_cells(request, dataset, "dance", settings, {"variant": variant})
-    ]
 
 
 def _render(rows: Sequence[Row]) -> Section:
@@ -66,6 +57,6 @@ EXPERIMENT = Experiment(
     title="Refresh study",
     question="Refreshing core and text in every round beats Static-DANCE by 6.1 on Cora and 4.4 on CiteSeer; "
     "refreshing one of them recovers a part (the paper's refresh study).",
-    cells=_cells,
+    cells=partial(named_variants, VARIANTS),
     render=_render,
 )

@@ -25,6 +25,16 @@ def variant_cells(
     ]
 
 
+def named_variants(variants: Mapping[str, Mapping[str, Value]], request: Request) -> list[Cell]:
+    """Return the cells of DANCE under each named set of settings, labelled "variant"."""
+    return [
+        cell
+        for dataset in request.datasets
+        for name, settings in variants.items()
+        for cell in variant_cells(request, dataset, "dance", settings, {"variant": name})
+    ]
+
+
 def ratio_setting(dataset: str, method: str) -> dict[str, Value]:
     """Return the largest ratio of the main table as a setting; nothing for a method that does not condense."""
     if not get_method(method).card.condenses:
