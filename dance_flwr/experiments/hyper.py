@@ -13,7 +13,7 @@ from dance_flwr.experiments.rows import Row
 from dance_flwr.experiments.tables import Group, by_label, groups, markdown
 from dance_flwr.experiments.variants import find, variant_cells
 
-HOP1, HOP2 = (1, 2, 3, 5), (0, 1, 2, 4)
+HOP1, HOP2 = (1, 3, 5), (0, 2, 4)
 MIX = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 ALPHA, BETA = (4.0, 8.0, 12.0), (3.0, 5.0, 10.0)
 # part -> (label of the rows, label of the columns, axis names); what a label is called on an axis

@@ -38,7 +38,7 @@ OWN: dict[str, dict[str, Choices]] = {
         "dance.beta": (3.0, 5.0, 10.0),
         "dance.align-weight": (0.0, 0.1, 0.5),
         "dance.chunk-budget": (4, 8, 16),
-        "dance.confidence": (0.7, 0.9),
+        "dance.plain-weight": (1.0, 2.0, 4.0),
     },
 }
 
