@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,7 +62,7 @@ def experiment(
     from dance_flwr.experiments.start import start
 
     asked: dict[str, Any] = {"datasets": datasets, "methods": methods, "seeds": seeds, "rounds": rounds}
-    command = shlex.join(["dance-flwr", *_without(sys.argv[1:], "--dry-run", "--again")])
+    command = shlex.join(["dance-flwr", *_what(sys.argv[1:])])
     code = start(name, asked, set_ or [], out, jobs=jobs, dry_run=dry_run, again=again, command=command)
     if code:
         raise typer.Exit(code)
@@ -124,5 +125,12 @@ def register(app: typer.Typer) -> None:
     app.command(cls=SpaceSeparated)(tune)
 
 
-def _without(words: list[str], *flags: str) -> list[str]:
-    return [word for word in words if word not in flags]
+def _what(words: Sequence[str]) -> list[str]:
+    """Return the words of a command without the options that change where and how it runs, but no row."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if not skip and word not in ("--dry-run", "--again") and not word.startswith(("--out", "--jobs")):
+            kept.append(word)
+        skip = word in ("--out", "--jobs")
+    return kept

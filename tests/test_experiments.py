@@ -345,3 +345,11 @@ def test_end_to_end_with_two_workers(cli, tiny, tmp_path, monkeypatch):
     assert (
         "| fedavg-full | full |" in text and "| dance | 0.02 |" in text and "dance-flwr experiment main-table" in text
     )
+
+
+def test_a_remembered_command_names_rows_and_no_place():
+    from dance_flwr.cli_study import _what
+
+    words = "experiment hyper --datasets cora citeseer --out /some/where --jobs 2 --seeds 0 --again"
+    assert " ".join(_what(words.split())) == "experiment hyper --datasets cora citeseer --seeds 0"
+    assert _what(["experiment", "hyper", "--out=/some/where", "--jobs=2", "--dry-run"]) == ["experiment", "hyper"]

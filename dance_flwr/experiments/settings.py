@@ -10,7 +10,7 @@ from dance_flwr.experiments.variants import SEED_TEXT, find, gain, points_text, 
 
 EMA, SMOOTH = 0.9, "correct-and-smooth"
 # backbone, ema-decay, smoothing
-POINTS = (("gcn", 0.0, "none"), ("gcn", EMA, "none"), ("sage", EMA, SMOOTH))
+POINTS = (("gcn", EMA, "none"), ("sage", EMA, SMOOTH))
 HOW = (
     "These settings belong to the harness, not to a method: a number with one of them is only comparable with a "
     "number that has it too. `paper` is the paper's method alone, with every extension of this project off. "
