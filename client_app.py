@@ -11,6 +11,8 @@ from dance_flwr.client import Client, open_client
 from dance_flwr.config import parse
 from dance_flwr.errors import UserError
 from dance_flwr.fingerprint import code_fingerprint
+from dance_flwr.privacy.client import demands_masks, secure_sum, task_of
+from dance_flwr.privacy.dp import protect
 
 app = ClientApp()
 
@@ -48,32 +50,49 @@ def hello(message: Message, context: Context) -> Message:
 @app.query("describe")
 def describe(message: Message, context: Context) -> Message:
     """Say what the local data asks of the global model."""
-    return _answer(lambda: messages.schema_reply(message, messages.schema_of(_client(message, context).site)), message)
-
-
-@app.train()
-def train(message: Message, context: Context) -> Message:
-    """Run one round of the method and upload the model."""
 
     def work() -> Message:
-        config = messages.config_of(message)
         client = _client(message, context)
-        state, weight, report = client.train(messages.model_of(message), config["run"], config["server-round"])
-        return messages.train_reply(message, state, weight, report)
+        return messages.schema_reply(message, messages.schema_of(client.site, not demands_masks(context)))
 
     return _answer(work, message)
+
+
+@app.train(mods=[secure_sum])
+def train(message: Message, context: Context) -> Message:
+    """Run one round of the method and upload the model; under a mask also what else the server asks to be summed."""
+    return _answer(lambda: _TASKS[task_of(message, context)](message, context), message)
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """Count hits on the local graph; with the final model also on the test nodes, leaving evidence behind."""
+    return _answer(lambda: _TASKS[task_of(message, context)](message, context), message)
 
-    def work() -> Message:
-        config = messages.config_of(message)
-        client = _client(message, context)
-        state = messages.model_of(message)
-        if config.get("final", False):
-            return messages.evaluate_reply(message, client.finish(state, config["run"], config["server-round"]))
-        return messages.evaluate_reply(message, client.validate(state))
 
-    return _answer(work, message)
+def _train(message: Message, context: Context) -> Message:
+    config = messages.config_of(message)
+    client = _client(message, context)
+    start, round_ = messages.model_of(message), config["server-round"]
+    state, weight, report = client.train(start, config["run"], round_)
+    norm, own = config[messages.NORM], client.site.card.client
+    upload = protect(state, start, client.config, norm=norm, round_=round_, client=own)
+    return messages.train_reply(message, upload.state, weight, report, upload.unclipped)
+
+
+def _evaluate(message: Message, context: Context) -> Message:
+    config = messages.config_of(message)
+    client = _client(message, context)
+    state = messages.model_of(message)
+    if config.get("final", False):
+        return messages.evaluate_reply(message, client.finish(state, config["run"], config["server-round"]))
+    return messages.evaluate_reply(message, client.validate(state))
+
+
+def _weigh(message: Message, context: Context) -> Message:
+    client = _client(message, context)
+    tokens = int(client.site.bank.tokens.sum())
+    return messages.weigh_reply(message, client.weight, client.site.num_nodes, tokens)
+
+
+_TASKS = {"train": _train, "evaluate": _evaluate, "weigh": _weigh}

@@ -16,9 +16,12 @@ from dance_flwr.config import RunConfig, parse
 from dance_flwr.errors import UserError
 from dance_flwr.paths import out_dir
 from dance_flwr.prepare import prepare
+from dance_flwr.privacy.dp import affordable_rounds
+from dance_flwr.privacy.ledger import Ledger
+from dance_flwr.privacy.server import federate
 from dance_flwr.seeding import derive
 from dance_flwr.strategies import make_strategy
-from dance_flwr.strategies.federation import FederationGrid, describe, final_counts, join
+from dance_flwr.strategies.federation import describe, final_counts, join
 
 LOG = logging.getLogger("flwr")
 app = ServerApp()
@@ -47,28 +50,31 @@ def run(
     on_round: Callable[[dict[str, Any]], None] | None = None,
 ) -> None:
     """Join, prepare, train for `rounds` rounds, and read the test split once with the best model."""
-    members = join(grid, config)
+    ledger = Ledger()
+    members = join(grid, config, ledger)
     partition = None if members[0].owns_data else prepare(config).folder
-    federation = FederationGrid(grid, {m.node: m.client for m in members}, config.min_valid_replies)
+    federation = federate(grid, members, config, ledger)
     schemas = describe(federation, members, partition, config.round_timeout)
-    for client, schema in enumerate(schemas):
-        LOG.info("client %d: %d nodes on %s", client, schema.num_nodes, schema.device)
     initial = initial_model(shape_of(schemas[0].text_dim, len(schemas[0].class_names), config), config).state_dict()
     recorder = results.Recorder(folder, config, federation.traffic.take, on_round)
     strategy = make_strategy(
         config, recorder.on_train, lambda metrics: recorder.on_validation(messages.read_counts(metrics, "val"))
     )
     common: dict[str, Any] = {"run": name, "partition-dir": str(partition or "")}
+    sizes = federation.sizes(schemas, common, config.round_timeout)
 
     def end_round(round_: int, arrays: ArrayRecord) -> None:
         if round_:
             recorder.end_round(round_, messages.state_of(strategy.kept))
 
+    rounds = affordable_rounds(config)
+    if rounds < config.rounds:
+        LOG.warning("the privacy budget ends after round %d of %d", rounds, config.rounds)
     random.seed(derive(config.seed, "sampling"))
     strategy.start(
         federation,
         messages.arrays_of(initial),
-        num_rounds=config.rounds,
+        num_rounds=rounds,
         timeout=config.round_timeout,
         train_config=ConfigRecord(dict(common)),
         evaluate_config=ConfigRecord(dict(common)),
@@ -82,8 +88,8 @@ def run(
         "method": config.method,
         "seed": config.seed,
         "partition_dir": str(partition) if partition else None,
-        "nodes_per_client": [schema.num_nodes for schema in schemas],
         "devices": [schema.device for schema in schemas],
-        "encoder_tokens": [schema.encoder_tokens for schema in schemas],
+        "messages": ledger.rows(),
+        **sizes,
     }
     recorder.write(clients, facts)

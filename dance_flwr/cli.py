@@ -8,6 +8,7 @@ import typer
 
 from dance_flwr.cli_data import app as data_app
 from dance_flwr.cli_partition import app as partition_app
+from dance_flwr.cli_privacy import app as privacy_app
 from dance_flwr.cli_study import register
 from dance_flwr.errors import UserError
 
@@ -16,6 +17,7 @@ evidence = typer.Typer(no_args_is_help=True, help="Read and check the evidence p
 app.add_typer(evidence, name="evidence")
 app.add_typer(data_app, name="data")
 app.add_typer(partition_app, name="partition")
+app.add_typer(privacy_app, name="privacy")
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="folder of a finished run, the one with result.json")]
 ClientFolder = Annotated[

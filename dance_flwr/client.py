@@ -57,9 +57,16 @@ class Client:
         info = RoundInfo(run, round_, model_fingerprint(state))
         with seeded(self.config.seed, "train", round_=round_, client=self.site.card.client):
             report = self.method.train(self.model, self.site, self.config, info)
-        labelled = self.config.aggregate_weight == "labelled"
-        weight = int((self.site.train_labels >= 0).sum()) if labelled else self.site.num_nodes
-        return self.model.state_dict(), weight, report
+        return self.model.state_dict(), self.weight, report
+
+    @property
+    def weight(self) -> int:
+        """The client's weight in the mean: its nodes, its labelled training nodes, or 1 under differential privacy."""
+        if self.config.privacy.dp != "none":
+            return 1
+        if self.config.aggregate_weight == "labelled":
+            return int((self.site.train_labels >= 0).sum())
+        return self.site.num_nodes
 
     def predict(self) -> dict[str, Tensor]:
         """Return [n, C] probabilities per view as deployed: the method's, then what `smoothing` asks for."""

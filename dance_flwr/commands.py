@@ -95,7 +95,7 @@ def table(result: Mapping[str, Any]) -> Table:
         scores = (f"{row['val_accuracy']:.4f}", f"{row['test_accuracy']:.4f}")
         made.add_row(str(row["client"]), str(nodes[row["client"]]), str(row["test_nodes"]), *scores)
     made.add_section()
-    total = sum(row["test_nodes"] for row in result["clients"])
+    total = result["test_nodes"]
     scores = (f"{result['val_accuracy']:.4f}", f"{result['test_accuracy']:.4f}")
     made.add_row("overall", str(sum(nodes)), str(total), *scores)
     return made

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any, get_type_hints
 
+from dance_flwr.config_sections import DanceConfig as DanceConfig
+from dance_flwr.config_sections import PrivacyConfig as PrivacyConfig
+from dance_flwr.config_sections import Value as Value
+from dance_flwr.config_sections import option, privacy_problems
 from dance_flwr.errors import ConfigError
-
-Value = bool | int | float | str
 
 BOUNDS = (
     ("above", ">", operator.gt),
@@ -34,82 +36,6 @@ PAPER: dict[str, Value] = {
     "ema-decay": 0.0,
     "smoothing": "none",
 }
-
-
-def option(
-    default: Value,
-    text: str,
-    *,
-    above: float | None = None,
-    least: float | None = None,
-    most: float | None = None,
-    below: float | None = None,
-    choices: tuple[str, ...] = (),
-) -> Any:
-    """Declare one configuration key: its default, its help text and the values it accepts.
-
-    `above`/`below` are open bounds, `least`/`most` closed ones.
-    """
-    rules = {"above": above, "least": least, "most": most, "below": below, "choices": choices}
-    return field(default=default, metadata={"help": text, **rules})
-
-
-@dataclass(frozen=True)
-class DanceConfig:
-    """Keys of the method itself, `dance.*`; the symbols are the paper's."""
-
-    ratio: float = option(0.08, "condensed nodes as a ratio of all local nodes (r)", above=0, most=1)
-    core_refresh_every: int = option(10, "rounds between node condensations; 0 = only in round 1", least=0)
-    text_refresh_every: int = option(1, "rounds between evidence selections; 0 = only in round 1", least=0)
-    confidence: float = option(0.7, "least confidence of a pseudo-label (tau)", least=0, most=1)
-    prototypes: int = option(8, "most prototypes per class (P)", least=1)
-    coverage_penalty: float = option(
-        2.0, "taken off a node's prototype score per round it was already in a core; 0 = the paper's rule", least=0
-    )
-    core_rule: str = option(
-        "label-aware",
-        "how the core is chosen; random = ablation without node condensation (NC)",
-        choices=("label-aware", "random"),
-    )
-    text_rule: str = option(
-        "gated",
-        "text of a condensed node; own = ablation without text condensation (TC): all chunks of the node itself",
-        choices=("gated", "own"),
-    )
-    topology_rule: str = option(
-        "self-expressive",
-        "edges of the core; induced and none = ablations without topology reconstruction (TGR)",
-        choices=("self-expressive", "induced", "none"),
-    )
-    labelled_first: bool = option(True, "fill each class quota with labelled nodes first; false = the paper's rule")
-    hop0_budget: int = option(1, "evidence nodes at hop 0, the node itself (B_0)", least=1, most=1)
-    hop1_budget: int = option(3, "evidence neighbours at hop 1 (B_1)", least=0)
-    hop2_budget: int = option(2, "evidence neighbours at hop 2 (B_2)", least=0)
-    hop2_pool: int = option(8, "hop-2 candidates kept by difficulty before gating; the paper: B_2", least=1)
-    chunk_budget: int = option(8, "evidence chunks per node (B_tok)", least=1)
-    mix: float = option(0.6, "share of chunk evidence against neighbour context in the fused text", least=0, most=1)
-    align_weight: float = option(0.1, "weight of the cross-view divergence (lambda_align)", least=0)
-    plain_weight: float = option(1.0, "weight of the supervised term on the original graph", least=0)
-    attention_dim: int = option(64, "width of the neighbour attention (d_a)", least=1)
-    candidates: int = option(10, "candidate columns per node and source in self-expression (q)", least=1)
-    neighbours: int = option(5, "neighbours kept per condensed node (k)", least=1)
-    alpha: float = option(4.0, "weight of the reconstruction error (alpha)", above=0)
-    beta: float = option(5.0, "weight of the l1 penalty (beta)", least=0)
-    inner_iterations: int = option(20, "proximal gradient steps (L)", least=1)
-    views: str = option(
-        "plain+fused",
-        "views averaged at inference",
-        choices=("plain+core+fused", "plain+fused", "core+fused", "fused", "core", "plain"),
-    )
-    evidence_supervision: bool = option(
-        True, "labelled neighbours among the evidence join the core in the plain term; false = the core alone"
-    )
-    label_evidence: bool = option(
-        True, "training labels of the selected neighbours count in the prediction; false = the paper's rule"
-    )
-    evidence_keep: str = option(
-        "all", "evidence packs a client keeps: of every refresh, or only of the final model", choices=("all", "final")
-    )
 
 
 @dataclass(frozen=True)
@@ -181,6 +107,7 @@ class RunConfig:
     device: str = option("auto", "auto = the CUDA device this client is assigned, else CPU", choices=("auto", "cpu"))
     torch_threads: int = option(1, "CPU threads of one client", least=1)
     dance: DanceConfig = field(default_factory=DanceConfig)
+    privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
 
 
 def flat_fields(cls: type = RunConfig, prefix: str = "") -> dict[str, tuple[Field[Any], type]]:
@@ -290,6 +217,7 @@ def _cross_checks(config: RunConfig) -> list[str]:
             f"found {config.dance.hop2_pool}"
         )
     asked = max(1, int(config.clients * config.client_fraction))
+    problems += privacy_problems(config.privacy, config.clients, config.client_fraction, config.min_valid_replies)
     if config.min_valid_replies > asked:
         problems.append(
             f"min-valid-replies: expected at most the {asked} clients asked per round, found {config.min_valid_replies}"

@@ -12,11 +12,13 @@ def to_toml(config: RunConfig, table: str = "") -> str:
 
 
 def to_lines(values: Mapping[str, Value], table: str = "") -> list[str]:
-    """Return flat keys as lines of TOML, those of `dance.*` in a table of their own after the others."""
-    own = [f"{key.split('.')[1]} = {_toml(value)}" for key, value in values.items() if key.startswith("dance.")]
-    lines = [f"[{table}]"] if table else []
-    lines += [f"{key} = {_toml(value)}" for key, value in values.items() if "." not in key]
-    return [*lines, "", f"[{table}.dance]" if table else "[dance]", *own] if own else lines
+    """Return flat keys as lines of TOML; keys with a dot in a table of their own, after the others."""
+    tables: dict[str, list[str]] = {"": [f"[{table}]"] if table else []}
+    for key, value in values.items():
+        own, _, name = key.rpartition(".")
+        head = f"[{table}.{own}]" if table else f"[{own}]"
+        tables.setdefault(own, ["", head]).append(f"{name} = {_toml(value)}")
+    return [line for lines in tables.values() for line in lines]
 
 
 def toml_block() -> str:

@@ -15,7 +15,7 @@ from dance_flwr.report import Report
 from dance_flwr.site import Site
 
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
-WEIGHT = "num-examples"
+WEIGHT, UNCLIPPED, NORM = "num-examples", "unclipped", "clipping-norm"
 HELLO, DESCRIBE = "query.hello", "query.describe"
 USER_ERROR = 1000
 
@@ -42,16 +42,16 @@ class Schema:
     device: str
 
 
-def schema_of(site: Site) -> Schema:
-    """Return what a site's data asks of the global model."""
+def schema_of(site: Site, sizes: bool = True) -> Schema:
+    """Return what a site's data asks of the global model; without `sizes` the counts of nodes and tokens are 0."""
     card = site.card
     return Schema(
         class_names=card.class_names,
         text_dim=site.text_dim,
         clients=card.clients,
-        num_nodes=card.num_nodes,
+        num_nodes=card.num_nodes if sizes else 0,
         encoder_sha256=site.encoder_sha256,
-        encoder_tokens=int(site.bank.tokens.sum()),
+        encoder_tokens=int(site.bank.tokens.sum()) if sizes else 0,
         device=str(site.device),
     )
 
@@ -103,11 +103,19 @@ def model_of(message: Message) -> dict[str, Tensor]:
     return state_of(message.content.array_records[ARRAYS])
 
 
-def train_reply(message: Message, state: Mapping[str, Tensor], weight: int, report: Report) -> Message:
-    """Answer TRAIN: the updated model, its weight in the mean, loss, counts and seconds by phase."""
+def train_reply(
+    message: Message, state: Mapping[str, Tensor], weight: int, report: Report, unclipped: float | None = None
+) -> Message:
+    """Answer TRAIN: the updated model, its weight in the mean, loss, counts, seconds by phase, bit of the clipping."""
     metrics: dict[str, Any] = {WEIGHT: weight, "loss": report.loss}
+    metrics |= {UNCLIPPED: unclipped} if unclipped is not None else {}
     metrics |= report.counts | {f"seconds-{phase}": value for phase, value in report.seconds.items()}
     return _reply(message, {ARRAYS: arrays_of(state), METRICS: MetricRecord(metrics)})
+
+
+def weigh_reply(message: Message, weight: int, nodes: int, tokens: int) -> Message:
+    """Answer "weigh": the client's weight in the mean, its nodes and encoded tokens; only ever sent under a mask."""
+    return _reply(message, {METRICS: MetricRecord({WEIGHT: weight, "nodes": nodes, "encoder-tokens": tokens})})
 
 
 def evaluate_reply(message: Message, counts: Mapping[str, Counts]) -> Message:
@@ -159,10 +167,19 @@ def read_counts(metrics: Mapping[str, Any], split: str) -> Counts:
 
 
 def bytes_of(message: Message) -> int:
-    """Return the payload of a message in bytes: its arrays."""
+    """Return the payload of a message in bytes: its arrays, and byte strings such as masked vectors and keys."""
     if not message.has_content():
         return 0
-    return sum(len(array.data) for record in message.content.array_records.values() for array in record.values())
+    arrays = sum(len(array.data) for record in message.content.array_records.values() for array in record.values())
+    values = [value for record in message.content.config_records.values() for value in record.values()]
+    strings = [part for value in values for part in (value if isinstance(value, list) else [value])]
+    return arrays + sum(len(part) for part in strings if isinstance(part, bytes))
+
+
+def with_content(message: Message, content: RecordDict) -> Message:
+    """Return a message with the same sender, receiver and type, and another content."""
+    copy: Message = Message(content, metadata=message.metadata)  # type: ignore[call-overload]  # Flower's own keyword
+    return copy
 
 
 def _reply(message: Message, records: Mapping[str, Any]) -> Message:

@@ -1,6 +1,7 @@
 """The one result schema, written by the server of a run; tables are made only from such files."""
 
 import json
+import logging
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,9 @@ from dance_flwr.config import RunConfig, flatten
 from dance_flwr.errors import UserError
 from dance_flwr.evaluate import Counts, accuracy, macro_f1
 from dance_flwr.fingerprint import code_fingerprint, model_fingerprint
+from dance_flwr.privacy.dp import noise_multiplier, spent
 
+LOG = logging.getLogger("flwr")
 SCHEMA = 1
 RESULT, MODEL, HISTORY, ERROR = "result.json", "model.safetensors", "history.jsonl", "error.txt"
 _VERSIONS = ("flwr", "torch", "torch-geometric", "sentence-transformers", "entmax", "scikit-learn")
@@ -34,6 +37,7 @@ class Round:
     seconds : by phase, summed over clients; round_seconds : wall clock, training and validation
     counts : summed over clients, of the refresh in this round
     bytes_down, bytes_up : model bytes per client
+    epsilon : spent up to this round, None without differential privacy
     """
 
     round: int
@@ -47,6 +51,7 @@ class Round:
     counts: dict[str, int] = field(default_factory=dict)
     bytes_down: dict[int, int] = field(default_factory=dict)
     bytes_up: dict[int, int] = field(default_factory=dict)
+    epsilon: float | None = None
 
 
 class Recorder:
@@ -99,6 +104,9 @@ class Recorder:
         row.round = round_
         row.round_seconds = time.perf_counter() - self._round_start
         row.bytes_down, row.bytes_up = self._take_traffic()
+        row.epsilon = spent(self.config, round_)
+        if row.epsilon is not None:
+            LOG.info("round %d: epsilon %.4g of %g is spent", round_, row.epsilon, self.config.privacy.epsilon)
         best = max((r.val_accuracy for r in self.history if r.val_accuracy is not None), default=-1.0)
         if row.val_accuracy is not None and row.val_accuracy > best:
             self.best_round, self.best_state = round_, dict(state)
@@ -116,12 +124,13 @@ class Recorder:
         save_file(tensors, partial, metadata={"round": str(self.best_round)})
         partial.replace(self.folder / MODEL)
 
-    def write(self, clients: Mapping[int, Mapping[str, Counts]], context: Mapping[str, Any]) -> dict[str, Any]:
+    def write(self, clients: Mapping[int | None, Mapping[str, Counts]], context: Mapping[str, Any]) -> dict[str, Any]:
         """Write `result.json` and return its content.
 
         Parameters
         ----------
-        clients : by client the final counts of "val" and "test", read once, with the best model
+        clients : by client the final counts of "val" and "test", read once, with the best model; None = of all
+            clients, where only sums are known
         context : what the server knows beside: run name, data, clients, partition folder
         """
         test, val = (_total([counts[split] for counts in clients.values()]) for split in ("test", "val"))
@@ -132,6 +141,7 @@ class Recorder:
             "val_accuracy": accuracy(val.correct["deployed"], val.total),
             "test_macro_f1": macro_f1(test.true_positives, test.predicted, test.actual),
             "best_round": self.best_round,
+            "test_nodes": test.total,
             "test_accuracy_by_view": {view: accuracy(hits, test.total) for view, hits in test.correct.items()},
             "share_of_views": _shares(self.config),
             "clients": [
@@ -141,12 +151,14 @@ class Recorder:
                     "test_accuracy": accuracy(counts["test"].correct["deployed"], counts["test"].total),
                     "val_accuracy": accuracy(counts["val"].correct["deployed"], counts["val"].total),
                 }
-                for number, counts in sorted(clients.items())
+                for number, counts in clients.items()
+                if number is not None
             ],
             "per_condensed_node": condensed,
             "seconds_total": time.perf_counter() - self._start,
             "seconds_by_phase": _sum_dicts([row.seconds for row in self.history]),
             "seconds_per_round": sum(row.train_seconds for row in self.history) / max(len(self.history), 1),
+            "privacy": _privacy(self.config, len(self.history)),
             "model_fingerprint": model_fingerprint(self.best_state),
             "code_fingerprint": code_fingerprint(),
             "config": flatten(self.config),
@@ -175,6 +187,16 @@ def reason_of_failure(folder: Path) -> Iterator[None]:
 def load_model(folder: Path) -> dict[str, Tensor]:
     """Return the state dict of the best validation round of a run."""
     return load_file(folder / MODEL)
+
+
+def _privacy(config: RunConfig, rounds: int) -> dict[str, Any]:
+    """Return what was promised and spent; no epsilon holds for noise that the run's seed gives away."""
+    settings = config.privacy
+    facts: dict[str, Any] = {"secure_aggregation": settings.secure_aggregation, "dp": settings.dp}
+    if settings.dp != "none":
+        facts |= {"epsilon": spent(config, rounds), "delta": settings.delta, "seeded": settings.seeded}
+        facts |= {"noise_multiplier": noise_multiplier(config), "clipping_norm": settings.clipping_norm}
+    return facts
 
 
 def _versions() -> dict[str, str]:

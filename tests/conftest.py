@@ -16,6 +16,7 @@ sys.path.insert(0, str(PROJECT))  # the apps of the checkout, ahead of any insta
 import hashlib  # noqa: E402
 import itertools  # noqa: E402
 import logging  # noqa: E402
+import re  # noqa: E402
 import shutil  # noqa: E402
 import warnings  # noqa: E402
 from dataclasses import dataclass  # noqa: E402
@@ -111,7 +112,7 @@ def run_config(tiny):
     from dance_flwr.config import parse
 
     def make(**keys):
-        named = {k.replace("dance_", "dance.", 1).replace("_", "-"): v for k, v in keys.items()}
+        named = {re.sub("^(dance|privacy)_", r"\1.", k).replace("_", "-"): v for k, v in keys.items()}
         return parse({"data": str(tiny), **SMALL, **named})
 
     return make
@@ -159,8 +160,8 @@ def run(run_config, tmp_path_factory):
     logging.getLogger("flwr").setLevel(logging.ERROR)
     number = itertools.count(1)
 
-    def start(*, nodes=None, on_message=None, **keys):
-        folder, run_id, messages = tmp_path_factory.mktemp("run"), next(number), []
+    def start(*, nodes=None, on_message=None, app=client_app.app, folder=None, **keys):
+        folder, run_id, messages = folder or tmp_path_factory.mktemp("run"), next(number), []
         config = run_config(out=str(folder), **keys)  # `out` differs, so no run finds another's opened clients
 
         def record(message):
@@ -168,7 +169,7 @@ def run(run_config, tmp_path_factory):
             if on_message:
                 on_message(message)
 
-        grid = InProcessGrid(client_app.app, flatten(config), nodes or config.clients, run_id=run_id, on_message=record)
+        grid = InProcessGrid(app, flatten(config), nodes or config.clients, run_id=run_id, on_message=record)
         server_app.run(grid, config, f"test-{run_id}", folder)
         return Finished(read_result(folder), folder, config, messages)
 

@@ -27,7 +27,7 @@ KEYS = {
     ("query.hello", "up"): {"config": {"partition", "owns_data", "code"}},
     ("query.describe", "down"): {"config": {"partition-dir"}},
     ("query.describe", "up"): {"config": SCHEMA},
-    ("train", "down"): {"config": {"run", "partition-dir", "server-round"}, "arrays": None},
+    ("train", "down"): {"config": {"run", "partition-dir", "server-round", "clipping-norm"}, "arrays": None},
     ("train", "up"): {"metrics": {"num-examples", "loss"} | PHASES | REFRESH, "arrays": None},
     ("evaluate", "down"): {"config": {"run", "partition-dir", "server-round", "final"}, "arrays": None},
     ("evaluate", "up"): {"metrics": {"num-examples"} | COUNTS | VIEWS},

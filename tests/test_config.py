@@ -63,6 +63,12 @@ def test_flatten_and_toml_round_trip(values):
     assert values.items() <= flatten(config).items()
 
 
+@pytest.mark.parametrize("key", list(flat_fields()))
+def test_no_key_is_lost_on_its_way_through_toml(key):
+    """Also one of a table that is newer than the writer of TOML."""
+    assert key in flat(tomllib.loads(to_toml(RunConfig())))
+
+
 def test_every_mistake_is_reported_in_one_message():
     wrong = {
         **{"ruonds": 3, "dance.rato": 0.1, "rounds": "ten", "seed": -1, "dropout": 1.0, "method": "magic"},

@@ -81,6 +81,20 @@ def test_the_engine_and_this_process_give_the_same_run(run, run_config, tmp_path
 
 
 @pytest.mark.flower
+def test_masks_under_the_engine_change_no_bit(run, run_config, tmp_path):
+    here = run(clients=3, rounds=1)
+    keys = {"clients": 3, "rounds": 1, "privacy_secure_aggregation": True}
+    config = run_config(out=str(tmp_path / "out"), data_root=str(here.partition.parent.parent), **keys)
+    done, left = under_flower(config, tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert left == []
+    there = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert there["privacy"]["secure_aggregation"] is True and there["clients"] == []
+    assert there["model_fingerprint"] == here.result["model_fingerprint"]
+    assert there["test_accuracy"] == here.result["test_accuracy"]
+
+
+@pytest.mark.flower
 def test_a_run_that_fails_in_the_engine_is_one_error_line(run_config, dance, tmp_path):
     root = dance.partition.parent.parent
     config = run_config(round_timeout=0.001, out=str(tmp_path / "out"), data_root=str(root))

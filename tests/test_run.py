@@ -20,11 +20,11 @@ TOP = {
     *("schema", "test_accuracy", "val_accuracy", "test_macro_f1", "best_round", "test_accuracy_by_view"),
     *("share_of_views", "clients", "per_condensed_node", "seconds_total", "seconds_by_phase", "seconds_per_round"),
     *("model_fingerprint", "code_fingerprint", "config", "versions", "run", "strategy", "method", "seed"),
-    *("partition_dir", "nodes_per_client", "devices", "encoder_tokens", "history"),
+    *("partition_dir", "nodes_per_client", "devices", "encoder_tokens", "history", "privacy", "test_nodes", "messages"),
 }
 ROW = {
     *("round", "loss", "val_accuracy", "val_macro_f1", "views", "seconds", "train_seconds", "round_seconds"),
-    *("counts", "bytes_down", "bytes_up"),
+    *("counts", "bytes_down", "bytes_up", "epsilon"),
 }
 VERSIONS = {
     *("dance-flwr", "python", "flwr", "torch", "torch-geometric", "sentence-transformers", "entmax", "scikit-learn")

@@ -18,6 +18,7 @@ from dance_flwr.dance.losses import condensed_loss, plain_loss, supervised_nodes
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import Prediction, condense_nodes
 from dance_flwr.dance.packs import Packs, count_evidence
+from dance_flwr.dance.perturbation import laplace_like, perturb
 from dance_flwr.dance.propagation import operator
 from dance_flwr.dance.ragged import weighted_rows
 from dance_flwr.dance.store import ClientState, RunStore, due
@@ -154,12 +155,13 @@ def train_condensed(
     original = site.training_graph.operator(model.backbone.operator)
     rows, cols, weights = adjacency
     condensed = operator(model.backbone.operator, rows, cols, weights, core.numel())
+    noise = laplace_like(site.table.nodes[core], config.dance.feature_noise)
 
     def loss() -> Tensor:
         everywhere = model.backbone(site.table.nodes, original)
         hidden = everywhere[core]
         evidence = condense_text(model, hidden, candidates, site.table, config.dance, gathered)
-        features = model.fuse(hidden, evidence.fused_text)
+        features = perturb(model.fuse(hidden, evidence.fused_text), noise)
         core_logits = model.graph_logits(model.backbone(features, condensed))
         near = neighbour_labels(model, candidates, evidence, site)
         value = condensed_loss(model, hidden, evidence, features, core_logits, labels, config.dance, near)

@@ -39,8 +39,10 @@ EXPERIMENTS: dict[str, Listed] = {
     "runtime": Listed("runtime:EXPERIMENT", "seconds per round and phase, as ratios to fedavg-full"),
     "tokens": Listed("tokens:EXPERIMENT", "text handled per condensed node against the full text"),
     "settings": Listed("settings:EXPERIMENT", "what the harness's own settings change, for both sides alike"),
+    "privacy": Listed("privacy:EXPERIMENT", "accuracy over noise on features and over epsilon of the updates"),
     "faithfulness": Listed("faithfulness:EXPERIMENT", "deletion, insertion, sufficiency and compactness of evidence"),
     "complexity": Listed("complexity:EXPERIMENT", "measured growth of time and kept bytes with graph and core"),
+    "attacks": Listed("attacks:EXPERIMENT", "what uploads and means give away of training nodes and labels"),
 }
 
 # name -> "module:function" in this package; function(run_folder, config, partition_folder) -> JSON-able dict

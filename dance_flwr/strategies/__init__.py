@@ -3,14 +3,22 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedProx, FedYogi
 
 from dance_flwr import messages
 from dance_flwr.config import RunConfig
 from dance_flwr.errors import UserError
-from dance_flwr.strategies.averaging import KeepingStrategy, ModelAverage
+from dance_flwr.privacy.dp import (
+    ClippingNorm,
+    affordable_rounds,
+    draw_clients,
+    protect_mean,
+    samples_poisson,
+    update_bound,
+)
+from dance_flwr.strategies.averaging import KeepingStrategy, ModelAverage, merged
 
 MetricSink = Callable[[dict[str, Any]], None]
 
@@ -66,17 +74,46 @@ def make_strategy(config: RunConfig, on_train: MetricSink, on_evaluate: MetricSi
     return strategy
 
 
+def _with_noise(mean: Message, config: RunConfig, norm: ClippingNorm, round_: int) -> Message:
+    """Return the mean of a round's updates with the server's noise, where there is any; the norm moves on."""
+    metrics = messages.metrics_of(mean.content)
+    clients, bound = int(metrics[messages.WEIGHT]), norm.value
+    if messages.UNCLIPPED in metrics:
+        norm.update(metrics[messages.UNCLIPPED], clients, round_)
+    if config.privacy.dp != "central":
+        return mean
+    state = protect_mean(messages.model_of(mean), config, norm=bound, round_=round_, clients=clients)
+    return messages.with_content(mean, RecordDict(dict(mean.content) | {messages.ARRAYS: messages.arrays_of(state)}))
+
+
 def _extended(base: type[FedAvg], config: RunConfig) -> type[Any]:
     """Return `base` with validation every `evaluate-every` rounds and after the last, of the averaged model."""
+    last = affordable_rounds(config)
 
     class Extended(base):  # type: ignore[misc, valid-type]
         kept: ArrayRecord
         average = ModelAverage(config.ema_decay)
+        norm = ClippingNorm(config)
+
+        def configure_train(
+            self, server_round: int, arrays: ArrayRecord, config_record: ConfigRecord, grid: Grid
+        ) -> Iterable[Message]:
+            self.start_model = messages.state_of(arrays)
+            config_record = ConfigRecord(dict(config_record) | {messages.NORM: self.norm.value})
+            self.kept = getattr(self, "kept", arrays)
+            if samples_poisson(config):
+                config_record["server-round"] = server_round
+                content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config_record})
+                drawn = draw_clients(list(grid.get_node_ids()), config, server_round)
+                return self._construct_messages(content, drawn, MessageType.TRAIN)  # type: ignore[no-any-return]
+            return super().configure_train(server_round, arrays, config_record, grid)  # type: ignore[no-any-return]
 
         def aggregate_train(
             self, server_round: int, replies: Iterable[Message]
         ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-            arrays, metrics = super().aggregate_train(server_round, replies)
+            one = merged(list(replies), self.start_model, update_bound(config, self.norm.value))
+            one = [_with_noise(reply, config, self.norm, server_round) for reply in one]
+            arrays, metrics = super().aggregate_train(server_round, one)
             if arrays is not None:
                 self.kept = self.average.add(arrays)
             return arrays, metrics
@@ -84,7 +121,7 @@ def _extended(base: type[FedAvg], config: RunConfig) -> type[Any]:
         def configure_evaluate(
             self, server_round: int, arrays: ArrayRecord, config_record: ConfigRecord, grid: Grid
         ) -> Iterable[Message]:
-            if server_round % config.evaluate_every and server_round != config.rounds:
+            if server_round % config.evaluate_every and server_round != last:
                 return []
             return super().configure_evaluate(server_round, self.kept, config_record, grid)  # type: ignore[no-any-return]
 

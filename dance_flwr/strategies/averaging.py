@@ -1,12 +1,15 @@
-"""The running average of global models: what is validated, kept and deployed beside what training goes on with."""
+"""Means of models: over the clients of a round, exact in any order, and over rounds, for what is kept and deployed."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import torch
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from torch import Tensor
 
 from dance_flwr import messages
+from dance_flwr.privacy.vectors import decode_update, encode_update, levels_for, to_grid
 
 
 class KeepingStrategy(Protocol):
@@ -17,6 +20,37 @@ class KeepingStrategy(Protocol):
     def start(self, *arguments: Any, **options: Any) -> Any:
         """Run the rounds, as `flwr.serverapp.strategy.Strategy.start`."""
         ...
+
+
+def merged(replies: Sequence[Message], start: Mapping[str, Tensor], bound: float) -> list[Message]:
+    """sum_k w_k omega_k / sum_k w_k in fixed point: exact sums of rounded updates, the same in any order.
+
+    The arithmetic is that of secure aggregation (`dance_flwr.privacy.vectors`), so that masks change no bit of a model.
+    Entries are rounded to `bound` * 2^-27 for 5 clients, about the precision of a float32.
+
+    Parameters
+    ----------
+    replies : valid training replies with models and metrics
+    start : the global model that the clients started from
+    bound : R, unit of the rounding; larger updates are taken as they are
+
+    Returns
+    -------
+    one reply with the mean model and the summed metrics; fewer than two replies as they are
+    """
+    if len(replies) < 2:
+        return list(replies)
+    weights = [int(messages.metrics_of(reply.content)[messages.WEIGHT]) for reply in replies]
+    models = [messages.model_of(reply) for reply in replies]
+    levels, whole = levels_for(len(replies)), sum(weights)
+    parts = [
+        to_grid(encode_update(model, start, weight / whole, bound), levels)
+        for model, weight in zip(models, weights, strict=True)
+    ]
+    mean = decode_update(np.sum(parts, axis=0), start, 1.0, bound)
+    metrics = MetricRecord(messages.sum_metrics([reply.content for reply in replies]))
+    content = RecordDict({messages.ARRAYS: messages.arrays_of(mean), messages.METRICS: metrics})
+    return [messages.with_content(replies[0], content)]
 
 
 class ModelAverage:

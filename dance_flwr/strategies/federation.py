@@ -1,7 +1,8 @@
 """The federation as a strategy sees it: known clients in a fixed order, a quorum, and bytes counted."""
 
+import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from dance_flwr.config import RunConfig
 from dance_flwr.errors import CodeMismatchError, QuorumError, UserError
 from dance_flwr.evaluate import Counts
 from dance_flwr.fingerprint import code_fingerprint
+from dance_flwr.privacy.ledger import DOWN, UP, Ledger
+
+LOG = logging.getLogger("flwr")
 
 
 @dataclass
@@ -43,13 +47,15 @@ class FederationGrid(Grid):
     grid : the Grid of the run
     client_of_node : node id -> client number, as HELLO found it
     quorum : least valid replies to any batch of messages; 0 = all
+    ledger : takes note of every message
     """
 
-    def __init__(self, grid: Grid, client_of_node: Mapping[int, int], quorum: int) -> None:
+    def __init__(self, grid: Grid, client_of_node: Mapping[int, int], quorum: int, ledger: Ledger) -> None:
         self._grid = grid
         self._client_of_node = dict(sorted(client_of_node.items(), key=lambda item: item[1]))
         self._quorum = quorum
         self.traffic = Traffic()
+        self.ledger = ledger
 
     def set_run(self, run: Run) -> None:
         """Pass on to the run's Grid."""
@@ -87,20 +93,45 @@ class FederationGrid(Grid):
         QuorumError : fewer valid replies than the quorum; says which client failed and why
         """
         sent = list(messages)
-        if not sent:
-            return []
-        self._count(self.traffic.down, sent, lambda m: m.metadata.dst_node_id)
-        replies = list(self._grid.send_and_receive(sent, timeout=timeout))
+        replies = self.exchange(sent, timeout)
         valid = [reply for reply in replies if not reply.has_error()]
         expected = min(self._quorum or len(sent), len(sent))
         if len(valid) < expected:
             raise QuorumError(self._shortfall(sent, replies, expected, timeout))
-        self._count(self.traffic.up, valid, lambda m: m.metadata.src_node_id)
-        return sorted(valid, key=self.client_of)
+        return valid
+
+    def exchange(self, sent: list[Message], timeout: float | None) -> list[Message]:
+        """Send, wait, and return every reply, errors too, ordered by client; bytes are counted, nothing is judged."""
+        if not sent:
+            return []
+        self._count(self.traffic.down, sent, lambda m: m.metadata.dst_node_id)
+        replies = sorted(self._grid.send_and_receive(sent, timeout=timeout), key=self.client_of)
+        self._count(self.traffic.up, replies, lambda m: m.metadata.src_node_id)
+        self.ledger.add(sent, DOWN)
+        self.ledger.add(replies, UP)
+        return replies
 
     def client_of(self, reply: Message) -> int:
         """Return the number of the client that sent this reply."""
         return self._client_of_node[reply.metadata.src_node_id]
+
+    def author(self, reply: Message) -> int | None:
+        """Return the number of the client whose numbers a reply holds; None = those of all clients together."""
+        return self.client_of(reply)
+
+    def sizes(self, schemas: Sequence[wire.Schema], config: Mapping[str, Any], timeout: float) -> dict[str, list[int]]:
+        """Return nodes and encoded tokens of each client, as far as the server may know them.
+
+        Parameters
+        ----------
+        config : of a message to clients; used where they must be asked
+        """
+        for client, schema in enumerate(schemas):
+            LOG.info("client %d: %d nodes on %s", client, schema.num_nodes, schema.device)
+        return {
+            "nodes_per_client": [schema.num_nodes for schema in schemas],
+            "encoder_tokens": [schema.encoder_tokens for schema in schemas],
+        }
 
     def _count(self, totals: dict[int, int], batch: list[Message], node_of: Any) -> None:
         for message in batch:
@@ -126,8 +157,8 @@ class Member:
     owns_data: bool
 
 
-def join(grid: Grid, config: RunConfig) -> list[Member]:
-    """Greet all nodes and return the run's clients 0..M-1 in order.
+def join(grid: Grid, config: RunConfig, ledger: Ledger) -> list[Member]:
+    """Greet all nodes and return the run's clients 0..M-1 in order; the greetings go into the ledger.
 
     Raises
     ------
@@ -138,6 +169,8 @@ def join(grid: Grid, config: RunConfig) -> list[Member]:
     nodes = _wait_for_nodes(grid, config)
     greetings = [wire.query(wire.HELLO, node, {}) for node in nodes]
     replies = list(grid.send_and_receive(greetings, timeout=config.round_timeout))
+    ledger.add(greetings, DOWN)
+    ledger.add(replies, UP)
     members: dict[int, Member] = {}
     for reply in replies:
         node = reply.metadata.src_node_id
@@ -217,12 +250,15 @@ def describe(
 
 def final_counts(
     grid: FederationGrid, members: list[Member], arrays: ArrayRecord, config: Mapping[str, Any], timeout: float
-) -> dict[int, dict[str, Counts]]:
-    """Send the final model to every client, the only time test nodes are read; return the counts by client."""
+) -> dict[int | None, dict[str, Counts]]:
+    """Send the final model to every client, the only time test nodes are read; return the counts by client.
+
+    Under secure aggregation there is one entry, None: the sums over all clients.
+    """
     content = RecordDict({wire.ARRAYS: arrays, wire.CONFIG: ConfigRecord(dict(config))})
     batch = [Message(content, dst_node_id=member.node, message_type=MessageType.EVALUATE) for member in members]
-    counts = {}
+    counts: dict[int | None, dict[str, Counts]] = {}
     for reply in grid.send_and_receive(batch, timeout=timeout):
         metrics = wire.metrics_of(reply.content)
-        counts[grid.client_of(reply)] = {split: wire.read_counts(metrics, split) for split in ("val", "test")}
+        counts[grid.author(reply)] = {split: wire.read_counts(metrics, split) for split in ("val", "test")}
     return counts

@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
+
+from dance_flwr.messages import with_content
 
 
 class InProcessGrid(Grid):
@@ -79,7 +81,7 @@ class InProcessGrid(Grid):
         if self._on_message:
             self._on_message(message)
         try:
-            reply = self._app(message, self._contexts[node])
+            reply = self._app(_delivered(message), self._contexts[node])
         except Exception as error:  # a client's failure must reach the server as Flower would send it
             reply = Message(Error(0, f"{type(error).__name__}: {error}"), reply_to=message)
         if self._on_message:
@@ -87,3 +89,11 @@ class InProcessGrid(Grid):
         key = str(len(self._replies))
         self._replies[key] = reply
         return key
+
+
+def _delivered(message: Message) -> Message:
+    """Return the message with config records of its own, as the wire would deliver it: mods change what they read."""
+    records = dict(message.content)
+    for name, record in message.content.config_records.items():
+        records[name] = ConfigRecord(dict(record))
+    return with_content(message, RecordDict(records))

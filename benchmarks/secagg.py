@@ -1,0 +1,87 @@
+"""Seconds and bytes per round with secure aggregation against without, by number of clients.
+
+Run `python benchmarks/secagg.py --clients 5 10 20`. Clients answer one after the other in this process and send a model
+of the given size that was not trained: what is left is the protocol. Ratios are taken in the same run.
+"""
+
+import argparse
+import logging
+import statistics
+import time
+from typing import Any
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from dance_flwr import messages
+from dance_flwr.config import parse
+from dance_flwr.privacy.client import SUM, secure_sum
+from dance_flwr.privacy.ledger import Ledger
+from dance_flwr.privacy.server import SecureGrid
+from dance_flwr.strategies.federation import FederationGrid
+from dance_flwr.strategies.inprocess import InProcessGrid
+
+
+def idle_app() -> ClientApp:
+    """Return a client that answers with the model it got."""
+    app = ClientApp()
+
+    @app.train(mods=[secure_sum])
+    def train(message: Message, context: Context) -> Message:
+        metrics: dict[str, Any] = {messages.WEIGHT: 100}
+        options = message.content.config_records.get(SUM)
+        if options is not None and options["task"] == "weigh":
+            metrics |= {"nodes": 100, "encoder-tokens": 1000}
+            return Message(RecordDict({messages.METRICS: MetricRecord(metrics)}), reply_to=message)
+        metrics |= {"loss": 0.5, **{f"count-{i}": i for i in range(12)}}
+        arrays: ArrayRecord = message.content.array_records[messages.ARRAYS]
+        records = {messages.ARRAYS: arrays, messages.METRICS: MetricRecord(metrics)}
+        return Message(RecordDict(records), reply_to=message)
+
+    return app
+
+
+def seconds_and_bytes(clients: int, entries: int, secure: bool, rounds: int) -> tuple[list[float], float]:
+    """Return the seconds of each round, and bytes up per client and round."""
+    config = parse({"clients": clients, "privacy.secure-aggregation": secure})
+    inner, nodes = InProcessGrid(idle_app(), {}, clients), {node + 1: node for node in range(clients)}
+    ledger = Ledger()
+    grid: FederationGrid = (
+        SecureGrid(inner, nodes, config, ledger) if secure else FederationGrid(inner, nodes, 0, ledger)
+    )
+    grid.sizes([], {}, 60.0)
+    grid.traffic.take()
+    arrays, taken = messages.arrays_of({"weight": torch.zeros(entries)}), []
+    for _ in range(rounds):
+        content = RecordDict({messages.ARRAYS: arrays, messages.CONFIG: ConfigRecord({})})
+        start = time.perf_counter()
+        grid.send_and_receive([Message(content, node, MessageType.TRAIN) for node in nodes], timeout=60.0)
+        taken.append(time.perf_counter() - start)
+    return taken, sum(grid.traffic.take()[1].values()) / clients / rounds
+
+
+def main() -> None:
+    """Print one row per number of clients."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", type=int, nargs="+", default=[5, 10, 20])
+    parser.add_argument("--entries", type=int, default=352_634, help="weights of the model")
+    parser.add_argument("--rounds", type=int, default=5)
+    wanted = parser.parse_args()
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    print(f"{wanted.entries:,} weights, {wanted.rounds} rounds: median (least, most)")
+    headings = ("clients", "plain s", "masked s", "added s per client", "plain kB up", "masked kB up")
+    print("{:>8} {:>9} {:>24} {:>19} {:>12} {:>13}".format(*headings))
+    for clients in wanted.clients:
+        plain, plain_bytes = seconds_and_bytes(clients, wanted.entries, False, wanted.rounds)
+        masked, masked_bytes = seconds_and_bytes(clients, wanted.entries, True, wanted.rounds)
+        low, middle, high = min(masked), statistics.median(masked), max(masked)
+        added = (middle - statistics.median(plain)) / clients
+        print(
+            f"{clients:>8} {statistics.median(plain):>9.3f} {middle:>8.2f} ({low:.2f}, {high:.2f}) {added:>19.3f}"
+            f" {plain_bytes / 1e3:>12.1f} {masked_bytes / 1e3:>13.1f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

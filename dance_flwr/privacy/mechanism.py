@@ -1,0 +1,78 @@
+"""Clipping and Gaussian noise: what differential privacy does to one model state."""
+
+import secrets
+from collections.abc import Mapping
+from math import sqrt
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from torch import Tensor
+
+from dance_flwr.privacy.masks import key_stream
+from dance_flwr.seeding import derive
+
+State = dict[str, Tensor]
+LARGEST_DEVIATE = 8.3  # of `Draw`: the quantile of 2^-53 is -8.21
+
+
+def clip(state: Mapping[str, Tensor], start: Mapping[str, Tensor], norm: float) -> tuple[State, bool]:
+    """Return (omega_0 + D * min(1, C / ||D||), whether it was clipped), D = omega - omega_0 over all float entries.
+
+    Scalars count like any entry, a zero update stays zero, and integer buffers, which no noise can cover, stay those
+    of omega_0. A norm that is not finite sends nothing: D = 0.
+
+    Parameters
+    ----------
+    norm : C
+    """
+    change = {k: state[k].detach().cpu().double() - v.cpu().double() for k, v in start.items() if v.is_floating_point()}
+    length = sqrt(sum(float(part.square().sum()) for part in change.values()))
+    factor = 0.0 if not np.isfinite(length) else min(1.0, norm / length) if length else 1.0
+    made = {
+        name: (start[name].cpu().double() + factor * part.nan_to_num()).to(start[name].dtype)
+        for name, part in change.items()
+    }
+    return {name: made.get(name, start[name].cpu()) for name in start}, factor < 1
+
+
+def add_noise(state: Mapping[str, Tensor], deviation: float, draw: "Draw") -> State:
+    """Add independent Gaussian noise of this deviation to every float entry."""
+    return {
+        name: tensor + torch.from_numpy(deviation * draw.normal(tensor.numel())).view(tensor.shape).to(tensor.dtype)
+        if tensor.is_floating_point()
+        else tensor
+        for name, tensor in state.items()
+    }
+
+
+class Draw:
+    """Normal deviates from a ChaCha20 stream, 52 bits each through the inverse distribution function.
+
+    Parameters
+    ----------
+    key : 32 bytes; left out: from the operating system
+    """
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self._key = key or secrets.token_bytes(32)
+        self._used = 0
+
+    @classmethod
+    def seeded(cls, seed: int, purpose: str, *, round_: int, client: int = -1) -> "Draw":
+        """Return a stream that the run's seed decides: for tests and studies, never for protection."""
+        return cls(derive(seed, purpose, round_=round_, client=client).to_bytes(32, "little"))
+
+    def normal(self, count: int) -> NDArray[np.float64]:
+        """Return `count` standard normal deviates; the next of the stream."""
+        deviates: NDArray[np.float64] = ndtri(self.uniform(count))
+        return deviates
+
+    def uniform(self, count: int) -> NDArray[np.float64]:
+        """Return `count` numbers between 0 and 1, both excluded; the next of the stream."""
+        nonce = self._used.to_bytes(12, "little")
+        self._used += 1
+        words = np.frombuffer(key_stream(self._key, nonce, 8 * count), "<u8") >> np.uint64(12)
+        numbers: NDArray[np.float64] = (words.astype(np.float64) + 0.5) / 2.0**52
+        return numbers

@@ -1,0 +1,103 @@
+"""The vector that is masked: integers exact, updates to the grid, means the same in any order."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dance_flwr.errors import UserError
+from dance_flwr.privacy.vectors import (
+    LARGEST,
+    Numbers,
+    check_bounded,
+    decode_integers,
+    decode_update,
+    encode_integers,
+    encode_update,
+    levels_for,
+    to_grid,
+)
+
+INTEGERS = st.integers(0, LARGEST)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(INTEGERS, min_size=3, max_size=3), min_size=1, max_size=6))
+def test_sums_of_integers_are_exact(clients):
+    total = sum(to_grid(encode_integers(values), levels_for(len(clients))) for values in clients)
+    assert decode_integers(total, len(clients)) == [sum(column) for column in zip(*clients, strict=True)]
+
+
+@given(st.integers(1, 4000))
+def test_sums_stay_below_the_modulus(clients):
+    levels = levels_for(clients)
+    assert clients * levels < 2**32 and levels & (levels - 1) == 0
+    assert clients * levels >= 2**30 or clients == 1  # and waste no more than they must
+
+
+@pytest.mark.parametrize("value", [-1, LARGEST + 1])
+def test_integers_that_do_not_fit_are_refused(value):
+    with pytest.raises(ValueError, match="2\\^60"):
+        encode_integers([3, value])
+
+
+def state(seed, scale=1.0):
+    """A model with every kind of entry: a matrix, a 0-d float, an integer buffer, an empty tensor."""
+    made = torch.Generator().manual_seed(seed)
+    return {
+        "weight": scale * torch.randn(4, 3, generator=made),
+        "scalar": scale * torch.randn((), generator=made),
+        "batches": torch.tensor(seed, dtype=torch.int64),
+        "empty": torch.zeros(0, 2),
+    }
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=5), st.permutations(range(5)))
+def test_the_mean_is_the_weighted_mean_whatever_the_order(weights, order):
+    start = state(0)
+    models = [{k: v + s for (k, v), s in zip(start.items(), state(i + 1, 0.1).values(), strict=True)} for i in range(5)]
+    whole, levels = sum(weights), levels_for(len(weights))
+    parts = [
+        to_grid(encode_update(model, start, w / whole, 16.0), levels) for model, w in zip(models, weights, strict=False)
+    ]
+    shuffled = [parts[i] for i in order if i < len(parts)]
+    mean = decode_update(sum(parts), start, 1.0, 16.0)
+    again = decode_update(sum(shuffled), start, 1.0, 16.0)
+    for name, tensor in mean.items():
+        expected = sum(w * m[name].double() for m, w in zip(models, weights, strict=False)) / whole
+        coarse = 16 * 5 / levels if tensor.is_floating_point() else 0.5 + 1e-6  # integers: to the nearest
+        torch.testing.assert_close(tensor.double(), expected, atol=coarse, rtol=1e-6)
+        assert tensor.dtype == start[name].dtype and tensor.shape == start[name].shape
+        assert torch.equal(tensor, again[name])
+
+
+def test_a_zero_update_passes():
+    start = state(0)
+    update = encode_update(start, start, 0.2, 1.0)
+    check_bounded(update, 0.2, 1.0)
+    assert not update.any()
+    for name, tensor in decode_update(update, start, 1.0, 1.0).items():
+        assert torch.equal(tensor, start[name])
+
+
+@pytest.mark.parametrize("value", [1.5, -1.5, float("nan"), float("inf")])
+def test_an_update_that_would_be_clipped_is_refused(value):
+    start = {"w": torch.zeros(3)}
+    update = encode_update({"w": torch.tensor([0.0, value, 0.0])}, start, 0.25, 1.0)
+    with pytest.raises(UserError, match=r"raise privacy\.update-range"):
+        check_bounded(update, 0.25, 1.0)
+
+
+def test_an_update_at_the_bound_passes():
+    check_bounded(encode_update({"w": torch.tensor([1.0, -1.0])}, {"w": torch.zeros(2)}, 0.3, 1.0), 0.3, 1.0)
+
+
+def test_metrics_come_back_with_their_types():
+    metrics = {"loss": 0.25, "num-examples": 7, "val-actual": [1, 2, 3]}
+    layout = Numbers.of(metrics)
+    values = layout.pack(metrics)
+    assert layout.unpack(values) == metrics
+    assert layout.unpack(decode_integers(encode_integers(values), 1)) == metrics
+    assert np.ndim(values) == 1 and len(values) == 5
