@@ -11,7 +11,7 @@ from dance_flwr.experiments.cells import Cell, Experiment, Label, Picture, Reque
 from dance_flwr.experiments.figures import heat, points
 from dance_flwr.experiments.rows import Row
 from dance_flwr.experiments.tables import Group, by_label, groups, markdown
-from dance_flwr.experiments.variants import find, variant_cells
+from dance_flwr.experiments.variants import find, point_cells
 
 HOP1, HOP2 = (1, 3, 5), (0, 2, 4)
 MIX = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -26,11 +26,7 @@ HOW = (
 
 
 def _cells(request: Request) -> list[Cell]:
-    made = []
-    for dataset in request.datasets:
-        for labels, settings in _points():
-            made += variant_cells(request, dataset, "dance", settings, labels)
-    return made
+    return point_cells(request, _points())
 
 
 def _points() -> list[tuple[dict[str, Label], dict[str, Value]]]:

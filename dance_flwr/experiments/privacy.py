@@ -9,7 +9,7 @@ from dance_flwr.experiments.cells import Cell, Experiment, Label, Picture, Reque
 from dance_flwr.experiments.figures import points
 from dance_flwr.experiments.rows import Row
 from dance_flwr.experiments.tables import Group, by_label, groups, markdown
-from dance_flwr.experiments.variants import SEED_TEXT, find, variant_cells
+from dance_flwr.experiments.variants import SEED_TEXT, find, point_cells
 
 SCALES = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 EPSILONS = (8.0, 64.0, 512.0, 4096.0, 32768.0, 262144.0)
@@ -25,11 +25,7 @@ HOW = (
 
 
 def _cells(request: Request) -> list[Cell]:
-    made = []
-    for dataset in request.datasets:
-        for labels, settings in _points():
-            made += variant_cells(request, dataset, "dance", settings, labels)
-    return made
+    return point_cells(request, _points())
 
 
 def _points() -> list[tuple[dict[str, Label], dict[str, Value]]]:

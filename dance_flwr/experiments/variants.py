@@ -25,6 +25,16 @@ def variant_cells(
     ]
 
 
+def point_cells(request: Request, points: Sequence[tuple[Mapping[str, Label], Mapping[str, Value]]]) -> list[Cell]:
+    """Return the cells of DANCE at each point (labels, settings) of a sweep, data set by data set."""
+    return [
+        cell
+        for dataset in request.datasets
+        for labels, settings in points
+        for cell in variant_cells(request, dataset, "dance", settings, labels)
+    ]
+
+
 def named_variants(variants: Mapping[str, Mapping[str, Value]], request: Request) -> list[Cell]:
     """Return the cells of DANCE under each named set of settings, labelled "variant"."""
     return [

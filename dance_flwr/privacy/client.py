@@ -30,7 +30,7 @@ def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
         return handler(message, context)
     masks.install()
     try:
-        _check(stage, context)
+        _check(stage)
         reply = secaggplus_mod(message, context, _masked(handler))
     except UserError as error:
         return messages.error_reply(message, str(error))
@@ -75,13 +75,12 @@ def stage_of(context: Context) -> str:
     return str(record.get("current_stage", Stage.UNMASK))
 
 
-def _check(stage: ConfigRecord, context: Context) -> None:
+def _check(stage: ConfigRecord) -> None:
     """Refuse what an honest server does not ask.
 
     Raises
     ------
-    UserError : a threshold at which half of the clients could unmask another; both secrets of one client; a stage
-        that is not the next
+    UserError : a threshold at which half of the clients could unmask another; both secrets of one client
     """
     kind = stage.get(Key.STAGE)
     if kind == Stage.SETUP:

@@ -8,9 +8,11 @@ try all 2^32 seeds and take the mask off (flwrlabs/flower, issue 7522). Here the
 import hashlib
 import importlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import prod
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -70,7 +72,7 @@ def install() -> None:
     ------
     UserError : this Flower's generator is not the one that was read and replaced
     """
-    found = hashlib.sha256(inspect.getsource(getattr(importlib.import_module(UTILS), NAME)).encode()).hexdigest()
+    found = _fingerprint(getattr(importlib.import_module(UTILS), NAME))
     if found != KNOWN_SHA256:
         raise UserError(
             f"privacy.secure-aggregation: expected Flower's mask generator with sha256 {KNOWN_SHA256[:12]}, found "
@@ -80,6 +82,11 @@ def install() -> None:
         if not hasattr(module, NAME):
             raise UserError(f"privacy.secure-aggregation: expected {NAME} in {module.__name__}, found none")
         setattr(module, NAME, masks)
+
+
+@lru_cache(maxsize=4)  # `install` runs with every message of the protocol
+def _fingerprint(function: Callable[..., Any]) -> str:
+    return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()
 
 
 def _users() -> list[ModuleType]:
