@@ -50,6 +50,9 @@ def run(
     on_round: Callable[[dict[str, Any]], None] | None = None,
 ) -> None:
     """Join, prepare, train for `rounds` rounds, and read the test split once with the best model."""
+    rounds = affordable_rounds(config)
+    if rounds < config.rounds:
+        LOG.warning("the privacy budget ends after round %d of %d", rounds, config.rounds)
     ledger = Ledger()
     members = join(grid, config, ledger)
     partition = None if members[0].owns_data else prepare(config).folder
@@ -67,9 +70,6 @@ def run(
         if round_:
             recorder.end_round(round_, messages.state_of(strategy.kept))
 
-    rounds = affordable_rounds(config)
-    if rounds < config.rounds:
-        LOG.warning("the privacy budget ends after round %d of %d", rounds, config.rounds)
     random.seed(derive(config.seed, "sampling"))
     strategy.start(
         federation,

@@ -59,9 +59,11 @@ def run_command(files: Sequence[Path], pairs: Sequence[str], named: Mapping[str,
     from dance_flwr.data import unambiguous
     from dance_flwr.paths import data_root
     from dance_flwr.prepare import prepare
+    from dance_flwr.privacy.dp import affordable_rounds
     from dance_flwr.runtime import app_dir, run_in_process, run_under_flower
 
     config = read_config(files, pairs, named)
+    affordable_rounds(config)  # a budget too small for one round is refused before texts are encoded
     if not in_process:
         app_dir()
     name = time.strftime(f"{Path(config.data).name}-{config.method}-seed{config.seed}-%Y%m%d-%H%M%S")

@@ -13,6 +13,7 @@ from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.privacy.accounting import epsilon_spent, noise_for, rounds_within
 from dance_flwr.privacy.dp import ClippingNorm, client_deviation, noise_multiplier, protect, update_bound, update_noise
 from dance_flwr.privacy.mechanism import LARGEST_DEVIATE, Draw, add_noise, clip
+from dance_flwr.privacy.vectors import LARGEST, Numbers
 from dance_flwr.results import load_model
 
 DP = {"clients": 5, "rounds": 2, "privacy_seeded": True, "privacy_noise_multiplier": 1.0, "privacy_epsilon": 50.0}
@@ -200,6 +201,23 @@ def test_without_a_sigma_the_budget_is_for_all_rounds(run_config):
 def test_a_budget_for_no_round_is_refused(run):
     with pytest.raises(UserError, match=r"expected a budget for one round at least.*raise privacy.noise-multiplier"):
         run(privacy_dp="central", **DP | {"privacy_epsilon": 0.01})
+
+
+def test_such_a_budget_is_refused_before_anything_is_prepared(cli, tiny, tmp_path):
+    keys = ["privacy.dp=central", "privacy.epsilon=0.01", "privacy.noise-multiplier=1.0", f"data-root={tmp_path}/root"]
+    ended = cli("run", "--in-process", "--data", tiny, *[part for key in keys for part in ("--set", key)])
+    assert ended.code == 2 and "expected a budget for one round at least" in ended.err[0]
+    assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.parametrize("sigma", [0.1, 1e6])
+def test_a_noisy_bit_stays_above_zero(run_config, sigma):
+    config = run_config(privacy_dp="distributed", privacy_clipping="adaptive", privacy_noise_multiplier=sigma,
+                        privacy_secure_aggregation=True, privacy_seeded=True, clients=5)  # fmt: skip
+    model = {"w": torch.zeros(1)}
+    bits = [protect(model, model, config, norm=1.0, round_=round_, client=0).unclipped for round_ in range(200)]
+    assert min(bits) >= 0 and np.std(bits) == pytest.approx(sigma / math.sqrt(3), rel=0.15)
+    assert Numbers.of({"bit": max(bits)}).pack({"bit": max(bits)})[0] < LARGEST
 
 
 def test_clients_are_drawn_by_chance(run):

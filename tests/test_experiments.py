@@ -196,6 +196,12 @@ def test_a_failing_cell_is_reported_and_the_others_finish(go, tmp_path, monkeypa
     assert go("main-table", methods=["dance"]) == 0 and not list((tmp_path / "study" / "failed").iterdir())
 
 
+def test_two_commands_do_not_work_in_one_study(go, inline, tmp_path):
+    with Study(tmp_path / "study").alone(), pytest.raises(UserError, match="found another dance-flwr experiment"):
+        go("ablation")
+    assert go("ablation") == 0  # the lock is given back, also by a command that was refused
+
+
 def test_a_dry_run_runs_nothing(go, inline, tmp_path, capsys):
     assert go("ablation", seeds=(0, 1), dry_run=True, jobs=2) == 0
     out = capsys.readouterr().out

@@ -80,10 +80,15 @@ def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, say: S
 
     Raises
     ------
-    UserError : results that are there were made on another graph of the same name
+    UserError : results that are there were made on another graph of the same name, or another command is at work in
+        this study
     KeyboardInterrupt : after the workers were stopped; finished runs stay
     """
-    cells = [absolute(cell) for cell in cells]
+    with study.alone():
+        return _run_grid(study, [absolute(cell) for cell in cells], jobs, again, say)
+
+
+def _run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, say: Say) -> Outcome:
     outcome = Outcome()
     todo = cells if again else [cell for cell in cells if not study.found(cell)]
     found = [] if again else [cell for cell in cells if study.found(cell)]

@@ -19,9 +19,6 @@ from dance_flwr.privacy.accounting import epsilon_spent, noise_for, rounds_withi
 from dance_flwr.privacy.mechanism import LARGEST_DEVIATE, Draw, State, add_noise, clip
 from dance_flwr.privacy.vectors import shares_needed
 
-# Lifts a noisy bit above zero, where numbers under masks live; sigma up to 100 stays within.
-_LIFT = 1000.0
-
 
 def samples_poisson(config: RunConfig) -> bool:
     """Whether clients are drawn one by one with probability `client-fraction`: the sampling the accounting knows."""
@@ -139,9 +136,9 @@ def protect(
         made = add_noise(made, deviation, draw)
     if config.privacy.clipping == "fixed":
         return Upload(made)
-    own = config.privacy.dp == "distributed"
-    noise = noise_multiplier(config) / sqrt(fewest_clients(config)) * float(draw.normal(1)[0]) if own else 0.0
-    return Upload(made, float(not was_clipped) + noise + _LIFT)
+    deviation = _bit_deviation(config)
+    noise = deviation * float(draw.normal(1)[0]) if deviation else 0.0
+    return Upload(made, float(not was_clipped) + noise + _lift(config))
 
 
 def protect_mean(state: Mapping[str, Tensor], config: RunConfig, *, norm: float, round_: int, clients: int) -> State:
@@ -161,11 +158,21 @@ class ClippingNorm:
     def update(self, unclipped: float, clients: int, round_: int) -> None:
         """Take the sum of the clients' bits after a round."""
         settings = self._config.privacy
-        count = unclipped - _LIFT * clients
+        count = unclipped - _lift(self._config) * clients
         if settings.dp == "central":
             count += noise_multiplier(self._config) * float(_draw(self._config, round_, -3).normal(1)[0])
         share = min(1.0, max(0.0, count / clients))
         self.value *= exp(-0.2 * (share - settings.clipping_quantile))
+
+
+def _bit_deviation(config: RunConfig) -> float:
+    """Return the deviation of the noise that a client adds to its bit."""
+    return noise_multiplier(config) / sqrt(fewest_clients(config)) if config.privacy.dp == "distributed" else 0.0
+
+
+def _lift(config: RunConfig) -> float:
+    """Return what keeps a noisy bit above zero, where numbers under masks live."""
+    return LARGEST_DEVIATE * _bit_deviation(config)
 
 
 def _draw(config: RunConfig, round_: int, client: int) -> Draw:
