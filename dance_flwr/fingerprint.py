@@ -1,11 +1,15 @@
 """Fingerprints of code and of models."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _PACKAGE = Path(__file__).parent
 

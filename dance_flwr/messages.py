@@ -3,16 +3,20 @@
 Down: the global model, the round, the run's name. Up: the trained model, counts and seconds. Nothing else.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
-from torch import Tensor
 
-from dance_flwr.evaluate import Counts
-from dance_flwr.report import Report
-from dance_flwr.site import Site
+if TYPE_CHECKING:  # a SuperNode starts a process for every message: what needs no torch must not import it
+    from torch import Tensor
+
+    from dance_flwr.evaluate import Counts
+    from dance_flwr.report import Report
+    from dance_flwr.site import Site
 
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 WEIGHT, UNCLIPPED, NORM = "num-examples", "unclipped", "clipping-norm"
@@ -156,6 +160,8 @@ def sum_metrics(records: Iterable[RecordDict]) -> dict[str, Any]:
 
 def read_counts(metrics: Mapping[str, Any], split: str) -> Counts:
     """Read the counts of one split from (summed) metrics."""
+    from dance_flwr.evaluate import Counts
+
     prefix = f"{split}-correct-"
     return Counts(
         correct={key.removeprefix(prefix): value for key, value in metrics.items() if key.startswith(prefix)},

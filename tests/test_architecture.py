@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -10,7 +12,16 @@ import pytest
 PROJECT = Path(__file__).parent.parent
 SOURCES = sorted((PROJECT / "dance_flwr").rglob("*.py"))
 APPS = [PROJECT / "client_app.py", PROJECT / "server_app.py"]
-FLOWER_SIDE = ("messages", "strategies/", "runtime", "privacy/client", "privacy/server", "privacy/ledger")
+FLOWER_SIDE = (
+    "messages",
+    "client_tasks",
+    "strategies/",
+    "runtime",
+    "privacy/client",
+    "privacy/server",
+    "privacy/ledger",
+    "deploy/registration",
+)
 
 
 def imported(path: Path) -> set[str]:
@@ -27,6 +38,13 @@ def imported(path: Path) -> set[str]:
 def test_only_the_edge_imports_flower(path):
     part = path.relative_to(PROJECT / "dance_flwr").with_suffix("").as_posix()
     assert part.startswith(FLOWER_SIDE) or "flwr" not in imported(path)
+
+
+def test_the_client_app_starts_without_torch():
+    heavy = ("torch", "torch_geometric", "transformers", "sklearn", "scipy")
+    code = f"import client_app, sys; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("path", [*SOURCES, *APPS], ids=lambda p: p.relative_to(PROJECT).as_posix())

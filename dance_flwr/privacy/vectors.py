@@ -11,17 +11,20 @@ number with and without masks. Integers (w itself, counts, microseconds) are wri
 as d / 2^14 - 1; sums of digits are sums of integers.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from dance_flwr.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 DIGITS, DIGIT_BITS = 4, 15
 LARGEST = 2 ** (DIGITS * DIGIT_BITS) - 1
@@ -54,6 +57,8 @@ def encode_update(state: Mapping[str, Tensor], start: Mapping[str, Tensor], shar
     share : s, in (0, 1]
     bound : R, the largest |omega - omega_0| that may occur
     """
+    import torch
+
     parts = [(state[name].detach().cpu().double() - start[name].cpu().double()).flatten() for name in start]
     update = torch.cat(parts).numpy()
     return share * update / bound
@@ -82,6 +87,8 @@ def decode_update(total: Vector, start: Mapping[str, Tensor], shares: float, bou
     total : sum of the clients' `encode_update`, on the grid; what follows the update's entries is left alone
     shares : sum of s over the clients in the sum
     """
+    import torch
+
     state, place = {}, 0
     for name, tensor in start.items():
         part = torch.from_numpy(total[place : place + tensor.numel()] * (bound / shares)).view(tensor.shape)
@@ -125,7 +132,7 @@ class Numbers:
     micro: tuple[bool, ...]
 
     @classmethod
-    def of(cls, metrics: Mapping[str, int | float | Sequence[int]]) -> "Numbers":
+    def of(cls, metrics: Mapping[str, int | float | Sequence[int]]) -> Numbers:
         """Return the layout of these metrics, by name."""
         names = tuple(sorted(metrics))
         lengths = tuple(len(value) if isinstance(value, list) else 0 for value in (metrics[name] for name in names))
