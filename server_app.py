@@ -1,26 +1,24 @@
 """ServerApp: config -> federation -> strategy -> rounds -> result.json."""
 
 import logging
-import random
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from dance_flwr import messages, results
+from dance_flwr import checkpoint, messages, results
 from dance_flwr.client import initial_model, shape_of
 from dance_flwr.config import RunConfig, parse
 from dance_flwr.errors import UserError
 from dance_flwr.paths import out_dir
-from dance_flwr.prepare import prepare
 from dance_flwr.privacy.dp import affordable_rounds
 from dance_flwr.privacy.ledger import Ledger
 from dance_flwr.privacy.server import federate
-from dance_flwr.seeding import derive
-from dance_flwr.strategies import make_strategy
+from dance_flwr.strategies import make_strategy, progress
 from dance_flwr.strategies.federation import describe, final_counts, join
 
 LOG = logging.getLogger("flwr")
@@ -34,7 +32,7 @@ def main(grid: Grid, context: Context) -> None:
     try:
         config = parse(context.run_config)
         folder = out_dir(config, name)
-        with results.reason_of_failure(folder):
+        with results.reason_of_failure(folder), checkpoint.telling_how_to_resume(folder):
             run(grid, config, name, folder)
     except UserError:
         # Flower logs the exception; without a traceback it is the one line that the user needs.
@@ -49,47 +47,46 @@ def run(
     folder: Path,
     on_round: Callable[[dict[str, Any]], None] | None = None,
 ) -> None:
-    """Join, prepare, train for `rounds` rounds, and read the test split once with the best model."""
-    rounds = affordable_rounds(config)
+    """Join, prepare, train what is left of `rounds` rounds, and read the test split once with the best model."""
+    point = checkpoint.begin(name, config, folder)
+    config, rounds = point.config, affordable_rounds(point.config)
     if rounds < config.rounds:
         LOG.warning("the privacy budget ends after round %d of %d", rounds, config.rounds)
-    ledger = Ledger()
-    members = join(grid, config, ledger)
-    partition = None if members[0].owns_data else prepare(config).folder
+    members = join(grid, config, ledger := Ledger())
+    prepared = None if members[0].owns_data else point.prepared()
     federation = federate(grid, members, config, ledger)
-    schemas = describe(federation, members, partition, config.round_timeout)
+    schemas = describe(federation, members, prepared.folder if prepared else None, config.round_timeout)
+    point.agree(prepared.manifest if prepared else None, schemas)
     initial = initial_model(shape_of(schemas[0].text_dim, len(schemas[0].class_names), config), config).state_dict()
-    recorder = results.Recorder(folder, config, federation.traffic.take, on_round)
+    recorder = results.Recorder(folder, config, federation.traffic.take, on_round, point)
     strategy = make_strategy(
         config, recorder.on_train, lambda metrics: recorder.on_validation(messages.read_counts(metrics, "val"))
     )
-    common: dict[str, Any] = {"run": name, "partition-dir": str(partition or "")}
-    sizes = federation.sizes(schemas, common, config.round_timeout)
+    common: dict[str, Any] = {"run": point.run, "partition-dir": str(prepared.folder if prepared else "")}
+    point.sizes = point.sizes or federation.sizes(schemas, common, config.round_timeout)
+    start = progress.put_back(strategy, federation, point, messages.arrays_of(initial))
 
-    def end_round(round_: int, arrays: ArrayRecord) -> None:
-        if round_:
-            recorder.end_round(round_, messages.state_of(strategy.kept))
+    def end_round(step: int, arrays: ArrayRecord) -> None:
+        kept = messages.state_of(strategy.kept)
+        save = partial(progress.save, strategy, federation, arrays, kept, point, folder)
+        if step:
+            recorder.end_round(strategy.offset + step, kept, save)
+        else:
+            save()
 
-    random.seed(derive(config.seed, "sampling"))
     strategy.start(
         federation,
-        messages.arrays_of(initial),
-        num_rounds=rounds,
+        start,
+        num_rounds=max(0, strategy.last - strategy.offset),
         timeout=config.round_timeout,
         train_config=ConfigRecord(dict(common)),
         evaluate_config=ConfigRecord(dict(common)),
         evaluate_fn=end_round,
     )
+    recorder.settle(messages.state_of(strategy.kept))
     common |= {"server-round": recorder.best_round, "final": True}
     clients = final_counts(federation, members, messages.arrays_of(recorder.best_state), common, config.round_timeout)
-    facts = {
-        "run": name,
-        "strategy": config.strategy,
-        "method": config.method,
-        "seed": config.seed,
-        "partition_dir": str(partition) if partition else None,
-        "devices": [schema.device for schema in schemas],
-        "messages": ledger.rows(),
-        **sizes,
-    }
+    facts = {key: getattr(config, key) for key in ("strategy", "method", "seed")}
+    facts |= {"run": point.run, "partition_dir": str(prepared.folder) if prepared else None}
+    facts |= {"devices": [schema.device for schema in schemas], "messages": ledger.rows(), **point.sizes}
     recorder.write(clients, facts)

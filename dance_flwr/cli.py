@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from dance_flwr.cli_data import app as data_app
+from dance_flwr.cli_deploy import app as deploy_app
 from dance_flwr.cli_partition import app as partition_app
 from dance_flwr.cli_privacy import app as privacy_app
 from dance_flwr.cli_study import register
@@ -18,6 +19,7 @@ app.add_typer(evidence, name="evidence")
 app.add_typer(data_app, name="data")
 app.add_typer(partition_app, name="partition")
 app.add_typer(privacy_app, name="privacy")
+app.add_typer(deploy_app, name="deploy")
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="folder of a finished run, the one with result.json")]
 ClientFolder = Annotated[
@@ -37,12 +39,24 @@ def run(
     seed: Annotated[int | None, typer.Option(help="seed of partition, split, model and training")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="folder of result.json and the model")] = None,
     in_process: Annotated[bool, typer.Option("--in-process", help="no Ray: clients one after the other")] = False,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="folder of an interrupted run, the one with history.jsonl")
+    ] = None,
 ) -> None:
-    """Prepare the data, run the federation, and print accuracy per client."""
-    from dance_flwr.commands import run_command
+    """Prepare the data, run the federation, and print accuracy per client; or go on with a run that was interrupted."""
+    from dance_flwr.commands import resume_command, run_command
 
     named = {"data": data, "clients": clients, "seed": seed, "out": str(out) if out else None}
-    run_command(config or [], set_ or [], {k: v for k, v in named.items() if v is not None}, in_process)
+    if resume is not None:
+        given = [f"--{name}" for name, value in {"config": config, "set": set_, **named}.items() if value is not None]
+        if given:
+            raise UserError(
+                f"--resume: expected no other option but --in-process, found {', '.join(given)}; a run goes on with "
+                "its own configuration: leave them out"
+            )
+        resume_command(resume, in_process)
+    else:
+        run_command(config or [], set_ or [], {k: v for k, v in named.items() if v is not None}, in_process)
 
 
 @app.command()

@@ -74,6 +74,9 @@ def report(
     ),
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="folder of report.md and figures")] = None,
     export: Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="also write compact rows here")] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="with --export: keep rows there of experiments that the study lacks")
+    ] = False,
     into: Annotated[
         Path | None,
         typer.Option(metavar="FILE.md", help="also replace the text between <!-- begin NAME --> and <!-- end NAME -->"),
@@ -85,7 +88,7 @@ def report(
 
     rows = load_rows(path)
     if export is not None:
-        export_into(path, export, typer.echo)
+        export_into(path, export, typer.echo, update)
     folder = out or (path / "report" if path.is_dir() else path.parent / "report")
     sections = write_report(rows, folder, typer.echo)
     if into is not None:

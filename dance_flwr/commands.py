@@ -1,5 +1,6 @@
 """What the commands do, apart from reading the command line."""
 
+import sys
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 from dance_flwr.config import RunConfig, Value, parse
-from dance_flwr.errors import ConfigError, UserError
+from dance_flwr.errors import ConfigError, ResumeError, UserError
 from dance_flwr.site import Site
 
 Say = Callable[[str], None]
@@ -60,9 +61,11 @@ def run_command(files: Sequence[Path], pairs: Sequence[str], named: Mapping[str,
     from dance_flwr.paths import data_root
     from dance_flwr.prepare import prepare
     from dance_flwr.privacy.dp import affordable_rounds
-    from dance_flwr.runtime import app_dir, run_in_process, run_under_flower
+    from dance_flwr.superlink import app_dir
 
     config = read_config(files, pairs, named)
+    if config.resume:
+        raise UserError(f"resume: expected `dance-flwr run --resume {config.out}`, found the key; it is for `flwr run`")
     affordable_rounds(config)  # a budget too small for one round is refused before texts are encoded
     if not in_process:
         app_dir()
@@ -71,17 +74,56 @@ def run_command(files: Sequence[Path], pairs: Sequence[str], named: Mapping[str,
     # The server of an engine works elsewhere: every path it gets is absolute.
     data = unambiguous(config.data, data_root(config))
     config = replace(config, out=str(folder), data=data, data_root=str(data_root(config)))
-    prepared = prepare(config, print)
+    _run(config, prepare(config, print).folder, in_process, 0)
+
+
+def resume_command(folder: Path, in_process: bool) -> None:
+    """Go on with the run in `folder` from its last whole round, with its own configuration; then as `run_command`.
+
+    Raises
+    ------
+    ResumeError : there is nothing to go on from, or it cannot be gone on from
+    """
+    from dataclasses import replace
+
+    from dance_flwr.checkpoint import SETTINGS, resumable
+    from dance_flwr.superlink import app_dir
+
+    folder = folder.expanduser().resolve()
+    point = resumable(folder)
+    if not point.partition:
+        raise ResumeError(
+            f"{folder}: expected a run on data of this machine, found one whose clients hold their own; go on with "
+            f"`flwr run APP SUPERLINK --run-config {folder / SETTINGS}`"
+        )
+    if not in_process:
+        app_dir()
+    prepared = point.prepared(print)
+    print(f"resume      {point.run} in {folder}, {point.round} of {point.config.rounds} rounds are over")
+    _run(replace(point.config, out=str(folder), resume=True), prepared.folder, in_process, point.round)
+
+
+def _run(config: RunConfig, partition: Path, in_process: bool, done: int) -> None:
+    """Run from round `done` + 1 with a progress bar, print the table and where everything is."""
+    from dance_flwr.checkpoint import how_to_resume, telling_how_to_resume
+    from dance_flwr.runtime import run_in_process, run_under_flower
+
+    folder = Path(config.out)
     engine = "in this process" if in_process else "under Flower's simulation engine"
     print(f"run         {config.method}, {config.rounds} rounds, {config.clients} clients, {engine}", flush=True)
-    with tqdm(total=config.rounds, unit="round", desc="rounds") as bar:
-        result = (run_in_process if in_process else run_under_flower)(config, folder, _progress(bar))
+    bar = tqdm(total=config.rounds, initial=done, unit="round", desc="rounds")
+    try:
+        with telling_how_to_resume(folder), bar:
+            result = (run_in_process if in_process else run_under_flower)(config, folder, _progress(bar))
+    except KeyboardInterrupt:
+        print(how_to_resume(folder), file=sys.stderr)
+        raise
     Console().print(table(result))
     print(
         f"macro-F1    {result['test_macro_f1']:.4f} on the test nodes, best validation in round {result['best_round']}"
     )
     print(f"device      {', '.join(sorted(set(result['devices'])))}")
-    example = prepared.folder / "client-0" / "runs" / result["run"] / "evidence" / "example.txt"
+    example = partition / "client-0" / "runs" / result["run"] / "evidence" / "example.txt"
     if example.is_file():
         print(f"evidence    {example}")
     print(f"result      {folder / 'result.json'}")

@@ -45,6 +45,7 @@ class RunConfig:
     data: str = option("pydocs", "data set name, or the folder of your own graph")
     data_root: str = option("", "where prepared data lives; empty = $DANCE_FLWR_HOME or ~/.cache/dance-flwr")
     out: str = option("", "folder of result.json and model.safetensors; empty = runs/ under data-root")
+    resume: bool = option(False, "go on from the last whole round in `out`")
     clients: int = option(5, "number of clients (M)", least=1)
     seed: int = option(0, "seed of partition, split, initial model and training", least=0)
     partition: str = option(
@@ -211,6 +212,8 @@ def _cross_checks(config: RunConfig) -> list[str]:
     total = config.train_ratio + config.val_ratio + config.test_ratio
     if abs(total - 1) > 1e-6:
         problems.append(f"train-ratio + val-ratio + test-ratio: expected a sum of 1, found {total:g}")
+    if config.resume and not config.out:
+        problems.append("resume: expected `out`, the folder of the run that goes on, found none")
     if config.dance.hop2_pool < config.dance.hop2_budget:
         problems.append(
             f"dance.hop2-pool: expected at least dance.hop2-budget = {config.dance.hop2_budget}, "

@@ -21,5 +21,9 @@ class QuorumError(UserError):
     """Fewer valid replies arrived in a round than the run requires."""
 
 
+class ResumeError(UserError):
+    """A run cannot go on from where it stopped."""
+
+
 class CodeMismatchError(UserError):
     """A client runs other code than the server."""

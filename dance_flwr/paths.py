@@ -6,6 +6,8 @@ from pathlib import Path
 from dance_flwr.config import RunConfig
 
 MANIFEST = "manifest.json"  # of a partition, beside its client folders
+# Of a run's folder.
+RESULT, MODEL, HISTORY, ERROR = "result.json", "model.safetensors", "history.jsonl", "error.txt"
 PROJECT = Path(__file__).resolve().parent.parent
 
 

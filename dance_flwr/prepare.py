@@ -34,6 +34,24 @@ class Prepared:
     encoded: BankStats | None
 
 
+def partition_folder(config: RunConfig) -> Path:
+    """Return where the partition that `config` describes is, or will be; nothing is made.
+
+    Raises
+    ------
+    DataError : the data or the encoder is missing
+    """
+    return _folder(config, text_bank(config))
+
+
+def _folder(config: RunConfig, bank: TextBank) -> Path:
+    root, spec = data_root(config), partition_spec(config)
+    source = source_identity(config.data, root)
+    identity = {"source": source, "partition": asdict(spec), "bank": bank.fingerprint}
+    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
+    return root / "partitions" / f"{Path(config.data).name}-{spec.method}-{spec.clients}-seed{spec.seed}-{key}"
+
+
 def prepare(config: RunConfig, say: Say = lambda line: None) -> Prepared:
     """Return the partition that `config` describes, making what is missing.
 
@@ -49,11 +67,8 @@ def prepare(config: RunConfig, say: Say = lambda line: None) -> Prepared:
     DataError : the data, the encoder, or a partition made earlier is not what it should be
     """
     root = data_root(config)
-    bank = text_bank(config)
-    spec = partition_spec(config)
-    identity = {"source": source_identity(config.data, root), "partition": asdict(spec), "bank": bank.fingerprint}
-    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
-    folder = root / "partitions" / f"{Path(config.data).name}-{spec.method}-{spec.clients}-seed{spec.seed}-{key}"
+    bank, spec = text_bank(config), partition_spec(config)
+    folder = _folder(config, bank)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.parent / f".{folder.name}.lock"):
         if (folder / MANIFEST).is_file():

@@ -15,15 +15,20 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dance_flwr import __version__
+from dance_flwr.checkpoint import Checkpoint, cut_back, forget
 from dance_flwr.config import RunConfig, flatten
 from dance_flwr.errors import UserError
 from dance_flwr.evaluate import Counts, accuracy, macro_f1
 from dance_flwr.fingerprint import code_fingerprint, model_fingerprint
+from dance_flwr.paths import ERROR as ERROR
+from dance_flwr.paths import HISTORY as HISTORY
+from dance_flwr.paths import MODEL as MODEL
+from dance_flwr.paths import RESULT as RESULT
 from dance_flwr.privacy.dp import noise_multiplier, spent
 
 LOG = logging.getLogger("flwr")
 SCHEMA = 1
-RESULT, MODEL, HISTORY, ERROR = "result.json", "model.safetensors", "history.jsonl", "error.txt"
+_WAYS = ("bytes_down", "bytes_up")
 _VERSIONS = ("flwr", "torch", "torch-geometric", "sentence-transformers", "entmax", "scikit-learn")
 
 
@@ -53,6 +58,13 @@ class Round:
     bytes_up: dict[int, int] = field(default_factory=dict)
     epsilon: float | None = None
 
+    @classmethod
+    def read(cls, line: str) -> "Round":
+        """Return the row of one line of `history.jsonl`."""
+        values = json.loads(line)
+        bytes_of = {way: {int(client): count for client, count in values[way].items()} for way in _WAYS}
+        return cls(**values | bytes_of)
+
 
 class Recorder:
     """Collects a run's history, keeps the model of the best validation round and writes `result.json`.
@@ -62,6 +74,11 @@ class Recorder:
     folder : where the files go; made here
     take_traffic : returns model bytes (down, up) per client since the last call
     on_round : called with each finished row, for progress
+    point : where the run begins; None = at round 0. What this collects goes into it, round by round
+
+    Raises
+    ------
+    ResumeError : the best model of a run that goes on is not in its folder
     """
 
     def __init__(
@@ -70,19 +87,31 @@ class Recorder:
         config: RunConfig,
         take_traffic: Callable[[], tuple[dict[int, int], dict[int, int]]],
         on_round: Callable[[dict[str, Any]], None] | None = None,
+        point: Checkpoint | None = None,
     ) -> None:
+        self.point = point or Checkpoint("", config)
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (RESULT, MODEL, HISTORY, ERROR):
-            (folder / name).unlink(missing_ok=True)
         self.folder = folder
         self.config = config
-        self.history: list[Round] = []
-        self.best_round = 0
-        self.best_state: dict[str, Tensor] = {}
+        self.history = [Round.read(line) for line in self.point.history]
+        self.best_round, self.best_state = self.point.best_round, self.point.best(folder)
         self._take_traffic = take_traffic
         self._on_round = on_round
-        self._start = self._round_start = time.perf_counter()
-        self._row = Round(1)
+        self._clear()
+        self._round_start = time.perf_counter()
+        self._start = self._round_start - self.point.seconds
+        self._row = Round(self.point.round + 1)
+
+    def _clear(self) -> None:
+        """Remove what an earlier run left in the folder, or what this run left after the point where it goes on."""
+        (self.folder / ERROR).unlink(missing_ok=True)
+        if not self.point.arrays:
+            for name in (RESULT, MODEL, HISTORY):
+                (self.folder / name).unlink(missing_ok=True)
+            return
+        cut_back(self.point, self.folder)
+        if self.best_round:
+            self._save_model()
 
     def on_train(self, metrics: Mapping[str, Any]) -> None:
         """Take the summed metrics of a round's training."""
@@ -98,25 +127,41 @@ class Recorder:
         self._row.val_accuracy = self._row.views["deployed"]
         self._row.val_macro_f1 = macro_f1(val.true_positives, val.predicted, val.actual)
 
-    def end_round(self, round_: int, state: Mapping[str, Tensor]) -> None:
-        """Close a round: keep the model if validation was never better (the earliest such round wins)."""
+    def end_round(self, round_: int, state: Mapping[str, Tensor], save: Callable[[], None] = lambda: None) -> None:
+        """Close a round: keep the model if validation was never better (the earliest such round wins).
+
+        Parameters
+        ----------
+        save : writes the checkpoint; a model that is better is written after it, see `dance_flwr.checkpoint`
+        """
         row = self._row
         row.round = round_
         row.round_seconds = time.perf_counter() - self._round_start
         row.bytes_down, row.bytes_up = self._take_traffic()
-        row.epsilon = spent(self.config, round_)
+        row.epsilon = spent(self.config, round_, self.point.repeats)
         if row.epsilon is not None:
             LOG.info("round %d: epsilon %.4g of %g is spent", round_, row.epsilon, self.config.privacy.epsilon)
         best = max((r.val_accuracy for r in self.history if r.val_accuracy is not None), default=-1.0)
         if row.val_accuracy is not None and row.val_accuracy > best:
             self.best_round, self.best_state = round_, dict(state)
-            self._save_model()
         self.history.append(row)
+        self.point.history.append(json.dumps(asdict(row)))
         with (self.folder / HISTORY).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(row)) + "\n")
+            file.write(self.point.history[-1] + "\n")
+        self.point.round, self.point.best_round = round_, self.best_round
+        self.point.seconds = time.perf_counter() - self._start
+        save()
+        if self.best_round == round_:
+            self._save_model()
         if self._on_round:
             self._on_round(asdict(row))
         self._row, self._round_start = Round(round_ + 1), time.perf_counter()
+
+    def settle(self, state: Mapping[str, Tensor]) -> None:
+        """Keep the last model where no round was validated: a privacy budget that ended early, after a stop."""
+        if not self.best_state:
+            self.best_round, self.best_state = self.point.round, dict(state)
+            self._save_model()
 
     def _save_model(self) -> None:
         partial = self.folder / (MODEL + ".partial")
@@ -158,17 +203,19 @@ class Recorder:
             "seconds_total": time.perf_counter() - self._start,
             "seconds_by_phase": _sum_dicts([row.seconds for row in self.history]),
             "seconds_per_round": sum(row.train_seconds for row in self.history) / max(len(self.history), 1),
-            "privacy": _privacy(self.config, len(self.history)),
+            "privacy": _privacy(self.config, len(self.history), self.point.repeats),
             "model_fingerprint": model_fingerprint(self.best_state),
             "code_fingerprint": code_fingerprint(),
             "config": flatten(self.config),
             "versions": _versions(),
+            **({"resumed_after": self.point.resumed_after} if self.point.resumed_after else {}),
             **context,
             "history": [asdict(row) for row in self.history],
         }
         partial = self.folder / (RESULT + ".partial")
         partial.write_text(json.dumps(result, indent=1), encoding="utf-8")
         partial.replace(self.folder / RESULT)
+        forget(self.folder)
         return result
 
 
@@ -179,6 +226,7 @@ def reason_of_failure(folder: Path) -> Iterator[None]:
         yield
     except Exception as error:
         reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        reason = "; ".join([reason, *getattr(error, "__notes__", [])])
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ERROR).write_text(" ".join(reason.split()) + "\n", encoding="utf-8")
         raise
@@ -189,12 +237,12 @@ def load_model(folder: Path) -> dict[str, Tensor]:
     return load_file(folder / MODEL)
 
 
-def _privacy(config: RunConfig, rounds: int) -> dict[str, Any]:
+def _privacy(config: RunConfig, rounds: int, repeats: int) -> dict[str, Any]:
     """Return what was promised and spent; no epsilon holds for noise that the run's seed gives away."""
     settings = config.privacy
     facts: dict[str, Any] = {"secure_aggregation": settings.secure_aggregation, "dp": settings.dp}
     if settings.dp != "none":
-        facts |= {"epsilon": spent(config, rounds), "delta": settings.delta, "seeded": settings.seeded}
+        facts |= {"epsilon": spent(config, rounds, repeats), "delta": settings.delta, "seeded": settings.seeded}
         facts |= {"noise_multiplier": noise_multiplier(config), "clipping_norm": settings.clipping_norm}
     return facts
 

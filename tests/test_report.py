@@ -215,6 +215,22 @@ def test_exported_rows_are_small_hold_no_paths_and_one_line_per_run(study, tmp_p
     assert all(len(json.dumps(run)) < 2500 for run in runs)
 
 
+def test_an_updated_export_keeps_other_experiments_and_replaces_its_own(tmp_path):
+    file, first, second = tmp_path / "rows.jsonl", Study(tmp_path / "first"), Study(tmp_path / "second")
+    fill(first, "ablation", [0.5] * 12)
+    fill(first, "refresh-study", [0.25] * 12)
+    fill(second, "ablation", [0.75] * 4, seeds=(0,), rounds=9)
+    export_into(first.root, file, print)
+    kept = load_rows(file).by_experiment["refresh-study"]
+    export_into(second.root, file, print, update=True)
+    merged = load_rows(file)
+    assert [row.result["test_accuracy"] for row in merged.by_experiment["ablation"]] == [0.75] * 4
+    assert merged.by_experiment["refresh-study"] == kept
+    assert len({line["id"] for line in map(json.loads, file.read_text().splitlines()) if "id" in line}) == 4 + len(
+        {row.name for row in kept}
+    )
+
+
 def test_asking_again_with_other_settings_replaces_a_cell(tmp_path):
     study = Study(tmp_path)
     fill(study, "ablation", [0.5] * 12)

@@ -1,5 +1,6 @@
 """Alg. 1, client side: condense, refresh, train; and inference from evidence."""
 
+import logging
 from collections.abc import Iterator
 
 import torch
@@ -28,6 +29,7 @@ from dance_flwr.seeding import generator
 from dance_flwr.site import LocalGraph, Site
 from dance_flwr.training import train_epochs
 
+LOG = logging.getLogger("flwr")
 _NODES_PER_BLOCK = 1024  # gathered candidate chunks of a block: about 1024 * 6 * 8 rows of d floats
 
 
@@ -45,7 +47,7 @@ def train_round(
     """One round of Alg. 1 on one client; changes `model` in place.
 
     Node condensation and evidence selection use the model as it came from the server (omega^(t-1)) and run when they
-    are due; packs of a refresh are written before training starts.
+    are due; packs of a refresh are written before training starts. A round that is asked again gives the same upload.
 
     Parameters
     ----------
@@ -53,7 +55,13 @@ def train_round(
     model_id : fingerprint of omega^(t-1), recorded in the packs
     """
     report, settings = Report(), config.dance
-    state = store.load(site.num_nodes, site.device)
+    state = store.load(site.num_nodes, site.device, before=round_)
+    if store.forgot(state, round_):
+        LOG.warning(
+            "client %d: expected what rounds before %d left in %s, found nothing; it is asked for the first time, or "
+            "its folder was lost: it selects its core anew",
+            *(site.card.client, round_, store.folder),
+        )
     core_due = due(state.core_round, settings.core_refresh_every, round_)
     # Evidence that is selected every round is not stored: a round that is asked twice selects it again.
     text_due = settings.text_refresh_every == 1 or due(state.text_round, settings.text_refresh_every, round_)
@@ -85,7 +93,7 @@ def train_round(
             report.counts["evidence-supervised"] = supervised.numel()
         report.loss = train_condensed(model, site, candidates, supervised, state.adjacency, config, round_)
     with report.phase("packs"):
-        store.save(state)
+        store.save(state, round_)
     return report
 
 

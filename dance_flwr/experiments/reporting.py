@@ -60,9 +60,9 @@ def insert(sections: dict[str, Section], folder: Path, file: Path, say: Say) -> 
     say(f"into        {file}: {', '.join(names)}" + (f"; no markers for {', '.join(left)}" if left else ""))
 
 
-def export_into(study: Path, file: Path, say: Say) -> None:
-    """Write compact rows and say how many bytes they take."""
-    lines = export_rows(study, file)
+def export_into(study: Path, file: Path, say: Say, update: bool = False) -> None:
+    """Write compact rows and say how many bytes they take; `update` keeps those of other experiments."""
+    lines = export_rows(study, file, update)
     say(f"rows        {file}: {lines} lines, {file.stat().st_size:,} bytes")
 
 

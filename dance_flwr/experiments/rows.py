@@ -71,29 +71,71 @@ def load_rows(path: Path) -> Rows:
     if path.is_dir():
         return _rows(_records(Study(path)), path)
     if path.is_file():
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = _lines(path)
         try:
-            return _rows([json.loads(line) for line in lines if line.strip()], path)
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}: expected rows that `dance-flwr report --export` wrote, found {error!r}") from None
+            return _rows(lines, path)
+        except (KeyError, TypeError) as error:
+            raise _foreign(path, error) from None
     raise UserError(f"expected a study folder or a .jsonl file of rows, found none at {path}; run an experiment first")
 
 
-def export_rows(study: Path, file: Path) -> int:
+def export_rows(study: Path, file: Path, update: bool = False) -> int:
     """Write every row of a study folder as one JSON line, 1 to 2 KB each; return the number of lines.
+
+    Parameters
+    ----------
+    update : keep the rows in `file` of experiments that the study does not have
 
     Raises
     ------
-    UserError : there is no study
+    UserError : there is no study, or `file` holds something else
     """
     if not study.is_dir():
         raise UserError(f"--export: expected a study folder, found none at {study}")
     records = _records(Study(study))
+    if update and file.is_file():
+        records = _joined(records, _lines(file))
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(file.name + ".partial")
     partial.write_text("".join(json.dumps(r, separators=(",", ":")) + "\n" for r in records), encoding="utf-8")
     partial.replace(file)
     return len(records)
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except ValueError as error:
+        raise _foreign(file, error) from None
+
+
+def _foreign(file: Path, error: Exception) -> UserError:
+    return UserError(f"{file}: expected rows that `dance-flwr report --export` wrote, found {error!r}")
+
+
+def _joined(new: Sequence[dict[str, Any]], old: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the new lines, and of the old ones what belongs to other experiments."""
+    mine = {line["experiment"] for line in new if line["kind"] == "experiment"}
+    known = {line["id"]: line for line in new if "id" in line}
+    defaults: Mapping[str, Value] = {}
+    made = list(new)
+    for line in old:
+        if line["kind"] == "defaults":
+            defaults = line["config"]
+        elif line["kind"] == "experiment":
+            made += [line] if line["experiment"] not in mine else []
+        elif uses := [use for use in line["uses"] if use["experiment"] not in mine]:
+            if line["id"] in known:
+                known[line["id"]]["uses"] += uses
+                continue
+            config = {"config": _changed(defaults | line["config"], new[0]["config"])} if "config" in line else {}
+            made.append(line | {"uses": uses} | config)
+    return made
+
+
+def _changed(settings: Mapping[str, Value], defaults: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the settings that are not the default."""
+    return {key: value for key, value in settings.items() if key not in defaults or defaults[key] != value}
 
 
 def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) -> dict[str, Any]:
@@ -169,7 +211,7 @@ def _record(study: Study, key: str, thing: Mapping[str, Any], defaults: Mapping[
         path = study.measures / f"{key}.json"
         return line | {"measure": read_json(path) if path.is_file() else {}}
     settings = cell["config"]
-    line["config"] = {k: v for k, v in settings.items() if k not in defaults or defaults[k] != v}
+    line["config"] = _changed(settings, defaults)
     folder = study.runs / key
     if not (folder / RESULT).is_file():
         return line | {"result": {}}

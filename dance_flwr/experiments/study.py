@@ -21,7 +21,7 @@ from dance_flwr.results import RESULT
 
 FACTS = "facts.json"
 # Where a run is made, never what it computes.
-PLACES = ("data-root", "out", "device", "torch-threads")
+PLACES = ("data-root", "out", "resume", "device", "torch-threads")
 
 
 def settings_of(config: RunConfig) -> dict[str, Value]:

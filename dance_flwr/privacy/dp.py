@@ -40,16 +40,30 @@ def noise_multiplier(config: RunConfig) -> float:
     return noise_for(settings.epsilon, settings.delta, config.rounds, config.client_fraction)
 
 
-def spent(config: RunConfig, round_: int) -> float | None:
-    """Return epsilon after this round, None where the run has no differential privacy."""
+def spent(config: RunConfig, round_: int, repeats: int = 0) -> float | None:
+    """Return epsilon after this round, None where the run has no differential privacy.
+
+    Parameters
+    ----------
+    repeats : rounds that were asked twice, with other noise the second time; each counts as one more round
+    """
     settings = config.privacy
     if settings.dp == "none":
         return None
-    return epsilon_spent(noise_multiplier(config), config.client_fraction, round_, settings.delta)
+    return epsilon_spent(noise_multiplier(config), config.client_fraction, round_ + repeats, settings.delta)
 
 
-def affordable_rounds(config: RunConfig) -> int:
+def repeats_cost(config: RunConfig) -> bool:
+    """Whether a round that is asked twice draws other noise the second time, and so spends epsilon again."""
+    return config.privacy.dp != "none" and not config.privacy.seeded
+
+
+def affordable_rounds(config: RunConfig, repeats: int = 0) -> int:
     """Return how many of the run's rounds stay within epsilon.
+
+    Parameters
+    ----------
+    repeats : rounds that were asked twice, as in `spent`
 
     Raises
     ------
@@ -59,14 +73,15 @@ def affordable_rounds(config: RunConfig) -> int:
     if settings.dp == "none":
         return config.rounds
     sigma = noise_multiplier(config)
-    rounds = rounds_within(sigma, config.client_fraction, settings.epsilon, settings.delta, config.rounds)
+    most = config.rounds + repeats
+    rounds = rounds_within(sigma, config.client_fraction, settings.epsilon, settings.delta, most)
     if not rounds:
         first = epsilon_spent(sigma, config.client_fraction, 1, settings.delta)
         raise UserError(
             f"privacy.epsilon: expected a budget for one round at least, found {settings.epsilon:g} where a round "
             f"spends {first:.3g}; raise privacy.noise-multiplier = {sigma:g} or privacy.epsilon"
         )
-    return rounds
+    return max(0, rounds - repeats)
 
 
 def update_noise(config: RunConfig) -> float:

@@ -1,6 +1,6 @@
 """A record of what passed between server and clients: kinds of messages, the keys they held, counts and bytes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -56,6 +56,11 @@ class Ledger:
     def rows(self) -> list[dict[str, Any]]:
         """Return the entries as plain dictionaries."""
         return [asdict(entry) for entry in self._entries.values()]
+
+    def restore(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Put back the entries of `rows`, in the place of those that are here."""
+        entries = [Entry(**row) for row in rows]
+        self._entries = {(entry.type, entry.stage, entry.way): entry for entry in entries}
 
     def _stage(self, message: Message, way: str) -> str:
         """Return the stage that a request names; a reply belongs to the stage its node was last asked for."""

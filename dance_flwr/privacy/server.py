@@ -177,7 +177,6 @@ class SecureGrid(FederationGrid):
         self._settings = config.privacy
         self._config = config
         self._round = 0
-        self.total_weight = 0
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Send, sum under masks, and return the one reply of all; queries pass as they are.

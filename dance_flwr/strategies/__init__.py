@@ -1,5 +1,6 @@
 """The registry of server strategies: Flower's own, by name, with this app's keys handed to them."""
 
+import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,6 +19,7 @@ from dance_flwr.privacy.dp import (
     samples_poisson,
     update_bound,
 )
+from dance_flwr.seeding import derive
 from dance_flwr.strategies.averaging import KeepingStrategy, ModelAverage, merged
 
 MetricSink = Callable[[dict[str, Any]], None]
@@ -88,16 +90,20 @@ def _with_noise(mean: Message, config: RunConfig, norm: ClippingNorm, round_: in
 
 def _extended(base: type[FedAvg], config: RunConfig) -> type[Any]:
     """Return `base` with validation every `evaluate-every` rounds and after the last, of the averaged model."""
-    last = affordable_rounds(config)
 
     class Extended(base):  # type: ignore[misc, valid-type]
         kept: ArrayRecord
         average = ModelAverage(config.ema_decay)
         norm = ClippingNorm(config)
+        offset = 0
+        last = affordable_rounds(config)
 
         def configure_train(
             self, server_round: int, arrays: ArrayRecord, config_record: ConfigRecord, grid: Grid
         ) -> Iterable[Message]:
+            server_round += self.offset
+            # Of the round alone, so that a run that goes on after a stop asks the same clients.
+            random.seed(derive(config.seed, "sampling", round_=server_round))
             self.start_model = messages.state_of(arrays)
             config_record = ConfigRecord(dict(config_record) | {messages.NORM: self.norm.value})
             self.kept = getattr(self, "kept", arrays)
@@ -111,6 +117,7 @@ def _extended(base: type[FedAvg], config: RunConfig) -> type[Any]:
         def aggregate_train(
             self, server_round: int, replies: Iterable[Message]
         ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+            server_round += self.offset
             one = merged(list(replies), self.start_model, update_bound(config, self.norm.value))
             one = [_with_noise(reply, config, self.norm, server_round) for reply in one]
             arrays, metrics = super().aggregate_train(server_round, one)
@@ -121,7 +128,8 @@ def _extended(base: type[FedAvg], config: RunConfig) -> type[Any]:
         def configure_evaluate(
             self, server_round: int, arrays: ArrayRecord, config_record: ConfigRecord, grid: Grid
         ) -> Iterable[Message]:
-            if server_round % config.evaluate_every and server_round != last:
+            server_round += self.offset
+            if server_round % config.evaluate_every and server_round != self.last:
                 return []
             return super().configure_evaluate(server_round, self.kept, config_record, grid)  # type: ignore[no-any-return]
 

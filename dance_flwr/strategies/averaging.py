@@ -9,13 +9,25 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from torch import Tensor
 
 from dance_flwr import messages
+from dance_flwr.privacy.dp import ClippingNorm
 from dance_flwr.privacy.vectors import decode_update, encode_update, levels_for, to_grid
 
 
 class KeepingStrategy(Protocol):
-    """A strategy that says which model is validated and kept: the last one, or the running average."""
+    """A strategy that says which model is validated and kept, and that may begin after round 0.
+
+    Attributes
+    ----------
+    kept : the last model, or the running average `average`; the first before the first round
+    norm : what updates are clipped to
+    offset : rounds of this run that are over before `start`; last : the round that is validated in any case
+    """
 
     kept: ArrayRecord
+    average: "ModelAverage"
+    norm: ClippingNorm
+    offset: int
+    last: int
 
     def start(self, *arguments: Any, **options: Any) -> Any:
         """Run the rounds, as `flwr.serverapp.strategy.Strategy.start`."""
@@ -68,6 +80,20 @@ class ModelAverage:
         self._decay = decay
         self._weight = 0.0
         self._mean: dict[str, Tensor] = {}
+
+    @property
+    def weight(self) -> float:
+        """The sum of weights so far."""
+        return self._weight
+
+    @property
+    def mean(self) -> dict[str, Tensor]:
+        """The average so far in float64; empty before the first model and without decay."""
+        return self._mean
+
+    def restore(self, weight: float, mean: Mapping[str, Tensor]) -> None:
+        """Go on from this sum of weights and this average."""
+        self._weight, self._mean = weight, dict(mean)
 
     def add(self, arrays: ArrayRecord) -> ArrayRecord:
         """Take a round's aggregated model and return the average so far."""

@@ -19,6 +19,7 @@ from dance_flwr.fingerprint import code_fingerprint
 from dance_flwr.privacy.ledger import DOWN, UP, Ledger
 
 LOG = logging.getLogger("flwr")
+_FASTEST_POLL_SECONDS, _SLOWEST_POLL_SECONDS = 0.05, 1.0
 
 
 @dataclass
@@ -48,6 +49,10 @@ class FederationGrid(Grid):
     client_of_node : node id -> client number, as HELLO found it
     quorum : least valid replies to any batch of messages; 0 = all
     ledger : takes note of every message
+
+    Attributes
+    ----------
+    total_weight : of all clients, known and needed under secure aggregation only
     """
 
     def __init__(self, grid: Grid, client_of_node: Mapping[int, int], quorum: int, ledger: Ledger) -> None:
@@ -55,6 +60,7 @@ class FederationGrid(Grid):
         self._client_of_node = dict(sorted(client_of_node.items(), key=lambda item: item[1]))
         self._quorum = quorum
         self.traffic = Traffic()
+        self.total_weight = 0
         self.ledger = ledger
 
     def set_run(self, run: Run) -> None:
@@ -105,7 +111,7 @@ class FederationGrid(Grid):
         if not sent:
             return []
         self._count(self.traffic.down, sent, lambda m: m.metadata.dst_node_id)
-        replies = sorted(self._grid.send_and_receive(sent, timeout=timeout), key=self.client_of)
+        replies = sorted(ask(self._grid, sent, timeout), key=self.client_of)
         self._count(self.traffic.up, replies, lambda m: m.metadata.src_node_id)
         self.ledger.add(sent, DOWN)
         self.ledger.add(replies, UP)
@@ -148,6 +154,24 @@ class FederationGrid(Grid):
         return f"expected at least {expected} valid replies, found {valid}; {'; '.join(sorted(reasons))}"
 
 
+def ask(grid: Grid, sent: Sequence[Message], timeout: float | None) -> list[Message]:
+    """Send messages and return the replies that came within `timeout` seconds; None waits for all.
+
+    Flower's own Grid looks for replies every three seconds, which is most of a short round; here it looks often at
+    first, then less and less, at least once a second.
+    """
+    waiting, replies = set(grid.push_messages(sent)), list[Message]()
+    begin = time.monotonic()
+    while True:
+        found = list(grid.pull_messages(waiting))
+        replies += found
+        waiting -= {reply.metadata.reply_to_message_id for reply in found}
+        elapsed = time.monotonic() - begin
+        if len(replies) >= len(sent) or (timeout is not None and elapsed >= timeout):
+            return replies
+        time.sleep(min(_SLOWEST_POLL_SECONDS, max(_FASTEST_POLL_SECONDS, elapsed / 10)))
+
+
 @dataclass(frozen=True)
 class Member:
     """One client of the federation."""
@@ -168,7 +192,7 @@ def join(grid: Grid, config: RunConfig, ledger: Ledger) -> list[Member]:
     """
     nodes = _wait_for_nodes(grid, config)
     greetings = [wire.query(wire.HELLO, node, {}) for node in nodes]
-    replies = list(grid.send_and_receive(greetings, timeout=config.round_timeout))
+    replies = ask(grid, greetings, config.round_timeout)
     ledger.add(greetings, DOWN)
     ledger.add(replies, UP)
     members: dict[int, Member] = {}

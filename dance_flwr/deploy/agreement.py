@@ -1,0 +1,171 @@
+"""`federation.toml`: what all nodes of a federation agreed on, made once from one client folder."""
+
+import json
+import tomllib
+from collections import Counter
+from dataclasses import dataclass, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from dance_flwr.errors import DataError, UserError
+from dance_flwr.fingerprint import code_fingerprint
+from dance_flwr.site import read_card
+from dance_flwr.text.bank_slice import META, read_meta
+
+FORMAT = 1
+_AGAIN = "ask the server operator for the file that `dance-flwr deploy agree` made"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What every node's data and software must look like.
+
+    Attributes
+    ----------
+    class_names : names of the classes in the order of their numbers
+    text_width : length of a text embedding
+    encoder, encoder_sha256 : name of the text encoder and sha256 of its weights
+    chunk_tokens, max_chunks, chunker_version : how texts were cut into chunks
+    code, dance_flwr, flwr : fingerprint of the code, versions of the two packages
+    """
+
+    class_names: tuple[str, ...]
+    text_width: int
+    encoder: str
+    encoder_sha256: str
+    chunk_tokens: int
+    max_chunks: int
+    chunker_version: int
+    code: str
+    dance_flwr: str
+    flwr: str
+
+
+# Where each attribute stands in the file: (table, key).
+_PLACES = {
+    "class_names": ("", "class-names"),
+    "text_width": ("", "text-width"),
+    "encoder": ("encoder", "name"),
+    "encoder_sha256": ("encoder", "sha256"),
+    "chunk_tokens": ("chunks", "tokens"),
+    "max_chunks": ("chunks", "most-per-node"),
+    "chunker_version": ("chunks", "version"),
+    "code": ("code", "fingerprint"),
+    "dance_flwr": ("code", "dance-flwr"),
+    "flwr": ("code", "flwr"),
+}
+
+
+def agree(folder: Path) -> Agreement:
+    """Return what a client folder and the installed code ask of every other node.
+
+    Raises
+    ------
+    DataError : this is no client folder, or its texts are not encoded
+    """
+    card = read_card(folder)
+    if not (folder / "text" / META).is_file():
+        raise DataError(f"{folder}: expected encoded texts, found none; run `dance-flwr encode {folder}` first")
+    meta = read_meta(folder / "text")
+    try:
+        return Agreement(
+            class_names=card.class_names,
+            text_width=int(meta["dim"]),
+            encoder=str(meta["encoder"]),
+            encoder_sha256=str(meta["weights_sha256"]),
+            chunk_tokens=int(meta["chunk_tokens"]),
+            max_chunks=int(meta["max_chunks"]),
+            chunker_version=int(meta["chunker_version"]),
+            code=code_fingerprint(),
+            dance_flwr=installed("dance-flwr"),
+            flwr=installed("flwr"),
+        )
+    except KeyError as error:
+        raise DataError(f"{folder / 'text' / META}: expected {error}, found none; encode the texts again") from None
+
+
+def write_agreement(path: Path, agreement: Agreement) -> None:
+    """Write an agreement as TOML, to a file that must not exist yet.
+
+    Raises
+    ------
+    UserError : the file exists, or cannot be written
+    """
+    tables: dict[str, list[str]] = {"": [f"format = {FORMAT}"]}
+    for name, (table, key) in _PLACES.items():
+        tables.setdefault(table, ["", f"[{table}]"]).append(f"{key} = {_toml(getattr(agreement, name))}")
+    head = [
+        "# What all nodes of this federation agreed on; `dance-flwr deploy check --agreed` compares a node with it."
+    ]
+    text = "\n".join([*head, *(line for lines in tables.values() for line in lines)]) + "\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UserError(f"--out: expected a new file, found {path}; choose another name or remove it") from None
+    except OSError as error:
+        raise UserError(f"--out: expected to write {path}, found {error.strerror}; choose another place") from None
+
+
+def read_agreement(path: Path) -> Agreement:
+    """Read an agreed federation file.
+
+    Raises
+    ------
+    UserError : it is missing, no TOML, of another format, or lacks a key
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"expected the agreed file {path}, found none; {_AGAIN}") from None
+    except (OSError, ValueError) as error:  # both TOMLDecodeError and UnicodeDecodeError are ValueErrors
+        raise UserError(f"{path}: expected TOML, found {error}; {_AGAIN}") from None
+    if content.get("format") != FORMAT:
+        raise UserError(
+            f"{path}: expected format = {FORMAT}, found {content.get('format')!r}; "
+            "use the dance-flwr of the server operator"
+        )
+    values: dict[str, Any] = {}
+    for field in fields(Agreement):
+        table, key = _PLACES[field.name]
+        place = content.get(table, {}) if table else content
+        value = place.get(key) if isinstance(place, dict) else None
+        kind = list if field.name == "class_names" else field.type
+        if type(value) is not kind or (kind is list and not all(isinstance(name, str) for name in value)):
+            wanted = "a list of strings" if kind is list else kind.__name__  # type: ignore[union-attr]
+            raise UserError(f"{path}: expected {wanted} as {_dotted(table, key)}, found {value!r}; {_AGAIN}")
+        values[field.name] = tuple(value) if kind is list else value
+    return Agreement(**values)
+
+
+def class_mismatch(agreed: tuple[str, ...], found: tuple[str, ...]) -> str:
+    """Return how class names differ from the agreed ones, in words; "" if they do not."""
+    unknown = list((Counter(found) - Counter(agreed)).elements())
+    missing = list((Counter(agreed) - Counter(found)).elements())
+    words = [
+        f"{what} {', '.join(map(repr, names))}" for what, names in (("unknown", unknown), ("missing", missing)) if names
+    ]
+    if not words and agreed != found:
+        first = next(i for i, (one, other) in enumerate(zip(agreed, found, strict=True)) if one != other)
+        words = [f"the same names in another order (class {first} is {found[first]!r}, agreed is {agreed[first]!r})"]
+    return "; ".join(words)
+
+
+def installed(package: str) -> str:
+    """Return the installed version of a package, "not installed" without one."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _dotted(table: str, key: str) -> str:
+    return f"{table}.{key}" if table else key
+
+
+def _toml(value: str | int | tuple[str, ...]) -> str:
+    # A JSON string is a TOML basic string, but for DEL, which TOML wants escaped.
+    listed = list(value) if isinstance(value, tuple) else value
+    return json.dumps(listed, ensure_ascii=False).replace("\x7f", "\\u007f")

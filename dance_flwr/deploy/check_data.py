@@ -1,0 +1,155 @@
+"""Points of the check that concern the client's folder: its parts, the encoder, the labels."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from dance_flwr.deploy.agreement import class_mismatch, read_agreement
+from dance_flwr.deploy.node import Node
+from dance_flwr.deploy.point import Point, ok, problem, unchecked, warning
+from dance_flwr.errors import DataError
+from dance_flwr.partition import read_manifest
+from dance_flwr.paths import MANIFEST
+from dance_flwr.site import SiteCard, read_card
+from dance_flwr.text.bank_slice import META, load_slice, read_meta
+
+_FOLDER = "give --data CLIENT_FOLDER"
+_AGAIN = "copy the client's folder again"
+
+
+def check_agreed(node: Node) -> Point:
+    """The agreed federation file can be read."""
+    if node.agreed is None:
+        return unchecked("give --agreed federation.toml")
+    agreed = read_agreement(node.agreed)
+    return ok(f"{len(agreed.class_names)} classes, encoder {agreed.encoder}, code {agreed.code}")
+
+
+def check_data(node: Node) -> Point:
+    """The folder's parts belong together: card, node table, neighbour lists, labels, text bank, manifest."""
+    if node.data is None:
+        return unchecked(_FOLDER)
+    import torch
+
+    from dance_flwr.site import Site
+
+    site = Site(node.data, torch.device("cpu"))  # compares the card with ids and neighbour lists
+    card, bank = site.card, load_slice(node.data / "text")
+    sizes = {
+        "texts in the bank": len(bank.ptr) - 1,
+        "labels": len(site.labels),
+        "entries of the split": len(site.split),
+    }
+    for what, found in sizes.items():
+        if found != card.num_nodes:
+            return problem(f"{card.num_nodes} {what} in {node.data}", str(found), _AGAIN)
+    low, high = int(site.labels.min()), int(site.labels.max())
+    if low < -1 or high >= len(card.class_names):
+        return problem(f"labels from -1 to {len(card.class_names) - 1} in {node.data}", f"{low} to {high}", _AGAIN)
+    if not np.isfinite(np.asarray(bank.embeddings[-1:], np.float32)).all():
+        return problem("finite embeddings in the text bank", "others", f"dance-flwr encode {node.data}")
+    _compare_manifest(node.data, card)
+    if not os.access(node.data, os.W_OK):
+        return problem(
+            f"a folder that this user may write to (runs and evidence go to {node.data / 'runs'})",
+            "that it is read-only",
+            "run the check as the SuperNode's user, give it the folder (chown), or mount it read-write",
+        )
+    known = int((site.labels >= 0).sum())
+    return ok(
+        f"client {card.client} of {card.clients}, {card.num_nodes:,} nodes, {known:,} labelled, "
+        f"{len(bank.tokens):,} chunks of text"
+    )
+
+
+def check_encoder(node: Node) -> Point:
+    """Texts were encoded as agreed, and the encoder's weights on this machine are those of the bank."""
+    if node.data is None:
+        return unchecked(_FOLDER)
+    meta = read_meta(node.data / "text") if (node.data / "text" / META).is_file() else None
+    if meta is None:
+        return problem("encoded texts", "none", f"run `dance-flwr encode {node.data}` on this machine")
+    agreed = node.agreement
+    if agreed is not None:
+        wanted = {
+            "weights_sha256": agreed.encoder_sha256,
+            "dim": agreed.text_width,
+            "chunk_tokens": agreed.chunk_tokens,
+            "max_chunks": agreed.max_chunks,
+            "chunker_version": agreed.chunker_version,
+        }
+        wrong = [key for key, value in wanted.items() if meta.get(key) != value]
+        if wrong:
+            return problem(
+                f"texts encoded with {', '.join(f'{key} {wanted[key]}' for key in wrong)} (encoder {agreed.encoder})",
+                ", ".join(f"{key} {meta.get(key)}" for key in wrong),
+                f"run `dance-flwr encode {node.data}` with --set for encoder, chunk-tokens and max-chunks as agreed",
+            )
+    return _compare_weights(str(meta.get("encoder")), str(meta.get("weights_sha256")), agreed is not None)
+
+
+def check_labels(node: Node) -> Point:
+    """The client's class names are the agreed ones, in the same order."""
+    if node.data is None:
+        return unchecked(_FOLDER)
+    if node.agreement is None:
+        return unchecked("needs --agreed federation.toml")
+    names = read_card(node.data).class_names
+    wrong = class_mismatch(node.agreement.class_names, names)
+    if wrong:
+        return problem(
+            f"the {len(node.agreement.class_names)} agreed class names",
+            wrong,
+            "make the client folder again with `dance-flwr deploy folder --agreed FILE`, or agree on a new file",
+        )
+    return ok(f"the {len(names)} agreed class names, in the same order")
+
+
+def _compare_manifest(folder: Path, card: SiteCard) -> None:
+    """Compare a card with the partition's manifest, where that lies beside the folder.
+
+    Raises
+    ------
+    DataError : the folder belongs to another partition, or the manifest was altered
+    """
+    path = folder.parent / MANIFEST
+    if not path.is_file():
+        return
+    content = read_manifest(path)
+    clients = content["clients"]
+    own = clients[card.client]["ids_sha256"] if card.client < len(clients) else None
+    if (content["sha256"], own) != (card.partition_sha256, card.ids_sha256):
+        raise DataError(
+            f"{folder}: expected the client folder of the partition in {path}, found one of another; {_AGAIN}"
+        )
+
+
+def _compare_weights(name: str, sha256: str, compared: bool) -> Point:
+    """Compare the weights that encoded the bank with those on this machine; goes over no network."""
+    from dance_flwr.text.encoder import resolve_encoder
+
+    by = f"texts encoded by {name}, sha256 {sha256[:12]}{' as agreed' if compared else ''}"
+    try:
+        # A hub id alone would be downloaded; only what is here already counts.
+        local = name if "/" not in name or Path(name).is_dir() else _cached(name)
+        found = resolve_encoder(local, "float32").weights_sha256
+    except (DataError, OSError):
+        return warning(
+            f"the encoder {name!r} on this machine",
+            "none",
+            f"rounds do not need it ({by}), encoding new texts does: install it then",
+        )
+    if found != sha256:
+        return warning(
+            f"weights with sha256 {sha256} for {name!r}, which encoded these texts",
+            found,
+            "rounds go on with the texts as they are; restore the weights before you encode again",
+        )
+    return ok(f"{by}, and the weights on this machine agree")
+
+
+def _cached(name: str) -> str:
+    from huggingface_hub import snapshot_download
+
+    return snapshot_download(name, local_files_only=True)

@@ -1,0 +1,168 @@
+"""Points of the check that concern the way to the SuperLink: address, TLS, certificate, clock."""
+
+import socket
+import ssl
+from datetime import datetime
+from pathlib import Path
+from urllib.request import getproxies, proxy_bypass
+
+from cryptography import x509
+
+from dance_flwr.deploy.network import Probe
+from dance_flwr.deploy.node import Node
+from dance_flwr.deploy.point import Point, ok, problem, unchecked, warning
+from dance_flwr.errors import UserError
+
+# Flower's node authentication refuses a signature from further in the future or in the past than this (seconds).
+MOST_AHEAD, MOST_BEHIND = 5.0, 305.0
+_WARN_AHEAD, _WARN_BEHIND = 2.0, 60.0
+_WARN_DAYS = 30
+
+# OpenSSL's X509_V_ERR_...
+_NOT_YET, _EXPIRED, _NAME, _ADDRESS = 9, 10, 62, 64
+_SIGNER = (2, 7, 18, 19, 20, 21, 24, 30, 79)
+
+
+def check_address(node: Node) -> Point:
+    """The SuperLink's name resolves, its port takes connections, and what answers there is a SuperLink."""
+    if not node.superlink:
+        return unchecked("give --superlink HOST:PORT")
+    found = node.probe
+    where = f"{found.host}:{found.port}"
+    if found.unreached is not None:
+        return _unreached(found, where)
+    if not found.secure:
+        return ok(f"{where} takes connections")
+    if found.health != 200:
+        answer = "no HTTP answer" if found.health is None else f"HTTP status {found.health}"
+        return problem(
+            f"a SuperLink at {where} (status 200 for /health)", answer, "ask the server operator for address and port"
+        )
+    return ok(f"{where} answers as a SuperLink does")
+
+
+def check_tls(node: Node) -> Point:
+    """The TLS handshake succeeds with the given root certificates."""
+    if not node.superlink or node.probe.unreached is not None:
+        return unchecked("the SuperLink was not reached")
+    found = node.probe
+    if found.refused is None:
+        by = f"by {node.root_certificates}" if node.root_certificates else "by the system's authorities"
+        return ok(f"certificate accepted, signed {by}")
+    if isinstance(found.refused, UserError):
+        raise found.refused
+    if isinstance(found.refused, ssl.SSLCertVerificationError):
+        return _refused(found.refused, found, node.root_certificates)
+    return problem(
+        f"TLS at {found.host}:{found.port}",
+        f"none ({_reason(found.refused)})",
+        "ask the server operator whether the SuperLink was started with --ssl-certfile and not with --insecure, "
+        "and whether something between you and it takes TLS apart",
+    )
+
+
+def check_certificate(node: Node) -> Point:
+    """The certificates on the way do not end soon."""
+    shown = node.probe.certificate if node.superlink else None
+    if shown is None:
+        return unchecked("no certificate was seen")
+    ends = [(shown.not_valid_after_utc, "the SuperLink's certificate", "the server operator must renew it")]
+    ends += [
+        (root.not_valid_after_utc, f"{node.root_certificates}", "ask the server operator for a new ca.crt")
+        for root in node.probe.roots
+    ]
+    end, what, action = min(ends, key=lambda row: row[0])
+    days = (end - node.now()).total_seconds() / 86400
+    if days < 0:
+        return problem(f"{what} to hold", f"that it ended on {end:%Y-%m-%d}", action)
+    if days < _WARN_DAYS:
+        return warning(f"{what} to hold for {_WARN_DAYS} days or more", f"{days:.0f} days ({end:%Y-%m-%d})", action)
+    return ok(f"{what} holds for {days:.0f} days, until {end:%Y-%m-%d}")
+
+
+def check_clock(node: Node) -> Point:
+    """The clock of this machine agrees with the server's as far as Flower's node authentication asks."""
+    found = node.probe if node.superlink else None
+    if found is None or not found.secure:
+        return _clock_by_certificate(found.certificate if found else None, node.now())
+    if found.ahead is None:
+        return unchecked("the SuperLink sent no Date header; compare the clocks yourself, NTP keeps them right")
+    side = "ahead of" if found.ahead > 0 else "behind"
+    differs = f"this clock {abs(found.ahead):.0f} s {side} the server's"
+    limits = f"at most {MOST_AHEAD:.0f} s ahead of the server's clock and {MOST_BEHIND:.0f} s behind it"
+    if found.ahead >= MOST_AHEAD or found.ahead <= -MOST_BEHIND:
+        return problem(limits, differs, "set the clock (NTP): Flower refuses signatures outside these limits")
+    if found.ahead > _WARN_AHEAD or found.ahead < -_WARN_BEHIND:
+        return warning(limits, differs, "set the clock (NTP) before it drifts further")
+    return ok("agrees with the server's Date header to about a second")
+
+
+def _unreached(found: Probe, where: str) -> Point:
+    error = found.unreached
+    if isinstance(error, UserError):
+        raise error
+    if (getproxies().get("https") or getproxies().get("all")) and not proxy_bypass(found.host):
+        return warning(
+            f"{where} to take connections",
+            f"{_reason(error)}, and in the environment a proxy that this check does not use",
+            "a SuperNode goes through that proxy: look at its log, or set NO_PROXY",
+        )
+    if isinstance(error, socket.gaierror):
+        return problem(
+            f"that {found.host!r} has an address", _reason(error), "correct the name, or ask the server operator for it"
+        )
+    if isinstance(error, ConnectionRefusedError):
+        action = "ask the server operator whether the SuperLink runs and listens on this port"
+    else:
+        action = f"let your firewall pass outgoing TCP connections to port {found.port}, and ask for the address"
+    return problem(f"{where} to take connections", _reason(error), action)
+
+
+def _refused(error: ssl.SSLCertVerificationError, found: Probe, roots: Path | None) -> Point:
+    shown = found.certificate
+    if error.verify_code in (_EXPIRED, _NOT_YET):
+        span = f" ({shown.not_valid_before_utc:%Y-%m-%d} to {shown.not_valid_after_utc:%Y-%m-%d})" if shown else ""
+        state = "expired" if error.verify_code == _EXPIRED else "not valid yet"
+        return problem(
+            "a certificate that is valid today",
+            f"one that is {state}{span}",
+            "the server operator must renew it; if the dates are right, this machine's clock is wrong",
+        )
+    if error.verify_code in (_NAME, _ADDRESS):
+        return problem(
+            f"a certificate for {found.host!r}",
+            f"one for {', '.join(_names(shown)) or 'no name at all'}",
+            "use one of these names in --superlink, or ask the server operator for a certificate with yours",
+        )
+    if error.verify_code in _SIGNER:
+        signer = f"one of {shown.issuer.rfc4514_string()} with another key" if shown else "another"
+        return problem(
+            f"a certificate signed by {roots or 'an authority of the system'}",
+            f"{signer} ({error.verify_message})",
+            "ask the server operator for the ca.crt in use, and check its sha256 by telephone",
+        )
+    return problem("a certificate that verifies", error.verify_message, "show this line to the server operator")
+
+
+def _clock_by_certificate(shown: x509.Certificate | None, now: datetime) -> Point:
+    if shown is None:
+        return unchecked("without a connection there is nothing to compare with")
+    if shown.not_valid_before_utc <= now <= shown.not_valid_after_utc:
+        return unchecked("without TLS only this is known: the clock lies within the certificate's dates")
+    return unchecked("without TLS only this is known: the clock lies outside the certificate's dates")
+
+
+def _names(shown: x509.Certificate | None) -> list[str]:
+    if shown is None:
+        return []
+    try:
+        names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [str(name.value) for name in names]
+
+
+def _reason(error: Exception | None) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return str((isinstance(error, OSError) and error.strerror) or error or "no reason")

@@ -1,0 +1,120 @@
+"""A deployment on one machine: the processes and commands of docs/deployment.md, on loopback, a home for each.
+
+For tests, for measuring faults, and as a rehearsal before institutions take part.
+"""
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from dance_flwr.deploy.certificates import Certificates, make_certificates, make_key
+from dance_flwr.superlink import (
+    NAME,
+    SuperLink,
+    flower_environment,
+    free_port,
+    start,
+    stop,
+    wait_until_healthy,
+)
+
+HOST = "127.0.0.1"
+NodeConfig = Mapping[str, str | int | bool]
+
+
+class LocalDeployment:
+    """A SuperLink with TLS and node authentication, and one SuperNode per client folder.
+
+    Parameters
+    ----------
+    root : holds certificates, keys, homes, logs and the SuperLink's database; made here
+    folders : of the clients, in the order of their numbers
+    node_config : more keys of every SuperNode, as `--node-config` takes them
+    """
+
+    def __init__(self, root: Path, folders: Sequence[Path], node_config: NodeConfig | None = None) -> None:
+        self.root, self.folders = root, [folder.resolve() for folder in folders]
+        self._node_config = dict(node_config or {})
+        self.port = free_port()
+        self.certificates: Certificates = make_certificates(root / "certificates", [HOST, "localhost"])
+        self.keys = [make_key(root / f"node-{client}.key") for client in range(len(self.folders))]
+        self.nodes: dict[int, subprocess.Popen[bytes]] = {}
+        self._server: subprocess.Popen[bytes] | None = None
+        self.link = SuperLink(root / "operator", flower_environment(root / "operator"), root / "superlink.log")
+        self.link.home.mkdir()
+        (self.link.home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{HOST}:{self.port}"\n'
+            f'root-certificates = "{self.certificates.ca}"\n'
+        )
+
+    def start_server(self) -> None:
+        """Start the SuperLink, or start it again on its database."""
+        home = self.root / "superlink"
+        home.mkdir(exist_ok=True)
+        tls = self.certificates
+        command = ["flower-superlink", "--host", HOST, "--port", str(self.port), "--enable-supernode-auth"]
+        command += ["--ssl-ca-certfile", str(tls.ca), "--ssl-certfile", str(tls.certificate)]
+        command += ["--ssl-keyfile", str(tls.key)]
+        command += ["--database", str(home / "state.db"), "--disable-runtime-dependency-installation"]
+        self._server = start(command, flower_environment(home), home, self.link.log)
+        wait_until_healthy(self._server, f"https://{HOST}:{self.port}", self.link.log, tls.ca)
+
+    def register(self) -> None:
+        """Register every node's public key, as the server's operator does before a node starts."""
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda key: self.link.flwr("supernode", "register", str(key), NAME), self.keys))
+
+    def start_node(self, client: int) -> None:
+        """Start a client's SuperNode."""
+        home = self.root / f"node-{client}"
+        home.mkdir(exist_ok=True)
+        own: dict[str, str | int | bool] = {"partition-id": client, "num-partitions": len(self.folders)}
+        own |= {"data-path": str(self.folders[client]), **self._node_config}
+        pairs = " ".join(f"{key}={_toml(value)}" for key, value in own.items())
+        command = ["flower-supernode", "--superlink", f"{HOST}:{self.port}", "--host", HOST]
+        command += ["--port", str(free_port()), "--root-certificates", str(self.certificates.ca)]
+        command += ["--auth-supernode-private-key", str(self.keys[client].with_suffix("")), "--node-config", pairs]
+        self.nodes[client] = start(command, flower_environment(home), home, self.root / f"node-{client}.log")
+
+    def kill_node(self, client: int) -> None:
+        """End a SuperNode and its client's processes at once, as a power cut does."""
+        stop(self.nodes.pop(client), signal.SIGKILL)
+
+    def kill_server(self) -> None:
+        """End the SuperLink and the ServerApp at once."""
+        assert self._server is not None
+        stop(self._server, signal.SIGKILL)
+        self._server = None
+
+    def close(self) -> None:
+        """Stop whatever runs."""
+        processes = [*self.nodes.values(), *([self._server] if self._server else [])]
+        with ThreadPoolExecutor(max(1, len(processes))) as pool:
+            list(pool.map(stop, processes))
+        self.nodes, self._server = {}, None
+
+
+@contextmanager
+def local_deployment(
+    root: Path, folders: Sequence[Path], node_config: NodeConfig | None = None
+) -> Iterator[LocalDeployment]:
+    """Start SuperLink and SuperNodes, and stop them all in the end."""
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    deployment = LocalDeployment(root.resolve(), folders, node_config)
+    try:
+        deployment.start_server()
+        deployment.register()
+        for client in range(len(folders)):
+            deployment.start_node(client)
+        yield deployment
+    finally:
+        deployment.close()
+
+
+def _toml(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
