@@ -14,6 +14,7 @@ from dance_flwr import checkpoint, messages, results
 from dance_flwr.client import initial_model, shape_of
 from dance_flwr.config import RunConfig, parse
 from dance_flwr.errors import UserError
+from dance_flwr.locks import alone
 from dance_flwr.paths import out_dir
 from dance_flwr.privacy.dp import affordable_rounds
 from dance_flwr.privacy.ledger import Ledger
@@ -22,6 +23,7 @@ from dance_flwr.strategies import make_strategy, progress
 from dance_flwr.strategies.federation import describe, final_counts, join
 
 LOG = logging.getLogger("flwr")
+OTHER = "the server of a run"
 app = ServerApp()
 
 
@@ -32,7 +34,8 @@ def main(grid: Grid, context: Context) -> None:
     try:
         config = parse(context.run_config)
         folder = out_dir(config, name)
-        with results.reason_of_failure(folder), checkpoint.telling_how_to_resume(folder):
+        # A server whose SuperLink died may still be at work here.
+        with results.reason_of_failure(folder), alone(folder, OTHER), checkpoint.telling_how_to_resume(folder):
             run(grid, config, name, folder)
     except UserError:
         # Flower logs the exception; without a traceback it is the one line that the user needs.

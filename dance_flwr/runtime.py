@@ -11,6 +11,7 @@ from typing import Any
 from dance_flwr.checkpoint import cut_back, forget, resumable
 from dance_flwr.config import RunConfig, flatten
 from dance_flwr.errors import UserError
+from dance_flwr.locks import alone
 from dance_flwr.paths import PROJECT
 from dance_flwr.results import ERROR, HISTORY, RESULT
 from dance_flwr.superlink import SuperLink, private_superlink
@@ -39,7 +40,8 @@ def run_in_process(config: RunConfig, folder: Path, on_round: OnRound, name: str
         logging.getLogger("flwr").setLevel(logging.ERROR)
         run_id = time.time_ns()
         grid = InProcessGrid(client_app.app, flatten(config), config.clients, run_id=run_id)
-        server_app.run(grid, config, name or str(run_id), folder, on_round)
+        with alone(folder, server_app.OTHER):
+            server_app.run(grid, config, name or str(run_id), folder, on_round)
     return read_result(folder)
 
 

@@ -19,6 +19,7 @@ from dance_flwr.experiments.runner import check_cells, run_grid
 from dance_flwr.experiments.start import start
 from dance_flwr.experiments.study import Study, run_name, settings_of
 from dance_flwr.fingerprint import code_fingerprint
+from dance_flwr.locks import alone
 
 QUICK = {**SMALL, "rounds": 1, "local-epochs": 1}
 PAIRS = [f"{key}={value}" for key, value in QUICK.items() if key != "dance.ratio"]
@@ -197,7 +198,7 @@ def test_a_failing_cell_is_reported_and_the_others_finish(go, tmp_path, monkeypa
 
 
 def test_two_commands_do_not_work_in_one_study(go, inline, tmp_path):
-    with Study(tmp_path / "study").alone(), pytest.raises(UserError, match="found another dance-flwr experiment"):
+    with alone(tmp_path / "study", "another"), pytest.raises(UserError, match="found another dance-flwr experiment"):
         go("ablation")
     assert go("ablation") == 0  # the lock is given back, also by a command that was refused
 

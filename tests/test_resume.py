@@ -14,6 +14,7 @@ from dance_flwr import checkpoint, results
 from dance_flwr.dance.store import RunStore
 from dance_flwr.errors import ResumeError, UserError
 from dance_flwr.experiments.study import run_name
+from dance_flwr.locks import alone
 from dance_flwr.prepare import prepare
 from dance_flwr.results import load_model
 from dance_flwr.strategies import STRATEGIES, averaging
@@ -504,6 +505,12 @@ def test_a_run_that_fails_says_how_to_go_on(cli, run, run_config, tmp_path, monk
     assert cli("run", "--resume", folder, "--in-process").code == 0
     left, right = json.loads((folder / "result.json").read_text()), whole(**keys).result
     assert left["model_fingerprint"] == right["model_fingerprint"]
+
+
+def test_a_server_that_is_still_at_work_is_waited_for(cli, copied):
+    with alone(copied, "this test"):
+        done = cli("run", "--resume", copied, "--in-process")
+    assert done.code == 2 and "expected nobody else at work here, found the server of a run" in done.err[-1]
 
 
 def test_the_engine_s_run_says_how_to_go_on_and_does(run_config, tmp_path, monkeypatch, whole):

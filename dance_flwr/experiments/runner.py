@@ -21,6 +21,7 @@ from dance_flwr.experiments.cells import Cell
 from dance_flwr.experiments.study import FACTS, Study, read_json, run_name
 from dance_flwr.experiments.work import Task, begin, data_digest, one_line, perform, same_partition
 from dance_flwr.fingerprint import code_fingerprint
+from dance_flwr.locks import alone
 from dance_flwr.paths import data_root
 from dance_flwr.prepare import prepare
 from dance_flwr.results import RESULT
@@ -84,7 +85,8 @@ def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, say: S
         this study
     KeyboardInterrupt : after the workers were stopped; finished runs stay
     """
-    with study.alone():
+    # Two would take each other's half-made runs away.
+    with alone(study.root, "another dance-flwr experiment"):
         return _run_grid(study, [absolute(cell) for cell in cells], jobs, again, say)
 
 

@@ -7,12 +7,9 @@ for them; `failed/<name>.txt` the traceback of a cell that failed.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock, Timeout
 
 from dance_flwr.config import RunConfig, Value, flatten
 from dance_flwr.errors import UserError
@@ -55,28 +52,6 @@ class Study:
         self.root = root.expanduser().resolve()
         self.runs, self.measures = self.root / "runs", self.root / "measures"
         self.grids, self.failed = self.root / "grids", self.root / "failed"
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep other commands from making runs here meanwhile: two would take each other's half-made runs away.
-
-        Raises
-        ------
-        UserError : another command is at work in this folder
-        """
-        self.root.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.root / ".lock", timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            raise UserError(
-                f"{self.root}: expected nobody else at work in this study, found another dance-flwr experiment; wait "
-                "for it, or choose another --out"
-            ) from None
-        try:
-            yield
-        finally:
-            lock.release()
 
     def run_folder(self, config: RunConfig) -> Path:
         """Return where the run of this configuration is, or will be."""
