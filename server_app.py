@@ -20,7 +20,7 @@ from dance_flwr.privacy.dp import affordable_rounds
 from dance_flwr.privacy.ledger import Ledger
 from dance_flwr.privacy.server import federate
 from dance_flwr.strategies import make_strategy, progress
-from dance_flwr.strategies.federation import describe, final_counts, join
+from dance_flwr.strategies.members import describe, final_counts, join
 
 LOG = logging.getLogger("flwr")
 OTHER = "the server of a run"

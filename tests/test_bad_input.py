@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dance_flwr import checkpoint, messages
 from dance_flwr.config_text import to_toml
 from dance_flwr.errors import QuorumError, UserError
 
@@ -215,6 +216,47 @@ def test_a_quorum_that_is_missed_still_ends_the_run(run, monkeypatch):
     failing(monkeypatch, 1, RuntimeError("out of luck"))
     with pytest.raises(QuorumError, match="expected at least 3"):
         run(min_valid_replies=3)
+
+
+class Spoiling:
+    """The client app, with one client whose uploads are spoiled from round 2 on."""
+
+    def __init__(self, client, spoil):
+        self.client, self.spoil = client, spoil
+
+    def __call__(self, message, context):
+        import client_app
+
+        reply = client_app.app(message, context)
+        asked = message.content.config_records.get("config", {})
+        late = message.metadata.message_type == "train" and asked["server-round"] > 1
+        if late and context.node_config["partition-id"] == self.client:
+            state = messages.state_of(reply.content["arrays"])
+            self.spoil(state, next(iter(state)))
+            reply.content["arrays"] = messages.arrays_of(state)
+        return reply
+
+
+SPOILS = {
+    "NaN or infinity in": lambda state, name: state[name].view(-1)[0].fill_(float("nan")),
+    "expected finite": lambda state, name: state[name].view(-1)[0].fill_(float("inf")),
+    "of shape": lambda state, name: state.update({name: state[name][None]}),
+    "others or none": lambda state, name: state.pop(name),
+}
+
+
+@pytest.mark.parametrize("words", SPOILS)
+def test_a_broken_update_is_left_out_and_its_client_named(run, caplog, words):
+    spoiled = run(app=Spoiling(1, SPOILS[words]), min_valid_replies=2)
+    assert words in caplog.text and "left out of the mean: client 1:" in caplog.text
+    silent = run(app=Spoiling(1, lambda state, name: 1 / 0), min_valid_replies=2)
+    assert spoiled.result["model_fingerprint"] == silent.result["model_fingerprint"]
+
+
+def test_a_broken_update_ends_a_run_that_needs_everyone(run, tmp_path):
+    with pytest.raises(QuorumError, match=r"expected at least 3 usable updates, found 2; client 1: .*NaN"):
+        run(app=Spoiling(1, SPOILS["NaN or infinity in"]), folder=tmp_path)
+    assert "1 of 3" in checkpoint.how_to_resume(tmp_path)
 
 
 @pytest.mark.parametrize("client", [0, 2])

@@ -21,7 +21,7 @@ from dance_flwr.methods import get_method
 from dance_flwr.methods.base import Uplink
 from dance_flwr.privacy import masks
 from dance_flwr.privacy.client import LAYOUT, SUM
-from dance_flwr.privacy.dp import update_bound
+from dance_flwr.privacy.dp import fewest_clients, update_bound
 from dance_flwr.privacy.ledger import Ledger
 from dance_flwr.privacy.vectors import (
     Numbers,
@@ -32,7 +32,8 @@ from dance_flwr.privacy.vectors import (
     shares_needed,
     to_grid,
 )
-from dance_flwr.strategies.federation import LOG, FederationGrid, Member
+from dance_flwr.strategies.federation import LOG, FederationGrid
+from dance_flwr.strategies.members import Member
 
 MODULUS = 2**32
 STAGES = ("setup", "share keys", "collect masked vectors", "unmask")
@@ -167,7 +168,7 @@ class SecureGrid(FederationGrid):
     """
 
     def __init__(self, grid: Grid, client_of_node: Mapping[int, int], config: RunConfig, ledger: Ledger) -> None:
-        super().__init__(grid, client_of_node, 0, ledger)
+        super().__init__(grid, client_of_node, config, ledger)
         if get_method(config.method).uplink is not Uplink.SUM:
             raise UserError(
                 f"privacy.secure-aggregation: expected a method that needs sums only, found {config.method!r}, which "
@@ -175,7 +176,6 @@ class SecureGrid(FederationGrid):
             )
         masks.install()
         self._settings = config.privacy
-        self._config = config
         self._round = 0
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
@@ -211,7 +211,8 @@ class SecureGrid(FederationGrid):
         options["update-range"] = bound
         contents = {m.metadata.dst_node_id: RecordDict({**m.content, SUM: ConfigRecord(options)}) for m in sent}
         capture = _Capture(list(contents))
-        threshold = shares_needed(len(sent), self._settings.threshold)
+        # Never fewer than noise is sized for, also where some were away from the start of the round.
+        threshold = max(shares_needed(len(sent), self._settings.threshold), fewest_clients(self._config))
         SumWorkflow(contents, threshold, timeout)(_Stage(self), self._context(capture))  # type: ignore[arg-type]
         assert capture.mean is not None
         return self._reply(sent[0], capture, options["levels"], bound)
@@ -254,7 +255,7 @@ def federate(grid: Grid, members: Sequence[Member], config: RunConfig, ledger: L
     client_of_node = {member.node: member.client for member in members}
     if config.privacy.secure_aggregation:
         return SecureGrid(grid, client_of_node, config, ledger)
-    return FederationGrid(grid, client_of_node, config.min_valid_replies, ledger)
+    return FederationGrid(grid, client_of_node, config, ledger)
 
 
 @dataclass

@@ -15,12 +15,14 @@ from dance_flwr.privacy.dp import (
     ClippingNorm,
     affordable_rounds,
     draw_clients,
+    fewest_clients,
     protect_mean,
     samples_poisson,
     update_bound,
 )
 from dance_flwr.seeding import derive
 from dance_flwr.strategies.averaging import KeepingStrategy, ModelAverage, merged
+from dance_flwr.strategies.judging import usable
 
 MetricSink = Callable[[dict[str, Any]], None]
 
@@ -62,13 +64,13 @@ def make_strategy(config: RunConfig, on_train: MetricSink, on_evaluate: MetricSi
 
         return aggregate
 
-    asked = max(1, int(config.clients * config.client_fraction))
+    asked, fewest = max(1, int(config.clients * config.client_fraction)), fewest_clients(config)
     # `fraction_train` is a share of all connected nodes, rounded down; the least number makes the count ours.
     strategy: KeepingStrategy = _extended(base, config)(
         fraction_train=config.client_fraction,
-        min_train_nodes=asked,
-        min_evaluate_nodes=config.clients,
-        min_available_nodes=config.clients,
+        min_train_nodes=min(asked, fewest),
+        min_evaluate_nodes=fewest,
+        min_available_nodes=fewest,
         train_metrics_aggr_fn=into(on_train),
         evaluate_metrics_aggr_fn=into(on_evaluate),
         **arguments(config),
@@ -102,6 +104,7 @@ def _extended(base: type[FedAvg], config: RunConfig) -> type[Any]:
             self, server_round: int, arrays: ArrayRecord, config_record: ConfigRecord, grid: Grid
         ) -> Iterable[Message]:
             server_round += self.offset
+            self.grid = grid
             # Of the round alone, so that a run that goes on after a stop asks the same clients.
             random.seed(derive(config.seed, "sampling", round_=server_round))
             self.start_model = messages.state_of(arrays)
@@ -118,7 +121,8 @@ def _extended(base: type[FedAvg], config: RunConfig) -> type[Any]:
             self, server_round: int, replies: Iterable[Message]
         ) -> tuple[ArrayRecord | None, MetricRecord | None]:
             server_round += self.offset
-            one = merged(list(replies), self.start_model, update_bound(config, self.norm.value))
+            uploads = usable(list(replies), self.start_model, self.grid, fewest_clients(config))
+            one = merged(uploads, self.start_model, update_bound(config, self.norm.value))
             one = [_with_noise(reply, config, self.norm, server_round) for reply in one]
             arrays, metrics = super().aggregate_train(server_round, one)
             if arrays is not None:

@@ -12,6 +12,8 @@ from dance_flwr import messages
 from dance_flwr.privacy.dp import ClippingNorm
 from dance_flwr.privacy.vectors import decode_update, encode_update, levels_for, to_grid
 
+State = dict[str, Tensor]
+
 
 class KeepingStrategy(Protocol):
     """A strategy that says which model is validated and kept, and that may begin after round 0.
@@ -34,7 +36,7 @@ class KeepingStrategy(Protocol):
         ...
 
 
-def merged(replies: Sequence[Message], start: Mapping[str, Tensor], bound: float) -> list[Message]:
+def merged(uploads: Sequence[tuple[Message, State]], start: Mapping[str, Tensor], bound: float) -> list[Message]:
     """sum_k w_k omega_k / sum_k w_k in fixed point: exact sums of rounded updates, the same in any order.
 
     The arithmetic is that of secure aggregation (`dance_flwr.privacy.vectors`), so that masks change no bit of a model.
@@ -42,7 +44,7 @@ def merged(replies: Sequence[Message], start: Mapping[str, Tensor], bound: float
 
     Parameters
     ----------
-    replies : valid training replies with models and metrics
+    uploads : valid training replies, each with its model
     start : the global model that the clients started from
     bound : R, unit of the rounding; larger updates are taken as they are
 
@@ -50,14 +52,14 @@ def merged(replies: Sequence[Message], start: Mapping[str, Tensor], bound: float
     -------
     one reply with the mean model and the summed metrics; fewer than two replies as they are
     """
+    replies = [reply for reply, _ in uploads]
     if len(replies) < 2:
-        return list(replies)
+        return replies
     weights = [int(messages.metrics_of(reply.content)[messages.WEIGHT]) for reply in replies]
-    models = [messages.model_of(reply) for reply in replies]
     levels, whole = levels_for(len(replies)), sum(weights)
     parts = [
         to_grid(encode_update(model, start, weight / whole, bound), levels)
-        for model, weight in zip(models, weights, strict=True)
+        for (_, model), weight in zip(uploads, weights, strict=True)
     ]
     mean = decode_update(np.sum(parts, axis=0), start, 1.0, bound)
     metrics = MetricRecord(messages.sum_metrics([reply.content for reply in replies]))

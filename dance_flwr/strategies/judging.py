@@ -1,0 +1,59 @@
+"""Which uploads can be averaged: a broken one is left out and its sender named, or the round ends."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from flwr.app import Message
+from flwr.serverapp import Grid
+from torch import Tensor
+
+from dance_flwr import messages
+from dance_flwr.errors import QuorumError
+from dance_flwr.strategies.averaging import State
+from dance_flwr.strategies.federation import LOG, FederationGrid
+
+
+def usable(
+    replies: Sequence[Message], start: Mapping[str, Tensor], grid: Grid, fewest: int
+) -> list[tuple[Message, State]]:
+    """Return the replies whose models can be averaged, each with its model; the others are named in the log.
+
+    Parameters
+    ----------
+    replies : valid training replies
+    start : the global model that the clients started from
+    grid : knows who sent a reply
+    fewest : clients that a round must end with
+
+    Raises
+    ------
+    QuorumError : fewer updates can be used; says whose cannot, and why
+    """
+    models = [(reply, messages.model_of(reply)) for reply in replies]
+    faults = [fault_of(model, start) for _, model in models]
+    rejected = "; ".join(f"{_sender(grid, r)}: {fault}" for r, fault in zip(replies, faults, strict=True) if fault)
+    good = [upload for upload, fault in zip(models, faults, strict=True) if not fault]
+    fewest = min(len(replies), fewest)
+    if len(good) < fewest:
+        raise QuorumError(f"expected at least {fewest} usable updates, found {len(good)}; {rejected}")
+    if rejected:
+        LOG.error("left out of the mean: %s", rejected)
+    return good
+
+
+def fault_of(model: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> str:
+    """Return what is wrong with an uploaded model, "" where nothing is: other names or shapes, or not finite."""
+    other = sorted(model.keys() ^ start.keys())
+    if other:
+        return f"expected the {len(start)} tensors of the global model, found others or none: {', '.join(other)}"
+    for name, tensor in model.items():
+        if tensor.shape != start[name].shape:
+            return f"expected {name} of shape {tuple(start[name].shape)}, found {tuple(tensor.shape)}"
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            return f"expected finite numbers, found NaN or infinity in {name}"
+    return ""
+
+
+def _sender(grid: Grid, reply: Message) -> str:
+    client = grid.author(reply) if isinstance(grid, FederationGrid) else None
+    return "all clients together" if client is None else f"client {client}"
