@@ -47,9 +47,7 @@ def seconds_and_bytes(clients: int, entries: int, secure: bool, rounds: int) -> 
     config = parse({"clients": clients, "privacy.secure-aggregation": secure})
     inner, nodes = InProcessGrid(idle_app(), {}, clients), {node + 1: node for node in range(clients)}
     ledger = Ledger()
-    grid: FederationGrid = (
-        SecureGrid(inner, nodes, config, ledger) if secure else FederationGrid(inner, nodes, 0, ledger)
-    )
+    grid = (SecureGrid if secure else FederationGrid)(inner, nodes, config, ledger)
     grid.sizes([], {}, 60.0)
     grid.traffic.take()
     arrays, taken = messages.arrays_of({"weight": torch.zeros(entries)}), []

@@ -53,14 +53,12 @@ class LocalDeployment:
 
     def start_server(self) -> None:
         """Start the SuperLink, or start it again on its database."""
-        home = self.root / "superlink"
-        home.mkdir(exist_ok=True)
         tls = self.certificates
         command = ["flower-superlink", "--host", HOST, "--port", str(self.port), "--enable-supernode-auth"]
         command += ["--ssl-ca-certfile", str(tls.ca), "--ssl-certfile", str(tls.certificate)]
         command += ["--ssl-keyfile", str(tls.key)]
-        command += ["--database", str(home / "state.db"), "--disable-runtime-dependency-installation"]
-        self._server = start(command, flower_environment(home), home, self.link.log)
+        command += ["--database", str(self.root / "state.db"), "--disable-runtime-dependency-installation"]
+        self._server = self.spawn("superlink", command)
         wait_until_healthy(self._server, f"https://{HOST}:{self.port}", self.link.log, tls.ca)
 
     def register(self) -> None:
@@ -68,17 +66,30 @@ class LocalDeployment:
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda key: self.link.flwr("supernode", "register", str(key), NAME), self.keys))
 
-    def start_node(self, client: int) -> None:
-        """Start a client's SuperNode."""
-        home = self.root / f"node-{client}"
-        home.mkdir(exist_ok=True)
+    def node_command(self, client: int, key: Path | None = None, root_certificates: Path | None = None) -> list[str]:
+        """Return the command of a client's SuperNode; another key or authority for those that must be refused."""
         own: dict[str, str | int | bool] = {"partition-id": client, "num-partitions": len(self.folders)}
         own |= {"data-path": str(self.folders[client]), **self._node_config}
         pairs = " ".join(f"{key}={_toml(value)}" for key, value in own.items())
         command = ["flower-supernode", "--superlink", f"{HOST}:{self.port}", "--host", HOST]
-        command += ["--port", str(free_port()), "--root-certificates", str(self.certificates.ca)]
-        command += ["--auth-supernode-private-key", str(self.keys[client].with_suffix("")), "--node-config", pairs]
-        self.nodes[client] = start(command, flower_environment(home), home, self.root / f"node-{client}.log")
+        command += ["--port", str(free_port()), "--root-certificates", str(root_certificates or self.certificates.ca)]
+        return [
+            *command,
+            "--auth-supernode-private-key",
+            str((key or self.keys[client]).with_suffix("")),
+            "--node-config",
+            pairs,
+        ]
+
+    def start_node(self, client: int) -> None:
+        """Start a client's SuperNode."""
+        self.nodes[client] = self.spawn(f"node-{client}", self.node_command(client))
+
+    def spawn(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start a command in the home `name`; what it prints is added to `<name>.log`."""
+        home = self.root / name
+        home.mkdir(exist_ok=True)
+        return start(command, flower_environment(home), home, self.root / f"{name}.log")
 
     def kill_node(self, client: int) -> None:
         """End a SuperNode and its client's processes at once, as a power cut does."""
