@@ -14,7 +14,7 @@ from dance_flwr import checkpoint, messages, results
 from dance_flwr.client import initial_model, shape_of
 from dance_flwr.config import RunConfig, parse
 from dance_flwr.errors import UserError
-from dance_flwr.locks import alone
+from dance_flwr.locks import SERVER, alone
 from dance_flwr.paths import out_dir
 from dance_flwr.privacy.dp import affordable_rounds
 from dance_flwr.privacy.ledger import Ledger
@@ -23,7 +23,6 @@ from dance_flwr.strategies import make_strategy, progress
 from dance_flwr.strategies.members import describe, final_counts, join
 
 LOG = logging.getLogger("flwr")
-OTHER = "the server of a run"
 app = ServerApp()
 
 
@@ -35,7 +34,7 @@ def main(grid: Grid, context: Context) -> None:
         config = parse(context.run_config)
         folder = out_dir(config, name)
         # A server whose SuperLink died may still be at work here.
-        with results.reason_of_failure(folder), alone(folder, OTHER), checkpoint.telling_how_to_resume(folder):
+        with results.reason_of_failure(folder), alone(folder, SERVER), checkpoint.telling_how_to_resume(folder):
             run(grid, config, name, folder)
     except UserError:
         # Flower logs the exception; without a traceback it is the one line that the user needs.

@@ -106,6 +106,7 @@ def resume_command(folder: Path, in_process: bool) -> None:
 def _run(config: RunConfig, partition: Path, in_process: bool, done: int) -> None:
     """Run from round `done` + 1 with a progress bar, print the table and where everything is."""
     from dance_flwr.checkpoint import how_to_resume, telling_how_to_resume
+    from dance_flwr.locks import SERVER, alone
     from dance_flwr.runtime import run_in_process, run_under_flower
 
     folder = Path(config.out)
@@ -114,7 +115,11 @@ def _run(config: RunConfig, partition: Path, in_process: bool, done: int) -> Non
     bar = tqdm(total=config.rounds, initial=done, unit="round", desc="rounds")
     try:
         with telling_how_to_resume(folder), bar:
-            result = (run_in_process if in_process else run_under_flower)(config, folder, _progress(bar))
+            if in_process:
+                with alone(folder, SERVER):
+                    result = run_in_process(config, folder, _progress(bar))
+            else:
+                result = run_under_flower(config, folder, _progress(bar))
     except KeyboardInterrupt:
         print(how_to_resume(folder), file=sys.stderr)
         raise

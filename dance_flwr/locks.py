@@ -8,6 +8,8 @@ from filelock import FileLock, Timeout
 
 from dance_flwr.errors import UserError
 
+SERVER = "the server of a run"
+
 
 @contextmanager
 def alone(folder: Path, other: str) -> Iterator[None]:

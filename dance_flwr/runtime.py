@@ -11,7 +11,7 @@ from typing import Any
 from dance_flwr.checkpoint import cut_back, forget, resumable
 from dance_flwr.config import RunConfig, flatten
 from dance_flwr.errors import UserError
-from dance_flwr.locks import alone
+from dance_flwr.locks import SERVER, alone
 from dance_flwr.paths import PROJECT
 from dance_flwr.results import ERROR, HISTORY, RESULT
 from dance_flwr.superlink import SuperLink, private_superlink
@@ -40,8 +40,7 @@ def run_in_process(config: RunConfig, folder: Path, on_round: OnRound, name: str
         logging.getLogger("flwr").setLevel(logging.ERROR)
         run_id = time.time_ns()
         grid = InProcessGrid(client_app.app, flatten(config), config.clients, run_id=run_id)
-        with alone(folder, server_app.OTHER):
-            server_app.run(grid, config, name or str(run_id), folder, on_round)
+        server_app.run(grid, config, name or str(run_id), folder, on_round)
     return read_result(folder)
 
 
@@ -55,16 +54,16 @@ def run_under_flower(config: RunConfig, folder: Path, on_round: OnRound) -> dict
     ------
     UserError : the run failed; the message is the ServerApp's own, or names the log
     """
-    folder.mkdir(parents=True, exist_ok=True)
     done = 0
-    if config.resume:
-        point = resumable(folder)
-        done = point.round
-        cut_back(point, folder)
-    else:
-        forget(folder)
-        for name in (RESULT, ERROR, HISTORY):
-            (folder / name).unlink(missing_ok=True)
+    with alone(folder, SERVER):  # then the server itself holds it
+        if config.resume:
+            point = resumable(folder)
+            done = point.round
+            cut_back(point, folder)
+        else:
+            forget(folder)
+            for name in (RESULT, ERROR, HISTORY):
+                (folder / name).unlink(missing_ok=True)
     with private_superlink(folder / "superlink.log") as link:
         run_id = link.submit(config, _resources(config))
         follow(link, run_id, folder, on_round, done)
