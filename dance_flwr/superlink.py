@@ -148,11 +148,23 @@ def stop(process: subprocess.Popen[bytes], first: signal.Signals = signal.SIGTER
         for member in reversed(family):
             with suppress(psutil.NoSuchProcess):
                 member.send_signal(first)
+        late = _children(family)  # a raylet starts workers until it ends
         _, alive = psutil.wait_procs(family, timeout=10)
+        alive += [member for member in late if member.is_running()]
         for member in alive:
             with suppress(psutil.NoSuchProcess):
                 member.kill()
+        psutil.wait_procs(alive, timeout=10)  # killed is not yet gone
     process.wait()
+
+
+def _children(family: Sequence[psutil.Process]) -> list[psutil.Process]:
+    """Return the processes below these that are not among them."""
+    found: dict[int, psutil.Process] = {}
+    for member in family:
+        with suppress(psutil.NoSuchProcess):
+            found |= {child.pid: child for child in member.children(recursive=True)}
+    return [child for pid, child in found.items() if pid not in {member.pid for member in family}]
 
 
 def app_dir() -> Path:

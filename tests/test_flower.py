@@ -18,6 +18,7 @@ from dance_flwr.config_text import to_toml
 from dance_flwr.results import load_model
 
 PROJECT = Path(__file__).resolve().parent.parent
+pytestmark = pytest.mark.xdist_group("processes")  # an engine at a time: each fills both cores
 MARK = "DANCE_FLWR_TEST_MARK"
 
 

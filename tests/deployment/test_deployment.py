@@ -42,7 +42,7 @@ def part_of_pydocs(folder):
 
 
 @pytest.mark.flower
-@pytest.mark.xdist_group("deployment")
+@pytest.mark.xdist_group("processes")
 def test_a_deployment_with_masks_is_the_run_of_one_process(tmp_path):
     config = parse(KEYS | {"data": str(part_of_pydocs(tmp_path / "graph")), "out": str(tmp_path / "there")})
     partition = prepare(config).folder
