@@ -1,10 +1,9 @@
 """A deployment on one machine: the processes and commands of docs/deployment.md, on loopback, a home for each.
 
-For tests, for measuring faults, and as a rehearsal before institutions take part.
+For tests, and as a rehearsal before institutions take part.
 """
 
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -52,7 +51,7 @@ class LocalDeployment:
         )
 
     def start_server(self) -> None:
-        """Start the SuperLink, or start it again on its database."""
+        """Start the SuperLink."""
         tls = self.certificates
         command = ["flower-superlink", "--host", HOST, "--port", str(self.port), "--enable-supernode-auth"]
         command += ["--ssl-ca-certfile", str(tls.ca), "--ssl-certfile", str(tls.certificate)]
@@ -66,40 +65,21 @@ class LocalDeployment:
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda key: self.link.flwr("supernode", "register", str(key), NAME), self.keys))
 
-    def node_command(self, client: int, key: Path | None = None, root_certificates: Path | None = None) -> list[str]:
-        """Return the command of a client's SuperNode; another key or authority for those that must be refused."""
+    def start_node(self, client: int) -> None:
+        """Start a client's SuperNode."""
         own: dict[str, str | int | bool] = {"partition-id": client, "num-partitions": len(self.folders)}
         own |= {"data-path": str(self.folders[client]), **self._node_config}
         pairs = " ".join(f"{key}={_toml(value)}" for key, value in own.items())
         command = ["flower-supernode", "--superlink", f"{HOST}:{self.port}", "--host", HOST]
-        command += ["--port", str(free_port()), "--root-certificates", str(root_certificates or self.certificates.ca)]
-        return [
-            *command,
-            "--auth-supernode-private-key",
-            str((key or self.keys[client]).with_suffix("")),
-            "--node-config",
-            pairs,
-        ]
-
-    def start_node(self, client: int) -> None:
-        """Start a client's SuperNode."""
-        self.nodes[client] = self.spawn(f"node-{client}", self.node_command(client))
+        command += ["--port", str(free_port()), "--root-certificates", str(self.certificates.ca)]
+        command += ["--auth-supernode-private-key", str(self.keys[client].with_suffix("")), "--node-config", pairs]
+        self.nodes[client] = self.spawn(f"node-{client}", command)
 
     def spawn(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """Start a command in the home `name`; what it prints is added to `<name>.log`."""
         home = self.root / name
         home.mkdir(exist_ok=True)
         return start(command, flower_environment(home), home, self.root / f"{name}.log")
-
-    def kill_node(self, client: int) -> None:
-        """End a SuperNode and its client's processes at once, as a power cut does."""
-        stop(self.nodes.pop(client), signal.SIGKILL)
-
-    def kill_server(self) -> None:
-        """End the SuperLink and the ServerApp at once."""
-        assert self._server is not None
-        stop(self._server, signal.SIGKILL)
-        self._server = None
 
     def close(self) -> None:
         """Stop whatever runs."""
