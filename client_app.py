@@ -4,17 +4,20 @@ A SuperNode starts a process for every message, and three of the four stages of 
 computes is imported by the handler that needs it.
 """
 
+import logging
 from collections.abc import Callable
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from dance_flwr import messages
+from dance_flwr import events, messages
 from dance_flwr.errors import UserError
 from dance_flwr.fingerprint import code_fingerprint
 from dance_flwr.privacy.client import secure_sum
 
-app = ClientApp()
+LOG = logging.getLogger("flwr")
+events.install()
+app = ClientApp(mods=[events.answering])
 
 
 @app.query("hello")
@@ -55,8 +58,9 @@ def evaluate(message: Message, context: Context) -> Message:
 
 
 def _answer(task: Callable[[Message, Context], Message], message: Message, context: Context) -> Message:
-    """Turn an error that a user can mend into an error reply with its one line."""
+    """Turn an error that a user can mend into an error reply with its one line, which the node's own log has too."""
     try:
         return task(message, context)
     except UserError as error:
+        LOG.warning("%s", error)
         return messages.error_reply(message, str(error))

@@ -10,11 +10,12 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from dance_flwr import checkpoint, messages, results
+from dance_flwr import checkpoint, events, messages, results
 from dance_flwr.client import initial_model, shape_of
 from dance_flwr.config import RunConfig, parse
 from dance_flwr.errors import UserError
 from dance_flwr.locks import SERVER, alone
+from dance_flwr.observe import observed
 from dance_flwr.paths import out_dir
 from dance_flwr.privacy.dp import affordable_rounds
 from dance_flwr.privacy.ledger import Ledger
@@ -23,6 +24,8 @@ from dance_flwr.strategies import make_strategy, progress
 from dance_flwr.strategies.members import describe, final_counts, join
 
 LOG = logging.getLogger("flwr")
+OnRound = Callable[[dict[str, Any]], None]
+events.install()
 app = ServerApp()
 
 
@@ -42,15 +45,14 @@ def main(grid: Grid, context: Context) -> None:
         raise
 
 
-def run(
-    grid: Grid,
-    config: RunConfig,
-    name: str,
-    folder: Path,
-    on_round: Callable[[dict[str, Any]], None] | None = None,
-) -> None:
+def run(grid: Grid, config: RunConfig, name: str, folder: Path, on_round: OnRound | None = None) -> None:
     """Join, prepare, train what is left of `rounds` rounds, and read the test split once with the best model."""
     point = checkpoint.begin(name, config, folder)
+    with observed(point, folder):
+        _run(grid, point, folder, on_round)
+
+
+def _run(grid: Grid, point: checkpoint.Checkpoint, folder: Path, on_round: OnRound | None) -> None:
     config, rounds = point.config, affordable_rounds(point.config)
     if rounds < config.rounds:
         LOG.warning("the privacy budget ends after round %d of %d", rounds, config.rounds)
@@ -60,7 +62,7 @@ def run(
     schemas = describe(federation, members, prepared.folder if prepared else None, config.round_timeout)
     point.agree(prepared.manifest if prepared else None, schemas)
     initial = initial_model(shape_of(schemas[0].text_dim, len(schemas[0].class_names), config), config).state_dict()
-    recorder = results.Recorder(folder, config, federation.traffic.take, on_round, point)
+    recorder = results.Recorder(folder, config, federation.traffic.take, on_round, point, federation.take_absent)
     strategy = make_strategy(
         config, recorder.on_train, lambda metrics: recorder.on_validation(messages.read_counts(metrics, "val"))
     )

@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
-from torch import Tensor
 
 from dance_flwr.config import RunConfig, flatten, parse
 from dance_flwr.config_text import to_toml
@@ -28,7 +26,9 @@ from dance_flwr.errors import ConfigError, ResumeError, UserError
 from dance_flwr.fingerprint import code_fingerprint
 from dance_flwr.paths import ERROR, HISTORY, MODEL, RESULT
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # whoever only asks how far a run is needs no torch
+    from torch import Tensor
+
     from dance_flwr.prepare import Prepared
 
 CHECKPOINT, BEFORE, SETTINGS = "checkpoint.safetensors", "checkpoint-before.safetensors", "resume.toml"
@@ -159,7 +159,7 @@ class Checkpoint:
         self.partition = found.folder.name
         return found
 
-    def best(self, folder: Path) -> dict[str, Tensor]:
+    def best(self, folder: Path) -> "dict[str, Tensor]":
         """Return the best model so far, empty where none was validated.
 
         Raises
@@ -169,6 +169,8 @@ class Checkpoint:
         if not self.best_round:
             return {}
         if self.best_round == self.round:
+            import torch
+
             kept = self.arrays.get("kept", self.arrays["model"])
             return {name: torch.from_numpy(array) for name, array in kept.items()}
         path, found = folder / MODEL, "none"
@@ -278,12 +280,17 @@ def telling_how_to_resume(folder: Path) -> Iterator[None]:
     except ResumeError:
         raise
     except UserError as error:
-        hint = how_to_resume(folder)
-        if hint and not (folder / ERROR).is_file():  # there the server has had its say already
+        hint = _unsaid(folder)
+        if hint:
             error.args = (f"{error}; {hint}", *error.args[1:])
         raise
     except Exception as error:
-        hint = how_to_resume(folder)
+        hint = _unsaid(folder)
         if hint:
             error.add_note(hint)
         raise
+
+
+def _unsaid(folder: Path) -> str:
+    """Return how to resume, empty where the server has had its say already."""
+    return "" if (folder / ERROR).is_file() else how_to_resume(folder)

@@ -10,6 +10,8 @@ from dance_flwr.cli_data import app as data_app
 from dance_flwr.cli_deploy import app as deploy_app
 from dance_flwr.cli_partition import app as partition_app
 from dance_flwr.cli_privacy import app as privacy_app
+from dance_flwr.cli_site import app as site_app
+from dance_flwr.cli_status import register as register_status
 from dance_flwr.cli_study import register
 from dance_flwr.errors import UserError
 
@@ -20,6 +22,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(partition_app, name="partition")
 app.add_typer(privacy_app, name="privacy")
 app.add_typer(deploy_app, name="deploy")
+app.add_typer(site_app, name="site")
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="folder of a finished run, the one with result.json")]
 ClientFolder = Annotated[
@@ -89,6 +92,18 @@ def encode(
     encode_client(folder, text_bank(read_config(config or [], set_ or [], {})), typer.echo)
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def supernode(context: typer.Context) -> None:
+    """Start a SuperNode that keeps the libraries of its ClientApps loaded; options are those of `flower-supernode`.
+
+    Each message still gets a process of its own, without the seconds that importing takes.
+    """
+    from dance_flwr.deploy.supernode import become_supernode
+
+    become_supernode(context.args)
+
+
+register_status(app)
 register(app)
 
 

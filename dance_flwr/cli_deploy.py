@@ -57,24 +57,6 @@ def agree(
 
 
 @app.command()
-def folder(
-    data: Annotated[str, typer.Option(help="data set name, or the folder of your own graph")],
-    agreed: Annotated[Path, typer.Option(metavar="FILE", help="the agreed federation.toml")],
-    client: Annotated[int, typer.Option(help="number of this client, 0 for the first")],
-    clients: Annotated[int, typer.Option(help="number of all clients")],
-    out: Annotated[Path, typer.Option(metavar="CLIENT_FOLDER", help="new folder, the SuperNode's data-path")],
-    encoder: Annotated[str, typer.Option(help="where the agreed encoder is on this machine; empty = its name")] = "",
-    seed: Annotated[int, typer.Option(help="of the split, where the graph brings none")] = 0,
-) -> None:
-    """Make this node's client folder from its own graph, in the agreed classes and encoded as agreed."""
-    from dance_flwr.deploy.agreement import read_agreement
-    from dance_flwr.deploy.folder import make_folder
-
-    card = make_folder(data, read_agreement(agreed), client, clients, out, encoder=encoder, seed=seed, say=typer.echo)
-    typer.echo(f"client      {out}: client {client} of {clients}, {card.num_nodes:,} nodes")
-
-
-@app.command()
 def check(
     superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="address of the SuperLink")] = "",
     root_certificates: Annotated[
@@ -87,6 +69,9 @@ def check(
     connection: Annotated[
         str, typer.Option(metavar="NAME", help="of the SuperLink in the line that registers this node")
     ] = "SUPERLINK",
+    device: Annotated[
+        str, typer.Option(metavar="NAME", help="that --node-config is going to name: auto, cpu or cuda:N")
+    ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="print the points as JSON")] = False,
 ) -> None:
     """Say whether this node can join, one line per point; exit code 2 if it cannot.
@@ -97,7 +82,7 @@ def check(
 
     from dance_flwr.deploy import check as checks
 
-    node = checks.Node(superlink, root_certificates, key, data, agreed, expect, connection)
+    node = checks.Node(superlink, root_certificates, key, data, agreed, expect, device, connection)
     points = checks.run_checks(node)
     typer.echo(json.dumps(checks.as_json(points), indent=1) if as_json else "\n".join(checks.lines(points)))
     if not checks.can_join(points):

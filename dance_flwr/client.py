@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from dance_flwr.config import RunConfig
 from dance_flwr.dance.model import ModelShape
+from dance_flwr.device import pick_device
 from dance_flwr.evaluate import Counts, count
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.graph import TEST, VAL
@@ -29,16 +30,6 @@ def initial_model(shape: ModelShape, config: RunConfig) -> nn.Module:
     """Return omega^(0), the same for the same seed."""
     with seeded(config.seed, "model"):
         return get_method(config.method).build(shape, config)
-
-
-def pick_device(config: RunConfig) -> torch.device:
-    """Return the CUDA device this process was given, else the CPU.
-
-    Flower and Ray hide the devices that a client was not assigned, so the first visible one is the client's.
-    """
-    if config.device == "auto" and torch.cuda.is_available():
-        return torch.device("cuda", 0)
-    return torch.device("cpu")
 
 
 class Client:
@@ -90,20 +81,31 @@ class Client:
         return {name: count(views, self.site.labels, self.site.split == code) for name, code in masks.items()}
 
 
-def open_client(folder: Path, config: RunConfig) -> Client:
-    """Open a client's folder, once per process as long as the folder does not change.
+def open_client(folder: Path, config: RunConfig, device: torch.device | None = None) -> Client:
+    """Open a client's folder, once per process and device as long as the folder does not change.
+
+    Parameters
+    ----------
+    device : where the client computes; None = the one that `config` picks
 
     Raises
     ------
     DataError : the folder is missing or its parts disagree
     """
     torch.set_num_threads(config.torch_threads)
-    return _client(folder, read_card(folder).partition_sha256, config)
+    return _client(folder, read_card(folder).partition_sha256, config, device or pick_device(config))
+
+
+def close_clients() -> None:
+    """Forget all opened clients and free what they hold on CUDA devices."""
+    _client.cache_clear()
+    _site.cache_clear()
+    torch.cuda.empty_cache()
 
 
 @lru_cache(maxsize=64)
-def _client(folder: Path, version: str, config: RunConfig) -> Client:
-    return Client(_site(folder, version, pick_device(config), config.split_mode == "inductive"), config)
+def _client(folder: Path, version: str, config: RunConfig, device: torch.device) -> Client:
+    return Client(_site(folder, version, device, config.split_mode == "inductive"), config)
 
 
 @lru_cache(maxsize=64)

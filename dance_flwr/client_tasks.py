@@ -1,33 +1,57 @@
 """What a client does for a message: message -> Site -> method -> reply. Imports torch, unlike the ClientApp."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+import torch
 from flwr.app import Context, Message
 
 from dance_flwr import messages
-from dance_flwr.client import Client, open_client
+from dance_flwr.client import Client, close_clients, open_client
 from dance_flwr.config import parse
+from dance_flwr.device import claim, memory_ratio, pick_device
+from dance_flwr.disk import disk_of
 from dance_flwr.privacy.client import demands_masks, task_of
 from dance_flwr.privacy.dp import protect
+
+Task = Callable[[Message, Client], Message]
 
 
 def describe(message: Message, context: Context) -> Message:
     """Say what the local data asks of the global model; counts only where the client may show its own."""
-    site = _client(message, context).site
-    return messages.schema_reply(message, messages.schema_of(site, not demands_masks(context)))
+    sizes = not demands_masks(context)
+    return _do(
+        lambda asked, client: messages.schema_reply(asked, messages.schema_of(client.site, sizes)), message, context
+    )
 
 
 def work(message: Message, context: Context) -> Message:
     """Train, evaluate or weigh, as the message asks."""
-    return _TASKS[task_of(message, context)](message, _client(message, context))
+    return _do(_TASKS[task_of(message, context)], message, context)
 
 
-def _client(message: Message, context: Context) -> Client:
-    """Open the folder that this node names, or the one that was prepared for its partition."""
+def _do(task: Task, message: Message, context: Context) -> Message:
+    """Do a task with the client of this node's folder, on this node's device.
+
+    Raises
+    ------
+    UserError : the node has no such device or too little of its memory, its disk is full or closed
+    """
+    folder, config = _folder(message, context), parse(context.run_config)
+    device = pick_device(config, context.node_config)
+    with disk_of(folder), claim(device, memory_ratio(context.node_config)):
+        try:
+            return task(message, open_client(folder, config, device))
+        except torch.OutOfMemoryError:
+            close_clients()  # under Ray a process holds the data of every client that it has been
+        return task(message, open_client(folder, config, device))
+
+
+def _folder(message: Message, context: Context) -> Path:
+    """Return the folder that this node names, or the one that was prepared for its partition."""
     own = context.node_config.get("data-path")
     partition = int(context.node_config.get("partition-id", 0))
-    folder = Path(str(own)) if own else Path(messages.config_of(message)["partition-dir"]) / f"client-{partition}"
-    return open_client(folder, parse(context.run_config))
+    return Path(str(own)) if own else Path(messages.config_of(message)["partition-dir"]) / f"client-{partition}"
 
 
 def _train(message: Message, client: Client) -> Message:
@@ -52,4 +76,4 @@ def _weigh(message: Message, client: Client) -> Message:
     return messages.weigh_reply(message, client.weight, client.site.num_nodes, tokens)
 
 
-_TASKS = {"train": _train, "evaluate": _evaluate, "weigh": _weigh}
+_TASKS: dict[str, Task] = {"train": _train, "evaluate": _evaluate, "weigh": _weigh}

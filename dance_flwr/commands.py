@@ -106,13 +106,14 @@ def resume_command(folder: Path, in_process: bool) -> None:
 def _run(config: RunConfig, partition: Path, in_process: bool, done: int) -> None:
     """Run from round `done` + 1 with a progress bar, print the table and where everything is."""
     from dance_flwr.checkpoint import how_to_resume, telling_how_to_resume
+    from dance_flwr.events import structured
     from dance_flwr.locks import SERVER, alone
     from dance_flwr.runtime import run_in_process, run_under_flower
 
     folder = Path(config.out)
     engine = "in this process" if in_process else "under Flower's simulation engine"
     print(f"run         {config.method}, {config.rounds} rounds, {config.clients} clients, {engine}", flush=True)
-    bar = tqdm(total=config.rounds, initial=done, unit="round", desc="rounds")
+    bar = tqdm(total=config.rounds, initial=done, unit="round", desc="rounds", disable=structured())
     try:
         with telling_how_to_resume(folder), bar:
             if in_process:

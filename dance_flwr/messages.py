@@ -48,6 +48,8 @@ class Schema:
 
 def schema_of(site: Site, sizes: bool = True) -> Schema:
     """Return what a site's data asks of the global model; without `sizes` the counts of nodes and tokens are 0."""
+    from dance_flwr.device import device_label
+
     card = site.card
     return Schema(
         class_names=card.class_names,
@@ -56,7 +58,7 @@ def schema_of(site: Site, sizes: bool = True) -> Schema:
         num_nodes=card.num_nodes if sizes else 0,
         encoder_sha256=site.encoder_sha256,
         encoder_tokens=int(site.bank.tokens.sum()) if sizes else 0,
-        device=str(site.device),
+        device=device_label(site.device),
     )
 
 

@@ -6,7 +6,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,14 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from dance_flwr import __version__
+from dance_flwr import __version__, events
 from dance_flwr.checkpoint import Checkpoint, cut_back, forget
 from dance_flwr.config import RunConfig, flatten
 from dance_flwr.errors import UserError
 from dance_flwr.evaluate import Counts, accuracy, macro_f1
 from dance_flwr.fingerprint import code_fingerprint, model_fingerprint
+from dance_flwr.history import Round
+from dance_flwr.observe import round_ended
 from dance_flwr.paths import ERROR as ERROR
 from dance_flwr.paths import HISTORY as HISTORY
 from dance_flwr.paths import MODEL as MODEL
@@ -28,42 +30,7 @@ from dance_flwr.privacy.dp import noise_multiplier, spent
 
 LOG = logging.getLogger("flwr")
 SCHEMA = 1
-_WAYS = ("bytes_down", "bytes_up")
 _VERSIONS = ("flwr", "torch", "torch-geometric", "sentence-transformers", "entmax", "scikit-learn")
-
-
-@dataclass
-class Round:
-    """One row of a run's history.
-
-    Attributes
-    ----------
-    val_accuracy : of the deployed prediction, None in rounds without validation; views : of each view
-    seconds : by phase, summed over clients; round_seconds : wall clock, training and validation
-    counts : summed over clients, of the refresh in this round
-    bytes_down, bytes_up : model bytes per client
-    epsilon : spent up to this round, None without differential privacy
-    """
-
-    round: int
-    loss: float = 0.0
-    val_accuracy: float | None = None
-    val_macro_f1: float | None = None
-    views: dict[str, float] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    train_seconds: float = 0.0
-    round_seconds: float = 0.0
-    counts: dict[str, int] = field(default_factory=dict)
-    bytes_down: dict[int, int] = field(default_factory=dict)
-    bytes_up: dict[int, int] = field(default_factory=dict)
-    epsilon: float | None = None
-
-    @classmethod
-    def read(cls, line: str) -> "Round":
-        """Return the row of one line of `history.jsonl`."""
-        values = json.loads(line)
-        bytes_of = {way: {int(client): count for client, count in values[way].items()} for way in _WAYS}
-        return cls(**values | bytes_of)
 
 
 class Recorder:
@@ -75,6 +42,7 @@ class Recorder:
     take_traffic : returns model bytes (down, up) per client since the last call
     on_round : called with each finished row, for progress
     point : where the run begins; None = at round 0. What this collects goes into it, round by round
+    take_absent : returns the clients that did not take part since the last call, and why
 
     Raises
     ------
@@ -88,6 +56,7 @@ class Recorder:
         take_traffic: Callable[[], tuple[dict[int, int], dict[int, int]]],
         on_round: Callable[[dict[str, Any]], None] | None = None,
         point: Checkpoint | None = None,
+        take_absent: Callable[[], dict[int, str]] = dict,
     ) -> None:
         self.point = point or Checkpoint("", config)
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +64,7 @@ class Recorder:
         self.config = config
         self.history = [Round.read(line) for line in self.point.history]
         self.best_round, self.best_state = self.point.best_round, self.point.best(folder)
-        self._take_traffic = take_traffic
+        self._take_traffic, self._take_absent = take_traffic, take_absent
         self._on_round = on_round
         self._clear()
         self._round_start = time.perf_counter()
@@ -126,6 +95,10 @@ class Recorder:
         self._row.views = {view: accuracy(hits, val.total) for view, hits in val.correct.items()}
         self._row.val_accuracy = self._row.views["deployed"]
         self._row.val_macro_f1 = macro_f1(val.true_positives, val.predicted, val.actual)
+        found, f1 = self._row.val_accuracy, self._row.val_macro_f1
+        events.emit(
+            "validation_ended", f"validation accuracy {found:.4f}", accuracy=found, macro_f1=f1, nodes=val.total
+        )
 
     def end_round(self, round_: int, state: Mapping[str, Tensor], save: Callable[[], None] = lambda: None) -> None:
         """Close a round: keep the model if validation was never better (the earliest such round wins).
@@ -138,6 +111,7 @@ class Recorder:
         row.round = round_
         row.round_seconds = time.perf_counter() - self._round_start
         row.bytes_down, row.bytes_up = self._take_traffic()
+        row.absent = self._take_absent()
         row.epsilon = spent(self.config, round_, self.point.repeats)
         if row.epsilon is not None:
             LOG.info("round %d: epsilon %.4g of %g is spent", round_, row.epsilon, self.config.privacy.epsilon)
@@ -153,6 +127,7 @@ class Recorder:
         save()
         if self.best_round == round_:
             self._save_model()
+        round_ended(row, self.point, self.folder)
         if self._on_round:
             self._on_round(asdict(row))
         self._row, self._round_start = Round(round_ + 1), time.perf_counter()
@@ -216,6 +191,8 @@ class Recorder:
         partial.write_text(json.dumps(result, indent=1), encoding="utf-8")
         partial.replace(self.folder / RESULT)
         forget(self.folder)
+        ended = {key: result[key] for key in ("test_accuracy", "val_accuracy", "best_round", "seconds_total")}
+        events.emit("run_ended", f"run {self.point.run} ended: test accuracy {ended['test_accuracy']:.4f}", **ended)
         return result
 
 

@@ -1,6 +1,7 @@
 """Run the app: in this process, or under a private SuperLink that is started and stopped with the run."""
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -8,12 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dance_flwr.checkpoint import cut_back, forget, resumable
+from dance_flwr import events
+from dance_flwr.checkpoint import cut_back, forget, resumable, telling_how_to_resume
 from dance_flwr.config import RunConfig, flatten
 from dance_flwr.errors import UserError
+from dance_flwr.history import whole_lines
 from dance_flwr.locks import SERVER, alone
 from dance_flwr.paths import PROJECT
-from dance_flwr.results import ERROR, HISTORY, RESULT
+from dance_flwr.results import ERROR, HISTORY, RESULT, reason_of_failure
 from dance_flwr.superlink import SuperLink, private_superlink
 
 OnRound = Callable[[Mapping[str, Any]], None]
@@ -37,10 +40,12 @@ def run_in_process(config: RunConfig, folder: Path, on_round: OnRound, name: str
         import server_app
         from dance_flwr.strategies.inprocess import InProcessGrid
 
-        logging.getLogger("flwr").setLevel(logging.ERROR)
+        if not events.structured():
+            logging.getLogger("flwr").setLevel(logging.ERROR)
         run_id = time.time_ns()
         grid = InProcessGrid(client_app.app, flatten(config), config.clients, run_id=run_id)
-        server_app.run(grid, config, name or str(run_id), folder, on_round)
+        with reason_of_failure(folder), telling_how_to_resume(folder):
+            server_app.run(grid, config, name or str(run_id), folder, on_round)
     return read_result(folder)
 
 
@@ -93,8 +98,7 @@ def follow(link: SuperLink, run_id: str, folder: Path, on_round: OnRound, seen: 
     asked = time.monotonic()
     while True:
         done = (folder / RESULT).is_file() or (folder / ERROR).is_file()
-        history = folder / HISTORY
-        lines = history.read_text(encoding="utf-8").splitlines() if history.is_file() else []
+        lines = whole_lines(folder / HISTORY)
         for line in lines[seen:]:
             on_round(json.loads(line))
         seen = len(lines)
@@ -121,10 +125,16 @@ def _apps() -> Iterator[None]:
 
 
 def _resources(config: RunConfig) -> str:
-    """Return Flower's --federation-config: a node per client, each with a core and its share of the visible GPUs."""
+    """Return Flower's --federation-config: a node per client, each with a core and its share of one visible GPU.
+
+    Flower divides the GPUs by the share in single precision and drops the rest: 0.2 would be four clients on a GPU,
+    not five, so a share is a little less than its part.
+    """
     import torch
 
     resources = f"num-supernodes={config.clients} client-resources-num-cpus=1"
     if config.device != "auto" or not torch.cuda.is_available():
         return resources
-    return f"{resources} client-resources-num-gpus={min(1.0, torch.cuda.device_count() / config.clients):g}"
+    together = math.ceil(config.clients / torch.cuda.device_count())
+    share = 1.0 if together == 1 else (10_000 // together - 1) / 10_000
+    return f"{resources} client-resources-num-gpus={share:g}"

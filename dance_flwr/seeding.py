@@ -21,6 +21,8 @@ def generator(seed: int, purpose: str, *, round_: int = 0, client: int = -1) -> 
 @contextmanager
 def seeded(seed: int, purpose: str, *, round_: int = 0, client: int = -1) -> Iterator[None]:
     """Seed torch's global generators inside the block only; dropout and initialisation have no other handle."""
-    with torch.random.fork_rng():
+    # Left to itself, torch would open every CUDA device of the machine, also those that belong to other clients.
+    opened = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng([torch.cuda.current_device()] if opened else []):
         torch.manual_seed(derive(seed, purpose, round_=round_, client=client))
         yield

@@ -140,14 +140,14 @@ def wait_until_healthy(
     raise UserError(f"expected a SuperLink within {_START_SECONDS:.0f} s, found none; see {log}")
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process and every process below it, such as Ray's; ask first, then kill."""
+def stop(process: subprocess.Popen[bytes], ask: bool = True) -> None:
+    """End a process and every process below it, such as Ray's; ask first, then kill; or kill at once."""
     with suppress(psutil.NoSuchProcess):
         parent = psutil.Process(process.pid)
         family = [*parent.children(recursive=True), parent]
         for member in reversed(family):
             with suppress(psutil.NoSuchProcess):
-                member.send_signal(signal.SIGTERM)
+                member.send_signal(signal.SIGTERM if ask else signal.SIGKILL)
         late = _children(family)  # a raylet starts workers until it ends
         _, alive = psutil.wait_procs(family, timeout=10)
         alive += [member for member in late if member.is_running()]

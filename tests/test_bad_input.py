@@ -13,7 +13,7 @@ import pytest
 
 from dance_flwr import checkpoint, messages
 from dance_flwr.config_text import to_toml
-from dance_flwr.errors import QuorumError, UserError
+from dance_flwr.errors import CodeMismatchError, QuorumError, UserError
 
 RESULT_FILES = {"result.json", "model.safetensors"}
 
@@ -178,6 +178,23 @@ def test_other_code_on_a_client_is_refused(start, tmp_path, monkeypatch):
 
     monkeypatch.setattr(client_app, "code_fingerprint", lambda: "0123456789abcdef")
     assert_one_error(start(), tmp_path, "0123456789abcdef", "code", bars=True)
+
+
+@pytest.mark.parametrize("client", [0, 2])
+def test_one_node_of_other_code_is_refused_before_anything_else_and_named(run, monkeypatch, client):
+    import client_app
+
+    asked, own = [], client_app.code_fingerprint()
+
+    def app(message, context):
+        theirs = context.node_config["partition-id"] == client
+        monkeypatch.setattr(client_app, "code_fingerprint", lambda: "0123456789abcdef" if theirs else own)
+        asked.append(message.metadata.message_type)
+        return client_app.app(message, context)
+
+    with pytest.raises(CodeMismatchError, match=rf"^client {client}: expected .*{own}, found 0123456789abcdef"):
+        run(app=app, min_valid_replies=2)
+    assert set(asked) == {messages.HELLO}
 
 
 def failing(monkeypatch, client, error, methods=("train",)):

@@ -256,8 +256,8 @@ def test_a_node_with_its_own_graph_joins_in_the_agreed_classes(good, cli, tmp_pa
     write_folder(
         dataclasses.replace(own, class_names=("astronomy", "sailing"), labels=own.labels // 2), tmp_path / "own"
     )
-    arguments = ["--data", tmp_path / "own", "--agreed", good.agreed, "--clients", 3, "--out", tmp_path / "mine"]
-    done = cli("deploy", "folder", *arguments, "--client", 2)
+    arguments = [tmp_path / "own", "--agreed", good.agreed, "--clients", 3, "--out", tmp_path / "mine"]
+    done = cli("site", "prepare", *arguments, "--client", 2)
     assert done.code == 0, done.err
     card = read_card(tmp_path / "mine")
     assert (card.client, card.clients, card.class_names) == (2, 3, ("astronomy", "cooking", "sailing"))
@@ -266,8 +266,8 @@ def test_a_node_with_its_own_graph_joins_in_the_agreed_classes(good, cli, tmp_pa
     assert {name: points[name].status.value for name in ("data", "encoder", "labels")} == dict.fromkeys(
         ("data", "encoder", "labels"), "ok"
     )
-    assert cli("deploy", "folder", *arguments, "--client", 2).err[-1].startswith("error: --out: expected a new folder")
-    assert cli("deploy", "folder", *arguments, "--client", 3).err[-1].startswith("error: --client: expected")
+    assert cli("site", "prepare", *arguments, "--client", 2).err[-1].startswith("error: --out: expected a new folder")
+    assert cli("site", "prepare", *arguments, "--client", 3).err[-1].startswith("error: --client: expected")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "own"]
 
 
@@ -480,8 +480,9 @@ def full_device(w):
     import torch
 
     w.patch.setattr(torch.cuda, "is_available", lambda: True)
-    w.patch.setattr(torch.cuda, "mem_get_info", lambda: (10**8, 8 * 10**9))
-    w.patch.setattr(torch.cuda, "get_device_name", lambda: "Card")
+    w.patch.setattr(torch.cuda, "device_count", lambda: 1)
+    w.patch.setattr(torch.cuda, "mem_get_info", lambda _: (10**8, 8 * 10**9))
+    w.patch.setattr(torch.cuda, "get_device_name", lambda _: "Card")
     return w.good
 
 
@@ -592,6 +593,7 @@ BAD = [
     ("labels", "PROBLEM", "another order", lambda w: w.agreed(class_names=("sailing", "cooking", "astronomy"))),
     ("labels", "not checked", "needs --agreed", lambda w: w.node(agreed=None)),
     ("device", "warning", "0.1 of 8.0 GB", full_device),
+    ("device", "PROBLEM", "found 'cuda:7'; name one of these in --node-config", lambda w: w.node(device="cuda:7")),
     ("disk", "warning", "found 0.50 GB", full_disk),
     ("software", "PROBLEM", "pip install flwr==1.40.0", lambda w: w.agreed(flwr="1.40.0")),
     ("software", "warning", "dance-flwr 9.9", lambda w: w.agreed(dance_flwr="9.9")),

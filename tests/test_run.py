@@ -24,7 +24,7 @@ TOP = {
 }
 ROW = {
     *("round", "loss", "val_accuracy", "val_macro_f1", "views", "seconds", "train_seconds", "round_seconds"),
-    *("counts", "bytes_down", "bytes_up", "epsilon"),
+    *("counts", "bytes_down", "bytes_up", "epsilon", "absent"),
 }
 VERSIONS = {
     *("dance-flwr", "python", "flwr", "torch", "torch-geometric", "sentence-transformers", "entmax", "scikit-learn")

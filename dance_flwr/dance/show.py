@@ -15,6 +15,7 @@ from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.store import RunStore
 from dance_flwr.dance.summaries import ExtractiveSummariser, Summariser
+from dance_flwr.disk import atomic_file
 from dance_flwr.errors import UserError
 from dance_flwr.site import LocalGraph, Site, chunk_digests
 
@@ -71,7 +72,8 @@ def write_example(store: RunStore, site: Site, packs: Packs) -> Path | None:
     if not len(packs.nodes):
         return None
     path = store.evidence_folder / "example.txt"
-    path.write_text(render(site, packs, most_telling(packs)), encoding="utf-8")
+    with atomic_file(path, lasting=False) as file:
+        file.write(render(site, packs, most_telling(packs)).encode())
     return path
 
 

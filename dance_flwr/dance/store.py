@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dance_flwr.dance.evidence import Candidates
 from dance_flwr.dance.ragged import Ragged
+from dance_flwr.disk import atomic_file
 
 STATE, PREVIOUS = "state.npz", "previous.npz"
 
@@ -101,7 +102,7 @@ class RunStore:
         return not path.is_file() or _number(path, "round") != round_ or _number(path, "before") != 0
 
     def save(self, state: ClientState, round_: int) -> None:
-        """Write the state that `round_` leaves and keep the one before; a crash leaves at least the one before."""
+        """Write the state that `round_` leaves and keep the one before; an error changes nothing."""
         assert state.core is not None and state.adjacency is not None
         arrays: dict[str, Tensor] = {"times_selected": state.times_selected, "core": state.core}
         arrays |= {"core_round": torch.tensor(state.core_round), "text_round": torch.tensor(state.text_round)}
@@ -112,9 +113,9 @@ class RunStore:
                 arrays |= {f"hop{hop}_ptr": ragged.ptr, f"hop{hop}_index": ragged.index}
             arrays |= {"chunks_ptr": state.frozen.chunks.ptr, "chunks_index": state.frozen.chunks.index}
         path = self.folder / STATE
-        if path.is_file() and _number(path, "round") < round_:
-            path.replace(self.folder / PREVIOUS)
-        write_npz(path, {name: tensor.cpu().numpy() for name, tensor in arrays.items()})
+        older = path.is_file() and _number(path, "round") < round_
+        keep = self.folder / PREVIOUS if older else None
+        write_npz(path, {name: tensor.cpu().numpy() for name, tensor in arrays.items()}, keep=keep)
 
 
 def _read(path: Path, num_nodes: int, device: torch.device) -> tuple[ClientState, int]:
@@ -135,10 +136,8 @@ def _number(path: Path, name: str) -> int:
         return int(file[name]) if name in file.files else 0
 
 
-def write_npz(path: Path, arrays: dict[str, Any]) -> None:
-    """Write arrays to `path` through a temporary file, so that readers never see half of it."""
+def write_npz(path: Path, arrays: dict[str, Any], *, keep: Path | None = None) -> None:
+    """Write arrays to `path`, so that readers never see half of it; a file that is replaced goes to `keep`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
+    with atomic_file(path, keep=keep, lasting=False) as file:
         np.savez(file, **arrays)
-    partial.replace(path)

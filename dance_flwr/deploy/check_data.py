@@ -101,7 +101,7 @@ def check_labels(node: Node) -> Point:
         return problem(
             f"the {len(node.agreement.class_names)} agreed class names",
             wrong,
-            "make the client folder again with `dance-flwr deploy folder --agreed FILE`, or agree on a new file",
+            "make the client folder again with `dance-flwr site prepare --agreed FILE`, or agree on a new file",
         )
     return ok(f"the {len(names)} agreed class names, in the same order")
 

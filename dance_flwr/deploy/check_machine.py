@@ -13,20 +13,24 @@ _LEAST_BYTES = 10**9
 
 
 def check_device(node: Node) -> Point:
-    """Which device a client would compute on."""
+    """Which device a client would compute on, and that the named one is there."""
     import torch
 
-    if not torch.cuda.is_available():
-        return ok(f"CPU, {torch.get_num_threads()} threads; no CUDA device that torch {torch.__version__} can use")
-    free, total = torch.cuda.mem_get_info()
-    name = torch.cuda.get_device_name()
+    from dance_flwr.device import device_label, named_device
+
+    device = named_device(node.device)
+    if device.type == "cpu":
+        why = "as named" if node.device == "cpu" else f"no CUDA device that torch {torch.__version__} can use"
+        return ok(f"CPU, {torch.get_num_threads()} threads; {why}")
+    free, total = torch.cuda.mem_get_info(device)
+    name = device_label(device)
     if free < _LEAST_BYTES:
         return warning(
             f"1 GB or more free on {name}",
             f"{free / 1e9:.1f} of {total / 1e9:.1f} GB",
-            "end what else uses the device, or run with device=cpu",
+            "end what else uses it, or name another device in --node-config",
         )
-    return ok(f"CUDA, {name}, {free / 1e9:.1f} of {total / 1e9:.1f} GB free")
+    return ok(f"{name}, {free / 1e9:.1f} of {total / 1e9:.1f} GB free")
 
 
 def check_disk(node: Node) -> Point:

@@ -33,20 +33,28 @@ class LocalDeployment:
     root : holds certificates, keys, homes, logs and the SuperLink's database; made here
     folders : of the clients, in the order of their numbers
     node_config : more keys of every SuperNode, as `--node-config` takes them
+
+    Attributes
+    ----------
+    environment : by process name (`superlink`, `node-0`, ...), variables it gets beside those of this process
+    superlinks : by client, the address its SuperNode connects to, where that is not the SuperLink's own
     """
 
     def __init__(self, root: Path, folders: Sequence[Path], node_config: NodeConfig | None = None) -> None:
         self.root, self.folders = root, [folder.resolve() for folder in folders]
         self._node_config = dict(node_config or {})
         self.port = free_port()
+        self.address = f"{HOST}:{self.port}"
+        self.environment: dict[str, dict[str, str]] = {}
+        self.superlinks: dict[int, str] = {}
         self.certificates: Certificates = make_certificates(root / "certificates", [HOST, "localhost"])
         self.keys = [make_key(root / f"node-{client}.key") for client in range(len(self.folders))]
         self.nodes: dict[int, subprocess.Popen[bytes]] = {}
-        self._server: subprocess.Popen[bytes] | None = None
+        self.server: subprocess.Popen[bytes] | None = None
         self.link = SuperLink(root / "operator", flower_environment(root / "operator"), root / "superlink.log")
         self.link.home.mkdir()
         (self.link.home / "config.toml").write_text(
-            f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{HOST}:{self.port}"\n'
+            f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{self.address}"\n'
             f'root-certificates = "{self.certificates.ca}"\n'
         )
 
@@ -57,36 +65,53 @@ class LocalDeployment:
         command += ["--ssl-ca-certfile", str(tls.ca), "--ssl-certfile", str(tls.certificate)]
         command += ["--ssl-keyfile", str(tls.key)]
         command += ["--database", str(self.root / "state.db"), "--disable-runtime-dependency-installation"]
-        self._server = self.spawn("superlink", command)
-        wait_until_healthy(self._server, f"https://{HOST}:{self.port}", self.link.log, tls.ca)
+        self.server = self.spawn("superlink", command)
+        wait_until_healthy(self.server, f"https://{self.address}", self.link.log, tls.ca)
 
     def register(self) -> None:
         """Register every node's public key, as the server's operator does before a node starts."""
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda key: self.link.flwr("supernode", "register", str(key), NAME), self.keys))
 
-    def start_node(self, client: int) -> None:
-        """Start a client's SuperNode."""
+    def node_command(
+        self, client: int, *, key: Path | None = None, root_certificates: Path | None = None, superlink: str = ""
+    ) -> list[str]:
+        """Return the command that starts a client's SuperNode; with another key, authority or address on request."""
         own: dict[str, str | int | bool] = {"partition-id": client, "num-partitions": len(self.folders)}
         own |= {"data-path": str(self.folders[client]), **self._node_config}
-        pairs = " ".join(f"{key}={_toml(value)}" for key, value in own.items())
-        command = ["flower-supernode", "--superlink", f"{HOST}:{self.port}", "--host", HOST]
-        command += ["--port", str(free_port()), "--root-certificates", str(self.certificates.ca)]
-        command += ["--auth-supernode-private-key", str(self.keys[client].with_suffix("")), "--node-config", pairs]
-        self.nodes[client] = self.spawn(f"node-{client}", command)
+        pairs = " ".join(f"{name}={_toml(value)}" for name, value in own.items())
+        command = ["dance-flwr", "supernode", "--superlink", superlink or self.superlinks.get(client, self.address)]
+        command += ["--host", HOST, "--port", str(free_port())]
+        command += ["--root-certificates", str(root_certificates or self.certificates.ca), "--node-config", pairs]
+        return [*command, "--auth-supernode-private-key", str((key or self.keys[client]).with_suffix(""))]
+
+    def start_node(self, client: int) -> None:
+        """Start a client's SuperNode."""
+        self.nodes[client] = self.spawn(f"node-{client}", self.node_command(client))
+
+    def kill_node(self, client: int) -> None:
+        """End a client's SuperNode and its ClientApp with SIGKILL."""
+        stop(self.nodes.pop(client), ask=False)
+
+    def kill_server(self) -> None:
+        """End the SuperLink and its ServerApp with SIGKILL."""
+        if self.server:
+            stop(self.server, ask=False)
+            self.server = None
 
     def spawn(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """Start a command in the home `name`; what it prints is added to `<name>.log`."""
         home = self.root / name
         home.mkdir(exist_ok=True)
-        return start(command, flower_environment(home), home, self.root / f"{name}.log")
+        environment = flower_environment(home) | self.environment.get(name, {})
+        return start(command, environment, home, self.root / f"{name}.log")
 
     def close(self) -> None:
         """Stop whatever runs."""
-        processes = [*self.nodes.values(), *([self._server] if self._server else [])]
+        processes = [*self.nodes.values(), *([self.server] if self.server else [])]
         with ThreadPoolExecutor(max(1, len(processes))) as pool:
             list(pool.map(stop, processes))
-        self.nodes, self._server = {}, None
+        self.nodes, self.server = {}, None
 
 
 @contextmanager

@@ -27,6 +27,7 @@ class Node:
     data : the client's folder
     agreed : the agreed federation file
     expect : fingerprint of the server's code; "" = that of the agreed file
+    device : what the node config is going to name as its device
     connection : name of the SuperLink in the server operator's Flower configuration, for the line to copy
     now : the clock of this machine
     timeout : seconds to wait for the network
@@ -38,6 +39,7 @@ class Node:
     data: Path | None = None
     agreed: Path | None = None
     expect: str = ""
+    device: str = "auto"
     connection: str = "SUPERLINK"
     now: Callable[[], datetime] = _present
     timeout: float = 10.0

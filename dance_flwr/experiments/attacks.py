@@ -12,10 +12,11 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
-from dance_flwr.client import Client, initial_model, pick_device, shape_of
+from dance_flwr.client import Client, initial_model, shape_of
 from dance_flwr.config import RunConfig, Value, flatten, parse
 from dance_flwr.dance.model import PlainModel
 from dance_flwr.data import unambiguous
+from dance_flwr.device import pick_device
 from dance_flwr.experiments.cells import Cell, Experiment, Label, Request, Section, dataset_name
 from dance_flwr.experiments.rows import Row
 from dance_flwr.experiments.study import settings_of

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dance_flwr.client import pick_device, shape_of
+from dance_flwr.client import shape_of
 from dance_flwr.config import RunConfig
 from dance_flwr.dance.faithfulness import CONTROLS, EVIDENCE, Outcomes, aopc, drops, flips, outcomes
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.store import write_npz
+from dance_flwr.device import pick_device
 from dance_flwr.errors import UserError
 from dance_flwr.evaluate import accuracy, count
 from dance_flwr.experiments.cells import Cell, Experiment, Request

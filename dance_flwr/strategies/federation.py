@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
+from dance_flwr import events
 from dance_flwr import messages as wire
 from dance_flwr.config import RunConfig
 from dance_flwr.errors import QuorumError
-from dance_flwr.privacy.dp import fewest_clients
+from dance_flwr.privacy.dp import fewest_clients, repeats_cost
 from dance_flwr.privacy.ledger import DOWN, UP, Ledger
 
 LOG = logging.getLogger("flwr")
@@ -52,6 +54,7 @@ class FederationGrid(Grid):
     Attributes
     ----------
     total_weight : of all clients, known and needed under secure aggregation only
+    absent : client -> why it did not take part since the last `take_absent`
     """
 
     def __init__(self, grid: Grid, client_of_node: Mapping[int, int], config: RunConfig, ledger: Ledger) -> None:
@@ -60,6 +63,7 @@ class FederationGrid(Grid):
         self._config = config
         self.traffic = Traffic()
         self.total_weight = 0
+        self.absent: dict[int, str] = {}
         self.ledger = ledger
 
     def set_run(self, run: Run) -> None:
@@ -92,6 +96,9 @@ class FederationGrid(Grid):
             connected = set(self._grid.get_node_ids())
             found = [node for node in self._client_of_node if node in connected]
             if len(found) >= fewest:
+                for node, client in self._client_of_node.items():
+                    if node not in connected:
+                        self.miss("client_silent", client, "its SuperNode is not connected")
                 return found
             if time.monotonic() > deadline:
                 absent = [client for node, client in self._client_of_node.items() if node not in connected]
@@ -112,14 +119,21 @@ class FederationGrid(Grid):
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Send, wait, and return the valid replies ordered by client.
 
+        Clients whose connection was lost, so that too few replies came, are asked again once they are back.
+
         Raises
         ------
         QuorumError : fewer valid replies than the quorum; says which client failed and why
         """
-        sent = list(messages)
-        replies = self.exchange(sent, timeout)
-        valid = [reply for reply in replies if not reply.has_error()]
+        sent, begin = list(messages), time.monotonic()
         expected = min(self._config.min_valid_replies or len(sent), len(sent))
+        replies = self.exchange(sent, timeout)
+        while sum(not reply.has_error() for reply in replies) < expected and (again := self._back(sent, replies)):
+            left = None if timeout is None else max(0.0, timeout - (time.monotonic() - begin))
+            nodes = {message.metadata.dst_node_id for message in again}
+            replies = [reply for reply in replies if reply.metadata.src_node_id not in nodes]
+            replies = sorted(replies + self.exchange(again, left), key=self.client_of)
+        valid = [reply for reply in replies if not reply.has_error()]
         if len(valid) < expected:
             raise QuorumError(self._shortfall(sent, replies, expected, timeout))
         return valid
@@ -133,7 +147,19 @@ class FederationGrid(Grid):
         self._count(self.traffic.up, replies, lambda m: m.metadata.src_node_id)
         self.ledger.add(sent, DOWN)
         self.ledger.add(replies, UP)
+        self._note_absent(sent, replies, timeout)
         return replies
+
+    def miss(self, event: str, client: int, reason: str) -> None:
+        """Take note, once in a round, of a client that does not take part."""
+        if client not in self.absent:
+            self.absent[client] = one_line = " ".join(reason.split())
+            events.emit(event, f"client {client}: {one_line}", logging.WARNING, client=client, reason=one_line)
+
+    def take_absent(self) -> dict[int, str]:
+        """Return the clients that did not take part since the last call, and why."""
+        taken, self.absent = dict(sorted(self.absent.items())), {}
+        return taken
 
     def client_of(self, reply: Message) -> int:
         """Return the number of the client that sent this reply."""
@@ -161,6 +187,23 @@ class FederationGrid(Grid):
         for message in batch:
             client = self._client_of_node[node_of(message)]
             totals[client] = totals.get(client, 0) + wire.bytes_of(message)
+
+    def _note_absent(self, sent: list[Message], replies: list[Message], timeout: float | None) -> None:
+        for reply in replies:
+            if reply.has_error():
+                self.miss("client_failed", self.client_of(reply), str(reply.error.reason))
+        answered = {reply.metadata.src_node_id for reply in replies}
+        for node in {message.metadata.dst_node_id for message in sent} - answered:
+            self.miss("client_silent", self._client_of_node[node], f"no reply within {timeout} s")
+
+    def _back(self, sent: Sequence[Message], replies: Sequence[Message]) -> list[Message]:
+        """Return anew the messages to nodes that Flower gave up and that are connected again; waits for them."""
+        lost = {r.metadata.src_node_id for r in replies if r.has_error() and r.error.code == ErrorCode.NODE_UNAVAILABLE}
+        if not lost or repeats_cost(self._config):
+            return []
+        back = lost.intersection(self.get_node_ids())
+        whole = [(message.content, message.metadata) for message in sent if message.metadata.dst_node_id in back]
+        return [self.create_message(c, m.message_type, m.dst_node_id, m.group_id) for c, m in whole]
 
     def _shortfall(self, sent: list[Message], replies: list[Message], expected: int, timeout: float | None) -> str:
         failed = {r.metadata.src_node_id: str(r.error.reason).strip() for r in replies if r.has_error()}

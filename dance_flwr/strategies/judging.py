@@ -31,6 +31,7 @@ def usable(
     """
     models = [(reply, messages.model_of(reply)) for reply in replies]
     faults = [fault_of(model, start) for _, model in models]
+    _tell(grid, replies, faults)
     rejected = "; ".join(f"{_sender(grid, r)}: {fault}" for r, fault in zip(replies, faults, strict=True) if fault)
     good = [upload for upload, fault in zip(models, faults, strict=True) if not fault]
     fewest = min(len(replies), fewest)
@@ -52,6 +53,14 @@ def fault_of(model: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> str:
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             return f"expected finite numbers, found NaN or infinity in {name}"
     return ""
+
+
+def _tell(grid: Grid, replies: Sequence[Message], faults: Sequence[str]) -> None:
+    """Take note of the clients whose uploads cannot be used."""
+    for reply, fault in zip(replies, faults, strict=True):
+        client = grid.author(reply) if fault and isinstance(grid, FederationGrid) else None
+        if client is not None and isinstance(grid, FederationGrid):
+            grid.miss("upload_rejected", client, fault)
 
 
 def _sender(grid: Grid, reply: Message) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from dance_flwr import events
 from dance_flwr import messages as wire
 from dance_flwr.config import RunConfig
 from dance_flwr.errors import CodeMismatchError, UserError
@@ -58,6 +59,7 @@ def join(grid: Grid, config: RunConfig, ledger: Ledger) -> list[Member]:
                 "give each its own partition-id in --node-config"
             )
         members[hello.partition] = Member(node, hello.partition, hello.owns_data)
+        events.emit("client_joined", f"client {hello.partition} joined", client=hello.partition, node=str(node))
     if len(members) < config.clients and len(replies) < len(nodes):
         raise UserError(
             f"expected a greeting of {len(nodes)} SuperNodes within {config.round_timeout:g} s, found only those of "
@@ -105,7 +107,10 @@ def describe(
     replies = grid.send_and_receive(batch, timeout=timeout)
     if len(replies) < len(members):
         found = [grid.client_of(reply) for reply in replies]
-        raise UserError(f"expected a description of the data of {len(members)} clients, found only those of {found}")
+        reasons = "; ".join(f"client {client}: {reason}" for client, reason in grid.absent.items())
+        raise UserError(
+            f"expected a description of the data of {len(members)} clients, found only those of {found}; {reasons}"
+        )
     schemas = [wire.read_schema(reply) for reply in replies]
     for what in ("class_names", "text_dim", "encoder_sha256"):
         for client, schema in enumerate(schemas):

@@ -70,6 +70,7 @@ def put_back(
     it, as if the run had never stopped.
     """
     strategy.kept = initial
+    federation.absent.clear()  # of questions before the first round
     strategy.offset, strategy.last = point.round, affordable_rounds(point.config, point.repeats)
     if not point.arrays:
         return initial

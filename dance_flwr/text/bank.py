@@ -15,9 +15,10 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from dance_flwr.disk import atomic_file
 from dance_flwr.errors import DataError
 from dance_flwr.text.bank_index import DATA, INDEX, BankIndex, append, index_line, text_key
-from dance_flwr.text.bank_slice import META, BankSlice, atomic_file, load_slice, read_meta, save_slice
+from dance_flwr.text.bank_slice import META, BankSlice, load_slice, read_meta, save_slice
 from dance_flwr.text.chunking import CHUNKER_VERSION, Chunks, chunk_texts
 from dance_flwr.text.encoder import EncoderSpec, TextEncoder
 

@@ -1,16 +1,15 @@
 """Slices of a text bank: the chunks of one graph as memory-mapped .npy files."""
 
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dance_flwr.disk import atomic_file
 from dance_flwr.errors import DataError
 
 META = "bank.json"
@@ -109,17 +108,3 @@ def read_meta(folder: Path) -> dict[str, Any]:
 
 def _bad_slice(folder: Path, expected: str, found: str) -> DataError:
     return DataError(f"text bank {folder}: expected {expected}, found {found}; remove the folder and prepare it again")
-
-
-@contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a draft beside `path` and put it in its place when it is whole; on an error nothing changes."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

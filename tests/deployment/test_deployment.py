@@ -19,7 +19,7 @@ from dance_flwr.runtime import follow, run_in_process
 
 CLASSES = ("scipy.fft", "scipy.linalg", "scipy.ndimage", "scipy.signal", "scipy.spatial")
 KEYS = {
-    **{"clients": 5, "rounds": 2, "evaluate-every": 2, "hidden-dim": 16, "chunk-tokens": 32, "max-chunks": 2},
+    **{"clients": 5, "rounds": 5, "evaluate-every": 5, "hidden-dim": 16, "chunk-tokens": 32, "max-chunks": 2},
     **{"privacy.secure-aggregation": True, "device": "cpu", "node-timeout": 60.0, "round-timeout": 120.0},
 }
 

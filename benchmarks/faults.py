@@ -1,0 +1,443 @@
+"""What strikes a federation, and what of it is left: detected after how long, rounds and data lost, accuracy.
+
+    python benchmarks/faults.py [--data cora] [--clients 5] [--rounds 6] [--faults kill-train ...]
+    python benchmarks/faults.py --soak 200 [--every 10]
+
+One deployment on loopback (`dance_flwr.deploy.local`: TLS, node authentication, a process per SuperNode) takes all
+faults one after the other, each in a run of its own, from round 2 on. Client 0 is the one that is struck.
+
+detected s     from the fault to the line or the round that shows it; "-": nothing was to be noticed
+rounds short   finished rounds without the update of some client
+rounds lost    finished rounds that the result no longer has
+data lost      files of the client folders, those of runs aside, that changed
+accuracy       on the test nodes; the first row is the undisturbed run
+
+`--soak N` kills a random node every `--every` rounds of N and starts it again, and prints memory and accuracy beside
+those of the same run in one process without faults.
+"""
+
+import argparse
+import hashlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+from fault_tools import HOST, Cable, Spoiler
+
+from dance_flwr.config import RunConfig, parse
+from dance_flwr.config_text import to_toml
+from dance_flwr.deploy.certificates import make_certificates, make_key
+from dance_flwr.deploy.local import LocalDeployment
+from dance_flwr.errors import UserError
+from dance_flwr.prepare import prepare
+from dance_flwr.results import ERROR, HISTORY, RESULT
+from dance_flwr.runtime import follow, read_result, run_in_process
+from dance_flwr.superlink import free_port, stop
+
+STRIKE_AFTER_ROUNDS = 1
+CUT_SECONDS = 60.0
+PATIENCE_SECONDS = 240.0
+NEVER = float("nan")
+REJECTED = "left out of the mean: client 0"
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Scene:
+    """A deployment with a run in it, and what was seen."""
+
+    deployment: LocalDeployment
+    cables: Sequence[Cable]
+    spoiler: Spoiler
+    config: RunConfig
+    detected: float = NEVER
+    lost: int = 0
+    run_id: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def out(self) -> Path:
+        """The run's folder."""
+        return Path(self.config.out)
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return the rows of the rounds that are over."""
+        file = self.out / HISTORY
+        lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+        return [json.loads(line) for line in lines]
+
+    def rounds(self) -> int:
+        """Return how many rounds are over."""
+        return len(self.history())
+
+    def ended(self) -> bool:
+        """Whether the run has ended, well or not."""
+        return (self.out / RESULT).is_file() or (self.out / ERROR).is_file()
+
+    def wait(self, done: Callable[[], bool], seconds: float = PATIENCE_SECONDS, run_alone: bool = True) -> float:
+        """Wait until `done`, or the run's end where that matters; return how long it took, NaN = it did not happen."""
+        begin = time.monotonic()
+        while not done():
+            if time.monotonic() - begin > seconds or (run_alone and self.ended()):
+                return NEVER
+            time.sleep(0.1)
+        return time.monotonic() - begin
+
+    def log(self, process: str) -> Callable[[str], bool]:
+        """Return whether the log of a process has said something since this call."""
+        file = self.deployment.root / f"{process}.log"
+        start = file.stat().st_size if file.is_file() else 0
+        return lambda words: file.is_file() and words in file.read_bytes()[start:].decode(errors="replace")
+
+    def pass_rounds(self, count: int) -> None:
+        """Wait until `count` more rounds are over."""
+        seen = self.rounds()
+        self.wait(lambda: self.rounds() >= seen + count)
+
+    def misses(self, client: int) -> bool:
+        """Whether a finished round lacks this client's update."""
+        return any(str(client) in row["absent"] for row in self.history())
+
+    def submit(self, config: RunConfig) -> None:
+        """Start the run, or go on with it."""
+        (self.out / ERROR).unlink(missing_ok=True)
+        self.run_id = self.deployment.link.submit(config)
+
+    def end(self) -> dict[str, Any]:
+        """Wait for the end of the run; return its result."""
+        follow(self.deployment.link, self.run_id, self.out, lambda row: None)
+        return read_result(self.out)
+
+
+def no_fault(scene: Scene) -> None:
+    """Nothing happens."""
+
+
+def killed(*words: str) -> Callable[[Scene], None]:
+    """Return a fault: SIGKILL of client 0's SuperNode when its log has said all of this; started again after it."""
+
+    def strike(scene: Scene) -> None:
+        said = scene.log("node-0")
+        if words:
+            scene.wait(lambda: all(said(word) for word in words))
+        scene.deployment.kill_node(0)
+        seen = scene.rounds()
+        seconds = scene.wait(lambda: scene.misses(0) or scene.rounds() >= seen + 1)
+        scene.detected = seconds if scene.misses(0) else NEVER
+        scene.deployment.start_node(0)
+
+    return strike
+
+
+def straggle(scene: Scene) -> None:
+    """SIGSTOP of client 0's processes until a round has ended without it."""
+    (main,) = [psutil.Process(scene.deployment.nodes[0].pid)]
+    family = [main, *main.children(recursive=True)]
+    for process in family:
+        process.suspend()
+    scene.detected = scene.wait(lambda: scene.misses(0))
+    for process in family:
+        if process.is_running():
+            process.resume()
+
+
+def kill_superlink(scene: Scene) -> None:
+    """SIGKILL of SuperLink and ServerApp; started again on its database, and the run resumed."""
+    before = scene.rounds()
+    scene.deployment.kill_server()
+    kept = scene.rounds()
+    begin = time.monotonic()
+    scene.deployment.start_server()
+    scene.submit(replace(scene.config, resume=True))
+    scene.wait(lambda: scene.rounds() > kept)
+    scene.lost = max(0, before - kept)
+    scene.notes.append(f"next round over {time.monotonic() - begin:.0f} s after the kill")
+
+
+def cut(*which: int) -> Callable[[Scene], None]:
+    """Return a fault: the network of these clients is cut for 60 s; of all where none is named."""
+
+    def strike(scene: Scene) -> None:
+        struck = [scene.cables[client] for client in which] or list(scene.cables)
+        for cable in struck:
+            cable.cut()
+        begin = time.monotonic()
+        while time.monotonic() - begin < CUT_SECONDS:
+            if scene.misses(0) and scene.detected != scene.detected:
+                scene.detected = time.monotonic() - begin
+            time.sleep(0.2)
+        for cable in struck:
+            cable.mend()
+
+    return strike
+
+
+def spoilt(word: str) -> Callable[[Scene], None]:
+    """Return a fault: client 0 uploads what cannot be averaged, until the server has said so."""
+
+    def strike(scene: Scene) -> None:
+        said = scene.log("superlink")
+        scene.spoiler.set(word)
+        scene.detected = scene.wait(lambda: said(REJECTED))
+        scene.spoiler.set("")
+
+    return strike
+
+
+def replay(scene: Scene) -> None:
+    """Client 0's SuperNode sends each message again, and the one before it, newly signed."""
+    said = scene.log("node-0")
+    scene.spoiler.set("again")
+    scene.pass_rounds(3)
+    scene.spoiler.set("")
+    taken = [n for n in range(1, 99) if said(f"REPLAY answered: {n} objects wanted")]
+    scene.notes.append(f"asked again for objects: {'yes' if taken else 'no'}; refused: {said('REPLAY refused')}")
+
+
+def unregistered_key(scene: Scene) -> None:
+    """A stranger with the right certificate and a key that was never registered."""
+    key = make_key(scene.deployment.root / "stranger.key")
+    knock(scene, scene.deployment.node_command(0, key=key), "unregistered-key")
+
+
+def wrong_authority(scene: Scene) -> None:
+    """A node that trusts another authority than the SuperLink's."""
+    other = make_certificates(scene.deployment.root / "other", [HOST])
+    knock(scene, scene.deployment.node_command(0, root_certificates=other.ca), "wrong-authority")
+
+
+def expired_certificate(scene: Scene) -> None:
+    """A SuperLink whose certificate has expired."""
+    old = make_certificates(scene.deployment.root / "old", [HOST], now=LONG_AGO)
+    port = free_port()
+    command = ["flower-superlink", "--host", HOST, "--port", str(port), "--ssl-ca-certfile", str(old.ca)]
+    command += ["--ssl-certfile", str(old.certificate), "--ssl-keyfile", str(old.key)]
+    server = scene.deployment.spawn("expired-superlink", command)
+    said = scene.log("expired-superlink")
+    scene.wait(lambda: said("Uvicorn running") or said("Application startup complete"), 60.0, run_alone=False)
+    address = f"{HOST}:{port}"
+    node = scene.deployment.node_command(0, root_certificates=old.ca, superlink=address)
+    knock(scene, node, "expired-certificate")
+    stop(server)
+
+
+def knock(scene: Scene, command: list[str], name: str) -> None:
+    """Start a SuperNode that must not get in; it is refused when its own log says why."""
+    said = scene.log(name)
+    process = scene.deployment.spawn(name, command)
+    signs = ("CERTIFICATE_VERIFY_FAILED", "certificate verify failed", "Unauthenticated", "401", "403", "expired")
+    refused = lambda: process.poll() is not None or any(said(sign) for sign in signs)  # noqa: E731
+    scene.detected = scene.wait(refused, 120.0, run_alone=False)
+    found = [sign for sign in signs if said(sign)]
+    scene.notes.append(f"its log: {found[0] if found else 'nothing'}; joined: {said('SuperNode ID')}")
+    stop(process)
+
+
+FAULTS: dict[str, Callable[[Scene], None]] = {
+    "none": no_fault,
+    "kill-wait": killed("Sent successfully"),
+    "kill-receive": killed("Receiving: train"),
+    "kill-train": killed("Receiving: train", "Start `flwr-clientapp`"),
+    "kill-send": killed("Sending: train"),
+    "kill-validate": killed("Receiving: evaluate"),
+    "straggler": straggle,
+    "cut-node": cut(0),
+    "cut-all": cut(),
+    "kill-superlink": kill_superlink,
+    "nan": spoilt("nan"),
+    "shapes": spoilt("shapes"),
+    "replay": replay,
+    "unregistered-key": unregistered_key,
+    "expired-certificate": expired_certificate,
+    "wrong-authority": wrong_authority,
+}
+RAY = "kill-ray-worker"
+
+
+def digest(folders: Sequence[Path]) -> str:
+    """Return a hash of all files of the client folders but those of runs."""
+    made = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and "runs" not in path.relative_to(folder).parts:
+                made.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
+    return made.hexdigest()
+
+
+def play(name: str, scene: Scene) -> dict[str, Any] | str:
+    """Run once with one fault; return the result, or the line that the run ended with."""
+    scene.submit(scene.config)
+    scene.wait(lambda: scene.rounds() >= STRIKE_AFTER_ROUNDS)
+    FAULTS[name](scene)
+    try:
+        return scene.end()
+    except UserError as error:
+        return str(error)
+
+
+def kill_ray_worker(config: RunConfig, root: Path) -> tuple[dict[str, Any] | str, float]:
+    """Run under the simulation engine and SIGKILL one of Ray's actors in the middle."""
+    out, settings = root / "out", root / "settings.toml"
+    root.mkdir()
+    settings.write_text(to_toml(replace(config, out=str(out))), encoding="utf-8")
+    command = [str(Path(sys.executable).parent / "dance-flwr"), "run", "--config", str(settings)]
+    with (root / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        history = out / HISTORY
+        while not (history.is_file() and history.read_text(encoding="utf-8").count("\n") >= STRIKE_AFTER_ROUNDS):
+            if process.poll() is not None:
+                return (root / "log").read_text(errors="replace")[-300:], NEVER
+            time.sleep(0.1)
+        actors = [p for p in psutil.Process(process.pid).children(recursive=True) if "ClientApp" in p.name()]
+        seen = history.read_text(encoding="utf-8").count("\n")
+        if actors:
+            actors[0].send_signal(signal.SIGKILL)
+        begin = time.monotonic()
+        while process.poll() is None and history.read_text(encoding="utf-8").count("\n") <= seen:
+            time.sleep(0.1)
+        detected = time.monotonic() - begin
+        try:
+            process.wait(600)
+        except subprocess.TimeoutExpired:
+            stop(process)
+    if (out / RESULT).is_file():
+        return read_result(out), detected
+    return (root / "log").read_text(errors="replace").strip().splitlines()[-1], detected
+
+
+def row(name: str, result: dict[str, Any] | str, scene: Scene | None, detected: float, data: str, took: float) -> str:
+    """Return a line of the table."""
+    seconds = "-" if detected != detected else f"{detected:.1f}"
+    notes = "; ".join(scene.notes) if scene else ""
+    if isinstance(result, str):
+        return f"{name:<20}{seconds:>11}{'':>27}{data:>11}  ended: {result} {notes}"
+    short = sum(bool(row["absent"]) for row in result["history"])
+    lost = scene.lost if scene else 0
+    cells = f"{seconds:>11}{short:>14}{lost:>13}{data:>11}{result['test_accuracy']:>10.4f}{took:>8.0f}"
+    return f"{name:<20}{cells}  {notes}"
+
+
+def deploy(root: Path, folders: Sequence[Path]) -> tuple[LocalDeployment, list[Cable], Spoiler]:
+    """Start a deployment with a cable to each node, and a word for node 0."""
+    root.mkdir(parents=True)
+    deployment = LocalDeployment(root, folders)
+    cables = [Cable(deployment.port) for _ in folders]
+    deployment.superlinks = {client: cable.address for client, cable in enumerate(cables)}
+    spoiler = Spoiler(root / "spoiler")
+    deployment.environment["node-0"] = spoiler.environment
+    deployment.start_server()
+    deployment.register()
+    for client in range(len(folders)):
+        deployment.start_node(client)
+    return deployment, cables, spoiler
+
+
+def matrix(config: RunConfig, folders: Sequence[Path], names: Sequence[str], root: Path) -> None:
+    """Print a line per fault."""
+    before = digest(folders)
+    heading = (
+        f"{'detected s':>11}{'rounds short':>14}{'rounds lost':>13}{'data lost':>11}{'accuracy':>10}{'seconds':>8}"
+    )
+    print(f"{'fault':<20}{heading}", flush=True)
+
+    def state() -> str:
+        return "none" if digest(folders) == before else "SOME"
+
+    if set(names) - {RAY}:
+        deployment, cables, spoiler = deploy(root / "deployment", folders)
+        try:
+            for name in names:
+                if name == RAY:
+                    continue
+                begin = time.monotonic()
+                own = {"straggler": {"round_timeout": 30.0}}.get(name, {})
+                scene = Scene(deployment, cables, spoiler, replace(config, out=str(root / name), **own))
+                result = play(name, scene)
+                print(row(name, result, scene, scene.detected, state(), time.monotonic() - begin), flush=True)
+        finally:
+            deployment.close()
+    if RAY in names:
+        begin = time.monotonic()
+        result, detected = kill_ray_worker(config, root / RAY)
+        print(row(RAY, result, None, detected, state(), time.monotonic() - begin), flush=True)
+
+
+def memory_mb(process: subprocess.Popen[bytes]) -> float:
+    """Return the proportional memory of a process and all below it, in MB."""
+    total = 0
+    parent = psutil.Process(process.pid)
+    for member in [parent, *parent.children(recursive=True)]:
+        try:
+            total += member.memory_full_info().pss
+        except psutil.Error:
+            continue
+    return total / 1e6
+
+
+def soak(config: RunConfig, folders: Sequence[Path], every: int, root: Path) -> None:
+    """Kill a random node every few rounds; print memory on the way, and the accuracy beside the undisturbed one."""
+    calm = run_in_process(config, root / "calm", lambda row: None)
+    deployment, cables, spoiler = deploy(root / "deployment", folders)
+    chance = random.Random(config.seed)
+    scene = Scene(deployment, cables, spoiler, replace(config, out=str(root / "out")))
+    heading = f"{'round':>6}{'server MB':>11}{'nodes MB':>10}{'killed':>8}{'seconds':>9}"
+    try:
+        begin = time.monotonic()
+        scene.submit(scene.config)
+        print(heading, flush=True)
+        for round_ in range(every, config.rounds, every):
+            scene.wait(lambda: scene.rounds() >= round_, float("inf"))  # noqa: B023
+            if scene.ended():
+                break
+            nodes = sum(memory_mb(node) for node in deployment.nodes.values()) / len(deployment.nodes)
+            client = chance.randrange(len(folders))
+            server = memory_mb(deployment.server) if deployment.server else NEVER
+            taken = time.monotonic() - begin
+            print(f"{round_:>6}{server:>11.0f}{nodes:>10.0f}{client:>8}{taken:>9.0f}", flush=True)
+            deployment.kill_node(client)
+            scene.pass_rounds(1)
+            deployment.start_node(client)
+        result = scene.end()
+        short = sum(bool(row["absent"]) for row in result["history"])
+        print(f"rounds {len(result['history'])}, of them without some client {short}")
+        print(f"test accuracy {result['test_accuracy']:.4f}, undisturbed {calm['test_accuracy']:.4f}")
+    finally:
+        deployment.close()
+
+
+def main() -> None:
+    """Print one line per fault, or per kill."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="cora", help="data set name, or a graph folder")
+    parser.add_argument("--clients", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--faults", nargs="+", choices=[*FAULTS, RAY], default=[*FAULTS, RAY])
+    parser.add_argument("--soak", type=int, default=0, metavar="ROUNDS", help="kill a random node now and then instead")
+    parser.add_argument("--every", type=int, default=10, metavar="ROUNDS", help="of --soak")
+    asked = parser.parse_args()
+    rounds = asked.soak or asked.rounds
+    values = {"data": asked.data, "clients": asked.clients, "rounds": rounds}
+    values |= {"evaluate-every": 10 if asked.soak else 3}
+    values |= {"min-valid-replies": asked.clients - 1, "node-timeout": 120.0, "round-timeout": 150.0, "device": "cpu"}
+    config = parse(values)
+    partition = prepare(config, print).folder
+    folders = [partition / f"client-{client}" for client in range(asked.clients)]
+    with tempfile.TemporaryDirectory() as root:
+        if asked.soak:
+            soak(config, folders, asked.every, Path(root))
+        else:
+            matrix(config, folders, asked.faults, Path(root))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Files that appear whole or not at all, and one line where a disk refuses them."""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from dance_flwr.errors import UserError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+@contextmanager
+def atomic_file(path: Path, *, keep: Path | None = None, lasting: bool = True) -> Iterator[BinaryIO]:
+    """Open a draft beside `path` and put it in its place when it is whole; on an error nothing changes or stays.
+
+    Parameters
+    ----------
+    keep : where a file that is replaced goes; None = nowhere
+    lasting : wait until the disk has it, so that it outlives a power cut
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("wb") as file:
+            yield file
+            file.flush()
+            if lasting:
+                os.fsync(file.fileno())
+        if keep is not None and path.is_file():
+            path.replace(keep)
+        draft.replace(path)
+    finally:
+        with suppress(OSError):  # a disk that takes no file may take no removal either; the first error counts
+            draft.unlink()
+
+
+@contextmanager
+def disk_of(folder: Path) -> Iterator[None]:
+    """Turn what the disk refuses a writer of `folder` inside the block into one line.
+
+    Raises
+    ------
+    UserError : the disk is full, or the folder is closed to this user; which folder, what is free, what to do
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL | _CLOSED or not _concerns(error, folder):
+            raise
+        raise UserError(_line(error, folder)) from None
+
+
+def _concerns(error: OSError, folder: Path) -> bool:
+    """Whether an error is of a file in `folder`; a full disk names no file."""
+    return error.filename is None or Path(os.fsdecode(error.filename)).is_relative_to(folder)
+
+
+def _line(error: OSError, folder: Path) -> str:
+    if error.errno in _FULL:
+        return (
+            f"{folder}: expected room for what a round leaves, found {_free(folder)} ({error.strerror}); make room "
+            f"there (old runs in {folder / 'runs'} can go), the node takes part again by itself"
+        )
+    return (
+        f"{error.filename or folder}: expected that this user may read and write in its folder, found "
+        f"{error.strerror!r}; give it to the SuperNode's user (chown) and mount it read-write"
+    )
+
+
+def _free(folder: Path) -> str:
+    with suppress(OSError):
+        if (files := os.statvfs(folder)).f_files and not files.f_favail:
+            return "no inode free"
+        return f"{shutil.disk_usage(folder).free / 1e6:.1f} MB free"
+    return "none"

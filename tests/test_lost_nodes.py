@@ -1,0 +1,46 @@
+"""Nodes that Flower gives up in the middle of a round: asked again once they are back, where the quorum needs them."""
+
+import pytest
+from flwr.app import Error, Message
+from flwr.common.constant import ErrorCode
+
+from dance_flwr.errors import QuorumError
+
+
+class Lost:
+    """The client app behind a network that loses clients for one message each, in round 2."""
+
+    def __init__(self, clients, kind="train", times=1):
+        self.left = dict.fromkeys(clients, times)
+        self.kind = kind
+
+    def __call__(self, message, context):
+        import client_app
+
+        client, asked = context.node_config["partition-id"], message.content.config_records.get("config", {})
+        struck = message.metadata.message_type == self.kind and asked.get("server-round") == 2
+        if struck and self.left.get(client, 0):
+            self.left[client] -= 1
+            return Message(Error(ErrorCode.NODE_UNAVAILABLE, "the node is not available"), reply_to=message)
+        return client_app.app(message, context)
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+@pytest.mark.parametrize("clients", [[1], [0, 1, 2]])
+def test_a_round_waits_for_nodes_that_come_back(run, dance, kind, clients):
+    lost = Lost(clients, kind, times=2)
+    finished = run(app=lost)
+    assert not any(lost.left.values())
+    assert finished.result["model_fingerprint"] == dance.result["model_fingerprint"]
+    assert finished.result["test_accuracy"] == dance.result["test_accuracy"]
+
+
+def test_a_round_with_a_quorum_does_not_wait(run):
+    lost = Lost([1], times=2)
+    assert run(app=lost, min_valid_replies=2).result["history"][1]["bytes_up"].get("1", 0) == 0
+    assert lost.left[1] == 1
+
+
+def test_noise_is_not_drawn_twice_for_one_round(run):
+    with pytest.raises(QuorumError, match="client 1: the node is not available"):
+        run(app=Lost([1]), privacy_dp="local", privacy_epsilon=500.0)
