@@ -13,11 +13,12 @@ from flwr.clientapp import ClientApp
 from dance_flwr import events, messages
 from dance_flwr.errors import UserError
 from dance_flwr.fingerprint import code_fingerprint
+from dance_flwr.packing import answer_packed
 from dance_flwr.privacy.client import secure_sum
 
 LOG = logging.getLogger("flwr")
 events.install()
-app = ClientApp(mods=[events.answering])
+app = ClientApp(mods=[events.answering, answer_packed])
 
 
 @app.query("hello")

@@ -33,14 +33,14 @@ def initial_model(shape: ModelShape, config: RunConfig) -> nn.Module:
 
 
 class Client:
-    """A site with a method and a model that is overwritten by each message."""
+    """A site with a method and a model that is overwritten by each message, and shared by the clients of a process."""
 
     def __init__(self, site: Site, config: RunConfig) -> None:
         self.site = site
         self.config = config
         self.method = get_method(config.method)
         shape = shape_of(site.text_dim, len(site.card.class_names), config)
-        self.model = self.method.build(shape, config).to(site.device)
+        self.model = _model(shape, config, site.device)
 
     def train(self, state: Mapping[str, Tensor], run: str, round_: int) -> tuple[dict[str, Tensor], int, Report]:
         """Train one round; return the new state dict, the weight in the mean (nodes) and the report."""
@@ -48,7 +48,8 @@ class Client:
         info = RoundInfo(run, round_, model_fingerprint(state))
         with seeded(self.config.seed, "train", round_=round_, client=self.site.card.client):
             report = self.method.train(self.model, self.site, self.config, info)
-        return self.model.state_dict(), self.weight, report
+        own = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}  # before the next client's
+        return own, self.weight, report
 
     @property
     def weight(self) -> int:
@@ -98,16 +99,21 @@ def open_client(folder: Path, config: RunConfig, device: torch.device | None = N
 
 def close_clients() -> None:
     """Forget all opened clients and free what they hold on CUDA devices."""
-    _client.cache_clear()
-    _site.cache_clear()
+    for cache in (_client, _site, _model):
+        cache.cache_clear()
     torch.cuda.empty_cache()
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _client(folder: Path, version: str, config: RunConfig, device: torch.device) -> Client:
     return Client(_site(folder, version, device, config.split_mode == "inductive"), config)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _site(folder: Path, version: str, device: torch.device, inductive: bool) -> Site:
     return Site(folder, device, inductive)
+
+
+@lru_cache(maxsize=4)
+def _model(shape: ModelShape, config: RunConfig, device: torch.device) -> nn.Module:
+    return get_method(config.method).build(shape, config).to(device)

@@ -101,6 +101,7 @@ def follow(link: SuperLink, run_id: str, folder: Path, on_round: OnRound, seen: 
         lines = whole_lines(folder / HISTORY)
         for line in lines[seen:]:
             on_round(json.loads(line))
+            asked = time.monotonic()  # a row is a sign of life
         seen = len(lines)
         if (folder / ERROR).is_file():
             raise UserError((folder / ERROR).read_text(encoding="utf-8").strip())

@@ -13,6 +13,7 @@ PROJECT = Path(__file__).parent.parent
 SOURCES = sorted((PROJECT / "dance_flwr").rglob("*.py"))
 APPS = [PROJECT / "client_app.py", PROJECT / "server_app.py"]
 FLOWER_SIDE = (
+    "packing",
     "messages",
     "client_tasks",
     "strategies/",

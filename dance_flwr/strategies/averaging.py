@@ -57,11 +57,10 @@ def merged(uploads: Sequence[tuple[Message, State]], start: Mapping[str, Tensor]
         return replies
     weights = [int(messages.metrics_of(reply.content)[messages.WEIGHT]) for reply in replies]
     levels, whole = levels_for(len(replies)), sum(weights)
-    parts = [
-        to_grid(encode_update(model, start, weight / whole, bound), levels)
-        for (_, model), weight in zip(uploads, weights, strict=True)
-    ]
-    mean = decode_update(np.sum(parts, axis=0), start, 1.0, bound)
+    total = np.zeros(sum(tensor.numel() for tensor in start.values()))
+    for (_, model), weight in zip(uploads, weights, strict=True):  # one at a time: memory of one update, not of all
+        total += to_grid(encode_update(model, start, weight / whole, bound), levels)
+    mean = decode_update(total, start, 1.0, bound)
     metrics = MetricRecord(messages.sum_metrics([reply.content for reply in replies]))
     content = RecordDict({messages.ARRAYS: messages.arrays_of(mean), messages.METRICS: metrics})
     return [messages.with_content(replies[0], content)]

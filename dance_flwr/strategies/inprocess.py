@@ -23,6 +23,8 @@ class InProcessGrid(Grid):
     on_message : sees every message and every reply as it passes, for recording
     """
 
+    crosses_a_wire = False
+
     def __init__(
         self,
         client_app: ClientApp,

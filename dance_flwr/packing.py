@@ -1,0 +1,60 @@
+"""The tensors of a message as one array. Flower sends each array in requests of its own, twice on each side of a
+SuperNode: a model of twenty tensors is some 180 requests, and one of one tensor a tenth of that.
+
+Safetensors, so that names, dtypes and shapes travel with the numbers; nothing is executed to read it.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from dance_flwr.messages import with_content
+
+PACKED = "packed-safetensors"
+
+
+def packed(message: Message) -> Message:
+    """Return the message with each ArrayRecord as one array of bytes; messages without arrays as they are."""
+    if not message.has_content() or not message.content.array_records:
+        return message
+    return with_content(message, _each(message.content, _pack))
+
+
+def unpacked(message: Message) -> Message:
+    """Return the message that `packed` was given; what cannot be read becomes a record without tensors."""
+    return with_content(message, _each(message.content, _unpack)) if is_packed(message) else message
+
+
+def is_packed(message: Message) -> bool:
+    """Whether `packed` has made this message."""
+    return message.has_content() and any(PACKED in record for record in message.content.array_records.values())
+
+
+def answer_packed(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
+    """Unpack what the server packed, and answer it alike: a mod of the ClientApp."""
+    if not is_packed(message):
+        return call_next(message, context)
+    return packed(call_next(unpacked(message), context))
+
+
+def _each(content: RecordDict, change: Callable[[ArrayRecord], ArrayRecord]) -> RecordDict:
+    changed = {name: change(record) for name, record in content.array_records.items()}
+    return RecordDict(dict(content) | changed)
+
+
+def _pack(record: ArrayRecord) -> ArrayRecord:
+    # Safetensors orders by dtype and name; the number in front brings the order of the model back.
+    tensors = {f"{place}.{name}": array.numpy() for place, (name, array) in enumerate(record.items())}
+    return ArrayRecord({PACKED: Array(np.frombuffer(save(tensors), np.uint8))})
+
+
+def _unpack(record: ArrayRecord) -> ArrayRecord:
+    try:
+        tensors = load(record[PACKED].numpy().tobytes())
+        numbered = sorted((int(key.partition(".")[0]), key) for key in tensors)
+    except (SafetensorError, KeyError, ValueError):
+        return ArrayRecord()
+    return ArrayRecord({key.partition(".")[2]: Array(tensors[key]) for _, key in numbered})
