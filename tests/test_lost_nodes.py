@@ -2,7 +2,7 @@
 
 import pytest
 from flwr.app import Error, Message
-from flwr.common.constant import ErrorCode
+from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 
 from dance_flwr.errors import QuorumError
 
@@ -21,7 +21,9 @@ class Lost:
         struck = message.metadata.message_type == self.kind and asked.get("server-round") == 2
         if struck and self.left.get(client, 0):
             self.left[client] -= 1
-            return Message(Error(ErrorCode.NODE_UNAVAILABLE, "the node is not available"), reply_to=message)
+            reply = Message(Error(ErrorCode.NODE_UNAVAILABLE, "the node is not available"), reply_to=message)
+            reply.metadata.__dict__["_src_node_id"] = SUPERLINK_NODE_ID  # it is the SuperLink that says so
+            return reply
         return client_app.app(message, context)
 
 

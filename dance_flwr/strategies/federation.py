@@ -224,13 +224,22 @@ def ask(grid: Grid, sent: Sequence[Message], timeout: float | None) -> list[Mess
     Flower's own Grid looks for replies every three seconds, which is most of a short round; here it looks often at
     first, then less and less, at least once a second.
     """
-    waiting, replies = set(grid.push_messages(sent)), list[Message]()
+    asked = dict(zip(grid.push_messages(sent), sent, strict=True))
+    waiting, replies = set(asked), list[Message]()
     begin = time.monotonic()
     while True:
         found = list(grid.pull_messages(waiting))
-        replies += found
+        replies += [_of_its_node(reply, asked) for reply in found]
         waiting -= {reply.metadata.reply_to_message_id for reply in found}
         elapsed = time.monotonic() - begin
         if len(replies) >= len(sent) or (timeout is not None and elapsed >= timeout):
             return replies
         time.sleep(min(_SLOWEST_POLL_SECONDS, max(_FASTEST_POLL_SECONDS, elapsed / 10)))
+
+
+def _of_its_node(reply: Message, asked: Mapping[str, Message]) -> Message:
+    """Return a reply as of the node that was asked: where Flower gives a node up, the SuperLink answers for it."""
+    message = asked.get(reply.metadata.reply_to_message_id)
+    if not reply.has_error() or message is None or reply.metadata.src_node_id == message.metadata.dst_node_id:
+        return reply
+    return Message(reply.error, reply_to=message)

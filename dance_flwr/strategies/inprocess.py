@@ -1,6 +1,7 @@
 """A Grid that runs the unmodified ServerApp and ClientApp in this process: no Ray, no ports, no start-up time."""
 
 from collections.abc import Iterable, Mapping
+from itertools import count
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
@@ -44,6 +45,7 @@ class InProcessGrid(Grid):
             for node, config in (node_configs or made).items()
         }
         self._replies: dict[str, Message] = {}
+        self._numbers = count()
         # Messages carry the identity of the process's task; under an engine, Flower sets it.
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run_id, 0, run_id
 
@@ -79,7 +81,8 @@ class InProcessGrid(Grid):
         return self.pull_messages(self.push_messages(messages))
 
     def _answer(self, message: Message) -> str:
-        node = message.metadata.dst_node_id
+        node, key = message.metadata.dst_node_id, f"message-{next(self._numbers)}"
+        message.metadata.__dict__["_message_id"] = key  # as Flower's own grids do
         if self._on_message:
             self._on_message(message)
         try:
@@ -88,7 +91,6 @@ class InProcessGrid(Grid):
             reply = Message(Error(0, f"{type(error).__name__}: {error}"), reply_to=message)
         if self._on_message:
             self._on_message(reply)
-        key = str(len(self._replies))
         self._replies[key] = reply
         return key
 
