@@ -428,7 +428,7 @@ def main() -> None:
     rounds = asked.soak or asked.rounds
     values = {"data": asked.data, "clients": asked.clients, "rounds": rounds}
     values |= {"evaluate-every": 10 if asked.soak else 3}
-    values |= {"round-timeout": 45.0 if asked.soak else 150.0, "node-timeout": 120.0}
+    values |= {"round-timeout": 30.0 if asked.soak else 150.0, "node-timeout": 120.0}
     values |= {"min-valid-replies": asked.clients - 1, "device": "cpu"}
     config = parse(values)
     partition = prepare(config, print).folder
