@@ -1,6 +1,8 @@
 """What strikes a deployment: a cable that can be cut, and a node whose replies can be spoilt."""
 
 import asyncio
+import socket
+import struct
 import threading
 from pathlib import Path
 from textwrap import dedent
@@ -46,8 +48,9 @@ class Cable:
         await self._whole.wait()
         try:
             far_reader, far_writer = await asyncio.open_connection(HOST, self._target)
-        except OSError:
-            writer.close()
+        except OSError:  # nobody there: refused, as a cable would let the far end do
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
             return
         await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
 

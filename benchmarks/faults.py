@@ -428,8 +428,8 @@ def main() -> None:
     rounds = asked.soak or asked.rounds
     values = {"data": asked.data, "clients": asked.clients, "rounds": rounds}
     values |= {"evaluate-every": 10 if asked.soak else 3}
-    values |= {"round-timeout": 30.0 if asked.soak else 150.0, "node-timeout": 120.0}
-    values |= {"min-valid-replies": asked.clients - 1, "device": "cpu"}
+    values |= {"round-timeout": 20.0 if asked.soak else 150.0, "node-timeout": 120.0}
+    values |= {"min-valid-replies": asked.clients - (2 if asked.soak else 1), "device": "cpu"}
     config = parse(values)
     partition = prepare(config, print).folder
     folders = [partition / f"client-{client}" for client in range(asked.clients)]

@@ -4,7 +4,7 @@ import pytest
 from flwr.app import Error, Message
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 
-from dance_flwr.errors import QuorumError
+from dance_flwr.errors import QuorumError, UserError
 
 
 class Lost:
@@ -18,7 +18,7 @@ class Lost:
         import client_app
 
         client, asked = context.node_config["partition-id"], message.content.config_records.get("config", {})
-        struck = message.metadata.message_type == self.kind and asked.get("server-round") == 2
+        struck = message.metadata.message_type == self.kind and asked.get("server-round", 2) == 2
         if struck and self.left.get(client, 0):
             self.left[client] -= 1
             reply = Message(Error(ErrorCode.NODE_UNAVAILABLE, "the node is not available"), reply_to=message)
@@ -35,6 +35,13 @@ def test_a_round_waits_for_nodes_that_come_back(run, dance, kind, clients):
     assert not any(lost.left.values())
     assert finished.result["model_fingerprint"] == dance.result["model_fingerprint"]
     assert finished.result["test_accuracy"] == dance.result["test_accuracy"]
+
+
+def test_nodes_that_only_seem_connected_are_greeted_again(run, dance):
+    lost = Lost([0, 2], "query.hello", times=1)
+    assert run(app=lost).result["model_fingerprint"] == dance.result["model_fingerprint"]
+    with pytest.raises(UserError, match="expected a greeting, found an error: the node is not available"):
+        run(app=Lost([0], "query.hello", times=10**6), node_timeout=1.0)
 
 
 def test_a_round_with_a_quorum_does_not_wait(run):

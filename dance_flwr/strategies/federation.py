@@ -201,7 +201,7 @@ class FederationGrid(Grid):
 
     def _back(self, sent: Sequence[Message], replies: Sequence[Message]) -> list[Message]:
         """Return anew the messages to nodes that Flower gave up and that are connected again; waits for them."""
-        lost = {r.metadata.src_node_id for r in replies if r.has_error() and r.error.code == ErrorCode.NODE_UNAVAILABLE}
+        lost = {reply.metadata.src_node_id for reply in replies if is_lost(reply)}
         if not lost or repeats_cost(self._config):
             return []
         back = lost.intersection(self.get_node_ids())
@@ -216,6 +216,11 @@ class FederationGrid(Grid):
         reasons += [f"client {self._client_of_node[node]}: no reply within {timeout} s" for node in silent]
         valid = len(replies) - len(failed)
         return f"expected at least {expected} valid replies, found {valid}; {'; '.join(sorted(reasons))}"
+
+
+def is_lost(reply: Message) -> bool:
+    """Whether Flower gave up the node that was asked."""
+    return reply.has_error() and reply.error.code == ErrorCode.NODE_UNAVAILABLE
 
 
 def ask(grid: Grid, sent: Sequence[Message], timeout: float | None) -> list[Message]:

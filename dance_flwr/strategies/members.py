@@ -16,7 +16,7 @@ from dance_flwr.errors import CodeMismatchError, UserError
 from dance_flwr.evaluate import Counts
 from dance_flwr.fingerprint import code_fingerprint
 from dance_flwr.privacy.ledger import DOWN, UP, Ledger
-from dance_flwr.strategies.federation import POLL_NODES_SECONDS, FederationGrid, ask
+from dance_flwr.strategies.federation import POLL_NODES_SECONDS, FederationGrid, ask, is_lost
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,7 @@ def join(grid: Grid, config: RunConfig, ledger: Ledger) -> list[Member]:
         of them with data of their own
     CodeMismatchError : a client runs other code than the server
     """
-    nodes = _wait_for_nodes(grid, config)
-    greetings = [wire.query(wire.HELLO, node, {}) for node in nodes]
-    replies = ask(grid, greetings, config.round_timeout)
-    ledger.add(greetings, DOWN)
-    ledger.add(replies, UP)
+    nodes, replies = _greet(grid, config, ledger)
     members: dict[int, Member] = {}
     for reply in replies:
         node = reply.metadata.src_node_id
@@ -81,8 +77,26 @@ def join(grid: Grid, config: RunConfig, ledger: Ledger) -> list[Member]:
     return chosen
 
 
-def _wait_for_nodes(grid: Grid, config: RunConfig) -> list[int]:
+def _greet(grid: Grid, config: RunConfig, ledger: Ledger) -> tuple[list[int], list[Message]]:
+    """Greet all nodes; again where one is gone, whom a restarted SuperLink takes for connected for a while.
+
+    Returns
+    -------
+    the nodes, and their replies
+    """
     deadline = time.monotonic() + config.node_timeout
+    while True:
+        nodes = _wait_for_nodes(grid, config, deadline)
+        greetings = [wire.query(wire.HELLO, node, {}) for node in nodes]
+        replies = ask(grid, greetings, config.round_timeout)
+        ledger.add(greetings, DOWN)
+        ledger.add(replies, UP)
+        if not any(map(is_lost, replies)) or time.monotonic() > deadline:
+            return nodes, replies
+        time.sleep(POLL_NODES_SECONDS)
+
+
+def _wait_for_nodes(grid: Grid, config: RunConfig, deadline: float) -> list[int]:
     while len(nodes := list(grid.get_node_ids())) < config.clients:
         if time.monotonic() > deadline:
             raise UserError(
