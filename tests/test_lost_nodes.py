@@ -1,10 +1,14 @@
 """Nodes that Flower gives up in the middle of a round: asked again once they are back, where the quorum needs them."""
 
+import time
+from threading import Event
+
 import pytest
 from flwr.app import Error, Message
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 
 from dance_flwr.errors import QuorumError, UserError
+from dance_flwr.strategies.asking import _collect_apart
 
 
 class Lost:
@@ -53,3 +57,29 @@ def test_a_round_with_a_quorum_does_not_wait(run):
 def test_noise_is_not_drawn_twice_for_one_round(run):
     with pytest.raises(QuorumError, match="client 1: the node is not available"):
         run(app=Lost([1]), privacy_dp="local", privacy_epsilon=500.0)
+
+
+class Stuck:
+    """A Grid whose reply to one message never arrives whole: Flower's call for it hangs."""
+
+    def __init__(self, stuck):
+        self.stuck, self.left = stuck, Event()
+
+    def pull_messages(self, ids):
+        if self.stuck in ids:
+            self.left.wait(60)
+        if "broken" in ids:
+            raise ConnectionError("no route to the SuperLink")
+        return [f"reply to {key}" for key in ids if key != "late" or self.left.is_set()]
+
+
+def test_a_node_that_dies_while_it_sends_holds_up_nobody_else():
+    grid = Stuck("b")
+    begin = time.monotonic()
+    assert sorted(_collect_apart(grid, ["a", "b", "c"], 1.0)) == ["reply to a", "reply to c"]
+    assert time.monotonic() - begin < 30
+    grid.left.set()
+    assert _collect_apart(grid, ["late"], None) == ["reply to late"]
+    assert _collect_apart(grid, [], 1.0) == []
+    with pytest.raises(ConnectionError, match="no route"):
+        _collect_apart(grid, ["a", "broken"], 30.0)

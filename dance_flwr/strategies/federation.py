@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import Message, RecordDict
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
@@ -18,9 +17,9 @@ from dance_flwr.errors import QuorumError
 from dance_flwr.packing import packed, unpacked
 from dance_flwr.privacy.dp import fewest_clients, repeats_cost
 from dance_flwr.privacy.ledger import DOWN, UP, Ledger
+from dance_flwr.strategies.asking import ask, is_lost
 
 LOG = logging.getLogger("flwr")
-_FASTEST_POLL_SECONDS, _SLOWEST_POLL_SECONDS = 0.05, 1.0
 POLL_NODES_SECONDS = 0.5
 
 
@@ -216,35 +215,3 @@ class FederationGrid(Grid):
         reasons += [f"client {self._client_of_node[node]}: no reply within {timeout} s" for node in silent]
         valid = len(replies) - len(failed)
         return f"expected at least {expected} valid replies, found {valid}; {'; '.join(sorted(reasons))}"
-
-
-def is_lost(reply: Message) -> bool:
-    """Whether Flower gave up the node that was asked."""
-    return reply.has_error() and reply.error.code == ErrorCode.NODE_UNAVAILABLE
-
-
-def ask(grid: Grid, sent: Sequence[Message], timeout: float | None) -> list[Message]:
-    """Send messages and return the replies that came within `timeout` seconds; None waits for all.
-
-    Flower's own Grid looks for replies every three seconds, which is most of a short round; here it looks often at
-    first, then less and less, at least once a second.
-    """
-    asked = dict(zip(grid.push_messages(sent), sent, strict=True))
-    waiting, replies = set(asked), list[Message]()
-    begin = time.monotonic()
-    while True:
-        found = list(grid.pull_messages(waiting))
-        replies += [_of_its_node(reply, asked) for reply in found]
-        waiting -= {reply.metadata.reply_to_message_id for reply in found}
-        elapsed = time.monotonic() - begin
-        if len(replies) >= len(sent) or (timeout is not None and elapsed >= timeout):
-            return replies
-        time.sleep(min(_SLOWEST_POLL_SECONDS, max(_FASTEST_POLL_SECONDS, elapsed / 10)))
-
-
-def _of_its_node(reply: Message, asked: Mapping[str, Message]) -> Message:
-    """Return a reply as of the node that was asked: where Flower gives a node up, the SuperLink answers for it."""
-    message = asked.get(reply.metadata.reply_to_message_id)
-    if not reply.has_error() or message is None or reply.metadata.src_node_id == message.metadata.dst_node_id:
-        return reply
-    return Message(reply.error, reply_to=message)

@@ -16,7 +16,8 @@ from dance_flwr.errors import CodeMismatchError, UserError
 from dance_flwr.evaluate import Counts
 from dance_flwr.fingerprint import code_fingerprint
 from dance_flwr.privacy.ledger import DOWN, UP, Ledger
-from dance_flwr.strategies.federation import POLL_NODES_SECONDS, FederationGrid, ask, is_lost
+from dance_flwr.strategies.asking import ask, is_lost
+from dance_flwr.strategies.federation import POLL_NODES_SECONDS, FederationGrid
 
 
 @dataclass(frozen=True)
