@@ -10,13 +10,16 @@ from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.strategies.asking import _collect_apart
 
+GONE = Error(ErrorCode.NODE_UNAVAILABLE, "the node is not available")
+DIED = Error(ErrorCode.UNKNOWN, "<class 'ray.exceptions.ActorDiedError'>:<'The actor died unexpectedly'>")
+
 
 class Lost:
     """The client app behind a network that loses clients for one message each, in round 2."""
 
-    def __init__(self, clients, kind="train", times=1):
+    def __init__(self, clients, kind="train", times=1, error=GONE):
         self.left = dict.fromkeys(clients, times)
-        self.kind = kind
+        self.kind, self.error = kind, error
 
     def __call__(self, message, context):
         import client_app
@@ -25,7 +28,7 @@ class Lost:
         struck = message.metadata.message_type == self.kind and asked.get("server-round", 2) == 2
         if struck and self.left.get(client, 0):
             self.left[client] -= 1
-            reply = Message(Error(ErrorCode.NODE_UNAVAILABLE, "the node is not available"), reply_to=message)
+            reply = Message(self.error, reply_to=message)
             reply.metadata.__dict__["_src_node_id"] = SUPERLINK_NODE_ID  # it is the SuperLink that says so
             return reply
         return client_app.app(message, context)
@@ -39,6 +42,10 @@ def test_a_round_waits_for_nodes_that_come_back(run, dance, kind, clients):
     assert not any(lost.left.values())
     assert finished.result["model_fingerprint"] == dance.result["model_fingerprint"]
     assert finished.result["test_accuracy"] == dance.result["test_accuracy"]
+
+
+def test_clients_of_a_ray_worker_that_died_are_asked_again(run, dance):
+    assert run(app=Lost([0, 1], error=DIED)).result["model_fingerprint"] == dance.result["model_fingerprint"]
 
 
 def test_nodes_that_only_seem_connected_are_greeted_again(run, dance):

@@ -15,8 +15,10 @@ _FASTEST_POLL_SECONDS, _SLOWEST_POLL_SECONDS = 0.1, 1.0
 
 
 def is_lost(reply: Message) -> bool:
-    """Whether Flower gave up the node that was asked."""
-    return reply.has_error() and reply.error.code == ErrorCode.NODE_UNAVAILABLE
+    """Whether the node is gone, rather than failed at its task: Flower gave it up, or its Ray worker died."""
+    if not reply.has_error():
+        return False
+    return reply.error.code == ErrorCode.NODE_UNAVAILABLE or "<class 'ray.exceptions." in str(reply.error.reason)
 
 
 def ask(grid: Grid, sent: Sequence[Message], timeout: float | None) -> list[Message]:
