@@ -11,7 +11,8 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.superlink.grid import HttpGrid
 
-_FASTEST_POLL_SECONDS, _SLOWEST_POLL_SECONDS = 0.1, 1.0
+_FASTEST_POLL_SECONDS, _SLOWEST_POLL_SECONDS = 0.05, 1.0
+_FASTEST_APART_SECONDS = 0.5  # a node looks for messages every three seconds, and each look is a request
 
 
 def is_lost(reply: Message) -> bool:
@@ -59,7 +60,7 @@ def _collect_apart(grid: Grid, ids: Sequence[str], timeout: float | None) -> lis
                 for reply in grid.pull_messages([key]):
                     found.put(reply)
                     return
-                over.wait(_pause(time.monotonic() - begin))
+                    over.wait(_pause(time.monotonic() - begin, _FASTEST_APART_SECONDS))
         except Exception as error:  # of the connection; raised where the replies are waited for
             found.put(error)
 
@@ -77,8 +78,8 @@ def _collect_apart(grid: Grid, ids: Sequence[str], timeout: float | None) -> lis
     return replies
 
 
-def _pause(elapsed: float) -> float:
-    return min(_SLOWEST_POLL_SECONDS, max(_FASTEST_POLL_SECONDS, elapsed / 10))
+def _pause(elapsed: float, fastest: float = _FASTEST_POLL_SECONDS) -> float:
+    return min(_SLOWEST_POLL_SECONDS, max(fastest, elapsed / 10))
 
 
 def _of_its_node(reply: Message, asked: Mapping[str, Message]) -> Message:
