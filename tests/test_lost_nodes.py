@@ -70,9 +70,10 @@ class Stuck:
     """A Grid whose reply to one message never arrives whole: Flower's call for it hangs."""
 
     def __init__(self, stuck):
-        self.stuck, self.left = stuck, Event()
+        self.stuck, self.left, self.looks = stuck, Event(), 0
 
     def pull_messages(self, ids):
+        self.looks += 1
         if self.stuck in ids:
             self.left.wait(60)
         if "broken" in ids:
@@ -85,6 +86,9 @@ def test_a_node_that_dies_while_it_sends_holds_up_nobody_else():
     begin = time.monotonic()
     assert sorted(_collect_apart(grid, ["a", "b", "c"], 1.0)) == ["reply to a", "reply to c"]
     assert time.monotonic() - begin < 30
+    begin, grid.looks = time.monotonic(), 0
+    assert _collect_apart(grid, ["late"], 1.2) == []
+    assert grid.looks <= 2 + (time.monotonic() - begin) / 0.5  # each look is a request
     grid.left.set()
     assert _collect_apart(grid, ["late"], None) == ["reply to late"]
     assert _collect_apart(grid, [], 1.0) == []

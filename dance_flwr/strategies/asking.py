@@ -60,7 +60,7 @@ def _collect_apart(grid: Grid, ids: Sequence[str], timeout: float | None) -> lis
                 for reply in grid.pull_messages([key]):
                     found.put(reply)
                     return
-                    over.wait(_pause(time.monotonic() - begin, _FASTEST_APART_SECONDS))
+                over.wait(_pause(time.monotonic() - begin, _FASTEST_APART_SECONDS))
         except Exception as error:  # of the connection; raised where the replies are waited for
             found.put(error)
 
