@@ -1,5 +1,5 @@
-"""The tensors of a message as one array. Flower sends each array in requests of its own, twice on each side of a
-SuperNode: a model of twenty tensors is some 180 requests, and one of one tensor a tenth of that.
+"""The tensors of a message as one array: Flower sends each array, and each part of it, in a request of its own, between
+SuperLink and SuperNode and once more between SuperNode and ClientApp.
 
 Safetensors, so that names, dtypes and shapes travel with the numbers; nothing is executed to read it.
 """
@@ -55,6 +55,6 @@ def _unpack(record: ArrayRecord) -> ArrayRecord:
     try:
         tensors = load(record[PACKED].numpy().tobytes())
         numbered = sorted((int(key.partition(".")[0]), key) for key in tensors)
-    except (SafetensorError, KeyError, ValueError):
+    except (SafetensorError, KeyError, TypeError, ValueError):
         return ArrayRecord()
     return ArrayRecord({key.partition(".")[2]: Array(tensors[key]) for _, key in numbered})

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from dance_flwr import checkpoint, messages
 from dance_flwr.config_text import to_toml
@@ -258,6 +259,7 @@ SPOILS = {
     "NaN or infinity in": lambda state, name: state[name].view(-1)[0].fill_(float("nan")),
     "expected finite": lambda state, name: state[name].view(-1)[0].fill_(float("inf")),
     "of shape": lambda state, name: state.update({name: state[name][None]}),
+    "of type": lambda state, name: state.update({name: state[name].to(torch.complex64)}),
     "others or none": lambda state, name: state.pop(name),
 }
 

@@ -48,6 +48,11 @@ def test_what_cannot_be_read_has_no_tensors(data):
     assert not unpacked(Message(RecordDict({"arrays": record}), 1, "train")).content["arrays"]
 
 
+def test_an_array_of_another_kind_has_no_tensors():
+    record = ArrayRecord({PACKED: Array(dtype="uint8", shape=(3,), stype="torch.tensor", data=b"abc")})
+    assert not unpacked(Message(RecordDict({"arrays": record}), 1, "train")).content["arrays"]
+
+
 def test_names_without_a_number_are_no_tensors():
     from safetensors.numpy import save
 

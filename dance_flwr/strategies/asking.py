@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from queue import Empty, Queue
 from threading import Event, Thread
 
@@ -67,14 +66,17 @@ def _collect_apart(grid: Grid, ids: Sequence[str], timeout: float | None) -> lis
     for key in ids:
         Thread(target=look, args=(key,), daemon=True).start()
     replies: list[Message] = []
-    with suppress(Empty):
+    try:
         while len(replies) < len(ids):
             left = None if timeout is None else max(0.0, timeout - (time.monotonic() - begin))
             reply = found.get(timeout=left)
             if isinstance(reply, Exception):
                 raise reply
             replies.append(reply)
-    over.set()
+    except Empty:
+        pass
+    finally:
+        over.set()
     return replies
 
 

@@ -43,13 +43,15 @@ def usable(
 
 
 def fault_of(model: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> str:
-    """Return what is wrong with an uploaded model, "" where nothing is: other names or shapes, or not finite."""
+    """Return what is wrong with an uploaded model, "" where nothing is: other names, shapes or types, or not finite."""
     other = sorted(model.keys() ^ start.keys())
     if other:
         return f"expected the {len(start)} tensors of the global model, found others or none: {', '.join(other)}"
     for name, tensor in model.items():
         if tensor.shape != start[name].shape:
             return f"expected {name} of shape {tuple(start[name].shape)}, found {tuple(tensor.shape)}"
+        if tensor.dtype != start[name].dtype:
+            return f"expected {name} of type {start[name].dtype}, found {tensor.dtype}"
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             return f"expected finite numbers, found NaN or infinity in {name}"
     return ""
