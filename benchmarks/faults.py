@@ -297,17 +297,17 @@ def kill_ray_worker(config: RunConfig, root: Path) -> tuple[dict[str, Any] | str
                 return (root / "log").read_text(errors="replace")[-300:], NEVER
             time.sleep(0.1)
         actors = [p for p in psutil.Process(process.pid).children(recursive=True) if "ClientApp" in p.name()]
-        seen = history.read_text(encoding="utf-8").count("\n")
-        if actors:
-            actors[0].send_signal(signal.SIGKILL)
-        begin = time.monotonic()
-        while process.poll() is None and history.read_text(encoding="utf-8").count("\n") <= seen:
-            time.sleep(0.1)
-        detected = time.monotonic() - begin
-        try:
-            process.wait(600)
-        except subprocess.TimeoutExpired:
+        if not actors:
             stop(process)
+            raise SystemExit("expected Ray actors named after the ClientApp, found none; nothing was killed")
+        seen = history.read_text(encoding="utf-8").count("\n")
+        actors[0].send_signal(signal.SIGKILL)
+        begin, detected = time.monotonic(), NEVER
+        while process.poll() is None and detected != detected:
+            time.sleep(0.1)
+            if history.read_text(encoding="utf-8").count("\n") > seen:
+                detected = time.monotonic() - begin  # the round that was struck is over
+        process.wait()
     if (out / RESULT).is_file():
         return read_result(out), detected
     return (root / "log").read_text(errors="replace").strip().splitlines()[-1], detected
