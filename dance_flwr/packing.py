@@ -4,7 +4,7 @@ SuperLink and SuperNode and once more between SuperNode and ClientApp.
 Safetensors, so that names, dtypes and shapes travel with the numbers; nothing is executed to read it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
@@ -16,11 +16,21 @@ from dance_flwr.messages import with_content
 PACKED = "packed-safetensors"
 
 
-def packed(message: Message) -> Message:
-    """Return the message with each ArrayRecord as one array of bytes; messages without arrays as they are."""
-    if not message.has_content() or not message.content.array_records:
-        return message
-    return with_content(message, _each(message.content, _pack))
+def packed(messages: Iterable[Message]) -> list[Message]:
+    """Return the messages with each ArrayRecord as one array of bytes, a record that several share packed once."""
+    made: dict[int, tuple[ArrayRecord, ArrayRecord]] = {}
+
+    def once(record: ArrayRecord) -> ArrayRecord:
+        if id(record) not in made:
+            made[id(record)] = record, _pack(record)  # kept, so that no other record gets its id
+        return made[id(record)][1]
+
+    return [
+        with_content(message, _each(message.content, once))
+        if message.has_content() and message.content.array_records
+        else message
+        for message in messages
+    ]
 
 
 def unpacked(message: Message) -> Message:
@@ -37,7 +47,7 @@ def answer_packed(message: Message, context: Context, call_next: Callable[[Messa
     """Unpack what the server packed, and answer it alike: a mod of the ClientApp."""
     if not is_packed(message):
         return call_next(message, context)
-    return packed(call_next(unpacked(message), context))
+    return packed([call_next(unpacked(message), context)])[0]
 
 
 def _each(content: RecordDict, change: Callable[[ArrayRecord], ArrayRecord]) -> RecordDict:

@@ -42,10 +42,18 @@ def test_a_round_waits_for_nodes_that_come_back(run, dance, kind, clients):
     assert not any(lost.left.values())
     assert finished.result["model_fingerprint"] == dance.result["model_fingerprint"]
     assert finished.result["test_accuracy"] == dance.result["test_accuracy"]
+    assert not any(row["absent"] for row in finished.result["history"])
 
 
 def test_clients_of_a_ray_worker_that_died_are_asked_again(run, dance):
     assert run(app=Lost([0, 1], error=DIED)).result["model_fingerprint"] == dance.result["model_fingerprint"]
+
+
+def test_a_client_that_kills_every_worker_ends_the_run(run):
+    lost = Lost([1], times=10**6, error=DIED)
+    with pytest.raises(QuorumError, match=r"client 1: .*ActorDiedError"):
+        run(app=lost)
+    assert 10**6 - lost.left[1] < 10
 
 
 def test_nodes_that_only_seem_connected_are_greeted_again(run, dance):

@@ -25,7 +25,7 @@ def message_with(state, **records):
 @given(STATES)
 def test_names_order_shapes_dtypes_and_bits_come_back(described):
     state = {name: (torch.randn(shape) * 9).to(dtype) for name, (shape, dtype) in described.items()}
-    there = packed(message_with(state))
+    (there,) = packed([message_with(state)])
     assert list(there.content["arrays"]) == [PACKED]
     back = messages.state_of(unpacked(there).content["arrays"])
     assert list(back) == list(state)
@@ -36,7 +36,7 @@ def test_names_order_shapes_dtypes_and_bits_come_back(described):
 def test_a_model_is_a_few_objects_on_the_wire_and_no_larger():
     state = {f"layer.{i}": torch.randn(16, 16) for i in range(20)}
     plain = message_with(state, config=ConfigRecord({"server-round": 1}))
-    there = packed(plain)
+    (there,) = packed([plain])
     assert len(get_all_nested_objects(there)) == 6 and len(get_all_nested_objects(plain)) == 44
     assert messages.bytes_of(there) <= messages.bytes_of(plain)
     assert unpacked(there).content["config"] == {"server-round": 1}
@@ -46,6 +46,16 @@ def test_a_model_is_a_few_objects_on_the_wire_and_no_larger():
 def test_what_cannot_be_read_has_no_tensors(data):
     record = ArrayRecord({PACKED: Array(np.frombuffer(data, np.uint8))})
     assert not unpacked(Message(RecordDict({"arrays": record}), 1, "train")).content["arrays"]
+
+
+def test_a_model_for_many_clients_is_packed_once():
+    content = message_with({"w": torch.ones(2)}).content
+    first, second, other = packed(
+        [Message(content, 1, "train"), Message(content, 2, "train"), message_with({"w": torch.zeros(2)})]
+    )
+    assert first.content["arrays"] is second.content["arrays"]
+    assert (first.metadata.dst_node_id, second.metadata.dst_node_id) == (1, 2)
+    assert messages.state_of(unpacked(other).content["arrays"])["w"].sum() == 0
 
 
 def test_an_array_of_another_kind_has_no_tensors():
@@ -68,10 +78,10 @@ def test_a_client_answers_as_it_was_asked():
     context = Context(1, 1, {}, RecordDict(), {})
     plain = message_with({"w": torch.ones(2)})
     assert not is_packed(answer_packed(plain, context, train))
-    reply = answer_packed(packed(plain), context, train)
+    reply = answer_packed(packed([plain])[0], context, train)
     assert is_packed(reply) and unpacked(reply).content["arrays"] == plain.content["arrays"]
     without = Message(RecordDict({"config": ConfigRecord({"a": 1})}), 1, "query")
-    assert packed(without) is without and unpacked(without) is without
+    assert packed([without])[0] is without and unpacked(without) is without
 
 
 def test_a_run_over_a_wire_is_the_run_without_one(run, dance, monkeypatch):

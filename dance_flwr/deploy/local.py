@@ -1,6 +1,6 @@
 """A deployment on one machine: the processes and commands of docs/deployment.md, on loopback, a home for each.
 
-For tests, and as a rehearsal before institutions take part.
+For tests, for measuring faults, and as a rehearsal before institutions take part.
 """
 
 import shutil
@@ -59,7 +59,7 @@ class LocalDeployment:
         )
 
     def start_server(self) -> None:
-        """Start the SuperLink."""
+        """Start the SuperLink, or start it again on its database."""
         tls = self.certificates
         command = ["flower-superlink", "--host", HOST, "--port", str(self.port), "--enable-supernode-auth"]
         command += ["--ssl-ca-certfile", str(tls.ca), "--ssl-certfile", str(tls.certificate)]

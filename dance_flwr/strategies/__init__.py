@@ -21,7 +21,7 @@ from dance_flwr.privacy.dp import (
     update_bound,
 )
 from dance_flwr.seeding import derive
-from dance_flwr.strategies.averaging import KeepingStrategy, ModelAverage, merged
+from dance_flwr.strategies.averaging import KeepingStrategy, ModelAverage, in_types_of, merged
 from dance_flwr.strategies.judging import usable
 
 MetricSink = Callable[[dict[str, Any]], None]
@@ -126,6 +126,7 @@ def _extended(base: type[FedAvg], config: RunConfig) -> type[Any]:
             one = [_with_noise(reply, config, self.norm, server_round) for reply in one]
             arrays, metrics = super().aggregate_train(server_round, one)
             if arrays is not None:
+                arrays = in_types_of(self.start_model, arrays)
                 self.kept = self.average.add(arrays)
             return arrays, metrics
 

@@ -66,6 +66,12 @@ def merged(uploads: Sequence[tuple[Message, State]], start: Mapping[str, Tensor]
     return [messages.with_content(replies[0], content)]
 
 
+def in_types_of(start: Mapping[str, Tensor], arrays: ArrayRecord) -> ArrayRecord:
+    """Return the model in the types of `start`; Flower's FedAdam makes float64 of float32, twice the bytes."""
+    model = messages.state_of(arrays)
+    return messages.arrays_of({name: tensor.to(start[name].dtype) for name, tensor in model.items()})
+
+
 class ModelAverage:
     """omega_bar^(t) = sum_{s <= t} d^(t - s) omega^(s) / sum_{s <= t} d^(t - s), d = `decay`.
 

@@ -21,6 +21,7 @@ from dance_flwr.strategies.asking import ask, is_lost
 
 LOG = logging.getLogger("flwr")
 POLL_NODES_SECONDS = 0.5
+_MOST_ASKED_AGAIN = 3  # in one round; a client may be what kills the process that it is in
 
 
 @dataclass
@@ -128,10 +129,14 @@ class FederationGrid(Grid):
         sent, begin = list(messages), time.monotonic()
         expected = min(self._config.min_valid_replies or len(sent), len(sent))
         replies = self.exchange(sent, timeout)
-        while sum(not reply.has_error() for reply in replies) < expected and (again := self._back(sent, replies)):
+        for _ in range(_MOST_ASKED_AGAIN):
+            if sum(not reply.has_error() for reply in replies) >= expected or not (again := self._back(sent, replies)):
+                break
             left = None if timeout is None else max(0.0, timeout - (time.monotonic() - begin))
             nodes = {message.metadata.dst_node_id for message in again}
             replies = [reply for reply in replies if reply.metadata.src_node_id not in nodes]
+            for node in nodes:
+                self.absent.pop(self._client_of_node[node], None)
             replies = sorted(replies + self.exchange(again, left), key=self.client_of)
         valid = [reply for reply in replies if not reply.has_error()]
         if len(valid) < expected:
@@ -144,7 +149,7 @@ class FederationGrid(Grid):
             return []
         self._count(self.traffic.down, sent, lambda m: m.metadata.dst_node_id)
         pack = getattr(self._grid, "crosses_a_wire", True)  # a grid of our own that does not says so
-        found = ask(self._grid, [packed(message) for message in sent] if pack else sent, timeout)
+        found = ask(self._grid, packed(sent) if pack else sent, timeout)
         replies = sorted(map(unpacked, found), key=self.client_of)
         self._count(self.traffic.up, replies, lambda m: m.metadata.src_node_id)
         self.ledger.add(sent, DOWN)
