@@ -98,7 +98,7 @@ if "flwr-clientapp" in program or "warm.py serve" in program:
             message = packing.unpacked(message)
             for name, record in list(message.content.array_records.items()):
                 message.content[name] = ArrayRecord({key: spoilt(array) for key, array in record.items()})
-            message = packing.packed(message)
+            message = packing.packed([message])[0]
         push(client, message, context)
 
     run_clientapp.push_message = push_spoilt

@@ -1,7 +1,6 @@
 """What strikes a federation, and what of it is left: detected after how long, rounds and data lost, accuracy.
 
     python benchmarks/faults.py [--data cora] [--clients 5] [--rounds 6] [--faults kill-train ...]
-    python benchmarks/faults.py --soak 200 [--every 10]
 
 One deployment on loopback (`dance_flwr.deploy.local`: TLS, node authentication, a process per SuperNode) takes all
 faults one after the other, each in a run of its own, from round 2 on. Client 0 is the one that is struck.
@@ -11,111 +10,37 @@ rounds short   finished rounds without the update of some client
 rounds lost    finished rounds that the result no longer has
 data lost      files of the client folders, those of runs aside, that changed
 accuracy       on the test nodes; the first row is the undisturbed run
-
-`--soak N` kills a random node every `--every` rounds of N and starts it again, and prints memory and accuracy beside
-those of the same run in one process without faults.
 """
 
 import argparse
 import hashlib
-import json
-import random
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
-from fault_tools import HOST, Cable, Spoiler
+from fault_scene import NEVER, Scene, deploy
+from fault_tools import HOST
 
 from dance_flwr.config import RunConfig, parse
 from dance_flwr.config_text import to_toml
 from dance_flwr.deploy.certificates import make_certificates, make_key
-from dance_flwr.deploy.local import LocalDeployment
 from dance_flwr.errors import UserError
 from dance_flwr.prepare import prepare
-from dance_flwr.results import ERROR, HISTORY, RESULT
-from dance_flwr.runtime import follow, read_result, run_in_process
+from dance_flwr.results import HISTORY, RESULT
+from dance_flwr.runtime import read_result
 from dance_flwr.superlink import free_port, stop
 
 STRIKE_AFTER_ROUNDS = 1
 CUT_SECONDS = 60.0
-PATIENCE_SECONDS = 240.0
-NEVER = float("nan")
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
-
-
-@dataclass
-class Scene:
-    """A deployment with a run in it, and what was seen."""
-
-    deployment: LocalDeployment
-    cables: Sequence[Cable]
-    spoiler: Spoiler
-    config: RunConfig
-    detected: float = NEVER
-    lost: int = 0
-    run_id: str = ""
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def out(self) -> Path:
-        """The run's folder."""
-        return Path(self.config.out)
-
-    def history(self) -> list[dict[str, Any]]:
-        """Return the rows of the rounds that are over."""
-        file = self.out / HISTORY
-        lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-        return [json.loads(line) for line in lines]
-
-    def rounds(self) -> int:
-        """Return how many rounds are over."""
-        return len(self.history())
-
-    def ended(self) -> bool:
-        """Whether the run has ended, well or not."""
-        return (self.out / RESULT).is_file() or (self.out / ERROR).is_file()
-
-    def wait(self, done: Callable[[], bool], seconds: float = PATIENCE_SECONDS, run_alone: bool = True) -> float:
-        """Wait until `done`, or the run's end where that matters; return how long it took, NaN = it did not happen."""
-        begin = time.monotonic()
-        while not done():
-            if time.monotonic() - begin > seconds or (run_alone and self.ended()):
-                return NEVER
-            time.sleep(0.1)
-        return time.monotonic() - begin
-
-    def log(self, process: str) -> Callable[[str], bool]:
-        """Return whether the log of a process has said something since this call."""
-        file = self.deployment.root / f"{process}.log"
-        start = file.stat().st_size if file.is_file() else 0
-        return lambda words: file.is_file() and words in file.read_bytes()[start:].decode(errors="replace")
-
-    def pass_rounds(self, count: int) -> None:
-        """Wait until `count` more rounds are over."""
-        seen = self.rounds()
-        self.wait(lambda: self.rounds() >= seen + count)
-
-    def misses(self, client: int) -> bool:
-        """Whether a finished round lacks this client's update."""
-        return any(str(client) in row["absent"] for row in self.history())
-
-    def submit(self, config: RunConfig) -> None:
-        """Start the run, or go on with it."""
-        (self.out / ERROR).unlink(missing_ok=True)
-        self.run_id = self.deployment.link.submit(config)
-
-    def end(self) -> dict[str, Any]:
-        """Wait for the end of the run; return its result."""
-        follow(self.deployment.link, self.run_id, self.out, lambda row: None)
-        return read_result(self.out)
 
 
 def no_fault(scene: Scene) -> None:
@@ -136,6 +61,30 @@ def killed(*words: str) -> Callable[[Scene], None]:
         scene.deployment.start_node(0)
 
     return strike
+
+
+def restart(scene: Scene) -> None:
+    """SIGKILL of client 0's SuperNode while it trains; started again at once, as a service manager would."""
+    said = scene.log("node-0")
+    scene.wait(lambda: said("Receiving: train") and said("Start `flwr-clientapp`"))
+    scene.deployment.kill_node(0)
+    scene.deployment.start_node(0)
+    scene.detected = scene.wait(lambda: scene.misses(0))
+
+
+def kill_app(scene: Scene) -> None:
+    """SIGKILL of client 0's ClientApp while it trains, as by a system without memory; its SuperNode lives."""
+    said = scene.log("node-0")
+    scene.wait(lambda: said("Receiving: train") and bool(_apps(scene)))
+    for app in _apps(scene):
+        app.kill()
+    scene.detected = scene.wait(lambda: scene.misses(0))
+
+
+def _apps(scene: Scene) -> list[psutil.Process]:
+    """Return the ClientApps of client 0: what the process that has the libraries loaded has forked."""
+    family = psutil.Process(scene.deployment.nodes[0].pid).children(recursive=True)
+    return [child for process in family if "serve" in process.cmdline() for child in process.children()]
 
 
 def straggle(scene: Scene) -> None:
@@ -246,6 +195,8 @@ FAULTS: dict[str, Callable[[Scene], None]] = {
     "kill-wait": killed("Sent successfully"),
     "kill-receive": killed("Receiving: train"),
     "kill-train": killed("Receiving: train", "Start `flwr-clientapp`"),
+    "restart": restart,
+    "kill-app": kill_app,
     "kill-send": killed("Sending: train"),
     "kill-validate": killed("Receiving: evaluate"),
     "straggler": straggle,
@@ -325,24 +276,6 @@ def row(name: str, result: dict[str, Any] | str, scene: Scene | None, detected: 
     return f"{name:<20}{cells}  {notes}"
 
 
-def deploy(root: Path, folders: Sequence[Path]) -> tuple[LocalDeployment, list[Cable], Spoiler]:
-    """Start a deployment with a cable to each node, and a word for node 0."""
-    root.mkdir(parents=True)
-    deployment = LocalDeployment(root, folders)
-    cables = [Cable(deployment.port) for _ in folders]
-    deployment.superlinks = {client: cable.address for client, cable in enumerate(cables)}
-    spoiler = Spoiler(root / "spoiler")
-    deployment.environment["node-0"] = spoiler.environment
-    deployment.start_server()
-    deployment.register()
-    for client in range(len(folders)):
-        deployment.start_node(client)
-    logs = [root / f"node-{client}.log" for client in range(len(folders))]
-    while not all(log.is_file() and b"SuperNode ID" in log.read_bytes() for log in logs):
-        time.sleep(0.5)
-    return deployment, cables, spoiler
-
-
 def matrix(config: RunConfig, folders: Sequence[Path], names: Sequence[str], root: Path) -> None:
     """Print a line per fault."""
     before = digest(folders)
@@ -373,72 +306,21 @@ def matrix(config: RunConfig, folders: Sequence[Path], names: Sequence[str], roo
         print(row(RAY, result, None, detected, state(), time.monotonic() - begin), flush=True)
 
 
-def memory_mb(process: subprocess.Popen[bytes]) -> float:
-    """Return the proportional memory of a process and all below it, in MB."""
-    total = 0
-    parent = psutil.Process(process.pid)
-    for member in [parent, *parent.children(recursive=True)]:
-        try:
-            total += member.memory_full_info().pss
-        except psutil.Error:
-            continue
-    return total / 1e6
-
-
-def soak(config: RunConfig, folders: Sequence[Path], every: int, root: Path) -> None:
-    """Kill a random node every few rounds; print memory on the way, and the accuracy beside the undisturbed one."""
-    deployment, cables, spoiler = deploy(root / "deployment", folders)
-    chance = random.Random(config.seed)
-    scene = Scene(deployment, cables, spoiler, replace(config, out=str(root / "out")))
-    heading = f"{'round':>6}{'server MB':>11}{'nodes MB':>10}{'killed':>8}{'seconds':>9}"
-    try:
-        begin = time.monotonic()
-        scene.submit(scene.config)
-        print(heading, flush=True)
-        for round_ in range(every, config.rounds, every):
-            scene.wait(lambda: scene.rounds() >= round_, float("inf"))  # noqa: B023
-            if scene.ended():
-                break
-            nodes = sum(memory_mb(node) for node in deployment.nodes.values()) / len(deployment.nodes)
-            client = chance.randrange(len(folders))
-            server = memory_mb(deployment.server) if deployment.server else NEVER
-            taken = time.monotonic() - begin
-            print(f"{round_:>6}{server:>11.0f}{nodes:>10.0f}{client:>8}{taken:>9.0f}", flush=True)
-            deployment.kill_node(client)
-            scene.pass_rounds(1)
-            deployment.start_node(client)
-        result = scene.end()
-        calm = run_in_process(config, root / "calm", lambda row: None)
-        short = sum(bool(row["absent"]) for row in result["history"])
-        print(f"rounds {len(result['history'])}, of them without some client {short}")
-        print(f"test accuracy {result['test_accuracy']:.4f}, undisturbed {calm['test_accuracy']:.4f}")
-    finally:
-        deployment.close()
-
-
 def main() -> None:
-    """Print one line per fault, or per kill."""
+    """Print one line per fault."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="cora", help="data set name, or a graph folder")
     parser.add_argument("--clients", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--faults", nargs="+", choices=[*FAULTS, RAY], default=[*FAULTS, RAY])
-    parser.add_argument("--soak", type=int, default=0, metavar="ROUNDS", help="kill a random node now and then instead")
-    parser.add_argument("--every", type=int, default=10, metavar="ROUNDS", help="of --soak")
     asked = parser.parse_args()
-    rounds = asked.soak or asked.rounds
-    values = {"data": asked.data, "clients": asked.clients, "rounds": rounds}
-    values |= {"evaluate-every": 10 if asked.soak else 3}
-    values |= {"round-timeout": 20.0 if asked.soak else 150.0, "node-timeout": 120.0}
-    values |= {"min-valid-replies": asked.clients - (2 if asked.soak else 1), "device": "cpu"}
+    values = {"data": asked.data, "clients": asked.clients, "rounds": asked.rounds, "evaluate-every": 3}
+    values |= {"round-timeout": 150.0, "node-timeout": 120.0, "device": "cpu", "min-valid-replies": asked.clients - 1}
     config = parse(values)
     partition = prepare(config, print).folder
     folders = [partition / f"client-{client}" for client in range(asked.clients)]
     with tempfile.TemporaryDirectory() as root:
-        if asked.soak:
-            soak(config, folders, asked.every, Path(root))
-        else:
-            matrix(config, folders, asked.faults, Path(root))
+        matrix(config, folders, asked.faults, Path(root))
 
 
 if __name__ == "__main__":

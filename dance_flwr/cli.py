@@ -140,7 +140,7 @@ def verify(run: Run, client_folder: ClientFolder = None) -> None:
 
 
 def main() -> None:
-    """Run the command line; a `UserError` is one line on stderr and exit code 2."""
+    """Run the command line; a `UserError`, or a disk that refuses, is one line on stderr and exit code 2."""
     import warnings
 
     warnings.showwarning = _one_line
@@ -148,6 +148,13 @@ def main() -> None:
         app()
     except UserError as error:
         typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except OSError as error:
+        from dance_flwr.disk import refusal
+
+        if not (line := refusal(error)):
+            raise
+        typer.echo(f"error: {line}", err=True)
         sys.exit(2)
 
 

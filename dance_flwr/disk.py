@@ -49,9 +49,30 @@ def disk_of(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL | _CLOSED or not _concerns(error, folder):
+        if not (_is_full(error) or error.errno in _CLOSED) or not _concerns(error, folder):
             raise
         raise UserError(_line(error, folder)) from None
+
+
+def refusal(error: OSError) -> str:
+    """Return one line for what a disk refused a command; "" where the error is of another kind."""
+    if _is_full(error):
+        return (
+            f"{error.filename or 'the disk that is written to'}: expected room to write, found none "
+            f"({error.strerror or error}); make room or set DANCE_FLWR_HOME to a folder on another disk, then run the "
+            "same command again: what is whole is found again"
+        )
+    if error.errno in _CLOSED:
+        return (
+            f"{error.filename}: expected that this user may read and write there, found {error.strerror!r}; "
+            "choose another folder, or give it to this user (chown)"
+        )
+    return ""
+
+
+def _is_full(error: OSError) -> bool:
+    """Whether there was no room; numpy gives the numbers of bytes instead of the disk's own number."""
+    return error.errno in _FULL or (error.errno is None and " requested and " in str(error))
 
 
 def _concerns(error: OSError, folder: Path) -> bool:
@@ -60,10 +81,10 @@ def _concerns(error: OSError, folder: Path) -> bool:
 
 
 def _line(error: OSError, folder: Path) -> str:
-    if error.errno in _FULL:
+    if _is_full(error):
         return (
-            f"{folder}: expected room for what a round leaves, found {_free(folder)} ({error.strerror}); make room "
-            f"there (old runs in {folder / 'runs'} can go), the node takes part again by itself"
+            f"{folder}: expected room for what a round leaves, found {_free(folder)} ({error.strerror or error}); make "
+            f"room there (old runs in {folder / 'runs'} can go), the node takes part again by itself"
         )
     return (
         f"{error.filename or folder}: expected that this user may read and write in its folder, found "

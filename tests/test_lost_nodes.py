@@ -4,13 +4,16 @@ import time
 from threading import Event
 
 import pytest
-from flwr.app import Error, Message
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
+from flwr.superlink.grid import HttpGrid
 
 from dance_flwr.errors import QuorumError, UserError
-from dance_flwr.strategies.asking import _collect_apart
+from dance_flwr.privacy.ledger import Ledger
+from dance_flwr.strategies import asking
 
 GONE = Error(ErrorCode.NODE_UNAVAILABLE, "the node is not available")
+KILLED = Error(ErrorCode.CLIENT_APP_CRASHED, "ClientApp stopped responding.")
 DIED = Error(ErrorCode.UNKNOWN, "<class 'ray.exceptions.ActorDiedError'>:<'The actor died unexpectedly'>")
 
 
@@ -45,8 +48,9 @@ def test_a_round_waits_for_nodes_that_come_back(run, dance, kind, clients):
     assert not any(row["absent"] for row in finished.result["history"])
 
 
-def test_clients_of_a_ray_worker_that_died_are_asked_again(run, dance):
-    assert run(app=Lost([0, 1], error=DIED)).result["model_fingerprint"] == dance.result["model_fingerprint"]
+@pytest.mark.parametrize("error", [DIED, KILLED])
+def test_clients_whose_process_died_are_asked_again(run, dance, error):
+    assert run(app=Lost([0, 1], error=error)).result["model_fingerprint"] == dance.result["model_fingerprint"]
 
 
 def test_a_client_that_kills_every_worker_ends_the_run(run):
@@ -74,37 +78,86 @@ def test_noise_is_not_drawn_twice_for_one_round(run):
         run(app=Lost([1]), privacy_dp="local", privacy_epsilon=500.0)
 
 
-class Stuck:
-    """A Grid whose reply to one message never arrives whole: Flower's call for it hangs."""
+class Line(HttpGrid):
+    """A network to nodes, by what becomes of the training message that each gets; clocks are a hundred times faster."""
 
-    def __init__(self, stuck):
-        self.stuck, self.left, self.looks = stuck, Event(), 0
+    def __init__(self, *fates):
+        self.fates, self.looks, self.left, self.sent = fates, 0, Event(), {}
+
+    def push_messages(self, messages):
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = str(len(self.sent))
+            self.sent[str(len(self.sent))] = message, time.monotonic()
+        return [message.metadata.message_id for message in messages]
 
     def pull_messages(self, ids):
         self.looks += 1
-        if self.stuck in ids:
-            self.left.wait(60)
-        if "broken" in ids:
+        return [reply for key in ids if (reply := self.reply(*self.sent[key]))]
+
+    def reply(self, message, sent_at):
+        fate, asked = self.fates[message.metadata.dst_node_id], message.metadata.message_type
+        answer = Message(RecordDict({"text": ConfigRecord({"to": asked})}), reply_to=message)
+        if fate == "broken":
             raise ConnectionError("no route to the SuperLink")
-        return [
-            f"reply to {key}" for key in ids if not key.startswith("late") or (key == "late" and self.left.is_set())
-        ]
+        if fate == "busy":  # half a second with one message, then the next
+            return answer if time.monotonic() > self.sent["0"][1] + 0.5 else None
+        if asked == "train":
+            if fate == "stuck":
+                self.left.wait(60)
+            return answer if fate == "prompt" or self.left.is_set() else None
+        if fate == "gone":
+            return Message(GONE, reply_to=message)
+        return None if fate == "silent" else answer
 
 
-def test_a_node_that_dies_while_it_sends_holds_up_nobody_else():
-    grid = Stuck("b")
+@pytest.fixture
+def ask_all(monkeypatch):
+    for name, seconds in {"SILENCE": 0.3, "GRACE": 0.15, "FASTEST_APART": 0.05, "SLOWEST_POLL": 0.1}.items():
+        monkeypatch.setattr(asking, f"_{name}_SECONDS", seconds)
+
+    def ask(line, timeout, ledger=None):
+        sent = [Message(RecordDict(), dst_node_id=node, message_type="train") for node in range(len(line.fates))]
+        replies = asking.ask(line, sent, timeout, ledger or Ledger())
+        return {reply.metadata.src_node_id: reply for reply in replies}
+
+    return ask
+
+
+def test_a_node_that_dies_while_it_sends_holds_up_nobody_else(ask_all):
     begin = time.monotonic()
-    assert sorted(_collect_apart(grid, ["a", "b", "c"], 1.0)) == ["reply to a", "reply to c"]
+    assert ask_all(Line("prompt", "stuck", "prompt"), 0.2).keys() == {0, 2}
     assert time.monotonic() - begin < 30
-    begin, grid.looks = time.monotonic(), 0
-    assert _collect_apart(grid, ["late"], 1.2) == []
-    assert grid.looks <= 2 + (time.monotonic() - begin) / 0.5  # each look is a request
-    grid.left.set()
-    assert _collect_apart(grid, ["late"], None) == ["reply to late"]
-    assert _collect_apart(grid, [], 1.0) == []
+
+
+@pytest.mark.parametrize("fate", ["forgetful", "gone", "stuck"])
+def test_a_node_that_answers_a_later_message_has_lost_the_earlier(ask_all, fate):
+    ledger = Ledger()
+    replies = ask_all(Line("prompt", fate), 60.0, ledger)
+    assert not replies[0].has_error() and asking.is_lost(replies[1]) and "started again" in replies[1].error.reason
+    counts = [(row["type"], row["count"]) for row in ledger.rows()]
+    assert counts == [("train", 2), ("train", 2), ("query.hello", 1), ("query.hello", 1)]
+
+
+def test_a_node_that_is_at_work_is_waited_for(ask_all):
+    line = Line("busy", "busy")
+    assert not any(reply.has_error() for reply in ask_all(line, None).values())
+    assert len(line.sent) == 4  # each was greeted once
+
+
+def test_a_silent_node_is_waited_for_until_the_time_is_up(ask_all):
+    line = Line("prompt", "silent")
+    assert ask_all(line, 1.0).keys() == {0} and len(line.sent) == 3
+
+
+def test_looks_are_requests_and_end_with_the_wait(ask_all, monkeypatch):
+    line = Line("silent")
+    begin = time.monotonic()
+    assert ask_all(line, 0.29) == {} and line.looks <= 2 + (time.monotonic() - begin) / 0.05
+    assert ask_all(Line(), 1.0) == {}
+    line = Line("silent", "broken")
     with pytest.raises(ConnectionError, match="no route"):
-        _collect_apart(grid, ["late-too", "broken"], 30.0)
-    time.sleep(1.1)
-    looks = grid.looks
-    time.sleep(1.1)
-    assert grid.looks == looks  # nobody looks on after the error
+        ask_all(line, 30.0)
+    time.sleep(0.3)
+    looks = line.looks
+    time.sleep(0.3)
+    assert line.looks == looks  # nobody looks on after the error

@@ -14,9 +14,8 @@ from dance_flwr import events
 from dance_flwr import messages as wire
 from dance_flwr.config import RunConfig
 from dance_flwr.errors import QuorumError
-from dance_flwr.packing import packed, unpacked
 from dance_flwr.privacy.dp import fewest_clients, repeats_cost
-from dance_flwr.privacy.ledger import DOWN, UP, Ledger
+from dance_flwr.privacy.ledger import Ledger
 from dance_flwr.strategies.asking import ask, is_lost
 
 LOG = logging.getLogger("flwr")
@@ -148,12 +147,8 @@ class FederationGrid(Grid):
         if not sent:
             return []
         self._count(self.traffic.down, sent, lambda m: m.metadata.dst_node_id)
-        pack = getattr(self._grid, "crosses_a_wire", True)  # a grid of our own that does not says so
-        found = ask(self._grid, packed(sent) if pack else sent, timeout)
-        replies = sorted(map(unpacked, found), key=self.client_of)
+        replies = sorted(ask(self._grid, sent, timeout, self.ledger), key=self.client_of)
         self._count(self.traffic.up, replies, lambda m: m.metadata.src_node_id)
-        self.ledger.add(sent, DOWN)
-        self.ledger.add(replies, UP)
         self._note_absent(sent, replies, timeout)
         return replies
 

@@ -15,7 +15,7 @@ from dance_flwr.config import RunConfig
 from dance_flwr.errors import CodeMismatchError, UserError
 from dance_flwr.evaluate import Counts
 from dance_flwr.fingerprint import code_fingerprint
-from dance_flwr.privacy.ledger import DOWN, UP, Ledger
+from dance_flwr.privacy.ledger import Ledger
 from dance_flwr.strategies.asking import ask, is_lost
 from dance_flwr.strategies.federation import POLL_NODES_SECONDS, FederationGrid
 
@@ -89,9 +89,7 @@ def _greet(grid: Grid, config: RunConfig, ledger: Ledger) -> tuple[list[int], li
     while True:
         nodes = _wait_for_nodes(grid, config, deadline)
         greetings = [wire.query(wire.HELLO, node, {}) for node in nodes]
-        replies = ask(grid, greetings, config.round_timeout)
-        ledger.add(greetings, DOWN)
-        ledger.add(replies, UP)
+        replies = ask(grid, greetings, config.round_timeout, ledger)
         if not any(map(is_lost, replies)) or time.monotonic() > deadline:
             return nodes, replies
         time.sleep(POLL_NODES_SECONDS)

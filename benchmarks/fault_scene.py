@@ -1,0 +1,103 @@
+"""A deployment on loopback with a run in it, to be struck and watched."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fault_tools import Cable, Spoiler
+
+from dance_flwr.config import RunConfig
+from dance_flwr.deploy.local import LocalDeployment
+from dance_flwr.results import ERROR, HISTORY, RESULT
+from dance_flwr.runtime import follow, read_result
+
+PATIENCE_SECONDS = 240.0
+NEVER = float("nan")
+
+
+@dataclass
+class Scene:
+    """A deployment with a run in it, and what was seen."""
+
+    deployment: LocalDeployment
+    cables: Sequence[Cable]
+    spoiler: Spoiler
+    config: RunConfig
+    detected: float = NEVER
+    lost: int = 0
+    run_id: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def out(self) -> Path:
+        """The run's folder."""
+        return Path(self.config.out)
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return the rows of the rounds that are over."""
+        file = self.out / HISTORY
+        lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+        return [json.loads(line) for line in lines]
+
+    def rounds(self) -> int:
+        """Return how many rounds are over."""
+        return len(self.history())
+
+    def ended(self) -> bool:
+        """Whether the run has ended, well or not."""
+        return (self.out / RESULT).is_file() or (self.out / ERROR).is_file()
+
+    def wait(self, done: Callable[[], bool], seconds: float = PATIENCE_SECONDS, run_alone: bool = True) -> float:
+        """Wait until `done`, or the run's end where that matters; return how long it took, NaN = it did not happen."""
+        begin = time.monotonic()
+        while not done():
+            if time.monotonic() - begin > seconds or (run_alone and self.ended()):
+                return NEVER
+            time.sleep(0.1)
+        return time.monotonic() - begin
+
+    def log(self, process: str) -> Callable[[str], bool]:
+        """Return whether the log of a process has said something since this call."""
+        file = self.deployment.root / f"{process}.log"
+        start = file.stat().st_size if file.is_file() else 0
+        return lambda words: file.is_file() and words in file.read_bytes()[start:].decode(errors="replace")
+
+    def pass_rounds(self, count: int) -> None:
+        """Wait until `count` more rounds are over."""
+        seen = self.rounds()
+        self.wait(lambda: self.rounds() >= seen + count)
+
+    def misses(self, client: int) -> bool:
+        """Whether a finished round lacks this client's update."""
+        return any(str(client) in row["absent"] for row in self.history())
+
+    def submit(self, config: RunConfig) -> None:
+        """Start the run, or go on with it."""
+        (self.out / ERROR).unlink(missing_ok=True)
+        self.run_id = self.deployment.link.submit(config)
+
+    def end(self) -> dict[str, Any]:
+        """Wait for the end of the run; return its result."""
+        follow(self.deployment.link, self.run_id, self.out, lambda row: None)
+        return read_result(self.out)
+
+
+def deploy(root: Path, folders: Sequence[Path]) -> tuple[LocalDeployment, list[Cable], Spoiler]:
+    """Start a deployment with a cable to each node, and a word for node 0."""
+    root.mkdir(parents=True)
+    deployment = LocalDeployment(root, folders)
+    cables = [Cable(deployment.port) for _ in folders]
+    deployment.superlinks = {client: cable.address for client, cable in enumerate(cables)}
+    spoiler = Spoiler(root / "spoiler")
+    deployment.environment["node-0"] = spoiler.environment
+    deployment.start_server()
+    deployment.register()
+    for client in range(len(folders)):
+        deployment.start_node(client)
+    logs = [root / f"node-{client}.log" for client in range(len(folders))]
+    while not all(log.is_file() and b"SuperNode ID" in log.read_bytes() for log in logs):
+        time.sleep(0.5)
+    return deployment, cables, spoiler

@@ -1,0 +1,86 @@
+"""A long run whose nodes die now and then: memory on the way, accuracy beside the run that nothing disturbed.
+
+    python benchmarks/soak.py [--data cora] [--clients 3] [--rounds 200] [--every 10]
+
+A deployment on loopback (TLS, node authentication, a process per SuperNode). Every few rounds a random node gets
+SIGKILL and is started again at once, as a service manager would; no round goes on without it. The run beside it is in
+one process, without faults.
+"""
+
+import argparse
+import random
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+from fault_scene import NEVER, Scene, deploy
+
+from dance_flwr.config import RunConfig, parse
+from dance_flwr.prepare import prepare
+from dance_flwr.runtime import run_in_process
+
+
+def memory_mb(process: subprocess.Popen[bytes]) -> float:
+    """Return the proportional memory of a process and all below it, in MB."""
+    total = 0
+    parent = psutil.Process(process.pid)
+    for member in [parent, *parent.children(recursive=True)]:
+        try:
+            total += member.memory_full_info().pss
+        except psutil.Error:
+            continue
+    return total / 1e6
+
+
+def soak(config: RunConfig, folders: Sequence[Path], every: int, root: Path) -> None:
+    """Kill a random node every few rounds; print memory on the way, and the accuracy beside the undisturbed one."""
+    deployment, cables, spoiler = deploy(root / "deployment", folders)
+    chance = random.Random(config.seed)
+    scene = Scene(deployment, cables, spoiler, replace(config, out=str(root / "out")))
+    heading = f"{'round':>6}{'server MB':>11}{'nodes MB':>10}{'killed':>8}{'seconds':>9}"
+    try:
+        begin = time.monotonic()
+        scene.submit(scene.config)
+        print(heading, flush=True)
+        for round_ in range(every, config.rounds, every):
+            scene.wait(lambda: scene.rounds() >= round_, float("inf"))  # noqa: B023
+            if scene.ended():
+                break
+            nodes = sum(memory_mb(node) for node in deployment.nodes.values()) / len(deployment.nodes)
+            client = chance.randrange(len(folders))
+            server = memory_mb(deployment.server) if deployment.server else NEVER
+            taken = time.monotonic() - begin
+            print(f"{round_:>6}{server:>11.0f}{nodes:>10.0f}{client:>8}{taken:>9.0f}", flush=True)
+            deployment.kill_node(client)
+            deployment.start_node(client)
+        result = scene.end()
+        calm = run_in_process(config, root / "calm", lambda row: None)
+        short = sum(bool(row["absent"]) for row in result["history"])
+        print(f"rounds {len(result['history'])}, of them without some client {short}")
+        print(f"test accuracy {result['test_accuracy']:.4f}, undisturbed {calm['test_accuracy']:.4f}")
+    finally:
+        deployment.close()
+
+
+def main() -> None:
+    """Print a line per kill, and both accuracies."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="cora", help="data set name, or a graph folder")
+    parser.add_argument("--clients", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--every", type=int, default=10, metavar="ROUNDS", help="between two kills")
+    asked = parser.parse_args()
+    values = {"data": asked.data, "clients": asked.clients, "rounds": asked.rounds, "evaluate-every": asked.every}
+    values |= {"node-timeout": 120.0, "device": "cpu"}
+    config = parse(values)
+    partition = prepare(config, print).folder
+    with tempfile.TemporaryDirectory() as root:
+        soak(config, [partition / f"client-{client}" for client in range(asked.clients)], asked.every, Path(root))
+
+
+if __name__ == "__main__":
+    main()
