@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any, get_type_hints
 
+from dance_flwr.config_condense import CondenseConfig as CondenseConfig
 from dance_flwr.config_sections import DanceConfig as DanceConfig
 from dance_flwr.config_sections import PrivacyConfig as PrivacyConfig
 from dance_flwr.config_sections import Value as Value
@@ -71,7 +72,11 @@ class RunConfig:
     chunk_tokens: int = option(64, "longest chunk, in tokens of the encoder's tokenizer", least=8, most=512)
     max_chunks: int = option(8, "most chunks per node; the rest of a longer text is left out", least=1)
     paper: bool = option(False, "the paper's method alone: every extension of it off, whatever other keys say")
-    method: str = option("dance", "client method", choices=("dance", "fedavg-full"))
+    method: str = option(
+        "dance",
+        "client method",
+        choices=("dance", "fedavg-full", "random-core", "herding-core", "k-center-core", "gcond"),
+    )
     backbone: str = option("gcn", "graph backbone", choices=("gcn", "gat", "sage", "gin", "appnp", "sgc"))
     hidden_dim: int = option(64, "hidden width of the backbone (h)", least=1)
     dropout: float = option(0.5, "dropout rate", least=0, below=1)
@@ -108,6 +113,7 @@ class RunConfig:
     device: str = option("auto", "auto = the CUDA device this client is assigned, else CPU", choices=("auto", "cpu"))
     torch_threads: int = option(1, "CPU threads of one client", least=1)
     dance: DanceConfig = field(default_factory=DanceConfig)
+    condense: CondenseConfig = field(default_factory=CondenseConfig)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
 
 

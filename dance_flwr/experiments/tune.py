@@ -40,6 +40,11 @@ OWN: dict[str, dict[str, Choices]] = {
         "dance.chunk-budget": (4, 8, 16),
         "dance.plain-weight": (1.0, 2.0, 4.0),
     },
+    "gcond": {
+        "condense.feature-rate": (0.001, 0.01, 0.1),
+        "condense.adjacency-rate": (0.001, 0.01),
+        "condense.distance": ("mse", "ours"),
+    },
 }
 
 

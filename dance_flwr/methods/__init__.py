@@ -8,6 +8,10 @@ from dance_flwr.methods.base import Method
 METHODS = {
     "dance": "dance_flwr.methods.dance:Dance",
     "fedavg-full": "dance_flwr.methods.fedavg_full:FedAvgFull",
+    "random-core": "dance_flwr.methods.selected_core:RandomCore",
+    "herding-core": "dance_flwr.methods.selected_core:HerdingCore",
+    "k-center-core": "dance_flwr.methods.selected_core:KCenterCore",
+    "gcond": "dance_flwr.methods.gcond:GCond",
 }
 
 
