@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any, get_type_hints
 
+from dance_flwr.config_baselines import FedGtaConfig, FedTadConfig
 from dance_flwr.config_sections import DanceConfig as DanceConfig
 from dance_flwr.config_sections import PrivacyConfig as PrivacyConfig
 from dance_flwr.config_sections import Value as Value
@@ -71,7 +72,7 @@ class RunConfig:
     chunk_tokens: int = option(64, "longest chunk, in tokens of the encoder's tokenizer", least=8, most=512)
     max_chunks: int = option(8, "most chunks per node; the rest of a longer text is left out", least=1)
     paper: bool = option(False, "the paper's method alone: every extension of it off, whatever other keys say")
-    method: str = option("dance", "client method", choices=("dance", "fedavg-full"))
+    method: str = option("dance", "client method", choices=("dance", "fedavg-full", "local-only", "fedgta", "fedtad"))
     backbone: str = option("gcn", "graph backbone", choices=("gcn", "gat", "sage", "gin", "appnp", "sgc"))
     hidden_dim: int = option(64, "hidden width of the backbone (h)", least=1)
     dropout: float = option(0.5, "dropout rate", least=0, below=1)
@@ -109,6 +110,8 @@ class RunConfig:
     torch_threads: int = option(1, "CPU threads of one client", least=1)
     dance: DanceConfig = field(default_factory=DanceConfig)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+    fedgta: FedGtaConfig = field(default_factory=FedGtaConfig)
+    fedtad: FedTadConfig = field(default_factory=FedTadConfig)
 
 
 def flat_fields(cls: type = RunConfig, prefix: str = "") -> dict[str, tuple[Field[Any], type]]:

@@ -13,6 +13,7 @@ from dance_flwr.privacy.dp import ClippingNorm
 from dance_flwr.privacy.vectors import decode_update, encode_update, levels_for, to_grid
 
 State = dict[str, Tensor]
+Upload = tuple[Message, State]  # a valid training reply and its model
 
 
 class KeepingStrategy(Protocol):
@@ -22,6 +23,7 @@ class KeepingStrategy(Protocol):
     ----------
     kept : the last model, or the running average `average`; the first before the first round
     norm : what updates are clipped to
+    evaluation : "global", or "personalised" where `kept` holds a model of each client
     offset : rounds of this run that are over before `start`; last : the round that is validated in any case
     """
 
@@ -30,10 +32,39 @@ class KeepingStrategy(Protocol):
     norm: ClippingNorm
     offset: int
     last: int
+    evaluation: str
+
+    def first(self, model: ArrayRecord) -> ArrayRecord:
+        """Return what round 1 starts from, given the initial model."""
+        ...
 
     def start(self, *arguments: Any, **options: Any) -> Any:
         """Run the rounds, as `flwr.serverapp.strategy.Strategy.start`."""
         ...
+
+
+class Averaging:
+    """omega <- sum_k w_k omega_k / sum_k w_k: what becomes of a round's uploads unless a server side says otherwise.
+
+    Attributes
+    ----------
+    statistics : names of the statistics that an upload must bring
+    """
+
+    evaluation = "global"
+    statistics: tuple[str, ...] = ()
+
+    def first(self, model: ArrayRecord) -> ArrayRecord:
+        """Return what round 1 starts from, given the initial model."""
+        return model
+
+    def expected(self, start: State) -> State:
+        """Return names and shapes that an upload must have, given what the round started from."""
+        return start
+
+    def merge(self, uploads: Sequence[Upload], start: State, bound: float, round_: int) -> list[Message]:
+        """Return at most one reply in the place of a round's uploads, which are ordered by client."""
+        return merged(uploads, start, bound)
 
 
 def merged(uploads: Sequence[tuple[Message, State]], start: Mapping[str, Tensor], bound: float) -> list[Message]:
