@@ -15,7 +15,7 @@ from dance_flwr.client import initial_model, shape_of
 from dance_flwr.config import RunConfig, parse
 from dance_flwr.errors import UserError
 from dance_flwr.locks import SERVER, alone
-from dance_flwr.methods import check_method
+from dance_flwr.methods import check_method, get_method
 from dance_flwr.observe import observed
 from dance_flwr.paths import out_dir
 from dance_flwr.privacy.dp import affordable_rounds
@@ -93,7 +93,7 @@ def _run(grid: Grid, point: checkpoint.Checkpoint, folder: Path, on_round: OnRou
     recorder.settle(messages.state_of(strategy.kept))
     common |= {"server-round": recorder.best_round, "final": True}
     clients = final_counts(federation, members, messages.arrays_of(recorder.best_state), common, config.round_timeout)
-    facts: dict[str, Any] = {"strategy": strategy_name(config), "evaluation": strategy.evaluation}
+    facts: dict[str, Any] = {"strategy": strategy_name(config), "evaluation": get_method(config.method).card.evaluation}
     facts |= {"method": config.method, "seed": config.seed}
     facts |= {"run": point.run, "partition_dir": str(prepared.folder) if prepared else None}
     facts |= {"devices": [schema.device for schema in schemas], "messages": ledger.rows(), **point.sizes}

@@ -46,6 +46,7 @@ class MethodCard:
     leaves_client : all that a client sends, in a few words
     source : where the method is from
     server : name in `strategies.SERVERS` of the server side that it needs; empty = whatever `strategy` asks for
+    evaluation : whose model is scored: the "global" one, or "personalised", each client's own
     """
 
     condenses: bool
@@ -53,6 +54,7 @@ class MethodCard:
     leaves_client: str
     source: str
     server: str = ""
+    evaluation: str = "global"
 
 
 class Method(Protocol):

@@ -39,6 +39,7 @@ class FedGta(FedAvgFull):
         "distribution; counts, seconds; the server reads each client's",
         source="Li et al. 2023, arXiv 2401.11755",
         server="fedgta",
+        evaluation="personalised",
     )
 
     def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:

@@ -20,4 +20,5 @@ class LocalOnly(FedAvgFull):
         leaves_client="its own model's parameters, kept by the server for this client alone; counts, seconds",
         source="reference without federation",
         server="local",
+        evaluation="personalised",
     )

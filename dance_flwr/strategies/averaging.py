@@ -23,7 +23,6 @@ class KeepingStrategy(Protocol):
     ----------
     kept : the last model, or the running average `average`; the first before the first round
     norm : what updates are clipped to
-    evaluation : "global", or "personalised" where `kept` holds a model of each client
     offset : rounds of this run that are over before `start`; last : the round that is validated in any case
     """
 
@@ -32,7 +31,6 @@ class KeepingStrategy(Protocol):
     norm: ClippingNorm
     offset: int
     last: int
-    evaluation: str
 
     def first(self, model: ArrayRecord) -> ArrayRecord:
         """Return what round 1 starts from, given the initial model."""
@@ -51,7 +49,6 @@ class Averaging:
     statistics : names of the statistics that an upload must bring
     """
 
-    evaluation = "global"
     statistics: tuple[str, ...] = ()
 
     def first(self, model: ArrayRecord) -> ArrayRecord:

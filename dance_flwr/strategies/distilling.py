@@ -3,8 +3,9 @@
 A generator makes pseudo-nodes on which the clients' models, each trusted on class c by its reliability, agree on the
 label and disagree with the global model; the global model then learns to say what they say. Here a pseudo-graph is
 built once per update and not once per client, and the clients' answers to it, which do not change while the global
-model learns, are asked for once. Graphs are of N = 100 nodes, so that a pass is little more than its overhead; clients
-pass one after the other through the same kernels as the global model: equal models give equal logits, bit by bit.
+model learns, are asked for once: 2 m passes of clients per outer step instead of 6 m. Graphs have N = 100 nodes, so
+that a pass is little more than its overhead; clients pass one after the other through the same kernels as the global
+model: equal models give equal logits, bit by bit.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,7 +4,6 @@ import time
 from collections.abc import Sequence
 from typing import Any, cast
 
-import numpy as np
 import torch
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
@@ -64,5 +63,5 @@ class FedTad(Averaging, FedAvg):
         model.load_state_dict(mean)
         with seeded(self.config.seed, "distil", round_=round_):
             distil(model, generator, models, normalised(reliability), self.config.fedtad)
-        self.memory = {name: np.array(tensor) for name, tensor in generator.state_dict().items()}
+        self.memory = {name: tensor.numpy().copy() for name, tensor in generator.state_dict().items()}
         return {name: tensor.detach() for name, tensor in model.state_dict().items()}

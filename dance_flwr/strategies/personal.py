@@ -33,7 +33,6 @@ class Personal(Averaging, FedAvg):
     clients : M
     """
 
-    evaluation = "personalised"
     grid: FederationGrid
 
     def __init__(self, clients: int, **options: Any) -> None:
