@@ -14,7 +14,7 @@ from dance_flwr.evaluate import accuracy
 from dance_flwr.messages import STATISTICS, arrays_of, state_of, with_content
 from dance_flwr.methods import METHODS, get_method
 from dance_flwr.methods.base import Uplink
-from dance_flwr.methods.fedavg_full import FedAvgFull
+from dance_flwr.methods.fedgta import FedGta
 from dance_flwr.results import load_model
 from dance_flwr.strategies import SERVERS, STRATEGIES
 from dance_flwr.strategies.personal import Personal, model_for
@@ -164,12 +164,11 @@ def test_what_a_method_cannot_work_under_is_refused_before_anything_starts(run, 
 
 
 def test_a_method_of_sums_may_not_send_statistics(dance, run_config, monkeypatch):
-    monkeypatch.setattr(get_method("fedgta").__class__, "uplink", Uplink.SUM)
+    monkeypatch.setattr(FedGta, "uplink", Uplink.SUM)
     client = Client(dance.site(0), run_config(method="fedgta"))
     state = {name: tensor.clone() for name, tensor in client.model.state_dict().items()}
     with pytest.raises(ValueError, match="expected no statistics of a method of sums, found moments"):
         client.train(state, "alone", 1)
-    monkeypatch.setattr(FedAvgFull, "uplink", Uplink.SUM)
 
 
 @pytest.mark.parametrize("method", OWN_SERVER)
