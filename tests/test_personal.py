@@ -202,3 +202,18 @@ def test_one_model_for_all_is_nobodys_part():
     mine = {f"client-{k}/head.bias": torch.full((2,), float(k)) for k in (1, 11)}
     assert state_of(model_for(arrays_of(mine), 1))["head.bias"].tolist() == [1, 1]
     assert isinstance(model_for(arrays_of(mine), 11), ArrayRecord)
+
+
+def test_tables_say_whose_model_is_scored_and_know_the_papers_column():
+    from test_report import cells_of, made
+
+    from dance_flwr.experiments import get_experiment, paper
+
+    def text(*names):
+        rows = [made(cell, 0.5) for cell in cells_of("main-table", methods=names, seeds=(0,))]
+        return "\n".join(map(str, get_experiment("main-table").render(rows).parts))
+
+    assert "each client's own model is scored: fedgta, local-only." in text("local-only", "fedavg-full", "fedgta")
+    assert "own model is scored" not in text("fedavg-full", "fedtad")
+    assert paper.main_number("cora", "fedgta", None) == (79.45, 0.23)
+    assert paper.main_number("cora", "fedtad", None) is None, "the paper prints no accuracy of it"

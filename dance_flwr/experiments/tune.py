@@ -40,6 +40,8 @@ OWN: dict[str, dict[str, Choices]] = {
         "dance.chunk-budget": (4, 8, 16),
         "dance.plain-weight": (1.0, 2.0, 4.0),
     },
+    "fedgta": {"fedgta.epsilon": (0.5, 0.65, 0.8, 0.95), "fedgta.moments": (3, 6, 10, 20)},
+    "fedtad": {"fedtad.learning-rate": (3e-4, 1e-3, 3e-3), "fedtad.reliability": ("topology", "count")},
 }
 
 
