@@ -15,12 +15,13 @@ from dance_flwr.client import initial_model, shape_of
 from dance_flwr.config import RunConfig, parse
 from dance_flwr.errors import UserError
 from dance_flwr.locks import SERVER, alone
+from dance_flwr.methods import check_method, get_method
 from dance_flwr.observe import observed
 from dance_flwr.paths import out_dir
 from dance_flwr.privacy.dp import affordable_rounds
 from dance_flwr.privacy.ledger import Ledger
 from dance_flwr.privacy.server import federate
-from dance_flwr.strategies import make_strategy, progress
+from dance_flwr.strategies import make_strategy, progress, strategy_name
 from dance_flwr.strategies.members import describe, final_counts, join
 
 LOG = logging.getLogger("flwr")
@@ -47,6 +48,7 @@ def main(grid: Grid, context: Context) -> None:
 
 def run(grid: Grid, config: RunConfig, name: str, folder: Path, on_round: OnRound | None = None) -> None:
     """Join, prepare, train what is left of `rounds` rounds, and read the test split once with the best model."""
+    check_method(config)
     point = checkpoint.begin(name, config, folder)
     with observed(point, folder):
         _run(grid, point, folder, on_round)
@@ -61,14 +63,15 @@ def _run(grid: Grid, point: checkpoint.Checkpoint, folder: Path, on_round: OnRou
     federation = federate(grid, members, config, ledger)
     schemas = describe(federation, members, prepared.folder if prepared else None, config.round_timeout)
     point.agree(prepared.manifest if prepared else None, schemas)
-    initial = initial_model(shape_of(schemas[0].text_dim, len(schemas[0].class_names), config), config).state_dict()
+    shape = shape_of(schemas[0].text_dim, len(schemas[0].class_names), config)
+    initial = initial_model(shape, config).state_dict()
     recorder = results.Recorder(folder, config, federation.traffic.take, on_round, point, federation.take_absent)
     strategy = make_strategy(
-        config, recorder.on_train, lambda metrics: recorder.on_validation(messages.read_counts(metrics, "val"))
+        config, recorder.on_train, lambda metrics: recorder.on_validation(messages.read_counts(metrics, "val")), shape
     )
     common: dict[str, Any] = {"run": point.run, "partition-dir": str(prepared.folder if prepared else "")}
     point.sizes = point.sizes or federation.sizes(schemas, common, config.round_timeout)
-    start = progress.put_back(strategy, federation, point, messages.arrays_of(initial))
+    start = progress.put_back(strategy, federation, point, strategy.first(messages.arrays_of(initial)))
 
     def end_round(step: int, arrays: ArrayRecord) -> None:
         kept = messages.state_of(strategy.kept)
@@ -90,7 +93,8 @@ def _run(grid: Grid, point: checkpoint.Checkpoint, folder: Path, on_round: OnRou
     recorder.settle(messages.state_of(strategy.kept))
     common |= {"server-round": recorder.best_round, "final": True}
     clients = final_counts(federation, members, messages.arrays_of(recorder.best_state), common, config.round_timeout)
-    facts = {key: getattr(config, key) for key in ("strategy", "method", "seed")}
+    facts: dict[str, Any] = {"strategy": strategy_name(config), "evaluation": get_method(config.method).card.evaluation}
+    facts |= {"method": config.method, "seed": config.seed}
     facts |= {"run": point.run, "partition_dir": str(prepared.folder) if prepared else None}
     facts |= {"devices": [schema.device for schema in schemas], "messages": ledger.rows(), **point.sizes}
     recorder.write(clients, facts)

@@ -14,7 +14,7 @@ from dance_flwr.evaluate import Counts, count
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.graph import TEST, VAL
 from dance_flwr.methods import get_method
-from dance_flwr.methods.base import RoundInfo
+from dance_flwr.methods.base import RoundInfo, Uplink
 from dance_flwr.report import Report
 from dance_flwr.seeding import seeded
 from dance_flwr.site import Site, read_card
@@ -48,6 +48,8 @@ class Client:
         info = RoundInfo(run, round_, model_fingerprint(state))
         with seeded(self.config.seed, "train", round_=round_, client=self.site.card.client):
             report = self.method.train(self.model, self.site, self.config, info)
+        if report.statistics and self.method.uplink is Uplink.SUM:
+            raise ValueError(f"expected no statistics of a method of sums, found {', '.join(report.statistics)}")
         own = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}  # before the next client's
         return own, self.weight, report
 

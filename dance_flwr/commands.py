@@ -58,6 +58,7 @@ def run_command(files: Sequence[Path], pairs: Sequence[str], named: Mapping[str,
     from dataclasses import replace
 
     from dance_flwr.data import unambiguous
+    from dance_flwr.methods import check_method
     from dance_flwr.paths import data_root
     from dance_flwr.prepare import prepare
     from dance_flwr.privacy.dp import affordable_rounds
@@ -66,6 +67,7 @@ def run_command(files: Sequence[Path], pairs: Sequence[str], named: Mapping[str,
     config = read_config(files, pairs, named)
     if config.resume:
         raise UserError(f"resume: expected `dance-flwr run --resume {config.out}`, found the key; it is for `flwr run`")
+    check_method(config)
     affordable_rounds(config)  # a budget too small for one round is refused before texts are encoded
     if not in_process:
         app_dir()

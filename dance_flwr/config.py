@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any, get_type_hints
 
+from dance_flwr.config_baselines import FedGtaConfig, FedTadConfig
 from dance_flwr.config_condense import CondenseConfig as CondenseConfig
 from dance_flwr.config_sections import DanceConfig as DanceConfig
 from dance_flwr.config_sections import PrivacyConfig as PrivacyConfig
@@ -75,7 +76,17 @@ class RunConfig:
     method: str = option(
         "dance",
         "client method",
-        choices=("dance", "fedavg-full", "random-core", "herding-core", "k-center-core", "gcond"),
+        choices=(
+            "dance",
+            "fedavg-full",
+            "local-only",
+            "random-core",
+            "herding-core",
+            "k-center-core",
+            "gcond",
+            "fedgta",
+            "fedtad",
+        ),
     )
     backbone: str = option("gcn", "graph backbone", choices=("gcn", "gat", "sage", "gin", "appnp", "sgc"))
     hidden_dim: int = option(64, "hidden width of the backbone (h)", least=1)
@@ -115,6 +126,8 @@ class RunConfig:
     dance: DanceConfig = field(default_factory=DanceConfig)
     condense: CondenseConfig = field(default_factory=CondenseConfig)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+    fedgta: FedGtaConfig = field(default_factory=FedGtaConfig)
+    fedtad: FedTadConfig = field(default_factory=FedTadConfig)
 
 
 def flat_fields(cls: type = RunConfig, prefix: str = "") -> dict[str, tuple[Field[Any], type]]:

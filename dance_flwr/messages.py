@@ -1,6 +1,7 @@
 """The only module that knows the keys of Flower's records: what travels between server and clients.
 
-Down: the global model, the round, the run's name. Up: the trained model, counts and seconds. Nothing else.
+Down: the global model, the round, the run's name. Up: the trained model, counts and seconds; of
+methods whose server reads single uploads also the statistics that their card names. Nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:  # a SuperNode starts a process for every message: what needs 
     from dance_flwr.report import Report
     from dance_flwr.site import Site
 
-ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
+ARRAYS, CONFIG, METRICS, STATISTICS = "arrays", "config", "metrics", "statistics"
 WEIGHT, UNCLIPPED, NORM = "num-examples", "unclipped", "clipping-norm"
 HELLO, DESCRIBE = "query.hello", "query.describe"
 USER_ERROR = 1000
@@ -109,14 +110,23 @@ def model_of(message: Message) -> dict[str, Tensor]:
     return state_of(message.content.array_records[ARRAYS])
 
 
+def statistics_of(message: Message) -> dict[str, Tensor]:
+    """Return the statistics that came with an answer to TRAIN, empty where there are none."""
+    return state_of(message.content.array_records.get(STATISTICS, ArrayRecord()))
+
+
 def train_reply(
     message: Message, state: Mapping[str, Tensor], weight: int, report: Report, unclipped: float | None = None
 ) -> Message:
-    """Answer TRAIN: the updated model, its weight in the mean, loss, counts, seconds by phase, bit of the clipping."""
+    """Answer TRAIN: the updated model, its weight in the mean, loss, counts, seconds by phase, bit of the clipping.
+
+    Statistics that the method's own server side reads come in a record of their own.
+    """
     metrics: dict[str, Any] = {WEIGHT: weight, "loss": report.loss}
     metrics |= {UNCLIPPED: unclipped} if unclipped is not None else {}
     metrics |= report.counts | {f"seconds-{phase}": value for phase, value in report.seconds.items()}
-    return _reply(message, {ARRAYS: arrays_of(state), METRICS: MetricRecord(metrics)})
+    records = {STATISTICS: arrays_of(report.statistics)} if report.statistics else {}
+    return _reply(message, {ARRAYS: arrays_of(state), METRICS: MetricRecord(metrics), **records})
 
 
 def weigh_reply(message: Message, weight: int, nodes: int, tokens: int) -> Message:

@@ -112,7 +112,9 @@ def run_config(tiny):
     from dance_flwr.config import parse
 
     def make(**keys):
-        named = {re.sub("^(dance|condense|privacy)_", r"\1.", k).replace("_", "-"): v for k, v in keys.items()}
+        named = {
+            re.sub("^(dance|condense|privacy|fedgta|fedtad)_", r"\1.", k).replace("_", "-"): v for k, v in keys.items()
+        }
         return parse({"data": str(tiny), **SMALL, **named})
 
     return make

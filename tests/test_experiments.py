@@ -166,9 +166,10 @@ def test_a_run_leaves_facts_and_nothing_at_the_clients(go, tmp_path):
 
 
 def test_protocols_share_runs(go, inline):
-    assert go("main-table", methods=["dance", "fedavg-full"]) == 0
+    both = ["dance", "fedavg-full"]
+    assert go("main-table", methods=both) == 0
     assert len(inline.done) == 4
-    assert go("convergence") == 0 and go("tokens") == 0
+    assert go("convergence", methods=both) == 0 and go("tokens", methods=both) == 0
     assert len(inline.done) == 4
     assert go("ablation") == 0
     assert len(inline.done) == 4 + 3, "all but the full method"

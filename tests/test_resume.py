@@ -228,6 +228,9 @@ SETTINGS = {
         **PLAIN,
         **SEEDED,
     },
+    "fedtad": {"method": "fedtad", "ema_decay": 0.5},
+    "fedgta": {"method": "fedgta", "ema_decay": 0.5, "fedgta_epsilon": 0.0},
+    "local-only": {"method": "local-only", "rounds": 4, "clients": 3, "client_fraction": 0.67, "evaluate_every": 2},
     "distributed": {
         **{"privacy_dp": "distributed", "privacy_clipping": "adaptive", "strategy": "fedavgm", "clients": 3},
         **{"privacy_secure_aggregation": True, "ema_decay": 0.5, **PLAIN, **SEEDED},
@@ -249,8 +252,11 @@ def test_every_strategy_goes_on_with_its_optimiser(whole, stop_and_go, name):
     same(whole(**keys), stop_and_go(asks("evaluate", 3), **keys))
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_a_checkpoint_leaves_out_nothing_that_a_strategy_keeps(run, monkeypatch, name):
+KEEPING = [*({"strategy": name, **PLAIN} for name in STRATEGIES), {"method": "fedtad"}, {"method": "fedgta"}]
+
+
+@pytest.mark.parametrize("keys", KEEPING, ids=lambda keys: "-".join(keys.values()))
+def test_a_checkpoint_leaves_out_nothing_that_a_strategy_keeps(run, monkeypatch, keys):
     """Flower's own class decides: whatever arrays it holds after a round are known to the checkpoint."""
     from dance_flwr.strategies import progress
 
@@ -261,7 +267,7 @@ def test_a_checkpoint_leaves_out_nothing_that_a_strategy_keeps(run, monkeypatch,
         return real(strategy, *rest)
 
     monkeypatch.setattr(progress, "take", spy)
-    run(rounds=2, strategy=name, **PLAIN)
+    run(rounds=2, **keys)
     # `start_model` and `current_arrays` are set from the global model when a round begins, `kept` has its own group.
     assert held - {"start_model", "current_arrays", "kept"} <= set(MOMENTS)
 

@@ -21,6 +21,7 @@ TOP = {
     *("share_of_views", "clients", "per_condensed_node", "seconds_total", "seconds_by_phase", "seconds_per_round"),
     *("model_fingerprint", "code_fingerprint", "config", "versions", "run", "strategy", "method", "seed"),
     *("partition_dir", "nodes_per_client", "devices", "encoder_tokens", "history", "privacy", "test_nodes", "messages"),
+    "evaluation",
 }
 ROW = {
     *("round", "loss", "val_accuracy", "val_macro_f1", "views", "seconds", "train_seconds", "round_seconds"),

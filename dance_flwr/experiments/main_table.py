@@ -48,10 +48,16 @@ def method_cells(
 
 def _render(rows: Sequence[Row]) -> Section:
     parts: list[str] = [HOW]
+    own = sorted({str(row.labels["method"]) for row in rows if _personalised(str(row.labels["method"]))})
+    parts += [f"Personalised, so that each client's own model is scored: {', '.join(own)}."] if own else []
     for dataset, found in by_label(groups(rows), "dataset").items():
         shared = common([row for group in found for row in group.rows], SHARED)
         parts += [f"**{dataset}** ({shared})", _accuracies(str(dataset), found), _costs(found)]
     return Section(tuple(parts))
+
+
+def _personalised(method: str) -> bool:
+    return get_method(method).card.evaluation == "personalised"
 
 
 def _accuracies(dataset: str, found: Sequence[Group]) -> str:

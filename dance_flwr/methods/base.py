@@ -45,12 +45,16 @@ class MethodCard:
     trains_on : what its loss is taken over, in a few words
     leaves_client : all that a client sends, in a few words
     source : where the method is from
+    server : name in `strategies.SERVERS` of the server side that it needs; empty = whatever `strategy` asks for
+    evaluation : whose model is scored: the "global" one, or "personalised", each client's own
     """
 
     condenses: bool
     trains_on: str
     leaves_client: str
     source: str
+    server: str = ""
+    evaluation: str = "global"
 
 
 class Method(Protocol):
@@ -64,7 +68,7 @@ class Method(Protocol):
         ...
 
     def train(self, model: Any, site: Site, config: RunConfig, info: RoundInfo) -> Report:
-        """Train `model` in place for one round."""
+        """Train `model` in place for one round; statistics in the report need `Uplink.EACH`."""
         ...
 
     def predict(self, model: Any, site: Site, config: RunConfig) -> dict[str, Tensor]:

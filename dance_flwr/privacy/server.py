@@ -17,8 +17,6 @@ from flwr.serverapp import Grid
 from dance_flwr import messages as wire
 from dance_flwr.config import RunConfig
 from dance_flwr.errors import QuorumError, UserError
-from dance_flwr.methods import get_method
-from dance_flwr.methods.base import Uplink
 from dance_flwr.privacy import masks
 from dance_flwr.privacy.client import LAYOUT, SUM
 from dance_flwr.privacy.dp import fewest_clients, update_bound
@@ -156,24 +154,15 @@ class SecureGrid(FederationGrid):
     """A FederationGrid that sums what clients reply to TRAIN and EVALUATE under masks.
 
     A strategy gets one reply, that of all clients together: the weighted mean of their models with the sum of their
-    metrics. Any strategy that only takes means works on it unchanged.
+    metrics. Any strategy that only takes means works on it unchanged; `check_method` has refused the others.
 
     Parameters
     ----------
     config : of the run
-
-    Raises
-    ------
-    UserError : the method or the strategy must see single uploads
     """
 
     def __init__(self, grid: Grid, client_of_node: Mapping[int, int], config: RunConfig, ledger: Ledger) -> None:
         super().__init__(grid, client_of_node, config, ledger)
-        if get_method(config.method).uplink is not Uplink.SUM:
-            raise UserError(
-                f"privacy.secure-aggregation: expected a method that needs sums only, found {config.method!r}, which "
-                "reads each client's upload; choose another method, or switch secure aggregation off"
-            )
         masks.install()
         self._settings = config.privacy
         self._round = 0

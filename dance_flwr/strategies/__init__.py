@@ -10,7 +10,9 @@ from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedPro
 
 from dance_flwr import messages
 from dance_flwr.config import RunConfig
+from dance_flwr.dance.model import ModelShape
 from dance_flwr.errors import UserError
+from dance_flwr.methods import get_method
 from dance_flwr.privacy.dp import (
     ClippingNorm,
     affordable_rounds,
@@ -21,8 +23,11 @@ from dance_flwr.privacy.dp import (
     update_bound,
 )
 from dance_flwr.seeding import derive
-from dance_flwr.strategies.averaging import KeepingStrategy, ModelAverage, in_types_of, merged
+from dance_flwr.strategies.averaging import Averaging, KeepingStrategy, ModelAverage, in_types_of
+from dance_flwr.strategies.fedgta import FedGta
+from dance_flwr.strategies.fedtad import FedTad
 from dance_flwr.strategies.judging import usable
+from dance_flwr.strategies.personal import Personal
 
 MetricSink = Callable[[dict[str, Any]], None]
 
@@ -36,17 +41,32 @@ STRATEGIES: dict[str, tuple[type[FedAvg], Callable[[RunConfig], dict[str, Any]]]
     "fedadagrad": (FedAdagrad, lambda c: _step(c, "eta")),
 }
 
+# `MethodCard.server` -> (class, config and widths of the global model -> constructor arguments)
+SERVERS: dict[str, tuple[type[FedAvg], Callable[[RunConfig, ModelShape], dict[str, Any]]]] = {
+    "local": (Personal, lambda c, shape: {"clients": c.clients}),
+    "fedgta": (FedGta, lambda c, shape: {"clients": c.clients, "epsilon": c.fedgta.epsilon}),
+    "fedtad": (FedTad, lambda c, shape: {"config": c, "shape": shape}),
+}
+
+
+def strategy_name(config: RunConfig) -> str:
+    """Return the server side of a run: that of its method, or else the one that `strategy` asks for."""
+    return get_method(config.method).card.server or config.strategy
+
 
 def _step(config: RunConfig, argument: str) -> dict[str, Any]:
     return {argument: config.server_learning_rate} if config.server_learning_rate else {}
 
 
-def make_strategy(config: RunConfig, on_train: MetricSink, on_evaluate: MetricSink) -> KeepingStrategy:
-    """Return the strategy that `config.strategy` names; its `kept` is the model to validate and to keep.
+def make_strategy(
+    config: RunConfig, on_train: MetricSink, on_evaluate: MetricSink, shape: ModelShape
+) -> KeepingStrategy:
+    """Return the strategy that the method or else `config.strategy` names; its `kept` is what is validated and kept.
 
     Parameters
     ----------
     on_train, on_evaluate : receive the summed metrics of a round's replies
+    shape : widths of the global model
 
     Raises
     ------
@@ -54,7 +74,7 @@ def make_strategy(config: RunConfig, on_train: MetricSink, on_evaluate: MetricSi
     """
     if config.strategy not in STRATEGIES:
         raise UserError(f"strategy: expected one of {', '.join(STRATEGIES)}, found {config.strategy!r}")
-    base, arguments = STRATEGIES[config.strategy]
+    base, arguments = _chosen(config, shape)
 
     def into(sink: MetricSink) -> Callable[[list[RecordDict], str], MetricRecord]:
         def aggregate(records: list[RecordDict], weighted_by: str) -> MetricRecord:
@@ -73,9 +93,19 @@ def make_strategy(config: RunConfig, on_train: MetricSink, on_evaluate: MetricSi
         min_available_nodes=fewest,
         train_metrics_aggr_fn=into(on_train),
         evaluate_metrics_aggr_fn=into(on_evaluate),
-        **arguments(config),
+        **arguments,
     )
     return strategy
+
+
+def _chosen(config: RunConfig, shape: ModelShape) -> tuple[type[FedAvg], dict[str, Any]]:
+    """Return the class of a run's server side and its constructor arguments."""
+    own = get_method(config.method).card.server
+    if own:
+        base, arguments_of = SERVERS[own]
+        return base, arguments_of(config, shape)
+    base, given_by = STRATEGIES[config.strategy]
+    return base, given_by(config)
 
 
 def _with_noise(mean: Message, config: RunConfig, norm: ClippingNorm, round_: int) -> Message:
@@ -93,7 +123,7 @@ def _with_noise(mean: Message, config: RunConfig, norm: ClippingNorm, round_: in
 def _extended(base: type[FedAvg], config: RunConfig) -> type[Any]:
     """Return `base` with validation every `evaluate-every` rounds and after the last, of the averaged model."""
 
-    class Extended(base):  # type: ignore[misc, valid-type]
+    class Extended(base, Averaging):  # type: ignore[misc, valid-type]
         kept: ArrayRecord
         average = ModelAverage(config.ema_decay)
         norm = ClippingNorm(config)
@@ -121,8 +151,9 @@ def _extended(base: type[FedAvg], config: RunConfig) -> type[Any]:
             self, server_round: int, replies: Iterable[Message]
         ) -> tuple[ArrayRecord | None, MetricRecord | None]:
             server_round += self.offset
-            uploads = usable(list(replies), self.start_model, self.grid, fewest_clients(config))
-            one = merged(uploads, self.start_model, update_bound(config, self.norm.value))
+            expected, fewest = self.expected(self.start_model), fewest_clients(config)
+            uploads = usable(list(replies), expected, self.grid, fewest, self.statistics)
+            one = self.merge(uploads, self.start_model, update_bound(config, self.norm.value), server_round)
             one = [_with_noise(reply, config, self.norm, server_round) for reply in one]
             arrays, metrics = super().aggregate_train(server_round, one)
             if arrays is not None:

@@ -13,6 +13,7 @@ from dance_flwr.privacy.dp import ClippingNorm
 from dance_flwr.privacy.vectors import decode_update, encode_update, levels_for, to_grid
 
 State = dict[str, Tensor]
+Upload = tuple[Message, State]  # a valid training reply and its model
 
 
 class KeepingStrategy(Protocol):
@@ -31,9 +32,36 @@ class KeepingStrategy(Protocol):
     offset: int
     last: int
 
+    def first(self, model: ArrayRecord) -> ArrayRecord:
+        """Return what round 1 starts from, given the initial model."""
+        ...
+
     def start(self, *arguments: Any, **options: Any) -> Any:
         """Run the rounds, as `flwr.serverapp.strategy.Strategy.start`."""
         ...
+
+
+class Averaging:
+    """omega <- sum_k w_k omega_k / sum_k w_k: what becomes of a round's uploads unless a server side says otherwise.
+
+    Attributes
+    ----------
+    statistics : names of the statistics that an upload must bring
+    """
+
+    statistics: tuple[str, ...] = ()
+
+    def first(self, model: ArrayRecord) -> ArrayRecord:
+        """Return what round 1 starts from, given the initial model."""
+        return model
+
+    def expected(self, start: State) -> State:
+        """Return names and shapes that an upload must have, given what the round started from."""
+        return start
+
+    def merge(self, uploads: Sequence[Upload], start: State, bound: float, round_: int) -> list[Message]:
+        """Return at most one reply in the place of a round's uploads, which are ordered by client."""
+        return merged(uploads, start, bound)
 
 
 def merged(uploads: Sequence[tuple[Message, State]], start: Mapping[str, Tensor], bound: float) -> list[Message]:

@@ -165,7 +165,11 @@ class FederationGrid(Grid):
 
     def client_of(self, reply: Message) -> int:
         """Return the number of the client that sent this reply."""
-        return self._client_of_node[reply.metadata.src_node_id]
+        return self.client_at(reply.metadata.src_node_id)
+
+    def client_at(self, node: int) -> int:
+        """Return the number of the client at this node."""
+        return self._client_of_node[node]
 
     def author(self, reply: Message) -> int | None:
         """Return the number of the client whose numbers a reply holds; None = those of all clients together."""

@@ -18,6 +18,7 @@ from dance_flwr.fingerprint import code_fingerprint
 from dance_flwr.privacy.ledger import Ledger
 from dance_flwr.strategies.asking import ask, is_lost
 from dance_flwr.strategies.federation import POLL_NODES_SECONDS, FederationGrid
+from dance_flwr.strategies.personal import model_for
 
 
 @dataclass(frozen=True)
@@ -139,12 +140,15 @@ def describe(
 def final_counts(
     grid: FederationGrid, members: list[Member], arrays: ArrayRecord, config: Mapping[str, Any], timeout: float
 ) -> dict[int | None, dict[str, Counts]]:
-    """Send the final model to every client, the only time test nodes are read; return the counts by client.
+    """Send every client the final model, or its own; the only time test nodes are read. Return the counts by client.
 
     Under secure aggregation there is one entry, None: the sums over all clients.
     """
-    content = RecordDict({wire.ARRAYS: arrays, wire.CONFIG: ConfigRecord(dict(config))})
-    batch = [Message(content, dst_node_id=member.node, message_type=MessageType.EVALUATE) for member in members]
+    batch = []
+    for member in members:
+        own = model_for(arrays, member.client)
+        content = RecordDict({wire.ARRAYS: own, wire.CONFIG: ConfigRecord(dict(config))})
+        batch.append(Message(content, dst_node_id=member.node, message_type=MessageType.EVALUATE))
     counts: dict[int | None, dict[str, Counts]] = {}
     for reply in grid.send_and_receive(batch, timeout=timeout):
         metrics = wire.metrics_of(reply.content)

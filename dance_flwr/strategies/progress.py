@@ -13,8 +13,8 @@ from dance_flwr.privacy.dp import affordable_rounds, repeats_cost
 from dance_flwr.strategies.averaging import KeepingStrategy
 from dance_flwr.strategies.federation import LOG, FederationGrid
 
-# What Flower's strategies keep between rounds, beside the model: one array per entry of the model.
-MOMENTS = ("momentum_vector", "m_t", "v_t")
+# What strategies keep between rounds beside the model. Flower's: one array per entry of the model; ours: `memory`.
+MOMENTS = ("momentum_vector", "m_t", "v_t", "memory")
 
 
 def save(
