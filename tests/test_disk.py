@@ -60,11 +60,11 @@ def test_other_errors_stay_what_they_are(tmp_path, error):
     assert raised.value is error
 
 
-@pytest.mark.parametrize("megabytes", [0, 1])
-def test_a_command_on_a_full_disk_is_one_line_and_goes_on_later(cli, tiny, mounted, monkeypatch, megabytes):
+@pytest.mark.parametrize("kilobytes", [64, 256])
+def test_a_command_on_a_full_disk_is_one_line_and_goes_on_later(cli, tiny, mounted, monkeypatch, kilobytes):
     monkeypatch.setenv("DANCE_FLWR_HOME", str(mounted))
     filler = mounted / "filler"
-    filler.write_bytes(bytes((4 << 20) - (megabytes << 20) - (64 << 10)))
+    filler.write_bytes(bytes((4 << 20) - (kilobytes << 10)))
     keys = [f"data={tiny}", "clients=3"]
     prepare = ["prepare", *(part for key in keys for part in ("--set", key))]
     done = cli(*prepare)
