@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,8 +87,11 @@ def kill_app(scene: Scene) -> None:
 
 def _apps(scene: Scene) -> list[psutil.Process]:
     """Return the ClientApps of client 0: what the process that has the libraries loaded has forked."""
-    family = psutil.Process(scene.deployment.nodes[0].pid).children(recursive=True)
-    return [child for process in family if "serve" in process.cmdline() for child in process.children()]
+    found = list[psutil.Process]()
+    for process in psutil.Process(scene.deployment.nodes[0].pid).children(recursive=True):
+        with suppress(psutil.Error):  # ended meanwhile
+            found += process.children() if "serve" in process.cmdline() else []
+    return found
 
 
 def straggle(scene: Scene) -> None:
