@@ -16,6 +16,7 @@ from dance_flwr.runtime import follow, read_result
 
 PATIENCE_SECONDS = 240.0
 NEVER = float("nan")
+RETRY_SECONDS = 5.0
 
 
 @dataclass
@@ -101,3 +102,13 @@ def deploy(root: Path, folders: Sequence[Path]) -> tuple[LocalDeployment, list[C
     while not all(log.is_file() and b"SuperNode ID" in log.read_bytes() for log in logs):
         time.sleep(0.5)
     return deployment, cables, spoiler
+
+
+def serve_again(scene: Scene, client: int) -> None:
+    """Start a SuperNode as a service manager does, until Flower takes it: one that died is refused for a minute."""
+    said = scene.log(f"node-{client}")
+    scene.deployment.start_node(client)
+    while not said("SuperNode ID"):
+        time.sleep(RETRY_SECONDS)
+        if scene.deployment.nodes[client].poll() is not None:
+            scene.deployment.start_node(client)

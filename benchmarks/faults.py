@@ -20,13 +20,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
-from fault_scene import NEVER, Scene, deploy
+from fault_scene import NEVER, Scene, deploy, serve_again
 from fault_tools import HOST
 
 from dance_flwr.config import RunConfig, parse
@@ -68,8 +69,11 @@ def restart(scene: Scene) -> None:
     said = scene.log("node-0")
     scene.wait(lambda: said("Receiving: train") and said("Start `flwr-clientapp`"))
     scene.deployment.kill_node(0)
-    scene.deployment.start_node(0)
-    scene.detected = scene.wait(lambda: scene.misses(0))
+    begin = time.monotonic()
+    serve_again(scene, 0)
+    scene.notes.append(f"taken again after {time.monotonic() - begin:.0f} s")
+    scene.wait(lambda: scene.misses(0))
+    scene.detected = time.monotonic() - begin if scene.misses(0) else NEVER
 
 
 def kill_app(scene: Scene) -> None:
@@ -83,8 +87,11 @@ def kill_app(scene: Scene) -> None:
 
 def _apps(scene: Scene) -> list[psutil.Process]:
     """Return the ClientApps of client 0: what the process that has the libraries loaded has forked."""
-    family = psutil.Process(scene.deployment.nodes[0].pid).children(recursive=True)
-    return [child for process in family if "serve" in process.cmdline() for child in process.children()]
+    found = list[psutil.Process]()
+    for process in psutil.Process(scene.deployment.nodes[0].pid).children(recursive=True):
+        with suppress(psutil.Error):  # ended meanwhile
+            found += process.children() if "serve" in process.cmdline() else []
+    return found
 
 
 def straggle(scene: Scene) -> None:

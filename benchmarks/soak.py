@@ -3,7 +3,7 @@
     python benchmarks/soak.py [--data cora] [--clients 3] [--rounds 200] [--every 10]
 
 A deployment on loopback (TLS, node authentication, a process per SuperNode). Every few rounds a random node gets
-SIGKILL and is started again at once, as a service manager would; no round goes on without it. The run beside it is in
+SIGKILL and is started again, as by a service manager; no round goes on without it. The run beside it is in
 one process, without faults.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import psutil
-from fault_scene import NEVER, Scene, deploy
+from fault_scene import NEVER, Scene, deploy, serve_again
 
 from dance_flwr.config import RunConfig, parse
 from dance_flwr.prepare import prepare
@@ -56,7 +56,7 @@ def soak(config: RunConfig, folders: Sequence[Path], every: int, root: Path) -> 
             taken = time.monotonic() - begin
             print(f"{round_:>6}{server:>11.0f}{nodes:>10.0f}{client:>8}{taken:>9.0f}", flush=True)
             deployment.kill_node(client)
-            deployment.start_node(client)
+            serve_again(scene, client)
         result = scene.end()
         calm = run_in_process(config, root / "calm", lambda row: None)
         short = sum(bool(row["absent"]) for row in result["history"])

@@ -18,6 +18,7 @@ import itertools  # noqa: E402
 import logging  # noqa: E402
 import re  # noqa: E402
 import shutil  # noqa: E402
+import subprocess  # noqa: E402
 import warnings  # noqa: E402
 from dataclasses import dataclass  # noqa: E402
 from types import SimpleNamespace  # noqa: E402
@@ -220,3 +221,18 @@ def crafted(tmp_path, monkeypatch):
         return str(folder)
 
     return write
+
+
+@pytest.fixture
+def mounted(tmp_path):
+    """A file system of 4 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    program = shutil.which("mount")
+    if program is None:
+        pytest.skip("no mount on this machine")
+    done = subprocess.run([program, "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"this user may not mount a file system: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)  # lazy: opened clients map files of it

@@ -15,8 +15,7 @@ from dance_flwr.config import flatten
 from dance_flwr.dance import store as store_module
 from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.store import PREVIOUS, STATE, RunStore
-from dance_flwr.disk import atomic_file, disk_of
-from dance_flwr.errors import QuorumError, UserError
+from dance_flwr.errors import QuorumError
 from dance_flwr.runtime import read_result
 from dance_flwr.strategies.inprocess import InProcessGrid
 
@@ -26,57 +25,6 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 def drafts(folder):
     """Files that no writer meant to leave."""
     return [path for path in folder.rglob(".*") if path.is_file()]
-
-
-# One file
-
-
-def test_an_error_leaves_the_old_file_and_no_draft(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-    with pytest.raises(OSError, match="No space"), atomic_file(path, keep=tmp_path / "kept") as file:
-        file.write(b"ne")
-        raise FULL
-    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("lasting", [True, False])
-def test_what_is_replaced_may_be_kept(tmp_path, lasting):
-    for content in (b"1", b"2", b"3"):
-        with atomic_file(tmp_path / "file", keep=tmp_path / "kept", lasting=lasting) as file:
-            file.write(content)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"3", "kept": b"2"}
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_one_line(tmp_path, number):
-    with pytest.raises(UserError, match=r"expected room .* MB free .*; make room") as error, disk_of(tmp_path):
-        raise OSError(number, os.strerror(number))
-    assert str(tmp_path) in str(error.value) and os.strerror(number) in str(error.value)
-    assert len(str(error.value).splitlines()) == 1
-
-
-def test_a_disk_without_inodes_is_not_called_empty(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "statvfs", lambda _: type("Few", (), {"f_files": 9, "f_favail": 0}))
-    with pytest.raises(UserError, match="found no inode free"), disk_of(tmp_path):
-        raise FULL
-
-
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
-def test_a_closed_folder_is_one_line(tmp_path, number):
-    path = tmp_path / "runs" / "r"
-    with pytest.raises(UserError, match=rf"^{path}: expected .*{os.strerror(number)}.*chown"), disk_of(tmp_path):
-        raise OSError(number, os.strerror(number), str(path))
-
-
-@pytest.mark.parametrize(
-    "error",
-    [OSError(errno.EIO, "broken"), OSError(errno.EACCES, "closed", "/elsewhere/file"), OSError("no number")],
-)
-def test_other_errors_stay_what_they_are(tmp_path, error):
-    with pytest.raises(OSError) as raised, disk_of(tmp_path):
-        raise error
-    assert raised.value is error
 
 
 # A client's store
@@ -183,21 +131,6 @@ class Mounted:
 
     def give(self):
         (self.folder / "filler").unlink()
-
-
-@pytest.fixture
-def mounted(tmp_path):
-    """A file system of 4 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    program = shutil.which("mount")
-    if program is None:
-        pytest.skip("no mount on this machine")
-    done = subprocess.run([program, "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"this user may not mount a file system: {done.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)  # lazy: opened clients map files of it
 
 
 @pytest.fixture(params=["mounted", "pretended"])

@@ -71,10 +71,10 @@ def _collect_apart(grid: Grid, asked: Mapping[str, Message], timeout: float | No
     """Return the replies to these messages, each looked for by a thread of its own.
 
     A node that dies while it sends has announced a reply whose parts never come. Flower waits three minutes for them,
-    and the replies of all others in the same call wait with it, beyond any timeout. A node that is started again at
-    once, as services are, has forgotten what it was asked, and Flower never learns of it. As a SuperNode takes one
-    message at a time, the oldest first, nodes that are silent for long are greeted: an answer, or Flower's own that the
-    node is gone, says that the older message was lost.
+    and the replies of all others in the same call wait with it, beyond any timeout; it does not give up the node for
+    that message, nor one that is back before anybody looked. As a SuperNode takes one message at a time, the oldest
+    first, nodes that are silent for long are greeted: an answer, or Flower's own that the node is gone, says that the
+    older message was lost.
     """
     begin = heard_at = time.monotonic()
     found = _Lookout(grid)
