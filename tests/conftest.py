@@ -25,6 +25,10 @@ from types import SimpleNamespace  # noqa: E402
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
+
+settings.register_profile("suite", deadline=None)  # a busy machine is no failure
+settings.load_profile("suite")
 
 WORDS = {
     "astronomy": [
@@ -90,6 +94,14 @@ def text_graph(name, ids, texts, labels, pairs, split=None):
         indices=indices,
         split=np.zeros(len(ids), np.uint8) if split is None else np.array(split, np.uint8),
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_checks():
+    """Condensed graphs are tried by networks of 20 steps, not 200: most of what condensing a tiny graph takes."""
+    from dance_flwr.condense import selection
+
+    selection._STEPS = 20
 
 
 @pytest.fixture(scope="session")
