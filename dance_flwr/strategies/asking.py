@@ -32,10 +32,11 @@ class Heard(NamedTuple):
 
 
 def is_lost(reply: Message) -> bool:
-    """Whether the node or the process at work is gone, rather than failed at its task; Ray says so in words alone."""
-    if not reply.has_error():
-        return False
-    return reply.error.code in _GONE or "<class 'ray.exceptions." in str(reply.error.reason)
+    """Whether the node or its ClientApp's process is gone, rather than failed at its task.
+
+    A dead Ray worker is not among these: Flower's pool hands it the next message too.
+    """
+    return reply.has_error() and reply.error.code in _GONE
 
 
 def ask(grid: Grid, sent: Sequence[Message], timeout: float | None, ledger: Ledger) -> list[Message]:
