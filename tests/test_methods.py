@@ -17,6 +17,7 @@ from dance_flwr.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.methods import METHODS, get_method
 from dance_flwr.methods.base import Uplink
 from dance_flwr.prepare import prepare
+from dance_flwr.privacy.report import table
 from dance_flwr.results import load_model
 
 FAST = {"rounds": 2, "clients": 3, "local_epochs": 1, "condense_steps": 3, "dance_core_refresh_every": 0}
@@ -117,6 +118,12 @@ def test_the_uplink_is_what_it_says(observed, run):
             assert reply.content.keys() == reference.content.keys()
             metrics = (r.content.metric_records["metrics"].keys() for r in (reply, reference))
             assert next(metrics) == next(metrics)
+
+
+def test_every_key_of_its_messages_is_explained(observed):
+    config = observed.finished.config
+    told = [row for row in table(observed.finished.result) if "in the open" in row[4]]
+    assert bool(told) == bool(get_method(config.method).card.server and config.method != "local-only")
 
 
 def test_a_client_reports_the_nodes_it_trains_on(observed):

@@ -20,6 +20,8 @@ _MEANING: tuple[tuple[str, str, str, str, str], ...] = (
     ("secure-sum", "", "what is to be summed, the range of updates, all nodes together", "all clients", ""),
     ("fitres", "", "constants that Flower's workflow asks for", "the server", ""),
     ("arrays", "", "model parameters", "the server", "of one client: what it trained on can be inferred from them"),
+    ("statistics", "", "what the card of the run's method names beside a model", "the server",
+     "of one client, in the open"),
     ("metrics", "num-examples", "the client's weight in the mean", "the server", ""),
     ("metrics", "loss", "training loss", "the server", ""),
     ("metrics", "seconds", "seconds by phase", "the server", ""),
