@@ -1,4 +1,4 @@
-"""A deployment on one machine: the processes and commands of docs/deployment.md, on loopback, a home for each.
+"""A deployment on one machine: the processes and commands of docs/deployment.md, a home for each, on loopback or apart.
 
 For tests, for measuring faults, and as a rehearsal before institutions take part.
 """
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from dance_flwr.deploy.certificates import Certificates, make_certificates, make_key
 from dance_flwr.superlink import (
@@ -33,21 +34,34 @@ class LocalDeployment:
     root : holds certificates, keys, homes, logs and the SuperLink's database; made here
     folders : of the clients, in the order of their numbers
     node_config : more keys of every SuperNode, as `--node-config` takes them
+    host : address at which the SuperLink listens; it is in its certificate
+    launchers : by process name (`superlink`, `node-0`, ...), words before its command, such as `ip netns exec NAME`
 
     Attributes
     ----------
-    environment : by process name (`superlink`, `node-0`, ...), variables it gets beside those of this process
+    environment : by process name, variables it gets beside those of this process
     superlinks : by client, the address its SuperNode connects to, where that is not the SuperLink's own
     """
 
-    def __init__(self, root: Path, folders: Sequence[Path], node_config: NodeConfig | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        folders: Sequence[Path],
+        node_config: NodeConfig | None = None,
+        *,
+        host: str = HOST,
+        launchers: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self.root, self.folders = root, [folder.resolve() for folder in folders]
         self._node_config = dict(node_config or {})
         self.port = free_port()
-        self.address = f"{HOST}:{self.port}"
+        self.host, self.address = host, f"{host}:{self.port}"
+        self._launchers = dict(launchers or {})
         self.environment: dict[str, dict[str, str]] = {}
         self.superlinks: dict[int, str] = {}
-        self.certificates: Certificates = make_certificates(root / "certificates", [HOST, "localhost"])
+        self.certificates: Certificates = make_certificates(
+            root / "certificates", list(dict.fromkeys([host, HOST, "localhost"]))
+        )
         self.keys = [make_key(root / f"node-{client}.key") for client in range(len(self.folders))]
         self.nodes: dict[int, subprocess.Popen[bytes]] = {}
         self.server: subprocess.Popen[bytes] | None = None
@@ -61,7 +75,7 @@ class LocalDeployment:
     def start_server(self) -> None:
         """Start the SuperLink, or start it again on its database."""
         tls = self.certificates
-        command = ["flower-superlink", "--host", HOST, "--port", str(self.port), "--enable-supernode-auth"]
+        command = ["flower-superlink", "--host", self.host, "--port", str(self.port), "--enable-supernode-auth"]
         command += ["--ssl-ca-certfile", str(tls.ca), "--ssl-certfile", str(tls.certificate)]
         command += ["--ssl-keyfile", str(tls.key)]
         command += ["--database", str(self.root / "state.db"), "--disable-runtime-dependency-installation"]
@@ -104,7 +118,7 @@ class LocalDeployment:
         home = self.root / name
         home.mkdir(exist_ok=True)
         environment = flower_environment(home) | self.environment.get(name, {})
-        return start(command, environment, home, self.root / f"{name}.log")
+        return start([*self._launchers.get(name, ()), *command], environment, home, self.root / f"{name}.log")
 
     def close(self) -> None:
         """Stop whatever runs."""
@@ -116,12 +130,12 @@ class LocalDeployment:
 
 @contextmanager
 def local_deployment(
-    root: Path, folders: Sequence[Path], node_config: NodeConfig | None = None
+    root: Path, folders: Sequence[Path], node_config: NodeConfig | None = None, **network: Any
 ) -> Iterator[LocalDeployment]:
-    """Start SuperLink and SuperNodes, and stop them all in the end."""
+    """Start SuperLink and SuperNodes, and stop them all in the end; `network` as `LocalDeployment` takes it."""
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
-    deployment = LocalDeployment(root.resolve(), folders, node_config)
+    deployment = LocalDeployment(root.resolve(), folders, node_config, **network)
     try:
         deployment.start_server()
         deployment.register()

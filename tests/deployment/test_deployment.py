@@ -1,4 +1,4 @@
-"""A federation of processes on loopback: TLS, node authentication, five SuperNodes, masks; the same run as in one."""
+"""Processes with TLS, node authentication and masks, each node in a network of its own: the same run as in one."""
 
 import json
 import time
@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from namespaces import namespaces
 
 from dance_flwr.config import parse
 from dance_flwr.data import load_graph
@@ -48,10 +49,18 @@ def test_a_deployment_with_masks_is_the_run_of_one_process(tmp_path):
     partition = prepare(config).folder
     open_config = replace(config, privacy=replace(config.privacy, secure_aggregation=False))
     here = run_in_process(open_config, tmp_path / "here", lambda row: None)
-    with local_deployment(tmp_path / "deployment", [partition / f"client-{k}" for k in range(5)]) as deployment:
+    folders = [partition / f"client-{k}" for k in range(5)]
+    with (
+        namespaces(5) as network,
+        local_deployment(
+            tmp_path / "deployment", folders, host=network.host, launchers=network.launchers
+        ) as deployment,
+    ):
         begin = time.monotonic()
         follow(deployment.link, deployment.link.submit(config), tmp_path / "there", lambda row: None)
-        print(f"seconds of the run: {time.monotonic() - begin:.0f}")
+        print(f"seconds of the run: {time.monotonic() - begin:.0f}, SuperLink at {network.host}")
+    said = (tmp_path / "deployment" / "superlink.log").read_text(errors="replace")
+    assert all(f" {address}:" in said for address in network.addresses)  # uvicorn names who asked
     there = json.loads((tmp_path / "there" / "result.json").read_text())
     assert there["partition_dir"] is None and there["privacy"]["secure_aggregation"] is True
     left, right = load_model(tmp_path / "here"), load_model(tmp_path / "there")
