@@ -104,11 +104,18 @@ def flower_environment(home: Path) -> dict[str, str]:
     return environment
 
 
-def start(command: Sequence[str], environment: Mapping[str, str], home: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Start a command of this environment in a session of its own, in `home`; what it prints is added to `log`."""
+def start(
+    command: Sequence[str], environment: Mapping[str, str], home: Path, log: Path, launcher: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a command of this environment in a session of its own, in `home`; what it prints is added to `log`.
+
+    Parameters
+    ----------
+    launcher : words before the command, a program of the system and its arguments
+    """
     with log.open("ab") as output:
         return subprocess.Popen(
-            [str(tool(command[0])), *command[1:]],
+            [*launcher, str(tool(command[0])), *command[1:]],
             env=dict(environment),
             cwd=home,
             stdout=output,

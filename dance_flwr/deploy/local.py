@@ -118,7 +118,7 @@ class LocalDeployment:
         home = self.root / name
         home.mkdir(exist_ok=True)
         environment = flower_environment(home) | self.environment.get(name, {})
-        return start([*self._launchers.get(name, ()), *command], environment, home, self.root / f"{name}.log")
+        return start(command, environment, home, self.root / f"{name}.log", self._launchers.get(name, ()))
 
     def close(self) -> None:
         """Stop whatever runs."""
