@@ -1,7 +1,9 @@
 """A network of its own for every SuperNode, joined to the SuperLink by a bridge, where this user may make one."""
 
 import os
+import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,7 +26,8 @@ def namespaces(count: int) -> Iterator[Network]:
     number = os.getpid() % 60_000
     name, subnet = f"df{number}", f"10.{200 + number % 50}.{number // 50 % 250}"
     try:
-        yield _made(name, subnet, count) if _may(name) else Network()
+        network = _made(name, subnet, count) if _may(name) else Network()
+        yield network if _reaches(network) else Network()
     finally:
         for client in range(count):
             _ip("netns", "del", f"{name}-{client}", check=False)  # its end of the wire goes, and so the other
@@ -39,6 +42,14 @@ def _may(name: str) -> bool:
         _ip("link", "del", f"{name}a")
         return True
     return False
+
+
+def _reaches(network: Network) -> bool:
+    """Whether a node gets through to where the SuperLink will listen; a firewall may be in between."""
+    with socket.create_server((network.host, 0)) as server:
+        ask = f"import socket; socket.create_connection({server.getsockname()}, 3)"
+        first = network.launchers.get("node-0", [])
+        return not subprocess.run([*first, sys.executable, "-c", ask], capture_output=True).returncode
 
 
 def _made(name: str, subnet: str, count: int) -> Network:
