@@ -1,7 +1,8 @@
 """The only module that knows the keys of Flower's records: what travels between server and clients.
 
 Down: the global model, the round, the run's name. Up: the trained model, counts and seconds; of
-methods whose server reads single uploads also the statistics that their card names. Nothing else.
+methods whose server reads single uploads also the statistics that their card names, and down what such a server makes
+of them for one client. Nothing else.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ if TYPE_CHECKING:  # a SuperNode starts a process for every message: what needs 
     from dance_flwr.report import Report
     from dance_flwr.site import Site
 
-ARRAYS, CONFIG, METRICS, STATISTICS = "arrays", "config", "metrics", "statistics"
-WEIGHT, UNCLIPPED, NORM = "num-examples", "unclipped", "clipping-norm"
+ARRAYS, CONFIG, METRICS, STATISTICS, GIVEN = "arrays", "config", "metrics", "statistics", "given"
+WEIGHT, UNCLIPPED, NORM, FIRST = "num-examples", "unclipped", "clipping-norm", "first"
 HELLO, DESCRIBE = "query.hello", "query.describe"
 USER_ERROR = 1000
 
@@ -113,6 +114,11 @@ def model_of(message: Message) -> dict[str, Tensor]:
 def statistics_of(message: Message) -> dict[str, Tensor]:
     """Return the statistics that came with an answer to TRAIN, empty where there are none."""
     return state_of(message.content.array_records.get(STATISTICS, ArrayRecord()))
+
+
+def given_of(message: Message) -> dict[str, Tensor]:
+    """Return what the server sent beside the model for this client alone, empty where there is nothing."""
+    return state_of(message.content.array_records.get(GIVEN, ArrayRecord()))
 
 
 def train_reply(

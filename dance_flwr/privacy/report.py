@@ -22,6 +22,8 @@ _MEANING: tuple[tuple[str, str, str, str, str], ...] = (
     ("arrays", "", "model parameters", "the server", "of one client: what it trained on can be inferred from them"),
     ("statistics", "", "what the card of the run's method names beside a model", "the server",
      "of one client, in the open"),
+    ("given", "", "what the server made of other clients' statistics for this one", "the client it is sent to",
+     "single rows may be another client's, in the open"),
     ("metrics", "num-examples", "the client's weight in the mean", "the server", ""),
     ("metrics", "loss", "training loss", "the server", ""),
     ("metrics", "seconds", "seconds by phase", "the server", ""),

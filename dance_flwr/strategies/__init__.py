@@ -152,7 +152,7 @@ def _extended(base: type[FedAvg], config: RunConfig) -> type[Any]:
         ) -> tuple[ArrayRecord | None, MetricRecord | None]:
             server_round += self.offset
             expected, fewest = self.expected(self.start_model), fewest_clients(config)
-            uploads = usable(list(replies), expected, self.grid, fewest, self.statistics)
+            uploads = usable(list(replies), expected, self.grid, fewest, self.fault_beside)
             one = self.merge(uploads, self.start_model, update_bound(config, self.norm.value), server_round)
             one = [_with_noise(reply, config, self.norm, server_round) for reply in one]
             arrays, metrics = super().aggregate_train(server_round, one)
