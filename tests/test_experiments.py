@@ -11,9 +11,9 @@ import pytest
 from conftest import SMALL
 
 from dance_flwr.cli_study import repeat_flags
-from dance_flwr.config import RunConfig, parse
+from dance_flwr.config import RunConfig, flatten, parse
 from dance_flwr.errors import UserError
-from dance_flwr.experiments import EXPERIMENTS, get_experiment, runner, work
+from dance_flwr.experiments import EXPERIMENTS, get_experiment, runner, study, work
 from dance_flwr.experiments.cells import Cell, Request, dataset_name
 from dance_flwr.experiments.runner import check_cells, run_grid
 from dance_flwr.experiments.start import start
@@ -58,8 +58,10 @@ def inline(monkeypatch):
 def go(tiny, tmp_path, inline):
     """A function that starts an experiment on the tiny graph and returns its exit code."""
 
-    def call(name, *pairs, out=tmp_path / "study", datasets=(str(tiny),), seeds=(0,), methods=None, **options):
-        asked = {"datasets": datasets, "seeds": seeds, "methods": methods}
+    def call(
+        name, *pairs, out=tmp_path / "study", datasets=(str(tiny),), seeds=(0,), methods=None, ratios=None, **options
+    ):
+        asked = {"datasets": datasets, "seeds": seeds, "methods": methods, "ratios": ratios}
         return start(name, asked, [*PAIRS, *pairs], out, command=f"dance-flwr experiment {name}", **options)
 
     return call
@@ -84,6 +86,34 @@ def test_the_address_ignores_paths_but_not_settings(tiny):
     names = {run_name(parse({"data": str(tiny), **SMALL, **changed})) for changed in settings}
     assert len(names | {run_name(config)}) == len(settings) + 1
     assert run_name(config).startswith("tiny-dance-seed0-")
+
+
+def test_a_key_that_a_later_version_adds_moves_no_run(monkeypatch, tiny):
+    config = parse({"data": str(tiny), **SMALL})
+    name = run_name(config)
+    monkeypatch.setattr(study, "flatten", lambda c: flatten(c) | {"later.key": 1})
+    assert run_name(config) == name
+
+
+def test_a_default_that_has_changed_is_no_result_of_today(go, tiny, tmp_path):
+    assert go("ablation", datasets=(str(tiny),)) == 0
+    (path, *_) = sorted(tmp_path.glob("study/runs/*/result.json"))
+    result = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(result | {"config": result["config"] | {"ema-decay": 0.5}}), encoding="utf-8")
+    config = parse(result["config"])
+    assert Study(tmp_path / "study").run_folder(config) == path.parent
+    assert not Study(tmp_path / "study").has_run(config)
+
+
+def test_ratios_are_those_that_are_asked_for(go):
+    cells = get_experiment("main-table").cells(Request(("cora",), ("dance", "fedavg-full"), (0,), ratios=(0.3, 0.1)))
+    assert [(cell.labels["ratio"], cell.config.dance.ratio) for cell in cells] == [
+        (0.3, 0.3),
+        (0.1, 0.1),
+        ("full", 0.08),
+    ]
+    with pytest.raises(UserError, match=r"--ratios: expected an experiment with cells for each ratio, found hyper"):
+        go("hyper", ratios=(0.1,))
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
