@@ -16,6 +16,7 @@ from dance_flwr.config_sections import DanceConfig as DanceConfig
 from dance_flwr.config_sections import PrivacyConfig as PrivacyConfig
 from dance_flwr.config_sections import Value as Value
 from dance_flwr.config_sections import option, privacy_problems
+from dance_flwr.config_sfgc import SfgcConfig
 from dance_flwr.errors import ConfigError
 
 BOUNDS = (
@@ -84,6 +85,7 @@ class RunConfig:
             "herding-core",
             "k-center-core",
             "gcond",
+            "sfgc",
             "fedgta",
             "fedtad",
         ),
@@ -125,6 +127,7 @@ class RunConfig:
     torch_threads: int = option(1, "CPU threads of one client", least=1)
     dance: DanceConfig = field(default_factory=DanceConfig)
     condense: CondenseConfig = field(default_factory=CondenseConfig)
+    sfgc: SfgcConfig = field(default_factory=SfgcConfig)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
     fedgta: FedGtaConfig = field(default_factory=FedGtaConfig)
     fedtad: FedTadConfig = field(default_factory=FedTadConfig)

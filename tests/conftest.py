@@ -122,12 +122,13 @@ def tiny(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def run_config(tiny):
     """A function that parses keys (`dance_ratio` means `dance.ratio`) over small settings on the tiny graph."""
-    from dance_flwr.config import parse
+    from dance_flwr.config import flat_fields, parse
+
+    sections = {key.partition(".")[0] for key in flat_fields() if "." in key}
+    pattern = re.compile(f"^({'|'.join(sorted(sections))})_")
 
     def make(**keys):
-        named = {
-            re.sub("^(dance|condense|privacy|fedgta|fedtad)_", r"\1.", k).replace("_", "-"): v for k, v in keys.items()
-        }
+        named = {pattern.sub(r"\1.", key).replace("_", "-"): value for key, value in keys.items()}
         return parse({"data": str(tiny), **SMALL, **named})
 
     return make
