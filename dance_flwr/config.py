@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 
 from dance_flwr.config_baselines import FedGtaConfig, FedTadConfig
 from dance_flwr.config_condense import CondenseConfig as CondenseConfig
+from dance_flwr.config_fedgvd import FedGvdConfig
 from dance_flwr.config_sections import DanceConfig as DanceConfig
 from dance_flwr.config_sections import PrivacyConfig as PrivacyConfig
 from dance_flwr.config_sections import Value as Value
@@ -88,6 +89,7 @@ class RunConfig:
             "sfgc",
             "fedgta",
             "fedtad",
+            "fedgvd",
         ),
     )
     backbone: str = option("gcn", "graph backbone", choices=("gcn", "gat", "sage", "gin", "appnp", "sgc"))
@@ -131,6 +133,7 @@ class RunConfig:
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
     fedgta: FedGtaConfig = field(default_factory=FedGtaConfig)
     fedtad: FedTadConfig = field(default_factory=FedTadConfig)
+    fedgvd: FedGvdConfig = field(default_factory=FedGvdConfig)
 
 
 def flat_fields(cls: type = RunConfig, prefix: str = "") -> dict[str, tuple[Field[Any], type]]:

@@ -21,7 +21,6 @@ from dance_flwr.privacy.report import table
 from dance_flwr.results import load_model
 
 FAST = {"rounds": 2, "clients": 3, "local_epochs": 1, "condense_steps": 3, "dance_core_refresh_every": 0}
-FAST |= {"sfgc_steps": 3, "sfgc_latest_start": 5, "sfgc_span": 5, "sfgc_unroll": 3}
 # Trains on K real training nodes, or as many synthetic ones; DANCE's core also holds nodes without a label.
 SHARED_BUDGET = [name for name in METHODS if get_method(name).card.condenses and name != "dance"]
 

@@ -35,7 +35,7 @@ from dance_flwr.site import Site
 
 CPU = torch.device("cpu")
 FEW = SfgcConfig(experts=2, latest_start=10, span=5, steps=6, unroll=3)
-KEYS = {"method": "sfgc", "clients": 3, "sfgc_steps": 4, "sfgc_latest_start": 5, "sfgc_span": 10, "local_epochs": 1}
+KEYS = {"method": "sfgc", "clients": 3, "local_epochs": 1}
 
 
 def weights(dim, hidden, classes, seed=0):
@@ -262,7 +262,18 @@ def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
 
 
 def test_it_learns(run):
-    found = run(**KEYS | {"rounds": 12, "sfgc_steps": 30, "sfgc_feature_rate": 0.03, "local_epochs": 3, "dropout": 0.2})
+    found = run(
+        **KEYS
+        | {
+            "rounds": 12,
+            "sfgc_steps": 30,
+            "sfgc_span": 20,
+            "sfgc_unroll": 10,
+            "sfgc_feature_rate": 0.03,
+            "local_epochs": 3,
+            "dropout": 0.2,
+        }
+    )
     assert found.result["test_accuracy"] > 0.6
 
 

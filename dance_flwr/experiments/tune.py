@@ -51,6 +51,11 @@ OWN: dict[str, dict[str, Choices]] = {
         "sfgc.span": (30, 50, 80),
     },
     "fedgta": {"fedgta.epsilon": (0.5, 0.65, 0.8, 0.95), "fedgta.moments": (3, 6, 10, 20)},
+    "fedgvd": {
+        "fedgvd.teaching-weight": (0.0, 1e-4, 1e-3, 1e-2, 0.1),
+        "fedgvd.condensed-weight": (0.0, 0.3, 1.0),
+        "fedgvd.feature-rate": (5e-3, 2e-2, 5e-2),
+    },
     "fedtad": {"fedtad.learning-rate": (3e-4, 1e-3, 3e-3), "fedtad.reliability": ("topology", "count")},
 }
 

@@ -17,6 +17,7 @@ METHODS = {
     "sfgc": "dance_flwr.methods.sfgc:Sfgc",
     "fedgta": "dance_flwr.methods.fedgta:FedGta",
     "fedtad": "dance_flwr.methods.fedtad:FedTad",
+    "fedgvd": "dance_flwr.methods.fedgvd:FedGvd",
 }
 
 
