@@ -13,6 +13,7 @@ from test_personal import equal, models
 from test_sfgc import without_edges
 from torch.nn import functional as F
 
+import client_app
 from dance_flwr.client import open_client
 from dance_flwr.condense import coordinators
 from dance_flwr.condense.adjacency import edges
@@ -36,7 +37,7 @@ from dance_flwr.dance.backbones import BACKBONES
 from dance_flwr.dance.model import ModelShape, PlainModel
 from dance_flwr.dance.propagation import operator
 from dance_flwr.experiments import paper
-from dance_flwr.messages import FIRST, config_of, given_of, statistics_of
+from dance_flwr.messages import FIRST, STATISTICS, arrays_of, config_of, given_of, statistics_of
 from dance_flwr.methods.fedgvd import condensed_loss
 from dance_flwr.results import load_model
 from dance_flwr.seeding import seeded
@@ -371,6 +372,25 @@ def test_a_client_that_comes_late_uploads_then(run):
     found = run(**KEYS | {"rounds": 4, "client_fraction": 0.34})
     for replies in by_client(found).values():
         assert [bool(statistics_of(reply)) for reply in replies] == [True] + [False] * (len(replies) - 1)
+
+
+def test_an_upload_that_is_no_graph_is_left_out_and_asked_for_again(run):
+    def lopsided(message, context):
+        reply = client_app.app(message, context)
+        if context.node_config["partition-id"] == 1 and config_of(message).get("server-round") == 1:
+            sent = statistics_of(reply)
+            if sent:
+                sent["adjacency"][0, 1] += 0.5
+                reply.content[STATISTICS] = arrays_of(sent)
+        return reply
+
+    found = run(**KEYS, app=lopsided, min_valid_replies=2)
+    (client, reason), *others = found.result["history"][0]["absent"].items()
+    assert client == "1" and "expected a symmetric adjacency" in reason and not others
+    down = by_client(found, up=False)
+    asked = [config_of(message).get(FIRST, False) for message in down[1]]
+    assert asked == [True, True, False] and [bool(given_of(message)) for message in down[1]] == [False, False, True]
+    assert [bool(given_of(message)) for message in down[0]] == [False, True, True]
 
 
 def whole(**changes):

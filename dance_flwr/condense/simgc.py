@@ -1,6 +1,6 @@
 """min over S of NLL(f(S), Y') + w_a L_align + w_s L_smooth: condensation by a teacher and class statistics (SimGC).
 
-Xiao, Wang, Lyu and Gao, "Simple Graph Condensation", 2024, as FedGVD (Dai et al. 2025) uses it. The teacher f is a
+Xiao et al., "Simple Graph Condensation", 2024, as FedGVD (Dai et al., CIKM 2025) uses it. The teacher f is a
 linear network of two layers on P^2 LN(X), P = D^-1/2 (A + I) D^-1/2, trained on the real graph and then frozen; S =
 (X', A', Y') is to be told apart by it, to have the means and deviations of the real classes over U = [X || P X || P^2
 X], and to link nodes that are alike.
