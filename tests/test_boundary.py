@@ -256,8 +256,8 @@ def test_a_leaking_method_is_found(run, secrets, monkeypatch):
 
     honest = Client.train
 
-    def leaking(self, state, name, round_):
-        trained, weight, report = honest(self, state, name, round_)
+    def leaking(self, state, name, round_, *beside):
+        trained, weight, report = honest(self, state, name, round_, *beside)
         trained = {k: v.clone() for k, v in trained.items()}
         trained["fuse_text.weight"][7] = self.site.table.nodes[round_]
         return trained, weight, report
