@@ -61,7 +61,7 @@ SMALL = {
     **{"rounds": 3, "clients": 3, "hidden-dim": 8, "chunk-tokens": 16, "max-chunks": 4, "local-epochs": 2},
     **{"encoder-precision": "float32", "device": "cpu", "node-timeout": 1.0},
     **{"dance.attention-dim": 8, "dance.ratio": 0.25, "dance.prototypes": 2, "dance.candidates": 4},
-    **{"sfgc.steps": 3, "sfgc.latest-start": 5, "sfgc.span": 5, "sfgc.unroll": 3},
+    **{"sfgc.steps": 3, "sfgc.experts": 2, "sfgc.latest-start": 5, "sfgc.span": 5, "sfgc.unroll": 3},
     **{"fedgvd.steps": 3, "fedgvd.teacher-steps": 5},
 }
 

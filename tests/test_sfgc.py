@@ -88,6 +88,7 @@ def test_an_expert_is_plain_gradient_descent(blocks):
 # The student
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 6), st.integers(0, 4))
 def test_the_unrolled_student_is_that_of_autograd(seed, rows, dim, steps):
     """More rows than dimensions and fewer, with the slopes in X' and in the rate."""
@@ -193,7 +194,7 @@ def test_the_best_on_validation_is_kept_and_the_draws_decide(blocks):
     assert real.features.equal(copies[0]) and real.labels.equal(copies[1])
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=4).filter(any), st.integers(0, 99))
 def test_it_survives_any_classes(sizes, seed):
     """Absent classes, single nodes, no edges: everything stays finite."""
