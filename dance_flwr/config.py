@@ -12,10 +12,12 @@ from typing import Any, get_type_hints
 
 from dance_flwr.config_baselines import FedGtaConfig, FedTadConfig
 from dance_flwr.config_condense import CondenseConfig as CondenseConfig
+from dance_flwr.config_fedgvd import FedGvdConfig
 from dance_flwr.config_sections import DanceConfig as DanceConfig
 from dance_flwr.config_sections import PrivacyConfig as PrivacyConfig
 from dance_flwr.config_sections import Value as Value
 from dance_flwr.config_sections import option, privacy_problems
+from dance_flwr.config_sfgc import SfgcConfig
 from dance_flwr.errors import ConfigError
 
 BOUNDS = (
@@ -84,8 +86,10 @@ class RunConfig:
             "herding-core",
             "k-center-core",
             "gcond",
+            "sfgc",
             "fedgta",
             "fedtad",
+            "fedgvd",
         ),
     )
     backbone: str = option("gcn", "graph backbone", choices=("gcn", "gat", "sage", "gin", "appnp", "sgc"))
@@ -125,9 +129,11 @@ class RunConfig:
     torch_threads: int = option(1, "CPU threads of one client", least=1)
     dance: DanceConfig = field(default_factory=DanceConfig)
     condense: CondenseConfig = field(default_factory=CondenseConfig)
+    sfgc: SfgcConfig = field(default_factory=SfgcConfig)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
     fedgta: FedGtaConfig = field(default_factory=FedGtaConfig)
     fedtad: FedTadConfig = field(default_factory=FedTadConfig)
+    fedgvd: FedGvdConfig = field(default_factory=FedGvdConfig)
 
 
 def flat_fields(cls: type = RunConfig, prefix: str = "") -> dict[str, tuple[Field[Any], type]]:

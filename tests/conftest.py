@@ -61,6 +61,8 @@ SMALL = {
     **{"rounds": 3, "clients": 3, "hidden-dim": 8, "chunk-tokens": 16, "max-chunks": 4, "local-epochs": 2},
     **{"encoder-precision": "float32", "device": "cpu", "node-timeout": 1.0},
     **{"dance.attention-dim": 8, "dance.ratio": 0.25, "dance.prototypes": 2, "dance.candidates": 4},
+    **{"sfgc.steps": 3, "sfgc.experts": 2, "sfgc.latest-start": 5, "sfgc.span": 5, "sfgc.unroll": 3},
+    **{"fedgvd.steps": 3, "fedgvd.teacher-steps": 5},
 }
 
 
@@ -122,12 +124,13 @@ def tiny(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def run_config(tiny):
     """A function that parses keys (`dance_ratio` means `dance.ratio`) over small settings on the tiny graph."""
-    from dance_flwr.config import parse
+    from dance_flwr.config import flat_fields, parse
+
+    sections = {key.partition(".")[0] for key in flat_fields() if "." in key}
+    pattern = re.compile(f"^({'|'.join(sorted(sections))})_")
 
     def make(**keys):
-        named = {
-            re.sub("^(dance|condense|privacy|fedgta|fedtad)_", r"\1.", k).replace("_", "-"): v for k, v in keys.items()
-        }
+        named = {pattern.sub(r"\1.", key).replace("_", "-"): value for key, value in keys.items()}
         return parse({"data": str(tiny), **SMALL, **named})
 
     return make

@@ -21,19 +21,22 @@ COUNTS = {f"{part}-{name}" for part in ("val", "test") for name in ("total", "tr
 VIEWS = {f"{part}-correct-{view}" for part in ("val", "test") for view in ("plain", "core", "fused", "deployed")}
 PHASES = {f"seconds-{phase}" for phase in ("forward", "nodes", "text", "topology", "packs", "train")}
 REFRESH = {"condensed-nodes", *(f"evidence-{what}" for what in ("neighbours", "chunks", "tokens", "supervised"))}
-STATISTICS = {"moments", "confidence", "reliability"}  # of fedgta and fedtad, as their cards say
+# Of fedgta, fedtad and fedgvd, as their cards say.
+STATISTICS = {"moments", "confidence", "reliability", "features", "adjacency", "labels"}
+GIVEN = {"logits"}  # of fedgvd
+RUN = {"run", "partition-dir", "server-round"}
 SCHEMA = {"class_names", "text_dim", "clients", "num_nodes", "encoder_sha256", "encoder_tokens", "device"}
 KEYS = {
     ("query.hello", "down"): {"config": set()},
     ("query.hello", "up"): {"config": {"partition", "owns_data", "code"}},
     ("query.describe", "down"): {"config": {"partition-dir"}},
     ("query.describe", "up"): {"config": SCHEMA},
-    ("train", "down"): {"config": {"run", "partition-dir", "server-round", "clipping-norm"}, "arrays": None},
+    ("train", "down"): {"config": RUN | {"clipping-norm", "first"}, "arrays": None, "given": GIVEN},
     ("train", "up"): {"metrics": {"num-examples", "loss"} | PHASES | REFRESH, "arrays": None, "statistics": STATISTICS},
-    ("evaluate", "down"): {"config": {"run", "partition-dir", "server-round", "final"}, "arrays": None},
+    ("evaluate", "down"): {"config": RUN | {"final"}, "arrays": None},
     ("evaluate", "up"): {"metrics": {"num-examples"} | COUNTS | VIEWS},
 }
-METHODS = ["dance", "fedavg-full", "local-only", "fedgta", "fedtad"]
+METHODS = ["dance", "fedavg-full", "local-only", "fedgta", "fedtad", "fedgvd"]
 
 
 @dataclass
@@ -253,8 +256,8 @@ def test_a_leaking_method_is_found(run, secrets, monkeypatch):
 
     honest = Client.train
 
-    def leaking(self, state, name, round_):
-        trained, weight, report = honest(self, state, name, round_)
+    def leaking(self, state, name, round_, *beside):
+        trained, weight, report = honest(self, state, name, round_, *beside)
         trained = {k: v.clone() for k, v in trained.items()}
         trained["fuse_text.weight"][7] = self.site.table.nodes[round_]
         return trained, weight, report

@@ -19,7 +19,7 @@ from dance_flwr.results import load_model
 from dance_flwr.strategies import SERVERS, STRATEGIES
 from dance_flwr.strategies.personal import Personal, model_for
 
-OWN_SERVER = ["local-only", "fedgta", "fedtad"]
+OWN_SERVER = ["local-only", "fedgta", "fedtad", "fedgvd"]
 
 
 def models(finished, kind="train", up=True):
@@ -130,7 +130,8 @@ class Broken:
 
 
 @pytest.mark.parametrize(
-    ("method", "record"), [("local-only", "arrays"), ("fedgta", STATISTICS), ("fedtad", STATISTICS)]
+    ("method", "record"),
+    [("local-only", "arrays"), ("fedgvd", "arrays"), ("fedgta", STATISTICS), ("fedtad", STATISTICS)],
 )
 def test_an_upload_that_cannot_be_used_is_left_out(run, method, record):
     finished = run(method=method, app=Broken(record), min_valid_replies=2, evaluate_every=1)

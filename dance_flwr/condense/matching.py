@@ -9,7 +9,7 @@ graph with the class masked instead of sampled neighbourhoods, the same expectat
 weight is 0 in the public runs); the S of the best validation accuracy is kept, not the last.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -231,11 +231,25 @@ def condense(
     score : validation accuracy of a network trained on S
     """
     matching = Matching(real, quotas, settings, generator)
-    every = max(1, settings.steps // CHECKS)
+    return best_of(losses(matching, settings.steps), settings.steps, matching.snapshot, score)
+
+
+def best_of(
+    learning: Iterable[float], steps: int, snapshot: Callable[[], Condensed], score: Callable[[Condensed], float]
+) -> Condensed:
+    """Let `steps` steps of learning pass; return the S of the highest score among `CHECKS` evenly spaced ones.
+
+    The latest among equals; the last step is one of them.
+
+    Parameters
+    ----------
+    learning : one entry per step, at least one; snapshot : S as it is now
+    """
+    every = max(1, steps // CHECKS)
     best, highest = None, float("-inf")
-    for number, _ in enumerate(losses(matching, settings.steps), start=1):
-        if number % every == 0 or number == settings.steps:
-            found = matching.snapshot()
+    for number, _ in enumerate(learning, start=1):
+        if number % every == 0 or number == steps:
+            found = snapshot()
             value = score(found)
             if value >= highest:
                 best, highest = found, value

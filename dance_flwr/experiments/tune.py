@@ -45,7 +45,17 @@ OWN: dict[str, dict[str, Choices]] = {
         "condense.adjacency-rate": (0.001, 0.01),
         "condense.distance": ("mse", "ours"),
     },
+    "sfgc": {
+        "sfgc.feature-rate": (0.01, 0.03, 0.1),
+        "sfgc.expert-rate": (0.02, 0.05, 0.1),
+        "sfgc.span": (30, 50, 80),
+    },
     "fedgta": {"fedgta.epsilon": (0.5, 0.65, 0.8, 0.95), "fedgta.moments": (3, 6, 10, 20)},
+    "fedgvd": {
+        "fedgvd.teaching-weight": (0.0, 1e-4, 1e-3, 1e-2, 0.1),
+        "fedgvd.condensed-weight": (0.0, 0.3, 1.0),
+        "fedgvd.feature-rate": (5e-3, 2e-2, 5e-2),
+    },
     "fedtad": {"fedtad.learning-rate": (3e-4, 1e-3, 3e-3), "fedtad.reliability": ("topology", "count")},
 }
 

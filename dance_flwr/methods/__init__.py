@@ -14,8 +14,10 @@ METHODS = {
     "herding-core": "dance_flwr.methods.selected_core:HerdingCore",
     "k-center-core": "dance_flwr.methods.selected_core:KCenterCore",
     "gcond": "dance_flwr.methods.gcond:GCond",
+    "sfgc": "dance_flwr.methods.sfgc:Sfgc",
     "fedgta": "dance_flwr.methods.fedgta:FedGta",
     "fedtad": "dance_flwr.methods.fedtad:FedTad",
+    "fedgvd": "dance_flwr.methods.fedgvd:FedGvd",
 }
 
 

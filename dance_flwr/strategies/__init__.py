@@ -25,6 +25,7 @@ from dance_flwr.privacy.dp import (
 from dance_flwr.seeding import derive
 from dance_flwr.strategies.averaging import Averaging, KeepingStrategy, ModelAverage, in_types_of
 from dance_flwr.strategies.fedgta import FedGta
+from dance_flwr.strategies.fedgvd import FedGvd
 from dance_flwr.strategies.fedtad import FedTad
 from dance_flwr.strategies.judging import usable
 from dance_flwr.strategies.personal import Personal
@@ -45,6 +46,7 @@ STRATEGIES: dict[str, tuple[type[FedAvg], Callable[[RunConfig], dict[str, Any]]]
 SERVERS: dict[str, tuple[type[FedAvg], Callable[[RunConfig, ModelShape], dict[str, Any]]]] = {
     "local": (Personal, lambda c, shape: {"clients": c.clients}),
     "fedgta": (FedGta, lambda c, shape: {"clients": c.clients, "epsilon": c.fedgta.epsilon}),
+    "fedgvd": (FedGvd, lambda c, shape: {"config": c, "shape": shape}),
     "fedtad": (FedTad, lambda c, shape: {"config": c, "shape": shape}),
 }
 
