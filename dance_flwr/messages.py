@@ -1,7 +1,8 @@
 """The only module that knows the keys of Flower's records: what travels between server and clients.
 
 Down: the global model, the round, the run's name. Up: the trained model, counts and seconds; of
-methods whose server reads single uploads also the statistics that their card names. Nothing else.
+methods whose server reads single uploads also the statistics that their card names. Both ways, of methods whose clients
+exchange tensors before round 1: those. Nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ if TYPE_CHECKING:  # a SuperNode starts a process for every message: what needs 
 
 ARRAYS, CONFIG, METRICS, STATISTICS = "arrays", "config", "metrics", "statistics"
 WEIGHT, UNCLIPPED, NORM = "num-examples", "unclipped", "clipping-norm"
-HELLO, DESCRIBE = "query.hello", "query.describe"
+HELLO, DESCRIBE, EXCHANGE = "query.hello", "query.describe", "query.exchange"
+TENSORS = "exchanged"
 USER_ERROR = 1000
 
 
@@ -71,6 +73,23 @@ def query(kind: str, node: int, config: Mapping[str, Any]) -> Message:
 def config_of(message: Message) -> dict[str, Any]:
     """Return the config that came with a message; empty when there is none."""
     return dict(message.content.config_records.get(CONFIG, {}))
+
+
+def exchange(node: int, config: Mapping[str, Any], tensors: ArrayRecord) -> Message:
+    """Return EXCHANGE to one node: a step of the method's exchange, with what the server has for this client."""
+    return Message(
+        RecordDict({CONFIG: ConfigRecord(dict(config)), TENSORS: tensors}), dst_node_id=node, message_type=EXCHANGE
+    )
+
+
+def exchange_reply(message: Message, tensors: Mapping[str, Tensor]) -> Message:
+    """Answer EXCHANGE."""
+    return _reply(message, {TENSORS: arrays_of(tensors)})
+
+
+def exchanged(message: Message) -> ArrayRecord:
+    """Return the tensors of EXCHANGE or of an answer to it, still as they travel; none where the record is missing."""
+    return message.content.array_records.get(TENSORS, ArrayRecord())
 
 
 def hello_reply(message: Message, hello: Hello) -> Message:

@@ -47,6 +47,7 @@ OWN: dict[str, dict[str, Choices]] = {
     },
     "fedgta": {"fedgta.epsilon": (0.5, 0.65, 0.8, 0.95), "fedgta.moments": (3, 6, 10, 20)},
     "fedtad": {"fedtad.learning-rate": (3e-4, 1e-3, 3e-3), "fedtad.reliability": ("topology", "count")},
+    "fedsage": {"fedsage.learning-rate": (3e-4, 1e-3, 3e-3), "fedsage.most": (1, 3, 5)},
 }
 
 

@@ -16,6 +16,7 @@ METHODS = {
     "gcond": "dance_flwr.methods.gcond:GCond",
     "fedgta": "dance_flwr.methods.fedgta:FedGta",
     "fedtad": "dance_flwr.methods.fedtad:FedTad",
+    "fedsage": "dance_flwr.methods.fedsage:FedSage",
 }
 
 

@@ -22,6 +22,8 @@ _MEANING: tuple[tuple[str, str, str, str, str], ...] = (
     ("arrays", "", "model parameters", "the server", "of one client: what it trained on can be inferred from them"),
     ("statistics", "", "what the card of the run's method names beside a model", "the server",
      "of one client, in the open"),
+    ("exchanged", "", "what the card of the run's method names as exchanged before round 1", "the server, other clients",
+     "of one client, in the open"),
     ("metrics", "num-examples", "the client's weight in the mean", "the server", ""),
     ("metrics", "loss", "training loss", "the server", ""),
     ("metrics", "seconds", "seconds by phase", "the server", ""),
