@@ -43,10 +43,23 @@ class Client:
         shape = shape_of(site.text_dim, len(site.card.class_names), config)
         self.model = _model(shape, config, site.device)
 
-    def train(self, state: Mapping[str, Tensor], run: str, round_: int) -> tuple[dict[str, Tensor], int, Report]:
-        """Train one round; return the new state dict, the weight in the mean (nodes) and the report."""
+    def train(
+        self,
+        state: Mapping[str, Tensor],
+        run: str,
+        round_: int,
+        given: Mapping[str, Tensor] | None = None,
+        first: bool = False,
+    ) -> tuple[dict[str, Tensor], int, Report]:
+        """Train one round; return the new state dict, the weight in the mean (nodes) and the report.
+
+        Parameters
+        ----------
+        given, first : see `RoundInfo`
+        """
         self.model.load_state_dict(state)
-        info = RoundInfo(run, round_, model_fingerprint(state))
+        beside = {name: tensor.to(self.site.device) for name, tensor in (given or {}).items()}
+        info = RoundInfo(run, round_, model_fingerprint(state), beside, first)
         with seeded(self.config.seed, "train", round_=round_, client=self.site.card.client):
             report = self.method.train(self.model, self.site, self.config, info)
         if report.statistics and self.method.uplink is Uplink.SUM:
@@ -64,7 +77,8 @@ class Client:
         if not isinstance(self.method, Exchanging):
             raise UserError(f"method: expected one that exchanges tensors before round 1, found {self.config.method!r}")
         with seeded(self.config.seed, "exchange", round_=step, client=self.site.card.client):
-            return self.method.exchange(self.site, self.config, RoundInfo(run, 0, ""), step, inbox)
+            here = {name: tensor.to(self.site.device) for name, tensor in inbox.items()}
+            return self.method.exchange(self.site, self.config, RoundInfo(run, 0, ""), step, here)
 
     @property
     def weight(self) -> int:
@@ -75,24 +89,25 @@ class Client:
             return int((self.site.train_labels >= 0).sum())
         return self.site.num_nodes
 
-    def predict(self) -> dict[str, Tensor]:
+    def predict(self, info: RoundInfo) -> dict[str, Tensor]:
         """Return [n, C] probabilities per view as deployed: the method's, then what `smoothing` asks for."""
-        views = self.method.predict(self.model, self.site, self.config)
+        views = self.method.predict(self.model, self.site, self.config, info)
         if self.config.smoothing == "correct-and-smooth":
             views["deployed"] = correct_and_smooth(views["deployed"], self.site)
         return views
 
-    def validate(self, state: Mapping[str, Tensor]) -> dict[str, Counts]:
+    def validate(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
         """Count hits on the validation nodes."""
         self.model.load_state_dict(state)
-        views = self.predict()
+        views = self.predict(RoundInfo(run, round_, model_fingerprint(state)))
         return {"val": count(views, self.site.labels, self.site.split == VAL)}
 
     def finish(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
         """With the final model: count hits on validation and test nodes and leave the evidence behind."""
         self.model.load_state_dict(state)
-        views = self.predict()
-        self.method.finish(self.model, self.site, self.config, RoundInfo(run, round_, model_fingerprint(state)))
+        info = RoundInfo(run, round_, model_fingerprint(state))
+        views = self.predict(info)
+        self.method.finish(self.model, self.site, self.config, info)
         masks = {"val": VAL, "test": TEST}
         return {name: count(views, self.site.labels, self.site.split == code) for name, code in masks.items()}
 

@@ -57,7 +57,8 @@ def _folder(message: Message, context: Context) -> Path:
 def _train(message: Message, client: Client) -> Message:
     config = messages.config_of(message)
     start, round_ = messages.model_of(message), config["server-round"]
-    state, weight, report = client.train(start, config["run"], round_)
+    given, first = messages.given_of(message), config.get(messages.FIRST, False)
+    state, weight, report = client.train(start, config["run"], round_, given, first)
     norm, own = config[messages.NORM], client.site.card.client
     upload = protect(state, start, client.config, norm=norm, round_=round_, client=own)
     return messages.train_reply(message, upload.state, weight, report, upload.unclipped)
@@ -68,7 +69,7 @@ def _evaluate(message: Message, client: Client) -> Message:
     state = messages.model_of(message)
     if config.get("final", False):
         return messages.evaluate_reply(message, client.finish(state, config["run"], config["server-round"]))
-    return messages.evaluate_reply(message, client.validate(state))
+    return messages.evaluate_reply(message, client.validate(state, config["run"], config["server-round"]))
 
 
 def _weigh(message: Message, client: Client) -> Message:

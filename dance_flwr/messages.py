@@ -1,8 +1,8 @@
 """The only module that knows the keys of Flower's records: what travels between server and clients.
 
 Down: the global model, the round, the run's name. Up: the trained model, counts and seconds; of
-methods whose server reads single uploads also the statistics that their card names. Both ways, of methods whose clients
-exchange tensors before round 1: those. Nothing else.
+methods whose server reads single uploads also the statistics that their card names, and down what such a server makes
+of them for one client. Both ways, where a method's clients exchange tensors before round 1: those. Nothing else.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:  # a SuperNode starts a process for every message: what needs 
     from dance_flwr.report import Report
     from dance_flwr.site import Site
 
-ARRAYS, CONFIG, METRICS, STATISTICS = "arrays", "config", "metrics", "statistics"
-WEIGHT, UNCLIPPED, NORM = "num-examples", "unclipped", "clipping-norm"
+ARRAYS, CONFIG, METRICS, STATISTICS, GIVEN = "arrays", "config", "metrics", "statistics", "given"
+WEIGHT, UNCLIPPED, NORM, FIRST = "num-examples", "unclipped", "clipping-norm", "first"
 HELLO, DESCRIBE, EXCHANGE = "query.hello", "query.describe", "query.exchange"
-TENSORS = "exchanged"
+EXCHANGED = "exchanged"
 USER_ERROR = 1000
 
 
@@ -78,18 +78,18 @@ def config_of(message: Message) -> dict[str, Any]:
 def exchange(node: int, config: Mapping[str, Any], tensors: ArrayRecord) -> Message:
     """Return EXCHANGE to one node: a step of the method's exchange, with what the server has for this client."""
     return Message(
-        RecordDict({CONFIG: ConfigRecord(dict(config)), TENSORS: tensors}), dst_node_id=node, message_type=EXCHANGE
+        RecordDict({CONFIG: ConfigRecord(dict(config)), EXCHANGED: tensors}), dst_node_id=node, message_type=EXCHANGE
     )
 
 
 def exchange_reply(message: Message, tensors: Mapping[str, Tensor]) -> Message:
     """Answer EXCHANGE."""
-    return _reply(message, {TENSORS: arrays_of(tensors)})
+    return _reply(message, {EXCHANGED: arrays_of(tensors)})
 
 
 def exchanged(message: Message) -> ArrayRecord:
     """Return the tensors of EXCHANGE or of an answer to it, still as they travel; none where the record is missing."""
-    return message.content.array_records.get(TENSORS, ArrayRecord())
+    return message.content.array_records.get(EXCHANGED, ArrayRecord())
 
 
 def hello_reply(message: Message, hello: Hello) -> Message:
@@ -132,6 +132,11 @@ def model_of(message: Message) -> dict[str, Tensor]:
 def statistics_of(message: Message) -> dict[str, Tensor]:
     """Return the statistics that came with an answer to TRAIN, empty where there are none."""
     return state_of(message.content.array_records.get(STATISTICS, ArrayRecord()))
+
+
+def given_of(message: Message) -> dict[str, Tensor]:
+    """Return what the server sent beside the model for this client alone, empty where there is nothing."""
+    return state_of(message.content.array_records.get(GIVEN, ArrayRecord()))
 
 
 def train_reply(

@@ -7,9 +7,9 @@ import torch
 from dance_flwr.client import initial_model, shape_of
 from dance_flwr.condense.budget import training_quotas
 from dance_flwr.experiments import paper
-from dance_flwr.methods import gcond
+from dance_flwr.methods import condensed
 from dance_flwr.methods.base import RoundInfo
-from dance_flwr.methods.gcond import GCond, condensed_arrays
+from dance_flwr.methods.gcond import GCond
 from dance_flwr.report import Report
 
 KEYS = {"method": "gcond", "clients": 3, "condense_steps": 4, "local_epochs": 1}
@@ -49,7 +49,7 @@ def test_a_round_trains_on_s_and_on_nothing_else(finished, monkeypatch):
         seen.append((features, operator.to_dense(), labels))
         return 0.0
 
-    monkeypatch.setattr(gcond, "train_on", spy)
+    monkeypatch.setattr(condensed, "train_on", spy)
     site, found = finished.site(0), state(finished)
     model = initial_model(shape_of(384, 3, finished.config), finished.config)
     report = GCond().train(model, site, finished.config, RoundInfo(finished.result["run"], 2, ""))
@@ -62,14 +62,14 @@ def test_a_round_trains_on_s_and_on_nothing_else(finished, monkeypatch):
 
 def test_s_does_not_depend_on_when_it_is_made_nor_on_the_draws_before(finished):
     torch.rand(5)
-    again = condensed_arrays(finished.site(0), finished.config)
+    again = GCond().arrays(finished.site(0), finished.config)
     assert all(np.array_equal(again[name].numpy(), state(finished)[name]) for name in again)
 
 
 def test_predictions_are_of_the_real_graph(finished):
     site = finished.site(0)
     model = initial_model(shape_of(384, 3, finished.config), finished.config)
-    probs = GCond().predict(model, site, finished.config)["deployed"]
+    probs = GCond().predict(model, site, finished.config, RoundInfo("", 1, ""))["deployed"]
     assert probs.shape == (site.num_nodes, 3)
     hidden = model.backbone(site.table.nodes, site.graph.operator("gcn"))
     assert torch.softmax(model.graph_logits(hidden), 1).detach().allclose(probs)
@@ -85,7 +85,7 @@ def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
     for noise in (0.0, 1.0):
         site = Site(finished.site(1).folder, torch.device("cpu"), inductive=True)
         site.table.nodes[site.split == TEST] += noise * torch.rand(384)
-        made.append(condensed_arrays(site, config))
+        made.append(GCond().arrays(site, config))
     assert all(made[0][name].equal(made[1][name]) for name in made[0])
 
 

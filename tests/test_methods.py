@@ -79,7 +79,7 @@ def test_tensors_of_the_client_stay_as_they_were(observed):
     held = (site.table.nodes, site.table.chunks, site.labels, site.train_labels, site.split)
     copies = [tensor.clone() for tensor in held]
     client.train(start, observed.finished.result["run"], 1)
-    client.validate(start)
+    client.validate(start, observed.finished.result["run"], 1)
     assert all(tensor.equal(copy) for tensor, copy in zip(held, copies, strict=True))
 
 

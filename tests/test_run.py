@@ -12,6 +12,7 @@ from dance_flwr.evaluate import accuracy, count
 from dance_flwr.fingerprint import code_fingerprint, model_fingerprint
 from dance_flwr.graph import TEST, VAL
 from dance_flwr.messages import metrics_of
+from dance_flwr.methods.base import RoundInfo
 from dance_flwr.prepare import prepare
 from dance_flwr.results import load_model
 from dance_flwr.strategies import STRATEGIES
@@ -97,7 +98,7 @@ def test_saved_model_reproduces_the_reported_accuracies(dance):
     for number in range(3):
         client = Client(dance.site(number), dance.config)
         client.model.load_state_dict(state_dict)
-        views = client.method.predict(client.model, client.site, dance.config)
+        views = client.method.predict(client.model, client.site, dance.config, RoundInfo("", 1, ""))
         for code, total in hits.items():
             counts = count(views, client.site.labels, client.site.split == code)
             total[0] += counts.correct["deployed"]

@@ -14,6 +14,7 @@ from dance_flwr.dance.local import neighbour_labels, predict
 from dance_flwr.dance.nodes import Prediction, condense_nodes, node_budget
 from dance_flwr.graph import TEST, TRAIN
 from dance_flwr.messages import arrays_of, state_of
+from dance_flwr.methods.base import RoundInfo
 from dance_flwr.results import load_model
 from dance_flwr.site import LocalGraph
 from dance_flwr.smoothing import correct_and_smooth
@@ -106,14 +107,15 @@ def test_smoothing_never_reads_a_test_label(run, monkeypatch):
     finished = run(smoothing="correct-and-smooth", rounds=1)
     client = open_client(finished.partition / "client-0", finished.config)
     client.model.load_state_dict(load_model(finished.folder))
-    before = client.predict()["deployed"]
+    info = RoundInfo(finished.result["run"], 1, "")
+    before = client.predict(info)["deployed"]
     changed = torch.where(client.site.split == TRAIN, client.site.labels, 2 - client.site.labels)
     assert int((client.site.split == TEST).sum()) and not torch.equal(changed, client.site.labels)
     monkeypatch.setattr(Site, "labels", changed)
     monkeypatch.setattr(client.site, "labels", changed, raising=False)
     client.site.__dict__.pop("train_labels", None)
-    assert torch.equal(client.predict()["deployed"], before)
-    assert not torch.equal(client.method.predict(client.model, client.site, finished.config)["deployed"], before)
+    assert torch.equal(client.predict(info)["deployed"], before)
+    assert not torch.equal(client.method.predict(client.model, client.site, finished.config, info)["deployed"], before)
 
 
 def test_a_random_core_has_the_budget_and_ignores_labels():

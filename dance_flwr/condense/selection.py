@@ -1,13 +1,19 @@
 """How good a condensed graph is: validation accuracy, on the real graph, of a small GCN trained on it."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.condense.adjacency import edges
 from dance_flwr.condense.matching import Condensed
+from dance_flwr.config import RunConfig
 from dance_flwr.dance.model import ModelShape, PlainModel
 from dance_flwr.dance.propagation import operator
+from dance_flwr.graph import VAL
+from dance_flwr.seeding import seeded
+from dance_flwr.site import Site
 
 _STEPS = 200
 _DROPOUT, _RATE, _DECAY = 0.5, 0.01, 5e-4
@@ -16,6 +22,18 @@ _DROPOUT, _RATE, _DECAY = 0.5, 0.01, 5e-4
 def condensed_operator(kind: str, condensed: Condensed) -> Tensor:
     """Return the operator of A' that a backbone of this kind reads, [K, K] sparse; entries below 0.01 are dropped."""
     return operator(kind, *edges(condensed.adjacency), len(condensed.labels))
+
+
+def scored_by(site: Site, config: RunConfig) -> Callable[[Condensed], float]:
+    """Return the score of an S of this client: `validation_accuracy` from the same first network for every S."""
+    shape = ModelShape(site.text_dim, config.hidden_dim, 1, len(site.card.class_names))
+    graph, nodes = site.training_graph.operator("gcn"), torch.nonzero(site.split == VAL).flatten()
+
+    def score(found: Condensed) -> float:
+        with seeded(config.seed, "condense-check", client=site.card.client):
+            return validation_accuracy(found, shape, site.table.nodes, graph, site.labels, nodes)
+
+    return score
 
 
 def validation_accuracy(

@@ -10,11 +10,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dance_flwr.config import RunConfig
 from dance_flwr.dance.store import STATE, RunStore, write_npz
 from dance_flwr.fingerprint import code_fingerprint
+from dance_flwr.site import Site
 
 Arrays = dict[str, Tensor]
 _KEY = "made_from"
+
+
+def decided_by(site: Site, config: RunConfig) -> dict[str, Any]:
+    """Return what decides every core and condensed graph: ratio, seed, partition, and what training may see of it."""
+    return {
+        "ratio": config.dance.ratio,
+        "seed": config.seed,
+        "inductive": site.inductive,
+        "partition": site.card.partition_sha256,
+    }
 
 
 def kept(

@@ -23,7 +23,7 @@ def cross_loss(made: Tensor, counts: Tensor, targets: Tensor, features: Tensor, 
 def cross_gradient(
     maker: Maker, latents: Tensor, counts: Tensor, table: Tensor, features: Tensor, clients: int
 ) -> State:
-    """d cross_loss / d theta of another client's fGen, by name of a parameter; zeros where nothing can be said.
+    """D cross_loss / d theta of another client's fGen, by name of a parameter; zeros where nothing can be said.
 
     Each node of the batch is held against the neighbours of a random node here.
 

@@ -71,7 +71,7 @@ def sampled(counts: Tensor, batch: int) -> Tensor:
 def maker_loss(
     maker: Maker, judge: PlainModel, lesson: Lesson, latents: Tensor, counts: Tensor, config: FedSageConfig
 ) -> Tensor:
-    """b L_f + c L_c, of a sample of the nodes that get neighbours.
+    """B L_f + c L_c, of a sample of the nodes that get neighbours.
 
     L_f = mean_v (1/m_v) sum_{p < c_v} min_u ||x'_vp - x_u||^2 over all m nodes, estimated by the sample; L_c = the
     classifier's cross-entropy of the training nodes on the impaired graph, mended at the sample.
@@ -137,5 +137,4 @@ def part(state: Mapping[str, Tensor], prefix: str) -> State:
 
 
 def _adam(model: nn.Module, config: FedSageConfig) -> torch.optim.Adam:
-    rates = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
-    return torch.optim.Adam(model.parameters(), **rates, fused=True)
+    return torch.optim.Adam(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True)

@@ -95,7 +95,7 @@ def whole_counts(missing: Tensor, most: int) -> Tensor:
 
 
 def noisy(latents: Tensor) -> Tensor:
-    """z + N(0, I)."""
+    """Z + N(0, I)."""
     return latents + torch.randn_like(latents)
 
 

@@ -1,7 +1,7 @@
 """What a federated method is: the contract between the apps and the plug-ins."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
@@ -28,11 +28,15 @@ class RoundInfo:
     ----------
     run : name of the run, chosen by the server; names the client's folder of this run
     round : t, from 1; model_id : fingerprint of the global model that came with the message
+    given : what the server sent beside the model, for this client alone
+    first : the server still lacks what this client uploads once
     """
 
     run: str
     round: int
     model_id: str
+    given: Mapping[str, Tensor] = field(default_factory=dict)
+    first: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class Method(Protocol):
         """Train `model` in place for one round; statistics in the report need `Uplink.EACH`."""
         ...
 
-    def predict(self, model: Any, site: Site, config: RunConfig) -> dict[str, Tensor]:
+    def predict(self, model: Any, site: Site, config: RunConfig, info: RoundInfo) -> dict[str, Tensor]:
         """Return [n, C] probabilities per view; "deployed" is what counts."""
         ...
 

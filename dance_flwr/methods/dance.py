@@ -37,7 +37,7 @@ class Dance:
             model, site, RunStore(site.folder, info.run), config, round_=info.round, model_id=info.model_id
         )
 
-    def predict(self, model: DanceModel, site: Site, config: RunConfig) -> dict[str, Tensor]:
+    def predict(self, model: DanceModel, site: Site, config: RunConfig, info: RoundInfo) -> dict[str, Tensor]:
         """Predict every node from its evidence."""
         return predict(model, site, config.dance)
 

@@ -4,9 +4,9 @@ Half of a client's validation nodes are hidden; from what the others lost, a gen
 misses (dGen) and what they are like (fGen), first alone, then fGen with the gradients of the other clients. Generated
 nodes then join the complete local graph, on which the plain network is trained and predicts.
 
-Uploaded beside the model, before round 1: fGen's weights, latents z + N(0, I) of a batch of nodes with their counts, and
-gradients of other clients' fGen. No feature leaves. That is not secrecy: the gradient of a batch narrower than the layer
-before it gives its targets to whoever knows the batch, so the server, which reads each, is trusted with features.
+Uploaded beside the model, before round 1: fGen's weights, latents z + N(0, I) of a batch of nodes with their counts,
+and gradients of other clients' fGen. No feature leaves. That is no secrecy: the gradient of a batch that is smaller than
+a layer is wide gives its targets to whoever knows the batch, so the server, which reads each, is trusted with features.
 
 Deviations from paper and public codes:
 - gradients are exchanged as the paper has it; its own code and OpenFGL read the other clients' features instead;

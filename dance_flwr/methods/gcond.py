@@ -7,25 +7,22 @@ labelled. Predictions are made on the real graph. Uplink: the weighted mean of t
 GCond is a centralised method: running it at each client and averaging is how the paper compares with it.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
-import torch
+from torch import Tensor
 
-from dance_flwr.condense.budget import training_quotas
 from dance_flwr.condense.matching import Condensed, RealGraph, condense
-from dance_flwr.condense.selection import condensed_operator, validation_accuracy
-from dance_flwr.condense.store import Arrays, kept
+from dance_flwr.condense.selection import scored_by
 from dance_flwr.config import RunConfig
-from dance_flwr.dance.model import ModelShape, PlainModel
-from dance_flwr.graph import VAL
-from dance_flwr.methods.base import MethodCard, RoundInfo, Uplink
-from dance_flwr.methods.plain import PlainMethod, train_on
-from dance_flwr.report import Report
+from dance_flwr.methods.base import MethodCard, Uplink
+from dance_flwr.methods.condensed import Condensing
 from dance_flwr.seeding import generator, seeded
 from dance_flwr.site import Site
 
 
-class GCond(PlainMethod):
+class GCond(Condensing):
     """The plain network on a synthetic graph that gives its gradients."""
 
     uplink = Uplink.SUM
@@ -36,40 +33,14 @@ class GCond(PlainMethod):
         source="Jin et al. 2022, run locally at each client",
     )
 
-    def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
-        """Minimise the mean cross-entropy of all rows of S; the first round also condenses."""
-        report = Report()
-        with report.phase("nodes"):
-            made_from = asdict(config.condense) | {"ratio": config.dance.ratio, "seed": config.seed}
-            made_from |= {"inductive": site.inductive, "partition": site.card.partition_sha256}
-            made_from |= {"hidden": config.hidden_dim}
-            found = kept(site.folder, info.run, made_from, site.device, lambda: condensed_arrays(site, config))
-            condensed = Condensed(found["condensed_labels"], found["features"], found["adjacency"])
-        count = condensed.labels.numel()
-        report.counts |= {"condensed-nodes": count, "evidence-supervised": count}
-        with report.phase("train"):
-            operator = condensed_operator(model.backbone.operator, condensed)
-            report.loss = train_on(model, condensed.features, operator, condensed.labels, config, info.round)
-        return report
+    def settings(self, config: RunConfig) -> Mapping[str, Any]:
+        """Return `condense.*`."""
+        return asdict(config.condense)
 
-
-def condensed_arrays(site: Site, config: RunConfig) -> Arrays:
-    """Condense the client's training graph; what goes into its `state.npz`. Without a training label S is empty."""
-    graph, features, client = site.training_graph, site.table.nodes, site.card.client
-    classes = len(site.card.class_names)
-    quotas = training_quotas(site.train_labels, int(graph.visible.sum()), classes, config.dance.ratio)
-    if not int(quotas.sum()):
-        empty = features.new_empty(0, 0)
-        return {"condensed_labels": quotas.new_empty(0), "features": features[:0], "adjacency": empty}
-    operator, nodes = graph.operator("gcn"), torch.nonzero(site.split == VAL).flatten()
-    shape = ModelShape(features.size(1), config.hidden_dim, 1, classes)
-
-    def score(found: Condensed) -> float:
-        with seeded(config.seed, "condense-check", client=client):  # the same start for every S
-            return validation_accuracy(found, shape, features, operator, site.labels, nodes)
-
-    draw = generator(config.seed, "condense", client=client)
-    with seeded(config.seed, "condense", client=client):
-        real = RealGraph(features, operator, site.train_labels)
-        found = condense(real, quotas, config.condense, draw, score)
-    return {"condensed_labels": found.labels, "features": found.features, "adjacency": found.adjacency}
+    def condense(self, site: Site, config: RunConfig, quotas: Tensor) -> Condensed:
+        """Match the gradients of the client's training graph."""
+        operator, client = site.training_graph.operator("gcn"), site.card.client
+        draw = generator(config.seed, "condense", client=client)
+        with seeded(config.seed, "condense", client=client):
+            real = RealGraph(site.table.nodes, operator, site.train_labels)
+            return condense(real, quotas, config.condense, draw, scored_by(site, config))

@@ -76,7 +76,7 @@ def generated(state: State, site: Site, config: RunConfig) -> State:
     made: State = {}
     for name in graphs(site):
         latents, counts = state[name + _LATENTS], state[name + _COUNTS]
-        blocks = torch.nonzero(counts).flatten().split(_ROWS)
+        blocks = torch.split(torch.nonzero(counts).flatten(), _ROWS)
         found = [chosen(rows, maker(noisy(latents[rows])), counts[rows]) for rows in blocks]
         made[name + "owners"] = torch.cat([block.owners for block in found])
         made[name + "features"] = torch.cat([block.features for block in found])

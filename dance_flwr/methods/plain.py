@@ -19,7 +19,7 @@ class PlainMethod:
         return PlainModel(shape, config.backbone, config.dropout)
 
     @torch.no_grad()
-    def predict(self, model: PlainModel, site: Site, config: RunConfig) -> dict[str, Tensor]:
+    def predict(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> dict[str, Tensor]:
         """Predict every node by one pass over the original graph."""
         model.eval()
         logits = model.graph_logits(model.backbone(site.table.nodes, site.graph.operator(model.backbone.operator)))

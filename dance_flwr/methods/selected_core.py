@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dance_flwr.condense.budget import training_quotas
 from dance_flwr.condense.coresets import RULES, select_core
-from dance_flwr.condense.store import kept
+from dance_flwr.condense.store import decided_by, kept
 from dance_flwr.config import RunConfig
 from dance_flwr.dance.model import PlainModel
 from dance_flwr.dance.propagation import operator
@@ -33,8 +33,7 @@ class SelectedCore(PlainMethod):
         """Minimise the mean cross-entropy of the core's nodes on the subgraph that they induce."""
         report = Report()
         with report.phase("nodes"):
-            made_from = {"rule": self.rule, "ratio": config.dance.ratio, "seed": config.seed}
-            made_from |= {"inductive": site.inductive, "partition": site.card.partition_sha256}
+            made_from = decided_by(site, config) | {"rule": self.rule}
             found = kept(site.folder, info.run, made_from, site.device, lambda: {"core": self.select(site, config)})
             core = found["core"]
         chunks = site.table.chunks_of.take(core).index.cpu().numpy()

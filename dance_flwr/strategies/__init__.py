@@ -24,8 +24,8 @@ from dance_flwr.privacy.dp import (
 )
 from dance_flwr.seeding import derive
 from dance_flwr.strategies.averaging import Averaging, KeepingStrategy, ModelAverage, in_types_of
-from dance_flwr.strategies.fedsage import FedSage
 from dance_flwr.strategies.fedgta import FedGta
+from dance_flwr.strategies.fedsage import FedSage
 from dance_flwr.strategies.fedtad import FedTad
 from dance_flwr.strategies.judging import usable
 from dance_flwr.strategies.personal import Personal
@@ -154,7 +154,7 @@ def _extended(base: type[FedAvg], config: RunConfig) -> type[Any]:
         ) -> tuple[ArrayRecord | None, MetricRecord | None]:
             server_round += self.offset
             expected, fewest = self.expected(self.start_model), fewest_clients(config)
-            uploads = usable(list(replies), expected, self.grid, fewest, self.statistics)
+            uploads = usable(list(replies), expected, self.grid, fewest, self.fault_beside)
             one = self.merge(uploads, self.start_model, update_bound(config, self.norm.value), server_round)
             one = [_with_noise(reply, config, self.norm, server_round) for reply in one]
             arrays, metrics = super().aggregate_train(server_round, one)

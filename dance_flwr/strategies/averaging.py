@@ -59,9 +59,21 @@ class Averaging:
         """Return names and shapes that an upload must have, given what the round started from."""
         return start
 
+    def fault_beside(self, reply: Message) -> str:
+        """Return what is wrong with what came beside a model; "" where nothing is."""
+        return fault_of_statistics(messages.statistics_of(reply), self.statistics)
+
     def merge(self, uploads: Sequence[Upload], start: State, bound: float, round_: int) -> list[Message]:
         """Return at most one reply in the place of a round's uploads, which are ordered by client."""
         return merged(uploads, start, bound)
+
+
+def fault_of_statistics(found: Mapping[str, Tensor], names: Sequence[str]) -> str:
+    """Return what is wrong with statistics beside a model, "" where nothing is: other names, or not finite."""
+    if sorted(found) != sorted(names):
+        return f"expected the statistics {sorted(names)}, found {sorted(found)}"
+    broken = [name for name, tensor in found.items() if not bool(torch.isfinite(tensor).all())]
+    return f"expected finite numbers, found NaN or infinity in {broken[0]}" if broken else ""
 
 
 def merged(uploads: Sequence[tuple[Message, State]], start: Mapping[str, Tensor], bound: float) -> list[Message]:

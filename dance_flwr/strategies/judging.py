@@ -1,6 +1,6 @@
 """Which uploads can be averaged: a broken one is left out and its sender named, or the round ends."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from flwr.app import Message
@@ -14,7 +14,11 @@ from dance_flwr.strategies.federation import LOG, FederationGrid
 
 
 def usable(
-    replies: Sequence[Message], start: Mapping[str, Tensor], grid: Grid, fewest: int, statistics: Sequence[str] = ()
+    replies: Sequence[Message],
+    start: Mapping[str, Tensor],
+    grid: Grid,
+    fewest: int,
+    fault_beside: Callable[[Message], str],
 ) -> list[tuple[Message, State]]:
     """Return the replies whose models can be averaged, each with its model; the others are named in the log.
 
@@ -24,14 +28,14 @@ def usable(
     start : the global model that the clients started from
     grid : knows who sent a reply
     fewest : clients that a round must end with
-    statistics : names that must come with a model, with finite values
+    fault_beside : what is wrong with what came beside a model, "" where nothing is
 
     Raises
     ------
     QuorumError : fewer updates can be used; says whose cannot, and why
     """
     models = [(reply, messages.model_of(reply)) for reply in replies]
-    faults = [fault_of(model, start) or _fault_beside(reply, statistics) for reply, model in models]
+    faults = [fault_of(model, start) or fault_beside(reply) for reply, model in models]
     _tell(grid, replies, faults)
     rejected = "; ".join(f"{_sender(grid, r)}: {fault}" for r, fault in zip(replies, faults, strict=True) if fault)
     good = [upload for upload, fault in zip(models, faults, strict=True) if not fault]
@@ -56,15 +60,6 @@ def fault_of(model: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> str:
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             return f"expected finite numbers, found NaN or infinity in {name}"
     return ""
-
-
-def _fault_beside(reply: Message, names: Sequence[str]) -> str:
-    """Return what is wrong with the statistics beside a model, "" where nothing is."""
-    found = messages.statistics_of(reply)
-    if sorted(found) != sorted(names):
-        return f"expected the statistics {sorted(names)}, found {sorted(found)}"
-    broken = [name for name, tensor in found.items() if not bool(torch.isfinite(tensor).all())]
-    return f"expected finite numbers, found NaN or infinity in {broken[0]}" if broken else ""
 
 
 def _tell(grid: Grid, replies: Sequence[Message], faults: Sequence[str]) -> None:

@@ -15,12 +15,12 @@ from torch import Tensor
 from dance_flwr import messages
 from dance_flwr.strategies.averaging import Averaging, State, Upload
 from dance_flwr.strategies.federation import FederationGrid
+from dance_flwr.strategies.naming import named, part
 
 
 def model_for(arrays: ArrayRecord, client: int) -> ArrayRecord:
     """Return the part of a record that is for this client: its own model, or the one model for all."""
-    prefix = _prefix(client)
-    own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+    own = part(arrays, client)
     return ArrayRecord(own) if own else arrays
 
 
@@ -52,12 +52,12 @@ class Personal(Averaging, FedAvg):
 
     def first(self, model: ArrayRecord) -> ArrayRecord:
         """Return the initial model M times, once under the name of each client."""
-        every = range(self.clients)
-        return ArrayRecord({_prefix(client) + name: array for client in every for name, array in model.items()})
+        every = (named(model, client) for client in range(self.clients))
+        return ArrayRecord({name: array for own in every for name, array in own.items()})
 
     def expected(self, start: State) -> State:
         """Return names and shapes of one client's model; they are the same at all clients."""
-        return _part(start, 0)
+        return part(start, 0)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -78,7 +78,7 @@ class Personal(Averaging, FedAvg):
         models = {self.grid.client_of(reply): model for reply, model in uploads}
         statistics = {self.grid.client_of(reply): messages.statistics_of(reply) for reply, _ in uploads}
         made, counts = self.combine(models, statistics)
-        new = {_prefix(client) + name: tensor for client, own in made.items() for name, tensor in own.items()}
+        new = {name: tensor for client, own in made.items() for name, tensor in named(own, client).items()}
         replies = [reply for reply, _ in uploads]
         metrics = MetricRecord(messages.sum_metrics([reply.content for reply in replies]) | counts)
         arrays = messages.arrays_of({name: new.get(name, tensor) for name, tensor in start.items()})
@@ -93,12 +93,3 @@ def _handed_out(batch: Iterable[Message], grid: Grid) -> list[Message]:
         own = model_for(message.content.array_records[messages.ARRAYS], grid.client_at(message.metadata.dst_node_id))
         made.append(messages.with_content(message, RecordDict(dict(message.content) | {messages.ARRAYS: own})))
     return made
-
-
-def _part(state: Mapping[str, Tensor], client: int) -> State:
-    prefix = _prefix(client)
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-
-
-def _prefix(client: int) -> str:
-    return f"client-{client}/"
