@@ -61,6 +61,8 @@ SMALL = {
     **{"rounds": 3, "clients": 3, "hidden-dim": 8, "chunk-tokens": 16, "max-chunks": 4, "local-epochs": 2},
     **{"encoder-precision": "float32", "device": "cpu", "node-timeout": 1.0},
     **{"dance.attention-dim": 8, "dance.ratio": 0.25, "dance.prototypes": 2, "dance.candidates": 4},
+    **{"fedsage.maker-dim": 16, "fedsage.latent-dim": 8, "fedsage.steps": 10, "fedsage.exchanges": 2},
+    **{"fedsage.learning-rate": 0.02},
 }
 
 

@@ -116,7 +116,7 @@ def learn_step(
     for name, parameter in maker.named_parameters():
         if _FIRST + name in state:
             moments = {"exp_avg": state[_FIRST + name], "exp_avg_sq": state[_SECOND + name]}
-            optimizer.state[parameter] = {"step": state[_STEP], **moments}
+            optimizer.state[parameter] = {"step": state[_STEP].clone(), **moments}  # each counts its own steps
     judge.requires_grad_(False).eval()
     maker_loss(maker, judge, lesson, state["latents"], state["counts"], config).backward()  # type: ignore[no-untyped-call]
     for name, parameter in maker.named_parameters():

@@ -5,13 +5,13 @@ misses (dGen) and what they are like (fGen), first alone, then fGen with the gra
 nodes then join the complete local graph, on which the plain network is trained and predicts.
 
 Uploaded beside the model, before round 1: fGen's weights, latents z + N(0, I) of a batch of nodes with their counts,
-and gradients of other clients' fGen. No feature leaves. That is no secrecy: the gradient of a batch that is smaller than
-a layer is wide gives its targets to whoever knows the batch, so the server, which reads each, is trusted with features.
+and gradients of other clients' fGen. No feature leaves. That is no secrecy: the gradient of a batch with fewer nodes
+than a layer has units gives its targets to whoever knows the batch, as does the server, which reads each gradient.
 
 Deviations from paper and public codes:
 - gradients are exchanged as the paper has it; its own code and OpenFGL read the other clients' features instead;
-- fGen visits `fedsage.peers` of the other clients in an exchange, in turn, and their sum is scaled to all of them: all
-  of them at 5 clients, 4 of 9 at 10, which costs less than half;
+- fGen visits two of the other clients in an exchange (`fedsage.peers`), in turn, and their sum is scaled to all: a
+  visit is 37 MB of weights and gradients and costs as much as a step;
 - a step makes neighbours of a sample of the nodes (`fedsage.batch`) and there is one step per epoch, not one per 32
   nodes; targets are at most P neighbours, none of them a test node, and labels of hidden nodes are not read;
 - edges run in both directions (in OpenFGL generated nodes change nothing), and neighbours are generated on the complete

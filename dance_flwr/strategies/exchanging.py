@@ -25,8 +25,8 @@ class GeneratorExchange:
     a generator is sent to s of the M - 1 others, in turn; the gradients that come back are added up and scaled by
     (M - 1) / their number. The server hands on, adds, and keeps nothing.
 
-    A client that does not answer, or whose tensors cannot be used, is out of the exchange from there on; it goes on
-    without as long as `min-valid-replies` allows. If such a client trains later, it makes its generator alone.
+    An answer that does not come, or cannot be used, is left out as long as `min-valid-replies` allows; a client whose
+    generator did not come is out of what follows, and makes one alone if it trains later.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The server side of FedSage+ (Zhang et al. 2021): generators are exchanged for gradients before round 1, then FedAvg."""
+"""The server side of FedSage+ (Zhang et al. 2021): before round 1 generators go round for gradients, then FedAvg."""
 
 from collections.abc import Iterable
 from typing import Any
