@@ -45,6 +45,7 @@ class FedSage(Averaging, FedAvg):
         if self.config.fedsage.most and _OVER not in self.memory:
             assert isinstance(grid, FederationGrid)
             widths = Widths.of(self.shape.text_dim, self.config.fedsage)
-            GeneratorExchange(self.config, widths, grid, dict(config)).run()
+            common = {key: config[key] for key in ("run", "partition-dir")}
+            GeneratorExchange(self.config, widths, grid, common).run()
             self.memory[_OVER] = np.ones(1, np.int64)
         return super().configure_train(server_round, arrays, config, grid)
