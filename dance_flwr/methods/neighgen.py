@@ -45,8 +45,9 @@ def begun(site: Site, config: RunConfig) -> State:
 
 def advanced(state: State, site: Site, config: RunConfig, others: Mapping[str, Tensor]) -> State:
     """Return the state after a step of fGen; `others` are the gradients of other clients, added up."""
-    judge = _judge(site, config)
-    judge.load_state_dict(part(state, _JUDGE))
+    with torch.device("meta"):
+        judge = _judge(site, config)
+    judge.load_state_dict(part(state, _JUDGE), assign=True)
     return learn_step(state, judge, _lesson(site, config, state[_HIDDEN]), others, config.fedsage)
 
 
@@ -107,7 +108,7 @@ def _latents(model: NeighGen, features: Tensor, operator: Tensor, config: RunCon
 
 def _judge(site: Site, config: RunConfig) -> PlainModel:
     shape = ModelShape(site.text_dim, config.hidden_dim, 1, len(site.card.class_names))
-    return PlainModel(shape, config.backbone, config.dropout).to(site.device)
+    return PlainModel(shape, config.backbone, config.dropout)
 
 
 def _widths(site: Site, config: RunConfig) -> Widths:

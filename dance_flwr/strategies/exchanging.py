@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, Message
 from torch import Tensor
 
 from dance_flwr import events, messages
@@ -54,7 +54,7 @@ class GeneratorExchange:
         """Send each client its sum; return, as they travel, the generators that go round next, none after the last."""
         expected = {} if step == 2 * self._own.exchanges else self._maker
         found = self._asked(step, sums, dict.fromkeys(sums, expected))
-        return {client: messages.arrays_of(state) for client, state in found}
+        return {client: messages.exchanged(reply) for client, reply, _ in found}
 
     def _gradients(
         self, step: int, made: Mapping[int, Mapping[str, Array]], visits: Mapping[int, Sequence[int]]
@@ -67,7 +67,7 @@ class GeneratorExchange:
                 inboxes[peer] |= named(made[client], client)
                 expected[peer] |= named(self._maker, client)
         sums, counts = dict[int, State](), dict.fromkeys(made, 0)
-        for _, answer in self._asked(step, {peer: inbox for peer, inbox in inboxes.items() if inbox}, expected):
+        for _, _, answer in self._asked(step, {peer: inbox for peer, inbox in inboxes.items() if inbox}, expected):
             for client in made:
                 if gradient := part(answer, client):
                     counts[client] += 1
@@ -81,8 +81,12 @@ class GeneratorExchange:
 
     def _asked(
         self, step: int, inboxes: Mapping[int, Mapping[str, Array]], expected: Mapping[int, State]
-    ) -> Iterator[tuple[int, State]]:
+    ) -> Iterator[tuple[int, Message, State]]:
         """Ask clients for a step; give the answers that can be used, one at a time, in the order of clients.
+
+        Returns
+        -------
+        client, reply and its tensors
 
         Raises
         ------
@@ -100,7 +104,7 @@ class GeneratorExchange:
                 LOG.error("left out of the exchange: client %d: %s", client, fault)
                 continue
             usable += 1
-            yield client, state
+            yield client, reply, state
         if usable < (fewest := min(len(replies), fewest_clients(self._config))):
             raise QuorumError(f"expected at least {fewest} usable answers in an exchange, found {usable}")
 
