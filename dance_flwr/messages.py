@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from numpy.lib import format as npy
 
 if TYPE_CHECKING:  # a SuperNode starts a process for every message: what needs no torch must not import it
     from torch import Tensor
@@ -116,7 +118,16 @@ def read_schema(message: Message) -> Schema:
 
 def arrays_of(state: Mapping[str, Tensor]) -> ArrayRecord:
     """Return a model's state dict as an ArrayRecord, on the CPU."""
-    return ArrayRecord({name: tensor.detach().cpu() for name, tensor in state.items()})
+    return ArrayRecord({name: _array_of(tensor) for name, tensor in state.items()})
+
+
+def _array_of(tensor: Tensor) -> Array:
+    """Return what Flower's `Array(tensor)` is, byte for byte; Flower's grows a buffer, ten times as slow at 16 MB."""
+    array, header = tensor.detach().cpu().numpy(), BytesIO()
+    array = array if array.flags.c_contiguous else array.copy(order="C")
+    npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(array))
+    data = b"".join((header.getvalue(), array.reshape(-1).view("u1").data))
+    return Array(dtype=str(array.dtype), shape=tuple(array.shape), stype="numpy.ndarray", data=data)
 
 
 def state_of(arrays: ArrayRecord) -> dict[str, Tensor]:
