@@ -42,6 +42,14 @@ def describe(message: Message, context: Context) -> Message:
     return _answer(client_tasks.describe, message, context)
 
 
+@app.query("exchange")
+def exchange(message: Message, context: Context) -> Message:
+    """Make a step of what the method's clients exchange before round 1."""
+    from dance_flwr import client_tasks
+
+    return _answer(client_tasks.work, message, context)
+
+
 @app.train(mods=[secure_sum])
 def train(message: Message, context: Context) -> Message:
     """Run one round of the method and upload the model; under a mask also what else the server asks to be summed."""

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from dance_flwr.config import RunConfig
 from dance_flwr.dance.model import ModelShape
 from dance_flwr.device import pick_device
+from dance_flwr.errors import UserError
 from dance_flwr.evaluate import Counts, count
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.graph import TEST, VAL
 from dance_flwr.methods import get_method
-from dance_flwr.methods.base import RoundInfo, Uplink
+from dance_flwr.methods.base import Exchanging, RoundInfo, Uplink
 from dance_flwr.report import Report
 from dance_flwr.seeding import seeded
 from dance_flwr.site import Site, read_card
@@ -65,6 +66,19 @@ class Client:
             raise ValueError(f"expected no statistics of a method of sums, found {', '.join(report.statistics)}")
         own = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}  # before the next client's
         return own, self.weight, report
+
+    def exchange(self, run: str, step: int, inbox: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Make a step of the method's exchange with other clients; return what goes to the server.
+
+        Raises
+        ------
+        UserError : the method exchanges nothing
+        """
+        if not isinstance(self.method, Exchanging):
+            raise UserError(f"method: expected one that exchanges tensors before round 1, found {self.config.method!r}")
+        with seeded(self.config.seed, "exchange", round_=step, client=self.site.card.client):
+            here = {name: tensor.to(self.site.device) for name, tensor in inbox.items()}
+            return self.method.exchange(self.site, self.config, RoundInfo(run, 0, ""), step, here)
 
     @property
     def weight(self) -> int:

@@ -26,7 +26,7 @@ def describe(message: Message, context: Context) -> Message:
 
 
 def work(message: Message, context: Context) -> Message:
-    """Train, evaluate or weigh, as the message asks."""
+    """Train, evaluate, weigh or exchange, as the message asks."""
     return _do(_TASKS[task_of(message, context)], message, context)
 
 
@@ -77,4 +77,9 @@ def _weigh(message: Message, client: Client) -> Message:
     return messages.weigh_reply(message, client.weight, client.site.num_nodes, tokens)
 
 
-_TASKS: dict[str, Task] = {"train": _train, "evaluate": _evaluate, "weigh": _weigh}
+def _exchange(message: Message, client: Client) -> Message:
+    config, inbox = messages.config_of(message), messages.state_of(messages.exchanged(message))
+    return messages.exchange_reply(message, client.exchange(config["run"], config["step"], inbox))
+
+
+_TASKS: dict[str, Task] = {messages.EXCHANGE: _exchange, "train": _train, "evaluate": _evaluate, "weigh": _weigh}

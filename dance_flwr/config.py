@@ -13,6 +13,7 @@ from typing import Any, get_type_hints
 from dance_flwr.config_baselines import FedGtaConfig, FedTadConfig
 from dance_flwr.config_condense import CondenseConfig as CondenseConfig
 from dance_flwr.config_fedgvd import FedGvdConfig
+from dance_flwr.config_mending import FedSageConfig
 from dance_flwr.config_sections import DanceConfig as DanceConfig
 from dance_flwr.config_sections import PrivacyConfig as PrivacyConfig
 from dance_flwr.config_sections import Value as Value
@@ -90,6 +91,7 @@ class RunConfig:
             "fedgta",
             "fedtad",
             "fedgvd",
+            "fedsage",
         ),
     )
     backbone: str = option("gcn", "graph backbone", choices=("gcn", "gat", "sage", "gin", "appnp", "sgc"))
@@ -134,6 +136,7 @@ class RunConfig:
     fedgta: FedGtaConfig = field(default_factory=FedGtaConfig)
     fedtad: FedTadConfig = field(default_factory=FedTadConfig)
     fedgvd: FedGvdConfig = field(default_factory=FedGvdConfig)
+    fedsage: FedSageConfig = field(default_factory=FedSageConfig)
 
 
 def flat_fields(cls: type = RunConfig, prefix: str = "") -> dict[str, tuple[Field[Any], type]]:

@@ -63,6 +63,8 @@ SMALL = {
     **{"dance.attention-dim": 8, "dance.ratio": 0.25, "dance.prototypes": 2, "dance.candidates": 4},
     **{"sfgc.steps": 3, "sfgc.experts": 2, "sfgc.latest-start": 5, "sfgc.span": 5, "sfgc.unroll": 3},
     **{"fedgvd.steps": 3, "fedgvd.teacher-steps": 5},
+    **{"fedsage.maker-dim": 16, "fedsage.latent-dim": 8, "fedsage.steps": 10, "fedsage.exchanges": 2},
+    **{"fedsage.learning-rate": 0.02},
 }
 
 

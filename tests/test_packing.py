@@ -22,6 +22,15 @@ def message_with(state, **records):
     return Message(RecordDict({"arrays": messages.arrays_of(state), **records}), 1, "train")
 
 
+@given(SHAPES, st.sampled_from([*DTYPES, torch.float16]), st.booleans())
+def test_a_tensor_becomes_flowers_own_bytes(shape, dtype, turned):
+    tensor = (torch.randn(shape) * 9).to(dtype)
+    tensor = tensor.T if turned and tensor.dim() == 2 else tensor
+    (found,) = messages.arrays_of({"w": tensor}).values()
+    assert found.data == Array(tensor.contiguous()).data and torch.equal(torch.from_numpy(found.numpy()), tensor)
+    assert (found.dtype, found.shape, found.stype) == (str(found.numpy().dtype), tuple(tensor.shape), "numpy.ndarray")
+
+
 @given(STATES)
 def test_names_order_shapes_dtypes_and_bits_come_back(described):
     state = {name: (torch.randn(shape) * 9).to(dtype) for name, (shape, dtype) in described.items()}

@@ -19,7 +19,7 @@ from dance_flwr.results import load_model
 from dance_flwr.strategies import SERVERS, STRATEGIES
 from dance_flwr.strategies.personal import Personal, model_for
 
-OWN_SERVER = ["local-only", "fedgta", "fedtad", "fedgvd"]
+OWN_SERVER = ["local-only", "fedgta", "fedtad", "fedgvd", "fedsage"]
 
 
 def models(finished, kind="train", up=True):

@@ -229,6 +229,7 @@ SETTINGS = {
         **SEEDED,
     },
     "fedtad": {"method": "fedtad", "ema_decay": 0.5},
+    "fedsage": {"method": "fedsage", "ema_decay": 0.5},
     "fedgta": {"method": "fedgta", "ema_decay": 0.5, "fedgta_epsilon": 0.0},
     "local-only": {"method": "local-only", "rounds": 4, "clients": 3, "client_fraction": 0.67, "evaluate_every": 2},
     "distributed": {
@@ -252,7 +253,12 @@ def test_every_strategy_goes_on_with_its_optimiser(whole, stop_and_go, name):
     same(whole(**keys), stop_and_go(asks("evaluate", 3), **keys))
 
 
-KEEPING = [*({"strategy": name, **PLAIN} for name in STRATEGIES), {"method": "fedtad"}, {"method": "fedgta"}]
+KEEPING = [
+    *({"strategy": name, **PLAIN} for name in STRATEGIES),
+    {"method": "fedtad"},
+    {"method": "fedgta"},
+    {"method": "fedsage"},
+]
 
 
 @pytest.mark.parametrize("keys", KEEPING, ids=lambda keys: "-".join(keys.values()))

@@ -57,6 +57,7 @@ OWN: dict[str, dict[str, Choices]] = {
         "fedgvd.feature-rate": (5e-3, 2e-2, 5e-2),
     },
     "fedtad": {"fedtad.learning-rate": (3e-4, 1e-3, 3e-3), "fedtad.reliability": ("topology", "count")},
+    "fedsage": {"fedsage.learning-rate": (3e-4, 1e-3, 3e-3), "fedsage.most": (1, 3, 5)},
 }
 
 

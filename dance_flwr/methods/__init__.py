@@ -18,6 +18,7 @@ METHODS = {
     "fedgta": "dance_flwr.methods.fedgta:FedGta",
     "fedtad": "dance_flwr.methods.fedtad:FedTad",
     "fedgvd": "dance_flwr.methods.fedgvd:FedGvd",
+    "fedsage": "dance_flwr.methods.fedsage:FedSage",
 }
 
 

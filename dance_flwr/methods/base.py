@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -82,4 +82,18 @@ class Method(Protocol):
 
     def finish(self, model: Any, site: Site, config: RunConfig, info: RoundInfo) -> None:
         """Leave behind, in the client's folder, what the final model has to say."""
+        ...
+
+
+@runtime_checkable
+class Exchanging(Protocol):
+    """A method whose clients exchange tensors through the server before round 1; its server side asks for the steps."""
+
+    def exchange(
+        self, site: Site, config: RunConfig, info: RoundInfo, step: int, inbox: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return what this client sends in `step`, from 0, given what the server sent it; `info.round` is 0.
+
+        Asked again for a step, as after a lost connection, it must send the same.
+        """
         ...

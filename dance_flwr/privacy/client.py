@@ -54,7 +54,7 @@ def demands_masks(context: Context) -> bool:
 
 
 def task_of(message: Message, context: Context) -> str:
-    """Return what the server asks: "train", "evaluate" or "weigh".
+    """Return what the server asks: "train", "evaluate", "weigh" or "query.exchange".
 
     Raises
     ------

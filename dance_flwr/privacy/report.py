@@ -24,6 +24,8 @@ _MEANING: tuple[tuple[str, str, str, str, str], ...] = (
      "of one client, in the open"),
     ("given", "", "what the server made of other clients' statistics for this one", "the client it is sent to",
      "single rows may be another client's, in the open"),
+    ("exchanged", "", "what the card of the run's method names as exchanged before round 1",
+     "the server, other clients", "of one client, in the open"),
     ("metrics", "num-examples", "the client's weight in the mean", "the server", ""),
     ("metrics", "loss", "training loss", "the server", ""),
     ("metrics", "seconds", "seconds by phase", "the server", ""),

@@ -26,6 +26,7 @@ from dance_flwr.seeding import derive
 from dance_flwr.strategies.averaging import Averaging, KeepingStrategy, ModelAverage, in_types_of
 from dance_flwr.strategies.fedgta import FedGta
 from dance_flwr.strategies.fedgvd import FedGvd
+from dance_flwr.strategies.fedsage import FedSage
 from dance_flwr.strategies.fedtad import FedTad
 from dance_flwr.strategies.judging import usable
 from dance_flwr.strategies.personal import Personal
@@ -48,6 +49,7 @@ SERVERS: dict[str, tuple[type[FedAvg], Callable[[RunConfig, ModelShape], dict[st
     "fedgta": (FedGta, lambda c, shape: {"clients": c.clients, "epsilon": c.fedgta.epsilon}),
     "fedgvd": (FedGvd, lambda c, shape: {"config": c, "shape": shape}),
     "fedtad": (FedTad, lambda c, shape: {"config": c, "shape": shape}),
+    "fedsage": (FedSage, lambda c, shape: {"config": c, "shape": shape}),
 }
 
 
