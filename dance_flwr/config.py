@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 
 from dance_flwr.config_baselines import FedGtaConfig, FedTadConfig
 from dance_flwr.config_condense import CondenseConfig as CondenseConfig
+from dance_flwr.config_federated import FedGmConfig
 from dance_flwr.config_sections import DanceConfig as DanceConfig
 from dance_flwr.config_sections import PrivacyConfig as PrivacyConfig
 from dance_flwr.config_sections import Value as Value
@@ -86,6 +87,7 @@ class RunConfig:
             "gcond",
             "fedgta",
             "fedtad",
+            "fedgm",
         ),
     )
     backbone: str = option("gcn", "graph backbone", choices=("gcn", "gat", "sage", "gin", "appnp", "sgc"))
@@ -128,6 +130,7 @@ class RunConfig:
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
     fedgta: FedGtaConfig = field(default_factory=FedGtaConfig)
     fedtad: FedTadConfig = field(default_factory=FedTadConfig)
+    fedgm: FedGmConfig = field(default_factory=FedGmConfig)
 
 
 def flat_fields(cls: type = RunConfig, prefix: str = "") -> dict[str, tuple[Field[Any], type]]:

@@ -126,7 +126,8 @@ def run_config(tiny):
 
     def make(**keys):
         named = {
-            re.sub("^(dance|condense|privacy|fedgta|fedtad)_", r"\1.", k).replace("_", "-"): v for k, v in keys.items()
+            re.sub("^(dance|condense|privacy|fedgta|fedtad|fedgm|fedc4)_", r"\1.", k).replace("_", "-"): v
+            for k, v in keys.items()
         }
         return parse({"data": str(tiny), **SMALL, **named})
 

@@ -46,6 +46,7 @@ OWN: dict[str, dict[str, Choices]] = {
         "condense.distance": ("mse", "ours"),
     },
     "fedgta": {"fedgta.epsilon": (0.5, 0.65, 0.8, 0.95), "fedgta.moments": (3, 6, 10, 20)},
+    "fedgm": {"fedgm.feature-rate": (0.001, 0.01, 0.1), "fedgm.train-steps": (30, 50, 100, 200)},
     "fedtad": {"fedtad.learning-rate": (3e-4, 1e-3, 3e-3), "fedtad.reliability": ("topology", "count")},
 }
 

@@ -16,6 +16,7 @@ METHODS = {
     "gcond": "dance_flwr.methods.gcond:GCond",
     "fedgta": "dance_flwr.methods.fedgta:FedGta",
     "fedtad": "dance_flwr.methods.fedtad:FedTad",
+    "fedgm": "dance_flwr.methods.fedgm:FedGm",
 }
 
 
