@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 
 from dance_flwr.experiments import EXPERIMENTS
 
-_LISTS = ("--datasets", "--methods", "--seeds")
+_LISTS = ("--datasets", "--methods", "--ratios", "--seeds")
 _NAMES = "\n".join(f"{name:14s} {listed.line}" for name, listed in EXPERIMENTS.items())
 _HELP = f"""Run an experiment's grid, or what is missing of it, and keep every result in a study folder.
 
@@ -48,6 +48,9 @@ def experiment(
     name: Annotated[str, typer.Argument(metavar="NAME", help="one of the experiments above")],
     datasets: Annotated[list[str] | None, typer.Option(help="data sets, or folders of graphs")] = None,
     methods: Annotated[list[str] | None, typer.Option(help="methods; the experiment's own where left out")] = None,
+    ratios: Annotated[
+        list[float] | None, typer.Option(help="condensation ratios of main-table; the paper's where left out")
+    ] = None,
     seeds: Annotated[list[int] | None, typer.Option(help="seeds of partition, split, model and training")] = None,
     rounds: Annotated[int | None, typer.Option(help="communication rounds of every run", min=1)] = None,
     set_: Annotated[
@@ -61,7 +64,8 @@ def experiment(
     """Run the grid of one protocol."""
     from dance_flwr.experiments.start import start
 
-    asked: dict[str, Any] = {"datasets": datasets, "methods": methods, "seeds": seeds, "rounds": rounds}
+    asked: dict[str, Any] = {"datasets": datasets, "methods": methods, "ratios": ratios, "seeds": seeds}
+    asked |= {"rounds": rounds}
     command = shlex.join(["dance-flwr", *_what(sys.argv[1:])])
     code = start(name, asked, set_ or [], out, jobs=jobs, dry_run=dry_run, again=again, command=command)
     if code:

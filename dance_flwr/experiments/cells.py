@@ -45,6 +45,7 @@ class Request:
     ----------
     datasets : names, or folders of graphs; methods : names in `METHODS`
     rounds : communication rounds of every run, None for those of the configuration
+    ratios : condensation ratios, none for those of the paper
     overrides : flat configuration keys that win over everything else
     """
 
@@ -53,6 +54,7 @@ class Request:
     seeds: tuple[int, ...] = SEEDS
     rounds: int | None = None
     overrides: Mapping[str, Value] = field(default_factory=dict)
+    ratios: tuple[float, ...] = ()
 
     def config(self, dataset: str, method: str, seed: int, settings: Mapping[str, Value] | None = None) -> RunConfig:
         """Return the configuration of one cell; `settings` are the cell's own flat keys.
@@ -113,6 +115,7 @@ class Experiment:
     render : tables and pictures of its rows; rows without a result are among them, and no number may stand for those
     datasets, methods, seeds : what is run when nobody says otherwise; no methods = all
     serial : one run at a time, for timings
+    by_ratio : it has cells for each condensation ratio that is asked for
     """
 
     name: str
@@ -124,6 +127,7 @@ class Experiment:
     methods: tuple[str, ...] = ()
     seeds: tuple[int, ...] = SEEDS
     serial: bool = False
+    by_ratio: bool = False
 
 
 def dataset_name(dataset: str) -> str:

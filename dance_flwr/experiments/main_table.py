@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from statistics import mean
 
-from dance_flwr.experiments import paper
+from dance_flwr.experiments import paired, paper
 from dance_flwr.experiments.cells import Cell, Experiment, Label, Request, Section, dataset_name
+from dance_flwr.experiments.paired import comparisons
 from dance_flwr.experiments.rows import Row
 from dance_flwr.experiments.tables import NOTHING, Group, by_label, common, difference, groups, markdown, printed
 from dance_flwr.methods import METHODS, get_method
@@ -23,7 +24,8 @@ def _cells(request: Request) -> list[Cell]:
     made = []
     for dataset in request.datasets:
         for method in request.methods or tuple(METHODS):
-            made += method_cells(request, dataset, method, paper.main_ratios(dataset_name(dataset)))
+            ratios = request.ratios or paper.main_ratios(dataset_name(dataset))
+            made += method_cells(request, dataset, method, ratios)
     return made
 
 
@@ -52,7 +54,10 @@ def _render(rows: Sequence[Row]) -> Section:
     parts += [f"Personalised, so that each client's own model is scored: {', '.join(own)}."] if own else []
     for dataset, found in by_label(groups(rows), "dataset").items():
         shared = common([row for group in found for row in group.rows], SHARED)
-        parts += [f"**{dataset}** ({shared})", _accuracies(str(dataset), found), _costs(found)]
+        parts += [f"**{dataset}** ({shared})", _accuracies(str(dataset), found)]
+        compared = comparisons(found)
+        parts += [paired.HOW, compared] if compared else []
+        parts.append(_costs(found))
     return Section(tuple(parts))
 
 
@@ -154,4 +159,5 @@ EXPERIMENT = Experiment(
     "paper's main table).",
     cells=_cells,
     render=_render,
+    by_ratio=True,
 )

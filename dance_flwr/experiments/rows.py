@@ -11,7 +11,7 @@ from dance_flwr.config import RunConfig, Value
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import EXPERIMENTS
 from dance_flwr.experiments.cells import Label
-from dance_flwr.experiments.study import FACTS, Study, read_json, settings_of
+from dance_flwr.experiments.study import FACTS, Study, changed, read_json, settings_of
 from dance_flwr.results import RESULT
 
 WARM_ROUNDS = 5  # left out of timings: first use of memory, caches and kernels
@@ -128,14 +128,9 @@ def _joined(new: Sequence[dict[str, Any]], old: Iterable[dict[str, Any]]) -> lis
             if line["id"] in known:
                 known[line["id"]]["uses"] += uses
                 continue
-            config = {"config": _changed(defaults | line["config"], new[0]["config"])} if "config" in line else {}
+            config = {"config": changed(defaults | line["config"], new[0]["config"])} if "config" in line else {}
             made.append(line | {"uses": uses} | config)
     return made
-
-
-def _changed(settings: Mapping[str, Value], defaults: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the settings that are not the default."""
-    return {key: value for key, value in settings.items() if key not in defaults or defaults[key] != value}
 
 
 def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) -> dict[str, Any]:
@@ -211,7 +206,7 @@ def _record(study: Study, key: str, thing: Mapping[str, Any], defaults: Mapping[
         path = study.measures / f"{key}.json"
         return line | {"measure": read_json(path) if path.is_file() else {}}
     settings = cell["config"]
-    line["config"] = _changed(settings, defaults)
+    line["config"] = changed(settings, defaults)
     folder = study.runs / key
     if not (folder / RESULT).is_file():
         return line | {"result": {}}

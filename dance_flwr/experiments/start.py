@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dance_flwr.commands import read_values
+from dance_flwr.errors import UserError
 from dance_flwr.experiments import get_experiment
 from dance_flwr.experiments.cells import Cell, Experiment, Request
 from dance_flwr.experiments.runner import Outcome, absolute, check_cells, default_jobs, run_grid
@@ -36,7 +37,7 @@ def start(
 
     Parameters
     ----------
-    asked : datasets, methods, seeds, rounds; None for the experiment's own
+    asked : datasets, methods, ratios, seeds, rounds; None for the experiment's own
     pairs : KEY=VALUE settings of every run
     command : kept in the study, so that a report can say how its tables were made
 
@@ -66,13 +67,19 @@ def _request(experiment: Experiment, asked: Mapping[str, Any], pairs: Sequence[s
     methods = tuple(asked.get("methods") or experiment.methods)
     for method in methods:
         get_method(method)
-    seeds = asked.get("seeds")
+    seeds, ratios = asked.get("seeds"), tuple(dict.fromkeys(asked.get("ratios") or ()))
+    if ratios and not experiment.by_ratio:
+        raise UserError(
+            f"--ratios: expected an experiment with cells for each ratio, found {experiment.name}; leave it out, or "
+            "use --set dance.ratio=VALUE"
+        )
     return Request(
         datasets=tuple(dict.fromkeys(asked.get("datasets") or experiment.datasets)),
         methods=tuple(dict.fromkeys(methods)),
         seeds=tuple(dict.fromkeys(experiment.seeds if seeds is None else seeds)),
         rounds=asked.get("rounds"),
         overrides=read_values([], pairs),
+        ratios=ratios,
     )
 
 

@@ -28,10 +28,18 @@ def settings_of(config: RunConfig) -> dict[str, Value]:
 
 
 def run_name(config: RunConfig) -> str:
-    """Return `<dataset>-<method>-seed<k>-<12 hex>` of a run; the hex digits stand for all its settings."""
+    """Return `<dataset>-<method>-seed<k>-<12 hex>` of a run; the hex digits stand for what it changes of the defaults.
+
+    So a key that a later version adds moves no run; a default that a later version changes is seen by `has_run`.
+    """
     settings = settings_of(config)
-    text = json.dumps(settings, sort_keys=True)
+    text = json.dumps(changed(settings, settings_of(RunConfig())), sort_keys=True)
     return f"{settings['data']}-{config.method}-seed{config.seed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def changed(settings: Mapping[str, Value], defaults: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the settings that are not the default."""
+    return {key: value for key, value in settings.items() if key not in defaults or defaults[key] != value}
 
 
 def measure_name(cell: Cell) -> str:
@@ -69,8 +77,12 @@ class Study:
         return self.product(cell).is_file() and (bool(cell.measure) or self.has_run(cell.config))
 
     def has_run(self, config: RunConfig) -> bool:
-        """Whether the run of this configuration is finished."""
-        return (self.run_folder(config) / RESULT).is_file()
+        """Whether the run of this configuration is finished, and no setting of it meant something else then."""
+        path = self.run_folder(config) / RESULT
+        if not path.is_file():
+            return False
+        made, asked = read_json(path)["config"], settings_of(config)
+        return all(made[key] == value for key, value in asked.items() if key in made and key != "data")
 
     def remember(self, experiment: str, command: str, cells: Sequence[Cell]) -> None:
         """Note that an experiment asks for these cells; cells asked for before stay unless their labels are here."""
