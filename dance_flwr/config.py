@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 from dance_flwr.config_baselines import FedGtaConfig, FedTadConfig
 from dance_flwr.config_condense import CondenseConfig as CondenseConfig
-from dance_flwr.config_federated import FedGmConfig
+from dance_flwr.config_federated import FedC4Config, FedGmConfig
 from dance_flwr.config_sections import DanceConfig as DanceConfig
 from dance_flwr.config_sections import PrivacyConfig as PrivacyConfig
 from dance_flwr.config_sections import Value as Value
@@ -88,6 +88,7 @@ class RunConfig:
             "fedgta",
             "fedtad",
             "fedgm",
+            "fedc4",
         ),
     )
     backbone: str = option("gcn", "graph backbone", choices=("gcn", "gat", "sage", "gin", "appnp", "sgc"))
@@ -131,6 +132,7 @@ class RunConfig:
     fedgta: FedGtaConfig = field(default_factory=FedGtaConfig)
     fedtad: FedTadConfig = field(default_factory=FedTadConfig)
     fedgm: FedGmConfig = field(default_factory=FedGmConfig)
+    fedc4: FedC4Config = field(default_factory=FedC4Config)
 
 
 def flat_fields(cls: type = RunConfig, prefix: str = "") -> dict[str, tuple[Field[Any], type]]:

@@ -47,6 +47,11 @@ OWN: dict[str, dict[str, Choices]] = {
     },
     "fedgta": {"fedgta.epsilon": (0.5, 0.65, 0.8, 0.95), "fedgta.moments": (3, 6, 10, 20)},
     "fedgm": {"fedgm.feature-rate": (0.001, 0.01, 0.1), "fedgm.train-steps": (30, 50, 100, 200)},
+    "fedc4": {
+        "fedc4.threshold": (0.0, 0.4, 0.7),
+        "fedc4.similarity-weight": (0.1, 0.5, 1.3),
+        "fedc4.sparsity-weight": (0.05, 0.1, 0.26, 0.5),
+    },
     "fedtad": {"fedtad.learning-rate": (3e-4, 1e-3, 3e-3), "fedtad.reliability": ("topology", "count")},
 }
 

@@ -17,6 +17,7 @@ METHODS = {
     "fedgta": "dance_flwr.methods.fedgta:FedGta",
     "fedtad": "dance_flwr.methods.fedtad:FedTad",
     "fedgm": "dance_flwr.methods.fedgm:FedGm",
+    "fedc4": "dance_flwr.methods.fedc4:FedC4",
 }
 
 

@@ -24,6 +24,7 @@ from dance_flwr.privacy.dp import (
 )
 from dance_flwr.seeding import derive
 from dance_flwr.strategies.averaging import Averaging, KeepingStrategy, ModelAverage, in_types_of
+from dance_flwr.strategies.fedc4 import FedC4
 from dance_flwr.strategies.fedgm import FedGm
 from dance_flwr.strategies.fedgta import FedGta
 from dance_flwr.strategies.fedtad import FedTad
@@ -47,6 +48,7 @@ SERVERS: dict[str, tuple[type[FedAvg], Callable[[RunConfig, ModelShape], dict[st
     "local": (Personal, lambda c, shape: {"clients": c.clients}),
     "fedgta": (FedGta, lambda c, shape: {"clients": c.clients, "epsilon": c.fedgta.epsilon}),
     "fedtad": (FedTad, lambda c, shape: {"config": c, "shape": shape}),
+    "fedc4": (FedC4, lambda c, shape: {"config": c, "shape": shape}),
     "fedgm": (FedGm, lambda c, shape: {"config": c, "shape": shape}),
 }
 
