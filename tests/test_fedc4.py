@@ -181,7 +181,7 @@ def test_a_client_is_given_the_nodes_of_others_and_a_graph_over_all(finished):
             assert given_["features"].equal(torch.cat([other["features"] for other in others]))
             assert given_["labels"].equal(torch.cat([other["labels"] for other in others]))
             whole = torch.cat([own["features"], given_["features"]])
-            assert given_["adjacency"].equal(rebuilt(whole, 0.5, 0.1, 50))
+            assert given_["adjacency"].equal(rebuilt(whole, 1.3, 0.26, 50))
     given_nodes = 2 * sum(len(own["labels"]) for own in graphs.values())
     assert [row["counts"]["nodes-given"] for row in finished.result["history"]] == [0, *[given_nodes] * 3]
     assert [row["seconds"]["rebuild"] > 0 for row in finished.result["history"]] == [True] * 4

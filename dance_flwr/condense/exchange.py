@@ -77,7 +77,8 @@ def rebuilt(features: Tensor, similarity_weight: float, sparsity_weight: float, 
 
     Deviations. The public code lets a node express itself and clears the diagonal afterwards: at the minimum Z is then
     close to I and nothing is left. It starts at N(0, 1) and takes 100 steps of Adam of 0.01, far from any minimum, and
-    takes S of the rows of Z itself. Its weights, 500 and 100, are for rows of squared norm d, 1.3 and 0.26 here.
+    takes S of the rows of Z itself. Its weights, 500 and 100, are those of 1.3 and 0.26 here for rows that are
+    layer-normalised, of squared norm d = 384; for rows of unit norm they would leave no edge.
 
     Parameters
     ----------

@@ -36,23 +36,40 @@ class FedC4(Collecting):
     def __init__(self, config: RunConfig, shape: ModelShape, **options: Any) -> None:
         super().__init__(**options)
         self.config, self.shape = config, shape
-        self.seconds = 0.0
-        self.handed: dict[int, dict[str, Tensor]] = {}  # client -> what it is given in this round
+        self.graphs: dict[int, Condensed] = {}  # of the clients that have uploaded theirs, as their embeddings
+        self.embeddings: dict[int, Tensor] = {}
+        self.groups: dict[int, int] = {}
+        self.seconds, self.nodes = 0.0, 0  # of choosing and rebuilding in this round; handed out in it
         self._made: dict[int, tuple[str, Tensor]] = {}  # client -> the nodes that were chosen last, their graph
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Choose and rebuild for every client that has uploaded, then ask the clients of the round to train."""
-        begin = time.perf_counter()
+        """Group the clients that have uploaded, then ask those of the round to train."""
+        begin, self.nodes = time.perf_counter(), 0
         if not self.config.fedc4.released_code:
-            self.handed = self._handed()
+            collected = {client: self.collected(client) for client in self.holders()}
+            self.graphs = {client: graph_in(own) for client, own in collected.items()}
+            self.embeddings = {client: own["embeddings"] for client, own in collected.items()}
+            self.groups = groups_of(self.embeddings, self.config.fedc4.groups)
         self.seconds = time.perf_counter() - begin
         return super().configure_train(server_round, arrays, config, grid)
 
     def given(self, client: int) -> Mapping[str, Tensor]:
-        """Return nodes of others and the graph; nothing before the client's first upload."""
-        return self.handed.get(client, {})
+        """Return "features" and "labels" of others' rows and the "adjacency" of own and given ones.
+
+        Nothing before the client's first upload, nor to a client without condensed nodes.
+        """
+        if client not in self.groups:
+            return {}
+        begin = time.perf_counter()
+        chosen = chosen_for(client, self.embeddings, self.groups, self.config.fedc4.threshold)
+        whole = exchanged(self.graphs[client], self.graphs, chosen)
+        adjacency = self._adjacency(client, chosen, whole)
+        own = len(self.graphs[client].labels)
+        self.nodes += len(whole.labels) - own
+        self.seconds += time.perf_counter() - begin
+        return {"features": whole.features[own:], "labels": whole.labels[own:], "adjacency": adjacency}
 
     def fault(self, client: int, found: Mapping[str, Tensor]) -> str:
         """Judge S where it is there, and whether there is an embedding of each of its rows."""
@@ -69,26 +86,11 @@ class FedC4(Collecting):
         merged = super().merge(uploads, start, bound, round_)
         if not merged:
             return []
-        nodes = sum(own["labels"].numel() for own in self.handed.values())
-        metrics = messages.metrics_of(merged[0].content) | {"seconds-rebuild": self.seconds, "nodes-given": nodes}
+        metrics = messages.metrics_of(merged[0].content)
+        metrics |= {"seconds-rebuild": self.seconds, "nodes-given": self.nodes}
         arrays = merged[0].content.array_records[messages.ARRAYS]
         content = RecordDict({messages.ARRAYS: arrays, messages.METRICS: MetricRecord(metrics)})
         return [messages.with_content(merged[0], content)]
-
-    def _handed(self) -> dict[int, dict[str, Tensor]]:
-        """Return what each client is given: "features" and "labels" of others' rows, "adjacency" of own and given."""
-        collected = {client: self.collected(client) for client in self.holders()}
-        graphs = {client: graph_in(own) for client, own in collected.items()}
-        embeddings = {client: own["embeddings"] for client, own in collected.items()}
-        groups = groups_of(embeddings, self.config.fedc4.groups)
-        handed = {}
-        for client in groups:
-            chosen = chosen_for(client, embeddings, groups, self.config.fedc4.threshold)
-            whole = exchanged(graphs[client], graphs, chosen)
-            first = len(graphs[client].labels)
-            handed[client] = {"features": whole.features[first:], "labels": whole.labels[first:]}
-            handed[client]["adjacency"] = self._adjacency(client, chosen, whole)
-        return handed
 
     def _adjacency(self, client: int, chosen: Chosen, whole: Condensed) -> Tensor:
         """Return the graph over own and chosen rows, the one of the last round where the same were chosen."""
