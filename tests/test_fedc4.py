@@ -30,6 +30,7 @@ def draw(seed=0):
 # Groups of clients
 
 
+@settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=6), min_size=2, max_size=4))
 def test_distances_are_areas_between_distribution_functions(samples):
     found = apart([np.array(own, np.float32) for own in samples])
@@ -65,6 +66,7 @@ def test_a_client_without_nodes_is_in_no_group():
 # Choice of nodes
 
 
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.sampled_from([-1.0, 0.0, 0.4, 1.0]))
 def test_chosen_nodes_are_those_of_the_loop(seed, threshold):
     own = {client: torch.randn(1 + client, 3, generator=draw(seed + client)) for client in range(4)}
@@ -142,6 +144,7 @@ def test_rebuilding_finds_the_minimum_that_another_solver_finds(seed):
     assert value(rebuilt(features, 0.5, 0.1, 50).numpy()) <= 1.01 * other.fun
 
 
+@settings(max_examples=30)
 @given(st.integers(0, 12), st.integers(0, 10**6))
 def test_a_rebuilt_graph_is_symmetric_finite_and_without_loops(rows, seed):
     features = torch.randn(rows, 4, generator=draw(seed))

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_personal import equal, models
 from torch.nn import functional as F
@@ -66,6 +66,7 @@ def graph(sizes=(2, 1, 2), seed=0):
 # The algorithm
 
 
+@settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=4))
 def test_pooled_gradients_are_those_of_the_pooled_nodes(sizes):
     """With counts of real nodes: the mean over all nodes of a class, wherever they are."""
@@ -166,6 +167,7 @@ def test_a_class_without_a_gradient_moves_nothing():
     assert same[0].graph is alone and loss == 0 and not same[0].moments
 
 
+@settings(max_examples=30)
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=4),
     st.sampled_from(["gcn", "mean", "sum", "loops"]),
