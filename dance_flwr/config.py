@@ -10,15 +10,20 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any, get_type_hints
 
-from dance_flwr.config_baselines import FedGtaConfig, FedTadConfig
+from dance_flwr.config_baselines import (
+    FedC4Config,
+    FedGmConfig,
+    FedGtaConfig,
+    FedGvdConfig,
+    FedSageConfig,
+    FedTadConfig,
+    SfgcConfig,
+)
 from dance_flwr.config_condense import CondenseConfig as CondenseConfig
-from dance_flwr.config_fedgvd import FedGvdConfig
-from dance_flwr.config_mending import FedSageConfig
 from dance_flwr.config_sections import DanceConfig as DanceConfig
 from dance_flwr.config_sections import PrivacyConfig as PrivacyConfig
 from dance_flwr.config_sections import Value as Value
 from dance_flwr.config_sections import option, privacy_problems
-from dance_flwr.config_sfgc import SfgcConfig
 from dance_flwr.errors import ConfigError
 
 BOUNDS = (
@@ -92,6 +97,8 @@ class RunConfig:
             "fedtad",
             "fedgvd",
             "fedsage",
+            "fedgm",
+            "fedc4",
         ),
     )
     backbone: str = option("gcn", "graph backbone", choices=("gcn", "gat", "sage", "gin", "appnp", "sgc"))
@@ -137,6 +144,8 @@ class RunConfig:
     fedtad: FedTadConfig = field(default_factory=FedTadConfig)
     fedgvd: FedGvdConfig = field(default_factory=FedGvdConfig)
     fedsage: FedSageConfig = field(default_factory=FedSageConfig)
+    fedgm: FedGmConfig = field(default_factory=FedGmConfig)
+    fedc4: FedC4Config = field(default_factory=FedC4Config)
 
 
 def flat_fields(cls: type = RunConfig, prefix: str = "") -> dict[str, tuple[Field[Any], type]]:

@@ -16,7 +16,7 @@ class Round:
     val_accuracy : of the deployed prediction, None in rounds without validation; views : of each view
     seconds : by phase, summed over clients, and of the method's own server side, if it has one
     round_seconds : wall clock, training and validation
-    counts : summed over clients, of the refresh in this round; pairs of clients that a server side looked at
+    counts : summed over clients, of the refresh in this round; what a server side looked at
     bytes_down, bytes_up : model bytes per client
     epsilon : spent up to this round, None without differential privacy
     absent : client -> why it did not take part: silent, not connected, failed, or its upload could not be used

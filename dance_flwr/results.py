@@ -87,7 +87,9 @@ class Recorder:
         prefix = "seconds-"
         self._row.loss = metrics["loss"]
         self._row.seconds = {k.removeprefix(prefix): v for k, v in metrics.items() if k.startswith(prefix)}
-        self._row.counts = {k: v for k, v in metrics.items() if k.startswith(("condensed-", "evidence-", "pairs-"))}
+        self._row.counts = {
+            k: v for k, v in metrics.items() if k.startswith(("condensed-", "evidence-", "pairs-", "nodes-"))
+        }
         self._row.train_seconds = time.perf_counter() - self._round_start
 
     def on_validation(self, val: Counts) -> None:

@@ -32,7 +32,7 @@ from dance_flwr.condense.simgc import (
     smooth_loss,
     train_teacher,
 )
-from dance_flwr.config_fedgvd import FedGvdConfig
+from dance_flwr.config_baselines import FedGvdConfig
 from dance_flwr.dance.backbones import BACKBONES
 from dance_flwr.dance.model import ModelShape, PlainModel
 from dance_flwr.dance.propagation import operator

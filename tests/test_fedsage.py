@@ -18,7 +18,7 @@ from torch.nn import functional as F
 import client_app
 from dance_flwr import client_tasks, messages
 from dance_flwr.client import Client
-from dance_flwr.config_mending import FedSageConfig
+from dance_flwr.config_baselines import FedSageConfig
 from dance_flwr.dance.model import ModelShape, PlainModel
 from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.graph import TEST, TRAIN, VAL

@@ -24,7 +24,7 @@ from dance_flwr.condense.trajectories import (
     trajectory,
     trajectory_loss,
 )
-from dance_flwr.config_sfgc import SfgcConfig
+from dance_flwr.config_baselines import SfgcConfig
 from dance_flwr.dance.propagation import operator
 from dance_flwr.experiments import paper
 from dance_flwr.graph import TEST

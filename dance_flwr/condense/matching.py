@@ -108,9 +108,14 @@ def matching_loss(network: Network, condensed: tuple[Tensor, Tensor], real: tupl
     condensed, real : (Z, labels), labels sorted; only the first one gets a gradient
     kind : name in `DISTANCES`
     """
-    sizes = torch.bincount(condensed[1], minlength=len(network.bias))
     with torch.no_grad():
         wanted = class_gradients(network, *real)
+    return distance_to(wanted, network, condensed, kind)
+
+
+def distance_to(wanted: tuple[Tensor, Tensor], network: Network, condensed: tuple[Tensor, Tensor], kind: str) -> Tensor:
+    """L = sum_c (K_c / max K_c) D(G'_c, G_c) to gradients `wanted` that are known; as `matching_loss`."""
+    sizes = torch.bincount(condensed[1], minlength=len(network.bias))
     distance = DISTANCES[kind](class_gradients(network, *condensed), wanted)
     return (sizes / sizes.max() * distance).sum()
 

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from dance_flwr.condense.adjacency import PairNetwork, normalised
 from dance_flwr.condense.matching import HOPS, Condensed, RealGraph, best_of, standard
-from dance_flwr.config_fedgvd import FedGvdConfig
+from dance_flwr.config_baselines import FedGvdConfig
 
 LEAST = 0.01  # smaller entries of A' are no edges
 _TEACHER_RATE, _CHECK_EVERY = 1e-3, 10

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from dance_flwr.condense.coresets import k_center_rows, select_core
 from dance_flwr.condense.matching import Condensed, RealGraph, best_of, standard
-from dance_flwr.config_sfgc import SfgcConfig
+from dance_flwr.config_baselines import SfgcConfig
 
 EVERY = 5  # steps of an expert between two starts
 _RATE_STEP, _RATE_MOMENTUM = 1e-6, 0.5  # of the descent on the student's rate, as in the public code

@@ -56,6 +56,12 @@ OWN: dict[str, dict[str, Choices]] = {
         "fedgvd.condensed-weight": (0.0, 0.3, 1.0),
         "fedgvd.feature-rate": (5e-3, 2e-2, 5e-2),
     },
+    "fedgm": {"fedgm.feature-rate": (0.001, 0.01, 0.1), "fedgm.train-steps": (30, 50, 100, 200)},
+    "fedc4": {
+        "fedc4.threshold": (0.0, 0.4, 0.7),
+        "fedc4.similarity-weight": (0.1, 0.5, 1.3),
+        "fedc4.sparsity-weight": (0.05, 0.1, 0.26, 0.5),
+    },
     "fedtad": {"fedtad.learning-rate": (3e-4, 1e-3, 3e-3), "fedtad.reliability": ("topology", "count")},
     "fedsage": {"fedsage.learning-rate": (3e-4, 1e-3, 3e-3), "fedsage.most": (1, 3, 5)},
 }

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dance_flwr.config_mending import FedSageConfig
+from dance_flwr.config_baselines import FedSageConfig
 from dance_flwr.dance.model import PlainModel
 from dance_flwr.mending.graphs import chosen, mended_operator
 from dance_flwr.mending.hiding import Impaired

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.nn import GCNConv
 
-from dance_flwr.config_mending import FedSageConfig
+from dance_flwr.config_baselines import FedSageConfig
 from dance_flwr.dance.dropout import dropout
 
 ENCODER_WIDTH, FIRST_WIDTH = 32, 256

@@ -19,6 +19,8 @@ METHODS = {
     "fedtad": "dance_flwr.methods.fedtad:FedTad",
     "fedgvd": "dance_flwr.methods.fedgvd:FedGvd",
     "fedsage": "dance_flwr.methods.fedsage:FedSage",
+    "fedgm": "dance_flwr.methods.fedgm:FedGm",
+    "fedc4": "dance_flwr.methods.fedc4:FedC4",
 }
 
 

@@ -33,7 +33,7 @@ from dance_flwr.condense.matching import Condensed, RealGraph
 from dance_flwr.condense.selection import condensed_operator, scored_by
 from dance_flwr.condense.simgc import condense, train_teacher
 from dance_flwr.config import RunConfig
-from dance_flwr.config_fedgvd import FedGvdConfig
+from dance_flwr.config_baselines import FedGvdConfig
 from dance_flwr.dance.model import PlainModel
 from dance_flwr.graph import VAL
 from dance_flwr.methods.base import MethodCard, RoundInfo, Uplink

@@ -24,6 +24,8 @@ from dance_flwr.privacy.dp import (
 )
 from dance_flwr.seeding import derive
 from dance_flwr.strategies.averaging import Averaging, KeepingStrategy, ModelAverage, in_types_of
+from dance_flwr.strategies.fedc4 import FedC4
+from dance_flwr.strategies.fedgm import FedGm
 from dance_flwr.strategies.fedgta import FedGta
 from dance_flwr.strategies.fedgvd import FedGvd
 from dance_flwr.strategies.fedsage import FedSage
@@ -50,6 +52,8 @@ SERVERS: dict[str, tuple[type[FedAvg], Callable[[RunConfig, ModelShape], dict[st
     "fedgvd": (FedGvd, lambda c, shape: {"config": c, "shape": shape}),
     "fedtad": (FedTad, lambda c, shape: {"config": c, "shape": shape}),
     "fedsage": (FedSage, lambda c, shape: {"config": c, "shape": shape}),
+    "fedc4": (FedC4, lambda c, shape: {"config": c, "shape": shape}),
+    "fedgm": (FedGm, lambda c, shape: {"config": c, "shape": shape}),
 }
 
 
