@@ -210,7 +210,9 @@ class Matching:
     def snapshot(self) -> Condensed:
         """Return S as it is now."""
         features = self.features.detach().clone()
-        return Condensed(self.labels, features, self.pairs(standard(features)))
+        adjacency = self.pairs(standard(features))
+        # A sigmoid rounds by its place in a vector register: a_ij and a_ji may differ in the last bit.
+        return Condensed(self.labels, features, torch.maximum(adjacency, adjacency.T))
 
 
 def losses(matching: Matching, steps: int) -> Iterator[float]:
