@@ -41,7 +41,6 @@ from dance_flwr.messages import FIRST, STATISTICS, arrays_of, config_of, given_o
 from dance_flwr.methods.fedgvd import condensed_loss
 from dance_flwr.results import load_model
 from dance_flwr.seeding import seeded
-from dance_flwr.strategies.fedgvd import fault_of_graph
 
 SHAPE = ModelShape(text_dim=12, hidden_dim=8, attention_dim=1, classes=3)
 FEW = FedGvdConfig(teacher_width=8, teacher_steps=20, steps=6)
@@ -393,32 +392,6 @@ def test_an_upload_that_is_no_graph_is_left_out_and_asked_for_again(run):
     asked = [config_of(message).get(FIRST, False) for message in down[1]]
     assert asked == [True, True, False] and [bool(given_of(message)) for message in down[1]] == [False, False, True]
     assert [bool(given_of(message)) for message in down[0]] == [False, True, True]
-
-
-def whole(**changes):
-    """A faultless upload, with changes."""
-    made = graph((2, 1, 0))
-    return {"features": made.features, "adjacency": made.adjacency, "labels": made.labels} | changes
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({}, ""),
-        ({"features": torch.zeros(3, 11)}, "expected features of shape"),
-        ({"adjacency": torch.zeros(3, 2)}, "expected adjacency of shape"),
-        ({"labels": torch.zeros(3, 1).long()}, "expected labels of shape"),
-        ({"labels": torch.zeros(3)}, "expected floats and int64 labels"),
-        ({"adjacency": torch.zeros(3, 3).long()}, "expected floats and int64 labels"),
-        ({"labels": torch.tensor([0, 1, 3])}, "expected labels in 0..2, found 0..3"),
-        ({"labels": torch.tensor([0, -1, 1])}, "expected labels in 0..2, found -1..1"),
-        ({"adjacency": torch.eye(3) * 2}, "expected a symmetric adjacency"),
-        ({"adjacency": torch.ones(3, 3).triu(1)}, "expected a symmetric adjacency"),
-    ],
-)
-def test_what_is_no_condensed_graph_is_named(changes, reason):
-    found = fault_of_graph(whole(**changes), SHAPE)
-    assert found.startswith(reason) and bool(found) == bool(reason)
 
 
 def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):

@@ -32,6 +32,7 @@ from torch.nn import functional as F
 from dance_flwr.condense.matching import Condensed, RealGraph
 from dance_flwr.condense.selection import condensed_operator, scored_by
 from dance_flwr.condense.simgc import condense, train_teacher
+from dance_flwr.condense.uploads import as_upload
 from dance_flwr.config import RunConfig
 from dance_flwr.config_baselines import FedGvdConfig
 from dance_flwr.dance.model import PlainModel
@@ -93,7 +94,7 @@ class FedGvd(Condensing):
         with report.phase("train"):
             report.loss = train_epochs(model, loss, config, round_=info.round)
         if info.first:
-            report.statistics = {name: getattr(condensed, name) for name in ("features", "adjacency", "labels")}
+            report.statistics = as_upload(condensed)
         return report
 
 

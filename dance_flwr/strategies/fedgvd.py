@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dance_flwr import messages
 from dance_flwr.condense.coordinators import teach, united
-from dance_flwr.condense.matching import Condensed
+from dance_flwr.condense.uploads import GRAPH, fault_of_graph, graph_in
 from dance_flwr.config import RunConfig
 from dance_flwr.dance.model import ModelShape, PlainModel
 from dance_flwr.methods import get_method
@@ -32,7 +32,7 @@ class FedGvd(Collecting, Personal):
     shape : widths of the network, those of the clients' models
     """
 
-    once = ("features", "adjacency", "labels")
+    once = GRAPH
 
     def __init__(self, config: RunConfig, shape: ModelShape, **options: Any) -> None:
         super().__init__(clients=config.clients, **options)
@@ -45,7 +45,7 @@ class FedGvd(Collecting, Personal):
 
     def fault(self, client: int, found: Mapping[str, Tensor]) -> str:
         """Return what keeps an upload from being a condensed graph."""
-        return fault_of_graph(found, self.shape) if found else ""
+        return fault_of_graph(found, self.shape.text_dim, self.shape.classes) if found else ""
 
     def merge(self, uploads: Sequence[Upload], start: State, bound: float, round_: int) -> list[Message]:
         """Return one reply with the clients' models as they are; of its seconds, "teach" are the server's."""
@@ -58,7 +58,7 @@ class FedGvd(Collecting, Personal):
     def _teach(self) -> None:
         """Train the network on every graph that is here and take down what it says of it."""
         clients = self.holders()
-        graphs = [Condensed(**{name: self.collected(client)[name] for name in self.once}) for client in clients]
+        graphs = [graph_in(self.collected(client)) for client in clients]
         with seeded(self.config.seed, "global"):
             model = cast(PlainModel, get_method(self.config.method).build(self.shape, self.config))
         kept = {name.removeprefix(_NETWORK): array for name, array in self.memory.items() if name.startswith(_NETWORK)}
@@ -67,28 +67,6 @@ class FedGvd(Collecting, Personal):
         taught = teach(model, united(graphs), self.config.fedgvd.server_epochs, self.config.fedgvd.server_rate)
         self.memory |= {_NETWORK + name: tensor.numpy().copy() for name, tensor in model.state_dict().items()}
         self.memory |= {f"{_TAUGHT}{client}": rows.numpy() for client, rows in zip(clients, taught, strict=True)}
-
-
-def fault_of_graph(found: Mapping[str, Tensor], shape: ModelShape) -> str:
-    """Return what keeps tensors from being a condensed graph, "" where nothing does.
-
-    Parameters
-    ----------
-    found : features [K, d], adjacency [K, K], labels [K], all finite
-    """
-    features, adjacency, labels = found["features"], found["adjacency"], found["labels"]
-    count = labels.numel()
-    wanted = {"features": (count, shape.text_dim), "adjacency": (count, count), "labels": (count,)}
-    for name, size in wanted.items():
-        if tuple(found[name].shape) != size:
-            return f"expected {name} of shape {size}, found {tuple(found[name].shape)}"
-    if not features.is_floating_point() or features.dtype != adjacency.dtype or labels.dtype != torch.int64:
-        return f"expected floats and int64 labels, found {features.dtype}, {adjacency.dtype}, {labels.dtype}"
-    if bool((labels < 0).any()) or bool((labels >= shape.classes).any()):
-        return f"expected labels in 0..{shape.classes - 1}, found {int(labels.min())}..{int(labels.max())}"
-    if bool((adjacency < 0).any()) or bool((adjacency > 1).any()) or not adjacency.equal(adjacency.T):
-        return "expected a symmetric adjacency with entries in 0..1, found another"
-    return ""
 
 
 def _with_seconds(reply: Message, seconds: float) -> Message:
