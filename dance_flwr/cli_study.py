@@ -79,7 +79,7 @@ def report(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="folder of report.md and figures")] = None,
     export: Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="also write compact rows here")] = None,
     update: Annotated[
-        bool, typer.Option("--update", help="with --export: keep rows there of experiments that the study lacks")
+        bool, typer.Option("--update", help="with --export: keep cells there that the study lacks")
     ] = False,
     into: Annotated[
         Path | None,

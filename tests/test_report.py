@@ -215,7 +215,7 @@ def test_exported_rows_are_small_hold_no_paths_and_one_line_per_run(study, tmp_p
     assert all(len(json.dumps(run)) < 2500 for run in runs)
 
 
-def test_an_updated_export_keeps_other_experiments_and_replaces_its_own(tmp_path):
+def test_an_updated_export_keeps_other_cells_and_replaces_its_own(tmp_path):
     file, first, second = tmp_path / "rows.jsonl", Study(tmp_path / "first"), Study(tmp_path / "second")
     fill(first, "ablation", [0.5] * 12)
     fill(first, "refresh-study", [0.25] * 12)
@@ -224,11 +224,27 @@ def test_an_updated_export_keeps_other_experiments_and_replaces_its_own(tmp_path
     kept = load_rows(file).by_experiment["refresh-study"]
     export_into(second.root, file, print, update=True)
     merged = load_rows(file)
-    assert [row.result["test_accuracy"] for row in merged.by_experiment["ablation"]] == [0.75] * 4
+    found = {(row.labels["variant"], row.labels["seed"]): row for row in merged.by_experiment["ablation"]}
+    assert len(found) == 12 and sum(row.result["test_accuracy"] == 0.75 for row in found.values()) == 4
+    assert all((row.result["test_accuracy"] == 0.75) == (seed == 0) for (_, seed), row in found.items())
     assert merged.by_experiment["refresh-study"] == kept
     assert len({line["id"] for line in map(json.loads, file.read_text().splitlines()) if "id" in line}) == 4 + len(
-        {row.name for row in kept}
+        {row.name for row in kept} | {row.name for (_, seed), row in found.items() if seed}
     )
+
+
+def test_rows_of_an_older_version_stand_beside_those_of_today(tmp_path):
+    """A key that did not exist then does not make another group of them."""
+    file, first, second = tmp_path / "rows.jsonl", Study(tmp_path / "first"), Study(tmp_path / "second")
+    fill(first, "main-table", [0.5] * 2, methods=("fedavg-full",), seeds=(3, 4))
+    fill(second, "main-table", [0.75] * 2, methods=("fedavg-full",), seeds=(0, 1))
+    export_into(first.root, file, print)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    del lines[0]["config"]["fedgta.alpha"]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    export_into(second.root, file, print, update=True)
+    (group,) = groups(load_rows(file).by_experiment["main-table"])
+    assert group.stat("test_accuracy").percent == "62.50 ± 14.43" and group.stat("test_accuracy").n == 4
 
 
 def test_asking_again_with_other_settings_replaces_a_cell(tmp_path):

@@ -52,13 +52,19 @@ def _render(rows: Sequence[Row]) -> Section:
     parts: list[str] = [HOW]
     own = sorted({str(row.labels["method"]) for row in rows if _personalised(str(row.labels["method"]))})
     parts += [f"Personalised, so that each client's own model is scored: {', '.join(own)}."] if own else []
-    for dataset, found in by_label(groups(rows), "dataset").items():
+    for dataset, found in by_label(sorted(groups(rows), key=_place), "dataset").items():
         shared = common([row for group in found for row in group.rows], SHARED)
         parts += [f"**{dataset}** ({shared})", _accuracies(str(dataset), found)]
         compared = comparisons(found)
         parts += [paired.HOW, compared] if compared else []
         parts.append(_costs(found))
     return Section(tuple(parts))
+
+
+def _place(group: Group) -> tuple[int, float]:
+    """Return where a row stands: methods in the order of the registry, larger cores first."""
+    ratio = group.labels["ratio"]
+    return list(METHODS).index(str(group.labels["method"])), 0.0 if ratio == "full" else -float(ratio)
 
 
 def _personalised(method: str) -> bool:

@@ -84,7 +84,7 @@ def export_rows(study: Path, file: Path, update: bool = False) -> int:
 
     Parameters
     ----------
-    update : keep the rows in `file` of experiments that the study does not have
+    update : keep the cells in `file` that the study does not have
 
     Raises
     ------
@@ -114,23 +114,36 @@ def _foreign(file: Path, error: Exception) -> UserError:
 
 
 def _joined(new: Sequence[dict[str, Any]], old: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the new lines, and of the old ones what belongs to other experiments."""
-    mine = {line["experiment"] for line in new if line["kind"] == "experiment"}
+    """Return the new lines, and of the old ones the cells and commands that are not among them.
+
+    A key that the older version did not know has its default there.
+    """
+    commands = {line["experiment"]: line["commands"] for line in new if line["kind"] == "experiment"}
+    mine = {_cell(use) for line in new for use in line.get("uses", ())}
     known = {line["id"]: line for line in new if "id" in line}
-    defaults: Mapping[str, Value] = {}
+    defaults: Mapping[str, Value] = new[0]["config"]
     made = list(new)
     for line in old:
         if line["kind"] == "defaults":
-            defaults = line["config"]
+            defaults = defaults | line["config"]
         elif line["kind"] == "experiment":
-            made += [line] if line["experiment"] not in mine else []
-        elif uses := [use for use in line["uses"] if use["experiment"] not in mine]:
+            others = [text for text in line["commands"] if text not in commands.get(line["experiment"], ())]
+            if line["experiment"] in commands:
+                commands[line["experiment"]][:0] = others
+            else:
+                made.append(line)
+        elif uses := [use for use in line["uses"] if _cell(use) not in mine]:
             if line["id"] in known:
                 known[line["id"]]["uses"] += uses
                 continue
             config = {"config": changed(defaults | line["config"], new[0]["config"])} if "config" in line else {}
             made.append(line | {"uses": uses} | config)
     return made
+
+
+def _cell(use: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what no two cells share: their experiment and labels."""
+    return use["experiment"], json.dumps(use["labels"], sort_keys=True)
 
 
 def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) -> dict[str, Any]:
