@@ -75,7 +75,7 @@ class FedSageConfig:
     learning_rate: float = option(1e-3, "Adam learning rate of the generator", above=0)
     weight_decay: float = option(1e-4, "Adam weight decay of the generator", least=0)
     latent_dim: int = option(128, "width of the latents of nodes", least=1)
-    maker_dim: int = option(2048, "width of the last hidden layer of the feature generator", least=1)
+    maker_dim: int = option(512, "width of the last hidden layer of the feature generator", least=1)
     count_weight: float = option(1.0, "weight of the number of missing neighbours in the loss (a)", least=0)
     feature_weight: float = option(1.0, "weight of their features in the loss (b)", least=0)
     class_weight: float = option(1.0, "weight of the cross-entropy on the mended graph in the loss (c)", least=0)

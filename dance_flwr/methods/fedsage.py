@@ -11,7 +11,8 @@ than a layer has units gives its targets to whoever knows the batch, as does the
 Deviations from paper and public codes:
 - gradients are exchanged as the paper has it; its own code and OpenFGL read the other clients' features instead;
 - fGen visits two of the other clients in an exchange (`fedsage.peers`), in turn, and their sum is scaled to all: a
-  visit is 37 MB of weights and gradients and costs as much as a step;
+  visit is 9 MB of weights and gradients and costs as much as a step;
+- fGen's last hidden layer has 512 units (`fedsage.maker-dim`), the public code's 2048 for 1433 features scaled to 384;
 - a step makes neighbours of a sample of the nodes (`fedsage.batch`) and there is one step per epoch, not one per 32
   nodes; targets are at most P neighbours, none of them a test node, and labels of hidden nodes are not read;
 - edges run in both directions (in OpenFGL generated nodes change nothing), and neighbours are generated on the complete
