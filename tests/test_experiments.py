@@ -101,8 +101,10 @@ def test_a_default_that_has_changed_is_no_result_of_today(go, tiny, tmp_path):
     result = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps(result | {"config": result["config"] | {"ema-decay": 0.5}}), encoding="utf-8")
     config = parse(result["config"])
-    assert Study(tmp_path / "study").run_folder(config) == path.parent
-    assert not Study(tmp_path / "study").has_run(config)
+    made = Study(tmp_path / "study")
+    assert made.run_folder(config) == path.parent and not made.has_run(config)
+    path.write_text(json.dumps(result | {"config": result["config"] | {"fedgta.alpha": 0.9}}), encoding="utf-8")
+    assert made.has_run(config), "no key of this method"
 
 
 def test_ratios_are_those_that_are_asked_for(go):

@@ -240,7 +240,7 @@ def test_rows_of_an_older_version_stand_beside_those_of_today(tmp_path):
     fill(second, "main-table", [0.75] * 2, methods=("fedavg-full",), seeds=(0, 1))
     export_into(first.root, file, print)
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    del lines[0]["config"]["fedgta.alpha"]
+    del lines[0]["config"]["condense.outer"]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     export_into(second.root, file, print, update=True)
     (group,) = groups(load_rows(file).by_experiment["main-table"])

@@ -14,6 +14,7 @@ from typing import Any
 from dance_flwr.config import RunConfig, Value, flatten
 from dance_flwr.errors import UserError
 from dance_flwr.experiments.cells import Cell, dataset_name
+from dance_flwr.methods import METHODS
 from dance_flwr.results import RESULT
 
 FACTS = "facts.json"
@@ -22,8 +23,16 @@ PLACES = ("data-root", "out", "resume", "device", "torch-threads")
 
 
 def settings_of(config: RunConfig) -> dict[str, Value]:
-    """Return the flat keys that decide a result; the data set by its short name, wherever it lies."""
-    values = {key: value for key, value in flatten(config).items() if key not in PLACES}
+    """Return the flat keys that decide a result; the data set by its short name, wherever it lies.
+
+    A section that has the name of a method is that method's own, but for `dance.ratio` and what else is in `dance.*`.
+    """
+    others = METHODS.keys() - {config.method, "dance"}
+    values = {
+        key: value
+        for key, value in flatten(config).items()
+        if key not in PLACES and key.partition(".")[0] not in others
+    }
     return values | {"data": dataset_name(config.data)}
 
 
@@ -33,7 +42,7 @@ def run_name(config: RunConfig) -> str:
     So a key that a later version adds moves no run; a default that a later version changes is seen by `has_run`.
     """
     settings = settings_of(config)
-    text = json.dumps(changed(settings, settings_of(RunConfig())), sort_keys=True)
+    text = json.dumps(changed(settings, settings_of(RunConfig(method=config.method))), sort_keys=True)
     return f"{settings['data']}-{config.method}-seed{config.seed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
