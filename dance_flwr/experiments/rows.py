@@ -11,7 +11,7 @@ from dance_flwr.config import RunConfig, Value
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import EXPERIMENTS
 from dance_flwr.experiments.cells import Label
-from dance_flwr.experiments.study import FACTS, Study, changed, read_json, settings_of
+from dance_flwr.experiments.study import FACTS, Study, changed, of_method, read_json, settings_of
 from dance_flwr.results import RESULT
 
 WARM_ROUNDS = 5  # left out of timings: first use of memory, caches and kernels
@@ -218,7 +218,7 @@ def _record(study: Study, key: str, thing: Mapping[str, Any], defaults: Mapping[
     if not cell["run"]:
         path = study.measures / f"{key}.json"
         return line | {"measure": read_json(path) if path.is_file() else {}}
-    settings = cell["config"]
+    settings = of_method(cell["config"])
     line["config"] = changed(settings, defaults)
     folder = study.runs / key
     if not (folder / RESULT).is_file():
@@ -237,7 +237,7 @@ def _rows(lines: Iterable[Mapping[str, Any]], path: Path) -> Rows:
         elif line["kind"] == "experiment":
             commands[line["experiment"]] = line["commands"]
         else:
-            config = defaults | line["config"] if "config" in line else {}
+            config = of_method(defaults | line["config"]) if "config" in line else {}
             for use in line["uses"]:
                 row = Row(
                     experiment=use["experiment"],

@@ -23,17 +23,17 @@ PLACES = ("data-root", "out", "resume", "device", "torch-threads")
 
 
 def settings_of(config: RunConfig) -> dict[str, Value]:
-    """Return the flat keys that decide a result; the data set by its short name, wherever it lies.
+    """Return the flat keys that decide a result; the data set by its short name, wherever it lies."""
+    return of_method(flatten(config)) | {"data": dataset_name(config.data)}
 
-    A section that has the name of a method is that method's own, but for `dance.ratio` and what else is in `dance.*`.
+
+def of_method(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the settings that the run's method may read, without places.
+
+    A section with the name of a method is that method's own; `dance.*`, with the ratio, is of all.
     """
-    others = METHODS.keys() - {config.method, "dance"}
-    values = {
-        key: value
-        for key, value in flatten(config).items()
-        if key not in PLACES and key.partition(".")[0] not in others
-    }
-    return values | {"data": dataset_name(config.data)}
+    others = METHODS.keys() - {settings["method"], "dance"}
+    return {k: v for k, v in settings.items() if k not in PLACES and k.partition(".")[0] not in others}
 
 
 def run_name(config: RunConfig) -> str:
@@ -42,7 +42,8 @@ def run_name(config: RunConfig) -> str:
     So a key that a later version adds moves no run; a default that a later version changes is seen by `has_run`.
     """
     settings = settings_of(config)
-    text = json.dumps(changed(settings, settings_of(RunConfig(method=config.method))), sort_keys=True)
+    defaults = settings_of(RunConfig(method=config.method)) | {"method": RunConfig.method}
+    text = json.dumps(changed(settings, defaults), sort_keys=True)
     return f"{settings['data']}-{config.method}-seed{config.seed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
