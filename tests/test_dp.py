@@ -139,7 +139,7 @@ def noise_of(run, monkeypatch, **keys):
 
     honest = Client.train
 
-    def idle(self, state, name, round_):
+    def idle(self, state, name, round_, given, first):
         _, weight, report = honest(self, state, name, round_)
         return {key: value.clone() for key, value in state.items()}, weight, report
 

@@ -153,7 +153,7 @@ def chosen(monkeypatch, run, **keys):
 
     honest = Client.train
 
-    def fixed(self, state, name, round_):
+    def fixed(self, state, name, round_, given, first):
         _, weight, report = honest(self, state, name, round_)
         change = {0: 0.0, 1: 0.9}.get(self.site.card.client, 0.1)
         return {key: value + change for key, value in state.items()}, weight, report
