@@ -235,5 +235,11 @@ def with_content(message: Message, content: RecordDict) -> Message:
     return copy
 
 
+def with_metrics(message: Message, more: Mapping[str, Any]) -> Message:
+    """Return a message whose metrics also hold these."""
+    metrics = MetricRecord(metrics_of(message.content) | dict(more))
+    return with_content(message, RecordDict(dict(message.content) | {METRICS: metrics}))
+
+
 def _reply(message: Message, records: Mapping[str, Any]) -> Message:
     return Message(RecordDict(dict(records)), reply_to=message)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
-from flwr.app import Message, MetricRecord, RecordDict
+from flwr.app import Message
 from torch import Tensor
 
 from dance_flwr import messages
@@ -53,7 +53,7 @@ class FedGvd(Collecting, Personal):
         begin = time.perf_counter()
         if self.holders():
             self._teach()
-        return [_with_seconds(reply, time.perf_counter() - begin) for reply in made]
+        return [messages.with_metrics(reply, {"seconds-teach": time.perf_counter() - begin}) for reply in made]
 
     def _teach(self) -> None:
         """Train the network on every graph that is here and take down what it says of it."""
@@ -67,8 +67,3 @@ class FedGvd(Collecting, Personal):
         taught = teach(model, united(graphs), self.config.fedgvd.server_epochs, self.config.fedgvd.server_rate)
         self.memory |= {_NETWORK + name: tensor.numpy().copy() for name, tensor in model.state_dict().items()}
         self.memory |= {f"{_TAUGHT}{client}": rows.numpy() for client, rows in zip(clients, taught, strict=True)}
-
-
-def _with_seconds(reply: Message, seconds: float) -> Message:
-    metrics = MetricRecord(messages.metrics_of(reply.content) | {"seconds-teach": seconds})
-    return messages.with_content(reply, RecordDict(dict(reply.content) | {messages.METRICS: metrics}))
