@@ -235,6 +235,17 @@ def with_content(message: Message, content: RecordDict) -> Message:
     return copy
 
 
+def without_statistics(message: Message) -> Message:
+    """Return a message with its statistics taken out: Flower's own strategies read one ArrayRecord and refuse two."""
+    records = {name: record for name, record in message.content.items() if name != STATISTICS}
+    return with_content(message, RecordDict(records))
+
+
+def with_model(message: Message, state: Mapping[str, Tensor]) -> Message:
+    """Return a message that brings this model in the place of its own."""
+    return with_content(message, RecordDict(dict(message.content) | {ARRAYS: arrays_of(state)}))
+
+
 def with_metrics(message: Message, more: Mapping[str, Any]) -> Message:
     """Return a message whose metrics also hold these."""
     metrics = MetricRecord(metrics_of(message.content) | dict(more))

@@ -1,6 +1,7 @@
 """A'_ij = sigmoid((g[x_i || x_j] + g[x_j || x_i]) / 2), A'_ii = 0: the adjacency that GCond learns."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -94,6 +95,20 @@ def edges(adjacency: Tensor, least: float = 0.01) -> tuple[Tensor, Tensor, Tenso
     """
     rows, cols = torch.nonzero((adjacency >= least) & (adjacency > 0), as_tuple=True)
     return rows, cols, adjacency[rows, cols]
+
+
+def union_edges(adjacencies: Sequence[Tensor], least: float = 0.01) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (rows, cols, weights), as `edges`, of the disjoint union: the nodes of graph 0 first, then of graph 1, ..
+
+    Parameters
+    ----------
+    adjacencies : at least one, each [K_i, K_i] dense, K_i = 0 allowed
+    """
+    parts = [edges(adjacency, least) for adjacency in adjacencies]
+    starts = accumulate((len(adjacency) for adjacency in adjacencies), initial=0)
+    moved = [(rows + start, cols + start, weights) for (rows, cols, weights), start in zip(parts, starts, strict=False)]
+    rows, cols, weights = (torch.cat(part) for part in zip(*moved, strict=True))
+    return rows, cols, weights
 
 
 def _moments(values: Tensor) -> tuple[Tensor, Tensor]:

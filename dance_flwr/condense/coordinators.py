@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.condense.adjacency import edges
+from dance_flwr.condense.adjacency import union_edges
 from dance_flwr.condense.matching import Condensed
 from dance_flwr.dance.model import PlainModel
 from dance_flwr.dance.propagation import operator
@@ -45,13 +45,11 @@ def united(graphs: Sequence[Condensed]) -> Union:
     """Return the union of at least one condensed graph, with a coordinator for each, be it empty."""
     sizes = tuple(len(graph.labels) for graph in graphs)
     nodes, clients = sum(sizes), len(sizes)
-    first = [sum(sizes[:place]) for place in range(clients)]
-    own = [torch.stack(edges(graph.adjacency)[:2]) + start for graph, start in zip(graphs, first, strict=True)]
+    own_rows, own_cols, weights = union_edges([graph.adjacency for graph in graphs])
     owners = torch.repeat_interleave(torch.arange(clients), torch.tensor(sizes))
     spokes = torch.stack([torch.arange(nodes), nodes + owners])
     ring = nodes + torch.nonzero(~torch.eye(clients, dtype=torch.bool)).T
-    rows, cols = torch.cat([*own, spokes, spokes.flip(0), ring], dim=1)
-    weights = torch.cat([edges(graph.adjacency)[2] for graph in graphs])
+    rows, cols = torch.cat([torch.stack([own_rows, own_cols]), spokes, spokes.flip(0), ring], dim=1)
     return Union(
         features=torch.cat([*(graph.features for graph in graphs), torch.ones(clients, graphs[0].features.size(1))]),
         labels=torch.cat([*(graph.labels for graph in graphs), torch.full((clients,), -1)]),

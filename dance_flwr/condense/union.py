@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.condense.adjacency import edges, normalised
+from dance_flwr.condense.adjacency import normalised, union_edges
 from dance_flwr.condense.matching import HOPS, Condensed, Network, distance_to, standard
 from dance_flwr.config import RunConfig
 from dance_flwr.dance.model import PlainModel
@@ -93,13 +93,7 @@ def union_operator(kind: str, adjacencies: Sequence[Tensor]) -> Tensor:
 
     Entries below 0.01 are dropped, as where a client trains on its own.
     """
-    parts, start = [], 0
-    for adjacency in adjacencies:
-        rows, cols, weights = edges(adjacency)
-        parts.append((rows + start, cols + start, weights))
-        start += len(adjacency)
-    rows, cols, weights = (torch.cat(part) for part in zip(*parts, strict=True))
-    return operator(kind, rows, cols, weights, start)
+    return operator(kind, *union_edges(adjacencies), sum(len(adjacency) for adjacency in adjacencies))
 
 
 def train_on_union(model: PlainModel, graphs: Sequence[Condensed], steps: int, config: RunConfig) -> float:

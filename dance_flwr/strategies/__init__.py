@@ -125,7 +125,7 @@ def _with_noise(mean: Message, config: RunConfig, norm: ClippingNorm, round_: in
     if config.privacy.dp != "central":
         return mean
     state = protect_mean(messages.model_of(mean), config, norm=bound, round_=round_, clients=clients)
-    return messages.with_content(mean, RecordDict(dict(mean.content) | {messages.ARRAYS: messages.arrays_of(state)}))
+    return messages.with_model(mean, state)
 
 
 def _extended(base: type[FedAvg], config: RunConfig) -> type[Any]:

@@ -90,11 +90,11 @@ def merged(uploads: Sequence[tuple[Message, State]], start: Mapping[str, Tensor]
 
     Returns
     -------
-    one reply with the mean model and the summed metrics; fewer than two replies as they are
+    one reply with the mean model and the summed metrics, that of a single client to the bit; none of none
     """
     replies = [reply for reply, _ in uploads]
     if len(replies) < 2:
-        return replies
+        return [messages.without_statistics(reply) for reply in replies]
     weights = [int(messages.metrics_of(reply.content)[messages.WEIGHT]) for reply in replies]
     levels, whole = levels_for(len(replies)), sum(weights)
     total = np.zeros(sum(tensor.numel() for tensor in start.values()))

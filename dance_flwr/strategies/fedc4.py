@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 from torch import Tensor
 
@@ -83,14 +83,8 @@ class FedC4(Collecting):
 
     def merge(self, uploads: Sequence[Upload], start: State, bound: float, round_: int) -> list[Message]:
         """Return the mean; its metrics also say the server's seconds, "rebuild", and the nodes that were given."""
-        merged = super().merge(uploads, start, bound, round_)
-        if not merged:
-            return []
-        metrics = messages.metrics_of(merged[0].content)
-        metrics |= {"seconds-rebuild": self.seconds, "nodes-given": self.nodes}
-        arrays = merged[0].content.array_records[messages.ARRAYS]
-        content = RecordDict({messages.ARRAYS: arrays, messages.METRICS: MetricRecord(metrics)})
-        return [messages.with_content(merged[0], content)]
+        told = {"seconds-rebuild": self.seconds, "nodes-given": self.nodes}
+        return [messages.with_metrics(mean, told) for mean in super().merge(uploads, start, bound, round_)]
 
     def _adjacency(self, client: int, chosen: Chosen, whole: Condensed) -> Tensor:
         """Return the graph over own and chosen rows, the one of the last round where the same were chosen."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 from torch import Tensor
 
@@ -88,10 +88,8 @@ class FedGm(Collecting):
         blocks, loss = self._refined(found, round_)
         middle = time.perf_counter()
         state = self._deployed(blocks, start, round_)
-        metrics = messages.metrics_of(merged[0].content) | {"loss": loss}
-        metrics |= {"seconds-refine": middle - begin, "seconds-deploy": time.perf_counter() - middle}
-        content = RecordDict({messages.ARRAYS: messages.arrays_of(state), messages.METRICS: MetricRecord(metrics)})
-        return [messages.with_content(merged[0], content)]
+        seconds = {"seconds-refine": middle - begin, "seconds-deploy": time.perf_counter() - middle}
+        return [messages.with_metrics(messages.with_model(merged[0], state), {"loss": loss, **seconds})]
 
     def _network(self, round_: int) -> Network:
         draw = generator(self.config.seed, "theta", round_=round_)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
-from flwr.app import Message, MetricRecord, RecordDict
+from flwr.app import Message
 from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
@@ -48,9 +48,9 @@ class FedTad(Averaging, FedAvg):
         (mean,) = merged(uploads, start, bound)
         reliability = torch.stack([messages.statistics_of(reply)["reliability"] for reply, _ in uploads])
         state = self._distilled(messages.model_of(mean), [model for _, model in uploads], reliability, round_)
-        metrics = messages.metrics_of(mean.content) | {"seconds-distil": time.perf_counter() - begin}
-        content = RecordDict({messages.ARRAYS: messages.arrays_of(state), messages.METRICS: MetricRecord(metrics)})
-        return [messages.with_content(mean, content)]
+        return [
+            messages.with_metrics(messages.with_model(mean, state), {"seconds-distil": time.perf_counter() - begin})
+        ]
 
     def _distilled(self, mean: State, models: list[State], reliability: torch.Tensor, round_: int) -> State:
         if not self.config.fedtad.steps:
