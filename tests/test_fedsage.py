@@ -174,8 +174,7 @@ def test_the_first_neighbours_of_each_node_are_taken():
 
 
 def test_a_perfect_generator_changes_what_is_said_of_real_nodes():
-    """Hidden neighbours put back with their true features: the logits of the node that lost them move towards those on
-    the whole graph."""
+    """Hidden neighbours put back with their true features: the logits of the node that lost them change."""
     own, model = lesson(), PlainModel(SHAPE, "gcn", 0.0).eval()
     here, lost = own.impaired, int(own.impaired.missing.argmax())
     counts = (torch.arange(len(here.nodes)) == lost) * int(here.missing[lost])

@@ -15,9 +15,8 @@ a class of a single labelled node may give its embedding away.
 Deviations from the public code: those of `simgc` and `coordinators`; a client trains on the edges that it has drawn and
 uploaded; a condensed graph's edges are its own (the code forgets to shift their numbers, which links real nodes); rows
 that are sent back are told by client (the code drops the last 30); the server's Adam starts anew in each round, as the
-clients' do; no cross edges by similarity, which are off in the released configuration. At the code's lambda = 1e-4
-teaching is a third of the loss on Cora, as the server's logits grow without weight decay; validation does not tell the
-defaults from lambda = gamma = 0, which is `local-only`. The DANCE paper prints 85.56, 83.72 and 83.24 on Cora, 72.61,
+clients' do; no cross edges by similarity, which are off in the released configuration. lambda and gamma are the code's;
+at 0 this is `local-only`. The DANCE paper prints 85.56, 83.72 and 83.24 on Cora, 72.61,
 72.11 and 67.22 on CiteSeer at 8, 4 and 2 %.
 """
 

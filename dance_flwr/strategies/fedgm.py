@@ -32,7 +32,7 @@ class FedGm(Collecting):
     start anew have no mean that is one.
 
     Deviations from the public code: clients validate, where its server chooses by the whole graph's validation nodes;
-    training every 10th round and not in each, of 50 steps, not 600: fewer are better on validation.
+    training every 10th round and not in each, of 50 steps, not 600.
 
     Parameters
     ----------
