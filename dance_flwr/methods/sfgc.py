@@ -11,8 +11,9 @@ SFGC is a centralised method: running it at each client and averaging is how the
 
 Deviations from paper and public code, beside those of `trajectories`: 5 experts of 100 steps and students of 20, where
 the code has 200 of 800 to 2500 and 200 to 1200; experts descend by plain gradients on every data set, as the code's do
-on Cora. 300 steps of matching, of 2000. A student that runs away moves nothing, where the code stops. Selection by the graph neural tangent kernel is left out: it grows with the square of the validation edges. The
-DANCE paper prints 83.58, 83.15 and 81.42 on Cora, 73.14, 71.03 and 69.34 on CiteSeer at 8, 4 and 2 %.
+on Cora. 300 steps of matching, of 2000. A student that runs away moves nothing, where the code stops. Selection by the
+graph neural tangent kernel is left out: it grows with the square of the validation edges. The DANCE paper prints 83.58,
+83.15 and 81.42 on Cora, 73.14, 71.03 and 69.34 on CiteSeer at 8, 4 and 2 %.
 """
 
 from collections.abc import Mapping
