@@ -145,8 +145,10 @@ def test_runtime_leaves_the_first_five_rounds_out():
     rows = [made(cell, 0.5) for cell in cells]
     rows[1].result["steady_seconds"]["total"] = 2.5
     section = get_experiment("runtime").render(rows)
-    assert table_rows(section, "fedavg-full")[0][1:5] == ["1.000", "1", "1.00", "0.100"], "rounds 1 to 5 took 10 s"
-    assert table_rows(section, "dance")[0][1:4] == ["2.500", "1", "2.50"]
+    assert table_rows(section, "fedavg-full")[0][1:6] == ["1.000", "1", "1.00", "40.0", "0.100"], (
+        "8 (6 - 1) seconds once"
+    )
+    assert table_rows(section, "dance")[0][1:5] == ["2.500", "1", "2.50", "28.0"]
 
 
 def test_tokens_of_one_refresh_against_the_full_text():

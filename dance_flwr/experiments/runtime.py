@@ -17,7 +17,9 @@ ROUNDS = 40
 HOW = (
     f"Runs of their own, one at a time, each client after the other on one core; the first {WARM_ROUNDS} rounds are "
     "left out, and validation happens once, after the last round. Phases are seconds per round summed over clients; "
-    "the total is the wall clock of a round's training, messages included. Seconds depend on the machine: what "
+    "the total is the wall clock of a round's training, messages included. Once is what the rounds that are left out "
+    "took beyond that: condensation and mending that happen before a first training, and first use of memory, caches "
+    "and kernels. Seconds depend on the machine: what "
     "compares is the ratio to fedavg-full, taken seed by seed within this study. Encoding, done once before the "
     "first round, is in none of them."
 )
@@ -51,15 +53,21 @@ def _table(found: Sequence[Group]) -> str:
     for group in found:
         total = group.stat(lambda row: seconds(row, "total"))
         line = [group.name(str(group.labels["method"])), total.text(3), total.seeds]
-        line += [ratio(group, reference).text(2) if reference else NOTHING]
+        line += [ratio(group, reference).text(2) if reference else NOTHING, group.stat(once).text(1)]
         lines.append([*line, *(_mean(group, phase) for phase in phases)])
-    return markdown(["method", "s per round", "seeds", "x fedavg-full", *(f"{p}, s" for p in phases)], lines)
+    return markdown(["method", "s per round", "seeds", "x fedavg-full", "once, s", *(f"{p}, s" for p in phases)], lines)
 
 
 def seconds(row: Row, phase: str) -> float | None:
     """Return mean seconds per round after the first five, None for a shorter run."""
     value = row.result["steady_seconds"].get(phase)
     return None if value is None else float(value)
+
+
+def once(row: Row) -> float | None:
+    """Return the seconds of all rounds beyond those of as many steady ones, None for a run without steady ones."""
+    steady = seconds(row, "total")
+    return None if steady is None else max(0.0, row.result["rounds"] * (row.result["seconds_per_round"] - steady))
 
 
 def ratio(group: Group, reference: Group) -> Stat:
