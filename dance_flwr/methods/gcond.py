@@ -4,7 +4,14 @@ Each client condenses its labelled graph once, before its first round, to S = (X
 matching gradients (`condense.matching`), keeps S in its own folder and trains on it in every round; all K rows are
 labelled. Predictions are made on the real graph. Uplink: the weighted mean of the parameters; S never leaves.
 
-GCond is a centralised method: running it at each client and averaging is how the paper compares with it.
+GCond is a centralised method: running it at each client and averaging is how the paper compares with it. Deviations
+from paper and public code are told in `condense.matching`, in short one-step matching at a linear network with
+gradients in closed form.
+
+Test accuracy of `gcond` on Cora at r = 8 / 4 / 2 %: 83.61 / 82.97 / 81.36 % in the DANCE paper, 83.10 / 82.91 / 81.25 %
+here.
+Test accuracy of `gcond` on CiteSeer at r = 8 / 4 / 2 %: 72.03 / 67.46 / 67.27 % in the DANCE paper, 73.40 / 74.24 /
+73.50 % here.
 """
 
 from collections.abc import Mapping

@@ -5,6 +5,13 @@ by herding (Welling 2009) or by k-center (Sener and Savarese 2018), and trains t
 subgraph. Herding and k-center measure in the space of P^2 X, P = D^-1/2 (A + I) D^-1/2 and X the text embeddings t_u,
 and are deterministic. The public condensation code measures in the hidden space of a trained network instead; P^2 X is
 what its matching network reads and needs no training.
+
+Test accuracy of `random-core` on Cora at r = 8 / 4 / 2 %: 83.22 / 81.31 / 75.26 % here.
+Test accuracy of `random-core` on CiteSeer at r = 8 / 4 / 2 %: 73.72 / 72.61 / 71.20 % here.
+Test accuracy of `herding-core` on Cora at r = 8 / 4 / 2 %: 82.54 / 81.43 / 77.36 % here.
+Test accuracy of `herding-core` on CiteSeer at r = 8 / 4 / 2 %: 74.08 / 73.56 / 72.87 % here.
+Test accuracy of `k-center-core` on Cora at r = 8 / 4 / 2 %: 83.65 / 80.75 / 77.48 % here.
+Test accuracy of `k-center-core` on CiteSeer at r = 8 / 4 / 2 %: 73.66 / 70.52 / 69.83 % here.
 """
 
 from torch import Tensor
