@@ -110,10 +110,11 @@ def test_the_main_table_is_the_hand_computed_one():
     assert scores[2] == f"{mean(percent):.2f} ± {stdev(percent):.2f}" and scores[3] == "3"
     assert scores[4] == "82.45 ± 0.35" and scores[5] == f"{mean(percent) - 82.45:+.2f}"
     # K: (3 + 3) / 2 nodes per client, by class (1 + 3) / 2 and (2 + 0) / 2; (1000 + 3000) / 2 bytes up
-    assert costs[3:9] == ["3.0", "2.0 / 1.0", "7.5", "90.0", "2.0", "6.000"]
+    assert costs[3:9] == ["3.0", "2.0 / 1.0", "7.5", "90.0", "2.0", "model parameters, counts, seconds"]
     _, costs = table_rows(section, "fedavg-full | full")
+    assert "5 of 12 runs are done, 300 s in all, each on one core." in section.parts
     # 1000 tokens of 50 nodes; (18 + 12) / 2 labelled nodes
-    assert costs[3:9] == ["15.0", "all labelled: 8.0 / 7.0", "15.0", "20.0", "2.0", "6.000"]
+    assert costs[3:9] == ["15.0", "all labelled: 8.0 / 7.0", "15.0", "20.0", "2.0", "model parameters, counts, seconds"]
 
 
 def test_one_seed_has_no_deviation():

@@ -58,6 +58,8 @@ def _render(rows: Sequence[Row]) -> Section:
         compared = comparisons(found)
         parts += [paired.HOW, compared] if compared else []
         parts.append(_costs(found))
+    seconds = [row.result["seconds_total"] for row in rows if row.result]
+    parts.append(f"{len(seconds)} of {len(rows)} runs are done, {sum(seconds):,.0f} s in all, each on one core.")
     return Section(tuple(parts))
 
 
@@ -87,14 +89,14 @@ def _accuracies(dataset: str, found: Sequence[Group]) -> str:
 def _costs(found: Sequence[Group]) -> str:
     """Return what every row is trained on, what it costs and what leaves the client."""
     headings = ["method", "r", "trained on", "K per client", "K per client and class", "labelled nodes per round"]
-    headings += ["tokens per node trained on", "kB up per client and round", "s per round", "leaves the client"]
+    headings += ["tokens per node trained on", "kB up per client and round", "leaves the client"]
     lines = []
     for group in found:
         card = get_method(str(group.labels["method"])).card
         line = [group.name(str(group.labels["method"])), f"{group.labels['ratio']}", card.trains_on]
         line += [_shown(group, nodes_trained_on, 1), _per_class(group)]
         line += [_shown(group, labelled_nodes, 1), _shown(group, tokens_per_node, 1)]
-        line += [_shown(group, _kilobytes_up, 1), _shown(group, _seconds, 3), card.leaves_client]
+        line += [_shown(group, _kilobytes_up, 1), card.leaves_client]
         lines.append(line)
     return markdown(headings, lines)
 
@@ -141,10 +143,6 @@ def full_tokens_per_node(row: Row) -> float:
 
 def _kilobytes_up(row: Row) -> float:
     return float(row.result["bytes_up"]) / 1000
-
-
-def _seconds(row: Row) -> float:
-    return float(row.result["seconds_per_round"])
 
 
 def _per_class(group: Group) -> str:
