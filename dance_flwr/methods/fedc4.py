@@ -18,10 +18,10 @@ travel once, not in every round, and a client is not sent its own. See also `con
 `fedc4` on Cora at 8 / 4 / 2 %: 86.02 / 84.98 / 84.33 in the DANCE paper, 83.47 / 82.17 / 80.69 here.
 `fedc4` on CiteSeer at 8 / 4 / 2 %: 75.95 / 74.84 / 73.91 in the DANCE paper, 73.92 / 73.61 / 73.30 here.
 
-Test accuracy of `fedc4` on Cora at r = 8 / 4 / 2 %: 86.02 / 84.98 / 84.33 % in the DANCE paper, 83.47 / 82.17 / 80.69 %
+Test accuracy of `fedc4` on Cora at r = 8 / 4 / 2 %: 86.02 / 84.98 / 84.33 % in the DANCE paper, 83.22 / 82.11 / 81.12 %
 here.
-Test accuracy of `fedc4` on CiteSeer at r = 8 / 4 / 2 %: 75.95 / 74.84 / 73.91 % in the DANCE paper, 73.92 / 73.61 /
-73.30 % here.
+Test accuracy of `fedc4` on CiteSeer at r = 8 / 4 / 2 %: 75.95 / 74.84 / 73.91 % in the DANCE paper, 73.61 / 74.19 /
+72.45 % here.
 """
 
 from collections.abc import Mapping

@@ -10,8 +10,8 @@ gradients in closed form.
 
 Test accuracy of `gcond` on Cora at r = 8 / 4 / 2 %: 83.61 / 82.97 / 81.36 % in the DANCE paper, 83.10 / 82.91 / 81.25 %
 here.
-Test accuracy of `gcond` on CiteSeer at r = 8 / 4 / 2 %: 72.03 / 67.46 / 67.27 % in the DANCE paper, 73.40 / 74.24 /
-73.50 % here.
+Test accuracy of `gcond` on CiteSeer at r = 8 / 4 / 2 %: 72.03 / 67.46 / 67.27 % in the DANCE paper, 74.55 / 74.24 /
+73.55 % here.
 """
 
 from collections.abc import Mapping
