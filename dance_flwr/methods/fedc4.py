@@ -15,9 +15,6 @@ and `fedc4.released-code` brings back the full graph, with the harness's own tra
 500 steps from training nodes, where the code takes 21 from noise. Models are weighted by nodes, not by K. X' and Y'
 travel once, not in every round, and a client is not sent its own. See also `condense.exchange`.
 
-`fedc4` on Cora at 8 / 4 / 2 %: 86.02 / 84.98 / 84.33 in the DANCE paper, 83.47 / 82.17 / 80.69 here.
-`fedc4` on CiteSeer at 8 / 4 / 2 %: 75.95 / 74.84 / 73.91 in the DANCE paper, 73.92 / 73.61 / 73.30 here.
-
 Test accuracy of `fedc4` on Cora at r = 8 / 4 / 2 %: 86.02 / 84.98 / 84.33 % in the DANCE paper, 83.22 / 82.11 / 81.12 %
 here.
 Test accuracy of `fedc4` on CiteSeer at r = 8 / 4 / 2 %: 75.95 / 74.84 / 73.91 % in the DANCE paper, 73.61 / 74.19 /
