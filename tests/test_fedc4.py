@@ -129,7 +129,7 @@ def objective(features, similarity, sparsity):
 
 @settings(max_examples=10)
 @given(st.sampled_from([(5, 8), (7, 3)]), st.integers(0, 10**6))
-def test_rebuilding_finds_the_minimum_that_another_solver_finds(shape, seed):
+def test_rebuilding_goes_as_low_as_another_solver(shape, seed):
     rows, width = shape
     features = torch.randn(rows, width, generator=draw(seed)) + torch.randn(width, generator=draw(seed + 1))
     value, upper = objective(features, 0.5, 0.1), np.triu_indices(rows, 1)
@@ -141,7 +141,7 @@ def test_rebuilding_finds_the_minimum_that_another_solver_finds(shape, seed):
 
     other = minimize(of_pairs, np.full(len(upper[0]), 0.1), bounds=[(0, None)] * len(upper[0]), method="L-BFGS-B")
     found = rebuilt(features, 0.5, 0.1, 400).numpy()
-    assert value(found) == pytest.approx(other.fun, abs=1e-3)
+    assert value(found) <= other.fun + 1e-3, "that solver may stop early where rows depend on each other"
     assert value(rebuilt(features, 0.5, 0.1, 50).numpy()) <= 1.01 * other.fun + 1e-3
 
 
