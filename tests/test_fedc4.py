@@ -141,6 +141,7 @@ def test_rebuilding_goes_as_low_as_another_solver(shape, seed):
 
     other = minimize(of_pairs, np.full(len(upper[0]), 0.1), bounds=[(0, None)] * len(upper[0]), method="L-BFGS-B")
     found = rebuilt(features, 0.5, 0.1, 400).numpy()
+    assert (found >= 0).all() and not found.diagonal().any() and np.array_equal(found, found.T), "else lower is no feat"
     assert value(found) <= other.fun + 1e-3, "that solver may stop early where rows depend on each other"
     assert value(rebuilt(features, 0.5, 0.1, 50).numpy()) <= 1.01 * other.fun + 1e-3
 
