@@ -1,4 +1,4 @@
-"""ServerApp: config -> federation -> strategy -> rounds -> result.json."""
+"""ServerApp: config -> federation -> rounds -> result.json."""
 
 import logging
 import sys
@@ -10,19 +10,23 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from dance_flwr import checkpoint, events, messages, results
-from dance_flwr.client import initial_model, shape_of
-from dance_flwr.config import RunConfig, parse
+from dance_flwr import events
+from dance_flwr.config.paths import out_dir
+from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.errors import UserError
-from dance_flwr.locks import SERVER, alone
-from dance_flwr.methods import check_method, get_method
-from dance_flwr.observe import observed
-from dance_flwr.paths import out_dir
+from dance_flwr.federation.client.client import initial_model, shape_of
+from dance_flwr.federation.server.ledger import Ledger
+from dance_flwr.federation.server.membership import describe, final_counts, join
+from dance_flwr.federation.server.round import initial_arrays
+from dance_flwr.federation.server.secagg_grid import federate
+from dance_flwr.federation.server.strategies import make_round, strategy_name
+from dance_flwr.federation.wire import messages
+from dance_flwr.federation.wire.tensors import arrays_of, state_of
+from dance_flwr.methods import check_method, get_spec
 from dance_flwr.privacy.dp import affordable_rounds
-from dance_flwr.privacy.ledger import Ledger
-from dance_flwr.privacy.server import federate
-from dance_flwr.strategies import make_strategy, progress, strategy_name
-from dance_flwr.strategies.members import describe, final_counts, join
+from dance_flwr.runs import checkpoint, progress, recorder
+from dance_flwr.runs.lifecycle import observed
+from dance_flwr.runs.locks import SERVER, exclusive
 
 LOG = logging.getLogger("flwr")
 OnRound = Callable[[dict[str, Any]], None]
@@ -38,7 +42,11 @@ def main(grid: Grid, context: Context) -> None:
         config = parse(context.run_config)
         folder = out_dir(config, name)
         # A server whose SuperLink died may still be at work here.
-        with results.reason_of_failure(folder), alone(folder, SERVER), checkpoint.telling_how_to_resume(folder):
+        with (
+            recorder.reason_of_failure(folder),
+            exclusive(folder, SERVER),
+            checkpoint.telling_how_to_resume(folder),
+        ):
             run(grid, config, name, folder)
     except UserError:
         # Flower logs the exception; without a traceback it is the one line that the user needs.
@@ -46,8 +54,10 @@ def main(grid: Grid, context: Context) -> None:
         raise
 
 
-def run(grid: Grid, config: RunConfig, name: str, folder: Path, on_round: OnRound | None = None) -> None:
-    """Join, prepare, train what is left of `rounds` rounds, and read the test split once with the best model."""
+def run(
+    grid: Grid, config: RunConfig, name: str, folder: Path, on_round: OnRound | None = None
+) -> None:
+    """Join, prepare, train the rounds that are left, and read the test split once with the best model."""
     check_method(config)
     point = checkpoint.begin(name, config, folder)
     with observed(point, folder):
@@ -55,29 +65,29 @@ def run(grid: Grid, config: RunConfig, name: str, folder: Path, on_round: OnRoun
 
 
 def _run(grid: Grid, point: checkpoint.Checkpoint, folder: Path, on_round: OnRound | None) -> None:
-    config, rounds = point.config, affordable_rounds(point.config)
-    if rounds < config.rounds:
+    config, spec = point.config, get_spec(point.config.method)
+    if (rounds := affordable_rounds(config)) < config.rounds:
         LOG.warning("the privacy budget ends after round %d of %d", rounds, config.rounds)
     members = join(grid, config, ledger := Ledger())
     prepared = None if members[0].owns_data else point.prepared()
     federation = federate(grid, members, config, ledger)
-    schemas = describe(federation, members, prepared.folder if prepared else None, config.round_timeout)
+    timeout = config.round_timeout
+    schemas = describe(federation, members, prepared.folder if prepared else None, timeout)
     point.agree(prepared.manifest if prepared else None, schemas)
     shape = shape_of(schemas[0].text_dim, len(schemas[0].class_names), config)
-    initial = initial_model(shape, config).state_dict()
-    recorder = results.Recorder(folder, config, federation.traffic.take, on_round, point, federation.take_absent)
-    strategy = make_strategy(
-        config, recorder.on_train, lambda metrics: recorder.on_validation(messages.read_counts(metrics, "val")), shape
+    rec = recorder.Recorder(
+        folder, config, federation.traffic.take, on_round, point, federation.take_absent
     )
-    common: dict[str, Any] = {"run": point.run, "partition-dir": str(prepared.folder if prepared else "")}
-    point.sizes = point.sizes or federation.sizes(schemas, common, config.round_timeout)
-    start = progress.put_back(strategy, federation, point, strategy.first(messages.arrays_of(initial)))
+    strategy = make_round(config, shape, rec.on_train, rec.on_validation)
+    common = messages.run_config(point.run, str(prepared.folder if prepared else ""))
+    point.sizes = point.sizes or federation.sizes(schemas, common, timeout)
+    initial = initial_arrays(strategy.side, initial_model(shape, config).state_dict())
+    start = progress.put_back(strategy, federation, point, initial)
 
     def end_round(step: int, arrays: ArrayRecord) -> None:
-        kept = messages.state_of(strategy.kept)
-        save = partial(progress.save, strategy, federation, arrays, kept, point, folder)
+        save = partial(progress.save, strategy, federation, arrays, point, folder)
         if step:
-            recorder.end_round(strategy.offset + step, kept, save)
+            rec.end_round(strategy.offset + step, state_of(strategy.deployed), save)
         else:
             save()
 
@@ -85,16 +95,25 @@ def _run(grid: Grid, point: checkpoint.Checkpoint, folder: Path, on_round: OnRou
         federation,
         start,
         num_rounds=max(0, strategy.last - strategy.offset),
-        timeout=config.round_timeout,
+        timeout=timeout,
         train_config=ConfigRecord(dict(common)),
         evaluate_config=ConfigRecord(dict(common)),
         evaluate_fn=end_round,
     )
-    recorder.settle(messages.state_of(strategy.kept))
-    common |= {"server-round": recorder.best_round, "final": True}
-    clients = final_counts(federation, members, messages.arrays_of(recorder.best_state), common, config.round_timeout)
-    facts: dict[str, Any] = {"strategy": strategy_name(config), "evaluation": get_method(config.method).card.evaluation}
-    facts |= {"method": config.method, "seed": config.seed}
-    facts |= {"run": point.run, "partition_dir": str(prepared.folder) if prepared else None}
-    facts |= {"devices": [schema.device for schema in schemas], "messages": ledger.rows(), **point.sizes}
-    recorder.write(clients, facts)
+    rec.settle(state_of(strategy.deployed))
+    final = messages.final_config(common, rec.best_round)
+    best = partial(strategy.model_for, arrays_of(rec.best_state))
+    views = (*spec.views, "deployed")
+    clients = final_counts(federation, members, best, final, timeout, views)
+    facts: dict[str, Any] = {
+        "strategy": strategy_name(config),
+        "evaluation": spec.card.evaluation,
+        "method": config.method,
+        "seed": config.seed,
+        "run": point.run,
+        "partition_dir": str(prepared.folder) if prepared else None,
+        "devices": [schema.device for schema in schemas],
+        "messages": ledger.rows(),
+        **point.sizes,
+    }
+    rec.write(clients, facts)

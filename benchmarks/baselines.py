@@ -23,11 +23,12 @@ from typing import Any
 
 import torch
 
-from dance_flwr.client import open_client
-from dance_flwr.config import RunConfig, Value, parse
-from dance_flwr.methods.gcond import GCond
-from dance_flwr.prepare import prepare
-from dance_flwr.runtime import run_in_process
+from dance_flwr.config.options import Value
+from dance_flwr.config.tree import RunConfig, parse
+from dance_flwr.data.prepare import prepare
+from dance_flwr.federation.client.client import open_client
+from dance_flwr.methods.gcond.client import GCond
+from dance_flwr.simulation.engine import run_in_process
 
 TEN: dict[str, Value] = {"clients": 10, "train-ratio": 0.2, "val-ratio": 0.4, "test-ratio": 0.4}
 FEDTAD, FEDSAGE, GCOND = 10.0, 1.97, 300.0  # references, seconds
@@ -73,7 +74,9 @@ def of_gcond(steps: int) -> float:
 
 def main() -> None:
     """Print a line per method."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=100, help="of FedSage+")
     parser.add_argument("--fedtad-rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=500, help="of GCond's matching")
@@ -81,11 +84,29 @@ def main() -> None:
     logging.getLogger("flwr").setLevel(logging.ERROR)
     print(f"{'':<8} {'seconds':>8} {'reference':>10} {'times faster':>13}  what")
     for name, found, reference, what in (
-        ("fedtad", of_fedtad(wanted.fedtad_rounds), FEDTAD, f"server's step, mean of {wanted.fedtad_rounds} rounds"),
-        ("fedsage", of_fedsage(wanted.rounds), FEDSAGE, f"round with exchanges, mean of {wanted.rounds} rounds"),
-        ("gcond", of_gcond(wanted.steps), GCOND, f"5 clients condensed, {wanted.steps} one-step matches each"),
+        (
+            "fedtad",
+            of_fedtad(wanted.fedtad_rounds),
+            FEDTAD,
+            f"server's step, mean of {wanted.fedtad_rounds} rounds",
+        ),
+        (
+            "fedsage",
+            of_fedsage(wanted.rounds),
+            FEDSAGE,
+            f"round with exchanges, mean of {wanted.rounds} rounds",
+        ),
+        (
+            "gcond",
+            of_gcond(wanted.steps),
+            GCOND,
+            f"5 clients condensed, {wanted.steps} one-step matches each",
+        ),
     ):
-        print(f"{name:<8} {found:>8.2f} {reference:>10.2f} {reference / found:>13.1f}  {what}", flush=True)
+        print(
+            f"{name:<8} {found:>8.2f} {reference:>10.2f} {reference / found:>13.1f}  {what}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -9,10 +9,11 @@ from typing import Any
 
 from fault_tools import Cable, Spoiler
 
-from dance_flwr.config import RunConfig
+from dance_flwr.config.paths import ERROR, HISTORY, RESULT
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.deploy.local import LocalDeployment
-from dance_flwr.results import ERROR, HISTORY, RESULT
-from dance_flwr.runtime import follow, read_result
+from dance_flwr.runs.reader import read_result
+from dance_flwr.simulation.engine import follow
 
 PATIENCE_SECONDS = 240.0
 NEVER = float("nan")
@@ -51,7 +52,9 @@ class Scene:
         """Whether the run has ended, well or not."""
         return (self.out / RESULT).is_file() or (self.out / ERROR).is_file()
 
-    def wait(self, done: Callable[[], bool], seconds: float = PATIENCE_SECONDS, run_alone: bool = True) -> float:
+    def wait(
+        self, done: Callable[[], bool], seconds: float = PATIENCE_SECONDS, run_alone: bool = True
+    ) -> float:
         """Wait until `done`, or the run's end where that matters; return how long it took, NaN = it did not happen."""
         begin = time.monotonic()
         while not done():
@@ -64,7 +67,9 @@ class Scene:
         """Return whether the log of a process has said something since this call."""
         file = self.deployment.root / f"{process}.log"
         start = file.stat().st_size if file.is_file() else 0
-        return lambda words: file.is_file() and words in file.read_bytes()[start:].decode(errors="replace")
+        return lambda words: (
+            file.is_file() and words in file.read_bytes()[start:].decode(errors="replace")
+        )
 
     def pass_rounds(self, count: int) -> None:
         """Wait until `count` more rounds are over."""

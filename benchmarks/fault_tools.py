@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from textwrap import dedent
 
-from dance_flwr.superlink import free_port
+from dance_flwr.simulation.superlink import free_port
 
 HOST = "127.0.0.1"
 
@@ -49,7 +49,9 @@ class Cable:
         try:
             far_reader, far_writer = await asyncio.open_connection(HOST, self._target)
         except OSError:  # nobody there: refused, as a cable would let the far end do
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
             writer.transport.abort()
             return
         await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
@@ -94,7 +96,7 @@ if "flwr-clientapp" in program or "warm.py serve" in program:
 
     def push_spoilt(client, message, context):
         if word() in ("nan", "shapes") and message.metadata.message_type == "train":
-            packing = sys.modules["dance_flwr.packing"]  # the run's own, loaded with its app
+            packing = sys.modules["dance_flwr.federation.wire.serialization"]  # the run's own, loaded with its app
             message = packing.unpacked(message)
             for name, record in list(message.content.array_records.items()):
                 message.content[name] = ArrayRecord({key: spoilt(array) for key, array in record.items()})

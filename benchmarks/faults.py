@@ -30,14 +30,14 @@ import psutil
 from fault_scene import NEVER, Scene, deploy, serve_again
 from fault_tools import HOST
 
-from dance_flwr.config import RunConfig, parse
-from dance_flwr.config_text import to_toml
+from dance_flwr.config.paths import HISTORY, RESULT
+from dance_flwr.config.text import to_toml
+from dance_flwr.config.tree import RunConfig, parse
+from dance_flwr.data.prepare import prepare
 from dance_flwr.deploy.certificates import make_certificates, make_key
 from dance_flwr.errors import UserError
-from dance_flwr.prepare import prepare
-from dance_flwr.results import HISTORY, RESULT
-from dance_flwr.runtime import read_result
-from dance_flwr.superlink import free_port, stop
+from dance_flwr.runs.reader import read_result
+from dance_flwr.simulation.superlink import free_port, stop
 
 STRIKE_AFTER_ROUNDS = 1
 CUT_SECONDS = 60.0
@@ -155,7 +155,9 @@ def replay(scene: Scene) -> None:
     scene.pass_rounds(3)
     scene.spoiler.set("")
     taken = [n for n in range(1, 99) if said(f"REPLAY answered: {n} objects wanted")]
-    scene.notes.append(f"asked again for objects: {'yes' if taken else 'no'}; refused: {said('REPLAY refused')}")
+    scene.notes.append(
+        f"asked again for objects: {'yes' if taken else 'no'}; refused: {said('REPLAY refused')}"
+    )
 
 
 def unregistered_key(scene: Scene) -> None:
@@ -174,11 +176,23 @@ def expired_certificate(scene: Scene) -> None:
     """A SuperLink whose certificate has expired."""
     old = make_certificates(scene.deployment.root / "old", [HOST], now=LONG_AGO)
     port = free_port()
-    command = ["flower-superlink", "--host", HOST, "--port", str(port), "--ssl-ca-certfile", str(old.ca)]
+    command = [
+        "flower-superlink",
+        "--host",
+        HOST,
+        "--port",
+        str(port),
+        "--ssl-ca-certfile",
+        str(old.ca),
+    ]
     command += ["--ssl-certfile", str(old.certificate), "--ssl-keyfile", str(old.key)]
     server = scene.deployment.spawn("expired-superlink", command)
     said = scene.log("expired-superlink")
-    scene.wait(lambda: said("Uvicorn running") or said("Application startup complete"), 60.0, run_alone=False)
+    scene.wait(
+        lambda: said("Uvicorn running") or said("Application startup complete"),
+        60.0,
+        run_alone=False,
+    )
     address = f"{HOST}:{port}"
     node = scene.deployment.node_command(0, root_certificates=old.ca, superlink=address)
     knock(scene, node, "expired-certificate")
@@ -189,11 +203,20 @@ def knock(scene: Scene, command: list[str], name: str) -> None:
     """Start a SuperNode that must not get in; it is refused when its own log says why."""
     said = scene.log(name)
     process = scene.deployment.spawn(name, command)
-    signs = ("CERTIFICATE_VERIFY_FAILED", "certificate verify failed", "Unauthenticated", "401", "403", "expired")
+    signs = (
+        "CERTIFICATE_VERIFY_FAILED",
+        "certificate verify failed",
+        "Unauthenticated",
+        "401",
+        "403",
+        "expired",
+    )
     refused = lambda: process.poll() is not None or any(said(sign) for sign in signs)  # noqa: E731
     scene.detected = scene.wait(refused, 120.0, run_alone=False)
     found = [sign for sign in signs if said(sign)]
-    scene.notes.append(f"its log: {found[0] if found else 'nothing'}; joined: {said('SuperNode ID')}")
+    scene.notes.append(
+        f"its log: {found[0] if found else 'nothing'}; joined: {said('SuperNode ID')}"
+    )
     stop(process)
 
 
@@ -250,14 +273,23 @@ def kill_ray_worker(config: RunConfig, root: Path) -> tuple[dict[str, Any] | str
     with (root / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
         history = out / HISTORY
-        while not (history.is_file() and history.read_text(encoding="utf-8").count("\n") >= STRIKE_AFTER_ROUNDS):
+        while not (
+            history.is_file()
+            and history.read_text(encoding="utf-8").count("\n") >= STRIKE_AFTER_ROUNDS
+        ):
             if process.poll() is not None:
                 return (root / "log").read_text(errors="replace")[-300:], NEVER
             time.sleep(0.1)
-        actors = [p for p in psutil.Process(process.pid).children(recursive=True) if "ClientApp" in p.name()]
+        actors = [
+            p
+            for p in psutil.Process(process.pid).children(recursive=True)
+            if "ClientApp" in p.name()
+        ]
         if not actors:
             stop(process)
-            raise SystemExit("expected Ray actors named after the ClientApp, found none; nothing was killed")
+            raise SystemExit(
+                "expected Ray actors named after the ClientApp, found none; nothing was killed"
+            )
         seen = history.read_text(encoding="utf-8").count("\n")
         actors[0].send_signal(signal.SIGKILL)
         begin, detected = time.monotonic(), NEVER
@@ -271,7 +303,14 @@ def kill_ray_worker(config: RunConfig, root: Path) -> tuple[dict[str, Any] | str
     return (root / "log").read_text(errors="replace").strip().splitlines()[-1], detected
 
 
-def row(name: str, result: dict[str, Any] | str, scene: Scene | None, detected: float, data: str, took: float) -> str:
+def row(
+    name: str,
+    result: dict[str, Any] | str,
+    scene: Scene | None,
+    detected: float,
+    data: str,
+    took: float,
+) -> str:
     """Return a line of the table."""
     seconds = "-" if detected != detected else f"{detected:.1f}"
     notes = "; ".join(scene.notes) if scene else ""
@@ -279,16 +318,16 @@ def row(name: str, result: dict[str, Any] | str, scene: Scene | None, detected: 
         return f"{name:<20}{seconds:>11}{'':>27}{data:>11}  ended: {result} {notes}"
     short = sum(bool(row["absent"]) for row in result["history"])
     lost = scene.lost if scene else 0
-    cells = f"{seconds:>11}{short:>14}{lost:>13}{data:>11}{result['test_accuracy']:>10.4f}{took:>8.0f}"
+    cells = (
+        f"{seconds:>11}{short:>14}{lost:>13}{data:>11}{result['test_accuracy']:>10.4f}{took:>8.0f}"
+    )
     return f"{name:<20}{cells}  {notes}"
 
 
 def matrix(config: RunConfig, folders: Sequence[Path], names: Sequence[str], root: Path) -> None:
     """Print a line per fault."""
     before = digest(folders)
-    heading = (
-        f"{'detected s':>11}{'rounds short':>14}{'rounds lost':>13}{'data lost':>11}{'accuracy':>10}{'seconds':>8}"
-    )
+    heading = f"{'detected s':>11}{'rounds short':>14}{'rounds lost':>13}{'data lost':>11}{'accuracy':>10}{'seconds':>8}"
     print(f"{'fault':<20}{heading}", flush=True)
 
     def state() -> str:
@@ -302,9 +341,14 @@ def matrix(config: RunConfig, folders: Sequence[Path], names: Sequence[str], roo
                     continue
                 begin = time.monotonic()
                 own = {"straggler": {"round_timeout": 30.0}}.get(name, {})
-                scene = Scene(deployment, cables, spoiler, replace(config, out=str(root / name), **own))
+                scene = Scene(
+                    deployment, cables, spoiler, replace(config, out=str(root / name), **own)
+                )
                 result = play(name, scene)
-                print(row(name, result, scene, scene.detected, state(), time.monotonic() - begin), flush=True)
+                print(
+                    row(name, result, scene, scene.detected, state(), time.monotonic() - begin),
+                    flush=True,
+                )
         finally:
             deployment.close()
     if RAY in names:
@@ -315,14 +359,26 @@ def matrix(config: RunConfig, folders: Sequence[Path], names: Sequence[str], roo
 
 def main() -> None:
     """Print one line per fault."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", default="cora", help="data set name, or a graph folder")
     parser.add_argument("--clients", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--faults", nargs="+", choices=[*FAULTS, RAY], default=[*FAULTS, RAY])
     asked = parser.parse_args()
-    values = {"data": asked.data, "clients": asked.clients, "rounds": asked.rounds, "evaluate-every": 3}
-    values |= {"round-timeout": 150.0, "node-timeout": 120.0, "device": "cpu", "min-valid-replies": asked.clients - 1}
+    values = {
+        "data": asked.data,
+        "clients": asked.clients,
+        "rounds": asked.rounds,
+        "evaluate-every": 3,
+    }
+    values |= {
+        "round-timeout": 150.0,
+        "node-timeout": 120.0,
+        "device": "cpu",
+        "min-valid-replies": asked.clients - 1,
+    }
     config = parse(values)
     partition = prepare(config, print).folder
     folders = [partition / f"client-{client}" for client in range(asked.clients)]

@@ -38,22 +38,41 @@ from torch.nn import functional as F
 from torch_geometric.nn import GCNConv
 from transformers import PreTrainedTokenizerFast
 
-from dance_flwr.client import open_client
-from dance_flwr.config import RunConfig, Value, parse
+from dance_flwr.config.options import Value
+from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data import load_graph
 from dance_flwr.data.folder import write_folder
-from dance_flwr.graph import TEST, VAL
-from dance_flwr.prepare import prepare
-from dance_flwr.runtime import run_in_process
-from dance_flwr.site import Site
+from dance_flwr.data.graph import TEST, VAL
+from dance_flwr.data.prepare import prepare
+from dance_flwr.data.site import Site
+from dance_flwr.federation.client.client import open_client
+from dance_flwr.simulation.engine import run_in_process
 
 WORDS = 1433
 PLAIN = "plain FedAvg"
 PEER = {PLAIN: "78.2 to 79.5", "fedavg-full": "78.2 to 79.5", "fedgta": "79.6", "fedsage": "78.6"}
 SETTING: dict[str, Value] = {
-    **{"clients": 10, "train-ratio": 0.2, "val-ratio": 0.4, "test-ratio": 0.4, "hidden-dim": 64, "local-epochs": 3},
-    **{"learning-rate": 0.01, "weight-decay": 5e-4, "dropout": 0.5, "lr-schedule": "constant", "evaluate-every": 1},
-    **{"chunk-tokens": 512, "max-chunks": 1, "encoder-precision": "float32", "fedsage.maker-dim": 256},
+    **{
+        "clients": 10,
+        "train-ratio": 0.2,
+        "val-ratio": 0.4,
+        "test-ratio": 0.4,
+        "hidden-dim": 64,
+        "local-epochs": 3,
+    },
+    **{
+        "learning-rate": 0.01,
+        "weight-decay": 5e-4,
+        "dropout": 0.5,
+        "lr-schedule": "constant",
+        "evaluate-every": 1,
+    },
+    **{
+        "chunk-tokens": 512,
+        "max-chunks": 1,
+        "encoder-precision": "float32",
+        "fedsage.maker-dim": 256,
+    },
     **{"device": "cpu", "torch-threads": 1},
 }
 
@@ -82,9 +101,15 @@ def write_encoder(names: list[str], folder: Path) -> None:
     tokenizer = Tokenizer(WordLevel(places, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     table = torch.eye(len(places), len(names))
-    SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=table)], device="cpu").save(str(folder))
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]").save_pretrained(str(folder))
-    (folder / "config.json").write_text(f'{{"hidden_size": {len(names)}, "max_position_embeddings": 1024}}\n')
+    SentenceTransformer(
+        modules=[StaticEmbedding(tokenizer, embedding_weights=table)], device="cpu"
+    ).save(str(folder))
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]").save_pretrained(
+        str(folder)
+    )
+    (folder / "config.json").write_text(
+        f'{{"hidden_size": {len(names)}, "max_position_embeddings": 1024}}\n'
+    )
 
 
 class TwoConvolutions(nn.Module):
@@ -107,7 +132,10 @@ def plain_fedavg(config: RunConfig) -> float:
     """Return the test accuracy of the mean model of the best validation round."""
     torch.manual_seed(config.seed)
     folder = prepare(config).folder
-    sites = [open_client(folder / f"client-{k}", config, torch.device("cpu")).site for k in range(config.clients)]
+    sites = [
+        open_client(folder / f"client-{k}", config, torch.device("cpu")).site
+        for k in range(config.clients)
+    ]
     model = TwoConvolutions(sites[0].text_dim, config.hidden_dim, len(sites[0].card.class_names))
     mean_state, nodes = model.state_dict(), sum(site.num_nodes for site in sites)
     best = (-1, 0.0)
@@ -127,7 +155,9 @@ def plain_fedavg(config: RunConfig) -> float:
 
 def _train(model: nn.Module, site: Site, config: RunConfig) -> None:
     known, graph = site.train_labels >= 0, site.graph.operator("gcn")
-    optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+    )
     model.train()
     for _ in range(config.local_epochs):
         optimizer.zero_grad()
@@ -140,7 +170,9 @@ def _train(model: nn.Module, site: Site, config: RunConfig) -> None:
 def _hits(model: nn.Module, site: Site) -> Tensor:
     """Return hits and nodes of validation and test, [2, 2]."""
     model.eval()
-    right = model((site.table.nodes > 0).float(), site.graph.operator("gcn")).argmax(1) == site.labels
+    right = (
+        model((site.table.nodes > 0).float(), site.graph.operator("gcn")).argmax(1) == site.labels
+    )
     masks = [site.split == code for code in (VAL, TEST)]
     return torch.tensor([[int(right[mask].sum()), int(mask.sum())] for mask in masks])
 
@@ -157,7 +189,9 @@ def accuracy(method: str, config: RunConfig) -> float:
 
 def main() -> None:
     """Print a line per method."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", default="cora", help="name or folder of Cora with its texts")
     parser.add_argument("--methods", nargs="+", default=list(PEER), choices=list(PEER))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
@@ -173,10 +207,19 @@ def main() -> None:
         write_encoder(names, encoder)
         print(f"{'':<12} {'accuracy %':>14} {'OpenFGL %':>14}  seeds")
         for method in wanted.methods:
-            keys: dict[str, Value] = {"data": str(data), "encoder": str(encoder), "rounds": wanted.rounds}
-            found = [accuracy(method, parse(SETTING | keys | {"seed": seed})) for seed in wanted.seeds]
+            keys: dict[str, Value] = {
+                "data": str(data),
+                "encoder": str(encoder),
+                "rounds": wanted.rounds,
+            }
+            found = [
+                accuracy(method, parse(SETTING | keys | {"seed": seed})) for seed in wanted.seeds
+            ]
             spread = f" +- {stdev(found):.2f}" if len(found) > 1 else ""
-            print(f"{method:<12} {mean(found):.2f}{spread:>8} {PEER[method]:>14}  {len(found)}", flush=True)
+            print(
+                f"{method:<12} {mean(found):.2f}{spread:>8} {PEER[method]:>14}  {len(found)}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -28,7 +28,9 @@ TAIL = 2.5  # exponent of the degrees' power law
 WORDS = 12  # words of a text
 
 
-def synthetic_edges(n: int, edges: int, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def synthetic_edges(
+    n: int, edges: int, rng: np.random.Generator
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Return (community [n], source [edges], target [edges]) of a degree-corrected block model, without duplicates.
 
     Community sizes are geometric-like around `COMMUNITY`; expected degrees follow a power law, cut at 1,000 times the
@@ -39,13 +41,19 @@ def synthetic_edges(n: int, edges: int, rng: np.random.Generator) -> tuple[NDArr
     weight = np.minimum((1 - rng.random(n)) ** (-1 / (TAIL - 1)), 1000.0)
     # A node owns as many stubs as its weight says: drawing a stub is one look-up, not a binary search.
     owner = np.repeat(np.arange(n), np.floor(4 * weight + rng.random(n)).astype(np.int64))
-    first, last = np.searchsorted(community[owner], [community, community + 1])  # stubs of a node's community
+    first, last = np.searchsorted(
+        community[owner], [community, community + 1]
+    )  # stubs of a node's community
     keys = np.empty(0, np.int64)
     while len(keys) < edges:
         draws = int(1.2 * (edges - len(keys))) + 100
         source = owner[rng.integers(0, len(owner), draws)]
         inside = rng.random(draws) < INSIDE
-        target = owner[rng.integers(np.where(inside, first[source], 0), np.where(inside, last[source], len(owner)))]
+        target = owner[
+            rng.integers(
+                np.where(inside, first[source], 0), np.where(inside, last[source], len(owner))
+            )
+        ]
         drawn = np.minimum(source, target) * n + np.maximum(source, target)
         keys = np.unique(np.concatenate([keys, drawn[source != target]]))
     keys = rng.permutation(keys)[:edges]
@@ -83,17 +91,23 @@ def measure(n: int, edges_per_node: int, clients: int) -> dict[str, tuple[float,
         data = Path(root) / "data"
         data.mkdir()
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as other:
-            began = time.perf_counter()  # in another process: what it takes is no part of the pipeline
+            began = (
+                time.perf_counter()
+            )  # in another process: what it takes is no part of the pipeline
             other.submit(write_synthetic, data, n, edges_per_node * n).result()
-            print(f"{n:>9,} nodes: made in {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
+            print(
+                f"{n:>9,} nodes: made in {time.perf_counter() - began:.1f} s",
+                file=sys.stderr,
+                flush=True,
+            )
         _pipeline(data, Path(root) / "clients", clients, steps)
     return steps
 
 
 def _pipeline(data: Path, out: Path, clients: int, steps: dict[str, tuple[float, float]]) -> None:
     from dance_flwr.data.folder import read_folder, write_folder
-    from dance_flwr.graph import TextGraph
-    from dance_flwr.partition import PartitionSpec, client_nodes, make_partition, manifest
+    from dance_flwr.data.graph import TextGraph
+    from dance_flwr.data.partition import PartitionSpec, client_nodes, make_partition, manifest
 
     with _step("import", steps):
         graph = read_folder(data)
@@ -128,7 +142,11 @@ def _step(name: str, steps: dict[str, tuple[float, float]]) -> Iterator[None]:
     seconds = time.perf_counter() - began
     status = Path("/proc/self/status")
     if clear.name and status.is_file():
-        peak = next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        peak = next(
+            int(line.split()[1])
+            for line in status.read_text().splitlines()
+            if line.startswith("VmHWM")
+        )
     else:  # the peak of the whole process so far
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     steps[name] = (seconds, peak * 1024 / 1e9)
@@ -137,7 +155,9 @@ def _step(name: str, steps: dict[str, tuple[float, float]]) -> Iterator[None]:
 def main() -> None:
     """Print one row per size."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000], help="nodes")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000], help="nodes"
+    )
     parser.add_argument("--edges-per-node", type=int, default=10)
     parser.add_argument("--clients", type=int, default=50)
     options = parser.parse_args()

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from dance_flwr.config import RunConfig, parse
+from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.errors import UserError
 
 SAMPLE_SECONDS = 1.0
@@ -70,15 +70,19 @@ class Cost:
 
 def run(config: RunConfig, in_process: bool) -> tuple[float, list[float], float]:
     """Run the federation; return seconds before the first round and of each round, bytes up per client and round."""
-    from dance_flwr.paths import RESULT
-    from dance_flwr.runtime import run_in_process, run_under_flower
+    from dance_flwr.config.paths import RESULT
+    from dance_flwr.simulation.engine import run_in_process, run_under_flower
 
     began = time.time()
 
     def on_round(row: Mapping[str, Any]) -> None:
-        _say(f"{config.clients} clients: round {row['round']} of {config.rounds} took {row['round_seconds']:.1f} s")
+        _say(
+            f"{config.clients} clients: round {row['round']} of {config.rounds} took {row['round_seconds']:.1f} s"
+        )
 
-    result = (run_in_process if in_process else run_under_flower)(config, Path(config.out), on_round)
+    result = (run_in_process if in_process else run_under_flower)(
+        config, Path(config.out), on_round
+    )
     for folder in Path(result["partition_dir"]).glob(f"client-*/runs/{result['run']}"):
         shutil.rmtree(folder)
     # The server counts from the start of round 1; when its rows are seen here depends on how busy the machine is.
@@ -90,7 +94,7 @@ def run(config: RunConfig, in_process: bool) -> tuple[float, list[float], float]
 
 def prepared(config: RunConfig) -> None:
     """Make the client folders where they are missing."""
-    from dance_flwr.prepare import prepare
+    from dance_flwr.data.prepare import prepare
 
     prepare(config, _say)
 
@@ -102,7 +106,7 @@ def measure(values: Mapping[str, Any], in_process: bool) -> Cost:
     ------
     UserError : the data cannot be prepared, or the run failed
     """
-    from dance_flwr.paths import data_root
+    from dance_flwr.config.paths import data_root
 
     with tempfile.TemporaryDirectory(prefix="dance-flwr-scale-") as out:
         root = data_root(parse(values))
@@ -143,7 +147,9 @@ def _look(pid: int, usage: Usage) -> None:
         for process in (top, *top.children(recursive=True)):
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 memory, times = process.memory_full_info(), process.cpu_times()
-                total += getattr(memory, "pss", memory.rss)  # shared pages, such as Ray's, count once
+                total += getattr(
+                    memory, "pss", memory.rss
+                )  # shared pages, such as Ray's, count once
                 usage.cpu[process.pid] = times.user + times.system
     usage.peak = max(usage.peak, total)
 
@@ -173,8 +179,17 @@ def growth(what: str, unit: str, clients: Sequence[int], values: Sequence[float]
     slope, start = np.polyfit(x, y, 1, w=1 / y)
     worst = float(np.max(np.abs(start + slope * x - y) / y))
     steps = np.diff(y) / np.diff(x)
-    verdict = "linear" if worst <= LINEAR_WITHIN else "faster than linear" if steps[-1] > steps[0] else "below linear"
-    added = ", ".join(f"{step:.3g} from {a} to {b}" for step, a, b in zip(steps, clients, clients[1:], strict=False))
+    verdict = (
+        "linear"
+        if worst <= LINEAR_WITHIN
+        else "faster than linear"
+        if steps[-1] > steps[0]
+        else "below linear"
+    )
+    added = ", ".join(
+        f"{step:.3g} from {a} to {b}"
+        for step, a, b in zip(steps, clients, clients[1:], strict=False)
+    )
     return (
         f"{what}: {verdict}; {start:.3g} + {slope:.3g} * clients {unit}, largest deviation {worst:.0%}; "
         f"per added client {added}"
@@ -195,29 +210,48 @@ def _say(line: str) -> None:
 
 def main() -> None:
     """Print one row per number of clients, then what the growth is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--clients", type=int, nargs="+", default=[5, 50, 200])
-    parser.add_argument("--data", default="cora", help="data set name, or the folder of your own graph")
+    parser.add_argument(
+        "--data", default="cora", help="data set name, or the folder of your own graph"
+    )
     parser.add_argument("--partition", default="louvain", help="how nodes go to clients")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--in-process", action="store_true", help="no Ray: clients one after the other")
+    parser.add_argument(
+        "--in-process", action="store_true", help="no Ray: clients one after the other"
+    )
     wanted = parser.parse_args()
     shared = {"data": wanted.data, "partition": wanted.partition, "rounds": wanted.rounds}
     engine = "in one process" if wanted.in_process else "under Flower's simulation engine"
-    print(f"{wanted.data}, {wanted.partition}, {wanted.rounds} rounds {engine}, {os.cpu_count()} cores")
+    print(
+        f"{wanted.data}, {wanted.partition}, {wanted.rounds} rounds {engine}, {os.cpu_count()} cores"
+    )
     print(_line([heading for heading, _ in COLUMNS]), flush=True)
     costs: list[Cost] = []
     for clients in sorted(set(wanted.clients)):
         try:
             costs.append(
-                measure(shared | {"clients": clients, "round-timeout": ROUND_TIMEOUT}, in_process=wanted.in_process)
+                measure(
+                    shared | {"clients": clients, "round-timeout": ROUND_TIMEOUT},
+                    in_process=wanted.in_process,
+                )
             )
         except UserError as error:
             sys.exit(f"error: {clients} clients: {error}")
         print(row(costs[-1], costs[0]), flush=True)
     numbers = [cost.clients for cost in costs]
-    print(growth("seconds per round", "s", numbers, [statistics.median(cost.rounds) for cost in costs]))
-    print(growth("CPU seconds of the run", "s", numbers, [sum(cost.usage.cpu.values()) for cost in costs]))
+    print(
+        growth(
+            "seconds per round", "s", numbers, [statistics.median(cost.rounds) for cost in costs]
+        )
+    )
+    print(
+        growth(
+            "CPU seconds of the run", "s", numbers, [sum(cost.usage.cpu.values()) for cost in costs]
+        )
+    )
     print(growth("peak memory", "MB", numbers, [cost.usage.peak / 1e6 for cost in costs]))
 
 

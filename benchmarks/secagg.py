@@ -11,16 +11,24 @@ import time
 from typing import Any
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.clientapp import ClientApp
 
-from dance_flwr import messages
-from dance_flwr.config import parse
-from dance_flwr.privacy.client import SUM, secure_sum
-from dance_flwr.privacy.ledger import Ledger
-from dance_flwr.privacy.server import SecureGrid
-from dance_flwr.strategies.federation import FederationGrid
-from dance_flwr.strategies.inprocess import InProcessGrid
+from dance_flwr.config.tree import parse
+from dance_flwr.federation.client.secagg_mod import SUM, secure_sum
+from dance_flwr.federation.server.grid import FederationGrid
+from dance_flwr.federation.server.ledger import Ledger
+from dance_flwr.federation.server.secagg_grid import SecureGrid
+from dance_flwr.federation.wire import messages
+from dance_flwr.simulation.in_process import InProcessGrid
 
 
 def idle_app() -> ClientApp:
@@ -42,10 +50,15 @@ def idle_app() -> ClientApp:
     return app
 
 
-def seconds_and_bytes(clients: int, entries: int, secure: bool, rounds: int) -> tuple[list[float], float]:
+def seconds_and_bytes(
+    clients: int, entries: int, secure: bool, rounds: int
+) -> tuple[list[float], float]:
     """Return the seconds of each round, and bytes up per client and round."""
     config = parse({"clients": clients, "privacy.secure-aggregation": secure})
-    inner, nodes = InProcessGrid(idle_app(), {}, clients), {node + 1: node for node in range(clients)}
+    inner, nodes = (
+        InProcessGrid(idle_app(), {}, clients),
+        {node + 1: node for node in range(clients)},
+    )
     ledger = Ledger()
     grid = (SecureGrid if secure else FederationGrid)(inner, nodes, config, ledger)
     grid.sizes([], {}, 60.0)
@@ -54,7 +67,9 @@ def seconds_and_bytes(clients: int, entries: int, secure: bool, rounds: int) -> 
     for _ in range(rounds):
         content = RecordDict({messages.ARRAYS: arrays, messages.CONFIG: ConfigRecord({})})
         start = time.perf_counter()
-        grid.send_and_receive([Message(content, node, MessageType.TRAIN) for node in nodes], timeout=60.0)
+        grid.send_and_receive(
+            [Message(content, node, MessageType.TRAIN) for node in nodes], timeout=60.0
+        )
         taken.append(time.perf_counter() - start)
     return taken, sum(grid.traffic.take()[1].values()) / clients / rounds
 
@@ -68,7 +83,14 @@ def main() -> None:
     wanted = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.ERROR)
     print(f"{wanted.entries:,} weights, {wanted.rounds} rounds: median (least, most)")
-    headings = ("clients", "plain s", "masked s", "added s per client", "plain kB up", "masked kB up")
+    headings = (
+        "clients",
+        "plain s",
+        "masked s",
+        "added s per client",
+        "plain kB up",
+        "masked kB up",
+    )
     print("{:>8} {:>9} {:>24} {:>19} {:>12} {:>13}".format(*headings))
     for clients in wanted.clients:
         plain, plain_bytes = seconds_and_bytes(clients, wanted.entries, False, wanted.rounds)

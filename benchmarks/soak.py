@@ -19,9 +19,9 @@ from pathlib import Path
 import psutil
 from fault_scene import NEVER, Scene, deploy, serve_again
 
-from dance_flwr.config import RunConfig, parse
-from dance_flwr.prepare import prepare
-from dance_flwr.runtime import run_in_process
+from dance_flwr.config.tree import RunConfig, parse
+from dance_flwr.data.prepare import prepare
+from dance_flwr.simulation.engine import run_in_process
 
 
 def memory_mb(process: subprocess.Popen[bytes]) -> float:
@@ -50,7 +50,9 @@ def soak(config: RunConfig, folders: Sequence[Path], every: int, root: Path) -> 
             scene.wait(lambda: scene.rounds() >= round_, float("inf"))  # noqa: B023
             if scene.ended():
                 break
-            nodes = sum(memory_mb(node) for node in deployment.nodes.values()) / len(deployment.nodes)
+            nodes = sum(memory_mb(node) for node in deployment.nodes.values()) / len(
+                deployment.nodes
+            )
             client = chance.randrange(len(folders))
             server = memory_mb(deployment.server) if deployment.server else NEVER
             taken = time.monotonic() - begin
@@ -61,25 +63,39 @@ def soak(config: RunConfig, folders: Sequence[Path], every: int, root: Path) -> 
         calm = run_in_process(config, root / "calm", lambda row: None)
         short = sum(bool(row["absent"]) for row in result["history"])
         print(f"rounds {len(result['history'])}, of them without some client {short}")
-        print(f"test accuracy {result['test_accuracy']:.4f}, undisturbed {calm['test_accuracy']:.4f}")
+        print(
+            f"test accuracy {result['test_accuracy']:.4f}, undisturbed {calm['test_accuracy']:.4f}"
+        )
     finally:
         deployment.close()
 
 
 def main() -> None:
     """Print a line per kill, and both accuracies."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", default="cora", help="data set name, or a graph folder")
     parser.add_argument("--clients", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--every", type=int, default=10, metavar="ROUNDS", help="between two kills")
     asked = parser.parse_args()
-    values = {"data": asked.data, "clients": asked.clients, "rounds": asked.rounds, "evaluate-every": asked.every}
+    values = {
+        "data": asked.data,
+        "clients": asked.clients,
+        "rounds": asked.rounds,
+        "evaluate-every": asked.every,
+    }
     values |= {"node-timeout": 120.0, "device": "cpu"}
     config = parse(values)
     partition = prepare(config, print).folder
     with tempfile.TemporaryDirectory() as root:
-        soak(config, [partition / f"client-{client}" for client in range(asked.clients)], asked.every, Path(root))
+        soak(
+            config,
+            [partition / f"client-{client}" for client in range(asked.clients)],
+            asked.every,
+            Path(root),
+        )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from dance_flwr.deploy import warm
+from dance_flwr.deploy import prefork as warm
 
 PROJECT = Path(__file__).resolve().parent.parent
 TORCH = "import torch"
@@ -46,7 +46,9 @@ def of_fork() -> float:
 
 def main() -> None:
     """Print a line per way of starting."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
 

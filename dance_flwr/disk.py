@@ -6,7 +6,9 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+import numpy as np
 
 from dance_flwr.errors import UserError
 
@@ -15,7 +17,9 @@ _CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 @contextmanager
-def atomic_file(path: Path, *, keep: Path | None = None, lasting: bool = True) -> Iterator[BinaryIO]:
+def atomic_file(
+    path: Path, *, keep: Path | None = None, lasting: bool = True
+) -> Iterator[BinaryIO]:
     """Open a draft beside `path` and put it in its place when it is whole; on an error nothing changes or stays.
 
     Parameters
@@ -34,7 +38,9 @@ def atomic_file(path: Path, *, keep: Path | None = None, lasting: bool = True) -
             path.replace(keep)
         draft.replace(path)
     finally:
-        with suppress(OSError):  # a disk that takes no file may take no removal either; the first error counts
+        with suppress(
+            OSError
+        ):  # a disk that takes no file may take no removal either; the first error counts
             draft.unlink()
 
 
@@ -98,3 +104,10 @@ def _free(folder: Path) -> str:
             return "no inode free"
         return f"{shutil.disk_usage(folder).free / 1e6:.1f} MB free"
     return "none"
+
+
+def write_npz(path: Path, arrays: dict[str, Any], *, keep: Path | None = None) -> None:
+    """Write arrays to `path`, so that readers never see half of it; a file that is replaced goes to `keep`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path, keep=keep, lasting=False) as file:
+        np.savez(file, **arrays)

@@ -10,8 +10,7 @@ import logging
 import math
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -38,7 +37,9 @@ def install() -> None:
         return
     lines = _Lines()
     for handler in list(flower.handlers):
-        if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
+        if isinstance(handler, logging.StreamHandler) and not isinstance(
+            handler, logging.FileHandler
+        ):
             lines.setLevel(handler.level)  # of FLWR_LOG_LEVEL
             flower.removeHandler(handler)
     flower.addHandler(lines)
@@ -54,6 +55,11 @@ def emit(event: str, message: str, level: int = logging.INFO, **facts: Any) -> N
 def bind(**facts: Any) -> None:
     """Write these facts into every line from here on, up to the end of the `bound` around it."""
     _BOUND.set({**_BOUND.get(), **facts})
+
+
+def bound_fact(name: str) -> Any:
+    """Return a fact that is written into every line at this point; None where it is not."""
+    return _BOUND.get().get(name)
 
 
 @contextmanager
@@ -92,25 +98,6 @@ def kept(folder: Path, goes_on: bool) -> Iterator[None]:
         file.close()
 
 
-def answering(message: Any, context: Any, answer: Callable[[Any, Any], Any]) -> Any:
-    """Answer a message at a client and tell of it: a Flower mod."""
-    config = message.content.config_records.get("config", {}) if message.has_content() else {}
-    run = config.get("run") or _BOUND.get().get("run") or str(message.metadata.run_id)
-    kind, begin = message.metadata.message_type, time.perf_counter()
-    with bound(run=run, round=config.get("server-round"), client=context.node_config.get("partition-id")):
-        try:
-            reply = answer(message, context)
-        except Exception as error:
-            emit("message_failed", f"{kind}: {error}", logging.ERROR, kind=kind, reason=type(error).__name__)
-            raise
-        seconds = time.perf_counter() - begin
-        if reply.has_error():
-            emit("message_failed", f"{kind}: {reply.error.reason}", logging.ERROR, kind=kind, seconds=seconds)
-        else:
-            emit("message_answered", f"{kind} answered", kind=kind, seconds=seconds)
-    return reply
-
-
 class _Lines(logging.Handler):
     """Writes to what is stderr at that moment: Flower exchanges it to pass on what a process prints."""
 
@@ -134,13 +121,17 @@ def line_of(record: logging.LogRecord) -> str:
     if record.exc_info and record.exc_info[1]:
         facts["traceback"] = logging.Formatter().formatException(record.exc_info)
     values = {
-        "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "time": datetime.fromtimestamp(record.created, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z"),
         "level": record.levelname.lower(),
         "event": getattr(record, "event", "log"),
         "message": message,
         **facts,
     }
-    return json.dumps({key: _plain(value) for key, value in values.items() if value is not None}, default=str)
+    return json.dumps(
+        {key: _plain(value) for key, value in values.items() if value is not None}, default=str
+    )
 
 
 def _plain(value: Any) -> Any:

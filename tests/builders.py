@@ -7,21 +7,26 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from dance_flwr.config import DanceConfig
-from dance_flwr.dance.evidence import Candidates, Evidence, TextTable, condense_text, select_candidates
-from dance_flwr.dance.hops import Hops
-from dance_flwr.dance.model import DanceModel, ModelShape
-from dance_flwr.dance.ragged import Ragged
-from dance_flwr.graph import csr_from_pairs
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.evidence import Candidates, Evidence, condense_text, select_candidates
+from dance_flwr.dance.model import DanceModel
+from dance_flwr.data.graph import csr_from_pairs
+from dance_flwr.data.text.table import TextTable
+from dance_flwr.nn.hops import Hops
+from dance_flwr.nn.model import ModelShape
+from dance_flwr.nn.ragged import Ragged
 
 CPU = torch.device("cpu")
-SHAPE = ModelShape(text_dim=12, hidden_dim=6, attention_dim=5, classes=4)
+SHAPE = ModelShape(text_dim=12, hidden_dim=6, classes=4)
 
 
 def ragged(lists) -> Ragged:
     """A `Ragged` from a list of lists."""
     ptr = np.cumsum([0, *(len(row) for row in lists)])
-    return Ragged(torch.tensor(ptr), torch.tensor([entry for row in lists for entry in row], dtype=torch.int64))
+    return Ragged(
+        torch.tensor(ptr),
+        torch.tensor([entry for row in lists for entry in row], dtype=torch.int64),
+    )
 
 
 def lists(rows: Ragged) -> list[list[int]]:
@@ -60,7 +65,9 @@ class Client:
 
     def condense(self, candidates: Candidates) -> Evidence:
         with torch.no_grad():
-            return condense_text(self.model, self.hidden[candidates.nodes], candidates, self.table, self.config)
+            return condense_text(
+                self.model, self.hidden[candidates.nodes], candidates, self.table, self.config
+            )
 
 
 def make_client(seed: int, n: int, density: float, scale: float, config: DanceConfig) -> Client:
@@ -70,7 +77,9 @@ def make_client(seed: int, n: int, density: float, scale: float, config: DanceCo
     graph = random_csr(rng, n, density)
     sizes = rng.integers(1, 5, n)
     ptr = torch.tensor(np.cumsum([0, *sizes]))
-    chunks = torch.nn.functional.normalize(torch.randn(int(ptr[-1]), 12, dtype=torch.float64, generator=draw), dim=1)
+    chunks = torch.nn.functional.normalize(
+        torch.randn(int(ptr[-1]), 12, dtype=torch.float64, generator=draw), dim=1
+    )
     pooled = TextTable.from_chunks(chunks, ptr)
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -7,8 +7,16 @@ from pathlib import Path
 
 # Before Flower and the model libraries are imported: nothing goes over the network, nothing lands in a home.
 HOME = Path(tempfile.mkdtemp(prefix="dance-tests-"))
-os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "HF_HUB_OFFLINE": "1"}
-os.environ |= {"FLWR_HOME": str(HOME / "flwr"), "DANCE_FLWR_HOME": str(HOME / "data"), "HF_HOME": str(HOME / "hf")}
+os.environ |= {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+os.environ |= {
+    "FLWR_HOME": str(HOME / "flwr"),
+    "DANCE_FLWR_HOME": str(HOME / "data"),
+    "HF_HOME": str(HOME / "hf"),
+}
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))  # the apps of the checkout, ahead of any installed copy
@@ -43,7 +51,18 @@ WORDS = {
         "meteor",
         "starlight",
     ],
-    "cooking": ["butter", "garlic", "oven", "pastry", "saffron", "simmer", "skillet", "vinegar", "whisk", "cinnamon"],
+    "cooking": [
+        "butter",
+        "garlic",
+        "oven",
+        "pastry",
+        "saffron",
+        "simmer",
+        "skillet",
+        "vinegar",
+        "whisk",
+        "cinnamon",
+    ],
     "sailing": [
         "anchor",
         "harbour",
@@ -58,12 +77,35 @@ WORDS = {
     ],
 }
 SMALL = {
-    **{"rounds": 3, "clients": 3, "hidden-dim": 8, "chunk-tokens": 16, "max-chunks": 4, "local-epochs": 2},
+    **{
+        "rounds": 3,
+        "clients": 3,
+        "hidden-dim": 8,
+        "chunk-tokens": 16,
+        "max-chunks": 4,
+        "local-epochs": 2,
+    },
     **{"encoder-precision": "float32", "device": "cpu", "node-timeout": 1.0},
-    **{"dance.attention-dim": 8, "dance.ratio": 0.25, "dance.prototypes": 2, "dance.candidates": 4},
-    **{"sfgc.steps": 3, "sfgc.experts": 2, "sfgc.latest-start": 5, "sfgc.span": 5, "sfgc.unroll": 3},
+    **{
+        "dance.attention-dim": 8,
+        "condensation-ratio": 0.25,
+        "dance.prototypes": 2,
+        "dance.candidates": 4,
+    },
+    **{
+        "sfgc.steps": 3,
+        "sfgc.experts": 2,
+        "sfgc.latest-start": 5,
+        "sfgc.span": 5,
+        "sfgc.unroll": 3,
+    },
     **{"fedgvd.steps": 3, "fedgvd.teacher-steps": 5},
-    **{"fedsage.maker-dim": 16, "fedsage.latent-dim": 8, "fedsage.steps": 10, "fedsage.exchanges": 2},
+    **{
+        "fedsage.maker-dim": 16,
+        "fedsage.latent-dim": 8,
+        "fedsage.steps": 10,
+        "fedsage.exchanges": 2,
+    },
     **{"fedsage.learning-rate": 0.02},
 }
 
@@ -84,7 +126,7 @@ def sentences(rng: np.random.Generator, words: list[str], count: int) -> str:
 
 def text_graph(name, ids, texts, labels, pairs, split=None):
     """A `TextGraph` in the three classes of WORDS; `labels` are class numbers, -1 = unknown."""
-    from dance_flwr.graph import TextGraph, csr_from_pairs
+    from dance_flwr.data.graph import TextGraph, csr_from_pairs
 
     ends = np.array(pairs, np.int64).reshape(-1, 2)
     indptr, indices = csr_from_pairs(ends[:, 0], ends[:, 1], len(ids))
@@ -103,7 +145,7 @@ def text_graph(name, ids, texts, labels, pairs, split=None):
 @pytest.fixture(scope="session", autouse=True)
 def quick_checks():
     """Condensed graphs are tried by networks of 20 steps, not 200: most of what condensing a tiny graph takes."""
-    from dance_flwr.condense import selection
+    from dance_flwr.methods.condensation import selection
 
     selection._STEPS = 20
 
@@ -115,7 +157,9 @@ def tiny(tmp_path_factory) -> Path:
 
     rng = np.random.default_rng(7)
     labels = np.arange(72) % 3
-    texts = [sentences(rng, WORDS[sorted(WORDS)[label]], 1 + i % 4) for i, label in enumerate(labels)]
+    texts = [
+        sentences(rng, WORDS[sorted(WORDS)[label]], 1 + i % 4) for i, label in enumerate(labels)
+    ]
     chance = np.where(labels[:, None] == labels[None, :], 0.12, 0.01)
     pairs = np.argwhere(np.triu(rng.random((72, 72)) < chance, 1))
     folder = tmp_path_factory.mktemp("graphs") / "tiny"
@@ -125,8 +169,8 @@ def tiny(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def run_config(tiny):
-    """A function that parses keys (`dance_ratio` means `dance.ratio`) over small settings on the tiny graph."""
-    from dance_flwr.config import flat_fields, parse
+    """A function that parses keys (`dance_ratio` means `condensation-ratio`) over small settings on the tiny graph."""
+    from dance_flwr.config.tree import flat_fields, parse
 
     sections = {key.partition(".")[0] for key in flat_fields() if "." in key}
     pattern = re.compile(f"^({'|'.join(sorted(sections))})_")
@@ -152,20 +196,22 @@ class Finished:
         return Path(self.result["partition_dir"])
 
     def store(self, client: int):
-        from dance_flwr.dance.store import RunStore
+        from dance_flwr.dance.state import RunFolder
 
-        return RunStore(self.partition / f"client-{client}", self.result["run"])
+        return RunFolder(self.partition / f"client-{client}", self.result["run"])
 
     def site(self, client: int):
         import torch
 
-        from dance_flwr.site import Site
+        from dance_flwr.data.site import Site
 
         return Site(self.partition / f"client-{client}", torch.device("cpu"))
 
     def replies(self, kind: str) -> list:
         """Replies of one kind, in the order in which they came."""
-        return [m for m in self.messages if m.metadata.src_node_id and m.metadata.message_type == kind]
+        return [
+            m for m in self.messages if m.metadata.src_node_id and m.metadata.message_type == kind
+        ]
 
 
 @pytest.fixture(scope="session")
@@ -173,23 +219,27 @@ def run(run_config, tmp_path_factory):
     """A function that runs the two apps in this process and returns a `Finished`; keys as in `run_config`."""
     import client_app
     import server_app
-    from dance_flwr.config import flatten
-    from dance_flwr.runtime import read_result
-    from dance_flwr.strategies.inprocess import InProcessGrid
+    from dance_flwr.config.tree import flatten
+    from dance_flwr.runs.reader import read_result
+    from dance_flwr.simulation.in_process import InProcessGrid
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
     number = itertools.count(1)
 
     def start(*, nodes=None, on_message=None, app=client_app.app, folder=None, **keys):
         folder, run_id, messages = folder or tmp_path_factory.mktemp("run"), next(number), []
-        config = run_config(out=str(folder), **keys)  # `out` differs, so no run finds another's opened clients
+        config = run_config(
+            out=str(folder), **keys
+        )  # `out` differs, so no run finds another's opened clients
 
         def record(message):
             messages.append(message)
             if on_message:
                 on_message(message)
 
-        grid = InProcessGrid(app, flatten(config), nodes or config.clients, run_id=run_id, on_message=record)
+        grid = InProcessGrid(
+            app, flatten(config), nodes or config.clients, run_id=run_id, on_message=record
+        )
         server_app.run(grid, config, f"test-{run_id}", folder)
         return Finished(read_result(folder), folder, config, messages)
 
@@ -205,7 +255,7 @@ def dance(run) -> Finished:
 @pytest.fixture
 def cli(capsys, monkeypatch):
     """A function that calls the command line and returns its exit code, stdout and stderr lines."""
-    from dance_flwr.cli import main
+    from dance_flwr.cli.main import main
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["dance-flwr", *map(str, arguments)])
@@ -224,7 +274,7 @@ def cli(capsys, monkeypatch):
 @pytest.fixture
 def crafted(tmp_path, monkeypatch):
     """A function that writes a graph whose ids `c0-...`, `c1-...` say which client holds the node."""
-    from dance_flwr import partition
+    from dance_flwr.data import partition
     from dance_flwr.data.folder import write_folder
 
     def assigned(graph, spec):
@@ -248,7 +298,9 @@ def mounted(tmp_path):
     program = shutil.which("mount")
     if program is None:
         pytest.skip("no mount on this machine")
-    done = subprocess.run([program, "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], capture_output=True, text=True)
+    done = subprocess.run(
+        [program, "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], capture_output=True, text=True
+    )
     if done.returncode:
         pytest.skip(f"this user may not mount a file system: {done.stderr.strip()}")
     yield folder

@@ -44,7 +44,9 @@ def test_only_the_edge_imports_flower(path):
 def test_the_client_app_starts_without_torch():
     heavy = ("torch", "torch_geometric", "transformers", "sklearn", "scipy")
     code = f"import client_app, sys; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -55,18 +57,26 @@ def test_files_and_functions_stay_small(path):
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef):
             documented = ast.get_docstring(node, clean=False)
-            size = node.end_lineno - node.lineno - (len(documented.splitlines()) if documented else 0)
+            size = (
+                node.end_lineno - node.lineno - (len(documented.splitlines()) if documented else 0)
+            )
             assert size <= 50, f"{node.name} has {size} lines"
 
 
 def test_paper_map_names_real_code_and_real_tests():
-    rows = re.findall(r"^\| (.+?) \| `([\w.]+):([\w.]+)` \| `(tests/[\w/]+\.py)::(\w+)` \|$", paper_map(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (.+?) \| `([\w.]+):([\w.]+)` \| `(tests/[\w/]+\.py)::(\w+)` \|$",
+        paper_map(),
+        re.MULTILINE,
+    )
     assert len(rows) >= 20
     for what, module, attribute, file, test in rows:
         value = import_module(module)
         for part in attribute.split("."):
             value = getattr(value, part)
-        assert f"def {test}(" in (PROJECT / file).read_text(encoding="utf-8"), f"{what}: {file}::{test}"
+        assert f"def {test}(" in (PROJECT / file).read_text(encoding="utf-8"), (
+            f"{what}: {file}::{test}"
+        )
 
 
 def test_paper_map_covers_every_equation_of_the_method():

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.nn import GATConv, SGConv
 
-from dance_flwr.config import flat_fields
-from dance_flwr.dance.backbones import BACKBONES
-from dance_flwr.dance.propagation import operator
+from dance_flwr.config.plugins import BACKBONES
+from dance_flwr.config.tree import flat_fields
+from dance_flwr.nn.propagation import operator
 
 WIDTH, HIDDEN = 12, 8
 every_backbone = pytest.mark.parametrize("name", BACKBONES)
@@ -19,7 +19,7 @@ every_backbone = pytest.mark.parametrize("name", BACKBONES)
 def build(name, hidden=HIDDEN, dropout=0.5):
     """A backbone in float64 with no parameter at a special value."""
     torch.manual_seed(11)
-    backbone = BACKBONES[name](WIDTH, hidden, dropout).double().eval()
+    backbone = BACKBONES.get(name)(WIDTH, hidden, dropout).double().eval()
     with torch.no_grad():
         for parameter in backbone.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -71,7 +71,9 @@ def gat_layer(p, layer, x, dense, heads):
                 source @ wide[j, k] + target @ wide[i, k] + w * (edge @ per_weight[k])
                 for j, w in zip(near, weight, strict=True)
             ]
-            attention = torch.softmax(torch.nn.functional.leaky_relu(torch.stack(scores), 0.2), dim=0)
+            attention = torch.softmax(
+                torch.nn.functional.leaky_relu(torch.stack(scores), 0.2), dim=0
+            )
             parts.append(sum(a * wide[j, k] for a, j in zip(attention, near, strict=True)))
         rows.append(torch.cat(parts))
     return torch.stack(rows) + p[f"{layer}.bias"]
@@ -94,7 +96,9 @@ def twin(name, p, features, dense, heads=8):
     centred = features - features.mean(1, keepdim=True)
     x = centred / (centred.square().mean(1, keepdim=True) + 1e-5).sqrt()
     if name == "gat":
-        return gat_layer(p, "second", torch.nn.functional.elu(gat_layer(p, "first", x, dense, heads)), dense, 1)
+        return gat_layer(
+            p, "second", torch.nn.functional.elu(gat_layer(p, "first", x, dense, heads)), dense, 1
+        )
     if name == "gin":
         return gin_layer(p, "second", torch.relu(gin_layer(p, "first", x, dense)), dense)
     if name == "sage":
@@ -105,7 +109,10 @@ def twin(name, p, features, dense, heads=8):
         return spread @ inner @ p["second.lin.weight"].T + p["second.bias"]
     if name == "sgc":
         return spread @ spread @ x @ p["layer.lin.weight"].T + p["layer.lin.bias"]
-    start = torch.relu(x @ p["first.weight"].T + p["first.bias"]) @ p["second.weight"].T + p["second.bias"]
+    start = (
+        torch.relu(x @ p["first.weight"].T + p["first.bias"]) @ p["second.weight"].T
+        + p["second.bias"]
+    )
     found = start
     for _ in range(10):
         found = 0.9 * spread @ found + 0.1 * start
@@ -117,7 +124,9 @@ def twin(name, p, features, dense, heads=8):
 def test_a_backbone_is_its_dense_twin(name, density):
     backbone = build(name)
     features, dense = weighted_graph(3, 11, density)
-    torch.testing.assert_close(apply(backbone, features, dense), twin(name, backbone.state_dict(), features, dense))
+    torch.testing.assert_close(
+        apply(backbone, features, dense), twin(name, backbone.state_dict(), features, dense)
+    )
 
 
 @pytest.mark.parametrize(("hidden", "heads"), [(12, 4), (5, 1), (1, 1)])
@@ -137,7 +146,10 @@ def test_prepared_operators_give_what_the_layers_give_by_themselves():
     layer = SGConv(WIDTH, HIDDEN, K=2).double()
     layer.load_state_dict(sgc.layer.state_dict())
     torch.testing.assert_close(apply(sgc, features, dense), layer(x, index, weights))
-    first, second = GATConv(WIDTH, 1, heads=8, edge_dim=1).double(), GATConv(HIDDEN, HIDDEN, edge_dim=1).double()
+    first, second = (
+        GATConv(WIDTH, 1, heads=8, edge_dim=1).double(),
+        GATConv(HIDDEN, HIDDEN, edge_dim=1).double(),
+    )
     first.load_state_dict(gat.first.state_dict())
     second.load_state_dict(gat.second.state_dict())
     inner = torch.nn.functional.elu(first(x, index, weights))
@@ -156,10 +168,14 @@ def test_the_weight_of_one_edge_changes_the_node_that_it_points_to(name):
 
 
 @every_backbone
-@pytest.mark.parametrize("kind", ["isolated nodes", "no edges", "one node", "tiny weights", "zero weights"])
+@pytest.mark.parametrize(
+    "kind", ["isolated nodes", "no edges", "one node", "tiny weights", "zero weights"]
+)
 def test_output_and_gradients_are_finite(name, kind):
-    backbone = BACKBONES[name](WIDTH, HIDDEN, 0.5)
-    features, dense = weighted_graph(6, 1 if kind == "one node" else 9, 0.0 if kind == "no edges" else 0.5)
+    backbone = BACKBONES.get(name)(WIDTH, HIDDEN, 0.5)
+    features, dense = weighted_graph(
+        6, 1 if kind == "one node" else 9, 0.0 if kind == "no edges" else 0.5
+    )
     rows, cols, weights = edges(dense)
     weights = weights.float()
     if kind == "isolated nodes":
@@ -186,7 +202,7 @@ def test_numbering_the_nodes_anew_changes_nothing(name, seed, n, density):
 
 @every_backbone
 def test_the_state_is_parameters_that_can_be_averaged(name):
-    backbone = BACKBONES[name](WIDTH, HIDDEN, 0.5)
+    backbone = BACKBONES.get(name)(WIDTH, HIDDEN, 0.5)
     state = backbone.state_dict()
     assert list(state) == [key for key, _ in backbone.named_parameters()]
     assert {tensor.dtype for tensor in state.values()} == {torch.float32}
@@ -199,9 +215,16 @@ def test_the_state_is_parameters_that_can_be_averaged(name):
 
 def test_saved_models_still_load():
     """The names that models were saved with before there were six backbones."""
-    assert list(build("gcn").state_dict()) == ["first.bias", "first.lin.weight", "second.bias", "second.lin.weight"]
+    assert list(build("gcn").state_dict()) == [
+        "first.bias",
+        "first.lin.weight",
+        "second.bias",
+        "second.lin.weight",
+    ]
     sage = [
-        f"{layer}.lin_{part}" for layer in ("first", "second") for part in ("rel.weight", "rel.bias", "root.weight")
+        f"{layer}.lin_{part}"
+        for layer in ("first", "second")
+        for part in ("rel.weight", "rel.bias", "root.weight")
     ]
     assert list(build("sage").state_dict()) == sage
 
@@ -210,7 +233,11 @@ def test_saved_models_still_load():
 def test_the_gradient_reaches_every_parameter(name):
     backbone = build(name)
     apply(backbone, *weighted_graph(8, 30, 0.2)).square().sum().backward()
-    unreached = [key for key, p in backbone.named_parameters() if p.grad is None or not p.grad.abs().max() > 1e-9]
+    unreached = [
+        key
+        for key, p in backbone.named_parameters()
+        if p.grad is None or not p.grad.abs().max() > 1e-9
+    ]
     assert not unreached
 
 
@@ -229,13 +256,17 @@ def test_reach_is_how_far_a_feature_is_seen(name):
 def test_dropout_acts_in_training_only(name):
     features, dense = weighted_graph(10, 9, 0.4)
     dropping, keeping = build(name), build(name, dropout=0.0)
-    torch.testing.assert_close(apply(dropping, features, dense), apply(keeping.train(), features, dense))
-    assert not torch.allclose(apply(dropping.train(), features, dense), apply(keeping, features, dense))
+    torch.testing.assert_close(
+        apply(dropping, features, dense), apply(keeping.train(), features, dense)
+    )
+    assert not torch.allclose(
+        apply(dropping.train(), features, dense), apply(keeping, features, dense)
+    )
 
 
 def test_the_configuration_offers_every_backbone():
     item, _ = flat_fields()["backbone"]
-    assert item.metadata["choices"] == tuple(BACKBONES)
+    assert choices_of(item) == tuple(BACKBONES)
 
 
 @pytest.mark.parametrize("method", ["dance", "fedavg-full"])

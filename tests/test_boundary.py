@@ -13,19 +13,40 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, Re
 from flwr.common.serde import message_to_proto
 from scipy.signal import fftconvolve
 
-from dance_flwr.client import initial_model, shape_of
 from dance_flwr.dance.packs import Packs
+from dance_flwr.federation.client.client import initial_model, shape_of
 
 # Per message type and direction, every key that may occur; a new key must be added here, and thought about.
-COUNTS = {f"{part}-{name}" for part in ("val", "test") for name in ("total", "true-positives", "predicted", "actual")}
-VIEWS = {f"{part}-correct-{view}" for part in ("val", "test") for view in ("plain", "core", "fused", "deployed")}
-PHASES = {f"seconds-{phase}" for phase in ("forward", "nodes", "text", "topology", "packs", "train")}
-REFRESH = {"condensed-nodes", *(f"evidence-{what}" for what in ("neighbours", "chunks", "tokens", "supervised"))}
+COUNTS = {
+    f"{part}-{name}"
+    for part in ("val", "test")
+    for name in ("total", "true-positives", "predicted", "actual")
+}
+VIEWS = {
+    f"{part}-correct-{view}"
+    for part in ("val", "test")
+    for view in ("plain", "core", "fused", "deployed")
+}
+PHASES = {
+    f"seconds-{phase}" for phase in ("forward", "nodes", "text", "topology", "packs", "train")
+}
+REFRESH = {
+    "condensed-nodes",
+    *(f"evidence-{what}" for what in ("neighbours", "chunks", "tokens", "supervised")),
+}
 # Of fedgta, fedtad and fedgvd, as their cards say.
 STATISTICS = {"moments", "confidence", "reliability", "features", "adjacency", "labels"}
 GIVEN = {"logits"}  # of fedgvd
 RUN = {"run", "partition-dir", "server-round"}
-SCHEMA = {"class_names", "text_dim", "clients", "num_nodes", "encoder_sha256", "encoder_tokens", "device"}
+SCHEMA = {
+    "class_names",
+    "text_dim",
+    "clients",
+    "num_nodes",
+    "encoder_sha256",
+    "encoder_tokens",
+    "device",
+}
 KEYS = {
     ("query.hello", "down"): {"config": set()},
     ("query.hello", "up"): {"config": {"partition", "owns_data", "code"}},
@@ -34,7 +55,11 @@ KEYS = {
     ("train", "down"): {"config": RUN | {"clipping-norm", "first"}, "arrays": None, "given": GIVEN},
     ("query.exchange", "down"): {"config": {"run", "partition-dir", "step"}, "exchanged": None},
     ("query.exchange", "up"): {"exchanged": None},
-    ("train", "up"): {"metrics": {"num-examples", "loss"} | PHASES | REFRESH, "arrays": None, "statistics": STATISTICS},
+    ("train", "up"): {
+        "metrics": {"num-examples", "loss"} | PHASES | REFRESH,
+        "arrays": None,
+        "statistics": STATISTICS,
+    },
     ("evaluate", "down"): {"config": RUN | {"final"}, "arrays": None},
     ("evaluate", "up"): {"metrics": {"num-examples"} | COUNTS | VIEWS},
 }
@@ -68,7 +93,9 @@ def secrets_of(finished) -> Secrets:
                 (packs.neighbour_ptr, ("neighbours", "neighbour_weights")),
                 (packs.chunk_ptr, ("chunks", "chunk_weights")),
             ):
-                traces += [row for name in names for row in np.split(getattr(packs, name), ptr[1:-1])]
+                traces += [
+                    row for name in names for row in np.split(getattr(packs, name), ptr[1:-1])
+                ]
         example = finished.store(client).evidence_folder / "example.txt"
         if example.is_file():
             strings.add(example.read_text().partition("summary     ")[2].splitlines()[0])
@@ -108,8 +135,12 @@ def holds_run(values: np.ndarray, wanted: np.ndarray) -> bool:
     """Whether `wanted` stands in `values` as a contiguous run."""
     if len(values) < len(wanted):
         return False
-    starts = np.flatnonzero(np.isclose(values[: len(values) - len(wanted) + 1], wanted[0], rtol=1e-5, atol=1e-7))
-    return any(np.allclose(values[i : i + len(wanted)], wanted, rtol=1e-5, atol=1e-7) for i in starts)
+    starts = np.flatnonzero(
+        np.isclose(values[: len(values) - len(wanted) + 1], wanted[0], rtol=1e-5, atol=1e-7)
+    )
+    return any(
+        np.allclose(values[i : i + len(wanted)], wanted, rtol=1e-5, atol=1e-7) for i in starts
+    )
 
 
 def sequences(message):
@@ -120,9 +151,20 @@ def sequences(message):
         for array in record.values():
             yield array.numpy().astype(np.float64).ravel()
             yield array.numpy().astype(np.float64).T.ravel()
-    for record in (*message.content.metric_records.values(), *message.content.config_records.values()):
-        numbers = [np.ravel(value) for value in record.values() if not np.issubdtype(np.asarray(value).dtype, np.str_)]
-        numbers = [row.astype(np.float64) for row in numbers if row.dtype != object and row.dtype.kind in "bif"]
+    for record in (
+        *message.content.metric_records.values(),
+        *message.content.config_records.values(),
+    ):
+        numbers = [
+            np.ravel(value)
+            for value in record.values()
+            if not np.issubdtype(np.asarray(value).dtype, np.str_)
+        ]
+        numbers = [
+            row.astype(np.float64)
+            for row in numbers
+            if row.dtype != object and row.dtype.kind in "bif"
+        ]
         yield from numbers
         if numbers:
             yield np.concatenate(numbers)
@@ -177,13 +219,19 @@ def test_no_message_holds_text_ids_embeddings_or_traces(finished):
 
 
 def test_every_declared_kind_of_message_occurs(finished):
-    ways = {(m.metadata.message_type, "up" if m.metadata.src_node_id else "down") for m in finished.messages}
+    ways = {
+        (m.metadata.message_type, "up" if m.metadata.src_node_id else "down")
+        for m in finished.messages
+    }
     assert ways == KEYS.keys() - (EXCHANGED if finished.config.method != "fedsage" else set())
 
 
 def test_uploads_have_exactly_the_names_and_shapes_of_the_model(finished):
     shape = shape_of(384, len(WORDS), finished.config)
-    expected = {name: tuple(t.shape) for name, t in initial_model(shape, finished.config).state_dict().items()}
+    expected = {
+        name: tuple(t.shape)
+        for name, t in initial_model(shape, finished.config).state_dict().items()
+    }
     replies = finished.replies("train")
     assert len(replies) == 9
     for reply in replies:
@@ -197,7 +245,9 @@ def test_metrics_are_scalars_or_one_count_per_class(finished):
         for reply in finished.replies(kind):
             for key, value in reply.content.metric_records["metrics"].items():
                 per_class = key.endswith(("true-positives", "predicted", "actual"))
-                assert len(value) == len(WORDS) if per_class else isinstance(value, int | float), key
+                assert len(value) == len(WORDS) if per_class else isinstance(value, int | float), (
+                    key
+                )
 
 
 def planted(dance, secrets, kind):
@@ -229,8 +279,13 @@ def planted(dance, secrets, kind):
         metrics |= {f"x{i}": float(value) for i, value in enumerate(secrets.traces[1])}
     elif kind == "new key":
         metrics["difficulty"] = 0.5
-    records = {"arrays": ArrayRecord({k: torch.tensor(v) for k, v in arrays.items()}), "metrics": MetricRecord(metrics)}
-    leak = Message(RecordDict(records | ({"config": ConfigRecord(config)} if config else {})), reply_to=reply)
+    records = {
+        "arrays": ArrayRecord({k: torch.tensor(v) for k, v in arrays.items()}),
+        "metrics": MetricRecord(metrics),
+    }
+    leak = Message(
+        RecordDict(records | ({"config": ConfigRecord(config)} if config else {})), reply_to=reply
+    )
     leak.metadata._src_node_id = reply.metadata.src_node_id  # a reply to a reply would travel down
     return leak
 
@@ -239,8 +294,16 @@ def planted(dance, secrets, kind):
     ("kind", "report"),
     [
         *[("id", "string"), ("text", "string"), ("half a text, in capitals", "string")],
-        *[("chunk row", "vector"), ("chunk column", "vector"), ("shifted and scaled half-precision row", "vector")],
-        *[("embedding in a metric", "vector"), ("trace in a metric", "trace"), ("trace in scalars", "trace")],
+        *[
+            ("chunk row", "vector"),
+            ("chunk column", "vector"),
+            ("shifted and scaled half-precision row", "vector"),
+        ],
+        *[
+            ("embedding in a metric", "vector"),
+            ("trace in a metric", "trace"),
+            ("trace in scalars", "trace"),
+        ],
         ("new key", "undeclared key"),
     ],
 )
@@ -255,7 +318,7 @@ def test_a_leaking_error_is_found(dance, secrets):
 
 
 def test_a_leaking_method_is_found(run, secrets, monkeypatch):
-    from dance_flwr.client import Client
+    from dance_flwr.federation.client.client import Client
 
     honest = Client.train
 
@@ -267,7 +330,9 @@ def test_a_leaking_method_is_found(run, secrets, monkeypatch):
 
     monkeypatch.setattr(Client, "train", leaking)
     finished = run(rounds=2)
-    assert all("vector of the text bank" in leaks(reply, secrets) for reply in finished.replies("train"))
+    assert all(
+        "vector of the text bank" in leaks(reply, secrets) for reply in finished.replies("train")
+    )
 
 
 class Watch:
@@ -278,7 +343,11 @@ class Watch:
         sys.addaudithook(self.hook)
 
     def hook(self, event, arguments):
-        if self.on and self.client is not None and event in ("open", "os.listdir", "os.scandir", "shutil.copyfile"):
+        if (
+            self.on
+            and self.client is not None
+            and event in ("open", "os.listdir", "os.scandir", "shutil.copyfile")
+        ):
             self.opened.append((self.client, str(arguments[0])))
 
     def see(self, message):
@@ -288,8 +357,12 @@ class Watch:
 
 def outside_their_folder(watch, roots, partition):
     """(client, path) of everything opened below `roots` that is not in the client's own folder."""
-    inside = [(client, path) for client, path in watch.opened if any(str(root) in path for root in roots)]
-    return [entry for entry in inside if not entry[1].startswith(f"{partition}/client-{entry[0]}/")], len(inside)
+    inside = [
+        (client, path) for client, path in watch.opened if any(str(root) in path for root in roots)
+    ]
+    return [
+        entry for entry in inside if not entry[1].startswith(f"{partition}/client-{entry[0]}/")
+    ], len(inside)
 
 
 @pytest.fixture
@@ -308,7 +381,9 @@ def watch(monkeypatch):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_client_opens_files_of_its_own_folder_only(run, tiny, watch, method):
-    finished = run(method=method, seed=50 + METHODS.index(method), on_message=watch.see)  # folders not opened before
+    finished = run(
+        method=method, seed=50 + METHODS.index(method), on_message=watch.see
+    )  # folders not opened before
     root = finished.partition.parent.parent
     outside, inside = outside_their_folder(watch, [root, tiny, finished.folder], finished.partition)
     assert outside == []

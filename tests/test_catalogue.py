@@ -15,14 +15,14 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from dance_flwr.config import parse
+from dance_flwr.config.tree import parse
 from dance_flwr.data import GRAPHS, load_graph, recommended
 from dance_flwr.data import fetch as fetching
 from dance_flwr.data.catalogue import ARCS, CATALOGUE, RemoteFile
 from dance_flwr.data.fetch import check_files, fetch, read_lock
+from dance_flwr.data.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.data.importer import Options, import_graph
 from dance_flwr.errors import DataError
-from dance_flwr.graph import NO_SPLIT, TEST, TRAIN, VAL
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -53,7 +53,9 @@ def hub(tmp_path, monkeypatch):
         def put(self, path, content):
             file = tmp_path / "hub" / "snapshots" / COMMIT / path
             file.parent.mkdir(parents=True, exist_ok=True)
-            torch.save(content, file) if not isinstance(content, bytes) else file.write_bytes(content)
+            torch.save(content, file) if not isinstance(content, bytes) else file.write_bytes(
+                content
+            )
             self.files[path] = file
 
         def download(self, repo, path, *, revision=None, **_):
@@ -108,7 +110,10 @@ def test_the_catalogue_is_the_papers_table():
         "children": (76875, 1162522, 24, (60, 20, 20)),
         "ogbn-arxiv": (169343, 1166243, 40, (54, 18, 28)),
     }
-    found = {n: (r.nodes, r.edges, r.classes, tuple(100 * s for s in r.split)) for n, r in CATALOGUE.items()}
+    found = {
+        n: (r.nodes, r.edges, r.classes, tuple(100 * s for s in r.split))
+        for n, r in CATALOGUE.items()
+    }
     assert {n: v[:3] for n, v in found.items()} == {n: v[:3] for n, v in paper.items()}
     assert all(found[n][3] == pytest.approx(v[3]) for n, v in paper.items())
     assert {n for n, r in CATALOGUE.items() if r.inductive} == {"instagram", "reddit"}
@@ -121,7 +126,12 @@ def test_what_is_recommended_is_a_configuration(name):
     keys = recommended(name)
     config = parse({k: v for k, v in keys.items() if k != "split-mode"})
     if name == "instagram":
-        assert keys == {"train-ratio": 0.1, "val-ratio": 0.1, "test-ratio": 0.8, "split-mode": "inductive"}
+        assert keys == {
+            "train-ratio": 0.1,
+            "val-ratio": 0.1,
+            "test-ratio": 0.8,
+            "split-mode": "inductive",
+        }
         assert config.test_ratio == 0.8
     if name == "wikics":
         assert keys == {"split-mode": "transductive"}
@@ -139,7 +149,9 @@ def test_a_fetched_graph_is_checked_stored_and_locked(tmp_path, hub, small):
     entry = read_lock(folder)["instagram.pt"]
     assert entry["sha256"] == hashlib.sha256((folder / "instagram.pt").read_bytes()).hexdigest()
     assert (entry["revision"], hub.asked) == (COMMIT, [("xxwu/LLMNodeBed", "instagram.pt", None)])
-    assert card["origin"]["instagram.pt"].startswith("https://huggingface.co/datasets/xxwu/LLMNodeBed/")
+    assert card["origin"]["instagram.pt"].startswith(
+        "https://huggingface.co/datasets/xxwu/LLMNodeBed/"
+    )
     fetch("instagram", tmp_path, quiet)
     assert len(hub.asked) == 1
 
@@ -163,7 +175,10 @@ def test_other_counts_than_the_papers_are_refused_with_both(tmp_path, hub):
     hub.put("cora.pt", data())
     with pytest.raises(DataError) as caught:
         fetch("cora", tmp_path, quiet)
-    assert all(part in str(caught.value) for part in ("2708 nodes", "10556 edges", "7 classes", "4 nodes, 4 edges"))
+    assert all(
+        part in str(caught.value)
+        for part in ("2708 nodes", "10556 edges", "7 classes", "4 nodes, 4 edges")
+    )
     assert not list((tmp_path / "graphs").iterdir())
     with pytest.raises(DataError, match="2708 nodes"):
         import_graph([tmp_path / "downloads" / "cora" / "cora.pt"], "cora", tmp_path)
@@ -216,7 +231,9 @@ def test_a_file_put_in_place_by_hand_is_taken(tmp_path, hub, small):
     torch.save(data(raw_texts=None), folder / "graph.pt")
     with pytest.raises(DataError, match=r"paper_info\.csv cannot be downloaded.*by hand only"):
         fetch("arxiv2023", tmp_path, quiet)
-    (folder / "paper_info.csv").write_text("id,title,abstract\n" + "".join(f'{i},t{i},"a, {i}"\n' for i in range(4)))
+    (folder / "paper_info.csv").write_text(
+        "id,title,abstract\n" + "".join(f'{i},t{i},"a, {i}"\n' for i in range(4))
+    )
     fetch("arxiv2023", tmp_path, quiet)
     assert load_graph("arxiv2023", tmp_path).texts[2] == "t2\na, 2"
     assert read_lock(folder)["graph.pt"]["from"] == "put in place by hand"

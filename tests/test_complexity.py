@@ -6,11 +6,17 @@ import numpy as np
 import pytest
 from scipy.stats import linregress
 
-from dance_flwr.experiments.cells import Request
+from dance_flwr.experiments.cells import Request, Row
 from dance_flwr.experiments.complexity import CLAIMS, EXPERIMENT, last_step, slope
-from dance_flwr.experiments.growth import CHUNKS_PER_NODE, SERIES, Scale, made_up_client, measure, sizes_label
-from dance_flwr.experiments.rows import Row
-from dance_flwr.report import PHASES
+from dance_flwr.experiments.growth import (
+    CHUNKS_PER_NODE,
+    SERIES,
+    Scale,
+    made_up_client,
+    measure,
+    sizes_label,
+)
+from dance_flwr.metrics import PHASES
 
 SIZES = np.array([100, 200, 400, 800, 1600])
 
@@ -45,12 +51,18 @@ def test_made_up_client_has_the_size_asked_for(nodes, degree):
     neighbours = site.graph.hops.one(site.table.chunks_of.ptr.new_tensor(range(nodes)))
     assert neighbours.index.numel() / nodes == pytest.approx(degree, rel=0.1)
     again = made_up_client(Scale(nodes=nodes, degree=degree))
-    assert (again.table.chunks == site.table.chunks).all() and (again.train_labels == site.train_labels).all()
+    assert (again.table.chunks == site.table.chunks).all() and (
+        again.train_labels == site.train_labels
+    ).all()
 
 
 def small(name):
     """A series at a tenth of its sizes where it counts nodes."""
-    sizes = [size // 10 for size in SERIES[name].sizes] if name in ("nodes", "core") else SERIES[name].sizes
+    sizes = (
+        [size // 10 for size in SERIES[name].sizes]
+        if name in ("nodes", "core")
+        else SERIES[name].sizes
+    )
     return {"series": name, "sizes": sizes_label(sizes[:2])}
 
 
@@ -70,7 +82,10 @@ def test_measurement_times_every_phase_at_every_size(measured):
 
 
 def test_report_shows_a_line_per_claim_and_names_what_is_missing(measured):
-    rows = [Row("complexity", cell.labels, measure=measured.get(cell.labels["series"], {})) for cell in cells()]
+    rows = [
+        Row("complexity", cell.labels, measure=measured.get(cell.labels["series"], {}))
+        for cell in cells()
+    ]
     parts = EXPERIMENT.render(rows).parts
     text = "\n".join(part for part in parts if isinstance(part, str))
     assert text.count(" ± ") == sum(claim.series in measured for claim in CLAIMS)
@@ -94,6 +109,9 @@ def cells():
 
 def test_cells_name_their_sizes_and_every_claim_has_a_series():
     assert [cell.labels["series"] for cell in cells()] == list(SERIES)
-    assert all(cell.measure == "growth:measure" and len(str(cell.labels["sizes"]).split()) == 5 for cell in cells())
+    assert all(
+        cell.measure == "growth:measure" and len(str(cell.labels["sizes"]).split()) == 5
+        for cell in cells()
+    )
     assert {claim.series for claim in CLAIMS} == set(SERIES)
     assert {claim.phase for claim in CLAIMS} <= {*PHASES, "bytes"}

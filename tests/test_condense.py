@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from dance_flwr.condense import coresets
-from dance_flwr.condense.adjacency import PairNetwork, edges, normalised
-from dance_flwr.condense.budget import training_quotas
-from dance_flwr.condense.coresets import RULES, select_core
-from dance_flwr.condense.distances import DISTANCES
-from dance_flwr.condense.matching import (
+from dance_flwr.dance.nodes import node_budget
+from dance_flwr.methods.condensation.adjacency import PairNetwork, edges, normalised
+from dance_flwr.methods.condensation.budget import training_quotas
+from dance_flwr.methods.condensation.cache import kept
+from dance_flwr.methods.condensation.config import CondenseConfig
+from dance_flwr.methods.condensation.distances import DISTANCES
+from dance_flwr.methods.condensation.matching import (
     Condensed,
     Matching,
     Network,
@@ -26,12 +27,11 @@ from dance_flwr.condense.matching import (
     losses,
     matching_loss,
 )
-from dance_flwr.condense.selection import condensed_operator, validation_accuracy
-from dance_flwr.condense.store import kept
-from dance_flwr.config import CondenseConfig
-from dance_flwr.dance.model import ModelShape
-from dance_flwr.dance.nodes import node_budget
-from dance_flwr.dance.propagation import operator
+from dance_flwr.methods.condensation.selection import condensed_operator, validation_accuracy
+from dance_flwr.methods.selected_core import rules as coresets
+from dance_flwr.methods.selected_core.rules import RULES, select_core
+from dance_flwr.nn.model import ModelShape
+from dance_flwr.nn.propagation import operator
 
 CPU = torch.device("cpu")
 TWO_BLOCKS = 12  # pairs that a block of the chunked network may hold
@@ -46,7 +46,8 @@ def draw(seed=0):
 
 def labels_of(*sizes, unknown=0):
     return torch.tensor(
-        [-1] * unknown + [number for number, size in enumerate(sizes) for _ in range(size)], dtype=torch.int64
+        [-1] * unknown + [number for number, size in enumerate(sizes) for _ in range(size)],
+        dtype=torch.int64,
     )
 
 
@@ -54,21 +55,32 @@ def test_quotas_by_hand():
     # K = ceil(0.2 * 20) = 4; shares 2.4, 1.2, 0.4 round to 2, 1, 0 and the first tie of 0.4 makes 3, 1, 0. The third
     # class gets its node from the first, which is 0.6 above its share.
     assert training_quotas(labels_of(6, 3, 1, 0, unknown=10), 20, 4, 0.2).tolist() == [2, 1, 1, 0]
-    assert training_quotas(labels_of(6, 3, 1), 20, 3, 0.01).tolist() == [1, 1, 1], "one per class at least"
-    assert training_quotas(labels_of(2, 1, unknown=90), 93, 2, 0.5).tolist() == [2, 1], "all labelled nodes at most"
+    assert training_quotas(labels_of(6, 3, 1), 20, 3, 0.01).tolist() == [1, 1, 1], (
+        "one per class at least"
+    )
+    assert training_quotas(labels_of(2, 1, unknown=90), 93, 2, 0.5).tolist() == [2, 1], (
+        "all labelled nodes at most"
+    )
     assert training_quotas(torch.full((5,), -1), 5, 3, 0.5).tolist() == [0, 0, 0]
 
 
 @settings(deadline=None)
 @given(
-    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=8), unknown=st.integers(0, 80), ratio=st.floats(0.01, 1.0)
+    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=8),
+    unknown=st.integers(0, 80),
+    ratio=st.floats(0.01, 1.0),
 )
 def test_quotas_add_up_and_reach_every_class(sizes, unknown, ratio):
     total = sum(sizes)
-    quotas = training_quotas(labels_of(*sizes, unknown=unknown), total + unknown, len(sizes), ratio).tolist()
+    quotas = training_quotas(
+        labels_of(*sizes, unknown=unknown), total + unknown, len(sizes), ratio
+    ).tolist()
     present = sum(size > 0 for size in sizes)
     assert sum(quotas) == min(max(present, node_budget(total + unknown, ratio)), total)
-    assert all((quota > 0) == (size > 0) and quota <= size for quota, size in zip(quotas, sizes, strict=True))
+    assert all(
+        (quota > 0) == (size > 0) and quota <= size
+        for quota, size in zip(quotas, sizes, strict=True)
+    )
 
 
 # Coresets
@@ -82,7 +94,11 @@ def cloud():
 def test_herding_is_that_of_the_loop(cloud):
     chosen = []
     for _ in range(9):
-        gaps = {i: float((cloud.mean(0) - cloud[[*chosen, i]].mean(0)).norm()) for i in range(14) if i not in chosen}
+        gaps = {
+            i: float((cloud.mean(0) - cloud[[*chosen, i]].mean(0)).norm())
+            for i in range(14)
+            if i not in chosen
+        }
         chosen.append(min(gaps, key=gaps.get))
     assert coresets.herding_rows(cloud, 9, draw()).tolist() == chosen
 
@@ -101,7 +117,9 @@ def test_a_core_has_its_quotas_even_among_equal_points(rule):
     quotas = torch.tensor([3, 4, 0, 1])
     core = select_core(torch.ones(14, 2), labels, quotas, RULES[rule], draw())
     assert torch.bincount(labels[core], minlength=4).equal(quotas) and core.equal(core.unique())
-    assert not select_core(torch.ones(14, 2), labels, torch.zeros(4).long(), RULES[rule], draw()).numel()
+    assert not select_core(
+        torch.ones(14, 2), labels, torch.zeros(4).long(), RULES[rule], draw()
+    ).numel()
 
 
 # The learnt adjacency
@@ -119,7 +137,9 @@ def pair_network(dim=5, pairs=2**17):
 def naive_adjacency(network, nodes):
     """Pair by pair, with torch's own batch normalisation over the K^2 rows."""
     pairs = torch.stack([torch.cat([a, b]) for a, b in product(nodes, nodes)])
-    for layer, scale, shift in zip((network.first, network.second), network.scales, network.shifts, strict=True):
+    for layer, scale, shift in zip(
+        (network.first, network.second), network.scales, network.shifts, strict=True
+    ):
         pairs = F.batch_norm(layer(pairs), None, None, scale, shift, training=True)
         pairs = torch.relu(pairs)
     logits = network.last(pairs).view(len(nodes), len(nodes))
@@ -136,7 +156,11 @@ def test_the_pair_network_is_that_of_the_pairs(pairs):
     network, twin = pair_network(pairs=pairs), pair_network()
     found, expected = network(nodes.requires_grad_()), naive_adjacency(twin, nodes)
     torch.testing.assert_close(found, expected)
-    assert found.equal(found.T) and not found.diag().any() and bool(((found >= 0) & (found <= 1)).all())
+    assert (
+        found.equal(found.T)
+        and not found.diag().any()
+        and bool(((found >= 0) & (found <= 1)).all())
+    )
     weights = torch.randn(7, 7, dtype=torch.float64, generator=draw(2))
     ours = torch.autograd.grad((found * weights).sum(), [nodes, *network.parameters()])
     theirs = torch.autograd.grad((expected * weights).sum(), [nodes, *twin.parameters()])
@@ -172,7 +196,9 @@ def naive_distance(kind, left, right):
             if min(sizes) >= 1e-8:
                 total += 1 - (a * b).sum() / (sizes[0] * sizes[1] + 1e-6)
         return total
-    a, b = (np.concatenate([one.ravel(), two]) for one, two in ((matrix, bias), (other, other_bias)))
+    a, b = (
+        np.concatenate([one.ravel(), two]) for one, two in ((matrix, bias), (other, other_bias))
+    )
     if kind == "mse":
         return ((a - b) ** 2).sum()
     sizes = np.linalg.norm(a), np.linalg.norm(b)
@@ -181,7 +207,10 @@ def naive_distance(kind, left, right):
 
 @pytest.mark.parametrize("kind", DISTANCES)
 def test_a_distance_is_that_of_the_loops(kind):
-    left = [torch.randn(3, 4, 5, dtype=torch.float64, generator=draw(1)), torch.randn(3, 5, generator=draw(2)).double()]
+    left = [
+        torch.randn(3, 4, 5, dtype=torch.float64, generator=draw(1)),
+        torch.randn(3, 5, generator=draw(2)).double(),
+    ]
     right = [
         torch.randn(3, 4, 5, dtype=torch.float64, generator=draw(5)),
         torch.randn(3, 5, generator=draw(6)).double(),
@@ -191,7 +220,9 @@ def test_a_distance_is_that_of_the_loops(kind):
     right[0][2], right[1][2] = 0, 0
     found = DISTANCES[kind]([part.requires_grad_() for part in left], right)
     with torch.no_grad():
-        expected = [naive_distance(kind, [p[i] for p in left], [p[i] for p in right]) for i in range(3)]
+        expected = [
+            naive_distance(kind, [p[i] for p in left], [p[i] for p in right]) for i in range(3)
+        ]
     assert found.tolist() == pytest.approx(expected)
     used = left[:1] if kind == "ours" else left
     assert all(torch.isfinite(slope).all() for slope in torch.autograd.grad(found.sum(), used))
@@ -278,7 +309,9 @@ def test_a_snapshot_is_symmetric_to_the_bit():
     real = RealGraph(features, torch.eye(60).to_sparse(), labels)
     for count in range(2, 61):
         torch.manual_seed(count)
-        adjacency = Matching(real, torch.tensor([count]), CondenseConfig(), draw()).snapshot().adjacency
+        adjacency = (
+            Matching(real, torch.tensor([count]), CondenseConfig(), draw()).snapshot().adjacency
+        )
         assert adjacency.equal(adjacency.T), count
 
 
@@ -289,7 +322,9 @@ def test_the_released_code_mismatches_rows_and_labels():
     assert mixed.tolist() == [1, 2, 2, 0, 0, 0], "by ascending frequency"
     assert labels[nodes].tolist() == [0, 0, 0, 1, 2, 2], "by number"
     real = RealGraph(
-        torch.randn(11, 6, generator=draw()), operator("gcn", *torch.zeros(2, 0).long(), torch.zeros(0), 11), labels
+        torch.randn(11, 6, generator=draw()),
+        operator("gcn", *torch.zeros(2, 0).long(), torch.zeros(0), 11),
+        labels,
     )
     matching = Matching(real, quotas, CondenseConfig(released_code=True), draw())
     assert matching.labels.tolist() == [0, 0, 0, 1, 2, 2] and not matching.features.detach().equal(
@@ -315,7 +350,7 @@ def accuracy(found, blocks, seed):
     nodes = torch.nonzero(real.labels < 0).flatten()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        shape = ModelShape(12, 16, 1, 3)
+        shape = ModelShape(12, 16, 3)
         return validation_accuracy(found, shape, real.features, real.operator, truth, nodes)
 
 
@@ -340,7 +375,10 @@ def test_a_graph_without_validation_nodes_scores_zero(blocks):
     real, truth, _ = blocks
     found = Matching(real, torch.tensor([1, 1, 1]), CondenseConfig(), draw()).snapshot()
     none = torch.empty(0, dtype=torch.int64)
-    assert validation_accuracy(found, ModelShape(12, 4, 1, 3), real.features, real.operator, truth, none) == 0
+    assert (
+        validation_accuracy(found, ModelShape(12, 4, 3), real.features, real.operator, truth, none)
+        == 0
+    )
     assert condensed_operator("mean", found).shape == (3, 3)
 
 
@@ -356,7 +394,11 @@ def test_arrays_are_made_once_and_anew_from_other_settings(tmp_path):
 
     first = kept(tmp_path, "run", {"ratio": 0.1}, CPU, make)
     again = kept(tmp_path, "run", {"ratio": 0.1}, CPU, make)
-    assert len(calls) == 1 and all(first[name].equal(again[name]) for name in first) and first.keys() == again.keys()
+    assert (
+        len(calls) == 1
+        and all(first[name].equal(again[name]) for name in first)
+        and first.keys() == again.keys()
+    )
     kept(tmp_path, "run", {"ratio": 0.2}, CPU, make)
     kept(tmp_path, "other", {"ratio": 0.2}, CPU, make)
     assert len(calls) == 3
@@ -364,7 +406,9 @@ def test_arrays_are_made_once_and_anew_from_other_settings(tmp_path):
 
 
 @settings(max_examples=15, deadline=None)
-@given(sizes=st.lists(st.integers(0, 3), min_size=2, max_size=4).filter(any), seed=st.integers(0, 99))
+@given(
+    sizes=st.lists(st.integers(0, 3), min_size=2, max_size=4).filter(any), seed=st.integers(0, 99)
+)
 def test_condensing_survives_any_classes(sizes, seed):
     """Absent classes, single nodes, no edges: everything stays finite."""
     labels = labels_of(*sizes, unknown=1)
@@ -372,6 +416,8 @@ def test_condensing_survives_any_classes(sizes, seed):
     real = RealGraph(torch.randn(len(labels), 6, generator=draw(seed)), graph, labels)
     quotas = training_quotas(labels, len(labels), len(sizes), 0.5)
     for distance in DISTANCES:
-        found = condense(real, quotas, CondenseConfig(steps=12, distance=distance), draw(seed), lambda found: 0.0)
+        found = condense(
+            real, quotas, CondenseConfig(steps=12, distance=distance), draw(seed), lambda found: 0.0
+        )
         assert torch.isfinite(found.features).all() and torch.isfinite(found.adjacency).all()
         assert torch.bincount(found.labels, minlength=len(sizes)).equal(quotas)

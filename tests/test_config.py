@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dance_flwr.commands import read_config
-from dance_flwr.config import RunConfig, flat_fields, flatten, parse
-from dance_flwr.config_text import markdown_table, to_toml, toml_block
+from dance_flwr.config.reading import read_config
+from dance_flwr.config.text import markdown_table, to_toml, toml_block
+from dance_flwr.config.tree import RunConfig, flat_fields, flatten, parse
 from dance_flwr.errors import ConfigError, UserError
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -20,7 +20,9 @@ PROJECT = Path(__file__).resolve().parent.parent
 def flat(table, prefix=""):
     leaves = {}
     for key, value in table.items():
-        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        leaves |= (
+            flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        )
     return leaves
 
 
@@ -49,7 +51,7 @@ def test_pyproject_repeats_the_defaults():
             "dropout": st.floats(0, 1, exclude_max=True),
             "strategy": st.sampled_from(["fedavg", "fedadam"]),
             "client-fraction": st.floats(0, 1, exclude_min=True),
-            "dance.ratio": st.floats(0, 1, exclude_min=True),
+            "condensation-ratio": st.floats(0, 1, exclude_min=True),
             "dance.labelled-first": st.booleans(),
             "dance.hop2-budget": st.integers(0, 8),
             "dance.views": st.sampled_from(["fused", "plain", "core+fused"]),
@@ -71,17 +73,34 @@ def test_no_key_is_lost_on_its_way_through_toml(key):
 
 def test_every_mistake_is_reported_in_one_message():
     wrong = {
-        **{"ruonds": 3, "dance.rato": 0.1, "rounds": "ten", "seed": -1, "dropout": 1.0, "method": "magic"},
-        **{"dance.ratio": 0, "dance.views": "all", "learning-rate": 0.0, "dance.labelled-first": 1},
+        **{
+            "ruonds": 3,
+            "dance.rato": 0.1,
+            "rounds": "ten",
+            "seed": -1,
+            "dropout": 1.0,
+            "method": "magic",
+        },
+        **{
+            "condensation-ratio": 0,
+            "dance.views": "all",
+            "learning-rate": 0.0,
+            "dance.labelled-first": 1,
+        },
     }
     found = problems(wrong)
     assert len(found) == len(wrong)
     for key in wrong:
-        assert sum(problem.startswith((f"{key}: ", f"unknown key {key!r}: ")) for problem in found) == 1, key
+        assert (
+            sum(problem.startswith((f"{key}: ", f"unknown key {key!r}: ")) for problem in found)
+            == 1
+        ), key
 
 
 def test_unknown_key_names_its_neighbour():
-    assert problems({"dance.rato": 0.1}) == ["unknown key 'dance.rato': did you mean 'dance.ratio'?"]
+    assert problems({"dance.rato": 0.1}) == [
+        "unknown key 'dance.rato': did you mean 'condensation-ratio'?"
+    ]
     assert "dance-flwr config" in problems({"xyzzy": 1})[0]
 
 
@@ -93,7 +112,12 @@ def test_nan_is_refused_in_every_number(key):
 @pytest.mark.parametrize(
     ("key", "low", "high"),
     [
-        *[("dance.ratio", 0.0, 1.5), ("client-fraction", 0.0, 1.01), ("dropout", -0.1, 1.0), ("dance.mix", -0.1, 1.1)],
+        *[
+            ("condensation-ratio", 0.0, 1.5),
+            ("client-fraction", 0.0, 1.01),
+            ("dropout", -0.1, 1.0),
+            ("dance.mix", -0.1, 1.1),
+        ],
         *[("chunk-tokens", 7, 513), ("dance.hop0-budget", 0, 2), ("dance.confidence", -0.1, 1.1)],
     ],
 )
@@ -102,7 +126,10 @@ def test_values_out_of_range_are_refused(key, low, high):
 
 
 def test_an_integer_is_a_float_but_a_bool_is_no_integer():
-    assert parse({"dance.alpha": 3}).dance.alpha == 3.0 and type(parse({"dance.alpha": 3}).dance.alpha) is float
+    assert (
+        parse({"dance.alpha": 3}).dance.alpha == 3.0
+        and type(parse({"dance.alpha": 3}).dance.alpha) is float
+    )
     for key, value in {
         "rounds": True,
         "learning-rate": True,
@@ -122,16 +149,27 @@ def test_keys_are_checked_against_each_other():
 
 
 def test_later_sources_win(tmp_path):
-    for name, text in {"a.toml": "rounds = 2\nseed = 2\n[dance]\nratio = 0.2\n", "b.toml": "seed = 3\n"}.items():
+    for name, text in {
+        "a.toml": "rounds = 2\nseed = 2\n[dance]\nratio = 0.2\n",
+        "b.toml": "seed = 3\n",
+    }.items():
         (tmp_path / name).write_text(text)
     files = [tmp_path / "a.toml", tmp_path / "b.toml"]
-    config = read_config(files, ["dance.ratio=0.3", "data=plain word", "rounds = 5"], {"rounds": 7})
+    config = read_config(
+        files, ["condensation-ratio=0.3", "data=plain word", "rounds = 5"], {"rounds": 7}
+    )
     assert config == replace(
-        RunConfig(), rounds=7, seed=3, data="plain word", dance=replace(RunConfig().dance, ratio=0.3)
+        RunConfig(),
+        rounds=7,
+        seed=3,
+        data="plain word",
+        dance=replace(RunConfig().dance, ratio=0.3),
     )
 
 
-@pytest.mark.parametrize("path", sorted((PROJECT / "configs").rglob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((PROJECT / "configs").rglob("*.toml")), ids=lambda path: path.stem
+)
 def test_shipped_config_parses(path):
     declared = flat(tomllib.loads(path.read_text(encoding="utf-8")))
     assert declared and declared.items() <= flatten(read_config([path], [], {})).items()

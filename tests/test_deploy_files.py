@@ -19,7 +19,18 @@ UNITS = sorted(DEPLOY.glob("*.service"))
 COMPOSE = DEPLOY / "compose.yaml"
 GUIDE = PROJECT / "docs" / "deployment.md"
 SERVICE_KEYS = {
-    *("image", "build", "restart", "init", "read_only", "tmpfs", "cap_drop", "security_opt", "profiles", "command"),
+    *(
+        "image",
+        "build",
+        "restart",
+        "init",
+        "read_only",
+        "tmpfs",
+        "cap_drop",
+        "security_opt",
+        "profiles",
+        "command",
+    ),
     *("ports", "volumes", "healthcheck", "depends_on", "environment"),
 }
 
@@ -30,7 +41,9 @@ def services():
 
 def unit(path):
     """A unit's sections; of a key that repeats, the last one."""
-    parser = configparser.ConfigParser(strict=False, interpolation=None, delimiters=("=",), comment_prefixes=("#",))
+    parser = configparser.ConfigParser(
+        strict=False, interpolation=None, delimiters=("=",), comment_prefixes=("#",)
+    )
     parser.optionxform = str
     parser.read_string(path.read_text(encoding="utf-8").replace("\\\n", " "))
     return parser
@@ -59,13 +72,17 @@ def test_compose_has_tls_authentication_health_and_no_secrets():
         assert service["healthcheck"]["test"][0].startswith("CMD")
         assert "no-new-privileges:true" in service["security_opt"]
     assert "--enable-supernode-auth" in found["superlink"]["command"]
-    assert not any("insecure" in part for name in ("superlink", "supernode") for part in found[name]["command"])
+    assert not any(
+        "insecure" in part for name in ("superlink", "supernode") for part in found[name]["command"]
+    )
     assert all(mount.startswith("127.0.0.1:") for mount in found["superlink"]["ports"])
     assert any(mount.endswith(":/data:rw") for mount in found["supernode"]["volumes"])
     assert "ports" not in found["supernode"]  # a node only makes outgoing connections
     for file in DEPLOY.iterdir():
         text = file.read_text(encoding="utf-8")
-        assert not re.search(r"BEGIN [A-Z ]*PRIVATE KEY|password|token|secret *[:=]", text, re.IGNORECASE), file
+        assert not re.search(
+            r"BEGIN [A-Z ]*PRIVATE KEY|password|token|secret *[:=]", text, re.IGNORECASE
+        ), file
 
 
 @pytest.mark.parametrize("name", ["superlink", "supernode"])
@@ -85,7 +102,16 @@ def test_docker_takes_the_compose_file():
     ):
         pytest.skip("no docker compose")
     for profile in ("server", "node"):
-        command = ["docker", "compose", "--file", COMPOSE, "--profile", profile, "config", "--quiet"]
+        command = [
+            "docker",
+            "compose",
+            "--file",
+            COMPOSE,
+            "--profile",
+            profile,
+            "config",
+            "--quiet",
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
@@ -138,7 +164,10 @@ def test_units_are_hardened_and_start_programs_with_flags_that_flower_has(path):
 
 
 def test_there_are_two_units():
-    assert [path.name for path in UNITS] == ["dance-flwr-superlink.service", "dance-flwr-supernode@.service"]
+    assert [path.name for path in UNITS] == [
+        "dance-flwr-superlink.service",
+        "dance-flwr-supernode@.service",
+    ]
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
@@ -156,8 +185,14 @@ def test_systemd_verifies_the_units(path, tmp_path):
 @pytest.mark.parametrize("name", ["node.env.example", "superlink.env.example"])
 def test_env_files_set_what_compose_and_units_read(name):
     text = (DEPLOY / name).read_text(encoding="utf-8")
-    values = dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
-    path = DEPLOY / ("dance-flwr-supernode@.service" if name.startswith("node") else "dance-flwr-superlink.service")
+    values = dict(
+        line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#")
+    )
+    path = DEPLOY / (
+        "dance-flwr-supernode@.service"
+        if name.startswith("node")
+        else "dance-flwr-superlink.service"
+    )
     wanted = set(re.findall(r"\$\{(\w+)\}", unit(path)["Service"]["ExecStart"]))
     preset = {"PORT"} if name.startswith("node") else set()
     assert wanted - preset <= set(values)
@@ -171,7 +206,11 @@ def commands_of_the_guide():
     blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
     lines += re.findall(r"`((?:dance-flwr|flwr) [^\s`]+ [^`]+)`", text)
-    return [shlex.split(line, comments=True) for line in lines if line.strip() and not line.startswith("#")]
+    return [
+        shlex.split(line, comments=True)
+        for line in lines
+        if line.strip() and not line.startswith("#")
+    ]
 
 
 def flags_of(command, words):
@@ -179,13 +218,17 @@ def flags_of(command, words):
     while isinstance(command, click.Group) or hasattr(command, "commands"):
         command = command.commands[words[0]]
         words = words[1:]
-    return {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+    return {
+        flag
+        for parameter in command.params
+        for flag in (*parameter.opts, *parameter.secondary_opts)
+    }
 
 
 def test_every_command_of_the_guide_exists_with_its_flags():
     from flwr.cli.app import app as flwr
 
-    from dance_flwr.cli import app as own
+    from dance_flwr.cli.main import app as own
 
     groups = {"dance-flwr": typer.main.get_command(own), "flwr": typer.main.get_command(flwr)}
     seen = []
@@ -205,5 +248,7 @@ def test_every_command_of_the_guide_exists_with_its_flags():
 
 
 def test_files_that_the_guide_names_exist():
-    for name in re.findall(r"`((?:deploy|docs|tests|dance_flwr)/[\w/@-][\w./@-]+)`", GUIDE.read_text(encoding="utf-8")):
+    for name in re.findall(
+        r"`((?:deploy|docs|tests|dance_flwr)/[\w/@-][\w./@-]+)`", GUIDE.read_text(encoding="utf-8")
+    ):
         assert (PROJECT / name).exists(), name

@@ -11,13 +11,20 @@ from flwr.common.config import parse_config_args
 
 import client_app
 import server_app
-from dance_flwr import device as module
-from dance_flwr.client import Client, open_client
-from dance_flwr.config import flatten
-from dance_flwr.device import claim, device_label, memory_ratio, named_device, pick_device
+from dance_flwr.config.tree import flatten
 from dance_flwr.errors import QuorumError, UserError
-from dance_flwr.runtime import _resources, read_result
-from dance_flwr.strategies.inprocess import InProcessGrid
+from dance_flwr.federation.client import device as module
+from dance_flwr.federation.client.client import Client, open_client
+from dance_flwr.federation.client.device import (
+    claim,
+    device_label,
+    memory_ratio,
+    named_device,
+    pick_device,
+)
+from dance_flwr.runs.reader import read_result
+from dance_flwr.simulation.engine import _resources
+from dance_flwr.simulation.in_process import InProcessGrid
 
 
 @pytest.fixture
@@ -53,7 +60,9 @@ def gpus(monkeypatch):
         ("cpu", 0, {"device": "cuda:1"}, "cpu"),
     ],
 )
-def test_the_node_s_choice_wins_and_a_run_on_cpu_stays_there(run_config, gpus, run, count, node, wanted):
+def test_the_node_s_choice_wins_and_a_run_on_cpu_stays_there(
+    run_config, gpus, run, count, node, wanted
+):
     gpus(count)
     assert str(pick_device(run_config(device=run), node)) == wanted
 
@@ -62,7 +71,9 @@ def test_the_node_s_choice_wins_and_a_run_on_cpu_stays_there(run_config, gpus, r
 @pytest.mark.parametrize("name", ["cuda:2", "cuda:-1", "mps", "gpu", "1", ""])
 def test_a_device_that_is_not_there_is_refused_with_those_that_are(gpus, count, found, name):
     gpus(count)
-    with pytest.raises(UserError, match=re.escape(f"({found}), found {name!r}; name one of these in --node-config")):
+    with pytest.raises(
+        UserError, match=re.escape(f"({found}), found {name!r}; name one of these in --node-config")
+    ):
         named_device(name)
 
 
@@ -114,7 +125,11 @@ def mixed(run_config, dance, tmp_path, gpus):
     def start(*more, **keys):
         config = run_config(rounds=1, device="auto", out=str(tmp_path / "out"), **keys)
         nodes = {
-            client + 1: {"partition-id": client, "data-path": str(dance.partition / f"client-{client}")} | extra
+            client + 1: {
+                "partition-id": client,
+                "data-path": str(dance.partition / f"client-{client}"),
+            }
+            | extra
             for client, extra in enumerate(more)
         }
         grid = InProcessGrid(client_app.app, flatten(config), 3, node_configs=nodes)
@@ -135,18 +150,23 @@ def pretended(monkeypatch, gpus):
         client.site.named = device
         return client
 
-    from dance_flwr import client_tasks, messages
+    from dance_flwr.federation.client import handlers as client_tasks
+    from dance_flwr.federation.wire import messages
 
     real = messages.schema_of
     monkeypatch.setattr(client_tasks, "open_client", on_cpu)
     monkeypatch.setattr(
-        messages, "schema_of", lambda site, sizes: replace(real(site, sizes), device=device_label(site.named))
+        messages,
+        "schema_of",
+        lambda site, sizes: replace(real(site, sizes), device=device_label(site.named)),
     )
     return asked
 
 
 def test_cpu_and_gpu_nodes_take_part_in_one_run(mixed, pretended):
-    result = mixed({"device": "cpu"}, {"device": "cuda:0", "gpu-memory-ratio": 0.25}, {"device": "cuda:1"})
+    result = mixed(
+        {"device": "cpu"}, {"device": "cuda:0", "gpu-memory-ratio": 0.25}, {"device": "cuda:1"}
+    )
     assert result["devices"] == ["cpu", "cuda:0 (Card 0)", "cuda:1 (Card 1)"]
     assert set(pretended) == {"cuda:0", (0.25, "cuda:0"), "cuda:1"}
 
@@ -157,9 +177,14 @@ def test_the_devices_of_cpu_nodes_are_in_the_result(mixed):
 
 @pytest.mark.parametrize(
     ("extra", "words"),
-    [({"device": "cuda:7"}, r"device: .*\(cpu\), found 'cuda:7'"), ({"gpu-memory-ratio": 2}, "gpu-memory-ratio: .*2")],
+    [
+        ({"device": "cuda:7"}, r"device: .*\(cpu\), found 'cuda:7'"),
+        ({"gpu-memory-ratio": 2}, "gpu-memory-ratio: .*2"),
+    ],
 )
-def test_a_wrong_node_config_ends_the_run_before_training_and_names_the_client(mixed, monkeypatch, extra, words):
+def test_a_wrong_node_config_ends_the_run_before_training_and_names_the_client(
+    mixed, monkeypatch, extra, words
+):
     monkeypatch.setattr(Client, "train", lambda *_: pytest.fail("no client may train"))
     with pytest.raises(QuorumError, match=rf"client 1: {words}.*--node-config") as error:
         mixed({}, extra, {})
@@ -181,7 +206,9 @@ def test_memory_that_is_too_small_is_one_line_after_others_were_closed(run, monk
     if times == 1:
         assert run(rounds=1).result["history"]
     else:
-        with pytest.raises(QuorumError, match=r"client 1: cpu: expected this client to fit into 100% of its memory"):
+        with pytest.raises(
+            QuorumError, match=r"client 1: cpu: expected this client to fit into 100% of its memory"
+        ):
             run(rounds=1)
 
 
@@ -197,7 +224,9 @@ def test_every_client_finds_room_on_the_gpus(run_config, gpus, count, clients):
     # Flower's own arithmetic: the share travels as float32, the actors are as many as fit into all GPUs together.
     actors = int(count / float(np.float32(share)))
     on_one = int(1 / share + 1e-9)
-    assert clients <= actors and -(-clients // count) <= on_one <= -(-clients // count) + clients // 50
+    assert (
+        clients <= actors and -(-clients // count) <= on_one <= -(-clients // count) + clients // 50
+    )
     assert share <= 1
 
 
@@ -230,9 +259,16 @@ class FakeRay:
 
 @pytest.mark.parametrize(
     ("actor", "resources", "wanted"),
-    [("a1", {"CPU": 1.0, "GPU": 0.25}, 0.25), ("a1", {"CPU": 1.0}, None), ("a1", {"GPU": 2.0}, 1.0), (None, {}, None)],
+    [
+        ("a1", {"CPU": 1.0, "GPU": 0.25}, 0.25),
+        ("a1", {"CPU": 1.0}, None),
+        ("a1", {"GPU": 2.0}, 1.0),
+        (None, {}, None),
+    ],
 )
-def test_an_actor_of_ray_has_its_share_and_a_node_s_own_word_wins(monkeypatch, actor, resources, wanted):
+def test_an_actor_of_ray_has_its_share_and_a_node_s_own_word_wins(
+    monkeypatch, actor, resources, wanted
+):
     monkeypatch.setitem(sys.modules, "ray", FakeRay(actor, resources))
     assert memory_ratio({}) == wanted
     assert memory_ratio({"gpu-memory-ratio": 0.5}) == 0.5

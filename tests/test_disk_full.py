@@ -11,13 +11,14 @@ import pytest
 
 import client_app
 import server_app
-from dance_flwr.config import flatten
-from dance_flwr.dance import store as store_module
+from dance_flwr.config.paths import PREVIOUS, STATE
+from dance_flwr.config.tree import flatten
+from dance_flwr.dance import state as store_module
 from dance_flwr.dance.packs import Packs
-from dance_flwr.dance.store import PREVIOUS, STATE, RunStore
+from dance_flwr.dance.state import RunFolder
 from dance_flwr.errors import QuorumError
-from dance_flwr.runtime import read_result
-from dance_flwr.strategies.inprocess import InProcessGrid
+from dance_flwr.runs.reader import read_result
+from dance_flwr.simulation.in_process import InProcessGrid
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -62,7 +63,7 @@ def contents(folder):
 @pytest.mark.parametrize("rounds", [0, 1, 2])
 def test_a_state_that_finds_no_room_leaves_those_before(tmp_path, monkeypatch, rounds):
     """Both of them: the round before may be asked again."""
-    store = RunStore(tmp_path, "run")
+    store = RunFolder(tmp_path, "run")
     store.folder.mkdir(parents=True)
     for round_ in range(1, rounds + 1):
         save(store, round_)
@@ -80,7 +81,7 @@ def test_a_state_that_finds_no_room_leaves_those_before(tmp_path, monkeypatch, r
 def test_an_example_that_finds_no_room_leaves_the_old_one(dance, tmp_path, monkeypatch):
     from dance_flwr.dance import show
 
-    site, store = dance.site(0), RunStore(tmp_path, "run")
+    site, store = dance.site(0), RunFolder(tmp_path, "run")
     packs = Packs.load(dance.store(0).final_path)
     store.evidence_folder.mkdir(parents=True)
     path = show.write_example(store, site, packs)
@@ -155,9 +156,14 @@ def federation(run_config, dance, tmp_path):
         folders = [tmp_path / "client-0", disk / "client-1", tmp_path / "client-2"]
         for client, folder in enumerate(folders):
             if not folder.exists():
-                shutil.copytree(dance.partition / f"client-{client}", folder, ignore=shutil.ignore_patterns("runs"))
+                shutil.copytree(
+                    dance.partition / f"client-{client}",
+                    folder,
+                    ignore=shutil.ignore_patterns("runs"),
+                )
         nodes = {
-            client + 1: {"partition-id": client, "data-path": str(folder)} for client, folder in enumerate(folders)
+            client + 1: {"partition-id": client, "data-path": str(folder)}
+            for client, folder in enumerate(folders)
         }
 
         def app(message, context):
@@ -171,15 +177,19 @@ def federation(run_config, dance, tmp_path):
 
         out = tmp_path / f"out-{len(list(tmp_path.glob('out-*')))}"
         config = run_config(out=str(out), **{"min_valid_replies": 2, "rounds": 4, **keys})
-        server_app.run(InProcessGrid(app, flatten(config), 3, node_configs=nodes), config, out.name, out)
-        return read_result(out), RunStore(folders[1], out.name)
+        server_app.run(
+            InProcessGrid(app, flatten(config), 3, node_configs=nodes), config, out.name, out
+        )
+        return read_result(out), RunFolder(folders[1], out.name)
 
     return start
 
 
 def taking_part(result):
     """Which clients uploaded, round by round."""
-    return [[int(client) for client, up in row["bytes_up"].items() if up] for row in result["history"]]
+    return [
+        [int(client) for client, up in row["bytes_up"].items() if up] for row in result["history"]
+    ]
 
 
 def state(store):
@@ -192,7 +202,9 @@ def state(store):
     [
         pytest.param({}, id="packs find no room"),
         pytest.param({"dance_evidence_keep": "final"}, id="the state finds no room"),
-        pytest.param({"dance_text_refresh_every": 3, "dance_core_refresh_every": 2}, id="frozen evidence"),
+        pytest.param(
+            {"dance_text_refresh_every": 3, "dance_core_refresh_every": 2}, id="frozen evidence"
+        ),
     ],
 )
 def test_a_full_disk_costs_a_client_its_round_and_nothing_else(federation, disk, keys):
@@ -218,9 +230,13 @@ def test_a_full_disk_costs_a_client_its_round_and_nothing_else(federation, disk,
     reference, expected = federation(disk.folder, fail, **keys)
     (reply,) = replies
     reason = reply.error.reason
-    assert len(reason.splitlines()) == 1 and reason.startswith(f"{disk.folder / 'client-1'}: expected room")
+    assert len(reason.splitlines()) == 1 and reason.startswith(
+        f"{disk.folder / 'client-1'}: expected room"
+    )
     assert "MB free (No space left on device); make room there" in reason
-    assert taking_part(result) == taking_part(reference) == [[0, 1, 2], [0, 2], [0, 1, 2], [0, 1, 2]]
+    assert (
+        taking_part(result) == taking_part(reference) == [[0, 1, 2], [0, 2], [0, 1, 2], [0, 1, 2]]
+    )
     assert result["model_fingerprint"] == reference["model_fingerprint"]
     assert state(kept) == state(expected)
     assert [client["client"] for client in result["clients"]] == [0, 1, 2]
@@ -257,7 +273,9 @@ def test_a_full_disk_ends_a_run_that_needs_everyone_with_the_reason(federation, 
         if reply is None and kind == "train" and asked["server-round"] == 2:
             disk.take()
 
-    with pytest.raises(QuorumError, match=r"client 1: .*client-1: expected room .* MB free .*; make room"):
+    with pytest.raises(
+        QuorumError, match=r"client 1: .*client-1: expected room .* MB free .*; make room"
+    ):
         federation(disk.folder, fill, min_valid_replies=3)
 
 

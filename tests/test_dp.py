@@ -11,27 +11,50 @@ from scipy import stats
 
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.privacy.accounting import epsilon_spent, noise_for, rounds_within
-from dance_flwr.privacy.dp import ClippingNorm, client_deviation, noise_multiplier, protect, update_bound, update_noise
+from dance_flwr.privacy.dp import (
+    ClippingNorm,
+    client_deviation,
+    noise_multiplier,
+    protect,
+    update_bound,
+    update_noise,
+)
 from dance_flwr.privacy.mechanism import LARGEST_DEVIATE, Draw, add_noise, clip
 from dance_flwr.privacy.vectors import LARGEST, Numbers
-from dance_flwr.results import load_model
+from dance_flwr.runs.reader import load_model
 
-DP = {"clients": 5, "rounds": 2, "privacy_seeded": True, "privacy_noise_multiplier": 1.0, "privacy_epsilon": 50.0}
+DP = {
+    "clients": 5,
+    "rounds": 2,
+    "privacy_seeded": True,
+    "privacy_noise_multiplier": 1.0,
+    "privacy_epsilon": 50.0,
+}
 
 
 def state(*values):
     """A model with a vector, a 0-d float and an integer buffer."""
-    return {"w": torch.tensor(values[:-1]), "scalar": torch.tensor(values[-1]), "batches": torch.tensor(3)}
+    return {
+        "w": torch.tensor(values[:-1]),
+        "scalar": torch.tensor(values[-1]),
+        "batches": torch.tensor(3),
+    }
 
 
 def length(state, start):
-    return math.sqrt(sum(float((state[k] - v).square().sum()) for k, v in start.items() if v.is_floating_point()))
+    return math.sqrt(
+        sum(float((state[k] - v).square().sum()) for k, v in start.items() if v.is_floating_point())
+    )
 
 
 def test_clipping_by_hand():
     start = state(0.0, 0.0, 0.0)
     clipped, was = clip(state(3.0, 0.0, 4.0), start, 1.0)
-    assert was and clipped["w"].tolist() == pytest.approx([0.6, 0.0]) and float(clipped["scalar"]) == pytest.approx(0.8)
+    assert (
+        was
+        and clipped["w"].tolist() == pytest.approx([0.6, 0.0])
+        and float(clipped["scalar"]) == pytest.approx(0.8)
+    )
     same, was = clip(state(3.0, 0.0, 4.0), start, 5.0)
     assert not was and same["w"].tolist() == [3.0, 0.0]
 
@@ -79,13 +102,19 @@ def test_only_the_declared_test_mode_is_repeatable(run_config):
     keys = {"clients": 3, "privacy_dp": "local", "privacy_noise_multiplier": 1.0}
     for seeded in (False, True):
         config = run_config(privacy_seeded=seeded, **keys)
-        one, two = (protect(start, start, config, norm=1.0, round_=1, client=0).state for _ in range(2))
+        one, two = (
+            protect(start, start, config, norm=1.0, round_=1, client=0).state for _ in range(2)
+        )
         assert torch.equal(one["w"], two["w"]) == seeded
-    other = protect(start, start, run_config(privacy_seeded=True, **keys), norm=1.0, round_=1, client=1).state
+    other = protect(
+        start, start, run_config(privacy_seeded=True, **keys), norm=1.0, round_=1, client=1
+    ).state
     assert not torch.equal(one["w"], other["w"])
 
 
-@pytest.mark.parametrize(("epsilon", "delta", "rounds"), [(1.0, 1e-5, 50), (8.0, 1e-6, 100), (3.0, 1e-3, 10)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "rounds"), [(1.0, 1e-5, 50), (8.0, 1e-6, 100), (3.0, 1e-3, 10)]
+)
 def test_sigma_agrees_with_two_other_accountants(epsilon, delta, rounds):
     import dp_accounting
     from opacus.accountants import PRVAccountant
@@ -129,13 +158,15 @@ def test_noise_of_the_fewest_clients_suffices(run_config):
     masked = run_config(privacy_secure_aggregation=True, **keys)  # three of five must stay
     assert client_deviation(masked, 0.5) ** 2 * 3 == pytest.approx((2.0 * 0.5) ** 2)
     assert update_bound(masked, 0.5) >= 0.5 + 8.2 * client_deviation(masked, 0.5)
-    assert client_deviation(run_config(**keys | {"privacy_dp": "local"}), 0.5) == pytest.approx(2 * 2.0 * 0.5)
+    assert client_deviation(run_config(**keys | {"privacy_dp": "local"}), 0.5) == pytest.approx(
+        2 * 2.0 * 0.5
+    )
     assert client_deviation(run_config(**keys | {"privacy_dp": "central"}), 0.5) == 0.0
 
 
 def noise_of(run, monkeypatch, **keys):
     """The global model's noise when all updates are zero: the model after one round minus the first."""
-    from dance_flwr.client import Client, initial_model, shape_of
+    from dance_flwr.federation.client.client import Client, initial_model, shape_of
 
     honest = Client.train
 
@@ -160,12 +191,16 @@ def noise_of(run, monkeypatch, **keys):
         ("local", True, 5 * 4 / 25),
     ],
 )
-def test_the_mean_has_the_noise_that_the_accounting_counts_on(run, monkeypatch, dp, secure, variance):
+def test_the_mean_has_the_noise_that_the_accounting_counts_on(
+    run, monkeypatch, dp, secure, variance
+):
     """Deviation of the mean of 5 clients at sigma = 1 and C = 0.5; above sigma * C / 5 only where it must be."""
     keys = {"privacy_dp": dp, "privacy_secure_aggregation": secure, "privacy_clipping_norm": 0.5}
     finished, noise = noise_of(run, monkeypatch, **keys)
     deviation = 0.5 * math.sqrt(variance)
-    assert noise.std() == pytest.approx(deviation, rel=0.02) and abs(noise.mean()) < 0.02 * deviation
+    assert (
+        noise.std() == pytest.approx(deviation, rel=0.02) and abs(noise.mean()) < 0.02 * deviation
+    )
     assert stats.kstest(noise / deviation, "norm").pvalue > 1e-5
     facts = finished.result["privacy"]
     assert facts["epsilon"] == pytest.approx(epsilon_spent(1.0, 1.0, 1, 1e-5))
@@ -186,11 +221,17 @@ def test_clients_count_alike(run):
 def test_epsilon_grows_by_round_and_the_run_ends_at_the_budget(run):
     sigma = 1.0
     budget = epsilon_spent(sigma, 1.0, 2, 1e-5) * 1.01
-    finished = run(privacy_dp="central", **DP | {"rounds": 5, "privacy_epsilon": budget, "evaluate_every": 3})
+    finished = run(
+        privacy_dp="central", **DP | {"rounds": 5, "privacy_epsilon": budget, "evaluate_every": 3}
+    )
     rows = finished.result["history"]
     assert [row["round"] for row in rows] == [1, 2]
-    assert [row["epsilon"] for row in rows] == pytest.approx([epsilon_spent(sigma, 1.0, t, 1e-5) for t in (1, 2)])
-    assert rows[-1]["epsilon"] <= budget and rows[-1]["val_accuracy"] is not None  # the last round is validated
+    assert [row["epsilon"] for row in rows] == pytest.approx(
+        [epsilon_spent(sigma, 1.0, t, 1e-5) for t in (1, 2)]
+    )
+    assert (
+        rows[-1]["epsilon"] <= budget and rows[-1]["val_accuracy"] is not None
+    )  # the last round is validated
 
 
 def test_without_a_sigma_the_budget_is_for_all_rounds(run_config):
@@ -199,13 +240,22 @@ def test_without_a_sigma_the_budget_is_for_all_rounds(run_config):
 
 
 def test_a_budget_for_no_round_is_refused(run):
-    with pytest.raises(UserError, match=r"expected a budget for one round at least.*raise privacy.noise-multiplier"):
+    with pytest.raises(
+        UserError, match=r"expected a budget for one round at least.*raise privacy.noise-multiplier"
+    ):
         run(privacy_dp="central", **DP | {"privacy_epsilon": 0.01})
 
 
 def test_such_a_budget_is_refused_before_anything_is_prepared(cli, tiny, tmp_path):
-    keys = ["privacy.dp=central", "privacy.epsilon=0.01", "privacy.noise-multiplier=1.0", f"data-root={tmp_path}/root"]
-    ended = cli("run", "--in-process", "--data", tiny, *[part for key in keys for part in ("--set", key)])
+    keys = [
+        "privacy.dp=central",
+        "privacy.epsilon=0.01",
+        "privacy.noise-multiplier=1.0",
+        f"data-root={tmp_path}/root",
+    ]
+    ended = cli(
+        "run", "--in-process", "--data", tiny, *[part for key in keys for part in ("--set", key)]
+    )
     assert ended.code == 2 and "expected a budget for one round at least" in ended.err[0]
     assert not (tmp_path / "root").exists()
 
@@ -215,15 +265,22 @@ def test_a_noisy_bit_stays_above_zero(run_config, sigma):
     config = run_config(privacy_dp="distributed", privacy_clipping="adaptive", privacy_noise_multiplier=sigma,
                         privacy_secure_aggregation=True, privacy_seeded=True, clients=5)  # fmt: skip
     model = {"w": torch.zeros(1)}
-    bits = [protect(model, model, config, norm=1.0, round_=round_, client=0).unclipped for round_ in range(200)]
+    bits = [
+        protect(model, model, config, norm=1.0, round_=round_, client=0).unclipped
+        for round_ in range(200)
+    ]
     assert min(bits) >= 0 and np.std(bits) == pytest.approx(sigma / math.sqrt(3), rel=0.15)
     assert Numbers.of({"bit": max(bits)}).pack({"bit": max(bits)})[0] < LARGEST
 
 
 def test_clients_are_drawn_by_chance(run):
-    finished = run(privacy_dp="central", **DP | {"rounds": 8, "client_fraction": 0.5, "local_epochs": 1})
+    finished = run(
+        privacy_dp="central", **DP | {"rounds": 8, "client_fraction": 0.5, "local_epochs": 1}
+    )
     drawn = [len(row["bytes_up"]) for row in finished.result["history"]]
-    trained = [sum(1 for size in row["bytes_up"].values() if size) for row in finished.result["history"]]
+    trained = [
+        sum(1 for size in row["bytes_up"].values() if size) for row in finished.result["history"]
+    ]
     assert len(drawn) == 8 and len(set(trained)) > 1
 
 
@@ -247,15 +304,23 @@ def test_the_norm_moves_to_the_quantile(run_config):
 
 
 def test_the_count_and_the_updates_together_cost_one_sigma(run_config):
-    config = run_config(privacy_dp="central", privacy_clipping="adaptive", privacy_noise_multiplier=3.0)
+    config = run_config(
+        privacy_dp="central", privacy_clipping="adaptive", privacy_noise_multiplier=3.0
+    )
     assert update_noise(config) ** -2 + (2 * 3.0) ** -2 == pytest.approx(3.0**-2)
 
 
 @pytest.mark.parametrize(("dp", "secure"), [("central", False), ("distributed", True)])
 def test_adaptive_clipping_in_a_run(run, dp, secure):
     keys = {"privacy_dp": dp, "privacy_clipping": "adaptive", "privacy_secure_aggregation": secure}
-    finished = run(**DP | keys | {"rounds": 3, "privacy_noise_multiplier": 0.1, "privacy_epsilon": 1e6})
-    sent = [m for m in finished.messages if not m.metadata.src_node_id and m.metadata.message_type == "train"]
+    finished = run(
+        **DP | keys | {"rounds": 3, "privacy_noise_multiplier": 0.1, "privacy_epsilon": 1e6}
+    )
+    sent = [
+        m
+        for m in finished.messages
+        if not m.metadata.src_node_id and m.metadata.message_type == "train"
+    ]
     configs = [m.content["config"] for m in sent if "config" in m.content]
     norms = {config["clipping-norm"] for config in configs if "clipping-norm" in config}
     assert len(norms) == 3 and 1.0 in norms

@@ -8,8 +8,8 @@ import torch
 from conftest import WORDS, sentences
 
 from dance_flwr.dance.packs import Packs
-from dance_flwr.graph import NO_SPLIT, TEST, TRAIN, VAL
-from dance_flwr.results import load_model
+from dance_flwr.data.graph import NO_SPLIT, TEST, TRAIN, VAL
+from dance_flwr.runs.reader import load_model
 
 CLASSES = sorted(WORDS)
 
@@ -20,7 +20,9 @@ class Draft:
 
     ids: list[str] = field(default_factory=lambda: [f"c{i // 9}-{i % 9}" for i in range(18)])
     labels: list[int] = field(default_factory=lambda: [i % 3 for i in range(18)])
-    split: list[int] = field(default_factory=lambda: [(TRAIN, VAL, TEST)[i % 9 // 3] for i in range(18)])
+    split: list[int] = field(
+        default_factory=lambda: [(TRAIN, VAL, TEST)[i % 9 // 3] for i in range(18)]
+    )
     pairs: list[tuple[int, int]] = field(
         default_factory=lambda: [(c * 9 + i, c * 9 + (i + 1) % 9) for c in (0, 1) for i in range(9)]
     )
@@ -38,7 +40,9 @@ def missing_class(draft):
 def train_nodes(count):
     def edit(draft):
         kept = [i for i in range(9) if draft.split[i] == TRAIN][:count]
-        draft.split[:9] = [s if s != TRAIN or i in kept else TEST for i, s in enumerate(draft.split[:9])]
+        draft.split[:9] = [
+            s if s != TRAIN or i in kept else TEST for i, s in enumerate(draft.split[:9])
+        ]
 
     return edit
 
@@ -70,7 +74,7 @@ def keep(draft):
 
 
 def account(finished, client=0):
-    from dance_flwr.prepare import check
+    from dance_flwr.data.prepare import check
 
     return check(finished.partition)["clients"][client]
 
@@ -80,7 +84,11 @@ def core_size(finished):
 
 
 def neighbours_beyond(finished):
-    return [int((Packs.load(path).neighbour_hops > 0).sum()) for c in (0, 1) for path in finished.store(c).all_packs()]
+    return [
+        int((Packs.load(path).neighbour_hops > 0).sum())
+        for c in (0, 1)
+        for path in finished.store(c).all_packs()
+    ]
 
 
 # name -> (edit of the draft, keys, proof that the case occurs)
@@ -88,30 +96,72 @@ CASES = {
     "a class is missing at one client": (
         missing_class,
         {},
-        lambda f: account(f)["nodes_per_class"][CLASSES[2]] == 0 < account(f, 1)["nodes_per_class"][CLASSES[2]],
+        lambda f: (
+            account(f)["nodes_per_class"][CLASSES[2]]
+            == 0
+            < account(f, 1)["nodes_per_class"][CLASSES[2]]
+        ),
     ),
-    "one labelled node": (train_nodes(1), {}, lambda f: account(f)["nodes_per_split"]["train"] == 1),
+    "one labelled node": (
+        train_nodes(1),
+        {},
+        lambda f: account(f)["nodes_per_split"]["train"] == 1,
+    ),
     "no labelled node": (train_nodes(0), {}, lambda f: account(f)["nodes_per_split"]["train"] == 0),
-    "no label at all at one client": (all_unlabelled, {}, lambda f: account(f)["nodes_per_split"]["none"] == 9),
+    "no label at all at one client": (
+        all_unlabelled,
+        {},
+        lambda f: account(f)["nodes_per_split"]["none"] == 9,
+    ),
     "some unlabelled nodes": (unlabelled, {}, lambda f: int((f.site(0).labels < 0).sum()) == 3),
     "no validation node at one client": (
         lambda d: d.split.__setitem__(slice(0, 9), [TRAIN if s == VAL else s for s in d.split[:9]]),
         {},
-        lambda f: account(f)["nodes_per_split"]["val"] == 0 < account(f, 1)["nodes_per_split"]["val"],
+        lambda f: (
+            account(f)["nodes_per_split"]["val"] == 0 < account(f, 1)["nodes_per_split"]["val"]
+        ),
     ),
     "no validation node anywhere": (without(VAL), {}, lambda f: f.result["val_accuracy"] == 0),
-    "no test node anywhere": (without(TEST), {}, lambda f: [c["test_nodes"] for c in f.result["clients"]] == [0, 0]),
-    "an isolated node": (isolated, {}, lambda f: f.site(0).graph.hops.one(torch.tensor([4])).index.numel() == 0),
-    "no edges": (lambda d: d.pairs.clear(), {}, lambda f: account(f)["edges"] == account(f, 1)["edges"] == 0),
-    "a client of a single node": (single_node, {}, lambda f: f.result["nodes_per_client"] == [1, 17]),
-    "a core of one node": (keep, {"dance_ratio": 0.1, "dance_candidates": 10}, lambda f: core_size(f) == 1),
+    "no test node anywhere": (
+        without(TEST),
+        {},
+        lambda f: [c["test_nodes"] for c in f.result["clients"]] == [0, 0],
+    ),
+    "an isolated node": (
+        isolated,
+        {},
+        lambda f: f.site(0).graph.hops.one(torch.tensor([4])).index.numel() == 0,
+    ),
+    "no edges": (
+        lambda d: d.pairs.clear(),
+        {},
+        lambda f: account(f)["edges"] == account(f, 1)["edges"] == 0,
+    ),
+    "a client of a single node": (
+        single_node,
+        {},
+        lambda f: f.result["nodes_per_client"] == [1, 17],
+    ),
+    "a core of one node": (
+        keep,
+        {"condensation_ratio": 0.1, "dance_candidates": 10},
+        lambda f: core_size(f) == 1,
+    ),
     "a core smaller than the candidates": (
         keep,
-        {"dance_ratio": 0.3, "dance_candidates": 10},
+        {"condensation_ratio": 0.3, "dance_candidates": 10},
         lambda f: core_size(f) == 3,
     ),
-    "every node condensed": (keep, {"dance_ratio": 1.0, "dance_confidence": 0.0}, lambda f: core_size(f) == 9),
-    "one chunk per node": (keep, {"max_chunks": 1}, lambda f: (np.diff(f.site(0).bank.ptr) == 1).all()),
+    "every node condensed": (
+        keep,
+        {"condensation_ratio": 1.0, "dance_confidence": 0.0},
+        lambda f: core_size(f) == 9,
+    ),
+    "one chunk per node": (
+        keep,
+        {"max_chunks": 1},
+        lambda f: (np.diff(f.site(0).bank.ptr) == 1).all(),
+    ),
     "no budget at hops 1 and 2": (
         keep,
         {"dance_hop1_budget": 0, "dance_hop2_budget": 0},
@@ -141,7 +191,10 @@ def test_two_rounds_stay_finite_with(run, crafted, method, case):
     assert 0 <= finished.result["test_accuracy"] <= 1
     if method == "dance":
         for client in (0, 1):
-            assert all(np.isfinite(Packs.load(p).chunk_weights).all() for p in finished.store(client).all_packs())
+            assert all(
+                np.isfinite(Packs.load(p).chunk_weights).all()
+                for p in finished.store(client).all_packs()
+            )
 
 
 def test_unlabelled_and_unsplit_nodes_are_never_counted(run, crafted):
@@ -149,10 +202,14 @@ def test_unlabelled_and_unsplit_nodes_are_never_counted(run, crafted):
     unlabelled(draft)
     data = crafted("counted", draft.ids, draft.texts(), draft.labels, draft.pairs, draft.split)
     finished = run(data=data, partition="random", clients=2, rounds=1)
-    assert sum(client["test_nodes"] for client in finished.result["clients"]) == draft.split.count(TEST)
+    assert sum(client["test_nodes"] for client in finished.result["clients"]) == draft.split.count(
+        TEST
+    )
 
 
-@pytest.mark.parametrize("keys", [{"dance_hop1_budget": 0}, {"dance_hop2_budget": 0}, {"dance_align_weight": 0.0}])
+@pytest.mark.parametrize(
+    "keys", [{"dance_hop1_budget": 0}, {"dance_hop2_budget": 0}, {"dance_align_weight": 0.0}]
+)
 @pytest.mark.parametrize("backbone", ["gcn", "sage"])
 def test_a_term_or_hop_switched_off_runs(run, keys, backbone):
     finished = run(rounds=2, backbone=backbone, **keys)

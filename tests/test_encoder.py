@@ -6,9 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from dance_flwr.errors import DataError
-from dance_flwr.text import encoder as module
-from dance_flwr.text.encoder import (
+from dance_flwr.data.text import encoder as module
+from dance_flwr.data.text.encoder import (
     DEFAULT_ENCODER,
     DEFAULT_SHA256,
     TextEncoder,
@@ -16,6 +15,7 @@ from dance_flwr.text.encoder import (
     encoder_fingerprint,
     resolve_encoder,
 )
+from dance_flwr.errors import DataError
 
 SENTENCES = [
     "Graph neural networks propagate features along edges.",
@@ -35,7 +35,11 @@ def encoder():
 def copy(tmp_path):
     """A copy of the default model's small files, with stand-in weights."""
     source, target = resolve_encoder(DEFAULT_ENCODER, "float32").folder, tmp_path / "model"
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.safetensors", "vocab.txt", "data_config.json"))
+    shutil.copytree(
+        source,
+        target,
+        ignore=shutil.ignore_patterns("*.safetensors", "vocab.txt", "data_config.json"),
+    )
     (target / "model.safetensors").write_bytes(b"weights")
     return target
 
@@ -58,7 +62,9 @@ def test_mean_pooling_matches_the_transformer_itself(encoder):
     inputs = encoder.tokenizer([SENTENCES[0]], return_tensors="pt")
     with torch.inference_mode():
         mean = model(**inputs).last_hidden_state[0].mean(0).numpy()
-    np.testing.assert_allclose(encoder.encode(SENTENCES[:1])[0], mean / np.linalg.norm(mean), atol=1e-5)
+    np.testing.assert_allclose(
+        encoder.encode(SENTENCES[:1])[0], mean / np.linalg.norm(mean), atol=1e-5
+    )
 
 
 @pytest.mark.skipif(not bfloat16_supported(), reason="needs bfloat16 instructions")
@@ -84,7 +90,7 @@ def test_spec_agrees_with_the_loaded_encoder(encoder):
 
 def test_fingerprint_loads_no_model_and_import_is_cheap():
     code = (
-        "import sys; from dance_flwr.text import encoder as e; assert 'torch' not in sys.modules;"
+        "import sys; from dance_flwr.data.text import encoder as e; assert 'torch' not in sys.modules;"
         "e.encoder_fingerprint(e.DEFAULT_ENCODER, 'float32');"
         "assert not {'torch', 'transformers', 'sentence_transformers'} & set(sys.modules)"
     )
@@ -92,7 +98,9 @@ def test_fingerprint_loads_no_model_and_import_is_cheap():
 
 
 def test_wrong_hash_is_refused(copy, monkeypatch):
-    with pytest.raises(DataError, match=f"expected weights with sha256 {'0' * 64}, found {DEFAULT_SHA256}; ") as error:
+    with pytest.raises(
+        DataError, match=f"expected weights with sha256 {'0' * 64}, found {DEFAULT_SHA256}; "
+    ) as error:
         resolve_encoder(DEFAULT_ENCODER, "float32", "0" * 64)
     assert "\n" not in str(error.value)
     good = resolve_encoder(str(copy), "float32").weights_sha256
@@ -103,12 +111,18 @@ def test_wrong_hash_is_refused(copy, monkeypatch):
         resolve_encoder(DEFAULT_ENCODER, "float32")
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "1_Pooling/config.json", "modules.json"])
+@pytest.mark.parametrize(
+    "file", ["model.safetensors", "tokenizer.json", "1_Pooling/config.json", "modules.json"]
+)
 def test_fingerprint_covers_every_file_that_matters(copy, file):
     before = encoder_fingerprint(str(copy), "float32")
     with (copy / file).open("ab") as handle:
         handle.write(b" ")
-    assert encoder_fingerprint(str(copy), "float32") != before != encoder_fingerprint(str(copy), "bfloat16")
+    assert (
+        encoder_fingerprint(str(copy), "float32")
+        != before
+        != encoder_fingerprint(str(copy), "bfloat16")
+    )
 
 
 def test_fingerprint_ignores_place_and_readme(copy, tmp_path):
@@ -122,7 +136,9 @@ def test_dimension_follows_pooling_and_dense_modules(copy):
     settings = {"embedding_dimension": 384, "pooling_mode": ["mean", "max"]}
     (copy / "1_Pooling" / "config.json").write_text(json.dumps(settings))
     assert resolve_encoder(str(copy), "float32").dim == 768
-    (copy / "modules.json").write_text(json.dumps([{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}]))
+    (copy / "modules.json").write_text(
+        json.dumps([{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}])
+    )
     (copy / "2_Dense").mkdir()
     (copy / "2_Dense" / "config.json").write_text('{"out_features": 64}')
     assert resolve_encoder(str(copy), "float32").dim == 64
@@ -159,6 +175,8 @@ def test_cached_hub_model_needs_no_network(copy, monkeypatch):
     import huggingface_hub
 
     calls = []
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *a, **k: calls.append(k) or str(copy))
+    monkeypatch.setattr(
+        huggingface_hub, "snapshot_download", lambda *a, **k: calls.append(k) or str(copy)
+    )
     assert resolve_encoder("owner/model", "float32").folder == copy
     assert calls == [{"local_files_only": True}]

@@ -9,30 +9,43 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score
 
-from dance_flwr.config import RunConfig
-from dance_flwr.evaluate import accuracy, count, macro_f1
-from dance_flwr.training import learning_rate, train_epochs
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.metrics import accuracy, count, macro_f1
+from dance_flwr.nn.training import learning_rate, train_epochs
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    seed=st.integers(0, 2**20), n=st.integers(1, 40), classes=st.integers(1, 6), masked=st.sampled_from([0.2, 0.8, 1])
+    seed=st.integers(0, 2**20),
+    n=st.integers(1, 40),
+    classes=st.integers(1, 6),
+    masked=st.sampled_from([0.2, 0.8, 1]),
 )
 def test_counts_give_the_metrics_of_scikit_learn(seed, n, classes, masked):
     rng = np.random.default_rng(seed)
     labels, mask = rng.integers(-1, classes, n), rng.random(n) < masked
-    views = {name: torch.tensor(rng.dirichlet(np.ones(classes), n)) for name in ("plain", "deployed")}
+    views = {
+        name: torch.tensor(rng.dirichlet(np.ones(classes), n)) for name in ("plain", "deployed")
+    }
     counts = count(views, torch.tensor(labels), torch.tensor(mask))
     kept = mask & (labels >= 0)
     assert counts.total == kept.sum()
-    assert all(len(part) == classes for part in (counts.true_positives, counts.predicted, counts.actual))
+    assert all(
+        len(part) == classes for part in (counts.true_positives, counts.predicted, counts.actual)
+    )
     if not kept.any():
         assert set(counts.correct.values()) == {0}
-        assert accuracy(0, counts.total) == macro_f1(counts.true_positives, counts.predicted, counts.actual) == 0
+        assert (
+            accuracy(0, counts.total)
+            == macro_f1(counts.true_positives, counts.predicted, counts.actual)
+            == 0
+        )
         return
     for name, probs in views.items():
         guess = probs.argmax(1).numpy()[kept]
-        assert accuracy(counts.correct[name], counts.total) == pytest.approx(accuracy_score(labels[kept], guess))
+        assert accuracy(counts.correct[name], counts.total) == pytest.approx(
+            accuracy_score(labels[kept], guess)
+        )
     guess = views["deployed"].argmax(1).numpy()[kept]
     found = macro_f1(counts.true_positives, counts.predicted, counts.actual)
     assert found == pytest.approx(f1_score(labels[kept], guess, average="macro"))
@@ -51,7 +64,9 @@ def test_the_cosine_rate_starts_whole_and_is_half_in_the_middle(round_, expected
     """T = 4: factors 1, 0.854, 0.5, 0.146; the last round still learns."""
     config = RunConfig(rounds=4, learning_rate=0.1, lr_schedule="cosine")
     assert learning_rate(config, round_) == pytest.approx(expected, rel=1e-6)
-    assert learning_rate(RunConfig(rounds=4, learning_rate=0.1, lr_schedule="constant"), round_) == 0.1
+    assert (
+        learning_rate(RunConfig(rounds=4, learning_rate=0.1, lr_schedule="constant"), round_) == 0.1
+    )
 
 
 class Point(torch.nn.Module):
@@ -101,7 +116,9 @@ def test_fedprox_pulls_towards_where_the_round_started():
     ends = {}
     for mu in (0.0, 50.0):
         model = Point(1.0)
-        config = RunConfig(strategy="fedprox", proximal_mu=mu, local_epochs=30, weight_decay=0.0, learning_rate=0.1)
+        config = RunConfig(
+            strategy="fedprox", proximal_mu=mu, local_epochs=30, weight_decay=0.0, learning_rate=0.1
+        )
         train_epochs(model, lambda model=model: (model.value - 3).square().sum(), config, round_=1)
         ends[mu] = model.value.item()
     assert abs(ends[50.0] - 1) < abs(ends[0.0] - 1)

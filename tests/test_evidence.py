@@ -10,28 +10,35 @@ from builders import CPU, SHAPE, Client, clients, lists, make_client, ragged, sp
 from hypothesis import given, settings
 from oracles import evidence as oracle
 
-from dance_flwr.config import DanceConfig
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import (
-    TextTable,
     chunks_of_neighbours,
     condense_text,
     freeze,
     hop_candidates,
-    pool_chunks,
     select_candidates,
 )
-from dance_flwr.dance.hops import Hops
-from dance_flwr.dance.model import DanceModel, ModelShape
-from dance_flwr.graph import csr_from_pairs
+from dance_flwr.dance.model import DanceModel
+from dance_flwr.data.graph import csr_from_pairs
+from dance_flwr.data.text.table import TextTable, pool_chunks
+from dance_flwr.nn.hops import Hops
+from dance_flwr.nn.model import ModelShape
 
 QUICK = settings(max_examples=40, deadline=None)
 
 
 def expected(client: Client) -> list[dict]:
     config, model = client.config, client.model
-    weights = {name: getattr(model, name).weight.detach().numpy() for name in ("query", "key", "chunk_query")}
+    weights = {
+        name: getattr(model, name).weight.detach().numpy()
+        for name in ("query", "key", "chunk_query")
+    }
     weights["hop_logits"] = model.hop_logits.tolist()
-    bank = (client.table.chunks.numpy(), client.table.chunks_of.ptr.tolist(), client.table.nodes.numpy())
+    bank = (
+        client.table.chunks.numpy(),
+        client.table.chunks_of.ptr.tolist(),
+        client.table.nodes.numpy(),
+    )
     return [
         oracle.condense(
             v,
@@ -71,7 +78,10 @@ def test_evidence_is_that_of_the_loops(client):
             assert_same(positive(index, gate), twin["gates"][hop])
         chunks = lists(candidates.chunks)[row]
         assert chunks == twin["offered"]
-        assert_same(positive(chunks, split(evidence.chunk_weights, candidates.chunks.ptr)[row]), twin["chunks"])
+        assert_same(
+            positive(chunks, split(evidence.chunk_weights, candidates.chunks.ptr)[row]),
+            twin["chunks"],
+        )
         for name in ("context", "text", "fused_text"):
             np.testing.assert_allclose(getattr(evidence, name)[row].numpy(), twin[name], atol=1e-9)
 
@@ -104,7 +114,11 @@ def test_the_pool_takes_the_hardest_and_ties_go_to_the_lower_index():
 
 def test_chunks_come_from_the_neighbours_in_their_order():
     chunks_of = ragged([[0, 1], [2], [3, 4, 5]])
-    assert lists(chunks_of_neighbours(ragged([[2, 0], [], [1]]), chunks_of)) == [[3, 4, 5, 0, 1], [], [2]]
+    assert lists(chunks_of_neighbours(ragged([[2, 0], [], [1]]), chunks_of)) == [
+        [3, 4, 5, 0, 1],
+        [],
+        [2],
+    ]
 
 
 def test_an_isolated_node_rests_on_its_own_text_alone():
@@ -112,7 +126,7 @@ def test_an_isolated_node_rests_on_its_own_text_alone():
     chunk = torch.tensor([[0.6, 0.8], [1.0, 0.0]])
     table = TextTable.from_chunks(chunk, torch.tensor([0, 1, 2]))
     hops = Hops(*csr_from_pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), 2), CPU)
-    model = DanceModel(ModelShape(2, 3, 2, 2), "gcn", 0.0)
+    model = DanceModel(ModelShape(2, 3, 2), "gcn", 0.0)
     config, hidden, node = DanceConfig(mix=0.6), torch.ones(2, 3), torch.tensor([0])
     found = select_candidates(model, node, hidden, torch.zeros(2), hops, table, config)
     evidence = condense_text(model, hidden[node], found, table, config)
@@ -120,7 +134,9 @@ def test_an_isolated_node_rests_on_its_own_text_alone():
     assert evidence.chunk_weights.tolist() == [1]
     assert evidence.text[0].tolist() == pytest.approx([0.6, 0.8])
     assert evidence.context[0].tolist() == pytest.approx([0.2, 0.8 / 3])
-    assert evidence.fused_text[0].tolist() == pytest.approx([0.6 * 0.6 + 0.4 * 0.2, 0.6 * 0.8 + 0.4 * 0.8 / 3])
+    assert evidence.fused_text[0].tolist() == pytest.approx(
+        [0.6 * 0.6 + 0.4 * 0.2, 0.6 * 0.8 + 0.4 * 0.8 / 3]
+    )
 
 
 @QUICK
@@ -130,7 +146,9 @@ def test_frozen_candidates_are_the_selection_and_select_themselves_again(client)
     evidence = client.condense(candidates)
     frozen = freeze(candidates, evidence)
     for hop in range(3):
-        assert torch.equal(frozen.hops[hop].index, candidates.hops[hop].index[evidence.gates[hop] > 0])
+        assert torch.equal(
+            frozen.hops[hop].index, candidates.hops[hop].index[evidence.gates[hop] > 0]
+        )
     assert torch.equal(frozen.chunks.index, candidates.chunks.index[evidence.chunk_weights > 0])
     again = client.condense(frozen)
     assert all(bool((weights > 0).all()) for weights in (*again.gates, again.chunk_weights))
@@ -153,7 +171,9 @@ def test_evidence_of_a_node_does_not_depend_on_who_is_asked_beside_it(client):
     everyone = client.nodes
     for row in (0, len(everyone) - 1):
         client.nodes = everyone[row : row + 1]
-        torch.testing.assert_close(client.condense(client.select()).fused_text[0], together[row], atol=1e-9, rtol=0)
+        torch.testing.assert_close(
+            client.condense(client.select()).fused_text[0], together[row], atol=1e-9, rtol=0
+        )
     client.nodes = everyone
 
 
@@ -164,7 +184,10 @@ def test_a_hub_can_be_asked_for_together_with_isolated_nodes(leaves):
     hops = Hops(*csr_from_pairs(np.zeros(leaves, np.int64), np.arange(1, leaves + 1), n), CPU)
     table = TextTable.from_chunks(torch.eye(12)[torch.arange(n) % 12], torch.arange(n + 1))
     model, config = DanceModel(SHAPE, "gcn", 0.0), DanceConfig()
-    hidden, nodes = torch.randn(n, 6, generator=torch.Generator().manual_seed(0)), torch.tensor([0, n - 1])
+    hidden, nodes = (
+        torch.randn(n, 6, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([0, n - 1]),
+    )
     found = select_candidates(model, nodes, hidden, torch.zeros(n), hops, table, config)
     evidence = condense_text(model, hidden[nodes], found, table, config)
     assert [len(row) for row in lists(found.hops[1])] == [leaves, 0]

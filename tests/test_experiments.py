@@ -10,8 +10,9 @@ from typing import ClassVar
 import pytest
 from conftest import SMALL
 
-from dance_flwr.cli_study import repeat_flags
-from dance_flwr.config import RunConfig, flatten, parse
+from dance_flwr.cli.study import repeat_flags
+from dance_flwr.config.tree import RunConfig, flatten, parse
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import EXPERIMENTS, get_experiment, runner, study, work
 from dance_flwr.experiments.cells import Cell, Request, dataset_name
@@ -19,10 +20,10 @@ from dance_flwr.experiments.runner import check_cells, run_grid
 from dance_flwr.experiments.start import start
 from dance_flwr.experiments.study import Study, run_name, settings_of
 from dance_flwr.fingerprint import code_fingerprint
-from dance_flwr.locks import alone
+from dance_flwr.runs.locks import exclusive
 
 QUICK = {**SMALL, "rounds": 1, "local-epochs": 1}
-PAIRS = [f"{key}={value}" for key, value in QUICK.items() if key != "dance.ratio"]
+PAIRS = [f"{key}={value}" for key, value in QUICK.items() if key != "condensation-ratio"]
 
 
 class Inline:
@@ -59,16 +60,28 @@ def go(tiny, tmp_path, inline):
     """A function that starts an experiment on the tiny graph and returns its exit code."""
 
     def call(
-        name, *pairs, out=tmp_path / "study", datasets=(str(tiny),), seeds=(0,), methods=None, ratios=None, **options
+        name,
+        *pairs,
+        out=tmp_path / "study",
+        datasets=(str(tiny),),
+        seeds=(0,),
+        methods=None,
+        ratios=None,
+        **options,
     ):
         asked = {"datasets": datasets, "seeds": seeds, "methods": methods, "ratios": ratios}
-        return start(name, asked, [*PAIRS, *pairs], out, command=f"dance-flwr experiment {name}", **options)
+        return start(
+            name, asked, [*PAIRS, *pairs], out, command=f"dance-flwr experiment {name}", **options
+        )
 
     return call
 
 
 def results(folder):
-    return {path.parent.name: path.read_bytes() for path in sorted(folder.glob("study/runs/*/result.json"))}
+    return {
+        path.parent.name: path.read_bytes()
+        for path in sorted(folder.glob("study/runs/*/result.json"))
+    }
 
 
 def test_the_address_ignores_paths_but_not_settings(tiny):
@@ -80,7 +93,13 @@ def test_the_address_ignores_paths_but_not_settings(tiny):
     ):
         assert run_name(other) == run_name(config)
     settings = [
-        *({"seed": 1}, {"rounds": 4}, {"method": "fedavg-full"}, {"dance.mix": 0.5}, {"ema-decay": 0.5}),
+        *(
+            {"seed": 1},
+            {"rounds": 4},
+            {"method": "fedavg-full"},
+            {"dance.mix": 0.5},
+            {"ema-decay": 0.5},
+        ),
         {"data": "other"},
     ]
     names = {run_name(parse({"data": str(tiny), **SMALL, **changed})) for changed in settings}
@@ -99,22 +118,30 @@ def test_a_default_that_has_changed_is_no_result_of_today(go, tiny, tmp_path):
     assert go("ablation", datasets=(str(tiny),)) == 0
     (path, *_) = sorted(tmp_path.glob("study/runs/*/result.json"))
     result = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps(result | {"config": result["config"] | {"ema-decay": 0.5}}), encoding="utf-8")
+    path.write_text(
+        json.dumps(result | {"config": result["config"] | {"ema-decay": 0.5}}), encoding="utf-8"
+    )
     config = parse(result["config"])
     made = Study(tmp_path / "study")
     assert made.run_folder(config) == path.parent and not made.has_run(config)
-    path.write_text(json.dumps(result | {"config": result["config"] | {"fedgta.alpha": 0.9}}), encoding="utf-8")
+    path.write_text(
+        json.dumps(result | {"config": result["config"] | {"fedgta.alpha": 0.9}}), encoding="utf-8"
+    )
     assert made.has_run(config), "no key of this method"
 
 
 def test_ratios_are_those_that_are_asked_for(go):
-    cells = get_experiment("main-table").cells(Request(("cora",), ("dance", "fedavg-full"), (0,), ratios=(0.3, 0.1)))
-    assert [(cell.labels["ratio"], cell.config.dance.ratio) for cell in cells] == [
+    cells = get_experiment("main-table").cells(
+        Request(("cora",), ("dance", "fedavg-full"), (0,), ratios=(0.3, 0.1))
+    )
+    assert [(cell.labels["ratio"], cell.config.condensation_ratio) for cell in cells] == [
         (0.3, 0.3),
         (0.1, 0.1),
         ("full", 0.08),
     ]
-    with pytest.raises(UserError, match=r"--ratios: expected an experiment with cells for each ratio, found hyper"):
+    with pytest.raises(
+        UserError, match=r"--ratios: expected an experiment with cells for each ratio, found hyper"
+    ):
         go("hyper", ratios=(0.1,))
 
 
@@ -129,8 +156,11 @@ def test_every_protocol_has_cells_that_parse_and_are_unique(name):
     for cell in cells:
         if cell.measure:
             continue
-        assert cell.labels["dataset"] == dataset_name(cell.config.data) and cell.labels["seed"] == cell.config.seed
-        assert cell.config.dance.evidence_keep == "final"
+        assert (
+            cell.labels["dataset"] == dataset_name(cell.config.data)
+            and cell.labels["seed"] == cell.config.seed
+        )
+        assert DanceConfig.of(cell.config).evidence_keep == "final"
 
 
 def test_ablations_differ_from_the_full_method_in_one_key_each():
@@ -143,10 +173,19 @@ def test_ablations_differ_from_the_full_method_in_one_key_each():
 def test_overrides_win_over_files_but_cannot_make_labels_wrong():
     request = Request(("cora",), (), (0,), 7, {"max-chunks": 3, "dance.mix": 0.25})
     config = request.config("cora", "dance", 2, {"dance.alpha": 8.0, "rounds": 9})
-    assert (config.rounds, config.max_chunks, config.dance.mix, config.seed) == (7, 3, 0.25, 2)
-    with pytest.raises(UserError, match=r"--set dance.mix: expected a key that this experiment does not set"):
+    assert (config.rounds, config.max_chunks, DanceConfig.of(config).mix, config.seed) == (
+        7,
+        3,
+        0.25,
+        2,
+    )
+    with pytest.raises(
+        UserError, match=r"--set dance.mix: expected a key that this experiment does not set"
+    ):
         request.config("cora", "dance", 2, {"dance.mix": 0.75})
-    assert Request(("cora",), ()).config("cora", "dance", 0).max_chunks == 16, "from configs/cora.toml"
+    assert Request(("cora",), ()).config("cora", "dance", 0).max_chunks == 16, (
+        "from configs/cora.toml"
+    )
 
 
 def test_a_killed_grid_goes_on_and_leaves_finished_runs_alone(go, inline, tmp_path, capsys):
@@ -158,7 +197,9 @@ def test_a_killed_grid_goes_on_and_leaves_finished_runs_alone(go, inline, tmp_pa
     assert go("ablation", seeds=(0, 1)) == 0
     every = results(tmp_path)
     assert len(every) == 8 and every.items() >= first.items()
-    assert len(inline.done) == 8 and not {name for _, name in before} & {name for _, name in inline.done[1:]}
+    assert len(inline.done) == 8 and not {name for _, name in before} & {
+        name for _, name in inline.done[1:]
+    }
     assert go("ablation", seeds=(0, 1)) == 0
     assert len(inline.done) == 8 and results(tmp_path) == every
 
@@ -186,8 +227,12 @@ def test_a_run_leaves_facts_and_nothing_at_the_clients(go, tmp_path):
     for folder in folders:
         names = {path.name for path in folder.iterdir()}
         assert names == {"result.json", "model.safetensors", "history.jsonl", "facts.json"}
-        result, facts = (json.loads((folder / name).read_text()) for name in ("result.json", "facts.json"))
-        core = [None if client is None else sum(client.values()) for client in facts["core_per_class"]]
+        result, facts = (
+            json.loads((folder / name).read_text()) for name in ("result.json", "facts.json")
+        )
+        core = [
+            None if client is None else sum(client.values()) for client in facts["core_per_class"]
+        ]
         if result["method"] == "dance":
             assert sum(core) == result["per_condensed_node"]["nodes_per_round"]
         else:
@@ -208,12 +253,12 @@ def test_protocols_share_runs(go, inline):
 
 
 def test_a_failing_cell_is_reported_and_the_others_finish(go, tmp_path, monkeypatch, capsys, tiny):
-    from dance_flwr import runtime
+    from dance_flwr.simulation import engine as runtime
 
     real = runtime.run_in_process
 
     def sometimes(config, *rest):
-        if config.dance.ratio == 0.04:
+        if config.condensation_ratio == 0.04:
             raise ValueError("a reason\nof two lines")
         return real(config, *rest)
 
@@ -227,11 +272,16 @@ def test_a_failing_cell_is_reported_and_the_others_finish(go, tmp_path, monkeypa
     (note,) = (tmp_path / "study" / "failed").iterdir()
     assert "Traceback" in note.read_text()
     monkeypatch.setattr(runtime, "run_in_process", real)
-    assert go("main-table", methods=["dance"]) == 0 and not list((tmp_path / "study" / "failed").iterdir())
+    assert go("main-table", methods=["dance"]) == 0 and not list(
+        (tmp_path / "study" / "failed").iterdir()
+    )
 
 
 def test_two_commands_do_not_work_in_one_study(go, inline, tmp_path):
-    with alone(tmp_path / "study", "another"), pytest.raises(UserError, match="found another dance-flwr experiment"):
+    with (
+        exclusive(tmp_path / "study", "another"),
+        pytest.raises(UserError, match="found another dance-flwr experiment"),
+    ):
         go("ablation")
     assert go("ablation") == 0  # the lock is given back, also by a command that was refused
 
@@ -239,7 +289,11 @@ def test_two_commands_do_not_work_in_one_study(go, inline, tmp_path):
 def test_a_dry_run_runs_nothing(go, inline, tmp_path, capsys):
     assert go("ablation", seeds=(0, 1), dry_run=True, jobs=2) == 0
     out = capsys.readouterr().out
-    assert "8 runs, 2 at a time" in out and "dance.core-rule=random" in out and "unknown until a run" in out
+    assert (
+        "8 runs, 2 at a time" in out
+        and "dance.core-rule=random" in out
+        and "unknown until a run" in out
+    )
     assert not inline.done and not (tmp_path / "study").exists()
     assert go("ablation") == 0
     assert go("ablation", seeds=(0, 1), dry_run=True) == 0
@@ -256,13 +310,20 @@ def test_again_makes_runs_anew_and_other_code_is_counted(go, inline, tmp_path, c
     assert "other code made 4 of their 4 runs" in capsys.readouterr().out and len(inline.done) == 4
     assert go("ablation", again=True) == 0
     assert len(inline.done) == 8
-    assert all(json.loads(text)["code_fingerprint"] == code_fingerprint() for text in results(tmp_path).values())
+    assert all(
+        json.loads(text)["code_fingerprint"] == code_fingerprint()
+        for text in results(tmp_path).values()
+    )
 
 
 def look(run_folder, config, partition_folder):
     """An analysis."""
     files = [(run_folder / name).is_file() for name in ("result.json", "model.safetensors")]
-    return {"files": all(files), "clients": len(list(partition_folder.glob("client-*"))), "seed": config.seed}
+    return {
+        "files": all(files),
+        "clients": len(list(partition_folder.glob("client-*"))),
+        "seed": config.seed,
+    }
 
 
 def count_labels(labels):
@@ -276,14 +337,21 @@ def test_analyses_and_measurements_are_made_once(inline, run_config, tmp_path, m
     monkeypatch.setitem(experiments.ANALYSES, "look", "tests.test_experiments:look")
     monkeypatch.setattr(work, "get_analysis", lambda name: look)
     monkeypatch.setattr(work, "attribute", lambda where: {"m:count_labels": count_labels}[where])
-    study, config = Study(tmp_path), run_config(rounds=1, local_epochs=1, dance_evidence_keep="final")
+    study, config = (
+        Study(tmp_path),
+        run_config(rounds=1, local_epochs=1, dance_evidence_keep="final"),
+    )
     cells = [
         Cell({"dataset": "tiny", "seed": 0}, config, analysis="look"),
         Cell({"size": 3, "of": "labels"}, measure="m:count_labels"),
     ]
     outcome = run_grid(study, cells, 1, False, print)
     assert (outcome.done, outcome.failed) == (3, {}) and all(study.found(cell) for cell in cells)
-    assert json.loads(study.product(cells[0]).read_text()) == {"files": True, "clients": 3, "seed": 0}
+    assert json.loads(study.product(cells[0]).read_text()) == {
+        "files": True,
+        "clients": 3,
+        "seed": 0,
+    }
     measured = json.loads(study.product(cells[1]).read_text())
     assert measured["count"] == 2 and measured["labels"] == {"size": 3, "of": "labels"}
     assert study.product(cells[1]).parent == study.measures
@@ -301,7 +369,9 @@ def test_results_on_another_graph_of_the_same_name_are_refused(go, tiny, tmp_pat
     assert go("main-table", methods=["fedavg-full"]) == 0
     other = tmp_path / "other" / "tiny"
     shutil.copytree(tiny, other)
-    assert go("main-table", methods=["fedavg-full"], datasets=[str(other)]) == 0, "the same graph elsewhere"
+    assert go("main-table", methods=["fedavg-full"], datasets=[str(other)]) == 0, (
+        "the same graph elsewhere"
+    )
     pq.write_table(pq.read_table(other / "edges.parquet").slice(1), other / "edges.parquet")
     with pytest.raises(UserError, match="choose another --out"):
         go("main-table", methods=["fedavg-full"], datasets=[str(other)])
@@ -335,7 +405,20 @@ def test_two_cells_with_the_same_labels_are_refused():
 
 
 def test_several_values_may_follow_one_flag():
-    words = ["main-table", "--datasets", "cora", "citeseer", "--methods", "a", "b", "--seeds", "0", "1", "--out", "x"]
+    words = [
+        "main-table",
+        "--datasets",
+        "cora",
+        "citeseer",
+        "--methods",
+        "a",
+        "b",
+        "--seeds",
+        "0",
+        "1",
+        "--out",
+        "x",
+    ]
     made = repeat_flags(words)
     assert made[:5] == ["main-table", "--datasets", "cora", "--datasets", "citeseer"]
     assert made[-6:] == ["--seeds", "0", "--seeds", "1", "--out", "x"]
@@ -354,7 +437,9 @@ def test_the_documented_command_line_works(cli, tmp_path, monkeypatch):
 def test_help_lists_every_experiment(cli):
     text = cli("experiment", "--help").out
     for name, listed in EXPERIMENTS.items():
-        assert any(line.split()[:1] == [name] and listed.line in line for line in text.splitlines()), name
+        assert any(
+            line.split()[:1] == [name] and listed.line in line for line in text.splitlines()
+        ), name
 
 
 @pytest.mark.parametrize(
@@ -376,20 +461,37 @@ def test_end_to_end_with_two_workers(cli, tiny, tmp_path, monkeypatch):
     """Real worker processes: two seeds, two at a time, then the report."""
     monkeypatch.chdir(tmp_path)
     settings = [word for pair in PAIRS for word in ("--set", pair)]
-    words = ["main-table", "--datasets", tiny, "--methods", "fedavg-full", "dance", "--seeds", "0", "1", "--jobs", "2"]
+    words = [
+        "main-table",
+        "--datasets",
+        tiny,
+        "--methods",
+        "fedavg-full",
+        "dance",
+        "--seeds",
+        "0",
+        "1",
+        "--jobs",
+        "2",
+    ]
     done = cli("experiment", *words, *settings)
     assert done.code == 0 and "8 made, 0 found, 0 failed" in done.out, done.err
     assert cli("experiment", *words, *settings).out.count("0 made, 8 found") == 1
     assert cli("report").code == 0
     text = (tmp_path / "study" / "report" / "report.md").read_text()
     assert (
-        "| fedavg-full | full |" in text and "| dance | 0.02 |" in text and "dance-flwr experiment main-table" in text
+        "| fedavg-full | full |" in text
+        and "| dance | 0.02 |" in text
+        and "dance-flwr experiment main-table" in text
     )
 
 
 def test_a_remembered_command_names_rows_and_no_place():
-    from dance_flwr.cli_study import _what
+    from dance_flwr.cli.study import _what
 
     words = "experiment hyper --datasets cora citeseer --out /some/where --jobs 2 --seeds 0 --again"
     assert " ".join(_what(words.split())) == "experiment hyper --datasets cora citeseer --seeds 0"
-    assert _what(["experiment", "hyper", "--out=/some/where", "--jobs=2", "--dry-run"]) == ["experiment", "hyper"]
+    assert _what(["experiment", "hyper", "--out=/some/where", "--jobs=2", "--dry-run"]) == [
+        "experiment",
+        "hyper",
+    ]

@@ -13,10 +13,10 @@ import torch
 from builders import CPU, SHAPE, lists, ragged, random_csr
 from oracles import interventions as oracle
 
-from dance_flwr.config import DanceConfig
+from dance_flwr.config.plugins import BACKBONES
 from dance_flwr.dance import interventions
-from dance_flwr.dance.backbones import BACKBONES
-from dance_flwr.dance.evidence import TextTable
+from dance_flwr.dance.algorithm import explain, plain_pass, predict
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.faithfulness import (
     CONTROLS,
     EVIDENCE,
@@ -32,15 +32,15 @@ from dance_flwr.dance.faithfulness import (
     rankings,
 )
 from dance_flwr.dance.interventions import repredict
-from dance_flwr.dance.local import explain, plain_pass, predict
-from dance_flwr.dance.model import DanceModel, ModelShape
+from dance_flwr.dance.model import DanceModel
+from dance_flwr.data.graph import csr_from_pairs
+from dance_flwr.data.site import LocalGraph
+from dance_flwr.data.text.table import TextTable
 from dance_flwr.errors import UserError
-from dance_flwr.experiments.cells import Request
+from dance_flwr.experiments.cells import Request, Row
 from dance_flwr.experiments.faithfulness import EXPERIMENT, NODE_FILE, analyse, bootstrap
 from dance_flwr.experiments.faithfulness_report import over_runs
-from dance_flwr.experiments.rows import Row
-from dance_flwr.graph import csr_from_pairs
-from dance_flwr.site import LocalGraph
+from dance_flwr.nn.model import ModelShape
 
 SETTINGS = DanceConfig(hop1_budget=2, hop2_budget=1, hop2_pool=2, chunk_budget=4)
 
@@ -53,7 +53,8 @@ def make_site(graph, chunks, sizes):
         num_nodes=n,
         device=CPU,
         table=table,
-        label_table=torch.eye(SHAPE.classes)[torch.arange(n) % SHAPE.classes] * (torch.arange(n) % 3 > 0)[:, None],
+        label_table=torch.eye(SHAPE.classes)[torch.arange(n) % SHAPE.classes]
+        * (torch.arange(n) % 3 > 0)[:, None],
         graph=LocalGraph(*graph, torch.ones(n, dtype=torch.bool)),
         bank=SimpleNamespace(tokens=np.arange(total) + 1, spans=np.zeros((total, 2), np.int32)),
         chunk_sha256=np.zeros((total, 32), np.uint8),
@@ -66,7 +67,9 @@ def random_site(seed, n=24, density=0.08):
     sizes = rng.integers(0, 5, n)  # nodes without text among them
     draw = torch.Generator().manual_seed(seed)
     chunks = torch.nn.functional.normalize(torch.randn(int(sizes.sum()), 12, generator=draw), dim=1)
-    path = csr_from_pairs(np.arange(n - 1), np.arange(1, n), n)  # nodes farther than any copy reaches
+    path = csr_from_pairs(
+        np.arange(n - 1), np.arange(1, n), n
+    )  # nodes farther than any copy reaches
     return make_site(random_csr(rng, n, density) if density else path, chunks, sizes)
 
 
@@ -85,7 +88,7 @@ def by_hand():
     Chunk scores are 5, 0, 0, so the pack of node 0 is chunk 0 alone. x = LN(t~ / 2) and the logits are (2 x_0, x_1):
     a lone chunk along axis i gives x_i = sqrt(3) and -1/sqrt(3) elsewhere, so chunk 0 alone decides for class 0.
     """
-    model = DanceModel(ModelShape(text_dim=4, hidden_dim=2, attention_dim=2, classes=2), "gcn", 0.0).eval()
+    model = DanceModel(ModelShape(text_dim=4, hidden_dim=2, classes=2), "gcn", 0.0).eval()
     for parameter in model.parameters():
         parameter.data.zero_()
     model.backbone.second.bias.data[0] = 1
@@ -128,7 +131,9 @@ def test_measures_of_the_case_by_hand():
     assert seen.packs.chunks.tolist() == [0] and seen.budgets == (1, 2) and seen.gap == 0
     assert seen.pool_chunks.tolist() == [3] and seen.pool_tokens.tolist() == [1 + 2 + 3]
     needed = WITH_FIRST - SECOND_AND_THIRD
-    assert drops(seen.full, seen.removed[EVIDENCE]).flatten().tolist() == pytest.approx([needed, needed], abs=1e-4)
+    assert drops(seen.full, seen.removed[EVIDENCE]).flatten().tolist() == pytest.approx(
+        [needed, needed], abs=1e-4
+    )
     assert flips(seen.full, seen.removed[EVIDENCE]).flatten().tolist() == [1, 1]
     for enough in (seen.kept[EVIDENCE], seen.alone[EVIDENCE]):
         assert drops(seen.full, enough).flatten().abs().max() < 1e-5
@@ -159,12 +164,18 @@ def test_nothing_changes_when_everything_is_kept_however_cases_are_batched(most,
     nodes = torch.tensor([5, 2, 2, 23, 0])
     pool = Pool.of(site.graph.hops, site.table, nodes)
     found = repredict(model, site, SETTINGS, nodes, pool.chunks)
-    torch.testing.assert_close(found, predict(model, site, SETTINGS)["deployed"][nodes], atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        found, predict(model, site, SETTINGS)["deployed"][nodes], atol=1e-6, rtol=0
+    )
 
 
 def test_intervening_leaves_client_and_model_as_they_were():
     site, model = random_site(1), random_model(1)
-    before = [site.table.nodes.clone(), site.table.chunks_of.index.clone(), *(p.clone() for p in model.parameters())]
+    before = [
+        site.table.nodes.clone(),
+        site.table.chunks_of.index.clone(),
+        *(p.clone() for p in model.parameters()),
+    ]
     repredict(model, site, SETTINGS, torch.tensor([0, 1]), ragged([[], []]), texts_elsewhere=False)
     after = [site.table.nodes, site.table.chunks_of.index, *model.parameters()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
@@ -192,7 +203,10 @@ def test_every_control_takes_as_many_chunks_of_the_pool_as_the_pack(seed):
     assert {name: len(rows) for name, rows in ranked.items()} == {EVIDENCE: 1} | dict(
         zip(CONTROLS, (1, 3, 3), strict=True)
     )
-    hop = [dict(zip(row, marks, strict=True)) for row, marks in zip(*map(lists, _with_hops(pool)), strict=True)]
+    hop = [
+        dict(zip(row, marks, strict=True))
+        for row, marks in zip(*map(lists, _with_hops(pool)), strict=True)
+    ]
     for name, draws in ranked.items():
         for rows in map(lists, draws):
             for v in nodes.tolist():
@@ -210,7 +224,11 @@ def _with_hops(pool):
 def test_pool_is_everything_within_two_hops():
     site, _, nodes, pool, _ = sources(3)
     for v, chunks, hops in zip(nodes.tolist(), *map(lists, _with_hops(pool)), strict=True):
-        assert len(chunks) == len(set(chunks)) and set(chunks) == oracle.pool(site, v) and hops == sorted(hops)
+        assert (
+            len(chunks) == len(set(chunks))
+            and set(chunks) == oracle.pool(site, v)
+            and hops == sorted(hops)
+        )
         owners = [int(site.table.node_of_chunk[c]) for c in chunks]
         assert all(u in oracle.ball(site, v, hop) for u, hop in zip(owners, hops, strict=True))
 
@@ -225,13 +243,19 @@ def test_dense_attention_is_gates_times_chunk_weights_with_softmax():
         wanted, scores = [], []
         for hop, neighbours in enumerate(around):
             members = neighbours(torch.tensor([v])).index
-            gate = (model.key(site.table.nodes[members]) @ model.query(hidden[v]) / sqrt(12)).softmax(0)
+            gate = (
+                model.key(site.table.nodes[members]) @ model.query(hidden[v]) / sqrt(12)
+            ).softmax(0)
             for u, weight in zip(members.tolist(), gate, strict=True):
                 for chunk in site.table.chunks_of.take(torch.tensor([u])).index:
                     wanted.append(gamma[hop] * weight)
-                    scores.append(site.table.chunks[chunk] @ model.chunk_query(hidden[v]) / sqrt(12))
+                    scores.append(
+                        site.table.chunks[chunk] @ model.chunk_query(hidden[v]) / sqrt(12)
+                    )
         if wanted:
-            torch.testing.assert_close(found[v], torch.stack(wanted) * torch.stack(scores).softmax(0))
+            torch.testing.assert_close(
+                found[v], torch.stack(wanted) * torch.stack(scores).softmax(0)
+            )
 
 
 def test_curves_start_at_the_full_text_and_the_empty_pool_and_end_at_the_pack():
@@ -239,12 +263,18 @@ def test_curves_start_at_the_full_text_and_the_empty_pool_and_end_at_the_pack():
     nodes = torch.tensor([1, 4, 9, 16])
     seen = outcomes(model, site, SETTINGS, nodes, 2, torch.Generator().manual_seed(0))
     pool = Pool.of(site.graph.hops, site.table, nodes)
-    pack = ragged([explain(model, site, nodes[[i]], SETTINGS, 0, "").chunks.tolist() for i in range(4)])
+    pack = ragged(
+        [explain(model, site, nodes[[i]], SETTINGS, 0, "").chunks.tolist() for i in range(4)]
+    )
     rest = pool.chunks.keep(~pool.holds(pack))
     assert seen.budgets == (1, 2, 4)
     torch.testing.assert_close(seen.full, predict(model, site, SETTINGS)["deployed"][nodes])
-    torch.testing.assert_close(seen.removed[EVIDENCE][0, -1], repredict(model, site, SETTINGS, nodes, rest))
-    torch.testing.assert_close(seen.kept[EVIDENCE][0, -1], repredict(model, site, SETTINGS, nodes, pack))
+    torch.testing.assert_close(
+        seen.removed[EVIDENCE][0, -1], repredict(model, site, SETTINGS, nodes, rest)
+    )
+    torch.testing.assert_close(
+        seen.kept[EVIDENCE][0, -1], repredict(model, site, SETTINGS, nodes, pack)
+    )
     torch.testing.assert_close(seen.bare, repredict(model, site, SETTINGS, nodes, ragged([[]] * 4)))
     assert seen.gap < 1e-6
     for name, draws in zip((EVIDENCE, *CONTROLS), (1, 1, 2, 2), strict=True):
@@ -252,7 +282,9 @@ def test_curves_start_at_the_full_text_and_the_empty_pool_and_end_at_the_pack():
         assert seen.alone[name].shape == (draws, 4, 4)
 
 
-@pytest.mark.parametrize(("most", "wanted"), [(1, (1,)), (2, (1, 2)), (6, (1, 2, 4, 6)), (8, (1, 2, 4, 8))])
+@pytest.mark.parametrize(
+    ("most", "wanted"), [(1, (1,)), (2, (1, 2)), (6, (1, 2, 4, 6)), (8, (1, 2, 4, 8))]
+)
 def test_budgets_of_the_curves(most, wanted):
     assert curve_budgets(most) == wanted
 
@@ -277,17 +309,23 @@ def test_drops_flips_and_area_by_hand():
 def test_bootstrap_agrees_with_scipy():
     values = np.random.default_rng(0).exponential(size=200)
     mean, low, high = bootstrap(values, 1)
-    other = scipy.stats.bootstrap((values,), np.mean, method="percentile", n_resamples=5000, random_state=0)
+    other = scipy.stats.bootstrap(
+        (values,), np.mean, method="percentile", n_resamples=5000, random_state=0
+    )
     assert mean == pytest.approx(values.mean(), abs=1e-5)
     assert (low, high) == pytest.approx(tuple(other.confidence_interval), abs=0.02)
-    assert bootstrap(np.stack([values, 2 * values], 1), 1)[1] == pytest.approx([2 * mean, 2 * low, 2 * high], abs=2e-5)
+    assert bootstrap(np.stack([values, 2 * values], 1), 1)[1] == pytest.approx(
+        [2 * mean, 2 * low, 2 * high], abs=2e-5
+    )
     assert bootstrap(np.ones(5), 0) == [1, 1, 1]
 
 
 def test_intervals_over_runs():
     assert over_runs([[0.5, 0.4, 0.6]]) == (0.5, 0.4, 0.6)
     # t_{0.975, 2} = 4.302653, deviation of 1, 2, 3 is 1.
-    assert over_runs([[1, 0, 9], [2, 0, 9], [3, 0, 9]]) == pytest.approx((2, 2 - 2.48414, 2 + 2.48414), abs=1e-4)
+    assert over_runs([[1, 0, 9], [2, 0, 9], [3, 0, 9]]) == pytest.approx(
+        (2, 2 - 2.48414, 2 + 2.48414), abs=1e-4
+    )
 
 
 @pytest.fixture(scope="module")
@@ -310,14 +348,20 @@ def test_analysis_of_a_run_is_of_its_deployed_predictor(dance, analysed):
         found["means"]["predicted"]["confidence"][0] - means["comprehensiveness"][0], abs=1e-4
     )
     with np.load(folder / NODE_FILE) as nodes:
-        assert nodes["evidence/sufficiency"].mean() == pytest.approx(means["sufficiency"][0], abs=1e-4)
+        assert nodes["evidence/sufficiency"].mean() == pytest.approx(
+            means["sufficiency"][0], abs=1e-4
+        )
         paired = nodes["evidence/comprehensiveness"] - nodes["random/comprehensiveness"]
-    assert paired.mean() == pytest.approx(found["differences"]["random"]["comprehensiveness"][0], abs=1e-4)
+    assert paired.mean() == pytest.approx(
+        found["differences"]["random"]["comprehensiveness"][0], abs=1e-4
+    )
 
 
 def test_analysis_draws_as_many_nodes_as_asked_and_the_same_ones_again(dance, analysed):
     folder, _ = analysed
-    first, second = (analyse(folder, dance.config, dance.partition, nodes=5, draws=1) for _ in range(2))
+    first, second = (
+        analyse(folder, dance.config, dance.partition, nodes=5, draws=1) for _ in range(2)
+    )
     assert first["nodes"] == 5 and first == second
 
 
@@ -351,7 +395,9 @@ def test_report_shows_results_and_says_what_is_missing(analysed, run_config):
 
     figure = Figure()
     picture.draw(figure)
-    styles = {(line.get_color(), line.get_marker(), line.get_linestyle()) for line in figure.axes[0].lines}
+    styles = {
+        (line.get_color(), line.get_marker(), line.get_linestyle()) for line in figure.axes[0].lines
+    }
     assert len(figure.axes) == 2 and len(styles) == 4
     assert "nothing to show yet" in "".join(EXPERIMENT.render(rows[1:]).parts)
 

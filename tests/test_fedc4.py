@@ -9,15 +9,15 @@ from scipy.optimize import minimize
 from test_fedgm import graph, sent, uploads
 from test_personal import equal
 
-from dance_flwr.client import Client
-from dance_flwr.condense.exchange import apart, chosen_for, exchanged, groups_of, rebuilt
-from dance_flwr.condense.matching import standard
 from dance_flwr.experiments import paper
-from dance_flwr.methods import fedc4 as method
-from dance_flwr.methods.base import RoundInfo
-from dance_flwr.methods.fedc4 import FedC4, embeddings, joined
-from dance_flwr.results import load_model
-from dance_flwr.strategies import fedc4 as server
+from dance_flwr.federation.client.client import Client
+from dance_flwr.methods.condensation.matching import standard
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.fedc4 import client as method
+from dance_flwr.methods.fedc4 import server
+from dance_flwr.methods.fedc4.client import FedC4, embeddings, joined
+from dance_flwr.methods.fedc4.selectors import apart, chosen_for, exchanged, groups_of, rebuilt
+from dance_flwr.runs.reader import load_model
 
 KEYS = {"method": "fedc4", "condense_steps": 4, "rounds": 4}
 WIDE = {"fedc4_groups": 1, "fedc4_threshold": -1.0}  # everybody is given everything
@@ -44,7 +44,9 @@ def of_norms(*samples):
     """Embeddings of these norms, each in a direction of its own."""
     found = {}
     for client, norms in enumerate(samples):
-        rows = torch.nn.functional.normalize(torch.randn(len(norms), 4, generator=draw(client)), dim=1)
+        rows = torch.nn.functional.normalize(
+            torch.randn(len(norms), 4, generator=draw(client)), dim=1
+        )
         found[client] = rows * torch.tensor(norms)[:, None]
     return found
 
@@ -52,7 +54,9 @@ def of_norms(*samples):
 def test_clients_of_like_norms_are_one_group():
     groups = groups_of(of_norms([1.0, 1.1], [5.0, 5.2, 5.1], [1.05], [4.9]), 2)
     assert groups[0] == groups[2] != groups[1] == groups[3]
-    by_hand = groups_of(of_norms([0.0], [1.0], [2.2], [4.0]), 2)  # linkage by the mean: 0-1, then 2 at 1.7 to them
+    by_hand = groups_of(
+        of_norms([0.0], [1.0], [2.2], [4.0]), 2
+    )  # linkage by the mean: 0-1, then 2 at 1.7 to them
     assert by_hand[0] == by_hand[1] == by_hand[2] != by_hand[3]
 
 
@@ -60,7 +64,9 @@ def test_a_client_without_nodes_is_in_no_group():
     groups = groups_of(of_norms([1.0], [], [1.0], [7.0]), 2)
     assert groups.keys() == {0, 2, 3} and groups[0] == groups[2]
     assert groups_of(of_norms([1.0], []), 2) == {0: 0} and groups_of({}, 2) == {}
-    assert groups_of(of_norms([1.0], [1.0]), 2) == {0: 0, 1: 1}, "no more clients than groups: each alone"
+    assert groups_of(of_norms([1.0], [1.0]), 2) == {0: 0, 1: 1}, (
+        "no more clients than groups: each alone"
+    )
 
 
 # Choice of nodes
@@ -74,7 +80,11 @@ def test_chosen_nodes_are_those_of_the_loop(seed, threshold):
     for client in own:
         mean = own[client].mean(0)
         expected = {
-            other: [i for i, e in enumerate(own[other]) if float(e @ mean / e.norm() / mean.norm()) > threshold]
+            other: [
+                i
+                for i, e in enumerate(own[other])
+                if float(e @ mean / e.norm() / mean.norm()) > threshold
+            ]
             for other in own
             if other != client and groups[other] == groups[client]
         }
@@ -93,18 +103,31 @@ def test_own_nodes_are_first_and_edges_stay_within_a_client():
     graphs = {0: graph((1, 2, 0), 0), 1: graph((2, 2, 2), 3), 2: graph((1, 1, 1), 6)}
     rows = {1: torch.tensor([1, 4]), 2: torch.tensor([0])}
     found = exchanged(graphs[0], graphs, rows)
-    assert found.features[:3].equal(graphs[0].features) and found.labels.tolist() == [0, 1, 1, 0, 2, 0]
-    assert found.features[3:5].equal(graphs[1].features[[1, 4]]) and found.features[5].equal(graphs[2].features[0])
+    assert found.features[:3].equal(graphs[0].features) and found.labels.tolist() == [
+        0,
+        1,
+        1,
+        0,
+        2,
+        0,
+    ]
+    assert found.features[3:5].equal(graphs[1].features[[1, 4]]) and found.features[5].equal(
+        graphs[2].features[0]
+    )
     blocks = torch.zeros(6, 6, dtype=torch.bool)
     blocks[:3, :3] = blocks[3:5, 3:5] = True
     assert not found.adjacency[~blocks].any()
-    assert found.adjacency[3, 4] == graphs[1].adjacency[1, 4] > 0 and found.adjacency[:3, :3].equal(graphs[0].adjacency)
+    assert found.adjacency[3, 4] == graphs[1].adjacency[1, 4] > 0 and found.adjacency[:3, :3].equal(
+        graphs[0].adjacency
+    )
 
 
 # Rebuilding
 
 
-@pytest.mark.parametrize(("similarity", "sparsity"), [(0.5, 0.1), (0.0, 0.0), (1.3, 0.26), (500.0, 100.0)])
+@pytest.mark.parametrize(
+    ("similarity", "sparsity"), [(0.5, 0.1), (0.0, 0.0), (1.3, 0.26), (500.0, 100.0)]
+)
 def test_two_nodes_by_hand(similarity, sparsity):
     """z = max(0, c - (lambda_s (1 - c) + lambda_1) / 2): the public weights leave nothing of unit rows."""
     features = torch.randn(2, 9, generator=draw(1))
@@ -113,7 +136,10 @@ def test_two_nodes_by_hand(similarity, sparsity):
     cosine = float(unit[0] @ unit[1])
     expected = max(0.0, cosine - (similarity * (1 - cosine) + sparsity) / 2)
     found = rebuilt(features, similarity, sparsity, 200)
-    assert found[0, 1] == found[1, 0] == pytest.approx(expected, abs=1e-4) and not found.diagonal().any()
+    assert (
+        found[0, 1] == found[1, 0] == pytest.approx(expected, abs=1e-4)
+        and not found.diagonal().any()
+    )
     assert (expected > 0) == (sparsity < 100)
 
 
@@ -131,7 +157,9 @@ def objective(features, similarity, sparsity):
 @given(st.sampled_from([(5, 8), (7, 3)]), st.integers(0, 10**6))
 def test_rebuilding_goes_as_low_as_another_solver(shape, seed):
     rows, width = shape
-    features = torch.randn(rows, width, generator=draw(seed)) + torch.randn(width, generator=draw(seed + 1))
+    features = torch.randn(rows, width, generator=draw(seed)) + torch.randn(
+        width, generator=draw(seed + 1)
+    )
     value, upper = objective(features, 0.5, 0.1), np.triu_indices(rows, 1)
 
     def of_pairs(pairs):
@@ -139,10 +167,16 @@ def test_rebuilding_goes_as_low_as_another_solver(shape, seed):
         adjacency[upper] = pairs
         return value(adjacency + adjacency.T)
 
-    other = minimize(of_pairs, np.full(len(upper[0]), 0.1), bounds=[(0, None)] * len(upper[0]), method="L-BFGS-B")
+    other = minimize(
+        of_pairs, np.full(len(upper[0]), 0.1), bounds=[(0, None)] * len(upper[0]), method="L-BFGS-B"
+    )
     found = rebuilt(features, 0.5, 0.1, 400).numpy()
-    assert (found >= 0).all() and not found.diagonal().any() and np.array_equal(found, found.T), "else lower is no feat"
-    assert value(found) <= other.fun + 1e-3, "that solver may stop early where rows depend on each other"
+    assert (found >= 0).all() and not found.diagonal().any() and np.array_equal(found, found.T), (
+        "else lower is no feat"
+    )
+    assert value(found) <= other.fun + 1e-3, (
+        "that solver may stop early where rows depend on each other"
+    )
     assert value(rebuilt(features, 0.5, 0.1, 50).numpy()) <= 1.01 * other.fun + 1e-3
 
 
@@ -179,7 +213,9 @@ def test_a_graph_is_uploaded_once_and_embeddings_in_every_round(finished):
             assert own[1]["embeddings"].shape == (len(file["features"]), finished.config.hidden_dim)
     rows = finished.result["history"]
     for client in map(str, range(3)):
-        assert rows[0]["bytes_up"][client] > rows[1]["bytes_up"][client] == rows[2]["bytes_up"][client]
+        assert (
+            rows[0]["bytes_up"][client] > rows[1]["bytes_up"][client] == rows[2]["bytes_up"][client]
+        )
 
 
 def test_a_client_is_given_the_nodes_of_others_and_a_graph_over_all(finished):
@@ -193,7 +229,10 @@ def test_a_client_is_given_the_nodes_of_others_and_a_graph_over_all(finished):
             whole = torch.cat([own["features"], given_["features"]])
             assert given_["adjacency"].equal(rebuilt(whole, 1.3, 0.26, 50))
     given_nodes = 2 * sum(len(own["labels"]) for own in graphs.values())
-    assert [row["counts"]["nodes-given"] for row in finished.result["history"]] == [0, *[given_nodes] * 3]
+    assert [row["counts"]["nodes-given"] for row in finished.result["history"]] == [
+        0,
+        *[given_nodes] * 3,
+    ]
     assert [row["seconds"]["rebuild"] > 0 for row in finished.result["history"]] == [True] * 4
     assert (finished.result["strategy"], finished.result["evaluation"]) == ("fedc4", "global")
 
@@ -207,15 +246,24 @@ def test_a_round_trains_on_own_and_given_rows(finished, monkeypatch):
 
     monkeypatch.setattr(method, "train_on", spy)
     client, given_ = Client(finished.site(1), finished.config), sent(finished)[1][1]
-    report = FedC4().train(client.model, client.site, finished.config, RoundInfo(finished.result["run"], 2, "", given_))
+    report = FedC4().train(
+        client.model, client.site, finished.config, RoundInfo(finished.result["run"], 2, "", given_)
+    )
     (features, labels, operator), own = seen[0], uploads(finished)[1][0]
-    assert features.equal(torch.cat([own["features"], given_["features"]])) and len(operator) == len(labels)
-    assert report.counts["condensed-nodes"] == len(own["labels"]) < report.counts["evidence-supervised"] == len(labels)
+    assert features.equal(torch.cat([own["features"], given_["features"]])) and len(
+        operator
+    ) == len(labels)
+    assert (
+        report.counts["condensed-nodes"]
+        == len(own["labels"])
+        < report.counts["evidence-supervised"]
+        == len(labels)
+    )
     assert joined(graph(), {}).features.equal(graph().features)
 
 
 def test_embeddings_are_of_the_trained_model_on_own_nodes(finished):
-    from dance_flwr.messages import model_of
+    from dance_flwr.federation.wire.messages import model_of
 
     reply = min(finished.replies("train"), key=lambda reply: reply.metadata.src_node_id)
     client, found = Client(finished.site(0), finished.config), uploads(finished)[0][0]
@@ -244,7 +292,9 @@ def test_without_exchange_and_on_the_learnt_graph_it_is_gcond(run):
 
 def test_the_released_code_trains_on_the_full_graph(run):
     released = run(**KEYS, fedc4_released_code=True)
-    assert equal(load_model(released.folder), load_model(run(method="fedavg-full", rounds=4).folder))
+    assert equal(
+        load_model(released.folder), load_model(run(method="fedavg-full", rounds=4).folder)
+    )
     assert all(given_ == {} for rounds in sent(released).values() for given_ in rounds)
 
 
@@ -256,15 +306,23 @@ def test_not_every_client_is_needed(run):
 
 
 def test_embeddings_of_another_shape_are_told(run_config):
-    from dance_flwr.condense.uploads import as_upload
-    from dance_flwr.dance.model import ModelShape
+    from dance_flwr.methods.condensation.uploads import as_upload
+    from dance_flwr.nn.model import ModelShape
 
-    own = server.FedC4(run_config(), ModelShape(6, 8, 1, 3))
+    own = server.FedC4(run_config(), ModelShape(6, 8, 3))
     sound = as_upload(graph()) | {"embeddings": torch.zeros(5, 8)}
-    assert own.fault(0, sound) == "" and "ascending" in own.fault(0, sound | {"labels": torch.tensor([1, 0, 1, 2, 2])})
-    assert "expected embeddings of torch.float32 and shape (5, 8)" in own.fault(0, sound | {"embeddings": torch.eye(5)})
+    assert own.fault(0, sound) == "" and "ascending" in own.fault(
+        0, sound | {"labels": torch.tensor([1, 0, 1, 2, 2])}
+    )
+    assert "expected embeddings of torch.float32 and shape (5, 8)" in own.fault(
+        0, sound | {"embeddings": torch.eye(5)}
+    )
     own.memory = {f"client-0/{name}": tensor.numpy() for name, tensor in sound.items()}
-    assert own.fault(0, {"embeddings": torch.zeros(5, 8)}) == "" != own.fault(0, {"embeddings": torch.zeros(4, 8)})
+    assert (
+        own.fault(0, {"embeddings": torch.zeros(5, 8)})
+        == ""
+        != own.fault(0, {"embeddings": torch.zeros(4, 8)})
+    )
 
 
 def test_it_learns(run):

@@ -7,14 +7,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from dance_flwr.federation.server.stateful import Collecting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_personal import equal, models
 from torch.nn import functional as F
 
-from dance_flwr.client import Client
-from dance_flwr.condense.adjacency import normalised
-from dance_flwr.condense.matching import (
+from dance_flwr.experiments import paper
+from dance_flwr.federation.client.client import Client
+from dance_flwr.federation.wire.messages import given_of, statistics_of
+from dance_flwr.methods.condensation.adjacency import normalised
+from dance_flwr.methods.condensation.config import CondenseConfig
+from dance_flwr.methods.condensation.matching import (
     Condensed,
     Matching,
     Network,
@@ -23,22 +27,24 @@ from dance_flwr.condense.matching import (
     matching_loss,
     standard,
 )
-from dance_flwr.condense.union import Block, pooled, refine, train_on_union, union_operator
-from dance_flwr.condense.uploads import as_upload, fault_of_graph
-from dance_flwr.config import CondenseConfig
-from dance_flwr.dance.model import ModelShape, PlainModel
-from dance_flwr.dance.propagation import operator
-from dance_flwr.experiments import paper
-from dance_flwr.messages import given_of, statistics_of
-from dance_flwr.methods.base import RoundInfo
-from dance_flwr.methods.fedgm import FedGm, gradients
-from dance_flwr.results import load_model
-from dance_flwr.strategies import fedgm as server
-from dance_flwr.strategies.collecting import Collecting
+from dance_flwr.methods.condensation.uploads import as_upload, graph_fault
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.fedgm import server
+from dance_flwr.methods.fedgm.client import FedGm, gradients
+from dance_flwr.methods.fedgm.union import Block, pooled, refine, train_on_union, union_operator
+from dance_flwr.nn.model import ModelShape, PlainModel
+from dance_flwr.nn.propagation import operator
+from dance_flwr.runs.reader import load_model
 
 DIM, CLASSES = 6, 3
 EVERY = torch.ones(CLASSES, dtype=torch.bool)
-KEYS = {"method": "fedgm", "condense_steps": 4, "rounds": 4, "fedgm_train_every": 2, "fedgm_train_steps": 5}
+KEYS = {
+    "method": "fedgm",
+    "condense_steps": 4,
+    "rounds": 4,
+    "fedgm_train_every": 2,
+    "fedgm_train_steps": 5,
+}
 
 
 def draw(seed=0):
@@ -51,7 +57,9 @@ def theta(seed=0, dim=DIM, classes=CLASSES):
 
 def rows(sizes, seed):
     """(Z, labels) with so many rows of each class."""
-    labels = torch.tensor([number for number, size in enumerate(sizes) for _ in range(size)], dtype=torch.int64)
+    labels = torch.tensor(
+        [number for number, size in enumerate(sizes) for _ in range(size)], dtype=torch.int64
+    )
     return torch.randn(len(labels), DIM, generator=draw(seed)), labels
 
 
@@ -74,7 +82,9 @@ def test_pooled_gradients_are_those_of_the_pooled_nodes(sizes):
     found = pooled([class_gradients(theta(), *part) for part in parts], torch.tensor(sizes).float())
     hidden, labels = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
     order = torch.sort(labels, stable=True).indices
-    for ours, theirs in zip(found, class_gradients(theta(), hidden[order], labels[order]), strict=True):
+    for ours, theirs in zip(
+        found, class_gradients(theta(), hidden[order], labels[order]), strict=True
+    ):
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
 
 
@@ -82,7 +92,9 @@ def test_a_pooled_gradient_by_hand():
     weights = torch.tensor([1.0, 5.0]).view(2, 1, 1, 1).expand(2, 2, 1, 2)
     counts = torch.tensor([[3.0, 0.0], [1.0, 0.0]])
     found, _ = pooled([(one, torch.zeros(2, 2)) for one in weights], counts)
-    assert found[0].tolist() == [[2.0, 2.0]] and found[1].tolist() == [[0.0, 0.0]], "no node of class 1: 0"
+    assert found[0].tolist() == [[2.0, 2.0]] and found[1].tolist() == [[0.0, 0.0]], (
+        "no node of class 1: 0"
+    )
 
 
 def real_graph(n=30):
@@ -120,7 +132,9 @@ def naive_loss(features, graphs, network, wanted):
     for number in range(CLASSES):
         loss = F.cross_entropy(logits[labels == number], labels[labels == number])
         slopes = torch.autograd.grad(loss, [network.weight, network.bias], create_graph=True)
-        apart = [((own - part[number]) ** 2).sum() for own, part in zip(slopes, wanted, strict=True)]
+        apart = [
+            ((own - part[number]) ** 2).sum() for own, part in zip(slopes, wanted, strict=True)
+        ]
         total = total + sizes[number] / sizes.max() * sum(apart)
     return total
 
@@ -160,7 +174,9 @@ def test_the_distance_to_the_clients_gradients_falls():
 def test_a_class_without_a_gradient_moves_nothing():
     alone = replace(graph((2, 2, 0)), adjacency=torch.zeros(4, 4))
     wanted = class_gradients(theta(), *rows((3, 0, 1), 3))
-    (block,), _ = refine([Block(alone)], theta(), wanted, torch.tensor([True, False, True]), 0.1, "mse")
+    (block,), _ = refine(
+        [Block(alone)], theta(), wanted, torch.tensor([True, False, True]), 0.1, "mse"
+    )
     moved = (block.graph.features != alone.features).any(dim=1)
     assert moved.tolist() == [True, True, False, False]
     same, loss = refine([Block(alone)], theta(), wanted, ~EVERY, 0.1, "mse")
@@ -183,9 +199,11 @@ def test_the_deployed_network_learns_the_union(run_config):
     graphs = [graph((3, 3, 3), 0), graph((3, 3, 3), 0)]
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = PlainModel(ModelShape(DIM, 16, 1, CLASSES), "gcn", 0.0)
+        model = PlainModel(ModelShape(DIM, 16, CLASSES), "gcn", 0.0)
         before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        assert train_on_union(model, [], 5, run_config()) == 0.0 and equal(model.state_dict(), before)
+        assert train_on_union(model, [], 5, run_config()) == 0.0 and equal(
+            model.state_dict(), before
+        )
         first = train_on_union(model, graphs, 1, run_config())
         assert train_on_union(model, graphs, 100, run_config()) < first / 2
 
@@ -204,8 +222,12 @@ FAULTS = {
 @pytest.mark.parametrize("words", FAULTS)
 def test_a_broken_graph_is_told(words):
     sound = as_upload(graph())
-    assert fault_of_graph(sound, DIM, CLASSES) == "" == fault_of_graph(as_upload(graph((0, 0, 0))), DIM, CLASSES)
-    assert re.search(words, fault_of_graph(sound | FAULTS[words], DIM, CLASSES))
+    assert (
+        graph_fault(sound, DIM, CLASSES)
+        == ""
+        == graph_fault(as_upload(graph((0, 0, 0))), DIM, CLASSES)
+    )
+    assert re.search(words, graph_fault(sound | FAULTS[words], DIM, CLASSES))
 
 
 # Runs
@@ -226,8 +248,15 @@ def uploads(finished):
 
 def sent(finished):
     """client -> what it was given in every round."""
-    asked = [m for m in finished.messages if m.metadata.message_type == "train" and not m.metadata.src_node_id]
-    return {client: [given_of(m) for m in asked if m.metadata.dst_node_id == client + 1] for client in range(3)}
+    asked = [
+        m
+        for m in finished.messages
+        if m.metadata.message_type == "train" and not m.metadata.src_node_id
+    ]
+    return {
+        client: [given_of(m) for m in asked if m.metadata.dst_node_id == client + 1]
+        for client in range(3)
+    }
 
 
 def test_a_graph_is_uploaded_once_and_gradients_in_every_round(finished):
@@ -245,7 +274,9 @@ def test_every_round_has_a_theta_of_its_own_and_its_gradients(finished):
     thetas = [own["weight"] for own in given_[0]]
     assert not any(left.equal(right) for left, right in pairwise(thetas))
     for client in range(3):
-        assert all(own["weight"].equal(first) for own, first in zip(given_[client], thetas, strict=True))
+        assert all(
+            own["weight"].equal(first) for own, first in zip(given_[client], thetas, strict=True)
+        )
         for own, answer in zip(given_[client], answers[client], strict=True):
             expected = gradients(finished.site(client), Network(own["weight"], own["bias"]))
             assert all(answer[name].equal(tensor) for name, tensor in expected.items())
@@ -271,14 +302,19 @@ def test_the_deployed_network_is_made_anew_when_it_is_due(finished):
 
 def test_the_server_keeps_what_it_refines_apart_from_what_it_got(run, monkeypatch):
     seen = []
-    monkeypatch.setattr(server.FedGm, "_deployed", lambda self, blocks, start, round_: seen.append(self) or start)
+    monkeypatch.setattr(
+        server.FedGm, "_deployed", lambda self, blocks, start, round_: seen.append(self) or start
+    )
     finished = run(**KEYS | {"rounds": 2})
     memory = seen[0].memory
     for client, own in uploads(finished).items():
         refined = memory[f"refined/{client}"]
         assert np.array_equal(memory[f"client-{client}/features"], own[0]["features"])
         assert np.array_equal(memory[f"client-{client}/adjacency"], own[0]["adjacency"])
-        assert 0 < np.abs(refined - own[0]["features"].numpy()).max() <= 0.0201 and memory[f"step/{client}"] == 2
+        assert (
+            0 < np.abs(refined - own[0]["features"].numpy()).max() <= 0.0201
+            and memory[f"step/{client}"] == 2
+        )
     assert seen[0].holders() == [0, 1, 2] and isinstance(seen[0], Collecting)
 
 
@@ -305,7 +341,7 @@ class Misshapen:
 
     def __call__(self, message, context):
         import client_app
-        from dance_flwr.messages import STATISTICS, arrays_of, state_of
+        from dance_flwr.federation.wire.messages import STATISTICS, arrays_of, state_of
 
         reply = client_app.app(message, context)
         asked = message.content.config_records.get("config", {})
@@ -319,12 +355,20 @@ class Misshapen:
 def test_a_client_with_a_broken_upload_is_left_out_and_asked_again(run):
     finished = run(**KEYS, app=Misshapen(), min_valid_replies=2)
     (client, reason), *others = finished.result["history"][0]["absent"].items()
-    assert client == "1" and "expected counts of torch.float32 and shape (3,)" in reason and not others
+    assert (
+        client == "1" and "expected counts of torch.float32 and shape (3,)" in reason and not others
+    )
     assert "features" in uploads(finished)[1][1] and "features" not in uploads(finished)[0][1]
 
 
 def test_it_learns(run):
-    keys = {"rounds": 6, "condense_steps": 60, "fedgm_train_steps": 60, "fedgm_train_every": 10, "dropout": 0.2}
+    keys = {
+        "rounds": 6,
+        "condense_steps": 60,
+        "fedgm_train_steps": 60,
+        "fedgm_train_every": 10,
+        "dropout": 0.2,
+    }
     assert run(**KEYS | keys).result["test_accuracy"] > 0.6
 
 

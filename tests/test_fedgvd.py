@@ -14,14 +14,26 @@ from test_sfgc import without_edges
 from torch.nn import functional as F
 
 import client_app
-from dance_flwr.client import open_client
-from dance_flwr.condense import coordinators
-from dance_flwr.condense.adjacency import edges
-from dance_flwr.condense.budget import training_quotas
-from dance_flwr.condense.coordinators import teach, united
-from dance_flwr.condense.matching import Condensed, RealGraph
-from dance_flwr.condense.selection import condensed_operator
-from dance_flwr.condense.simgc import (
+from dance_flwr.config.plugins import BACKBONES
+from dance_flwr.experiments import paper
+from dance_flwr.federation.client.client import open_client
+from dance_flwr.federation.wire.messages import (
+    FIRST,
+    STATISTICS,
+    arrays_of,
+    config_of,
+    given_of,
+    statistics_of,
+)
+from dance_flwr.methods.condensation.adjacency import edges
+from dance_flwr.methods.condensation.budget import training_quotas
+from dance_flwr.methods.condensation.matching import Condensed, RealGraph
+from dance_flwr.methods.condensation.selection import condensed_operator
+from dance_flwr.methods.fedgvd import coordinators
+from dance_flwr.methods.fedgvd.client import condensed_loss
+from dance_flwr.methods.fedgvd.config import FedGvdConfig
+from dance_flwr.methods.fedgvd.coordinators import teach, united
+from dance_flwr.methods.fedgvd.simgc import (
     Aligning,
     align_loss,
     class_statistics,
@@ -32,17 +44,12 @@ from dance_flwr.condense.simgc import (
     smooth_loss,
     train_teacher,
 )
-from dance_flwr.config_baselines import FedGvdConfig
-from dance_flwr.dance.backbones import BACKBONES
-from dance_flwr.dance.model import ModelShape, PlainModel
-from dance_flwr.dance.propagation import operator
-from dance_flwr.experiments import paper
-from dance_flwr.messages import FIRST, STATISTICS, arrays_of, config_of, given_of, statistics_of
-from dance_flwr.methods.fedgvd import condensed_loss
-from dance_flwr.results import load_model
+from dance_flwr.nn.model import ModelShape, PlainModel
+from dance_flwr.nn.propagation import operator
+from dance_flwr.runs.reader import load_model
 from dance_flwr.seeding import seeded
 
-SHAPE = ModelShape(text_dim=12, hidden_dim=8, attention_dim=1, classes=3)
+SHAPE = ModelShape(text_dim=12, hidden_dim=8, classes=3)
 FEW = FedGvdConfig(teacher_width=8, teacher_steps=20, steps=6)
 KEYS = {"method": "fedgvd", "clients": 3}
 
@@ -64,8 +71,12 @@ def plain(seed=0, backbone="gcn", dropout=0.0):
 def graph(sizes, seed=0, density=0.4, dim=12):
     """A condensed graph with so many rows of each class."""
     labels = labels_of(*sizes)
-    upper = torch.triu(torch.rand(len(labels), len(labels), generator=draw(seed)) < density, 1).float()
-    return Condensed(labels, torch.randn(len(labels), dim, generator=draw(seed + 1)), upper + upper.T)
+    upper = torch.triu(
+        torch.rand(len(labels), len(labels), generator=draw(seed)) < density, 1
+    ).float()
+    return Condensed(
+        labels, torch.randn(len(labels), dim, generator=draw(seed + 1)), upper + upper.T
+    )
 
 
 # Condensation
@@ -80,7 +91,9 @@ def test_class_statistics_are_those_of_the_loops(sizes, seed):
     for number, size in enumerate(sizes):
         rows = values[labels == number]
         torch.testing.assert_close(mean[number], rows.mean(0) if size else torch.zeros(3).double())
-        torch.testing.assert_close(deviation[number], rows.std(0) if size > 1 else torch.zeros(3).double())
+        torch.testing.assert_close(
+            deviation[number], rows.std(0) if size > 1 else torch.zeros(3).double()
+        )
 
 
 def test_equal_rows_have_a_slope():
@@ -93,10 +106,17 @@ def test_equal_rows_have_a_slope():
 @given(st.integers(0, 10**6))
 def test_losses_are_those_of_the_loops(seed):
     ours, theirs = labels_of(2, 1, 0, 3), labels_of(5, 4, 0, 1)
-    left, right = (torch.randn(len(labels), 3, generator=draw(seed)).double() for labels in (ours, theirs))
+    left, right = (
+        torch.randn(len(labels), 3, generator=draw(seed)).double() for labels in (ours, theirs)
+    )
     quotas = torch.tensor([2, 1, 0, 3])
     both = (torch.tensor([5, 4, 0, 1]) > 1) & (quotas > 1)
-    found = align_loss(class_statistics(left, ours, 4), class_statistics(right, theirs, 4), both, quotas / quotas.max())
+    found = align_loss(
+        class_statistics(left, ours, 4),
+        class_statistics(right, theirs, 4),
+        both,
+        quotas / quotas.max(),
+    )
     expected = 0.0
     for number, weight in ((0, 2), (1, 1), (3, 3)):
         a, b = left[ours == number], right[theirs == number]
@@ -123,7 +143,9 @@ def test_hops_are_powers(blocks):
     real, *_ = blocks
     dense = real.operator.to_dense()
     wanted = torch.cat([real.features, dense @ real.features, dense @ dense @ real.features], dim=1)
-    torch.testing.assert_close(hop_features(real.features, real.operator), wanted, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        hop_features(real.features, real.operator), wanted, atol=1e-5, rtol=1e-4
+    )
 
 
 def test_the_teacher_is_the_best_on_validation_and_frozen(blocks):
@@ -131,7 +153,10 @@ def test_the_teacher_is_the_best_on_validation_and_frozen(blocks):
     nodes = torch.nonzero(real.labels < 0).flatten()
     teacher = train_teacher(real, 3, replace(FEW, teacher_steps=100), truth, nodes)
     with torch.no_grad():
-        assert float((teacher(real.propagated()[nodes]).argmax(1) == truth[nodes]).float().mean()) > 0.8
+        assert (
+            float((teacher(real.propagated()[nodes]).argmax(1) == truth[nodes]).float().mean())
+            > 0.8
+        )
     assert not any(parameter.requires_grad for parameter in teacher.parameters())
     torch.manual_seed(3)
     first = train_teacher(real, 3, replace(FEW, teacher_steps=10), truth, nodes[:0])
@@ -140,7 +165,9 @@ def test_the_teacher_is_the_best_on_validation_and_frozen(blocks):
     for checked, kept in ((torch.arange(90), True), (nodes[:0], False)):
         torch.manual_seed(3)
         later = train_teacher(real, 3, replace(FEW, teacher_steps=100), said, checked)
-        assert equal(first.state_dict(), later.state_dict()) == kept, "without validation nodes it is the last one"
+        assert equal(first.state_dict(), later.state_dict()) == kept, (
+            "without validation nodes it is the last one"
+        )
 
 
 def test_features_start_as_noise_of_their_class(blocks):
@@ -160,7 +187,9 @@ def test_features_start_as_noise_of_their_class(blocks):
 
 def aligning(real, truth, quotas=(3, 3, 3), **changes):
     own = replace(FEW, **changes)
-    return Aligning(real, torch.tensor(quotas), train_teacher(real, 3, own, truth, torch.arange(0)), own, draw())
+    return Aligning(
+        real, torch.tensor(quotas), train_teacher(real, 3, own, truth, torch.arange(0)), own, draw()
+    )
 
 
 def test_the_loss_falls_and_turns_are_taken(blocks):
@@ -195,7 +224,9 @@ def test_edges_are_drawn_by_their_weights(blocks):
 def test_condensing_survives_any_classes(sizes, seed):
     """Absent classes, single nodes, no edges: everything stays finite."""
     labels = labels_of(*sizes, unknown=1)
-    real = RealGraph(torch.randn(len(labels), 6, generator=draw(seed)), without_edges(len(labels)), labels)
+    real = RealGraph(
+        torch.randn(len(labels), 6, generator=draw(seed)), without_edges(len(labels)), labels
+    )
     quotas = training_quotas(labels, len(labels), len(sizes), 0.5)
     teacher = train_teacher(real, len(sizes), FEW, labels, torch.arange(0))
     found = condense(real, quotas, teacher, replace(FEW, steps=12), draw(seed), lambda found: 0.0)
@@ -208,7 +239,9 @@ def test_condensing_survives_any_classes(sizes, seed):
 
 def test_a_union_by_hand():
     """Two nodes with an edge, none, one node: nodes 0 1 | | 2, coordinators 3 4 5."""
-    pair = Condensed(torch.tensor([0, 1]), torch.zeros(2, 4), torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
+    pair = Condensed(
+        torch.tensor([0, 1]), torch.zeros(2, 4), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    )
     none = Condensed(torch.empty(0, dtype=torch.int64), torch.zeros(0, 4), torch.zeros(0, 0))
     one = Condensed(torch.tensor([2]), torch.zeros(1, 4), torch.zeros(1, 1))
     found = united([pair, none, one])
@@ -230,7 +263,9 @@ def test_coordinators_are_in_no_loss(monkeypatch):
 
     monkeypatch.setattr(coordinators.F, "cross_entropy", spy)
     taught = teach(plain(), united(graphs), 3, 0.01)
-    assert len(seen) == 3 and all(labels.equal(torch.cat([one.labels for one in graphs])) for labels in seen)
+    assert len(seen) == 3 and all(
+        labels.equal(torch.cat([one.labels for one in graphs])) for labels in seen
+    )
     assert [tuple(rows.shape) for rows in taught] == [(3, 3), (4, 3)]
 
 
@@ -243,7 +278,9 @@ def test_the_network_learns_the_union_and_says_what_it_says_of_it(backbone):
     labels = whole.labels[:7]
     assert F.cross_entropy(torch.cat(taught), labels) < F.cross_entropy(first, labels) / 2
     model.eval()
-    said = model.graph_logits(model.backbone(whole.features, whole.operator(model.backbone.operator)))
+    said = model.graph_logits(
+        model.backbone(whole.features, whole.operator(model.backbone.operator))
+    )
     assert torch.cat(taught).equal(said[:7]) and not len(taught[1])
 
 
@@ -253,7 +290,9 @@ def test_clients_are_heard_at_one_another():
     changed = replace(other, features=other.features + torch.randn(4, 12, generator=draw(9)))
     for backbone, heard in (("gcn", False), ("appnp", True)):
         model = plain(backbone=backbone)
-        before, after = (teach(model, united([own, there]), 0, 0.01)[0] for there in (other, changed))
+        before, after = (
+            teach(model, united([own, there]), 0, 0.01)[0] for there in (other, changed)
+        )
         assert before.allclose(after, atol=1e-6) != heard
 
 
@@ -264,7 +303,9 @@ def test_the_loss_of_condensed_rows_by_hand():
     logits, taught = torch.tensor([[0.0, 0.0], [2.0, 0.0]]), torch.tensor([[1.0, 0.0], [2.0, 0.0]])
     entropy = (np.log(2) + np.log(1 + np.exp(2))) / 2
     config = FedGvdConfig(condensed_weight=0.5, teaching_weight=2.0)
-    assert float(condensed_loss(logits, torch.tensor([0, 1]), None, config)) == pytest.approx(0.5 * entropy)
+    assert float(condensed_loss(logits, torch.tensor([0, 1]), None, config)) == pytest.approx(
+        0.5 * entropy
+    )
     found = condensed_loss(logits, torch.tensor([0, 1]), taught, config)
     assert float(found) == pytest.approx(0.5 * entropy + 2 * 0.25)
 
@@ -276,7 +317,9 @@ def test_two_passes_are_one_over_the_disjoint_union(blocks, backbone):
     own, model = graph((2, 2, 1)), plain(backbone=backbone).eval()
     rows, cols, weights = edges(own.adjacency)
     both = [torch.cat([ends[0], rows + 90]), torch.cat([ends[1], cols + 90])]
-    whole = operator(model.backbone.operator, *both, torch.cat([torch.ones(len(ends[0])), weights]), 95)
+    whole = operator(
+        model.backbone.operator, *both, torch.cat([torch.ones(len(ends[0])), weights]), 95
+    )
     assert not whole.to_dense()[:90, 90:].any() and not whole.to_dense()[90:, :90].any()
     once = model.backbone(torch.cat([real.features, own.features]), whole)
     alone = operator(model.backbone.operator, *ends, torch.ones(len(ends[0])), 90)
@@ -316,7 +359,8 @@ def test_a_graph_is_uploaded_once_and_is_what_the_client_trains_on(finished):
         assert all(np.array_equal(sent[name], kept[own]) for name, own in names.items())
         assert set(np.unique(sent["adjacency"])) <= {0.0, 1.0}
     asked = [
-        [config_of(message).get(FIRST, False) for message in row] for row in by_client(finished, up=False).values()
+        [config_of(message).get(FIRST, False) for message in row]
+        for row in by_client(finished, up=False).values()
     ]
     assert asked == [[True, False, False]] * 3
 
@@ -326,8 +370,8 @@ def test_a_client_is_sent_what_the_network_says_of_its_own_rows(finished):
     sent = [statistics_of(replies[0]) for _, replies in sorted(by_client(finished).items())]
     graphs = [Condensed(one["labels"], one["features"], one["adjacency"]) for one in sent]
     with seeded(0, "global"):
-        model = PlainModel(ModelShape(384, 8, 8, 3), "gcn", 0.5)
-    config = finished.config.fedgvd
+        model = PlainModel(ModelShape(384, 8, 3), "gcn", 0.5)
+    config = FedGvdConfig.of(finished.config)
     for round_ in (1, 2):
         taught = teach(model, united(graphs), config.server_epochs, config.server_rate)
         for client, messages in sorted(by_client(finished, up=False).items()):
@@ -354,17 +398,21 @@ def test_teaching_moves_a_clients_logits_towards_the_servers(finished):
     client = 0
     opened = open_client(finished.partition / f"client-{client}", finished.config)
     start, kept = models(finished, up=False)[client][1], state(finished, client)
-    own = Condensed(*(torch.tensor(kept[name]) for name in ("condensed_labels", "features", "adjacency")))
+    own = Condensed(
+        *(torch.tensor(kept[name]) for name in ("condensed_labels", "features", "adjacency"))
+    )
     taught = 3 * torch.randn(len(own.labels), 3, generator=draw())
     apart = []
     for weight in (0.0, 1.0):
-        keys = replace(finished.config.fedgvd, teaching_weight=weight)
+        keys = replace(FedGvdConfig.of(finished.config), teaching_weight=weight)
         opened.config = replace(finished.config, fedgvd=keys, dropout=0.0, local_epochs=10)
         trained, _, _ = opened.train(start, finished.result["run"], 2, {"logits": taught})
         opened.model.load_state_dict(trained)
         opened.model.eval()
         with torch.no_grad():
-            said = opened.model.graph_logits(opened.model.backbone(own.features, condensed_operator("gcn", own)))
+            said = opened.model.graph_logits(
+                opened.model.backbone(own.features, condensed_operator("gcn", own))
+            )
         apart.append(float((said - taught).square().mean()))
     assert apart[1] < apart[0]
 
@@ -372,7 +420,9 @@ def test_teaching_moves_a_clients_logits_towards_the_servers(finished):
 def test_a_client_that_comes_late_uploads_then(run):
     found = run(**KEYS | {"rounds": 4, "client_fraction": 0.34})
     for replies in by_client(found).values():
-        assert [bool(statistics_of(reply)) for reply in replies] == [True] + [False] * (len(replies) - 1)
+        assert [bool(statistics_of(reply)) for reply in replies] == [True] + [False] * (
+            len(replies) - 1
+        )
 
 
 def test_an_upload_that_is_no_graph_is_left_out_and_asked_for_again(run):
@@ -390,15 +440,19 @@ def test_an_upload_that_is_no_graph_is_left_out_and_asked_for_again(run):
     assert client == "1" and "expected a symmetric adjacency" in reason and not others
     down = by_client(found, up=False)
     asked = [config_of(message).get(FIRST, False) for message in down[1]]
-    assert asked == [True, True, False] and [bool(given_of(message)) for message in down[1]] == [False, False, True]
+    assert asked == [True, True, False] and [bool(given_of(message)) for message in down[1]] == [
+        False,
+        False,
+        True,
+    ]
     assert [bool(given_of(message)) for message in down[0]] == [False, True, True]
 
 
 def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
     """Whatever a test node's text is, S is the same."""
-    from dance_flwr.graph import TEST
-    from dance_flwr.methods.fedgvd import FedGvd
-    from dance_flwr.site import Site
+    from dance_flwr.data.graph import TEST
+    from dance_flwr.data.site import Site
+    from dance_flwr.methods.fedgvd.client import FedGvd
 
     config, made = run_config(split_mode="inductive", **KEYS), []
     for noise in (0.0, 1.0):

@@ -16,27 +16,36 @@ from test_resume import Kill, Killed, asks, same
 from torch.nn import functional as F
 
 import client_app
-from dance_flwr import client_tasks, messages
-from dance_flwr.client import Client
-from dance_flwr.config_baselines import FedSageConfig
-from dance_flwr.dance.model import ModelShape, PlainModel
+from dance_flwr.data.graph import TEST, TRAIN, VAL
+from dance_flwr.data.site import LocalGraph, Site
 from dance_flwr.errors import QuorumError, UserError
-from dance_flwr.graph import TEST, TRAIN, VAL
-from dance_flwr.mending import store
-from dance_flwr.mending.crossing import cross_gradient, cross_loss
-from dance_flwr.mending.graphs import chosen, mended_operator
-from dance_flwr.mending.hiding import hidden_nodes, impair, neighbour_table
-from dance_flwr.mending.learning import MAKER, Lesson, NeighGen, learn_alone, learn_step, maker_loss, part
-from dance_flwr.mending.losses import feature_loss, nearest
-from dance_flwr.mending.networks import Maker, Widths, opened, unmade, whole_counts
-from dance_flwr.messages import arrays_of, exchanged, state_of, with_content
-from dance_flwr.methods import neighgen
-from dance_flwr.methods.base import RoundInfo
-from dance_flwr.results import load_model
-from dance_flwr.site import LocalGraph, Site
-from dance_flwr.strategies.exchanging import peers_of
+from dance_flwr.federation.client import handlers as client_tasks
+from dance_flwr.federation.client.client import Client
+from dance_flwr.federation.wire import messages
+from dance_flwr.federation.wire.messages import arrays_of, exchanged, state_of, with_content
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.fedsage import neighgen_client as neighgen
+from dance_flwr.methods.fedsage.config import FedSageConfig
+from dance_flwr.methods.fedsage.exchange import peers_of
+from dance_flwr.methods.fedsage.neighgen import files as store
+from dance_flwr.methods.fedsage.neighgen.cross_gradient import cross_gradient, cross_loss
+from dance_flwr.methods.fedsage.neighgen.impair import hidden_nodes, impair, neighbour_table
+from dance_flwr.methods.fedsage.neighgen.learning import (
+    MAKER,
+    Lesson,
+    NeighGen,
+    learn_alone,
+    learn_step,
+    maker_loss,
+    part,
+)
+from dance_flwr.methods.fedsage.neighgen.losses import feature_loss, nearest
+from dance_flwr.methods.fedsage.neighgen.mended_graph import chosen, mended_operator
+from dance_flwr.methods.fedsage.neighgen.networks import Maker, Widths, opened, unmade, whole_counts
+from dance_flwr.nn.model import ModelShape, PlainModel
+from dance_flwr.runs.reader import load_model
 
-SHAPE = ModelShape(text_dim=6, hidden_dim=4, attention_dim=1, classes=3)
+SHAPE = ModelShape(text_dim=6, hidden_dim=4, classes=3)
 CONFIG = FedSageConfig(most=3, maker_dim=8, latent_dim=5, batch=4, learning_rate=0.01)
 WIDTHS = Widths.of(6, CONFIG)
 EXCHANGE = messages.EXCHANGE
@@ -94,7 +103,11 @@ def test_an_impaired_graph_is_its_naive_twin(seed, density, most):
     visible, hidden = rng.random(12) < 0.8, rng.random(12) < 0.3
     found = impair(*graph.edges(), torch.tensor(visible), torch.tensor(hidden), most)
     nodes, among, lost = oracle.impaired(adjacency, visible, hidden, most)
-    assert found.nodes.tolist() == nodes and lists(found.lost) == lost and found.lost.shape == (len(nodes), most)
+    assert (
+        found.nodes.tolist() == nodes
+        and lists(found.lost) == lost
+        and found.lost.shape == (len(nodes), most)
+    )
     np.testing.assert_array_equal(dense(found.rows, found.cols, len(nodes)), among)
     assert found.missing.tolist() == [len(own) for own in lost]
 
@@ -103,7 +116,9 @@ def test_an_impaired_graph_is_its_naive_twin(seed, density, most):
 def test_half_of_the_validation_nodes_are_hidden_and_no_other(seed, share):
     split = torch.tensor(np.random.default_rng(seed).choice([TRAIN, VAL, TEST], 30))
     hidden = hidden_nodes(split == VAL, share)
-    assert set(split[hidden].tolist()) <= {VAL} and int(hidden.sum()) == int(share * int((split == VAL).sum()))
+    assert set(split[hidden].tolist()) <= {VAL} and int(hidden.sum()) == int(
+        share * int((split == VAL).sum())
+    )
 
 
 # Losses
@@ -117,10 +132,17 @@ def test_losses_are_their_naive_twins(seed):
     for row in targets:
         own = rng.integers(0, 4)
         row[:own] = rng.choice(9, own, replace=False)
-    arguments = torch.tensor(made), torch.tensor(counts), torch.tensor(targets), torch.tensor(features)
+    arguments = (
+        torch.tensor(made),
+        torch.tensor(counts),
+        torch.tensor(targets),
+        torch.tensor(features),
+    )
     listed = lists(torch.tensor(targets))
     np.testing.assert_allclose(nearest(*arguments), oracle.nearest(made, counts, listed, features))
-    assert float(feature_loss(*arguments)) == pytest.approx(oracle.feature_loss(made, counts, listed, features))
+    assert float(feature_loss(*arguments)) == pytest.approx(
+        oracle.feature_loss(made, counts, listed, features)
+    )
 
 
 def test_a_generated_neighbour_that_equals_any_hidden_one_costs_nothing():
@@ -142,7 +164,9 @@ def test_golden_feature_loss():
 @pytest.mark.parametrize("count", [0, 3])
 def test_nodes_that_lost_nothing_leave_no_nan(count):
     made = torch.randn(count, 3, 6, requires_grad=True)
-    loss = feature_loss(made, torch.full((count,), 2), torch.full((count, 3), -1), torch.randn(4, 6))
+    loss = feature_loss(
+        made, torch.full((count,), 2), torch.full((count, 3), -1), torch.randn(4, 6)
+    )
     loss.backward()
     assert loss.item() == 0.0 and made.grad.abs().sum() == 0
 
@@ -170,7 +194,13 @@ def test_a_mended_graph_is_its_naive_twin(seed, generated):
 def test_the_first_neighbours_of_each_node_are_taken():
     made = torch.arange(12.0).reshape(3, 4, 1)
     found = chosen(torch.tensor([7, 5, 2]), made, torch.tensor([2, 0, 3]))
-    assert found.owners.tolist() == [7, 7, 2, 2, 2] and found.features.flatten().tolist() == [0, 1, 8, 9, 10]
+    assert found.owners.tolist() == [7, 7, 2, 2, 2] and found.features.flatten().tolist() == [
+        0,
+        1,
+        8,
+        9,
+        10,
+    ]
 
 
 def test_a_perfect_generator_changes_what_is_said_of_real_nodes():
@@ -185,9 +215,14 @@ def test_a_perfect_generator_changes_what_is_said_of_real_nodes():
 
     def logits(owners, more):
         graph = mended_operator("gcn", here.rows, here.cols, owners, len(here.nodes))
-        return model.graph_logits(model.backbone(torch.cat([features, more]), graph))[: len(here.nodes)]
+        return model.graph_logits(model.backbone(torch.cat([features, more]), graph))[
+            : len(here.nodes)
+        ]
 
-    without, mended = logits(added.owners[:0], added.features[:0]), logits(added.owners, added.features)
+    without, mended = (
+        logits(added.owners[:0], added.features[:0]),
+        logits(added.owners, added.features),
+    )
     assert not torch.allclose(without[lost], mended[lost], atol=1e-4)
 
 
@@ -202,14 +237,18 @@ def test_a_generator_learns_what_is_missing():
     with torch.no_grad():
         latents = model.encoder(own.features[own.impaired.nodes], own.impaired.operator("gcn"))
         found = model.counter(latents)
-        assert F.smooth_l1_loss(found, own.impaired.missing) < 0.3 * F.smooth_l1_loss(0 * found, own.impaired.missing)
+        assert F.smooth_l1_loss(found, own.impaired.missing) < 0.3 * F.smooth_l1_loss(
+            0 * found, own.impaired.missing
+        )
 
 
 def test_a_step_is_adams_on_the_sum_of_all_gradients():
     """Two steps through the state, as between messages, are two steps of one optimiser."""
     own = lesson()
     model, state = neighgen_of(own)
-    others = [{name: torch.randn_like(p) for name, p in model.maker.named_parameters()} for _ in range(2)]
+    others = [
+        {name: torch.randn_like(p) for name, p in model.maker.named_parameters()} for _ in range(2)
+    ]
     maker = Maker(WIDTHS, 0.0)
     maker.load_state_dict(part(state, MAKER))
     optimizer = torch.optim.Adam(maker.parameters(), lr=0.01, weight_decay=CONFIG.weight_decay)
@@ -223,7 +262,9 @@ def test_a_step_is_adams_on_the_sum_of_all_gradients():
         optimizer.step()
     for number, sums in enumerate(others):
         torch.manual_seed(number)
-        state = learn_step({name: tensor.clone() for name, tensor in state.items()}, judge, own, sums, CONFIG)
+        state = learn_step(
+            {name: tensor.clone() for name, tensor in state.items()}, judge, own, sums, CONFIG
+        )
     for name, tensor in maker.state_dict().items():
         torch.testing.assert_close(state[MAKER + name], tensor, rtol=1e-5, atol=1e-6)
 
@@ -233,11 +274,15 @@ def test_a_gradient_is_that_of_the_cross_loss_at_the_other_client():
     table = torch.tensor([[-1, -1], [2, 4], [-1, -1], [5, -1], [-1, -1], [0, 3]])
     maker = Maker(WIDTHS, 0.0)
     torch.manual_seed(5)
-    found = cross_gradient(opened(maker.state_dict(), WIDTHS, 0.0), latents, counts, table, features, 4)
+    found = cross_gradient(
+        opened(maker.state_dict(), WIDTHS, 0.0), latents, counts, table, features, 4
+    )
     torch.manual_seed(5)
     targets = table[torch.tensor([1, 3, 5])[torch.randint(3, (5,))]]
     loss = cross_loss(maker(latents), counts, targets, features, 4)
-    twin = oracle.nearest(maker(latents).detach().numpy(), counts.numpy(), lists(targets), features.numpy())
+    twin = oracle.nearest(
+        maker(latents).detach().numpy(), counts.numpy(), lists(targets), features.numpy()
+    )
     assert loss.item() == pytest.approx(twin.mean() / 4, rel=1e-5)
     loss.backward()
     for name, parameter in maker.named_parameters():
@@ -250,7 +295,9 @@ def test_where_nothing_can_be_said_the_gradient_is_zero(nodes, batch):
     table = torch.full((5, 2), -1)
     table[:nodes, 0] = 1
     counts = torch.ones(batch, dtype=torch.int64)
-    found = cross_gradient(Maker(WIDTHS, 0.5), torch.randn(batch, 5), counts, table, torch.randn(5, 6), 3)
+    found = cross_gradient(
+        Maker(WIDTHS, 0.5), torch.randn(batch, 5), counts, table, torch.randn(5, 6), 3
+    )
     assert {name: tensor.shape for name, tensor in found.items()} == {
         name: tensor.shape for name, tensor in unmade(WIDTHS, 0.0).state_dict().items()
     }
@@ -289,7 +336,9 @@ def exchanges(finished):
         if request.metadata.message_type == EXCHANGE and not request.metadata.src_node_id:
             step = request.content["config"]["step"]
         elif request.metadata.message_type == EXCHANGE and not request.has_error():
-            found.setdefault(step, {})[request.metadata.src_node_id - 1] = state_of(exchanged(request))
+            found.setdefault(step, {})[request.metadata.src_node_id - 1] = state_of(
+                exchanged(request)
+            )
     return found
 
 
@@ -313,7 +362,9 @@ def test_generators_go_round_before_round_1_and_never_again(finished):
     found = exchanges(finished)
     kinds = [m.metadata.message_type for m in finished.messages]
     assert max(i for i, kind in enumerate(kinds) if kind == EXCHANGE) < kinds.index("train")
-    assert {step: sorted(sent) for step, sent in found.items()} == {step: [0, 1, 2] for step in range(5)}
+    assert {step: sorted(sent) for step, sent in found.items()} == {
+        step: [0, 1, 2] for step in range(5)
+    }
     names = unmade(Widths(384, 8, 16, 5), 0.0).state_dict().keys()
     for step in (0, 2):
         assert all(sent.keys() == {*names, "latents", "counts"} for sent in found[step].values())
@@ -349,7 +400,9 @@ def test_a_client_gets_the_scaled_sum_of_what_others_sent(run):
     finished, sums = run(**MENDING, fedsage_peers=1), {}
     for message in finished.messages:
         if message.metadata.message_type == EXCHANGE and not message.metadata.src_node_id:
-            sums[message.content["config"]["step"], message.metadata.dst_node_id - 1] = state_of(exchanged(message))
+            sums[message.content["config"]["step"], message.metadata.dst_node_id - 1] = state_of(
+                exchanged(message)
+            )
     found = exchanges(finished)
     for client in range(3):
         (peer,) = peers_of(range(3), 1, 0)[client]
@@ -364,7 +417,9 @@ def test_inductively_no_test_node_is_seen_in_training(run):
         site = Site(folder, torch.device("cpu"), inductive=True)
         assert not bool((site.split[own["training/owners"]] == TEST).any())
         assert len(own["whole/owners"]) >= len(own["training/owners"])
-    lesson_of = neighgen._lesson(site, finished.config, torch.zeros(site.num_nodes, dtype=torch.bool))
+    lesson_of = neighgen._lesson(
+        site, finished.config, torch.zeros(site.num_nodes, dtype=torch.bool)
+    )
     assert not bool((site.split[lesson_of.impaired.nodes] == TEST).any())
 
 
@@ -421,7 +476,9 @@ def test_a_client_that_lost_its_folder_in_the_exchange_says_so(run):
         if is_step(message, 2) and message.metadata.dst_node_id == 2:
             shutil.rmtree(run_folder(message.content["config"], 1))
 
-    with pytest.raises(QuorumError, match=r"client 1: .*expected its generator after step 0 of the exchange"):
+    with pytest.raises(
+        QuorumError, match=r"client 1: .*expected its generator after step 0 of the exchange"
+    ):
         run(**MENDING, on_message=lose)
     finished = run(**MENDING, on_message=lose, min_valid_replies=2)
     assert "expected its generator" in finished.result["history"][0]["absent"]["1"]
@@ -451,8 +508,16 @@ class Broken:
         (0, lambda state: state | {"5.bias": torch.zeros(3)}, "of shape"),
         (0, lambda state: state | {"latents": torch.zeros(2, 3)}, "expected latents"),
         (0, lambda state: state | {"counts": state["counts"].float()}, "whole counts"),
-        (0, lambda state: {name: state[name] for name in state if name != "counts"}, "expected latents and counts"),
-        (1, lambda state: {name: torch.full_like(state[name], torch.inf) for name in state}, "finite numbers"),
+        (
+            0,
+            lambda state: {name: state[name] for name in state if name != "counts"},
+            "expected latents and counts",
+        ),
+        (
+            1,
+            lambda state: {name: torch.full_like(state[name], torch.inf) for name in state},
+            "finite numbers",
+        ),
         (4, lambda state: {"features": torch.zeros(3)}, "found others or none: features"),
     ],
 )
@@ -470,7 +535,11 @@ def test_an_answer_that_cannot_be_used_is_left_out(run, step, change, reason):
 
 def test_a_step_that_is_asked_again_is_answered_alike(finished):
     client = Client(finished.site(0), finished.config)
-    sums = {name: torch.ones_like(t) for name, t in part(exchanges(finished)[0][0], "").items() if name[0].isdigit()}
+    sums = {
+        name: torch.ones_like(t)
+        for name, t in part(exchanges(finished)[0][0], "").items()
+        if name[0].isdigit()
+    }
     first = client.exchange("again", 0, {})
     assert equal(first, client.exchange("again", 0, {})) and equal(first, exchanges(finished)[0][0])
     second = client.exchange("again", 2, sums)
@@ -495,4 +564,7 @@ def test_a_client_that_demands_masks_exchanges_nothing(finished):
 
 def test_a_single_client_mends_alone(run):
     finished = run(**FAST, clients=1)
-    assert all(not sent[0] for step, sent in exchanges(finished).items() if step % 2) and mended(finished) is not None
+    assert (
+        all(not sent[0] for step, sent in exchanges(finished).items() if step % 2)
+        and mended(finished) is not None
+    )

@@ -9,17 +9,14 @@ from hypothesis import strategies as st
 from oracles import fedtad as oracle
 from test_personal import equal, models
 
-from dance_flwr.client import Client
-from dance_flwr.config_baselines import FedTadConfig
-from dance_flwr.dance.backbones import BACKBONES
-from dance_flwr.dance.model import ModelShape, PlainModel
-from dance_flwr.messages import model_of, statistics_of
-from dance_flwr.methods import fedtad
-from dance_flwr.results import load_model
-from dance_flwr.seeding import seeded
-from dance_flwr.site import LocalGraph
-from dance_flwr.strategies.averaging import merged
-from dance_flwr.strategies.distilling import (
+from dance_flwr.config.plugins import BACKBONES
+from dance_flwr.data.site import LocalGraph
+from dance_flwr.federation.client.client import Client
+from dance_flwr.federation.server.averaging import merged
+from dance_flwr.federation.wire.messages import model_of, statistics_of
+from dance_flwr.methods.fedtad import client as fedtad
+from dance_flwr.methods.fedtad.config import FedTadConfig
+from dance_flwr.methods.fedtad.distillation import (
     Generator,
     distil,
     divergence,
@@ -30,8 +27,11 @@ from dance_flwr.strategies.distilling import (
     pseudo_operator,
     weights_of,
 )
+from dance_flwr.nn.model import ModelShape, PlainModel
+from dance_flwr.runs.reader import load_model
+from dance_flwr.seeding import seeded
 
-SHAPE = ModelShape(text_dim=12, hidden_dim=8, attention_dim=1, classes=3)
+SHAPE = ModelShape(text_dim=12, hidden_dim=8, classes=3)
 
 
 def random_graph(seed, n=20, density=0.2):
@@ -96,12 +96,18 @@ def test_a_clients_reliability_is_its_naive_twin_and_a_count_on_request(run):
         adjacency = np.zeros((site.num_nodes, site.num_nodes))
         adjacency[rows, cols] = 1
         labels = site.train_labels.numpy()
-        features = np.concatenate([site.table.nodes.numpy(), oracle.return_probabilities(adjacency)], axis=1)
+        features = np.concatenate(
+            [site.table.nodes.numpy(), oracle.return_probabilities(adjacency)], axis=1
+        )
         (sent,) = statistics_of(reply).values()
-        np.testing.assert_allclose(sent, oracle.reliability(features, adjacency, labels, 3), atol=1e-4)
+        np.testing.assert_allclose(
+            sent, oracle.reliability(features, adjacency, labels, 3), atol=1e-4
+        )
         assert fedtad.reliability(site, "count").tolist() == [(labels == c).sum() for c in range(3)]
         assert not torch.equal(fedtad.reliability(site, "count"), sent)
-        assert fedtad.reliability(site, "topology") is fedtad.reliability(site, "topology"), "made once"
+        assert fedtad.reliability(site, "topology") is fedtad.reliability(site, "topology"), (
+            "made once"
+        )
 
 
 @given(st.integers(0, 10**6))
@@ -116,7 +122,9 @@ def test_shares_of_a_class_sum_to_1_or_0(seed):
 
 def test_pseudo_labels_are_balanced_and_the_last_class_takes_the_rest():
     assert torch.bincount(pseudo_labels(100, 7)).tolist() == [14] * 6 + [16]
-    assert torch.bincount(pseudo_labels(9, 3)).tolist() == [3, 3, 3] and pseudo_labels(2, 5).tolist() == [0, 1]
+    assert torch.bincount(pseudo_labels(9, 3)).tolist() == [3, 3, 3] and pseudo_labels(
+        2, 5
+    ).tolist() == [0, 1]
 
 
 @given(st.integers(0, 10**6), st.integers(1, 25))
@@ -138,8 +146,12 @@ def test_losses_are_their_naive_twins(seed):
     assert float(found) == pytest.approx(oracle.divergence(ours, theirs, shares, labels.numpy()))
     tensors = (torch.tensor(values) for values in (ours, theirs))
     config = settings(label_weight=0.7, diversity_weight=1.3)
-    found = generator_loss(*tensors, weights, labels, torch.tensor(features), torch.tensor(noise), config)
-    expected = oracle.generator_loss(ours, theirs, shares, labels.numpy(), features, noise, 0.7, 1.3)
+    found = generator_loss(
+        *tensors, weights, labels, torch.tensor(features), torch.tensor(noise), config
+    )
+    expected = oracle.generator_loss(
+        ours, theirs, shares, labels.numpy(), features, noise, 0.7, 1.3
+    )
     assert float(found) == pytest.approx(expected)
 
 
@@ -163,7 +175,9 @@ def test_equal_clients_teach_nothing(backbone):
     losses = distil(model, generator, [before, before], normalised(torch.rand(2, 3)), settings())
     assert len(losses) == 25 and set(losses) == {0.0}
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    assert not all(torch.equal(tensor, first[name]) for name, tensor in generator.state_dict().items())
+    assert not all(
+        torch.equal(tensor, first[name]) for name, tensor in generator.state_dict().items()
+    )
 
 
 def test_the_global_model_learns_what_clients_say():
@@ -207,14 +221,16 @@ def test_a_round_is_the_mean_of_the_uploads_then_distilled(run):
     finished = run(method="fedtad", rounds=1, fedtad_nodes=20)
     replies, sent = by_client(finished), models(finished, up=False)[0][0]
     uploads = [models(finished)[client][0] for client in range(3)]
-    (mean,) = merged(list(zip(replies, uploads, strict=True)), sent, finished.config.privacy.update_range)
+    (mean,) = merged(
+        list(zip(replies, uploads, strict=True)), sent, finished.config.privacy.update_range
+    )
     model = Client(finished.site(0), finished.config).model
     model.load_state_dict(model_of(mean))
     with seeded(0, "generator"):
         generator = Generator(3, finished.site(0).text_dim, 32)
     shares = normalised(torch.stack([statistics_of(reply)["reliability"] for reply in replies]))
     with seeded(0, "distil", round_=1):
-        distil(model, generator, uploads, shares, finished.config.fedtad)
+        distil(model, generator, uploads, shares, FedTadConfig.of(finished.config))
     assert equal(load_model(finished.folder), model.state_dict())
     assert not equal(load_model(finished.folder), model_of(mean))
     assert finished.result["history"][0]["seconds"]["distil"] > 0

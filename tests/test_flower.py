@@ -14,8 +14,8 @@ import psutil
 import pytest
 import torch
 
-from dance_flwr.config_text import to_toml
-from dance_flwr.results import load_model
+from dance_flwr.config.text import to_toml
+from dance_flwr.runs.reader import load_model
 
 PROJECT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.xdist_group("processes")  # an engine at a time: each fills both cores
@@ -39,8 +39,15 @@ def under_flower(config, folder):
     (folder / "config.toml").write_text(to_toml(config))
     mark = uuid.uuid4().hex
     environment = os.environ | {MARK: mark, "HOME": str(folder)}
-    command = [str(Path(sys.executable).parent / "dance-flwr"), "run", "--config", str(folder / "config.toml")]
-    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=240)
+    command = [
+        str(Path(sys.executable).parent / "dance-flwr"),
+        "run",
+        "--config",
+        str(folder / "config.toml"),
+    ]
+    done = subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=240
+    )
     left = marked(mark)
     names = [process.name() for process in left]
     for process in left:
@@ -50,7 +57,9 @@ def under_flower(config, folder):
 
 def test_the_mark_finds_processes(tmp_path):
     mark = uuid.uuid4().hex
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=os.environ | {MARK: mark})
+    child = subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=os.environ | {MARK: mark}
+    )
     try:
         assert [process.pid for process in marked(mark)] == [child.pid]
     finally:
@@ -61,7 +70,9 @@ def test_the_mark_finds_processes(tmp_path):
 @pytest.mark.flower
 def test_the_engine_and_this_process_give_the_same_run(run, run_config, tmp_path):
     here = run(clients=5)
-    config = run_config(clients=5, out=str(tmp_path / "out"), data_root=str(here.partition.parent.parent))
+    config = run_config(
+        clients=5, out=str(tmp_path / "out"), data_root=str(here.partition.parent.parent)
+    )
     done, left = under_flower(config, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     assert left == []
@@ -72,12 +83,16 @@ def test_the_engine_and_this_process_give_the_same_run(run, run_config, tmp_path
         assert rows[0] == pytest.approx(rows[1], abs=1e-6)
     for name in ("test_accuracy", "val_accuracy", "test_macro_f1", "best_round"):
         assert here.result[name] == pytest.approx(there[name], abs=1e-6)
-    assert [row["bytes_up"] for row in here.result["history"]] == [row["bytes_up"] for row in there["history"]]
+    assert [row["bytes_up"] for row in here.result["history"]] == [
+        row["bytes_up"] for row in there["history"]
+    ]
     left_model, right_model = load_model(here.folder), load_model(tmp_path / "out")
     assert left_model.keys() == right_model.keys()
     for name, tensor in left_model.items():
         torch.testing.assert_close(tensor, right_model[name], atol=1e-6, rtol=0)
-    assert (here.partition / "client-4" / "runs" / there["run"] / "evidence" / "final.npz").is_file()
+    assert (
+        here.partition / "client-4" / "runs" / there["run"] / "evidence" / "final.npz"
+    ).is_file()
     assert f"{there['test_accuracy']:.4f}" in done.stdout
 
 
@@ -85,7 +100,9 @@ def test_the_engine_and_this_process_give_the_same_run(run, run_config, tmp_path
 def test_masks_under_the_engine_change_no_bit(run, run_config, tmp_path):
     here = run(clients=3, rounds=1)
     keys = {"clients": 3, "rounds": 1, "privacy_secure_aggregation": True}
-    config = run_config(out=str(tmp_path / "out"), data_root=str(here.partition.parent.parent), **keys)
+    config = run_config(
+        out=str(tmp_path / "out"), data_root=str(here.partition.parent.parent), **keys
+    )
     done, left = under_flower(config, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     assert left == []
@@ -117,8 +134,16 @@ def bundle(folder):
 
 def test_the_bundle_holds_the_app_and_nothing_else(tmp_path):
     copy = tmp_path / "dance-flwr"
-    shutil.copytree(PROJECT, copy, ignore=shutil.ignore_patterns(".git", "__pycache__", ".*_cache", "runs"))
-    for name in ("notes.md", "dance_flwr/nodes.jsonl", "data/nodes.csv", "runs/result.json", "tests/test_new.py"):
+    shutil.copytree(
+        PROJECT, copy, ignore=shutil.ignore_patterns(".git", "__pycache__", ".*_cache", "runs")
+    )
+    for name in (
+        "notes.md",
+        "dance_flwr/nodes.jsonl",
+        "data/nodes.csv",
+        "runs/result.json",
+        "tests/test_new.py",
+    ):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_text("{}")
     names = {name for name in bundle(copy) if not name.startswith(".info")}

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from dance_flwr import data
 from dance_flwr.data import load_graph, unambiguous
 from dance_flwr.data.folder import read_folder, write_folder
+from dance_flwr.data.graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, TextGraph, csr_from_pairs
 from dance_flwr.data.importer import Options, import_graph
+from dance_flwr.data.partition import PartitionSpec, make_partition
 from dance_flwr.errors import DataError
-from dance_flwr.graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, TextGraph, csr_from_pairs
-from dance_flwr.partition import PartitionSpec, make_partition
 
 NODES = "id,text,label,split\na,first,x,train\nb,second,,val\nc,third,y,\nd,fourth,x,test\n"
 EDGES = "source,target\na,b\nb,a\nc,c\nd,a\na,b\n"
@@ -64,7 +64,11 @@ def test_csv_folder_gives_the_graph_it_describes(folder):
     assert graph.split.tolist() == [TRAIN, VAL, NO_SPLIT, TEST]
     # undirected, the self loop at c dropped, a-b (three rows) merged
     assert [neighbours(graph, i) for i in range(4)] == [[1, 3], [0], [], [0]]
-    assert (graph.labels.dtype, graph.split.dtype, graph.indptr.dtype) == (np.int64, np.uint8, np.int64)
+    assert (graph.labels.dtype, graph.split.dtype, graph.indptr.dtype) == (
+        np.int64,
+        np.uint8,
+        np.int64,
+    )
     assert graph.provenance["edges.csv"] == "sha256:" + hashlib.sha256(EDGES.encode()).hexdigest()
 
 
@@ -78,20 +82,27 @@ def test_parquet_and_jsonl_and_csv_agree(folder, tmp_path):
     ]
     lines = tmp_path / "jsonl"
     lines.mkdir()
-    (lines / "nodes.jsonl").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(map(json.dumps, rows)).encode())
+    (lines / "nodes.jsonl").write_bytes(
+        b"\xef\xbb\xbf" + "\r\n".join(map(json.dumps, rows)).encode()
+    )
     (lines / "edges.csv").write_text(EDGES)
     table = tmp_path / "parquet"
     table.mkdir()
     pq.write_table(
-        pa.Table.from_pylist(rows, schema=pa.schema([(k, pa.string()) for k in rows[0]])), table / "nodes.parquet"
+        pa.Table.from_pylist(rows, schema=pa.schema([(k, pa.string()) for k in rows[0]])),
+        table / "nodes.parquet",
     )
-    pq.write_table(pa.table({"source": list("abcda"), "target": list("bacab")}), table / "edges.parquet")
+    pq.write_table(
+        pa.table({"source": list("abcda"), "target": list("bacab")}), table / "edges.parquet"
+    )
     assert same(read_folder(lines), expected)
     assert same(read_folder(table), expected)
 
 
 def test_integer_ids_match_across_formats(tmp_path):
-    pq.write_table(pa.table({"id": [10, 20], "text": ["t", "u"], "label": [3, 12]}), tmp_path / "nodes.parquet")
+    pq.write_table(
+        pa.table({"id": [10, 20], "text": ["t", "u"], "label": [3, 12]}), tmp_path / "nodes.parquet"
+    )
     (tmp_path / "edges.csv").write_text("source,target\n10,20\n")
     graph = read_folder(tmp_path)
     assert graph.ids.tolist() == ["10", "20"]
@@ -180,7 +191,9 @@ def test_bad_json_lines_and_column_types_are_refused(tmp_path):
     nodes.write_text('{"id": 1, "text": "t", "label": "x"}\n[1]\n')
     assert "line 2" in refusal(tmp_path)
     nodes.unlink()
-    pq.write_table(pa.table({"id": [1], "text": [["t"]], "label": ["x"]}), tmp_path / "nodes.parquet")
+    pq.write_table(
+        pa.table({"id": [1], "text": [["t"]], "label": ["x"]}), tmp_path / "nodes.parquet"
+    )
     assert "'text'" in refusal(tmp_path)
     (tmp_path / "nodes.parquet").write_bytes(b"no table")
     assert "readable parquet" in refusal(tmp_path)
@@ -266,7 +279,11 @@ def test_load_graph_finds_folders_and_names(folder, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("./nothing/here", "folder './nothing/here' is missing"), ("pydoc", "'pydoc' is unknown"), ("", "'' is unknown")],
+    [
+        ("./nothing/here", "folder './nothing/here' is missing"),
+        ("pydoc", "'pydoc' is unknown"),
+        ("", "'' is unknown"),
+    ],
 )
 def test_load_graph_lists_the_known_names(name, said):
     with pytest.raises(DataError) as caught:

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from dance_flwr.client import initial_model, shape_of
-from dance_flwr.condense.budget import training_quotas
 from dance_flwr.experiments import paper
-from dance_flwr.methods import condensed
-from dance_flwr.methods.base import RoundInfo
-from dance_flwr.methods.gcond import GCond
-from dance_flwr.report import Report
+from dance_flwr.federation.client.client import initial_model, shape_of
+from dance_flwr.methods.condensation import client as condensed
+from dance_flwr.methods.condensation.budget import training_quotas
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.gcond.client import GCond
+from dance_flwr.metrics import Report
 
 KEYS = {"method": "gcond", "clients": 3, "condense_steps": 4, "local_epochs": 1}
 
@@ -28,10 +28,17 @@ def state(finished, client=0):
 def test_s_is_whole_sorted_and_of_the_budget(finished):
     for client in range(3):
         site, found = finished.site(client), state(finished, client)
-        quotas = training_quotas(site.train_labels, site.num_nodes, 3, finished.config.dance.ratio)
+        quotas = training_quotas(
+            site.train_labels, site.num_nodes, 3, finished.config.condensation_ratio
+        )
         labels, adjacency = found["condensed_labels"], found["adjacency"]
-        assert labels.tolist() == [number for number, quota in enumerate(quotas.tolist()) for _ in range(quota)]
-        assert found["features"].shape == (len(labels), 384) and adjacency.shape == (len(labels), len(labels))
+        assert labels.tolist() == [
+            number for number, quota in enumerate(quotas.tolist()) for _ in range(quota)
+        ]
+        assert found["features"].shape == (len(labels), 384) and adjacency.shape == (
+            len(labels),
+            len(labels),
+        )
         assert np.array_equal(adjacency, adjacency.T) and not adjacency.diagonal().any()
         assert adjacency.min() >= 0 and adjacency.max() <= 1
         assert found["features"].dtype == adjacency.dtype == np.float32
@@ -55,7 +62,10 @@ def test_a_round_trains_on_s_and_on_nothing_else(finished, monkeypatch):
     report = GCond().train(model, site, finished.config, RoundInfo(finished.result["run"], 2, ""))
     (features, operator, labels) = seen[0]
     assert np.array_equal(features.numpy(), found["features"])
-    assert np.array_equal(labels.numpy(), found["condensed_labels"]) and operator.shape == (len(labels),) * 2
+    assert (
+        np.array_equal(labels.numpy(), found["condensed_labels"])
+        and operator.shape == (len(labels),) * 2
+    )
     assert report.counts["condensed-nodes"] == report.counts["evidence-supervised"] == len(labels)
     assert isinstance(report, Report) and report.counts["evidence-tokens"] == 0
 
@@ -77,8 +87,8 @@ def test_predictions_are_of_the_real_graph(finished):
 
 def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
     """Whatever a test node's text is, S is the same."""
-    from dance_flwr.graph import TEST
-    from dance_flwr.site import Site
+    from dance_flwr.data.graph import TEST
+    from dance_flwr.data.site import Site
 
     config = run_config(split_mode="inductive", **KEYS)
     made = []

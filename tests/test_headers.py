@@ -1,14 +1,13 @@
 """Every method's file says what the paper prints and what the committed rows give."""
 
-import inspect
-
 import pytest
 
+from dance_flwr.config.paths import PROJECT
+from dance_flwr.config.plugins import METHODS
 from dance_flwr.experiments.paper import main_number, main_ratios
 from dance_flwr.experiments.rows import load_rows
 from dance_flwr.experiments.tables import groups
-from dance_flwr.methods import METHODS, get_method
-from dance_flwr.paths import PROJECT
+from dance_flwr.methods import get_spec
 
 NAMES = {"cora": "Cora", "citeseer": "CiteSeer"}
 
@@ -16,7 +15,9 @@ NAMES = {"cora": "Cora", "citeseer": "CiteSeer"}
 @pytest.fixture(scope="module")
 def ours():
     """(dataset, method, ratio or "full") -> mean test accuracy in %."""
-    rows = load_rows(PROJECT / "docs" / "reproduction" / "results.jsonl").by_experiment["main-table"]
+    rows = load_rows(PROJECT / "docs" / "reproduction" / "results.jsonl").by_experiment[
+        "main-table"
+    ]
     return {
         (group.labels["dataset"], group.labels["method"], group.labels["ratio"]): 100 * found.mean
         for group in groups(rows)
@@ -25,7 +26,7 @@ def ours():
 
 
 def sentence(dataset, method, ours):
-    ratios = main_ratios(dataset) if get_method(method).card.condenses else ("full",)
+    ratios = main_ratios(dataset) if get_spec(method).card.condenses else ("full",)
     here = " / ".join(f"{ours[dataset, method, ratio]:.2f}" for ratio in ratios)
     printed = [main_number(dataset, method, None if ratio == "full" else ratio) for ratio in ratios]
     theirs = " / ".join(f"{value[0]:.2f}" for value in printed if value)
@@ -37,5 +38,5 @@ def sentence(dataset, method, ours):
 @pytest.mark.parametrize("dataset", NAMES)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_header_says_the_papers_number_and_ours(dataset, method, ours):
-    header = inspect.getmodule(type(get_method(method))).__doc__
+    header = header_of(method)
     assert sentence(dataset, method, ours) in " ".join(header.split())

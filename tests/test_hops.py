@@ -8,15 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.evidence import hop
 
-from dance_flwr.dance import hops as module
-from dance_flwr.dance.hops import Hops
-from dance_flwr.graph import csr_from_pairs
+from dance_flwr.data.graph import csr_from_pairs
+from dance_flwr.nn import hops as module
+from dance_flwr.nn.hops import Hops
 
 
 @pytest.mark.parametrize("most_cached", [20_000_000, 0], ids=["cached", "on demand"])
 def test_both_hops_match_breadth_first_search(most_cached):
     @settings(max_examples=40, deadline=None)
-    @given(seed=st.integers(0, 2**20), n=st.integers(1, 25), density=st.sampled_from([0.0, 0.05, 0.15, 0.5, 1.0]))
+    @given(
+        seed=st.integers(0, 2**20),
+        n=st.integers(1, 25),
+        density=st.sampled_from([0.0, 0.05, 0.15, 0.5, 1.0]),
+    )
     def check(seed, n, density):
         rng = np.random.default_rng(seed)
         graph = random_csr(rng, n, density)

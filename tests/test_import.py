@@ -19,10 +19,10 @@ from torch_geometric.data import Data
 
 from dance_flwr.data import imported_graphs, load_graph, source_identity
 from dance_flwr.data.folder import read_folder, write_folder
+from dance_flwr.data.graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL
 from dance_flwr.data.importer import Options, import_graph
 from dance_flwr.data.pickles import ZIP_FLOOR
 from dance_flwr.errors import DataError
-from dance_flwr.graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL
 
 NODES = "id,text,label,split\na,first,x,train\nb,second,,val\nc,third,y,\nd,fourth,x,test\n"
 EDGES = "source,target\na,b\nb,a\nc,c\nd,a\na,b\n"
@@ -51,7 +51,10 @@ def refused(path, root, name="g", **options) -> str:
 
 
 def neighbours(graph):
-    return [graph.indices[graph.indptr[i] : graph.indptr[i + 1]].tolist() for i in range(graph.num_nodes)]
+    return [
+        graph.indices[graph.indptr[i] : graph.indptr[i + 1]].tolist()
+        for i in range(graph.num_nodes)
+    ]
 
 
 def tables(folder, nodes=NODES, edges=EDGES):
@@ -98,8 +101,16 @@ def test_our_own_folder_and_its_card(tmp_path, root):
     is_the_toy(graph)
     assert graph.name == "g"
     assert card["counts"]["edges"] == 2
-    assert (card["counts"]["arcs"], card["counts"]["self_loops"], card["counts"]["directed_edges"]) == (3, 1, 4)
-    assert (card["counts"]["train_nodes"], card["counts"]["labelled"], card["inductive"]) == (1, 3, False)
+    assert (
+        card["counts"]["arcs"],
+        card["counts"]["self_loops"],
+        card["counts"]["directed_edges"],
+    ) == (3, 1, 4)
+    assert (card["counts"]["train_nodes"], card["counts"]["labelled"], card["inductive"]) == (
+        1,
+        3,
+        False,
+    )
     assert set(card["files"]) == {"nodes.csv", "edges.csv"}
     assert json.loads((root / "graphs" / "g" / "card.json").read_text()) == card
     assert imported_graphs(root) == {"g": root / "graphs" / "g"}
@@ -126,10 +137,16 @@ def test_a_pair_of_tables_with_other_names_bom_and_windows_line_ends(tmp_path, r
 
 
 def test_parquet_and_jsonl_give_the_same(tmp_path, root):
-    columns = {"id": [1, 2, 3, 4], "text": ["first", "second", "third", "fourth"], "label": ["x", None, "y", "x"]}
+    columns = {
+        "id": [1, 2, 3, 4],
+        "text": ["first", "second", "third", "fourth"],
+        "label": ["x", None, "y", "x"],
+    }
     columns["split"] = ["train", "val", None, "test"]
     pq.write_table(pa.table(columns), tmp_path / "n.parquet", row_group_size=2)
-    pq.write_table(pa.table({"source": [1, 2, 3, 4, 1], "target": [2, 1, 3, 1, 2]}), tmp_path / "e.parquet")
+    pq.write_table(
+        pa.table({"source": [1, 2, 3, 4, 1], "target": [2, 1, 3, 1, 2]}), tmp_path / "e.parquet"
+    )
     is_the_toy(take([tmp_path / "n.parquet", tmp_path / "e.parquet"], root, name="one")[0])
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     (tmp_path / "n.jsonl").write_text("\r\n".join(map(json.dumps, rows)))
@@ -141,7 +158,11 @@ def test_integers_with_gaps_made_floats_are_ids_and_labels(tmp_path, root):
     pq.write_table(pa.table(nodes), tmp_path / "nodes.parquet")
     (tmp_path / "edges.csv").write_text("source,target\n1,2\n")
     graph, _ = take(tmp_path, root)
-    assert (graph.ids.tolist(), graph.class_names, graph.labels.tolist()) == (["1", "2"], ("3",), [0, UNLABELLED])
+    assert (graph.ids.tolist(), graph.class_names, graph.labels.tolist()) == (
+        ["1", "2"],
+        ("3",),
+        [0, UNLABELLED],
+    )
 
 
 def test_only_a_header_of_edges_is_a_graph_without_edges(tmp_path, root):
@@ -153,7 +174,9 @@ def test_only_a_header_of_edges_is_a_graph_without_edges(tmp_path, root):
 def test_rows_longer_than_a_block_are_streamed_once(tmp_path, root):
     texts = ["word " * n for n in (10, 3_000_000, 5, 100_000, 0)]
     rows = "".join(f"{i},{text},x\n" for i, text in enumerate(texts))
-    graph, _ = take(tables(tmp_path / "mine", "id,text,label\n" + rows, "source,target\n0,1\n"), root)
+    graph, _ = take(
+        tables(tmp_path / "mine", "id,text,label\n" + rows, "source,target\n0,1\n"), root
+    )
     assert [len(text) for text in graph.texts] == [len(text) for text in texts]
 
 
@@ -179,21 +202,29 @@ def test_bad_tables_are_refused(tmp_path, root, nodes, edges, parts):
 def test_nan_ids_wrong_types_and_truncated_parquet_are_refused(tmp_path, root):
     (tmp_path / "edges.csv").write_text("source,target\n")
     nodes = tmp_path / "nodes.parquet"
-    pq.write_table(pa.table({"id": [1.0, float("nan")], "text": ["a", "b"], "label": ["x", "x"]}), nodes)
+    pq.write_table(
+        pa.table({"id": [1.0, float("nan")], "text": ["a", "b"], "label": ["x", "x"]}), nodes
+    )
     assert "row 2: expected a node id" in refused(tmp_path, root)
     (tmp_path / "n.jsonl").write_text(
         '{"id": 1.0, "text": "a", "label": "x"}\n{"id": NaN, "text": "b", "label": "x"}\n'
     )
-    assert "row 2: expected a node id" in refused([tmp_path / "n.jsonl", tmp_path / "edges.csv"], root)
+    assert "row 2: expected a node id" in refused(
+        [tmp_path / "n.jsonl", tmp_path / "edges.csv"], root
+    )
     pq.write_table(pa.table({"id": [1], "text": [["a"]], "label": ["x"]}), nodes)
     assert "'text'" in refused(tmp_path, root)
-    pq.write_table(pa.table({"id": list(range(999)), "text": ["a"] * 999, "label": ["x"] * 999}), nodes)
+    pq.write_table(
+        pa.table({"id": list(range(999)), "text": ["a"] * 999, "label": ["x"] * 999}), nodes
+    )
     nodes.write_bytes(nodes.read_bytes()[:-40])
     assert "readable parquet" in refused(tmp_path, root)
     not_text = pa.array([b"\xff\xfe"], pa.binary()).view(pa.string())
     pq.write_table(pa.table({"id": [1], "text": not_text, "label": ["x"]}), nodes)
     assert "Unicode text in 'text'" in refused(tmp_path, root)
-    pq.write_table(pa.table({"id": list(range(999)), "text": ["a"] * 999, "label": ["x"] * 999}), nodes)
+    pq.write_table(
+        pa.table({"id": list(range(999)), "text": ["a"] * 999, "label": ["x"] * 999}), nodes
+    )
     content = bytearray(nodes.read_bytes()[:-40])
     content[200:400] = bytes(200)
     nodes.write_bytes(content)
@@ -225,13 +256,22 @@ def test_several_masks(pt, root, shape):
     }
     file = pt(data(train_mask=kinds[shape]))
     assert take(file, root, name="first")[0].split.tolist() == [TRAIN, VAL, NO_SPLIT, TEST]
-    assert take(file, root, name="other", split_index=1)[0].split.tolist() == [NO_SPLIT, VAL, TRAIN, TEST]
+    assert take(file, root, name="other", split_index=1)[0].split.tolist() == [
+        NO_SPLIT,
+        VAL,
+        TRAIN,
+        TEST,
+    ]
     with pytest.raises(DataError, match="--split-index below 2, found 2"):
         take(file, root, name="none", split_index=2)
 
 
 def test_other_keys_dicts_and_saved_data_sets(pt, root):
-    content = {"edge_index": torch.tensor(ARCS), "label": torch.tensor([0, 1, 0, 1]), "raw_text": ["a", "b", "c", None]}
+    content = {
+        "edge_index": torch.tensor(ARCS),
+        "label": torch.tensor([0, 1, 0, 1]),
+        "raw_text": ["a", "b", "c", None],
+    }
     with pytest.warns(UserWarning, match="1 of 4 nodes have an empty text"):
         graph, _ = take(pt(content), root, name="one", label="label")
     assert graph.texts == ["a", "b", "c", ""]
@@ -290,7 +330,10 @@ def test_code_in_a_pickle_is_refused_and_not_run(tmp_path, pt, root):
 
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path, root, monkeypatch):
     bomb = tmp_path / "bomb.pt"
-    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("bomb/data.pkl", "w") as stream:
+    with (
+        zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("bomb/data.pkl", "w") as stream,
+    ):
         for _ in range(ZIP_FLOOR // (1 << 20) + 1):
             stream.write(bytes(1 << 20))
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("the file was opened"))
@@ -299,7 +342,12 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path, root, monkeypatch
 
 def test_broken_and_foreign_files_are_refused(tmp_path, pt, root):
     whole = pt(data()).read_bytes()
-    for name, content in {"cut.pt": whole[:-200], "text.pt": b"hello", "none.pt": b"", "half.pt": whole[:300]}.items():
+    for name, content in {
+        "cut.pt": whole[:-200],
+        "text.pt": b"hello",
+        "none.pt": b"",
+        "half.pt": whole[:300],
+    }.items():
         (tmp_path / name).write_bytes(content)
         assert name in refused(tmp_path / name, root)
     assert "PyG Data object" in refused(pt([1, 2]), root)
@@ -319,11 +367,18 @@ def test_graphml_and_node_link_json(tmp_path, root):
     keys = {"text": "body", "label": "topic"}
     is_the_toy(take(tmp_path / "g.graphml", root, name="one", **keys)[0])
     for edges in ("links", "edges"):
-        (tmp_path / "g.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(nx.node_link_data(graph, edges=edges)).encode())
+        (tmp_path / "g.json").write_bytes(
+            b"\xef\xbb\xbf" + json.dumps(nx.node_link_data(graph, edges=edges)).encode()
+        )
         is_the_toy(take(tmp_path / "g.json", root, name=edges, **keys)[0])
     numbered = nx.convert_node_labels_to_integers(nx.MultiGraph(graph))
     (tmp_path / "n.json").write_text(json.dumps(nx.node_link_data(numbered, edges="links")))
-    assert take(tmp_path / "n.json", root, name="numbers", **keys)[0].ids.tolist() == ["0", "1", "2", "3"]
+    assert take(tmp_path / "n.json", root, name="numbers", **keys)[0].ids.tolist() == [
+        "0",
+        "1",
+        "2",
+        "3",
+    ]
     nx.write_graphml(nx.MultiGraph(graph), tmp_path / "m.graphml")
     is_the_toy(take(tmp_path / "m.graphml", root, name="multi", **keys)[0])
 
@@ -335,8 +390,16 @@ def test_bad_networks_are_refused(tmp_path, root):
         ("c.json", "[1]", "'nodes' and 'links'"),
         ("d.json", '{"nodes": [{"id": 1}], "links": []}', "attribute 'text'"),
         ("e.json", '{"nodes": [{"text": "t"}], "links": []}', "an id in 'id'"),
-        ("f.json", '{"nodes": [{"id": 1, "text": "t"}], "links": [{"source": 1, "target": 2}]}', "'2'"),
-        ("g.json", '{"nodes": [{"id": 1, "text": "t"}], "links": [{"source": [1], "target": 2}]}', "'source'"),
+        (
+            "f.json",
+            '{"nodes": [{"id": 1, "text": "t"}], "links": [{"source": 1, "target": 2}]}',
+            "'2'",
+        ),
+        (
+            "g.json",
+            '{"nodes": [{"id": 1, "text": "t"}], "links": [{"source": [1], "target": 2}]}',
+            "'source'",
+        ),
         ("i.json", '{"nodes": [{"id": 1, "text": "\\ud800"}], "links": []}', "half a character"),
         ("h.json", "[" * 100_000, "node-link JSON"),
     ):
@@ -375,7 +438,9 @@ def test_a_saved_dict_of_data_sets_with_an_edge_table_beside(tmp_path, root):
     folder = tmp_path / "ds"
     for part, ids in (("train", ["a", "b"]), ("validation", ["c"]), ("test", ["d"])):
         saved(folder / part, pa.table({"id": ids, "text": ids, "label": ["x"] * len(ids)}))
-    (folder / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "validation", "test"]}))
+    (folder / "dataset_dict.json").write_text(
+        json.dumps({"splits": ["train", "validation", "test"]})
+    )
     assert "edges.parquet" in refused(folder, root)
     (folder / "edges.csv").write_text(EDGES)
     graph, _ = take(folder, root)
@@ -457,13 +522,17 @@ print(peak() - before)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="needs the peak memory that Linux reports")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").is_file(), reason="needs the peak memory that Linux reports"
+)
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_large_texts_are_not_held_twice(tmp_path, root, kind):
     words = " ".join(f"word{i * 7919 % 1_000_003:07d}" for i in range(400_000))
     texts = [words[i * 223 : i * 223 + 5_000] for i in range(20_000)]  # 100 MB
     nodes = tmp_path / f"nodes.{kind}"
-    table = pa.table({"id": [str(i) for i in range(20_000)], "text": texts, "label": ["x", "y"] * 10_000})
+    table = pa.table(
+        {"id": [str(i) for i in range(20_000)], "text": texts, "label": ["x", "y"] * 10_000}
+    )
     pq.write_table(table, nodes) if kind == "parquet" else pa.csv.write_csv(table, nodes)
     (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
     size = sum(map(len, texts))
@@ -471,7 +540,9 @@ def test_large_texts_are_not_held_twice(tmp_path, root, kind):
 
     def measure(*paths):
         command = [sys.executable, "-c", MEASURE, *map(str, (tables(tmp_path / "small"), *paths))]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent
+        )
         return int(done.stdout) / size
 
     imported = measure(nodes, tmp_path / "edges.csv", root)

@@ -18,15 +18,21 @@ def cluster(points, classes, num_classes, most, seed=0):
 
 def draw(seed: int, n: int, num_classes: int):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(n, 3, generator=generator), torch.randint(num_classes, (n,), generator=generator)
+    return torch.randn(n, 3, generator=generator), torch.randint(
+        num_classes, (n,), generator=generator
+    )
 
 
 def blobs(seed: int, classes: int, centres: int, size: int):
     """Per class so many blobs of unit variance around centres on a grid of step 20, in random order."""
     generator = torch.Generator().manual_seed(seed)
     grid = 20.0 * torch.cartesian_prod(torch.arange(5), torch.arange(5))
-    middle = torch.stack([grid[torch.randperm(25, generator=generator)[:centres]] for _ in range(classes)])
-    points = (middle[:, :, None] + torch.randn(classes, centres, size, 2, generator=generator)).reshape(-1, 2)
+    middle = torch.stack(
+        [grid[torch.randperm(25, generator=generator)[:centres]] for _ in range(classes)]
+    )
+    points = (
+        middle[:, :, None] + torch.randn(classes, centres, size, 2, generator=generator)
+    ).reshape(-1, 2)
     owner = torch.arange(classes).repeat_interleave(centres * size)
     order = torch.randperm(len(owner), generator=generator)
     return points[order], owner[order]
@@ -37,8 +43,15 @@ def inertia(points, centroids) -> float:
 
 
 @QUICK
-@given(seed=st.integers(0, 2**20), n=st.integers(1, 40), num_classes=st.integers(1, 5), most=st.integers(1, 6))
-def test_a_class_has_as_many_prototypes_as_it_can_fill_and_nan_rows_for_the_rest(seed, n, num_classes, most):
+@given(
+    seed=st.integers(0, 2**20),
+    n=st.integers(1, 40),
+    num_classes=st.integers(1, 5),
+    most=st.integers(1, 6),
+)
+def test_a_class_has_as_many_prototypes_as_it_can_fill_and_nan_rows_for_the_rest(
+    seed, n, num_classes, most
+):
     points, classes = draw(seed, n, num_classes)
     centroids = cluster(points, classes, num_classes, most)
     assert centroids.shape == (num_classes, most, 3)
@@ -50,7 +63,12 @@ def test_a_class_has_as_many_prototypes_as_it_can_fill_and_nan_rows_for_the_rest
 
 
 @QUICK
-@given(seed=st.integers(0, 2**20), n=st.integers(1, 40), num_classes=st.integers(1, 5), most=st.integers(1, 6))
+@given(
+    seed=st.integers(0, 2**20),
+    n=st.integers(1, 40),
+    num_classes=st.integers(1, 5),
+    most=st.integers(1, 6),
+)
 def test_prototypes_lie_in_the_bounding_box_of_their_class(seed, n, num_classes, most):
     points, classes = draw(seed, n, num_classes)
     centroids = cluster(points, classes, num_classes, most)

@@ -9,8 +9,8 @@ from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.superlink.grid import HttpGrid
 
 from dance_flwr.errors import QuorumError, UserError
-from dance_flwr.privacy.ledger import Ledger
-from dance_flwr.strategies import asking
+from dance_flwr.federation.server import polling as asking
+from dance_flwr.federation.server.ledger import Ledger
 
 GONE = Error(ErrorCode.NODE_UNAVAILABLE, "the node is not available")
 KILLED = Error(ErrorCode.CLIENT_APP_CRASHED, "ClientApp stopped responding.")
@@ -26,12 +26,17 @@ class Lost:
     def __call__(self, message, context):
         import client_app
 
-        client, asked = context.node_config["partition-id"], message.content.config_records.get("config", {})
+        client, asked = (
+            context.node_config["partition-id"],
+            message.content.config_records.get("config", {}),
+        )
         struck = message.metadata.message_type == self.kind and asked.get("server-round", 2) == 2
         if struck and self.left.get(client, 0):
             self.left[client] -= 1
             reply = Message(self.error, reply_to=message)
-            reply.metadata.__dict__["_src_node_id"] = SUPERLINK_NODE_ID  # it is the SuperLink that says so
+            reply.metadata.__dict__["_src_node_id"] = (
+                SUPERLINK_NODE_ID  # it is the SuperLink that says so
+            )
             return reply
         return client_app.app(message, context)
 
@@ -48,7 +53,10 @@ def test_a_round_waits_for_nodes_that_come_back(run, dance, kind, clients):
 
 
 def test_clients_whose_process_was_killed_are_asked_again(run, dance):
-    assert run(app=Lost([0, 1], error=KILLED)).result["model_fingerprint"] == dance.result["model_fingerprint"]
+    assert (
+        run(app=Lost([0, 1], error=KILLED)).result["model_fingerprint"]
+        == dance.result["model_fingerprint"]
+    )
 
 
 def test_a_client_whose_process_is_always_killed_ends_the_run(run):
@@ -61,7 +69,9 @@ def test_a_client_whose_process_is_always_killed_ends_the_run(run):
 def test_nodes_that_only_seem_connected_are_greeted_again(run, dance):
     lost = Lost([0, 2], "query.hello", times=1)
     assert run(app=lost).result["model_fingerprint"] == dance.result["model_fingerprint"]
-    with pytest.raises(UserError, match="expected a greeting, found an error: the node is not available"):
+    with pytest.raises(
+        UserError, match="expected a greeting, found an error: the node is not available"
+    ):
         run(app=Lost([0], "query.hello", times=10**6), node_timeout=1.0)
 
 
@@ -98,7 +108,11 @@ class Line(HttpGrid):
         if fate == "broken":
             raise ConnectionError("no route to the SuperLink")
         if fate == "busy":  # two seconds with one message, then a while with the next
-            return answer if time.monotonic() > self.sent["0"][1] + (2 if asked == "train" else 4) else None
+            return (
+                answer
+                if time.monotonic() > self.sent["0"][1] + (2 if asked == "train" else 4)
+                else None
+            )
         if asked == "train":
             if fate == "stuck":
                 self.left.wait(60)
@@ -110,11 +124,19 @@ class Line(HttpGrid):
 
 @pytest.fixture
 def ask_all(monkeypatch):
-    for name, seconds in {"SILENCE": 0.3, "GRACE": 0.15, "FASTEST_APART": 0.05, "SLOWEST_POLL": 0.1}.items():
+    for name, seconds in {
+        "SILENCE": 0.3,
+        "GRACE": 0.15,
+        "FASTEST_APART": 0.05,
+        "SLOWEST_POLL": 0.1,
+    }.items():
         monkeypatch.setattr(asking, f"_{name}_SECONDS", seconds)
 
     def ask(line, timeout, ledger=None):
-        sent = [Message(RecordDict(), dst_node_id=node, message_type="train") for node in range(len(line.fates))]
+        sent = [
+            Message(RecordDict(), dst_node_id=node, message_type="train")
+            for node in range(len(line.fates))
+        ]
         replies = asking.ask(line, sent, timeout, ledger or Ledger())
         return {reply.metadata.src_node_id: reply for reply in replies}
 
@@ -132,7 +154,11 @@ def test_a_node_that_dies_while_it_sends_holds_up_nobody_else(ask_all, monkeypat
 def test_a_node_that_answers_a_later_message_has_lost_the_earlier(ask_all, fate):
     ledger = Ledger()
     replies = ask_all(Line("prompt", fate), 60.0, ledger)
-    assert not replies[0].has_error() and asking.is_lost(replies[1]) and "started again" in replies[1].error.reason
+    assert (
+        not replies[0].has_error()
+        and asking.is_lost(replies[1])
+        and "started again" in replies[1].error.reason
+    )
     counts = [(row["type"], row["count"]) for row in ledger.rows()]
     assert counts == [("train", 2), ("train", 2), ("query.hello", 1), ("query.hello", 1)]
 

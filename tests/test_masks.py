@@ -40,14 +40,18 @@ def test_every_bit_of_the_secret_counts_where_flowers_folds_them():
     one = bytes(range(32))
     other = one[4:8] + one[:4] + one[8:]  # the same 32-bit exclusive or
     assert np.array_equal(flower(one, 2**32, [(8,)])[0], flower(other, 2**32, [(8,)])[0])
-    assert not np.array_equal(masks.masks(one, 2**32, [(8,)])[0], masks.masks(other, 2**32, [(8,)])[0])
+    assert not np.array_equal(
+        masks.masks(one, 2**32, [(8,)])[0], masks.masks(other, 2**32, [(8,)])[0]
+    )
 
 
 def test_shapes_and_range_as_flowers_generator():
     flower = importlib.import_module(masks.UTILS).pseudo_rand_gen
     shapes = [(1,), (), (3, 2), (0,)]
     ours, theirs = masks.masks(b"k" * 32, 2**20, shapes), flower(b"k" * 32, 2**20, shapes)
-    assert [(a.shape, a.dtype) for a in ours] == [(np.shape(b), np.asarray(b).dtype) for b in theirs]
+    assert [(a.shape, a.dtype) for a in ours] == [
+        (np.shape(b), np.asarray(b).dtype) for b in theirs
+    ]
     (many,) = masks.masks(b"k" * 32, 2**20, [(200_000,)])
     assert many.min() >= 0 and many.max() < 2**20
     assert stats.kstest(many, stats.randint(0, 2**20).cdf).pvalue > 1e-4

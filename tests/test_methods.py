@@ -9,20 +9,27 @@ import torch
 from conftest import WORDS, sentences
 from test_resume import Killed, asks, same, states
 
-from dance_flwr.client import initial_model, open_client, shape_of
-from dance_flwr.condense.budget import training_quotas
-from dance_flwr.config import flat_fields
+from dance_flwr.config.plugins import METHODS
+from dance_flwr.config.tree import flat_fields
 from dance_flwr.dance.nodes import node_budget
-from dance_flwr.graph import NO_SPLIT, TEST, TRAIN, VAL
-from dance_flwr.methods import METHODS, get_method
-from dance_flwr.methods.base import Uplink
-from dance_flwr.prepare import prepare
-from dance_flwr.privacy.report import table
-from dance_flwr.results import load_model
+from dance_flwr.data.graph import NO_SPLIT, TEST, TRAIN, VAL
+from dance_flwr.data.prepare import prepare
+from dance_flwr.federation.client.client import initial_model, open_client, shape_of
+from dance_flwr.methods import get_spec
+from dance_flwr.methods.condensation.budget import training_quotas
+from dance_flwr.methods.contract import Uplink
+from dance_flwr.runs.privacy_report import table
+from dance_flwr.runs.reader import load_model
 
-FAST = {"rounds": 2, "clients": 3, "local_epochs": 1, "condense_steps": 3, "dance_core_refresh_every": 0}
+FAST = {
+    "rounds": 2,
+    "clients": 3,
+    "local_epochs": 1,
+    "condense_steps": 3,
+    "dance_core_refresh_every": 0,
+}
 # Trains on K real training nodes, or as many synthetic ones; DANCE's core also holds nodes without a label.
-SHARED_BUDGET = [name for name in METHODS if get_method(name).card.condenses and name != "dance"]
+SHARED_BUDGET = [name for name in METHODS if get_spec(name).card.condenses and name != "dance"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,9 @@ class Observed:
 def contents(partition):
     """Digest of every file of the clients but those of their runs."""
     files = [
-        path for path in partition.rglob("*") if path.is_file() and "runs" not in path.relative_to(partition).parts
+        path
+        for path in partition.rglob("*")
+        if path.is_file() and "runs" not in path.relative_to(partition).parts
     ]
     return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
@@ -53,8 +62,10 @@ def observed(request, run, run_config):
 
 def test_every_method_is_a_choice_of_the_configuration():
     item, _ = flat_fields()["method"]
-    assert item.metadata["choices"] == tuple(METHODS)
-    assert {type(get_method(name)).__name__ for name in METHODS}.__len__() == len(METHODS)
+    assert choices_of(item) == tuple(METHODS)
+    assert {type(get_spec(name).make_client()).__name__ for name in METHODS}.__len__() == len(
+        METHODS
+    )
 
 
 def test_a_run_repeats_bit_by_bit(observed, run):
@@ -84,7 +95,7 @@ def test_tensors_of_the_client_stay_as_they_were(observed):
 
 
 def test_the_budget_is_respected(observed):
-    config, card = observed.finished.config, get_method(observed.finished.config.method).card
+    config, card = observed.finished.config, get_spec(observed.finished.config.method).card
     for client, state in enumerate(states(observed.finished)):
         site = observed.finished.site(client)
         if not card.condenses:
@@ -92,10 +103,18 @@ def test_the_budget_is_respected(observed):
             continue
         labels = state.get("condensed_labels", None)
         if labels is None:
-            assert state["core"].dtype == np.int64 and len(np.unique(state["core"])) == len(state["core"])
+            assert state["core"].dtype == np.int64 and len(np.unique(state["core"])) == len(
+                state["core"]
+            )
             labels = site.train_labels[torch.tensor(state["core"])].numpy()
-        quotas = training_quotas(site.train_labels, site.num_nodes, len(WORDS), config.dance.ratio)
-        assert len(labels) == int(quotas.sum()) == node_budget(site.num_nodes, config.dance.ratio)
+        quotas = training_quotas(
+            site.train_labels, site.num_nodes, len(WORDS), config.condensation_ratio
+        )
+        assert (
+            len(labels)
+            == int(quotas.sum())
+            == node_budget(site.num_nodes, config.condensation_ratio)
+        )
         if config.method in SHARED_BUDGET:
             assert np.bincount(labels, minlength=len(WORDS)).tolist() == quotas.tolist()
 
@@ -103,7 +122,7 @@ def test_the_budget_is_respected(observed):
 def test_the_uplink_is_what_it_says(observed, run):
     """The float parameters of the model and the metrics that the reference sends; a sum asks for no more."""
     config = observed.finished.config
-    method = get_method(config.method)
+    method = get_spec(config.method)
     model = initial_model(shape_of(384, len(WORDS), config), config)
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     assert shapes.keys() == dict(model.named_parameters()).keys()
@@ -123,11 +142,11 @@ def test_the_uplink_is_what_it_says(observed, run):
 def test_every_key_of_its_messages_is_explained(observed):
     config = observed.finished.config
     told = [row for row in table(observed.finished.result) if "in the open" in row[4]]
-    assert bool(told) == bool(get_method(config.method).card.server and config.method != "local-only")
+    assert bool(told) == bool(get_spec(config.method).card.server and config.method != "local-only")
 
 
 def test_a_client_reports_the_nodes_it_trains_on(observed):
-    if not get_method(observed.finished.config.method).card.condenses:
+    if not get_spec(observed.finished.config.method).card.condenses:
         assert observed.finished.result["per_condensed_node"] == {"nodes_per_round": 0.0}
         return
     kept = [state.get("condensed_labels", state.get("core")) for state in states(observed.finished)]
@@ -135,7 +154,13 @@ def test_a_client_reports_the_nodes_it_trains_on(observed):
 
 
 # Clients of nine nodes: one lacks a class, one has no training label, one has no edge, one has nothing odd.
-ODD = ("no class 2", "no labelled node", "no edge", "one node per class in training, none to validate on", "whole")
+ODD = (
+    "no class 2",
+    "no labelled node",
+    "no edge",
+    "one node per class in training, none to validate on",
+    "whole",
+)
 
 
 @pytest.fixture
@@ -150,14 +175,29 @@ def odd(crafted):
     split[9:18] = [NO_SPLIT if code == TRAIN else code for code in split[9:18]]
     split[27:36] = [TEST if code == VAL else code for code in split[27:36]]
     rng = np.random.default_rng(3)
-    return crafted("odd", ids, [sentences(rng, WORDS[sorted(WORDS)[c]], 2) for c in labels], labels, pairs, split)
+    return crafted(
+        "odd",
+        ids,
+        [sentences(rng, WORDS[sorted(WORDS)[c]], 2) for c in labels],
+        labels,
+        pairs,
+        split,
+    )
 
 
 @pytest.mark.parametrize("backbone", ["gcn", "gat"])
 @pytest.mark.parametrize("method", METHODS)
 def test_odd_clients_are_survived(run, odd, method, backbone):
-    finished = run(**{**FAST, "clients": len(ODD)}, data=odd, partition="random", method=method, backbone=backbone)
-    assert (finished.site(1).train_labels < 0).all() and not finished.site(2).graph.edges()[0].numel()
+    finished = run(
+        **{**FAST, "clients": len(ODD)},
+        data=odd,
+        partition="random",
+        method=method,
+        backbone=backbone,
+    )
+    assert (finished.site(1).train_labels < 0).all() and not finished.site(2).graph.edges()[
+        0
+    ].numel()
     assert np.isfinite([row["loss"] for row in finished.result["history"]]).all()
     for reply in finished.replies("train"):
         arrays = reply.content.array_records["arrays"].to_torch_state_dict()

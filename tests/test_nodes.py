@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import nodes as oracle
 
-from dance_flwr.config import DanceConfig
 from dance_flwr.dance import nodes as module
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.nodes import (
     Prediction,
     class_quotas,
@@ -26,7 +26,9 @@ QUICK = settings(max_examples=60, deadline=None)
 
 def quarters(rng: np.random.Generator, n: int) -> np.ndarray:
     """[n, 4] probabilities in steps of 1/4, so that ties and values on the threshold occur and are exact."""
-    return np.array([np.bincount(rng.integers(0, CLASSES, 4), minlength=CLASSES) / 4 for _ in range(n)])
+    return np.array(
+        [np.bincount(rng.integers(0, CLASSES, 4), minlength=CLASSES) / 4 for _ in range(n)]
+    )
 
 
 def draw_labels(rng: np.random.Generator, n: int, known: float, present: int) -> np.ndarray:
@@ -48,7 +50,9 @@ worlds = {
 def test_pseudo_labels_follow_the_equation(seed, n, known, present, tau):
     rng = np.random.default_rng(seed)
     probs, labels = quarters(rng, n), draw_labels(rng, n, known, present)
-    found = pseudo_labels(Prediction(torch.zeros(n, 1), torch.tensor(probs)), torch.tensor(labels), tau)
+    found = pseudo_labels(
+        Prediction(torch.zeros(n, 1), torch.tensor(probs)), torch.tensor(labels), tau
+    )
     assert found.tolist() == oracle.pseudo_labels(probs, labels, tau)
 
 
@@ -57,7 +61,9 @@ def test_pseudo_labels_by_hand():
     probs = torch.tensor([[0.9, 0.1, 0.0], [0.5, 0.25, 0.25], [0.4, 0.3, 0.3]])
     found = pseudo_labels(Prediction(torch.zeros(3, 1), probs), torch.tensor([2, -1, -1]), 0.5)
     assert found.tolist() == [2, 0, -1]
-    assert pseudo_labels(Prediction(torch.zeros(3, 1), probs), torch.tensor([-1, -1, 1]), 0.5).tolist() == [0, 0, 1]
+    assert pseudo_labels(
+        Prediction(torch.zeros(3, 1), probs), torch.tensor([-1, -1, 1]), 0.5
+    ).tolist() == [0, 0, 1]
 
 
 @QUICK
@@ -88,7 +94,9 @@ def test_quotas_are_largest_remainders(sizes, budget):
     [
         pytest.param([5, 3, 0, 2], 10, [5, 3, 0, 2], id="budget = nodes: everything"),
         pytest.param([5, 3, 0, 2], 99, [5, 3, 0, 2], id="no more than there is"),
-        pytest.param([5, 3, 0, 2], 4, [2, 1, 0, 1], id="shares 2, 1.2, 0, 0.8: the last unit goes to 0.8"),
+        pytest.param(
+            [5, 3, 0, 2], 4, [2, 1, 0, 1], id="shares 2, 1.2, 0, 0.8: the last unit goes to 0.8"
+        ),
         pytest.param([5, 3, 0, 2], 1, [1, 0, 0, 0], id="shares 0.5, 0.3, 0, 0.2"),
         pytest.param([3, 3, 3], 4, [2, 1, 1], id="equal remainders 1/3: the lower class"),
         pytest.param([3, 3, 3], 5, [2, 2, 1], id="equal remainders 2/3: the lower classes"),
@@ -102,7 +110,15 @@ def test_quotas_by_hand(sizes, budget, expected):
 
 @pytest.mark.parametrize(
     ("n", "ratio", "expected"),
-    [(100, 0.07, 7), (100, 0.08, 8), (101, 0.08, 9), (1, 0.08, 1), (25, 1.0, 25), (10, 0.3, 3), (540, 0.08, 44)],
+    [
+        (100, 0.07, 7),
+        (100, 0.08, 8),
+        (101, 0.08, 9),
+        (1, 0.08, 1),
+        (25, 1.0, 25),
+        (10, 0.3, 3),
+        (540, 0.08, 44),
+    ],
 )
 def test_node_budget_rounds_up_the_written_ratio(n, ratio, expected):
     """0.07 * 100 is 7.000000000000001 in binary; the budget is 7 all the same."""
@@ -122,7 +138,9 @@ def test_node_budget_is_the_exact_ceiling(n, percent):
     penalty=st.sampled_from([0.0, 0.25, 2.0]),
     labelled_first=st.booleans(),
 )
-def test_the_core_is_that_of_the_loops(seed, n, known, present, tau, ratio, penalty, labelled_first):
+def test_the_core_is_that_of_the_loops(
+    seed, n, known, present, tau, ratio, penalty, labelled_first
+):
     """Both are given the same prototypes; class c has min(P, |V_c|) of them, NaN rows fill up to P = 3."""
     rng = np.random.default_rng(seed)
     probs, labels = quarters(rng, n), draw_labels(rng, n, known, present)
@@ -133,13 +151,21 @@ def test_the_core_is_that_of_the_loops(seed, n, known, present, tau, ratio, pena
     for c in range(CLASSES):
         padded[c, counts[c] :] = np.nan
     config = DanceConfig(
-        confidence=tau, ratio=ratio, prototypes=3, coverage_penalty=penalty, labelled_first=labelled_first
+        confidence=tau,
+        ratio=ratio,
+        prototypes=3,
+        coverage_penalty=penalty,
+        labelled_first=labelled_first,
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "cluster_by_class", lambda *_: torch.tensor(padded))
         prediction = Prediction(torch.tensor(hidden), torch.tensor(probs))
         core = condense_nodes(
-            prediction, torch.tensor(labels), torch.tensor(times), config, torch.Generator().manual_seed(0)
+            prediction,
+            torch.tensor(labels),
+            torch.tensor(times),
+            config,
+            torch.Generator().manual_seed(0),
         )
     expected = oracle.core(
         hidden,
@@ -160,7 +186,9 @@ def test_the_core_is_that_of_the_loops(seed, n, known, present, tau, ratio, pena
 def test_the_core_with_real_prototypes_fills_every_quota(seed, n, known, present, tau, ratio):
     rng = np.random.default_rng(seed)
     probs, labels = quarters(rng, n), draw_labels(rng, n, known, present)
-    prediction = Prediction(torch.tensor(rng.standard_normal((n, 6)), dtype=torch.float32), torch.tensor(probs))
+    prediction = Prediction(
+        torch.tensor(rng.standard_normal((n, 6)), dtype=torch.float32), torch.tensor(probs)
+    )
     assigned = np.array(oracle.pseudo_labels(probs, labels, tau))
     if (assigned < 0).all():
         assigned = np.array([oracle.argmax(row) for row in probs])
@@ -179,13 +207,17 @@ def test_the_core_with_real_prototypes_fills_every_quota(seed, n, known, present
 
 def test_successive_cores_cover_a_class_under_the_coverage_penalty():
     """Six nodes of one class, two per core: three cores take every node once. Without the penalty they never move."""
-    prediction = Prediction(torch.randn(6, 3, generator=torch.Generator().manual_seed(1)), torch.ones(6, 1))
+    prediction = Prediction(
+        torch.randn(6, 3, generator=torch.Generator().manual_seed(1)), torch.ones(6, 1)
+    )
     labels = torch.zeros(6, dtype=torch.int64)
     for penalty, distinct in ((2.0, 6), (0.0, 2)):
         config = DanceConfig(ratio=1 / 3, prototypes=1, coverage_penalty=penalty)
         times = torch.zeros(6, dtype=torch.int64)
         for _ in range(3):
-            times[condense_nodes(prediction, labels, times, config, torch.Generator().manual_seed(0))] += 1
+            times[
+                condense_nodes(prediction, labels, times, config, torch.Generator().manual_seed(0))
+            ] += 1
         assert int((times > 0).sum()) == distinct
 
 
@@ -196,7 +228,9 @@ def test_labelled_nodes_come_first_only_when_asked():
     labels = torch.tensor([-1, -1, -1, 0])
     for first, expected in ((True, [3]), (False, [0])):
         config = DanceConfig(ratio=0.25, prototypes=1, labelled_first=first)
-        core = condense_nodes(prediction, labels, torch.zeros(4), config, torch.Generator().manual_seed(0))
+        core = condense_nodes(
+            prediction, labels, torch.zeros(4), config, torch.Generator().manual_seed(0)
+        )
         assert core.tolist() == expected
 
 
@@ -204,4 +238,6 @@ def test_prototype_score_is_the_best_cosine_of_the_own_class():
     """(3, 4) against (1, 0) and (0, 2): cosines 0.6 and 0.8. Class 1 has one prototype, (0, -1), at cosine -0.8."""
     centroids = torch.tensor([[[1.0, 0.0], [0.0, 2.0]], [[0.0, -1.0], [float("nan")] * 2]])
     points = torch.tensor([[3.0, 4.0], [3.0, 4.0]])
-    assert prototype_scores(points, torch.tensor([0, 1]), centroids).tolist() == pytest.approx([0.8, -0.8])
+    assert prototype_scores(points, torch.tensor([0, 1]), centroids).tolist() == pytest.approx(
+        [0.8, -0.8]
+    )

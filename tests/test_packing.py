@@ -9,13 +9,21 @@ from flwr.supercore.task_identity import TaskIdentity
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dance_flwr import messages
-from dance_flwr.packing import PACKED, answer_packed, is_packed, packed, unpacked
+from dance_flwr.federation.wire import messages
+from dance_flwr.federation.wire.serialization import (
+    PACKED,
+    answer_packed,
+    is_packed,
+    packed,
+    unpacked,
+)
 
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.uint8)
 SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
-STATES = st.dictionaries(st.text(min_size=1, max_size=8), st.tuples(SHAPES, st.sampled_from(DTYPES)), max_size=6)
+STATES = st.dictionaries(
+    st.text(min_size=1, max_size=8), st.tuples(SHAPES, st.sampled_from(DTYPES)), max_size=6
+)
 
 
 def message_with(state, **records):
@@ -27,8 +35,14 @@ def test_a_tensor_becomes_flowers_own_bytes(shape, dtype, turned):
     tensor = (torch.randn(shape) * 9).to(dtype)
     tensor = tensor.T if turned and tensor.dim() == 2 else tensor
     (found,) = messages.arrays_of({"w": tensor}).values()
-    assert found.data == Array(tensor.contiguous()).data and torch.equal(torch.from_numpy(found.numpy()), tensor)
-    assert (found.dtype, found.shape, found.stype) == (str(found.numpy().dtype), tuple(tensor.shape), "numpy.ndarray")
+    assert found.data == Array(tensor.contiguous()).data and torch.equal(
+        torch.from_numpy(found.numpy()), tensor
+    )
+    assert (found.dtype, found.shape, found.stype) == (
+        str(found.numpy().dtype),
+        tuple(tensor.shape),
+        "numpy.ndarray",
+    )
 
 
 @given(STATES)
@@ -51,7 +65,9 @@ def test_a_model_is_a_few_objects_on_the_wire_and_no_larger():
     assert unpacked(there).content["config"] == {"server-round": 1}
 
 
-@pytest.mark.parametrize("data", [b"", b"\x00" * 9, b"\xff" * 64, np.random.default_rng(0).bytes(4096)])
+@pytest.mark.parametrize(
+    "data", [b"", b"\x00" * 9, b"\xff" * 64, np.random.default_rng(0).bytes(4096)]
+)
 def test_what_cannot_be_read_has_no_tensors(data):
     record = ArrayRecord({PACKED: Array(np.frombuffer(data, np.uint8))})
     assert not unpacked(Message(RecordDict({"arrays": record}), 1, "train")).content["arrays"]
@@ -60,7 +76,11 @@ def test_what_cannot_be_read_has_no_tensors(data):
 def test_a_model_for_many_clients_is_packed_once():
     content = message_with({"w": torch.ones(2)}).content
     first, second, other = packed(
-        [Message(content, 1, "train"), Message(content, 2, "train"), message_with({"w": torch.zeros(2)})]
+        [
+            Message(content, 1, "train"),
+            Message(content, 2, "train"),
+            message_with({"w": torch.zeros(2)}),
+        ]
     )
     assert first.content["arrays"] is second.content["arrays"]
     assert (first.metadata.dst_node_id, second.metadata.dst_node_id) == (1, 2)
@@ -68,7 +88,9 @@ def test_a_model_for_many_clients_is_packed_once():
 
 
 def test_an_array_of_another_kind_has_no_tensors():
-    record = ArrayRecord({PACKED: Array(dtype="uint8", shape=(3,), stype="torch.tensor", data=b"abc")})
+    record = ArrayRecord(
+        {PACKED: Array(dtype="uint8", shape=(3,), stype="torch.tensor", data=b"abc")}
+    )
     assert not unpacked(Message(RecordDict({"arrays": record}), 1, "train")).content["arrays"]
 
 
@@ -82,7 +104,10 @@ def test_names_without_a_number_are_no_tensors():
 def test_a_client_answers_as_it_was_asked():
     def train(message, context):
         assert not is_packed(message)
-        return Message(RecordDict({**message.content, "metrics": MetricRecord({"loss": 1.0})}), reply_to=message)
+        return Message(
+            RecordDict({**message.content, "metrics": MetricRecord({"loss": 1.0})}),
+            reply_to=message,
+        )
 
     context = Context(1, 1, {}, RecordDict(), {})
     plain = message_with({"w": torch.ones(2)})
@@ -94,12 +119,14 @@ def test_a_client_answers_as_it_was_asked():
 
 
 def test_a_run_over_a_wire_is_the_run_without_one(run, dance, monkeypatch):
-    from dance_flwr.strategies.inprocess import InProcessGrid
+    from dance_flwr.simulation.in_process import InProcessGrid
 
     seen = []
     monkeypatch.setattr(InProcessGrid, "crosses_a_wire", True)
     finished = run(on_message=seen.append)
-    trained = [message for message in seen if message.has_content() and message.content.array_records]
+    trained = [
+        message for message in seen if message.has_content() and message.content.array_records
+    ]
     assert trained and all(map(is_packed, trained))
     assert finished.result["model_fingerprint"] == dance.result["model_fingerprint"]
     assert finished.result["history"][0]["bytes_up"] == dance.result["history"][0]["bytes_up"]

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file, save_file
 
-from dance_flwr.commands import show_command, verify_command
+from dance_flwr.cli.commands import show_command, verify_command
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.nodes import node_budget
 from dance_flwr.dance.packs import Packs
 from dance_flwr.errors import UserError
@@ -22,7 +23,11 @@ CLIENTS = range(3)
 
 
 def every_pack_file(finished):
-    return [(client, Packs.load(path)) for client in CLIENTS for path in finished.store(client).all_packs()]
+    return [
+        (client, Packs.load(path))
+        for client in CLIENTS
+        for path in finished.store(client).all_packs()
+    ]
 
 
 def rows(ptr, *arrays):
@@ -30,12 +35,18 @@ def rows(ptr, *arrays):
 
 
 def test_packs_are_of_the_whole_core_and_within_the_budgets(dance):
-    settings = dance.config.dance
+    settings = DanceConfig.of(dance.config)
     for client, packs in every_pack_file(dance):
         assert len(packs.nodes) == node_budget(dance.site(client).num_nodes, settings.ratio)
-        for hops, weights in rows(packs.neighbour_ptr, packs.neighbour_hops, packs.neighbour_weights):
+        for hops, weights in rows(
+            packs.neighbour_ptr, packs.neighbour_hops, packs.neighbour_weights
+        ):
             counts = np.bincount(hops, minlength=3)
-            assert counts[0] == 1 and counts[1] <= settings.hop1_budget and counts[2] <= settings.hop2_budget
+            assert (
+                counts[0] == 1
+                and counts[1] <= settings.hop1_budget
+                and counts[2] <= settings.hop2_budget
+            )
             for hop in np.unique(hops):
                 assert weights[hops == hop].sum() == pytest.approx(1, abs=1e-5)
         for chunks, weights in rows(packs.chunk_ptr, packs.chunks, packs.chunk_weights):
@@ -46,7 +57,11 @@ def test_packs_are_of_the_whole_core_and_within_the_budgets(dance):
 
 def test_tight_budgets_are_kept(run):
     finished = run(
-        rounds=1, dance_hop1_budget=1, dance_hop2_budget=0, dance_chunk_budget=2, dance_evidence_keep="final"
+        rounds=1,
+        dance_hop1_budget=1,
+        dance_hop2_budget=0,
+        dance_chunk_budget=2,
+        dance_evidence_keep="final",
     )
     for _, packs in every_pack_file(finished):
         assert (np.diff(packs.chunk_ptr) <= 2).all() and (np.diff(packs.chunk_ptr) == 2).any()
@@ -88,16 +103,24 @@ def test_show_marks_the_spans_of_the_stored_pack(dance):
     text = show_command(dance.folder, 0, site.ids()[packs.nodes[row]], None)
     own = slice(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
     texts = site.texts()
-    spans = zip(packs.chunk_nodes[own], packs.chunk_spans[own], packs.chunk_weights[own], strict=True)
+    spans = zip(
+        packs.chunk_nodes[own], packs.chunk_spans[own], packs.chunk_weights[own], strict=True
+    )
     expected = sorted((f"{weight:.3f}", texts[node][a:b]) for node, (a, b), weight in spans)
     assert sorted(marks(text)) == expected
     assert site.ids()[packs.nodes[row]] in text and packs.model_id in text
     unmarked = re.sub(r"⟦[\d.]+: |⟧", "", text)
-    assert all(texts[node] in unmarked for node in packs.neighbours[slice(*packs.neighbour_ptr[row : row + 2])])
+    assert all(
+        texts[node] in unmarked
+        for node in packs.neighbours[slice(*packs.neighbour_ptr[row : row + 2])]
+    )
 
 
 def test_show_without_a_node_equals_the_example(dance):
-    assert show_command(dance.folder, 1, None, None) == (dance.store(1).evidence_folder / "example.txt").read_text()
+    assert (
+        show_command(dance.folder, 1, None, None)
+        == (dance.store(1).evidence_folder / "example.txt").read_text()
+    )
 
 
 def test_show_explains_a_node_outside_the_core(dance):
@@ -176,7 +199,7 @@ def selected_span(copy):
 def unselected_span(copy):
     from torch import device
 
-    from dance_flwr.site import Site
+    from dance_flwr.data.site import Site
 
     bank = Site(copy.client, device("cpu")).bank
     used = {chunk for path in copy.evidence.glob("*.npz") for chunk in Packs.load(path).chunks}
@@ -219,8 +242,12 @@ ALTERATIONS = {
     "a character of a selected span": selected_span,
     "a character of a span that no pack selected": unselected_span,
     "a chunk weight": lambda c: c.change(chunk_weights=bumped(c.packs().chunk_weights, by=-0.01)),
-    "a chunk weight that is no number": lambda c: c.change(chunk_weights=bumped(c.packs().chunk_weights, by=np.nan)),
-    "a gate weight": lambda c: c.change(neighbour_weights=bumped(c.packs().neighbour_weights, 1, -0.01)),
+    "a chunk weight that is no number": lambda c: c.change(
+        chunk_weights=bumped(c.packs().chunk_weights, by=np.nan)
+    ),
+    "a gate weight": lambda c: c.change(
+        neighbour_weights=bumped(c.packs().neighbour_weights, 1, -0.01)
+    ),
     "the start of a span": lambda c: c.change(chunk_spans=bumped(c.packs().chunk_spans, (0, 0))),
     "the end of a span": lambda c: c.change(chunk_spans=bumped(c.packs().chunk_spans, (0, 1), -1)),
     "a span of an earlier round": lambda c: c.change(
@@ -246,7 +273,10 @@ def test_verify_passes_on_a_fresh_run_and_says_what_it_read(dance, cli, copy):
             f"client {number}" for number in CLIENTS
         ]
     packs = [copy.packs(path.stem) for path in copy.evidence.glob("*.npz")]
-    assert f"{sum(len(p.chunks) for p in packs)} spans of {sum(len(p.nodes) for p in packs)} packs" in clients[1]
+    assert (
+        f"{sum(len(p.chunks) for p in packs)} spans of {sum(len(p.nodes) for p in packs)} packs"
+        in clients[1]
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,11 @@ from dance_flwr.experiments.tables import NOTHING, groups, stat_of
 
 def rows_of(accuracies):
     """Rows of the main table at two ratios; `accuracies` by (method, ratio), one per seed."""
-    cells = cells_of("main-table", methods=tuple(dict.fromkeys(name for name, _ in accuracies)), ratios=(0.08, 0.04))
+    cells = cells_of(
+        "main-table",
+        methods=tuple(dict.fromkeys(name for name, _ in accuracies)),
+        ratios=(0.08, 0.04),
+    )
     seen = {key: iter(values) for key, values in accuracies.items()}
     return [made(cell, next(seen[cell.labels["method"], cell.labels["ratio"]])) for cell in cells]
 
@@ -34,7 +38,12 @@ def test_the_difference_is_taken_seed_by_seed():
 
 def test_the_table_says_where_dance_loses():
     section = main_table.EXPERIMENT.render(rows_of(ROWS))
-    own = [row for name in ("fedavg-full", "gcond") for row in table_rows(section, name) if len(row) == 6]
+    own = [
+        row
+        for name in ("fedavg-full", "gcond")
+        for row in table_rows(section, name)
+        if len(row) == 6
+    ]
     assert own == [
         ["fedavg-full", "0.08", "2.00 ± 1.00", "0.074", "3", "DANCE ahead, within chance"],
         ["fedavg-full", "0.04", "-10.00 ± 0.00", "0.000", "2 of 3", "**DANCE loses**"],

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dance_flwr.data import load_graph
-from dance_flwr.errors import DataError
-from dance_flwr.graph import NO_SPLIT, TEST, TRAIN, VAL, TextGraph, csr_from_pairs
-from dance_flwr.partition import (
+from dance_flwr.data.graph import NO_SPLIT, TEST, TRAIN, VAL, TextGraph, csr_from_pairs
+from dance_flwr.data.partition import (
     PARTITIONERS,
     PartitionSpec,
     client_nodes,
@@ -27,11 +26,14 @@ from dance_flwr.partition import (
     stratified_split,
     write_manifest,
 )
+from dance_flwr.errors import DataError
 
 SPEC = PartitionSpec("louvain", 3, 0, 1.0, 0.6, 0.2, 0.2)
 RATIOS = (0.6, 0.2, 0.2)
 COMMITTED = Path(__file__).parent.parent / "partitions"
-METHODS = sorted({*PARTITIONERS} - {"by-column", "metis"})  # those that need neither sites nor an extra
+METHODS = sorted(
+    {*PARTITIONERS} - {"by-column", "metis"}
+)  # those that need neither sites nor an extra
 
 
 def make_graph(n: int, pairs, labels=None, classes: int = 3) -> TextGraph:
@@ -41,7 +43,9 @@ def make_graph(n: int, pairs, labels=None, classes: int = 3) -> TextGraph:
         name="toy",
         ids=np.array([f"n{i}" for i in range(n)]),
         texts=["t"] * n,
-        labels=np.arange(n, dtype=np.int64) % classes if labels is None else np.asarray(labels, np.int64),
+        labels=np.arange(n, dtype=np.int64) % classes
+        if labels is None
+        else np.asarray(labels, np.int64),
         class_names=tuple(f"c{k}" for k in range(classes)),
         indptr=indptr,
         indices=indices,
@@ -63,7 +67,9 @@ def graph_and_clients(draw):
 
 
 @settings(max_examples=80, deadline=None)
-@given(case=graph_and_clients(), seed=st.integers(0, 5), resolution=st.sampled_from([0.1, 1.0, 3.0]))
+@given(
+    case=graph_and_clients(), seed=st.integers(0, 5), resolution=st.sampled_from([0.1, 1.0, 3.0])
+)
 def test_louvain_covers_and_balances(case, seed, resolution):
     graph, clients = case
     assignment = louvain_assignment(graph, clients, seed, resolution)
@@ -101,7 +107,9 @@ def test_one_large_community_is_split_along_its_inner_structure():
     # resolution near zero makes the ring one community, above any client's size
     assignment = louvain_assignment(graph, 4, 0, 0.001)
     assert np.bincount(assignment).tolist() == [8, 8, 8, 8]
-    kept = manifest(graph, make_partition(graph, replace(SPEC, clients=4, resolution=0.001)))["ratio_of_edges_kept"]
+    kept = manifest(graph, make_partition(graph, replace(SPEC, clients=4, resolution=0.001)))[
+        "ratio_of_edges_kept"
+    ]
     assert kept > 0.8
 
 
@@ -153,7 +161,14 @@ def test_bad_settings_are_refused_in_one_line(change, said):
     labels=st.lists(st.integers(-1, 2), min_size=1, max_size=60),
     clients=st.integers(1, 4),
     ratios=st.sampled_from(
-        [RATIOS, (0.1, 0.2, 0.7), (0.5, 0.5, 0.0), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.7, 0.2, 0.1)]
+        [
+            RATIOS,
+            (0.1, 0.2, 0.7),
+            (0.5, 0.5, 0.0),
+            (1.0, 0.0, 0.0),
+            (0.0, 0.0, 1.0),
+            (0.7, 0.2, 0.1),
+        ]
     ),
     seed=st.integers(0, 50),
 )
@@ -229,7 +244,10 @@ def test_ids_hash_follows_membership_and_order():
     graph = make_graph(6, [(0, 1), (2, 3), (4, 5)])
     partition = make_partition(graph, SPEC)
     renamed = replace(graph, ids=np.array([*graph.ids[:-1], "other"]))
-    before, after = ([client["ids_sha256"] for client in manifest(g, partition)["clients"]] for g in (graph, renamed))
+    before, after = (
+        [client["ids_sha256"] for client in manifest(g, partition)["clients"]]
+        for g in (graph, renamed)
+    )
     touched = int(partition.assignment[5])
     assert [k for k in range(3) if before[k] != after[k]] == [touched]
 
@@ -289,7 +307,9 @@ def test_there_is_no_client_beyond_the_last():
 
 
 @pytest.mark.cora
-@pytest.mark.skipif("DANCE_FLWR_CORA" not in os.environ, reason="set DANCE_FLWR_CORA to the Cora folder to run this")
+@pytest.mark.skipif(
+    "DANCE_FLWR_CORA" not in os.environ, reason="set DANCE_FLWR_CORA to the Cora folder to run this"
+)
 def test_cora_keeps_most_of_its_edges():
     graph = load_graph(os.environ["DANCE_FLWR_CORA"])
     assert (graph.num_nodes, len(graph.indices), len(graph.class_names)) == (2708, 10556, 7)

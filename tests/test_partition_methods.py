@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_partition import SPEC, cliques, graph_and_clients, make_graph
 
-from dance_flwr.errors import DataError
-from dance_flwr.partition import (
+from dance_flwr.data.partition import (
     PARTITIONERS,
     client_nodes,
     column_assignment,
@@ -24,8 +23,9 @@ from dance_flwr.partition import (
     metis_assignment,
     report,
 )
-from dance_flwr.partition.louvain import louvain_labels
-from dance_flwr.partition.pack import fill_empty
+from dance_flwr.data.partition.louvain import louvain_labels
+from dance_flwr.data.partition.pack import fill_empty
+from dance_flwr.errors import DataError
 
 PROJECT = Path(__file__).parent.parent
 
@@ -36,7 +36,9 @@ def one_line(error) -> str:
 
 
 @settings(max_examples=60, deadline=None)
-@given(case=graph_and_clients(), seed=st.integers(0, 5), alpha=st.sampled_from([1e-6, 0.1, 1.0, 1e4]))
+@given(
+    case=graph_and_clients(), seed=st.integers(0, 5), alpha=st.sampled_from([1e-6, 0.1, 1.0, 1e4])
+)
 def test_dirichlet_leaves_no_client_empty(case, seed, alpha):
     graph, clients = case
     assignment = dirichlet_assignment(graph, clients, seed, alpha)
@@ -49,7 +51,10 @@ def test_dirichlet_leaves_no_client_empty(case, seed, alpha):
 def test_a_smaller_alpha_skews_labels_more():
     graph = make_graph(3000, [])
     skews = [
-        report(graph, make_partition(graph, replace(SPEC, method="label-dirichlet", clients=5, alpha=alpha)))["non_iid"]
+        report(
+            graph,
+            make_partition(graph, replace(SPEC, method="label-dirichlet", clients=5, alpha=alpha)),
+        )["non_iid"]
         for alpha in (0.05, 1.0, 1000.0)
     ]
     assert skews[0] > skews[1] > skews[2]
@@ -96,7 +101,9 @@ def test_sites_of_other_nodes_are_refused():
 
 
 def test_a_partitioner_that_leaves_a_client_empty_is_refused(monkeypatch):
-    monkeypatch.setitem(PARTITIONERS, "random", lambda graph, spec: np.zeros(graph.num_nodes, np.int64))
+    monkeypatch.setitem(
+        PARTITIONERS, "random", lambda graph, spec: np.zeros(graph.num_nodes, np.int64)
+    )
     with pytest.raises(DataError) as caught:
         make_partition(make_graph(5, []), replace(SPEC, method="random", clients=2))
     assert "expected 2 clients with nodes, found 1" in one_line(caught)
@@ -141,7 +148,11 @@ def test_compiled_louvain_is_as_good_as_networkx():
     ours, theirs = [], []
     for seed in range(3):
         labels = louvain_labels(graph.adjacency(), seed, 1.0)
-        ours.append(nx.community.modularity(network, [set(np.flatnonzero(labels == k)) for k in np.unique(labels)]))
+        ours.append(
+            nx.community.modularity(
+                network, [set(np.flatnonzero(labels == k)) for k in np.unique(labels)]
+            )
+        )
         found = nx.community.louvain_communities(network, seed=seed)
         theirs.append(nx.community.modularity(network, found))
     assert np.mean(ours) >= 0.99 * np.mean(theirs)
@@ -174,8 +185,14 @@ def test_neither_hash_seed_nor_threads_decide():
     methods = ["louvain", "label-dirichlet", "random"]
     found = []
     for hash_seed, threads in (("0", "1"), ("12345", "4")):
-        said = os.environ | {"PYTHONHASHSEED": hash_seed, "OMP_NUM_THREADS": threads, "PYTHONPATH": str(PROJECT)}
-        done = subprocess.run([sys.executable, "-c", SCRIPT, *methods], env=said, capture_output=True, text=True)
+        said = os.environ | {
+            "PYTHONHASHSEED": hash_seed,
+            "OMP_NUM_THREADS": threads,
+            "PYTHONPATH": str(PROJECT),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, *methods], env=said, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
         found.append(done.stdout.split())
     assert found[0] == found[1]
@@ -184,6 +201,8 @@ def test_neither_hash_seed_nor_threads_decide():
 
 def test_the_seed_decides_louvain():
     graph = cliques(12, 6)
-    one, again, other = (manifest(graph, make_partition(graph, replace(SPEC, seed=seed))) for seed in (1, 1, 2))
+    one, again, other = (
+        manifest(graph, make_partition(graph, replace(SPEC, seed=seed))) for seed in (1, 1, 2)
+    )
     assert one == again
     assert one["sha256"] != other["sha256"]

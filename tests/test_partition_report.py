@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_partition import SPEC, cliques, graph_and_clients, make_graph
 
+from dance_flwr.data.partition import client_nodes, make_partition, manifest, report, reproduce
+from dance_flwr.data.partition.report import total_variation
 from dance_flwr.errors import DataError
-from dance_flwr.partition import client_nodes, make_partition, manifest, report, reproduce
-from dance_flwr.partition.report import total_variation
 
 
 @settings(max_examples=60, deadline=None)
@@ -27,7 +27,9 @@ def test_figures_are_those_of_networkx(case, method):
     rows = figures["clients"]
     assert [row["nodes"] for row in rows] == [len(part) for part in parts]
     assert [row["edges"] for row in rows] == [part.number_of_edges() for part in inner]
-    assert [row["components"] for row in rows] == [nx.number_connected_components(part) for part in inner]
+    assert [row["components"] for row in rows] == [
+        nx.number_connected_components(part) for part in inner
+    ]
     assert figures["kept_edges"] == sum(part.number_of_edges() for part in inner)
     if graph.num_edges:
         assert figures["kept_edges_ratio"] == figures["kept_edges"] / graph.num_edges
@@ -46,7 +48,9 @@ def test_total_variation_is_the_textbook_one(counts):
             assert found is None
             continue
         assert 0 <= found <= 1
-        assert found == pytest.approx(0.5 * np.abs(row / row.sum() - table.sum(axis=0) / table.sum()).sum())
+        assert found == pytest.approx(
+            0.5 * np.abs(row / row.sum() - table.sum(axis=0) / table.sum()).sum()
+        )
 
 
 def test_known_skew():
@@ -78,7 +82,10 @@ def test_a_manifest_gives_its_clients_again():
     [
         (lambda graph: cliques(6, 9), "expected 60 nodes, found 54"),
         (lambda graph: make_graph(60, []), "edges, found 0"),
-        (lambda graph: replace(graph, ids=np.array([f"m{i}" for i in range(60)])), "client 0: expected ids_sha256"),
+        (
+            lambda graph: replace(graph, ids=np.array([f"m{i}" for i in range(60)])),
+            "client 0: expected ids_sha256",
+        ),
         (lambda graph: replace(graph, labels=graph.labels * 0), "expected nodes_per_split"),
     ],
 )

@@ -3,21 +3,22 @@
 import numpy as np
 import pytest
 import torch
+from dance_flwr.federation.server.personal import Personal, model_for
 from flwr.app import ArrayRecord
 from test_edge_cases import CASES, Draft
 
 import client_app
-from dance_flwr.client import Client, initial_model, shape_of
-from dance_flwr.commands import run_command
+from dance_flwr.cli.commands import run_command
+from dance_flwr.config.plugins import METHODS
 from dance_flwr.errors import UserError
-from dance_flwr.evaluate import accuracy
-from dance_flwr.messages import STATISTICS, arrays_of, state_of, with_content
-from dance_flwr.methods import METHODS, get_method
-from dance_flwr.methods.base import Uplink
-from dance_flwr.methods.fedgta import FedGta
-from dance_flwr.results import load_model
-from dance_flwr.strategies import SERVERS, STRATEGIES
-from dance_flwr.strategies.personal import Personal, model_for
+from dance_flwr.federation.client.client import Client, initial_model, shape_of
+from dance_flwr.federation.server.strategies import SERVERS, STRATEGIES
+from dance_flwr.federation.wire.messages import STATISTICS, arrays_of, state_of, with_content
+from dance_flwr.methods import get_spec
+from dance_flwr.methods.contract import Uplink
+from dance_flwr.methods.fedgta.client import FedGta
+from dance_flwr.metrics import accuracy
+from dance_flwr.runs.reader import load_model
 
 OWN_SERVER = ["local-only", "fedgta", "fedtad", "fedgvd", "fedsage"]
 
@@ -27,14 +28,20 @@ def models(finished, kind="train", up=True):
     found = {}
     for message in finished.messages:
         node = message.metadata.src_node_id if up else message.metadata.dst_node_id
-        if not node or message.metadata.message_type != kind or message.content.get("arrays") is None:
+        if (
+            not node
+            or message.metadata.message_type != kind
+            or message.content.get("arrays") is None
+        ):
             continue
         found.setdefault(node - 1, []).append(state_of(message.content["arrays"]))
     return found
 
 
 def equal(left, right):
-    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+    return left.keys() == right.keys() and all(
+        torch.equal(left[name], right[name]) for name in left
+    )
 
 
 def own_part(state, client):
@@ -69,7 +76,9 @@ def test_local_only_is_training_in_isolation(local):
 
 def test_the_kept_models_give_the_reported_accuracies(local):
     kept, hits, total = load_model(local.folder), 0, 0
-    assert len(kept) == 3 * len(own_part(kept, 0)) and all(name.startswith("client-") for name in kept)
+    assert len(kept) == 3 * len(own_part(kept, 0)) and all(
+        name.startswith("client-") for name in kept
+    )
     for number, row in enumerate(local.result["clients"]):
         client = Client(local.site(number), local.config)
         counts = client.finish(own_part(kept, number), "again", 3)["test"]
@@ -85,11 +94,11 @@ def test_the_result_says_whose_model_is_scored(local, dance):
 
 def test_personalised_is_declared_where_the_server_side_is():
     for name in METHODS:
-        card = get_method(name).card
+        card = get_spec(name).card
         assert not card.server or card.server in SERVERS
         personal = bool(card.server) and issubclass(SERVERS[card.server][0], Personal)
         assert card.evaluation == ("personalised" if personal else "global")
-        assert not card.server or get_method(name).uplink is Uplink.EACH
+        assert not card.server or get_spec(name).uplink is Uplink.EACH
     assert not SERVERS.keys() & STRATEGIES.keys()
 
 
@@ -122,7 +131,8 @@ class Broken:
         if asked["server-round"] != 2:
             return reply
         worse = {
-            name: torch.full_like(tensor, torch.nan) for name, tensor in state_of(reply.content[self.record]).items()
+            name: torch.full_like(tensor, torch.nan)
+            for name, tensor in state_of(reply.content[self.record]).items()
         }
         content = reply.content
         content[self.record] = arrays_of(worse)
@@ -131,7 +141,12 @@ class Broken:
 
 @pytest.mark.parametrize(
     ("method", "record"),
-    [("local-only", "arrays"), ("fedgvd", "arrays"), ("fedgta", STATISTICS), ("fedtad", STATISTICS)],
+    [
+        ("local-only", "arrays"),
+        ("fedgvd", "arrays"),
+        ("fedgta", STATISTICS),
+        ("fedtad", STATISTICS),
+    ],
 )
 def test_an_upload_that_cannot_be_used_is_left_out(run, method, record):
     finished = run(method=method, app=Broken(record), min_valid_replies=2, evaluate_every=1)
@@ -144,21 +159,30 @@ def test_an_upload_that_cannot_be_used_is_left_out(run, method, record):
 
 
 REFUSED = [
-    ({"privacy_secure_aggregation": True}, r"privacy\.secure-aggregation: expected a method that needs sums only"),
+    (
+        {"privacy_secure_aggregation": True},
+        r"privacy\.secure-aggregation: expected a method that needs sums only",
+    ),
     ({"privacy_dp": "central"}, r"privacy\.dp: expected a method that needs sums only"),
-    ({"strategy": "fedadam"}, r"strategy: expected the default, fedavg, since method '.*' brings its own"),
+    (
+        {"strategy": "fedadam"},
+        r"strategy: expected the default, fedavg, since method '.*' brings its own",
+    ),
 ]
 
 
 @pytest.mark.parametrize("method", OWN_SERVER)
 @pytest.mark.parametrize(("keys", "message"), REFUSED)
-def test_what_a_method_cannot_work_under_is_refused_before_anything_starts(run, tmp_path, method, keys, message):
+def test_what_a_method_cannot_work_under_is_refused_before_anything_starts(
+    run, tmp_path, method, keys, message
+):
     seen = []
     with pytest.raises(UserError, match=message) as caught:
         run(method=method, folder=tmp_path / "run", on_message=seen.append, **keys)
     assert "\n" not in str(caught.value) and not seen and not (tmp_path / "run").exists()
     pairs = [
-        f"{key.replace('privacy_', 'privacy.').replace('_', '-')}={str(value).lower()}" for key, value in keys.items()
+        f"{key.replace('privacy_', 'privacy.').replace('_', '-')}={str(value).lower()}"
+        for key, value in keys.items()
     ]
     with pytest.raises(UserError, match=message):
         run_command([], [*pairs, f"method={method}"], {}, True)
@@ -168,18 +192,24 @@ def test_a_method_of_sums_may_not_send_statistics(dance, run_config, monkeypatch
     monkeypatch.setattr(FedGta, "uplink", Uplink.SUM)
     client = Client(dance.site(0), run_config(method="fedgta"))
     state = {name: tensor.clone() for name, tensor in client.model.state_dict().items()}
-    with pytest.raises(ValueError, match="expected no statistics of a method of sums, found moments"):
+    with pytest.raises(
+        ValueError, match="expected no statistics of a method of sums, found moments"
+    ):
         client.train(state, "alone", 1)
 
 
 @pytest.mark.parametrize("method", OWN_SERVER)
 def test_the_seed_decides(run, method):
-    prints = [run(method=method, rounds=2, seed=seed).result["model_fingerprint"] for seed in (0, 0, 1)]
+    prints = [
+        run(method=method, rounds=2, seed=seed).result["model_fingerprint"] for seed in (0, 0, 1)
+    ]
     assert prints[0] == prints[1] != prints[2]
 
 
 @pytest.mark.parametrize("method", OWN_SERVER)
-@pytest.mark.parametrize("case", ["no labelled node", "no edges", "a class is missing at one client"])
+@pytest.mark.parametrize(
+    "case", ["no labelled node", "no edges", "a class is missing at one client"]
+)
 def test_clients_at_the_edge_survive(run, crafted, method, case):
     edit, _, occurs = CASES[case]
     draft = Draft()
@@ -214,7 +244,9 @@ def test_tables_say_whose_model_is_scored_and_know_the_papers_column():
         rows = [made(cell, 0.5) for cell in cells_of("main-table", methods=names, seeds=(0,))]
         return "\n".join(map(str, get_experiment("main-table").render(rows).parts))
 
-    assert "each client's own model is scored: fedgta, local-only." in text("local-only", "fedavg-full", "fedgta")
+    assert "each client's own model is scored: fedgta, local-only." in text(
+        "local-only", "fedavg-full", "fedgta"
+    )
     assert "own model is scored" not in text("fedavg-full", "fedtad")
     assert paper.main_number("cora", "fedgta", None) == (79.45, 0.23)
     assert paper.main_number("cora", "fedtad", None) is None, "the paper prints no accuracy of it"

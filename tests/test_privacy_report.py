@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from dance_flwr.config.paths import RESULT
 from dance_flwr.errors import UserError
-from dance_flwr.privacy.ledger import DOWN, UP
-from dance_flwr.privacy.report import meaning, promises, table
-from dance_flwr.results import RESULT
+from dance_flwr.federation.server.ledger import DOWN, UP
+from dance_flwr.runs.privacy_report import meaning, promises, table
 
 SECURE = {"privacy_secure_aggregation": True, "clients": 5, "rounds": 2}
 DP = {"privacy_dp": "distributed", "privacy_noise_multiplier": 1.0, "privacy_epsilon": 50.0}
@@ -33,7 +33,9 @@ def test_the_record_counts_every_message_and_its_bytes(plain):
     assert up["bytes"] == sum(sum(row["bytes_up"].values()) for row in plain.result["history"])
     assert "num-examples" in up["keys"]["metrics"]
     assert {(e["type"], e["way"]) for e in plain.result["messages"]} == {
-        (kind, way) for kind in ("query.hello", "query.describe", "train", "evaluate") for way in (DOWN, UP)
+        (kind, way)
+        for kind in ("query.hello", "query.describe", "train", "evaluate")
+        for way in (DOWN, UP)
     }
 
 

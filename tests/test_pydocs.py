@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dance_flwr.data import load_graph, pydocs
-from dance_flwr.graph import edge_homophily
+from dance_flwr.data.graph import edge_homophily
 
 DIGEST = """
 import hashlib, {first}
@@ -74,7 +74,10 @@ def test_every_kind_of_object_counts_once_under_its_public_name(graph):
         ("scipy.stats.linregress", "scipy.stats"),
         ("scipy.stats.norm", "scipy.stats"),  # an instance with a text of its own
         ("sklearn.linear_model.Ridge", "sklearn.linear_model"),
-        ("networkx.algorithms.shortest_paths.generic.shortest_path", "networkx.algorithms.shortest_paths"),
+        (
+            "networkx.algorithms.shortest_paths.generic.shortest_path",
+            "networkx.algorithms.shortest_paths",
+        ),
     ]:
         assert label(graph, name) == area
     ids = set(graph.ids.tolist())
@@ -92,12 +95,16 @@ def test_edges_follow_the_documentation(graph):
 
 def test_texts_hold_neither_the_neighbour_lists_nor_the_label(graph):
     text = "\n".join(graph.texts)
-    assert not re.search(r"^(See Also|References|Examples)\n-{3,}", text, re.MULTILINE | re.IGNORECASE)
+    assert not re.search(
+        r"^(See Also|References|Examples)\n-{3,}", text, re.MULTILINE | re.IGNORECASE
+    )
     assert ":func:`" not in text
     dotted = [i for i, t in enumerate(graph.texts) if graph.ids[i] in t]
     assert dotted == []
     leaking = [
-        i for i, t in enumerate(graph.texts) if (area := graph.class_names[graph.labels[i]]).count(".") and area in t
+        i
+        for i, t in enumerate(graph.texts)
+        if (area := graph.class_names[graph.labels[i]]).count(".") and area in t
     ]
     assert leaking == []
 
@@ -109,10 +116,17 @@ def test_provenance_names_the_versions(graph):
 
 def test_hash_seed_and_import_order_do_not_matter():
     digests = set()
-    for seed, first in (("1", "networkx"), ("77", "sklearn.experimental.enable_halving_search_cv, scipy.stats")):
+    for seed, first in (
+        ("1", "networkx"),
+        ("77", "sklearn.experimental.enable_halving_search_cv, scipy.stats"),
+    ):
         done = subprocess.run(
             [sys.executable, "-c", DIGEST.format(first=first)],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={
+                **os.environ,
+                "PYTHONHASHSEED": seed,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            },
             capture_output=True,
             text=True,
             check=True,
@@ -126,7 +140,9 @@ def test_hash_seed_and_import_order_do_not_matter():
 def test_stripped_docstrings_are_refused():
     code = "from dance_flwr.data.pydocs import build\nbuild()"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run([sys.executable, "-OO", "-c", code], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-OO", "-c", code], env=env, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert "-OO" in done.stderr.splitlines()[-1]
 
@@ -177,7 +193,9 @@ def test_node_text_drops_sections_markup_and_qualified_names():
     )
     assert "zeta" not in text
     assert "Nobody" not in text
-    assert "See text and Delta" not in text  # a role keeps its target or its text, not only the last component
+    assert (
+        "See text and Delta" not in text
+    )  # a role keeps its target or its text, not only the last component
     assert "See text and pkg.area.Delta." in text
     assert text.endswith("As in `norm`, det and a.")
 
@@ -195,7 +213,14 @@ def test_node_text_drops_sections_markup_and_qualified_names():
     ],
 )
 def test_a_mention_resolves_to_exactly_one_node(mention, node):
-    names = ["pkg.area.here", "pkg.other.far", "pkg.area.near", "pkg.other.near", "pkg.x.twice", "pkg.y.twice"]
+    names = [
+        "pkg.area.here",
+        "pkg.other.far",
+        "pkg.area.near",
+        "pkg.other.near",
+        "pkg.x.twice",
+        "pkg.y.twice",
+    ]
     entries = [entry("", name) for name in [*names, "oth.elsewhere"]]
     entries[0] = entry(f"`{mention}`")
     expected = set() if node is None else {(0, node)}

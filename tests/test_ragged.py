@@ -10,7 +10,7 @@ from entmax import entmax_bisect
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dance_flwr.dance.ragged import (
+from dance_flwr.nn.ragged import (
     Ragged,
     concat_rows,
     entmax_rows,
@@ -47,7 +47,9 @@ def test_take_returns_the_rows_asked_for_in_that_order(table, data):
 @QUICK
 @given(table=tables)
 def test_keep_drops_entries_and_never_rows(table):
-    kept = ragged(table).keep(torch.tensor([entry % 2 == 0 for row in table for entry in row], dtype=torch.bool))
+    kept = ragged(table).keep(
+        torch.tensor([entry % 2 == 0 for row in table for entry in row], dtype=torch.bool)
+    )
     assert lists(kept) == [[entry for entry in row if entry % 2 == 0] for row in table]
 
 
@@ -58,7 +60,11 @@ def test_rows_names_the_row_of_every_entry(table):
 
 
 @QUICK
-@given(rows=st.lists(st.tuples(*[st.lists(st.integers(0, 20), max_size=4)] * 3), min_size=1, max_size=6))
+@given(
+    rows=st.lists(
+        st.tuples(*[st.lists(st.integers(0, 20), max_size=4)] * 3), min_size=1, max_size=6
+    )
+)
 def test_concat_rows_joins_row_by_row(rows):
     parts = [ragged([row[k] for row in rows]) for k in range(3)]
     assert lists(concat_rows(parts)) == [[*a, *b, *c] for a, b, c in rows]
@@ -102,7 +108,9 @@ def test_entmax_rows_is_entmax_of_each_row(sizes, scale):
 def test_entmax_of_equal_scores_is_uniform_at_any_level_in_float32(sizes, level):
     probs = entmax_rows(torch.full((sum(sizes),), level), ptr_of(sizes))
     expected = [1 / size for size in sizes for _ in range(size)]
-    torch.testing.assert_close(probs, torch.tensor(expected, dtype=torch.float32), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        probs, torch.tensor(expected, dtype=torch.float32), atol=1e-5, rtol=0
+    )
 
 
 def test_entmax_of_two_scores_by_hand():
@@ -112,9 +120,14 @@ def test_entmax_of_two_scores_by_hand():
     p = (0.7713..., 0.2287...). A gap of 2 in s, 1 in z, is where the lower score drops out.
     """
     tau = (0.8 - np.sqrt(0.64 + 6.72)) / 4
-    probs = entmax_rows(torch.tensor([0.8, 0.0, 2.1, 0.0], dtype=torch.float64), torch.tensor([0, 2, 4]))
+    probs = entmax_rows(
+        torch.tensor([0.8, 0.0, 2.1, 0.0], dtype=torch.float64), torch.tensor([0, 2, 4])
+    )
     torch.testing.assert_close(
-        probs, torch.tensor([(0.4 - tau) ** 2, tau**2, 1.0, 0.0], dtype=torch.float64), atol=1e-12, rtol=0
+        probs,
+        torch.tensor([(0.4 - tau) ** 2, tau**2, 1.0, 0.0], dtype=torch.float64),
+        atol=1e-12,
+        rtol=0,
     )
 
 
@@ -126,14 +139,19 @@ def test_entmax_rows_has_the_gradient_of_entmax(sizes):
 
 
 @QUICK
-@given(sizes=random_sizes(), budget=st.integers(0, 6), seed=st.integers(0, 1000), coarse=st.booleans())
+@given(
+    sizes=random_sizes(), budget=st.integers(0, 6), seed=st.integers(0, 1000), coarse=st.booleans()
+)
 def test_project_budget_keeps_the_best_entries_and_renormalises(sizes, budget, seed, coarse):
     ptr = ptr_of(sizes)
     scores = normal(sum(sizes), seed)
     scores = scores.round() if coarse else scores
     probs = entmax_rows(scores, ptr)
     for kept, full, score in zip(
-        split(project_budget(probs, scores, ptr, budget), ptr), split(probs, ptr), split(scores, ptr), strict=True
+        split(project_budget(probs, scores, ptr, budget), ptr),
+        split(probs, ptr),
+        split(scores, ptr),
+        strict=True,
     ):
         best = sorted(range(len(full)), key=lambda i, score=score: (-score[i], i))[:budget]
         mass = sum(full[i] for i in best)
@@ -151,7 +169,9 @@ def test_project_budget_with_ties_by_hand():
     """
     even = torch.full((4,), 0.25)
     ptr = torch.tensor([0, 4])
-    torch.testing.assert_close(project_budget(even, torch.zeros(4), ptr, 3), torch.tensor([1 / 3, 1 / 3, 1 / 3, 0]))
+    torch.testing.assert_close(
+        project_budget(even, torch.zeros(4), ptr, 3), torch.tensor([1 / 3, 1 / 3, 1 / 3, 0])
+    )
     pair, ptr = torch.tensor([0.2, 0.4, 0.4]), torch.tensor([0, 3])
     assert project_budget(pair, pair, ptr, 1).tolist() == [0, 1, 0]
     torch.testing.assert_close(project_budget(pair, pair, ptr, 2), torch.tensor([0, 0.5, 0.5]))
@@ -197,7 +217,9 @@ def test_weighted_rows_is_the_sum_over_each_row(sizes, seed, trained):
     rng = np.random.default_rng(seed)
     rows = Ragged(ptr_of(sizes), torch.tensor(rng.integers(0, 5, sum(sizes))))
     table = normal(15, seed).view(5, 3)
-    weights = torch.tensor(rng.random(sum(sizes)) * (rng.random(sum(sizes)) < 0.6)).requires_grad_(trained)
+    weights = torch.tensor(rng.random(sum(sizes)) * (rng.random(sum(sizes)) < 0.6)).requires_grad_(
+        trained
+    )
     expected = torch.zeros(len(sizes), 3, dtype=torch.float64)
     for entry, row in enumerate(row_of_entry(rows.ptr).tolist()):
         expected[row] += weights[entry].detach() * table[rows.index[entry]]
@@ -212,4 +234,9 @@ def test_a_weight_of_zero_still_has_a_gradient():
 
 
 def test_stack_rows_puts_rows_below_each_other():
-    assert lists(stack_rows([ragged([[3], [], [1, 2]]), ragged([]), ragged([[5, 4]])])) == [[3], [], [1, 2], [5, 4]]
+    assert lists(stack_rows([ragged([[3], [], [1, 2]]), ragged([]), ragged([[5, 4]])])) == [
+        [3],
+        [],
+        [1, 2],
+        [5, 4],
+    ]

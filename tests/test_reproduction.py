@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
+from dance_flwr.config.paths import PROJECT
 from dance_flwr.experiments import EXPERIMENTS
 from dance_flwr.experiments.reporting import insert, write_report
 from dance_flwr.experiments.rows import load_rows
-from dance_flwr.paths import PROJECT
 
 pytest.importorskip("matplotlib")
 

@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord
 
-from dance_flwr import checkpoint, results
-from dance_flwr.dance.store import RunStore
+from dance_flwr.config.plugins import STRATEGIES
+from dance_flwr.dance.state import RunFolder
+from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import ResumeError, UserError
 from dance_flwr.experiments.study import run_name
-from dance_flwr.locks import alone
-from dance_flwr.prepare import prepare
-from dance_flwr.results import load_model
-from dance_flwr.strategies import STRATEGIES, averaging
-from dance_flwr.strategies.progress import MOMENTS
+from dance_flwr.federation.server import averaging
+from dance_flwr.runs import checkpoint
+from dance_flwr.runs import recorder as results
+from dance_flwr.runs.locks import exclusive
+from dance_flwr.runs.progress import MOMENTS
+from dance_flwr.runs.reader import load_model
 
 SEEDED = {"privacy_seeded": True, "privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0}
 TIMES = ("seconds_total", "seconds_by_phase", "seconds_per_round")
@@ -34,13 +36,17 @@ def comparable(finished):
     """A result without seconds, and without what tells one run from another."""
     result = {k: v for k, v in finished.result.items() if k not in (*TIMES, "run", "resumed_after")}
     result["config"] = {k: v for k, v in result["config"].items() if k != "out"}
-    result["history"] = [{k: v for k, v in row.items() if k not in ROW_TIMES} for row in result["history"]]
+    result["history"] = [
+        {k: v for k, v in row.items() if k not in ROW_TIMES} for row in result["history"]
+    ]
     return result
 
 
 def states(finished):
     """What clients keep: client -> name -> array."""
-    folders = [finished.store(client).folder / "state.npz" for client in range(finished.config.clients)]
+    folders = [
+        finished.store(client).folder / "state.npz" for client in range(finished.config.clients)
+    ]
     return [{} if not path.is_file() else dict(np.load(path)) for path in folders]
 
 
@@ -48,17 +54,25 @@ def same(left, right):
     """Assert that two runs gave the same numbers, models and evidence, bit by bit."""
     assert comparable(left) == comparable(right)
     a, b = load_model(left.folder), load_model(right.folder)
-    assert a.keys() == b.keys() and all(a[name].equal(b[name]) and a[name].dtype == b[name].dtype for name in a)
-    lines = [(finished.folder / "history.jsonl").read_text().splitlines() for finished in (left, right)]
+    assert a.keys() == b.keys() and all(
+        a[name].equal(b[name]) and a[name].dtype == b[name].dtype for name in a
+    )
+    lines = [
+        (finished.folder / "history.jsonl").read_text().splitlines() for finished in (left, right)
+    ]
     assert len(lines[0]) == len(lines[1]) == len(right.result["history"])
     for one, other in zip(states(left), states(right), strict=True):
-        assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+        assert one.keys() == other.keys() and all(
+            np.array_equal(one[name], other[name]) for name in one
+        )
     for client in range(left.config.clients):
         packs = [finished.store(client).all_packs() for finished in (left, right)]
         assert [path.name for path in packs[0]] == [path.name for path in packs[1]]
         for one, other in zip(*packs, strict=True):
             with np.load(one) as a, np.load(other) as b:
-                assert a.files == b.files and all(np.array_equal(a[name], b[name]) for name in a.files)
+                assert a.files == b.files and all(
+                    np.array_equal(a[name], b[name]) for name in a.files
+                )
 
 
 def uploads(messages, round_):
@@ -73,7 +87,11 @@ def uploads(messages, round_):
 
 def to_train(message):
     down = message.metadata.src_node_id == 0 and message.has_content()
-    return down and message.metadata.message_type == "train" and "config" in message.content.config_records
+    return (
+        down
+        and message.metadata.message_type == "train"
+        and "config" in message.content.config_records
+    )
 
 
 class Kill:
@@ -93,7 +111,11 @@ def asks(kind, round_, number=1):
     """Kill at the n-th message of this kind in this round: the clients before it have answered."""
 
     def wanted(message):
-        if message.metadata.src_node_id or not message.has_content() or message.metadata.message_type != kind:
+        if (
+            message.metadata.src_node_id
+            or not message.has_content()
+            or message.metadata.message_type != kind
+        ):
             return False
         return message.content.config_records.get("config", {}).get("server-round") == round_
 
@@ -123,7 +145,10 @@ def half_a_file(real, tensors, path, *rest, **options):
 
 def between_names(monkeypatch, number):
     """Kill when the n-th checkpoint is about to get its name, and the one before has lost it."""
-    real, kill = Path.replace, Kill(lambda path, name: name.name == "checkpoint.safetensors", number)
+    real, kill = (
+        Path.replace,
+        Kill(lambda path, name: name.name == "checkpoint.safetensors", number),
+    )
 
     def replace(path, name):
         kill(path, name)
@@ -135,7 +160,7 @@ def between_names(monkeypatch, number):
 @pytest.fixture(scope="module", autouse=True)
 def hashed_once():
     """The encoder's files stay what they are while these tests run."""
-    from dance_flwr.text import encoder
+    from dance_flwr.data.text import encoder
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encoder, "file_sha256", lru_cache(encoder.file_sha256))
@@ -151,7 +176,9 @@ def stop_and_go(run, tmp_path, monkeypatch):
         with pytest.raises(Killed):
             run(folder=folder, on_message=kill, **keys)
         monkeypatch.undo()
-        assert not (folder / "result.json").exists() and list(folder.glob("checkpoint*.safetensors"))
+        assert not (folder / "result.json").exists() and list(
+            folder.glob("checkpoint*.safetensors")
+        )
         finished = run(folder=folder, resume=True, **keys)
         names = {path.name for path in folder.iterdir()}
         assert names == {"result.json", "history.jsonl", "model.safetensors"}
@@ -182,9 +209,13 @@ INSTANTS = {
     "first-round": lambda _: asks("train", 1, 2),
     "some-trained": lambda _: asks("train", 2, 2),
     "all-trained": lambda _: asks("evaluate", 2),
-    "at-the-end": lambda _: Kill(lambda m: m.has_content() and m.content.config_records.get("config", {}).get("final")),
+    "at-the-end": lambda _: Kill(
+        lambda m: m.has_content() and m.content.config_records.get("config", {}).get("final")
+    ),
     "in-the-mean": lambda patch: breaking(patch, averaging, "decode_update", lambda n: n == 2),
-    "in-the-checkpoint": lambda p: breaking(p, checkpoint, "save_file", lambda n: n == 3, half_a_file),
+    "in-the-checkpoint": lambda p: breaking(
+        p, checkpoint, "save_file", lambda n: n == 3, half_a_file
+    ),
     "before-the-checkpoint": lambda p: breaking(p, checkpoint.Checkpoint, "save", lambda n: n == 3),
     "between-two-checkpoints": lambda patch: between_names(patch, 3),
     "before-the-best-model": lambda p: breaking(p, results, "save_file", lambda n: n == 1),
@@ -204,12 +235,19 @@ def test_a_killed_run_ends_as_if_it_had_not_been(whole, stop_and_go, monkeypatch
     keys = DANCE if method == "dance" else {**FAST, **PLAIN}
     finished = stop_and_go(INSTANTS[instant](monkeypatch), **keys)
     same(whole(**keys), finished)
-    assert len(finished.result["resumed_after"]) == 1 and "resumed_after" not in whole(**keys).result
+    assert (
+        len(finished.result["resumed_after"]) == 1 and "resumed_after" not in whole(**keys).result
+    )
 
 
 SETTINGS = {
     "static": {"dance_core_refresh_every": 0, "dance_text_refresh_every": 0},
-    "every-2": {"rounds": 4, "dance_core_refresh_every": 2, "dance_text_refresh_every": 2, "evaluate_every": 2},
+    "every-2": {
+        "rounds": 4,
+        "dance_core_refresh_every": 2,
+        "dance_text_refresh_every": 2,
+        "evaluate_every": 2,
+    },
     "sampled": {
         **{"rounds": 4, "clients": 3, "client_fraction": 0.67, "evaluate_every": 2},
         **{"dance_core_refresh_every": 1, "dance_coverage_penalty": 1.0},
@@ -218,7 +256,13 @@ SETTINGS = {
         **{"privacy_secure_aggregation": True, "strategy": "fedadam", "ema_decay": 0.5},
         **{"clients": 3, "dance_core_refresh_every": 2, "dance_text_refresh_every": 2},
     },
-    "central": {"rounds": 4, "privacy_dp": "central", "privacy_clipping": "adaptive", **PLAIN, **SEEDED},
+    "central": {
+        "rounds": 4,
+        "privacy_dp": "central",
+        "privacy_clipping": "adaptive",
+        **PLAIN,
+        **SEEDED,
+    },
     "poisson": {
         "rounds": 4,
         "clients": 3,
@@ -231,9 +275,20 @@ SETTINGS = {
     "fedtad": {"method": "fedtad", "ema_decay": 0.5},
     "fedsage": {"method": "fedsage", "ema_decay": 0.5},
     "fedgta": {"method": "fedgta", "ema_decay": 0.5, "fedgta_epsilon": 0.0},
-    "local-only": {"method": "local-only", "rounds": 4, "clients": 3, "client_fraction": 0.67, "evaluate_every": 2},
+    "local-only": {
+        "method": "local-only",
+        "rounds": 4,
+        "clients": 3,
+        "client_fraction": 0.67,
+        "evaluate_every": 2,
+    },
     "distributed": {
-        **{"privacy_dp": "distributed", "privacy_clipping": "adaptive", "strategy": "fedavgm", "clients": 3},
+        **{
+            "privacy_dp": "distributed",
+            "privacy_clipping": "adaptive",
+            "strategy": "fedavgm",
+            "clients": 3,
+        },
         **{"privacy_secure_aggregation": True, "ema_decay": 0.5, **PLAIN, **SEEDED},
     },
 }
@@ -243,7 +298,9 @@ SETTINGS = {
 def test_whatever_a_run_keeps_between_rounds_is_kept(whole, stop_and_go, monkeypatch, name):
     keys = {**FAST, **SETTINGS[name]}
     expected = whole(**keys)
-    breaking(monkeypatch, checkpoint.Checkpoint, "save", lambda n: n == keys["rounds"])  # the first is of the start
+    breaking(
+        monkeypatch, checkpoint.Checkpoint, "save", lambda n: n == keys["rounds"]
+    )  # the first is of the start
     same(expected, stop_and_go(**keys))
 
 
@@ -264,12 +321,16 @@ KEEPING = [
 @pytest.mark.parametrize("keys", KEEPING, ids=lambda keys: "-".join(keys.values()))
 def test_a_checkpoint_leaves_out_nothing_that_a_strategy_keeps(run, monkeypatch, keys):
     """Flower's own class decides: whatever arrays it holds after a round are known to the checkpoint."""
-    from dance_flwr.strategies import progress
+    from dance_flwr.runs import progress
 
     held, real = set(), progress.take
 
     def spy(strategy, *rest):
-        held.update(key for key, value in vars(strategy).items() if isinstance(value, dict | list | ArrayRecord))
+        held.update(
+            key
+            for key, value in vars(strategy).items()
+            if isinstance(value, dict | list | ArrayRecord)
+        )
         return real(strategy, *rest)
 
     monkeypatch.setattr(progress, "take", spy)
@@ -281,7 +342,9 @@ def test_a_checkpoint_leaves_out_nothing_that_a_strategy_keeps(run, monkeypatch,
 def test_a_run_may_be_killed_again_and_again(whole, run, tmp_path):
     """Also twice in the same round, and before a round is over."""
     folder = tmp_path / "run"
-    for number, kill in enumerate([asks("train", 2, 2), asks("evaluate", 2), asks("train", 2), asks("evaluate", 3)]):
+    for number, kill in enumerate(
+        [asks("train", 2, 2), asks("evaluate", 2), asks("train", 2), asks("evaluate", 3)]
+    ):
         with pytest.raises(Killed):
             run(folder=folder, on_message=kill, resume=number > 0, **DANCE)
     finished = run(folder=folder, resume=True, **DANCE)
@@ -303,7 +366,12 @@ def test_a_round_that_is_asked_again_gives_the_same_upload(run, tmp_path):
 
         return see
 
-    keys = {**FAST, "dance_core_refresh_every": 1, "dance_coverage_penalty": 1.0, "dance_text_refresh_every": 2}
+    keys = {
+        **FAST,
+        "dance_core_refresh_every": 1,
+        "dance_coverage_penalty": 1.0,
+        "dance_text_refresh_every": 2,
+    }
     with pytest.raises(Killed):
         run(folder=folder, on_message=watch(asks("evaluate", 3)), **keys)
     finished = run(folder=folder, on_message=watch(None), resume=True, **keys)
@@ -334,7 +402,7 @@ def before(store, round_):
 
 
 def test_a_store_gives_the_state_before_a_round_however_often_it_is_asked(tmp_path):
-    store = RunStore(tmp_path, "run")
+    store = RunFolder(tmp_path, "run")
     assert before(store, 1) == (0, 0, False) and before(store, 3) == (0, 0, True)
     state_of(store, 2, 0)  # the first round that this client takes part in
     assert before(store, 2) == (0, 0, False) and before(store, 3) == (2, 8, False)
@@ -350,9 +418,9 @@ def test_a_store_gives_the_state_before_a_round_however_often_it_is_asked(tmp_pa
 
 @pytest.mark.parametrize("half", [False, True])
 def test_a_store_whose_client_dies_while_saving_has_the_state_before(tmp_path, monkeypatch, half):
-    from dance_flwr.dance import store as module
+    from dance_flwr.dance import state as module
 
-    store = RunStore(tmp_path, "run")
+    store = RunFolder(tmp_path, "run")
     state_of(store, 1, 0)
 
     def die(path, arrays, **_):
@@ -370,7 +438,7 @@ def test_a_store_whose_client_dies_while_saving_has_the_state_before(tmp_path, m
 
 
 def test_a_client_that_lost_its_state_selects_its_core_anew(run, tmp_path, monkeypatch):
-    from dance_flwr.dance import local
+    from dance_flwr.dance import algorithm as local
 
     said, folder, keys = [], tmp_path / "run", {**SETTINGS["static"], "rounds": 4}
     monkeypatch.setattr(local.LOG, "warning", lambda text, *values: said.append(text % values))
@@ -382,7 +450,12 @@ def test_a_client_that_lost_its_state_selects_its_core_anew(run, tmp_path, monke
     assert root.name == partition.partition
     shutil.rmtree(root / "client-1" / "runs" / partition.run)
     finished = run(folder=folder, resume=True, **keys)
-    assert len(said) == 1 and said[0].startswith("client 1: ") and "anew" in said[0] and "round" in said[0]
+    assert (
+        len(said) == 1
+        and said[0].startswith("client 1: ")
+        and "anew" in said[0]
+        and "round" in said[0]
+    )
     assert [int(kept["core_round"]) for kept in states(finished)] == [1, 3, 1]
     assert len(finished.result["history"]) == 4
 
@@ -412,7 +485,9 @@ def refused(cli, folder, *more):
 
 
 def test_a_folder_without_checkpoint_is_refused(cli, tmp_path):
-    assert "checkpoint.safetensors" in refused(cli, tmp_path) and "history.jsonl" in refused(cli, tmp_path / "none")
+    assert "checkpoint.safetensors" in refused(cli, tmp_path) and "history.jsonl" in refused(
+        cli, tmp_path / "none"
+    )
 
 
 def test_a_finished_run_is_refused(cli, dance):
@@ -492,13 +567,15 @@ def test_the_command_goes_on_and_prints_the_table(cli, copied, whole):
     result = json.loads((copied / "result.json").read_text())
     assert result["model_fingerprint"] == whole(**PLAIN).result["model_fingerprint"]
     assert f"{result['test_accuracy']:.4f}" in done.out and result["resumed_after"] == [1]
-    assert [json.loads(line)["round"] for line in (copied / "history.jsonl").read_text().splitlines()] == [1, 2, 3]
+    assert [
+        json.loads(line)["round"] for line in (copied / "history.jsonl").read_text().splitlines()
+    ] == [1, 2, 3]
     assert "finished" in refused(cli, copied)
 
 
 def test_a_run_that_fails_says_how_to_go_on(cli, run, run_config, tmp_path, monkeypatch, whole):
-    from dance_flwr import client
-    from dance_flwr.config_text import to_toml
+    from dance_flwr.config.text import to_toml
+    from dance_flwr.federation.client import client
 
     keys, folder = {"rounds": 3, **PLAIN}, tmp_path / "out"
     (tmp_path / "c.toml").write_text(to_toml(run_config(**keys)))
@@ -520,9 +597,12 @@ def test_a_run_that_fails_says_how_to_go_on(cli, run, run_config, tmp_path, monk
 
 
 def test_a_server_that_is_still_at_work_is_waited_for(cli, copied):
-    with alone(copied, "this test"):
+    with exclusive(copied, "this test"):
         done = cli("run", "--resume", copied, "--in-process")
-    assert done.code == 2 and "expected nobody else at work here, found the server of a run" in done.err[-1]
+    assert (
+        done.code == 2
+        and "expected nobody else at work here, found the server of a run" in done.err[-1]
+    )
 
 
 def test_the_engine_s_run_says_how_to_go_on_and_does(run_config, tmp_path, monkeypatch, whole):
@@ -534,8 +614,8 @@ def test_the_engine_s_run_says_how_to_go_on_and_does(run_config, tmp_path, monke
 
     import client_app
     import server_app
-    from dance_flwr.config import flatten
-    from dance_flwr.strategies.inprocess import InProcessGrid
+    from dance_flwr.config.tree import flatten
+    from dance_flwr.simulation.in_process import InProcessGrid
 
     monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
     config = run_config(out=str(tmp_path / "out"), **PLAIN)
@@ -560,7 +640,7 @@ def test_the_engine_s_run_says_how_to_go_on_and_does(run_config, tmp_path, monke
 
 
 def test_the_file_for_flower_s_own_command_holds_the_whole_configuration(stopped):
-    from dance_flwr.commands import read_config
+    from dance_flwr.config.reading import read_config
 
     config = read_config([stopped / "resume.toml"], [], {})
     assert config.resume and config.out == str(stopped) and config.method == "fedavg-full"

@@ -6,30 +6,80 @@ import numpy as np
 import pytest
 import torch
 
-from dance_flwr.client import Client
-from dance_flwr.config import flatten, parse
-from dance_flwr.evaluate import accuracy, count
+from dance_flwr.config.plugins import STRATEGIES
+from dance_flwr.config.tree import flatten, parse
+from dance_flwr.data.graph import TEST, VAL
+from dance_flwr.data.prepare import prepare
+from dance_flwr.federation.client.client import Client
+from dance_flwr.federation.wire.messages import metrics_of
 from dance_flwr.fingerprint import code_fingerprint, model_fingerprint
-from dance_flwr.graph import TEST, VAL
-from dance_flwr.messages import metrics_of
-from dance_flwr.methods.base import RoundInfo
-from dance_flwr.prepare import prepare
-from dance_flwr.results import load_model
-from dance_flwr.strategies import STRATEGIES
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.metrics import accuracy, count
+from dance_flwr.runs.reader import load_model
 
 TOP = {
-    *("schema", "test_accuracy", "val_accuracy", "test_macro_f1", "best_round", "test_accuracy_by_view"),
-    *("share_of_views", "clients", "per_condensed_node", "seconds_total", "seconds_by_phase", "seconds_per_round"),
-    *("model_fingerprint", "code_fingerprint", "config", "versions", "run", "strategy", "method", "seed"),
-    *("partition_dir", "nodes_per_client", "devices", "encoder_tokens", "history", "privacy", "test_nodes", "messages"),
+    *(
+        "schema",
+        "test_accuracy",
+        "val_accuracy",
+        "test_macro_f1",
+        "best_round",
+        "test_accuracy_by_view",
+    ),
+    *(
+        "share_of_views",
+        "clients",
+        "per_condensed_node",
+        "seconds_total",
+        "seconds_by_phase",
+        "seconds_per_round",
+    ),
+    *(
+        "model_fingerprint",
+        "code_fingerprint",
+        "config",
+        "versions",
+        "run",
+        "strategy",
+        "method",
+        "seed",
+    ),
+    *(
+        "partition_dir",
+        "nodes_per_client",
+        "devices",
+        "encoder_tokens",
+        "history",
+        "privacy",
+        "test_nodes",
+        "messages",
+    ),
     "evaluation",
 }
 ROW = {
-    *("round", "loss", "val_accuracy", "val_macro_f1", "views", "seconds", "train_seconds", "round_seconds"),
+    *(
+        "round",
+        "loss",
+        "val_accuracy",
+        "val_macro_f1",
+        "views",
+        "seconds",
+        "train_seconds",
+        "round_seconds",
+    ),
     *("counts", "bytes_down", "bytes_up", "epsilon", "absent"),
 }
 VERSIONS = {
-    *("dance-flwr", "python", "flwr", "torch", "torch-geometric", "sentence-transformers", "entmax", "scikit-learn")
+    *(
+        "dance-flwr",
+        "python",
+        "flwr",
+        "torch",
+        "torch-geometric",
+        "sentence-transformers",
+        "entmax",
+        "scikit-learn",
+    )
 }
 
 
@@ -68,7 +118,9 @@ def test_history_has_one_full_row_per_round(dance):
         assert 0 < sum(row["seconds"].values()) <= row["round_seconds"]
         assert row["bytes_down"].keys() == row["bytes_up"].keys() == {"0", "1", "2"}
         assert all(up >= model_bytes for up in row["bytes_up"].values())  # once: for training
-        assert all(down >= 2 * model_bytes for down in row["bytes_down"].values())  # for training and validation
+        assert all(
+            down >= 2 * model_bytes for down in row["bytes_down"].values()
+        )  # for training and validation
     lines = (dance.folder / "history.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == history
 
@@ -83,7 +135,9 @@ def test_best_round_is_the_earliest_with_the_best_validation(run):
 
 def test_test_nodes_are_read_once_and_last(dance):
     with_test = [
-        i for i, m in enumerate(dance.messages) if m.metadata.src_node_id and "test" in str(m.content.metric_records)
+        i
+        for i, m in enumerate(dance.messages)
+        if m.metadata.src_node_id and "test" in str(m.content.metric_records)
     ]
     # The last six messages: the final model to each of three clients, and their answers.
     assert with_test == [len(dance.messages) - back for back in (5, 3, 1)]
@@ -110,7 +164,9 @@ def test_saved_model_reproduces_the_reported_accuracies(dance):
 def test_same_seed_repeats_and_another_differs(run, dance):
     again, other = run(), run(seed=1)
     for name in ("loss", "val_accuracy", "val_macro_f1"):
-        left, right = ([row[name] for row in finished.result["history"]] for finished in (dance, again))
+        left, right = (
+            [row[name] for row in finished.result["history"]] for finished in (dance, again)
+        )
         assert left == pytest.approx(right, abs=1e-6)
     assert again.result["model_fingerprint"] == dance.result["model_fingerprint"]
     assert other.result["model_fingerprint"] != dance.result["model_fingerprint"]
@@ -128,36 +184,51 @@ def test_the_seed_decides_the_first_model(run, dance):
     "keys",
     [
         pytest.param({"dropout": 0.5}, id="dropout"),
-        pytest.param({"dropout": 0.0, "dance.labelled-first": False, "dance.confidence": 0.0}, id="prototypes"),
+        pytest.param(
+            {"dropout": 0.0, "dance.labelled-first": False, "dance.confidence": 0.0},
+            id="prototypes",
+        ),
     ],
 )
 def test_the_seed_decides_every_draw_of_a_client(dance, keys):
     def trained(seed, name):
         client = Client(dance.site(0), parse(flatten(dance.config) | keys | {"seed": seed}))
-        return model_fingerprint(client.train(load_model(dance.folder), f"{name}-{seed}-{keys['dropout']}", 1)[0])
+        return model_fingerprint(
+            client.train(load_model(dance.folder), f"{name}-{seed}-{keys['dropout']}", 1)[0]
+        )
 
     prints = [trained(seed, "first") for seed in range(4)]
     assert len(set(prints)) > 1 and [trained(seed, "again") for seed in range(4)] == prints
 
 
-@pytest.mark.parametrize("keys", [{}, {"dance.text-refresh-every": 2}, {"dance.core-refresh-every": 1}])
+@pytest.mark.parametrize(
+    "keys", [{}, {"dance.text-refresh-every": 2}, {"dance.core-refresh-every": 1}]
+)
 def test_a_round_that_is_asked_twice_is_answered_twice(dance, keys):
     """A reply can be lost after the client has saved its state."""
     client = Client(dance.site(0), parse(flatten(dance.config) | keys))
     name, sent = f"twice-{len(str(keys))}", load_model(dance.folder)
     for _ in range(2):
         state, _, report = client.train(sent, name, 1)
-        assert np.isfinite(report.loss) and all(torch.isfinite(tensor).all() for tensor in state.values())
+        assert np.isfinite(report.loss) and all(
+            torch.isfinite(tensor).all() for tensor in state.values()
+        )
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_runs(run, strategy):
-    finished = run(strategy=strategy, rounds=2, server_learning_rate=0.01 if strategy != "fedavgm" else 1.0)
+    finished = run(
+        strategy=strategy, rounds=2, server_learning_rate=0.01 if strategy != "fedavgm" else 1.0
+    )
     assert finished.result["strategy"] == strategy
     model = load_model(finished.folder)
-    assert all(torch.isfinite(tensor).all() and tensor.dtype == torch.float32 for tensor in model.values())
+    assert all(
+        torch.isfinite(tensor).all() and tensor.dtype == torch.float32 for tensor in model.values()
+    )
     first, second = (row["bytes_down"]["0"] for row in finished.result["history"])
-    assert second == pytest.approx(first, rel=0.01)  # an optimiser's numbers make no model larger on the wire
+    assert second == pytest.approx(
+        first, rel=0.01
+    )  # an optimiser's numbers make no model larger on the wire
 
 
 def test_every_strategy_is_another_computation(run):
@@ -172,16 +243,28 @@ def test_a_fraction_of_the_clients_trains_and_the_choice_repeats(run):
     first, again = (run(client_fraction=0.67, rounds=4) for _ in range(2))
 
     def trained(finished):
-        return [[client for client, up in row["bytes_up"].items() if up] for row in finished.result["history"]]
+        return [
+            [client for client, up in row["bytes_up"].items() if up]
+            for row in finished.result["history"]
+        ]
 
-    assert all(len(row) == 2 for row in trained(first)) and len({tuple(row) for row in trained(first)}) > 1
+    assert (
+        all(len(row) == 2 for row in trained(first))
+        and len({tuple(row) for row in trained(first)}) > 1
+    )
     assert trained(first) == trained(again)
     assert first.result["model_fingerprint"] == again.result["model_fingerprint"]
 
 
 def test_evaluation_every_second_round_and_after_the_last(run):
     finished = run(evaluate_every=2, rounds=5)
-    assert [accuracy is not None for accuracy in validations(finished)] == [False, True, False, True, True]
+    assert [accuracy is not None for accuracy in validations(finished)] == [
+        False,
+        True,
+        False,
+        True,
+        True,
+    ]
     assert finished.result["best_round"] in (2, 4, 5)
 
 
@@ -205,7 +288,9 @@ def test_core_and_text_refresh_when_due(run, core, text, rounds, refreshed):
         assert (kept["core_round"], kept["text_round"]) == (cores[-1], texts[-1])
         assert kept["times_selected"].sum() == len(cores) * len(kept["core"])
         assert ("chunks_ptr" in kept) == (text != 1)  # frozen evidence exists only where text rests
-    counted = [row["round"] for row in finished.result["history"] if row["counts"]["condensed-nodes"]]
+    counted = [
+        row["round"] for row in finished.result["history"] if row["counts"]["condensed-nodes"]
+    ]
     assert counted == refreshed
 
 
@@ -242,7 +327,11 @@ def test_second_preparation_encodes_nothing(run_config, dance):
     assert prepare(run_config()).encoded is None
     other = prepare(run_config(clients=4, seed=5))
     assert other.encoded is not None, "the partition itself is new"
-    assert (other.encoded.texts_encoded, other.encoded.chunks_encoded, other.encoded.tokens_encoded) == (0, 0, 0)
+    assert (
+        other.encoded.texts_encoded,
+        other.encoded.chunks_encoded,
+        other.encoded.tokens_encoded,
+    ) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("weight", ["nodes", "labelled"])
@@ -264,7 +353,9 @@ def test_aggregate_is_the_weighted_mean_of_the_uploads(run):
     weights = [metrics_of(reply.content)["num-examples"] for reply in replies]
     states = [reply.content.array_records["arrays"].to_torch_state_dict() for reply in replies]
     for name, tensor in load_model(finished.folder).items():
-        mean = sum(w * s[name].double() for w, s in zip(weights, states, strict=True)) / sum(weights)
+        mean = sum(w * s[name].double() for w, s in zip(weights, states, strict=True)) / sum(
+            weights
+        )
         torch.testing.assert_close(tensor.double(), mean, atol=1e-6, rtol=1e-5)
 
 

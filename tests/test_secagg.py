@@ -7,14 +7,19 @@ import pytest
 import torch
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.common import bytes_to_ndarray
-from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, RECORD_KEY_STATE, Key, Stage
+from flwr.common.secure_aggregation.secaggplus_constants import (
+    RECORD_KEY_CONFIGS,
+    RECORD_KEY_STATE,
+    Key,
+    Stage,
+)
 from scipy import stats
 
 import client_app
 from dance_flwr.errors import ConfigError, QuorumError, UserError
-from dance_flwr.methods.base import Uplink
-from dance_flwr.privacy.client import SUM
-from dance_flwr.results import load_model
+from dance_flwr.federation.client.secagg_mod import SUM
+from dance_flwr.methods.contract import Uplink
+from dance_flwr.runs.reader import load_model
 
 STAGES = (Stage.SETUP, Stage.SHARE_KEYS, Stage.COLLECT_MASKED_VECTORS, Stage.UNMASK)
 SECURE = {"privacy_secure_aggregation": True, "clients": 5, "rounds": 2}
@@ -45,7 +50,11 @@ class Dropping:
         partition = context.node_config["partition-id"]
         place = STAGES.index(stage)
         self.sums[partition] += place == 0
-        if self.sums[partition] - 1 == self.at and place >= self.stage and partition in self.partitions:
+        if (
+            self.sums[partition] - 1 == self.at
+            and place >= self.stage
+            and partition in self.partitions
+        ):
             raise ConnectionError(f"client {partition} is gone")
         self.seen.append((partition, self.sums[partition] - 1, stage))
         return client_app.app(message, context)
@@ -65,10 +74,19 @@ def test_masks_change_no_bit_of_the_model_nor_any_count(plain, secure):
     left, right = load_model(plain.folder), load_model(secure.folder)
     assert left.keys() == right.keys()
     assert all(torch.equal(left[name], right[name]) for name in left)
-    for name in ("test_accuracy", "val_accuracy", "test_macro_f1", "best_round", "per_condensed_node", "test_nodes"):
+    for name in (
+        "test_accuracy",
+        "val_accuracy",
+        "test_macro_f1",
+        "best_round",
+        "per_condensed_node",
+        "test_nodes",
+    ):
         assert plain.result[name] == secure.result[name], name
     for name in ("val_accuracy", "val_macro_f1", "views", "counts"):
-        assert [row[name] for row in plain.result["history"]] == [row[name] for row in secure.result["history"]], name
+        assert [row[name] for row in plain.result["history"]] == [
+            row[name] for row in secure.result["history"]
+        ], name
     losses = [[row["loss"] for row in result.result["history"]] for result in (plain, secure)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 
@@ -85,7 +103,12 @@ def test_one_of_five_may_drop_out_in_any_stage(run, stage):
     finished = run(app=app, rounds=1, **{k: v for k, v in SECURE.items() if k != "rounds"})
     assert (3, 1, stage) not in app.seen
     # A client that is gone before it uploads is not in the mean; one that is gone afterwards is.
-    expected = run(app=Silenced({3} if stage != Stage.UNMASK else set()), clients=5, rounds=1, min_valid_replies=4)
+    expected = run(
+        app=Silenced({3} if stage != Stage.UNMASK else set()),
+        clients=5,
+        rounds=1,
+        min_valid_replies=4,
+    )
     left, right = load_model(finished.folder), load_model(expected.folder)
     for name in left:
         torch.testing.assert_close(left[name], right[name], atol=1e-6, rtol=0)
@@ -105,8 +128,12 @@ class Silenced:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_three_of_five_that_drop_out_stop_the_run_and_leave_the_last_good_model(run, tmp_path, stage):
-    with pytest.raises(QuorumError, match=r"expected at least 3 of 5 clients, found 2.*is gone") as caught:
+def test_three_of_five_that_drop_out_stop_the_run_and_leave_the_last_good_model(
+    run, tmp_path, stage
+):
+    with pytest.raises(
+        QuorumError, match=r"expected at least 3 of 5 clients, found 2.*is gone"
+    ) as caught:
         run(app=Dropping(stage, {0, 2, 3}, at=3), folder=tmp_path, **SECURE)  # sum 3 trains round 2
     assert stage.replace("_", " ") in str(caught.value)
     assert load_model(tmp_path)  # of round 1
@@ -149,7 +176,7 @@ def p_value(left, right):
 
 def chosen(monkeypatch, run, **keys):
     """A run in which client 0 uploads all zeros and client 1 the largest change there may be."""
-    from dance_flwr.client import Client
+    from dance_flwr.federation.client.client import Client
 
     honest = Client.train
 
@@ -176,7 +203,9 @@ def test_the_same_test_tells_updates_apart_where_masks_are_missing(run, monkeypa
     """The test above can fail: without masks, or with a mask that a guess takes off, it does."""
     from dance_flwr.privacy import masks
 
-    monkeypatch.setattr(masks, "masks", lambda secret, modulus, shapes: [np.zeros(s, np.int64) for s in shapes])
+    monkeypatch.setattr(
+        masks, "masks", lambda secret, modulus, shapes: [np.zeros(s, np.int64) for s in shapes]
+    )
     vectors = uploads(chosen(monkeypatch, run, **SECURE))
     monkeypatch.undo()
     masks.install()
@@ -196,7 +225,7 @@ def test_a_round_uses_new_keys(secure):
 
 @pytest.fixture
 def context(run_config, secure):
-    from dance_flwr.config import flatten
+    from dance_flwr.config.tree import flatten
 
     keys = flatten(run_config(**SECURE))
     return Context(1, 1, {"partition-id": 0}, RecordDict(), keys)
@@ -204,12 +233,20 @@ def context(run_config, secure):
 
 def asked(context, configs, message_type=MessageType.TRAIN, **records):
     """The client's answer to one message of a server."""
-    content = RecordDict({**({RECORD_KEY_CONFIGS: ConfigRecord(configs)} if configs else {}), **records})
+    content = RecordDict(
+        {**({RECORD_KEY_CONFIGS: ConfigRecord(configs)} if configs else {}), **records}
+    )
     return client_app.app(Message(content, 1, message_type), context)
 
 
 SETUP = {
-    **{Key.STAGE: Stage.SETUP, Key.SAMPLE_NUMBER: 5, Key.SHARE_NUMBER: 5, Key.THRESHOLD: 3, Key.CLIPPING_RANGE: 1.0},
+    **{
+        Key.STAGE: Stage.SETUP,
+        Key.SAMPLE_NUMBER: 5,
+        Key.SHARE_NUMBER: 5,
+        Key.THRESHOLD: 3,
+        Key.CLIPPING_RANGE: 1.0,
+    },
     **{Key.TARGET_RANGE: 2**28, Key.MOD_RANGE: 2**32, Key.MAX_WEIGHT: 1.0},
 }
 
@@ -224,7 +261,11 @@ def test_a_threshold_that_half_of_the_clients_reach_is_refused(context):
 
 
 def test_both_secrets_of_one_client_are_refused(context):
-    unmask = {Key.STAGE: Stage.UNMASK, Key.ACTIVE_NODE_ID_LIST: [1, 2, 3], Key.DEAD_NODE_ID_LIST: [3]}
+    unmask = {
+        Key.STAGE: Stage.UNMASK,
+        Key.ACTIVE_NODE_ID_LIST: [1, 2, 3],
+        Key.DEAD_NODE_ID_LIST: [3],
+    }
     reply = asked(context, unmask)
     assert reply.has_error() and "both of one" in reply.error.reason
 
@@ -248,7 +289,9 @@ def test_a_rounds_secrets_are_forgotten(run):
 
     run(app=app, **SECURE)
     for context in contexts.values():
-        assert dict(context.state.config_records[RECORD_KEY_STATE]) == {"current_stage": Stage.UNMASK}
+        assert dict(context.state.config_records[RECORD_KEY_STATE]) == {
+            "current_stage": Stage.UNMASK
+        }
 
 
 def test_an_update_beyond_the_range_stops_the_run_with_its_remedy(run):
@@ -256,7 +299,9 @@ def test_an_update_beyond_the_range_stops_the_run_with_its_remedy(run):
         run(privacy_update_range=1e-6, **SECURE)
 
 
-@pytest.mark.parametrize("keys", [{"clients": 2}, {"client_fraction": 0.4}, {"min_valid_replies": 3}])
+@pytest.mark.parametrize(
+    "keys", [{"clients": 2}, {"client_fraction": 0.4}, {"min_valid_replies": 3}]
+)
 def test_settings_that_defeat_it_are_refused(run_config, keys):
     with pytest.raises(ConfigError, match="secure-aggregation"):
         run_config(**SECURE | keys)
@@ -274,7 +319,9 @@ def test_sums_name_what_they_ask(secure):
     tasks = Counter(
         message.content.config_records[SUM]["task"]
         for message in secure.messages
-        if not message.metadata.src_node_id and message.has_content() and SUM in message.content.config_records
+        if not message.metadata.src_node_id
+        and message.has_content()
+        and SUM in message.content.config_records
     )
     assert tasks == {"weigh": 5, "train": 10, "evaluate": 15}
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from dance_flwr.condense.coresets import RULES, select_core
-from dance_flwr.methods import get_method, selected_core
-from dance_flwr.methods.base import RoundInfo
+from dance_flwr.methods import get_spec
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.selected_core import client as selected_core
+from dance_flwr.methods.selected_core.rules import RULES, select_core
 
 NAMES = ("random-core", "herding-core", "k-center-core")
 
@@ -39,8 +40,10 @@ def test_the_deterministic_rules_measure_after_two_hops(finished, name):
     dense = site.graph.operator("gcn").to_dense()
     labels, chosen = site.train_labels, core(finished[name])
     quotas = torch.bincount(labels[chosen], minlength=3)
-    rule = RULES[get_method(name).rule]
-    expected = select_core(dense @ dense @ site.table.nodes, labels, quotas, rule, torch.Generator())
+    rule = RULES[get_spec(name).make_client().rule]
+    expected = select_core(
+        dense @ dense @ site.table.nodes, labels, quotas, rule, torch.Generator()
+    )
     assert chosen.equal(expected)
 
 
@@ -54,8 +57,8 @@ def test_a_round_trains_on_the_induced_subgraph(finished, monkeypatch, name):
 
     monkeypatch.setattr(selected_core, "train_on", spy)
     site, nodes = finished[name].site(0), core(finished[name])
-    method, config = get_method(name), finished[name].config
-    from dance_flwr.client import initial_model, shape_of
+    method, config = get_spec(name).make_client(), finished[name].config
+    from dance_flwr.federation.client.client import initial_model, shape_of
 
     model = initial_model(shape_of(384, 3, config), config)
     report = method.train(model, site, config, RoundInfo(finished[name].result["run"], 2, ""))
@@ -63,5 +66,9 @@ def test_a_round_trains_on_the_induced_subgraph(finished, monkeypatch, name):
     assert features.equal(site.table.nodes[nodes]) and labels.equal(site.train_labels[nodes])
     induced = site.graph.operator("sum").to_dense()[nodes][:, nodes]
     assert (operator.fill_diagonal_(0) > 0).equal(induced > 0)
-    tokens = sum(int(site.bank.tokens[site.bank.ptr[v] : site.bank.ptr[v + 1]].sum()) for v in nodes.tolist())
-    assert report.counts["evidence-tokens"] == tokens and report.counts["condensed-nodes"] == len(nodes)
+    tokens = sum(
+        int(site.bank.tokens[site.bank.ptr[v] : site.bank.ptr[v + 1]].sum()) for v in nodes.tolist()
+    )
+    assert report.counts["evidence-tokens"] == tokens and report.counts["condensed-nodes"] == len(
+        nodes
+    )

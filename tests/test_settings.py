@@ -7,26 +7,32 @@ import pytest
 import torch
 from builders import CPU, lists, make_client, random_csr, split
 
-from dance_flwr.client import open_client
-from dance_flwr.config import PAPER, DanceConfig, RunConfig, flatten, parse
-from dance_flwr.dance.evidence import pooling_weights
-from dance_flwr.dance.local import neighbour_labels, predict
+from dance_flwr.config.tree import PAPER, RunConfig, flatten, parse
+from dance_flwr.dance.algorithm import neighbour_labels, predict
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.nodes import Prediction, condense_nodes, node_budget
-from dance_flwr.graph import TEST, TRAIN
-from dance_flwr.messages import arrays_of, state_of
-from dance_flwr.methods.base import RoundInfo
-from dance_flwr.results import load_model
-from dance_flwr.site import LocalGraph
-from dance_flwr.smoothing import correct_and_smooth
-from dance_flwr.strategies.averaging import ModelAverage
+from dance_flwr.data.graph import TEST, TRAIN
+from dance_flwr.data.site import LocalGraph
+from dance_flwr.data.text.table import pooling_weights
+from dance_flwr.federation.client.client import open_client
+from dance_flwr.federation.client.smoothing import correct_and_smooth
+from dance_flwr.federation.server.averaging import ModelAverage
+from dance_flwr.federation.wire.messages import arrays_of, state_of
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.runs.reader import load_model
 
 
 def test_the_running_average_weighs_older_models_less():
-    models = [{"w": torch.full((2,), value), "b": torch.tensor(-value)} for value in (1.0, 2.0, 5.0)]
+    models = [
+        {"w": torch.full((2,), value), "b": torch.tensor(-value)} for value in (1.0, 2.0, 5.0)
+    ]
     average = ModelAverage(0.5)
     found = [state_of(average.add(arrays_of(model))) for model in models]
     for state, expected in zip(found, (1.0, (0.5 + 2) / 1.5, (0.25 + 1 + 5) / 1.75), strict=True):
-        assert state["w"].tolist() == pytest.approx([expected] * 2) and state["w"].dtype == torch.float32
+        assert (
+            state["w"].tolist() == pytest.approx([expected] * 2)
+            and state["w"].dtype == torch.float32
+        )
         assert float(state["b"]) == pytest.approx(-expected)
 
 
@@ -37,9 +43,13 @@ def test_without_decay_the_last_model_is_kept_as_it_is():
 
 def test_averaging_changes_what_is_kept_and_not_what_is_trained(run):
     plain, averaged = run(rounds=3), run(rounds=3, ema_decay=0.9)
-    assert [row["loss"] for row in plain.result["history"]] == [row["loss"] for row in averaged.result["history"]]
+    assert [row["loss"] for row in plain.result["history"]] == [
+        row["loss"] for row in averaged.result["history"]
+    ]
     kept, last = load_model(averaged.folder), load_model(plain.folder)
-    assert averaged.result["best_round"] == 1 or not torch.equal(kept["head_graph.weight"], last["head_graph.weight"])
+    assert averaged.result["best_round"] == 1 or not torch.equal(
+        kept["head_graph.weight"], last["head_graph.weight"]
+    )
     first = state_of(averaged.replies("train")[0].content.array_records["arrays"])
     assert first.keys() == kept.keys()
 
@@ -102,7 +112,7 @@ def test_smoothing_without_training_labels_changes_nothing():
 
 
 def test_smoothing_never_reads_a_test_label(run, monkeypatch):
-    from dance_flwr.site import Site
+    from dance_flwr.data.site import Site
 
     finished = run(smoothing="correct-and-smooth", rounds=1)
     client = open_client(finished.partition / "client-0", finished.config)
@@ -115,7 +125,9 @@ def test_smoothing_never_reads_a_test_label(run, monkeypatch):
     monkeypatch.setattr(client.site, "labels", changed, raising=False)
     client.site.__dict__.pop("train_labels", None)
     assert torch.equal(client.predict(info)["deployed"], before)
-    assert not torch.equal(client.method.predict(client.model, client.site, finished.config, info)["deployed"], before)
+    assert not torch.equal(
+        client.method.predict(client.model, client.site, finished.config, info)["deployed"], before
+    )
 
 
 def test_a_random_core_has_the_budget_and_ignores_labels():
@@ -123,7 +135,14 @@ def test_a_random_core_has_the_budget_and_ignores_labels():
     visible = torch.arange(50) % 5 > 0
     config, labels = DanceConfig(ratio=0.2, core_rule="random"), torch.arange(50) % 3
     draws = [
-        condense_nodes(prediction, labels * sign, torch.zeros(50), config, torch.Generator().manual_seed(seed), visible)
+        condense_nodes(
+            prediction,
+            labels * sign,
+            torch.zeros(50),
+            config,
+            torch.Generator().manual_seed(seed),
+            visible,
+        )
         for seed, sign in ((1, 1), (1, -1), (2, 1))
     ]
     assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
@@ -139,8 +158,12 @@ def test_own_text_is_the_pooled_text_and_all_chunks_of_the_node_alone():
     assert candidates.hops[1].index.numel() == candidates.hops[2].index.numel() == 0
     for found in (evidence.text, evidence.context, evidence.fused_text):
         torch.testing.assert_close(found, client.table.nodes[client.nodes])
-    assert lists(candidates.chunks) == [lists(client.table.chunks_of)[v] for v in client.nodes.tolist()]
-    alone = pooling_weights(client.table.chunks, client.table.chunks_of.ptr)[candidates.chunks.index]
+    assert lists(candidates.chunks) == [
+        lists(client.table.chunks_of)[v] for v in client.nodes.tolist()
+    ]
+    alone = pooling_weights(client.table.chunks, client.table.chunks_of.ptr)[
+        candidates.chunks.index
+    ]
     torch.testing.assert_close(evidence.chunk_weights, alone)
 
 
@@ -151,7 +174,12 @@ def test_induced_edges_are_those_of_the_graph_among_the_core():
     core = torch.tensor([2, 3, 7, 11, 19])
     rows, cols, weights = graph.induced(core)
     kept = core.tolist()
-    wanted = {(i, j) for i, v in enumerate(kept) for j, u in enumerate(kept) if u in indices[indptr[v] : indptr[v + 1]]}
+    wanted = {
+        (i, j)
+        for i, v in enumerate(kept)
+        for j, u in enumerate(kept)
+        if u in indices[indptr[v] : indptr[v + 1]]
+    }
     assert set(zip(rows.tolist(), cols.tolist(), strict=True)) == wanted and wanted
     assert weights.tolist() == [1.0] * len(wanted)
 
@@ -170,7 +198,9 @@ def test_neighbour_labels_are_the_gated_training_labels_of_each_hop():
     wanted = np.zeros((client.nodes.numel(), 6))
     for hop in (1, 2):
         gates = split(evidence.gates[hop], candidates.hops[hop].ptr)
-        for row, (nodes, weights) in enumerate(zip(lists(candidates.hops[hop]), gates, strict=True)):
+        for row, (nodes, weights) in enumerate(
+            zip(lists(candidates.hops[hop]), gates, strict=True)
+        ):
             for node, weight in zip(nodes, weights, strict=True):
                 if labels[node] >= 0:
                     wanted[row, 3 * (hop - 1) + labels[node]] += weight
@@ -182,12 +212,17 @@ def test_a_label_is_evidence_for_neighbours_and_never_for_the_node_itself(run):
     finished = run(rounds=2, dance_label_evidence=True, dance_views="fused")
     client = open_client(finished.partition / "client-0", finished.config)
     client.model.load_state_dict(load_model(finished.folder))
-    model, site = client.model, finished.site(0)  # a site of its own: the client's is shared by other runs
+    model, site = (
+        client.model,
+        finished.site(0),
+    )  # a site of its own: the client's is shared by other runs
     torch.nn.init.normal_(model.head_labels.weight)
-    node = next(int(v) for v in (site.train_labels >= 0).nonzero() if site.graph.hops.one(v).index.numel())
-    before = predict(model, site, finished.config.dance)["deployed"]
+    node = next(
+        int(v) for v in (site.train_labels >= 0).nonzero() if site.graph.hops.one(v).index.numel()
+    )
+    before = predict(model, site, DanceConfig.of(finished.config))["deployed"]
     site.label_table[node] = site.label_table[node].roll(1)
-    after = predict(model, site, finished.config.dance)["deployed"]
+    after = predict(model, site, DanceConfig.of(finished.config))["deployed"]
     assert torch.equal(before[node], after[node]) and not torch.equal(before, after)
 
 
@@ -220,17 +255,21 @@ def test_every_variant_runs_and_leaves_evidence_that_verifies(run, cli, keys):
 
 def test_paper_switches_every_extension_off_and_nothing_else():
     extended = {"dance.coverage-penalty": 3.0, "ema-decay": 0.9, "smoothing": "correct-and-smooth"}
-    config = parse({"paper": True, "dance.ratio": 0.04, "dance.hop2-budget": 3, **extended})
+    config = parse({"paper": True, "condensation-ratio": 0.04, "dance.hop2-budget": 3, **extended})
     values = flatten(config)
     assert {key: values[key] for key in PAPER} == PAPER and values["dance.hop2-pool"] == 3
-    others = values.keys() - PAPER.keys() - {"paper", "dance.ratio", "dance.hop2-budget", "dance.hop2-pool"}
+    others = (
+        values.keys()
+        - PAPER.keys()
+        - {"paper", "condensation-ratio", "dance.hop2-budget", "dance.hop2-pool"}
+    )
     defaults = flatten(RunConfig())
     assert all(values[key] == defaults[key] for key in others)
     assert parse(values) == config
 
 
 def test_dropout_keeps_its_rate_and_its_mean():
-    from dance_flwr.dance.dropout import dropout
+    from dance_flwr.nn.dropout import dropout
 
     values = torch.full((400, 500), 2.0)
     with torch.random.fork_rng():
@@ -243,7 +282,7 @@ def test_dropout_keeps_its_rate_and_its_mean():
 
 
 def test_dropout_passes_the_gradient_of_what_it_kept():
-    from dance_flwr.dance.dropout import dropout
+    from dance_flwr.nn.dropout import dropout
 
     values = torch.ones(1000, requires_grad=True)
     dropped = dropout(values, 0.5, True)

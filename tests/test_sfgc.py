@@ -11,11 +11,18 @@ from test_condense import blocks as blocks  # a stochastic block model of 90 nod
 from test_condense import draw, labels_of
 from torch.nn import functional as F
 
-from dance_flwr.client import initial_model, shape_of
-from dance_flwr.condense.budget import training_quotas
-from dance_flwr.condense.coresets import k_center_rows
-from dance_flwr.condense.matching import RealGraph, standard
-from dance_flwr.condense.trajectories import (
+from dance_flwr.data.graph import TEST
+from dance_flwr.data.site import Site
+from dance_flwr.experiments import paper
+from dance_flwr.federation.client.client import initial_model, shape_of
+from dance_flwr.methods.condensation import client as condensed
+from dance_flwr.methods.condensation.budget import training_quotas
+from dance_flwr.methods.condensation.matching import RealGraph, standard
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.selected_core.rules import k_center_rows
+from dance_flwr.methods.sfgc.client import Sfgc
+from dance_flwr.methods.sfgc.config import SfgcConfig
+from dance_flwr.methods.sfgc.trajectories import (
     EVERY,
     Lesson,
     TrajectoryMatching,
@@ -24,14 +31,7 @@ from dance_flwr.condense.trajectories import (
     trajectory,
     trajectory_loss,
 )
-from dance_flwr.config_baselines import SfgcConfig
-from dance_flwr.dance.propagation import operator
-from dance_flwr.experiments import paper
-from dance_flwr.graph import TEST
-from dance_flwr.methods import condensed
-from dance_flwr.methods.base import RoundInfo
-from dance_flwr.methods.sfgc import Sfgc
-from dance_flwr.site import Site
+from dance_flwr.nn.propagation import operator
 
 CPU = torch.device("cpu")
 FEW = SfgcConfig(experts=2, latest_start=10, span=5, steps=6, unroll=3)
@@ -41,7 +41,12 @@ KEYS = {"method": "sfgc", "clients": 3, "local_epochs": 1}
 def weights(dim, hidden, classes, seed=0):
     """Random weights in float64, biases too."""
     made = Weights.drawn(dim, hidden, classes, draw(seed), CPU)
-    return Weights(*(part.double() + 0.1 * torch.randn(part.shape, generator=draw(seed + 1)).double() for part in made))
+    return Weights(
+        *(
+            part.double() + 0.1 * torch.randn(part.shape, generator=draw(seed + 1)).double()
+            for part in made
+        )
+    )
 
 
 def logits(theta, features, operator):
@@ -61,10 +66,17 @@ def test_an_experts_gradient_is_that_of_autograd(blocks):
     real, *_ = blocks
     theta = weights(12, 5, 4)  # one class has no node
     lesson = Lesson.of(real, 4)
-    doubled = Lesson(lesson.inputs.double(), lesson.hop.to_dense().double(), lesson.nodes, lesson.targets.double())
+    doubled = Lesson(
+        lesson.inputs.double(),
+        lesson.hop.to_dense().double(),
+        lesson.nodes,
+        lesson.targets.double(),
+    )
     leaves = [part.clone().requires_grad_() for part in theta]
     known = real.labels >= 0
-    found = logits(leaves, standard(real.features).double(), real.operator.to_dense().double())[known]
+    found = logits(leaves, standard(real.features).double(), real.operator.to_dense().double())[
+        known
+    ]
     wanted = torch.autograd.grad(F.cross_entropy(found, real.labels[known]), leaves)
     for mine, own in zip(doubled.gradient(theta), wanted, strict=True):
         torch.testing.assert_close(mine, own, atol=1e-6, rtol=1e-5)
@@ -78,7 +90,9 @@ def test_an_expert_is_plain_gradient_descent(blocks):
     plain = torch.optim.SGD(leaves, lr=0.3)
     for _ in range(7):
         plain.zero_grad()
-        F.cross_entropy(logits(leaves, standard(real.features), real.operator)[known], real.labels[known]).backward()
+        F.cross_entropy(
+            logits(leaves, standard(real.features), real.operator)[known], real.labels[known]
+        ).backward()
         plain.step()
     assert list(path) == [0, 4, 7] and path[0] is theta
     for mine, own in zip(path[7], leaves, strict=True):
@@ -107,14 +121,18 @@ def test_the_unrolled_student_is_that_of_autograd(seed, rows, dim, steps):
     torch.testing.assert_close(found, missed / apart)
     if steps:
         for mine, own in zip(
-            torch.autograd.grad(found, (nodes, rate)), torch.autograd.grad(missed / apart, (nodes, rate)), strict=True
+            torch.autograd.grad(found, (nodes, rate)),
+            torch.autograd.grad(missed / apart, (nodes, rate)),
+            strict=True,
         ):
             torch.testing.assert_close(mine, own)
 
 
 def test_a_student_that_takes_no_step_has_lost_all():
     start, goal = weights(4, 3, 2), weights(4, 3, 2, 5)
-    loss = trajectory_loss(torch.rand(3, 4).double(), torch.eye(3, 2).double(), start, goal, 0, torch.tensor(0.1))
+    loss = trajectory_loss(
+        torch.rand(3, 4).double(), torch.eye(3, 2).double(), start, goal, 0, torch.tensor(0.1)
+    )
     assert float(loss) == 1
 
 
@@ -199,7 +217,9 @@ def test_the_best_on_validation_is_kept_and_the_draws_decide(blocks):
 def test_it_survives_any_classes(sizes, seed):
     """Absent classes, single nodes, no edges: everything stays finite."""
     labels = labels_of(*sizes, unknown=1)
-    real = RealGraph(torch.randn(len(labels), 6, generator=draw(seed)), without_edges(len(labels)), labels)
+    real = RealGraph(
+        torch.randn(len(labels), 6, generator=draw(seed)), without_edges(len(labels)), labels
+    )
     quotas = training_quotas(labels, len(labels), len(sizes), 0.5)
     found = condense(real, quotas, 4, FEW, draw(seed), lambda found: 0.0)
     assert torch.isfinite(found.features).all()
@@ -222,11 +242,19 @@ def state(finished, client=0):
 def test_s_has_no_edges_is_sorted_and_of_the_budget(finished):
     for client in range(3):
         site, found = finished.site(client), state(finished, client)
-        quotas = training_quotas(site.train_labels, site.num_nodes, 3, finished.config.dance.ratio).tolist()
+        quotas = training_quotas(
+            site.train_labels, site.num_nodes, 3, finished.config.condensation_ratio
+        ).tolist()
         labels = found["condensed_labels"]
-        assert labels.tolist() == [number for number, quota in enumerate(quotas) for _ in range(quota)]
-        assert found["features"].shape == (len(labels), 384) and found["features"].dtype == np.float32
-        assert found["adjacency"].shape == (len(labels), len(labels)) and not found["adjacency"].any()
+        assert labels.tolist() == [
+            number for number, quota in enumerate(quotas) for _ in range(quota)
+        ]
+        assert (
+            found["features"].shape == (len(labels), 384) and found["features"].dtype == np.float32
+        )
+        assert (
+            found["adjacency"].shape == (len(labels), len(labels)) and not found["adjacency"].any()
+        )
 
 
 def test_a_round_trains_on_s_without_edges(finished, monkeypatch):
@@ -238,7 +266,9 @@ def test_a_round_trains_on_s_without_edges(finished, monkeypatch):
 
     monkeypatch.setattr(condensed, "train_on", spy)
     model = initial_model(shape_of(384, 3, finished.config), finished.config)
-    report = Sfgc().train(model, finished.site(0), finished.config, RoundInfo(finished.result["run"], 2, ""))
+    report = Sfgc().train(
+        model, finished.site(0), finished.config, RoundInfo(finished.result["run"], 2, "")
+    )
     (features, graph, labels) = seen[0]
     assert np.array_equal(features.numpy(), state(finished)["features"])
     assert graph.equal(torch.eye(len(labels))) and report.counts["condensed-nodes"] == len(labels)

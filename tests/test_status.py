@@ -13,14 +13,16 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dance_flwr import events, observe, prometheus
-from dance_flwr.cli_status import duration, render, size
+from dance_flwr import events
+from dance_flwr.cli.status import duration, render, size
+from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import QuorumError, UserError
-from dance_flwr.history import Round, whole_lines
-from dance_flwr.locks import SERVER, alone, held
-from dance_flwr.prepare import prepare
-from dance_flwr.runtime import run_in_process
-from dance_flwr.status import Absent, read_status
+from dance_flwr.runs import lifecycle as observe
+from dance_flwr.runs import metrics_export as prometheus
+from dance_flwr.runs.history import Round, whole_lines
+from dance_flwr.runs.locks import SERVER, exclusive, held
+from dance_flwr.runs.status import Absent, read_status
+from dance_flwr.simulation.engine import run_in_process
 
 FAST = {"method": "fedavg-full", "local_epochs": 1}
 PROJECT = Path(__file__).parent.parent
@@ -40,7 +42,10 @@ class Failing:
         import client_app
 
         asked = message.content.config_records.get("config", {})
-        mine = message.metadata.message_type == "train" and context.node_config["partition-id"] == self.client
+        mine = (
+            message.metadata.message_type == "train"
+            and context.node_config["partition-id"] == self.client
+        )
         if not mine or asked["server-round"] not in self.rounds:
             return client_app.app(message, context)
         if self.change is None:
@@ -61,7 +66,7 @@ def seen(tmp_path, run_config):
             if on_round:
                 on_round(row)
 
-        with alone(tmp_path / "run", SERVER):
+        with exclusive(tmp_path / "run", SERVER):
             run_in_process(config, tmp_path / "run", look)
         return found
 
@@ -81,7 +86,9 @@ def stop_after(round_, error):
 
 def test_while_it_runs_and_after_its_end(seen, tmp_path):
     during = seen()
-    assert [(status.state, status.round, status.rounds) for status in during] == [("running", k, 3) for k in (1, 2, 3)]
+    assert [(status.state, status.round, status.rounds) for status in during] == [
+        ("running", k, 3) for k in (1, 2, 3)
+    ]
     rows = [Round.read(line) for line in whole_lines(tmp_path / "run" / "history.jsonl")]
     second = during[1]
     assert second.val_accuracy == rows[1].val_accuracy and second.val_round == 2
@@ -92,8 +99,16 @@ def test_while_it_runs_and_after_its_end(seen, tmp_path):
     assert during[2].seconds_left == 0
     after = read_status(tmp_path / "run")
     result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert (after.state, after.round, after.rounds, after.run) == ("finished", 3, 3, result["run"] or second.run)
-    assert (after.best_round, after.test_accuracy) == (result["best_round"], result["test_accuracy"])
+    assert (after.state, after.round, after.rounds, after.run) == (
+        "finished",
+        3,
+        3,
+        result["run"] or second.run,
+    )
+    assert (after.best_round, after.test_accuracy) == (
+        result["best_round"],
+        result["test_accuracy"],
+    )
     assert after.seconds_left is None and after.updated >= second.updated
 
 
@@ -102,15 +117,22 @@ def test_a_killed_run_says_how_to_go_on(seen, tmp_path, cli):
         seen(stop_after(2, Killed()))
     status = read_status(tmp_path / "run")
     assert (status.state, status.round, status.rounds) == ("interrupted", 2, 3)
-    assert f"dance-flwr run --resume {tmp_path / 'run'}" in status.resume and status.seconds_left > 0
-    with alone(tmp_path / "run", SERVER):
+    assert (
+        f"dance-flwr run --resume {tmp_path / 'run'}" in status.resume and status.seconds_left > 0
+    )
+    with exclusive(tmp_path / "run", SERVER):
         assert read_status(tmp_path / "run").state == "running"
     done = cli("status", tmp_path / "run")
-    assert done.code == 0 and "interrupted" in done.out and "--resume" in done.out and "2 of 3" in done.out
+    assert (
+        done.code == 0
+        and "interrupted" in done.out
+        and "--resume" in done.out
+        and "2 of 3" in done.out
+    )
 
 
 def test_only_the_rounds_that_are_kept_count_after_a_kill(seen, tmp_path, monkeypatch):
-    from dance_flwr.checkpoint import Checkpoint
+    from dance_flwr.runs.checkpoint import Checkpoint
 
     real = Checkpoint.save
 
@@ -150,12 +172,17 @@ def test_a_run_that_fails_before_its_first_round(run_config, tmp_path, monkeypat
     with pytest.raises(UserError, match="nobody came"):
         run_in_process(run_config(out=str(tmp_path / "run"), **FAST), tmp_path / "run", print)
     status = read_status(tmp_path / "run")
-    assert (status.state, status.reason, status.round, status.resume) == ("failed", "nobody came", 0, "")
+    assert (status.state, status.reason, status.round, status.resume) == (
+        "failed",
+        "nobody came",
+        0,
+        "",
+    )
 
 
 def test_a_server_that_gathers_its_clients_has_no_round_of_an_earlier_run(seen, tmp_path):
     seen()
-    with alone(tmp_path / "run", SERVER):
+    with exclusive(tmp_path / "run", SERVER):
         status = read_status(tmp_path / "run")
     assert (status.state, status.round, status.rounds) == ("running", 0, None)
     assert "0 of ?" in render(status)
@@ -164,7 +191,9 @@ def test_a_server_that_gathers_its_clients_has_no_round_of_an_earlier_run(seen, 
 def test_a_folder_without_a_run_is_one_line(tmp_path, cli):
     for folder in (tmp_path, tmp_path / "nowhere"):
         done = cli("status", folder)
-        assert done.code == 2 and len(done.err) == 1 and "expected the folder of a run" in done.err[0]
+        assert (
+            done.code == 2 and len(done.err) == 1 and "expected the folder of a run" in done.err[0]
+        )
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -212,13 +241,15 @@ def test_a_folder_that_cannot_be_read_is_one_line(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "read_text", refuse)
-    with pytest.raises(UserError, match="expected a folder that can be read, found: Permission denied"):
+    with pytest.raises(
+        UserError, match="expected a folder that can be read, found: Permission denied"
+    ):
         read_status(tmp_path)
 
 
 def test_asking_for_the_lock_changes_nothing(tmp_path):
     assert not held(tmp_path) and not list(tmp_path.iterdir())
-    with alone(tmp_path, SERVER):
+    with exclusive(tmp_path, SERVER):
         (tmp_path / ".lock").chmod(0o444)
         assert held(tmp_path)
     assert not held(tmp_path)
@@ -237,7 +268,10 @@ def test_a_client_that_drops_out_is_named(run, tmp_path):
     rows = finished.result["history"]
     assert absent.seconds == pytest.approx(sum(row["round_seconds"] for row in rows[1:]))
     text = render(status)
-    assert "2 of 3 answered in round 4" in text and "client 1: last answered in round 1, missed 3 rounds" in text
+    assert (
+        "2 of 3 answered in round 4" in text
+        and "client 1: last answered in round 1, missed 3 rounds" in text
+    )
 
 
 def test_a_client_that_comes_back_is_no_longer_absent(run):
@@ -275,19 +309,23 @@ def test_a_client_that_drops_out_under_masks_is_named(run):
             return Message(Error(0, "gone"), reply_to=message)
         return client_app.app(message, context)
 
-    finished = run(app=app, rounds=2, privacy_secure_aggregation=True, privacy_threshold=0.6, **FAST)
+    finished = run(
+        app=app, rounds=2, privacy_secure_aggregation=True, privacy_threshold=0.6, **FAST
+    )
     assert [(a.client, a.last_answered) for a in read_status(finished.folder).absent] == [(1, 1)]
 
 
 def test_a_node_that_is_not_connected_is_named():
     from types import SimpleNamespace
 
-    from dance_flwr.config import RunConfig
-    from dance_flwr.privacy.ledger import Ledger
-    from dance_flwr.strategies.federation import FederationGrid
+    from dance_flwr.config.tree import RunConfig
+    from dance_flwr.federation.server.grid import FederationGrid
+    from dance_flwr.federation.server.ledger import Ledger
 
     grid = SimpleNamespace(get_node_ids=lambda: [11, 13])
-    federation = FederationGrid(grid, {11: 0, 12: 1, 13: 2}, RunConfig(clients=3, min_valid_replies=2), Ledger())
+    federation = FederationGrid(
+        grid, {11: 0, 12: 1, 13: 2}, RunConfig(clients=3, min_valid_replies=2), Ledger()
+    )
     assert list(federation.get_node_ids()) == [11, 13]
     assert federation.take_absent() == {1: "its SuperNode is not connected"}
     assert federation.take_absent() == {}
@@ -300,7 +338,12 @@ def test_rows_of_an_earlier_version_are_read():
 
 def test_units():
     assert [duration(s) for s in (0.25, 59, 150, 9000)] == ["0.25 s", "59 s", "2.5 min", "2.5 h"]
-    assert [size(n) for n in (12, 3400, 5_600_000, 7_800_000_000)] == ["12 B", "3.4 kB", "5.6 MB", "7.8 GB"]
+    assert [size(n) for n in (12, 3400, 5_600_000, 7_800_000_000)] == [
+        "12 B",
+        "3.4 kB",
+        "5.6 MB",
+        "7.8 GB",
+    ]
 
 
 # JSON lines
@@ -340,14 +383,23 @@ def test_the_events_of_a_run(run, lines):
     assert sorted(line["client"] for line in of(lines, "client_joined")) == [0, 1, 2]
     for row, line in zip(finished.result["history"], of(lines, "round_ended"), strict=True):
         assert (line["round"], line["accuracy"]) == (row["round"], row["val_accuracy"])
-        assert line["seconds"] == row["round_seconds"] and line["bytes_up"] == sum(row["bytes_up"].values())
+        assert line["seconds"] == row["round_seconds"] and line["bytes_up"] == sum(
+            row["bytes_up"].values()
+        )
         assert line["absent"] == [int(client) for client in row["absent"]]
     assert [line["round"] for line in of(lines, "validation_ended")] == [1, 2, 3]
     (failed,) = of(lines, "client_failed")
-    assert (failed["client"], failed["round"], failed["level"]) == (1, 2, "warning") and "luck" in failed["reason"]
+    assert (failed["client"], failed["round"], failed["level"]) == (
+        1,
+        2,
+        "warning",
+    ) and "luck" in failed["reason"]
     answers = [line for line in of(lines, "message_answered") if line["kind"] == "train"]
     assert sorted((line["round"], line["client"]) for line in answers) == [
-        (round_, client) for round_ in (1, 2, 3) for client in range(3) if (round_, client) != (2, 1)
+        (round_, client)
+        for round_ in (1, 2, 3)
+        for client in range(3)
+        if (round_, client) != (2, 1)
     ]
 
 
@@ -362,9 +414,15 @@ def test_a_failed_and_a_resumed_run(run, lines, tmp_path):
 
 
 def test_a_rejected_upload_is_an_event(run, lines):
-    run(app=Failing(0, {1}, lambda reply: reply.content["arrays"].clear() or reply), min_valid_replies=2, **FAST)
+    run(
+        app=Failing(0, {1}, lambda reply: reply.content["arrays"].clear() or reply),
+        min_valid_replies=2,
+        **FAST,
+    )
     (rejected,) = of(lines, "upload_rejected")
-    assert (rejected["client"], rejected["round"]) == (0, 1) and "expected the" in rejected["reason"]
+    assert (rejected["client"], rejected["round"]) == (0, 1) and "expected the" in rejected[
+        "reason"
+    ]
 
 
 def test_a_line_holds_what_was_logged_and_nothing_that_json_does_not_know():
@@ -395,10 +453,16 @@ def printed(run_config, tmp_path_factory):
         folder = tmp_path_factory.mktemp("own")
         config = run_config(out=str(folder / "run"), **FAST)
         prepare(config)
-        from dance_flwr.config_text import to_toml
+        from dance_flwr.config.text import to_toml
 
         (folder / "run.toml").write_text(to_toml(config))
-        command = [sys.executable, "-c", "from dance_flwr.cli import main; main()", "run", "--in-process"]
+        command = [
+            sys.executable,
+            "-c",
+            "from dance_flwr.cli.main import main; main()",
+            "run",
+            "--in-process",
+        ]
         done = subprocess.run(
             [*command, "--config", str(folder / "run.toml")],
             **{"capture_output": True, "text": True, "check": True, "cwd": PROJECT},
@@ -412,12 +476,19 @@ def printed(run_config, tmp_path_factory):
 def test_a_process_writes_json_lines_only_when_asked(printed, tmp_path):
     lines, folder = printed(DANCE_FLWR_LOG="json", DANCE_FLWR_METRICS_DIR=str(tmp_path))
     found = [json.loads(line) for line in lines]
-    assert {"run_started", "round_ended", "run_ended", "message_answered", "log"} <= {line["event"] for line in found}
-    assert all(datetime.fromisoformat(line["time"]) and line["level"] and "message" in line for line in found)
+    assert {"run_started", "round_ended", "run_ended", "message_answered", "log"} <= {
+        line["event"] for line in found
+    }
+    assert all(
+        datetime.fromisoformat(line["time"]) and line["level"] and "message" in line
+        for line in found
+    )
     assert any(line["event"] == "log" and line["message"].startswith("client 0:") for line in found)
     assert len(list(tmp_path.iterdir())) == 1
     kept = (folder / "events.jsonl").read_text().splitlines()
-    assert [line for line in lines if '"event": "log"' not in line] == [line for line in kept if '"log"' not in line]
+    assert [line for line in lines if '"event": "log"' not in line] == [
+        line for line in kept if '"log"' not in line
+    ]
     assert len(kept) <= len(lines)
 
 
@@ -435,7 +506,10 @@ def metrics(folder):
     (path,) = folder.iterdir()
     assert path.suffix == ".prom" and path.name.startswith("dance_flwr_")
     return {
-        (sample.name, *[v for k, v in sorted(sample.labels.items()) if k not in ("run", "method")]): sample.value
+        (
+            sample.name,
+            *[v for k, v in sorted(sample.labels.items()) if k not in ("run", "method")],
+        ): sample.value
         for family in text_string_to_metric_families(path.read_text())
         for sample in family.samples
     }
@@ -452,15 +526,28 @@ def test_numbers_for_prometheus_after_every_round_and_at_the_end(seen, tmp_path,
         assert numbers["dance_flwr_round_seconds",] == status.last_seconds
         assert numbers["dance_flwr_bytes_total", "up"] == status.bytes_up
         assert numbers["dance_flwr_bytes_total", "down"] == status.bytes_down
-        assert numbers["dance_flwr_clients_answered",] == numbers["dance_flwr_clients_expected",] == 3
-        assert numbers["dance_flwr_run_state", "running"] == 1 and numbers["dance_flwr_run_state", "failed"] == 0
-        assert numbers["dance_flwr_last_update_timestamp_seconds",] == pytest.approx(status.updated, abs=60)
+        assert (
+            numbers["dance_flwr_clients_answered",] == numbers["dance_flwr_clients_expected",] == 3
+        )
+        assert (
+            numbers["dance_flwr_run_state", "running"] == 1
+            and numbers["dance_flwr_run_state", "failed"] == 0
+        )
+        assert numbers["dance_flwr_last_update_timestamp_seconds",] == pytest.approx(
+            status.updated, abs=60
+        )
     end = metrics(target)
-    assert end["dance_flwr_run_state", "finished"] == 1 and end["dance_flwr_run_state", "running"] == 0
-    assert end["dance_flwr_round",] == 3 and "dance_flwr_test_accuracy" in {name for name, *_ in end}
+    assert (
+        end["dance_flwr_run_state", "finished"] == 1 and end["dance_flwr_run_state", "running"] == 0
+    )
+    assert end["dance_flwr_round",] == 3 and "dance_flwr_test_accuracy" in {
+        name for name, *_ in end
+    }
 
 
-@pytest.mark.parametrize(("error", "state"), [(RuntimeError("x"), "failed"), (Killed(), "interrupted")])
+@pytest.mark.parametrize(
+    ("error", "state"), [(RuntimeError("x"), "failed"), (Killed(), "interrupted")]
+)
 def test_numbers_of_a_run_that_ended_early(seen, tmp_path, monkeypatch, error, state):
     (tmp_path / "metrics").mkdir()
     monkeypatch.setenv(observe.METRICS, str(tmp_path / "metrics"))
@@ -471,14 +558,19 @@ def test_numbers_of_a_run_that_ended_early(seen, tmp_path, monkeypatch, error, s
 
 
 def test_numbers_name_the_run_whatever_it_is_called(tmp_path):
-    from dance_flwr.status import Status
+    from dance_flwr.runs.status import Status
 
     missing = [Absent(1, "gone", 1, 1.0, None)]
-    prometheus.write(Status("x", "running", run='../a "b"\\', method="dance", answered=[0], absent=missing), tmp_path)
+    prometheus.write(
+        Status("x", "running", run='../a "b"\\', method="dance", answered=[0], absent=missing),
+        tmp_path,
+    )
     (path,) = tmp_path.iterdir()
     assert path.name == "dance_flwr_.._a__b__.prom" and path.stat().st_mode & 0o777 == 0o644
     families = list(text_string_to_metric_families(path.read_text()))
-    assert {sample.labels["run"] for family in families for sample in family.samples} == {'../a "b"\\'}
+    assert {sample.labels["run"] for family in families for sample in family.samples} == {
+        '../a "b"\\'
+    }
     assert metrics(tmp_path)["dance_flwr_clients_expected",] == 2
 
 

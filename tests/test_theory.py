@@ -9,8 +9,14 @@ from builders import clients, split
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dance_flwr.dance.ragged import entmax_rows, project_budget, rank_in_row, weighted_rows
-from dance_flwr.dance.topology import Coefficients, candidate_support, objective, prior_block, self_express
+from dance_flwr.dance.topology import (
+    Coefficients,
+    candidate_support,
+    objective,
+    prior_block,
+    self_express,
+)
+from dance_flwr.nn.ragged import entmax_rows, project_budget, rank_in_row, weighted_rows
 
 QUICK = settings(max_examples=40, deadline=None)
 
@@ -34,7 +40,9 @@ def test_proposition_hard_budgets(client):
     for row in split(evidence.chunk_weights, candidates.chunks.ptr):
         assert 1 <= sum(weight != 0 for weight in row) <= config.chunk_budget
         assert sum(row) == pytest.approx(1.0, abs=1e-12)
-    assert int((evidence.chunk_weights != 0).sum()) <= candidates.nodes.numel() * config.chunk_budget
+    assert (
+        int((evidence.chunk_weights != 0).sum()) <= candidates.nodes.numel() * config.chunk_budget
+    )
     widest = int((client.table.chunks_of.ptr[1:] - client.table.chunks_of.ptr[:-1]).max())
     offered = candidates.chunks.ptr[1:] - candidates.chunks.ptr[:-1]
     assert int(offered.max()) <= sum(budgets) * widest
@@ -42,7 +50,10 @@ def test_proposition_hard_budgets(client):
 
 @QUICK
 @given(
-    seed=st.integers(0, 2**20), n=st.integers(1, 20), budget=st.integers(1, 8), peak=st.sampled_from([0.1, 1.0, 9.0])
+    seed=st.integers(0, 2**20),
+    n=st.integers(1, 20),
+    budget=st.integers(1, 8),
+    peak=st.sampled_from([0.1, 1.0, 9.0]),
 )
 def test_theorem_truncation_bound_for_any_distribution(seed, n, budget, peak):
     """||sum p e - sum Pi_B(p) e|| <= 2 M delta_B(p)."""
@@ -70,7 +81,9 @@ def test_theorem_truncation_bound_for_the_evidence_itself(client):
     evidence = client.condense(candidates)
     with torch.no_grad():
         query = client.model.chunk_query(client.hidden[candidates.nodes])[candidates.chunks.rows()]
-    scores = (query * client.table.chunks[candidates.chunks.index]).sum(1) / client.table.chunks.size(1) ** 0.5
+    scores = (query * client.table.chunks[candidates.chunks.index]).sum(
+        1
+    ) / client.table.chunks.size(1) ** 0.5
     p = entmax_rows(scores, candidates.chunks.ptr)
     full = weighted_rows(p, candidates.chunks, client.table.chunks)
     for row, weights in enumerate(split(p, candidates.chunks.ptr)):
@@ -86,7 +99,9 @@ def test_theorem_truncation_bound_for_the_evidence_itself(client):
     scale=st.sampled_from([0.05, 0.5, 5.0]),
     worst=st.booleans(),
 )
-def test_theorem_selection_is_stable_under_drift_below_half_the_margin(seed, n, budget, scale, worst):
+def test_theorem_selection_is_stable_under_drift_below_half_the_margin(
+    seed, n, budget, scale, worst
+):
     """Every score moves by less than Delta_B / 2: the top-B set stays, and so does {alpha > 0} where entmax keeps at
     least B scores before and after. `worst` moves the top B down and the rest up as far as is allowed.
     """
@@ -115,7 +130,10 @@ def test_selection_may_change_beyond_half_the_margin():
     """Scores 0.2, 0.1, 0 with B = 1 and margin 0.1: a drift of 0.06, above 0.05, swaps the first two."""
     scores, moved = torch.tensor([0.2, 0.1, 0.0]), torch.tensor([0.14, 0.16, 0.0])
     for values, best in ((scores, 0), (moved, 1)):
-        assert project_budget(entmax_rows(values, one_row(3)), values, one_row(3), 1).argmax().item() == best
+        assert (
+            project_budget(entmax_rows(values, one_row(3)), values, one_row(3), 1).argmax().item()
+            == best
+        )
 
 
 def test_the_support_may_shrink_below_the_budget_although_the_top_set_is_stable():
@@ -123,13 +141,19 @@ def test_the_support_may_shrink_below_the_budget_although_the_top_set_is_stable(
     lies 2 below the best, so -2.1 gets no weight. The theorem is about the ranking, hence the guard above.
     """
     scores, moved = torch.tensor([0.0, -1.9, -9.0]), torch.tensor([0.0, -2.1, -9.0])
-    kept = [int((project_budget(entmax_rows(s, one_row(3)), s, one_row(3), 2) > 0).sum()) for s in (scores, moved)]
+    kept = [
+        int((project_budget(entmax_rows(s, one_row(3)), s, one_row(3), 2) > 0).sum())
+        for s in (scores, moved)
+    ]
     assert kept == [2, 1]
 
 
 def draw_problem(seed: int, size: int):
     rng = np.random.default_rng(seed)
-    x, t = torch.tensor(rng.standard_normal((size, 6))), torch.tensor(rng.standard_normal((size, 6)))
+    x, t = (
+        torch.tensor(rng.standard_normal((size, 6))),
+        torch.tensor(rng.standard_normal((size, 6))),
+    )
     # Two nodes that are nearly the same make the Gram matrix ill-conditioned.
     x[-1] = x[0] + 1e-3 * x[-1]
     return rng, x, t / t.norm(dim=1, keepdim=True)
@@ -153,7 +177,9 @@ def test_the_objective_never_rises(seed, size, most, alpha, beta):
 
 @QUICK
 @given(**problems, **weights, size_of_move=st.sampled_from([0.01, 0.1, 1.0]))
-def test_the_solution_beats_other_points_of_the_same_support(seed, size, most, alpha, beta, size_of_move):
+def test_the_solution_beats_other_points_of_the_same_support(
+    seed, size, most, alpha, beta, size_of_move
+):
     """After L steps from 0 proximal gradient is within sum_i ||y_i||^2 / (2 eta_i L) of any point y of the support."""
     rng, x, t = draw_problem(seed, size)
     support = candidate_support(x, t, most)
@@ -177,4 +203,6 @@ def test_the_prior_is_symmetric_and_bounded_even_in_float32(seed, size, most):
     S = prior_block(t.float(), torch.arange(size))
     torch.testing.assert_close(S, S.T, atol=1e-6, rtol=0)
     assert bool(((S >= 0) & (S <= 1)).all())
-    assert torch.equal(prior_block(t.float(), torch.tensor([size - 1, 0])).argmax(1), S[[size - 1, 0]].argmax(1))
+    assert torch.equal(
+        prior_block(t.float(), torch.tensor([size - 1, 0])).argmax(1), S[[size - 1, 0]].argmax(1)
+    )

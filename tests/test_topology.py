@@ -36,7 +36,9 @@ def dense(z: Coefficients) -> np.ndarray:
     return out
 
 
-def draw_core(rng: np.random.Generator, size: int, width: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
+def draw_core(
+    rng: np.random.Generator, size: int, width: int = 8
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Fused features of layer-norm size and evidence of norm at most 1; some nodes without evidence (S = 0)."""
     x = rng.standard_normal((size, width))
     t = rng.standard_normal((size, width)) + 0.5
@@ -76,7 +78,9 @@ def test_the_prior_is_the_double_sum_over_selected_chunks(client):
     chosen = [
         {r: pi for r, pi in zip(index, weights, strict=True) if pi > 0}
         for index, weights in zip(
-            lists(candidates.chunks), split(evidence.chunk_weights, candidates.chunks.ptr), strict=True
+            lists(candidates.chunks),
+            split(evidence.chunk_weights, candidates.chunks.ptr),
+            strict=True,
         )
     ]
     S = prior_block(evidence.text, torch.arange(len(chosen)))
@@ -90,7 +94,12 @@ def test_the_prior_is_the_double_sum_over_selected_chunks(client):
 @pytest.mark.parametrize("block", [1024, 3])
 def test_self_expression_is_that_of_the_loops(block):
     @QUICK
-    @given(**cores, alpha=st.sampled_from([4.0, 12.0]), beta=st.sampled_from([0.0, 3.0]), iterations=st.integers(1, 8))
+    @given(
+        **cores,
+        alpha=st.sampled_from([4.0, 12.0]),
+        beta=st.sampled_from([0.0, 3.0]),
+        iterations=st.integers(1, 8),
+    )
     def check(seed, size, most, alpha, beta, iterations):
         x, t = draw_core(np.random.default_rng(seed), size)
         support = candidate_support(x, t, most)
@@ -185,7 +194,10 @@ def test_the_adjacency_of_three_nodes_by_hand():
     W_02 = W_12 = 0.25. With k = 1, rows 0 and 1 keep 0.75; row 2 ties and keeps column 0, so edge 0-2 stays
     although row 0 dropped it, and edge 1-2 goes. With k = 2 all three stay.
     """
-    z = Coefficients(torch.tensor([[1, -1], [0, -1], [0, 1]]), torch.tensor([[-0.5, 0.0], [0.25, 0.0], [0.25, 0.25]]))
+    z = Coefficients(
+        torch.tensor([[1, -1], [0, -1], [0, 1]]),
+        torch.tensor([[-0.5, 0.0], [0.25, 0.0], [0.25, 0.25]]),
+    )
     rows, cols, weights = synthesise_adjacency(z, 1)
     assert list(zip(rows.tolist(), cols.tolist(), weights.tolist(), strict=True)) == [
         (0, 1, 0.75), (0, 2, 0.25), (1, 0, 0.75), (2, 0, 0.25),

@@ -4,17 +4,25 @@ import pytest
 
 pytest.importorskip("optuna")
 
-from dance_flwr.commands import read_config
-from dance_flwr.config import parse
+from dance_flwr.config.plugins import METHODS
+from dance_flwr.config.reading import read_config
+from dance_flwr.config.tree import parse
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import tune
 from dance_flwr.experiments.study import Study, read_json
 from dance_flwr.experiments.tune import COMMON, OWN, Search, search, write_tuned
-from dance_flwr.methods import METHODS
 
 
 def wanted(**changes):
-    settings = {"dataset": "cora", "method": "dance", "trials": 6, "rounds": 3, "seeds": (0, 1), "overrides": {}}
+    settings = {
+        "dataset": "cora",
+        "method": "dance",
+        "trials": 6,
+        "rounds": 3,
+        "seeds": (0, 1),
+        "overrides": {},
+    }
     return Search(**settings | changes)
 
 
@@ -41,8 +49,12 @@ def test_the_best_trial_is_the_best_on_validation(scored, tmp_path):
     best = search(wanted(trials=12), Study(tmp_path), 1, lambda line: None)
     trials = read_json(tmp_path / "tune" / "cora-dance.json")["trials"]
     assert len(trials) == 12 and [trial["trial"] for trial in trials] == list(range(12))
-    assert best["val_accuracy"] == max(trial["val_accuracy"] for trial in trials if trial["val_accuracy"] is not None)
-    assert all(trial["values"]["dropout"] == 0.3 for trial in trials if trial["val_accuracy"] is None)
+    assert best["val_accuracy"] == max(
+        trial["val_accuracy"] for trial in trials if trial["val_accuracy"] is not None
+    )
+    assert all(
+        trial["values"]["dropout"] == 0.3 for trial in trials if trial["val_accuracy"] is None
+    )
 
 
 def test_a_search_repeats_and_starts_from_the_base_configuration(scored, tmp_path):
@@ -50,7 +62,13 @@ def test_a_search_repeats_and_starts_from_the_base_configuration(scored, tmp_pat
         search(wanted(), Study(tmp_path / name), 1, lambda line: None)
     first, second = (read_json(tmp_path / name / "tune" / "cora-dance.json") for name in ("a", "b"))
     assert first == second
-    base = {"hidden-dim": 64, "learning-rate": 0.01, "weight-decay": 5e-4, "dropout": 0.5, "dance.mix": 0.6}
+    base = {
+        "hidden-dim": 64,
+        "learning-rate": 0.01,
+        "weight-decay": 5e-4,
+        "dropout": 0.5,
+        "dance.mix": 0.6,
+    }
     assert base.items() <= first["trials"][0]["values"].items()
 
 
@@ -60,7 +78,10 @@ def test_every_method_has_the_same_budget_of_runs(scored, tmp_path):
     runs = [cell for batch in scored for cell in batch]
     counts = {method: sum(cell.config.method == method for cell in runs) for method in METHODS}
     assert set(counts.values()) == {6 * 2}
-    assert {cell.config.rounds for cell in runs} == {3} and {cell.config.seed for cell in runs} == {0, 1}
+    assert {cell.config.rounds for cell in runs} == {3} and {cell.config.seed for cell in runs} == {
+        0,
+        1,
+    }
 
 
 def test_fixed_keys_are_not_searched(scored, tmp_path):
@@ -83,7 +104,7 @@ def test_what_a_search_found_is_written_with_the_command_that_found_it(tmp_path)
     text = path.read_text()
     assert "88.71 %" in text and "--seeds 0 1 --set ema-decay=0.9" in text
     config = read_config([path], [], {})
-    assert (config.hidden_dim, config.dance.mix) == (128, 0.4)
+    assert (config.hidden_dim, DanceConfig.of(config).mix) == (128, 0.4)
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -93,8 +114,22 @@ def test_a_search_in_which_every_trial_fails_says_where_to_look(scored, tmp_path
 
 
 def test_a_real_search_on_a_small_graph(tiny, cli, tmp_path):
-    words = ["tune", "--dataset", tiny, "--method", "fedavg-full", "--trials", 2, "--rounds", 2, "--seeds", 0]
-    done = cli(*words, "--set", "clients=2", "--set", "hidden-dim=8", "--jobs", 1, "--out", tmp_path)
+    words = [
+        "tune",
+        "--dataset",
+        tiny,
+        "--method",
+        "fedavg-full",
+        "--trials",
+        2,
+        "--rounds",
+        2,
+        "--seeds",
+        0,
+    ]
+    done = cli(
+        *words, "--set", "clients=2", "--set", "hidden-dim=8", "--jobs", 1, "--out", tmp_path
+    )
     assert done.code == 0, done.err
     trials = read_json(tmp_path / "tune" / "tiny-fedavg-full.json")["trials"]
     assert len(trials) == 2 and all(0 < trial["val_accuracy"] <= 1 for trial in trials)

@@ -26,7 +26,9 @@ INTEGERS = st.integers(0, LARGEST)
 @given(st.lists(st.lists(INTEGERS, min_size=3, max_size=3), min_size=1, max_size=6))
 def test_sums_of_integers_are_exact(clients):
     total = sum(to_grid(encode_integers(values), levels_for(len(clients))) for values in clients)
-    assert decode_integers(total, len(clients)) == [sum(column) for column in zip(*clients, strict=True)]
+    assert decode_integers(total, len(clients)) == [
+        sum(column) for column in zip(*clients, strict=True)
+    ]
 
 
 @given(st.integers(1, 4000))
@@ -57,17 +59,23 @@ def state(seed, scale=1.0):
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=5), st.permutations(range(5)))
 def test_the_mean_is_the_weighted_mean_whatever_the_order(weights, order):
     start = state(0)
-    models = [{k: v + s for (k, v), s in zip(start.items(), state(i + 1, 0.1).values(), strict=True)} for i in range(5)]
+    models = [
+        {k: v + s for (k, v), s in zip(start.items(), state(i + 1, 0.1).values(), strict=True)}
+        for i in range(5)
+    ]
     whole, levels = sum(weights), levels_for(len(weights))
     parts = [
-        to_grid(encode_update(model, start, w / whole, 16.0), levels) for model, w in zip(models, weights, strict=False)
+        to_grid(encode_update(model, start, w / whole, 16.0), levels)
+        for model, w in zip(models, weights, strict=False)
     ]
     shuffled = [parts[i] for i in order if i < len(parts)]
     mean = decode_update(sum(parts), start, 1.0, 16.0)
     again = decode_update(sum(shuffled), start, 1.0, 16.0)
     for name, tensor in mean.items():
         expected = sum(w * m[name].double() for m, w in zip(models, weights, strict=False)) / whole
-        coarse = 16 * 5 / levels if tensor.is_floating_point() else 0.5 + 1e-6  # integers: to the nearest
+        coarse = (
+            16 * 5 / levels if tensor.is_floating_point() else 0.5 + 1e-6
+        )  # integers: to the nearest
         torch.testing.assert_close(tensor.double(), expected, atol=coarse, rtol=1e-6)
         assert tensor.dtype == start[name].dtype and tensor.shape == start[name].shape
         assert torch.equal(tensor, again[name])
@@ -91,7 +99,9 @@ def test_an_update_that_would_be_clipped_is_refused(value):
 
 
 def test_an_update_at_the_bound_passes():
-    check_bounded(encode_update({"w": torch.tensor([1.0, -1.0])}, {"w": torch.zeros(2)}, 0.3, 1.0), 0.3, 1.0)
+    check_bounded(
+        encode_update({"w": torch.tensor([1.0, -1.0])}, {"w": torch.zeros(2)}, 0.3, 1.0), 0.3, 1.0
+    )
 
 
 def test_metrics_come_back_with_their_types():

@@ -2,77 +2,27 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import sqrt
 
 import torch
 from torch import Tensor
 
-from dance_flwr.config import DanceConfig
-from dance_flwr.dance.hops import Hops
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.dance.ragged import (
+from dance_flwr.data.text.table import TextTable, pooling_weights
+from dance_flwr.nn.hops import Hops
+from dance_flwr.nn.ragged import (
     Ragged,
     bilinear_rows,
     concat_rows,
     entmax_rows,
     project_budget,
     rank_in_row,
-    row_of_entry,
     stack_rows,
-    sum_rows,
     weighted_rows,
 )
 
 HOPS = (0, 1, 2)
-
-
-@dataclass(frozen=True)
-class TextTable:
-    """The frozen text bank of one client as tensors.
-
-    Attributes
-    ----------
-    chunks : [R, d] chunk embeddings e_{u,r}, unit norm, float16 or float32
-    chunks_of : n rows of chunk numbers
-    nodes : [n, d] float32, t_u
-    """
-
-    chunks: Tensor
-    chunks_of: Ragged
-    nodes: Tensor
-
-    @classmethod
-    def from_chunks(cls, chunks: Tensor, ptr: Tensor) -> "TextTable":
-        """Pool chunks to nodes once; the result is reused in every round because the encoder is frozen."""
-        chunks_of = Ragged(ptr, torch.arange(chunks.size(0), device=chunks.device))
-        return cls(chunks, chunks_of, pool_chunks(chunks, ptr))
-
-    @cached_property
-    def node_of_chunk(self) -> Tensor:
-        """[R] int64, the node that owns each chunk."""
-        return self.chunks_of.rows()
-
-
-def pool_chunks(chunks: Tensor, ptr: Tensor) -> Tensor:
-    """eq:text_pool: t_u = sum_r a_r e_{u,r}, a = softmax(<e_{u,r}, mean_r e_{u,r}> / sqrt(d)); [R, d] -> [n, d].
-
-    Softmax attention pooling with the node's mean chunk as query. The paper refers to the equation without printing
-    it; this form has no parameters, so t_u is computed once.
-    """
-    floats = chunks.float()
-    every = Ragged(ptr, torch.arange(chunks.size(0), device=chunks.device))
-    return sum_rows(pooling_weights(floats, ptr), every, floats)
-
-
-def pooling_weights(chunks: Tensor, ptr: Tensor) -> Tensor:
-    """Weights of eq:text_pool, a_{u,r}: a softmax over each node's chunks; [R, d] -> [R]."""
-    rows = row_of_entry(ptr)
-    sizes = (ptr[1:] - ptr[:-1]).clamp(min=1)
-    mean = chunks.new_zeros(ptr.numel() - 1, chunks.size(1)).index_add_(0, rows, chunks) / sizes[:, None]
-    # Scores lie in [-1, 1] / sqrt(d): no overflow guard is needed.
-    weight = torch.exp((chunks * mean[rows]).sum(1) / sqrt(chunks.size(1)))
-    return weight / chunks.new_zeros(ptr.numel() - 1).index_add_(0, rows, weight)[rows]
 
 
 @dataclass(frozen=True)
@@ -125,13 +75,19 @@ class Evidence:
     fused_text: Tensor
 
 
-def hop_candidates(nodes: Tensor, hops: Hops, difficulty: Tensor, pool: int) -> tuple[Ragged, Ragged, Ragged]:
+def hop_candidates(
+    nodes: Tensor, hops: Hops, difficulty: Tensor, pool: int
+) -> tuple[Ragged, Ragged, Ragged]:
     """{v}, N_v^(1), and eq:hard_2hop: the `pool` hardest of N_v^(2) by u_w, ties to the lower index.
 
     The paper's pool is B_2, which leaves the gate nothing to choose; the key `dance.hop2-pool` widens it.
     """
     far = hops.two(nodes)
-    return hops.zero(nodes), hops.one(nodes), far.keep(rank_in_row(difficulty[far.index], far.ptr) < pool)
+    return (
+        hops.zero(nodes),
+        hops.one(nodes),
+        far.keep(rank_in_row(difficulty[far.index], far.ptr) < pool),
+    )
 
 
 def gate_neighbours(
@@ -154,7 +110,9 @@ def gate_neighbours(
     around = stack_rows(hops[1:])
     queries = torch.cat([hidden, hidden])
     matrix = model.key.weight.T @ model.query.weight
-    scores = bilinear_rows(queries, matrix, around, table.nodes, vectors) / sqrt(model.key.in_features)
+    scores = bilinear_rows(queries, matrix, around, table.nodes, vectors) / sqrt(
+        model.key.in_features
+    )
     most = torch.tensor(budgets(config)[1:], device=hidden.device).repeat_interleave(hidden.size(0))
     gates = project_budget(entmax_rows(scores, around.ptr), scores, around.ptr, most)
     first = hops[1].index.numel()
@@ -162,7 +120,12 @@ def gate_neighbours(
 
 
 def weigh_chunks(
-    model: DanceModel, hidden: Tensor, candidates: Ragged, table: TextTable, budget: int, vectors: Tensor | None = None
+    model: DanceModel,
+    hidden: Tensor,
+    candidates: Ragged,
+    table: TextTable,
+    budget: int,
+    vectors: Tensor | None = None,
 ) -> Tensor:
     """eq:chunk_similarity: pi = Pi_{B_tok}(entmax(<W_s g_v, e_{u,r}> / sqrt(d))); [E].
 
@@ -203,7 +166,9 @@ def select_candidates(
         return Candidates(nodes, (hops.zero(nodes), nobody, nobody), table.chunks_of.take(nodes))
     around = hop_candidates(nodes, hops, difficulty, config.hop2_pool)
     gates = gate_neighbours(model, hidden[nodes], around, table, config)
-    chosen = concat_rows([ragged.keep(gate > 0) for ragged, gate in zip(around, gates, strict=True)])
+    chosen = concat_rows(
+        [ragged.keep(gate > 0) for ragged, gate in zip(around, gates, strict=True)]
+    )
     return Candidates(nodes, around, chunks_of_neighbours(chosen, table.chunks_of), gates)
 
 
@@ -255,14 +220,22 @@ def condense_text(
         return own_text(candidates, table, hidden.dtype)
     near, chunk_vectors = (gathered.neighbours, gathered.chunks) if gathered else (None, None)
     fresh = torch.is_grad_enabled() or candidates.gates is None
-    gates = gate_neighbours(model, hidden, candidates.hops, table, config, near) if fresh else candidates.gates
+    gates = (
+        gate_neighbours(model, hidden, candidates.hops, table, config, near)
+        if fresh
+        else candidates.gates
+    )
     assert gates is not None
     gamma = torch.softmax(model.hop_logits, dim=0)
     own = gamma[0] * table.nodes[candidates.nodes].to(hidden.dtype)
     around = stack_rows(candidates.hops[1:])
-    by_hop = weighted_rows(torch.cat(gates[1:]), around, table.nodes).view(2, -1, table.nodes.size(1))
+    by_hop = weighted_rows(torch.cat(gates[1:]), around, table.nodes).view(
+        2, -1, table.nodes.size(1)
+    )
     context = own + gamma[1] * by_hop[0] + gamma[2] * by_hop[1]
-    weights = weigh_chunks(model, hidden, candidates.chunks, table, config.chunk_budget, chunk_vectors)
+    weights = weigh_chunks(
+        model, hidden, candidates.chunks, table, config.chunk_budget, chunk_vectors
+    )
     text = weighted_rows(weights, candidates.chunks, table.chunks)
     return Evidence(gates, weights, context, text, config.mix * text + (1 - config.mix) * context)
 
@@ -281,5 +254,11 @@ def freeze(candidates: Candidates, evidence: Evidence) -> Candidates:
 
     Weights go on adapting, but only within the selected neighbours and chunks.
     """
-    kept = [ragged.keep(gate > 0) for ragged, gate in zip(candidates.hops, evidence.gates, strict=True)]
-    return Candidates(candidates.nodes, (kept[0], kept[1], kept[2]), candidates.chunks.keep(evidence.chunk_weights > 0))
+    kept = [
+        ragged.keep(gate > 0) for ragged, gate in zip(candidates.hops, evidence.gates, strict=True)
+    ]
+    return Candidates(
+        candidates.nodes,
+        (kept[0], kept[1], kept[2]),
+        candidates.chunks.keep(evidence.chunk_weights > 0),
+    )

@@ -15,15 +15,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dance_flwr.config import DanceConfig
-from dance_flwr.dance.evidence import HOPS, TextTable, chunks_of_neighbours
-from dance_flwr.dance.hops import Hops
+from dance_flwr.dance.algorithm import explain, plain_pass, predict
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.evidence import HOPS, chunks_of_neighbours
 from dance_flwr.dance.interventions import repredict
-from dance_flwr.dance.local import explain, plain_pass, predict
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.packs import Packs
-from dance_flwr.dance.ragged import Ragged, bilinear_rows, concat_rows, ptr_of_rows, rank_in_row, row_of_entry
-from dance_flwr.site import Site
+from dance_flwr.data.site import Site
+from dance_flwr.data.text.table import TextTable
+from dance_flwr.nn.hops import Hops
+from dance_flwr.nn.ragged import (
+    Ragged,
+    bilinear_rows,
+    concat_rows,
+    ptr_of_rows,
+    rank_in_row,
+    row_of_entry,
+)
 
 EVIDENCE = "evidence"
 CONTROLS = ("attention", "random-by-hop", "random")
@@ -47,13 +55,22 @@ class Pool:
         """Gather the pools of these nodes ([m] int64)."""
         around = (hops.zero(nodes), hops.one(nodes), hops.two(nodes))
         parts = [chunks_of_neighbours(ragged, table.chunks_of) for ragged in around]
-        marks = [Ragged(part.ptr, torch.full_like(part.index, hop)) for hop, part in zip(HOPS, parts, strict=True)]
+        marks = [
+            Ragged(part.ptr, torch.full_like(part.index, hop))
+            for hop, part in zip(HOPS, parts, strict=True)
+        ]
         return cls(concat_rows(parts), concat_rows(marks).index)
 
     def holds(self, chosen: Ragged) -> Tensor:
         """Whether each chunk of the pool is among its row's `chosen` ones; [E] bool."""
-        size = int(torch.cat([self.chunks.index, chosen.index]).max()) + 1 if self.chunks.index.numel() else 1
-        return torch.isin(self.chunks.rows() * size + self.chunks.index, chosen.rows() * size + chosen.index)
+        size = (
+            int(torch.cat([self.chunks.index, chosen.index]).max()) + 1
+            if self.chunks.index.numel()
+            else 1
+        )
+        return torch.isin(
+            self.chunks.rows() * size + self.chunks.index, chosen.rows() * size + chosen.index
+        )
 
 
 @dataclass(frozen=True)
@@ -87,7 +104,12 @@ class Outcomes:
 
 @torch.no_grad()
 def outcomes(
-    model: DanceModel, site: Site, settings: DanceConfig, nodes: Tensor, draws: int, generator: torch.Generator
+    model: DanceModel,
+    site: Site,
+    settings: DanceConfig,
+    nodes: Tensor,
+    draws: int,
+    generator: torch.Generator,
 ) -> Outcomes:
     """Intervene on the texts of `nodes` ([m] int64) by evidence and by every control, with equally many chunks each.
 
@@ -106,10 +128,14 @@ def outcomes(
         return repredict(model, site, settings, nodes, kept, texts_elsewhere=texts_elsewhere)
 
     def each(rows: list[Ragged], remove: bool) -> Tensor:
-        return torch.stack([torch.stack([again(_left(pool, row, k, remove)) for k in budgets]) for row in rows])
+        return torch.stack(
+            [torch.stack([again(_left(pool, row, k, remove)) for k in budgets]) for row in rows]
+        )
 
     full = predict(model, site, settings)["deployed"][nodes]
-    tokens = torch.as_tensor(np.asarray(site.bank.tokens, np.int64), device=site.device)[pool.chunks.index]
+    tokens = torch.as_tensor(np.asarray(site.bank.tokens, np.int64), device=site.device)[
+        pool.chunks.index
+    ]
     return Outcomes(
         nodes=nodes.cpu().numpy(),
         packs=packs,
@@ -119,7 +145,10 @@ def outcomes(
         textless=again(none, texts_elsewhere=False),
         removed={name: each(rows, True) for name, rows in ranked.items()},
         kept={name: each(rows, False) for name, rows in ranked.items()},
-        alone={name: torch.stack([again(row, texts_elsewhere=False) for row in rows]) for name, rows in ranked.items()},
+        alone={
+            name: torch.stack([again(row, texts_elsewhere=False) for row in rows])
+            for name, rows in ranked.items()
+        },
         pool_chunks=pool.chunks.ptr.diff().cpu().numpy(),
         pool_tokens=torch.zeros_like(nodes).index_add_(0, pool.chunks.rows(), tokens).cpu().numpy(),
         gap=float((again(pool.chunks) - full).abs().max()) if nodes.numel() else 0.0,
@@ -151,13 +180,22 @@ def rankings(
     "evidence" is the pack; "attention" the heaviest chunks of `dense_attention`; "random" are chunks of the pool, each
     equally likely; "random-by-hop" likewise, but as many of each hop as in the pack. Random ones are lists of `draws`.
     """
-    chunks = Ragged(*(torch.as_tensor(part, device=site.device) for part in (packs.chunk_ptr, packs.chunks)))
+    chunks = Ragged(
+        *(torch.as_tensor(part, device=site.device) for part in (packs.chunk_ptr, packs.chunks))
+    )
     sizes, held = chunks.ptr.diff(), pool.holds(chunks)
     per_hop = pool.chunks.rows() * len(HOPS) + pool.hop  # ascending, as pools run hop by hop
     ptr = ptr_of_rows(per_hop, nodes.numel() * len(HOPS))
     quota = torch.bincount(per_hop[held], minlength=nodes.numel() * len(HOPS))
-    found: dict[str, list[Ragged]] = {EVIDENCE: [chunks], "attention": [], "random-by-hop": [], "random": []}
-    found["attention"].append(heaviest(pool.chunks, dense_attention(model, site, nodes, pool), sizes))
+    found: dict[str, list[Ragged]] = {
+        EVIDENCE: [chunks],
+        "attention": [],
+        "random-by-hop": [],
+        "random": [],
+    }
+    found["attention"].append(
+        heaviest(pool.chunks, dense_attention(model, site, nodes, pool), sizes)
+    )
     for _ in range(draws):
         luck = torch.rand(per_hop.numel(), generator=generator, dtype=torch.float64).to(site.device)
         found["random"].append(heaviest(pool.chunks, luck, sizes))
@@ -188,7 +226,9 @@ def dense_attention(model: DanceModel, site: Site, nodes: Tensor, pool: Pool) ->
     # Joined hop by hop, then by row: the order of the pool.
     order = torch.sort(torch.cat([rows for rows, _ in of_chunk]), stable=True).indices
     neighbour = torch.cat([weight for _, weight in of_chunk])[order]
-    chunk = bilinear_rows(hidden, model.chunk_query.weight, pool.chunks, table.chunks) / sqrt(table.chunks.size(1))
+    chunk = bilinear_rows(hidden, model.chunk_query.weight, pool.chunks, table.chunks) / sqrt(
+        table.chunks.size(1)
+    )
     return neighbour * _softmax_rows(chunk, pool.chunks.ptr)
 
 

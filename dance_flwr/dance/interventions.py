@@ -16,13 +16,13 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from dance_flwr.config import DanceConfig
-from dance_flwr.dance.evidence import TextTable, pool_chunks
-from dance_flwr.dance.hops import Hops
-from dance_flwr.dance.local import predict
+from dance_flwr.dance.algorithm import predict
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.dance.ragged import Ragged, ptr_of_sizes, row_of_entry, stack_rows
-from dance_flwr.site import LocalGraph, Site
+from dance_flwr.data.site import LocalGraph, Site
+from dance_flwr.data.text.table import TextTable, pool_chunks
+from dance_flwr.nn.hops import Hops
+from dance_flwr.nn.ragged import Ragged, ptr_of_sizes, row_of_entry, stack_rows
 
 TEXT_HOPS = 2  # where the evidence of a node comes from
 _NODES_PER_PASS = 8192  # copies; at least as many as the client has nodes, which every pass goes through once more
@@ -50,17 +50,28 @@ def repredict(
     texts_elsewhere : texts beyond two hops stay as they are; False = they are taken out too
     """
     reach = model.backbone.reach
-    balls = [Balls.of(site.graph.hops, targets, radius) for radius in (TEXT_HOPS, reach, TEXT_HOPS + reach)]
+    balls = [
+        Balls.of(site.graph.hops, targets, radius)
+        for radius in (TEXT_HOPS, reach, TEXT_HOPS + reach)
+    ]
     shared = site.table if texts_elsewhere else _blank(site.table)
     found = []
     for cases in _passes(balls[2].sizes(), max(_NODES_PER_PASS, site.num_nodes)):
         copies = Copies.of(site.num_nodes, *(ball.take(cases) for ball in balls))
         table = _changed_table(site.table, shared, copies, kept.take(cases), texts_elsewhere)
         labels = torch.cat([site.label_table, site.label_table[copies.origin]])
-        client = _CopiedClient(table.nodes.size(0), site.device, table, labels, _CopiedGraph(site.graph, copies))
+        client = _CopiedClient(
+            table.nodes.size(0), site.device, table, labels, _CopiedGraph(site.graph, copies)
+        )
         probs = predict(model, cast(Site, client), settings)["deployed"]
-        found.append(probs[copies.place(torch.arange(cases.numel(), device=site.device), targets[cases])])
-    return torch.cat(found) if found else torch.zeros(0, len(site.card.class_names), device=site.device)
+        found.append(
+            probs[copies.place(torch.arange(cases.numel(), device=site.device), targets[cases])]
+        )
+    return (
+        torch.cat(found)
+        if found
+        else torch.zeros(0, len(site.card.class_names), device=site.device)
+    )
 
 
 @dataclass(frozen=True)
@@ -83,13 +94,17 @@ class Balls:
         n = hops.num_nodes
         edges = hops.one(torch.arange(n, device=targets.device))
         indptr, indices = edges.ptr.cpu().numpy(), edges.index.cpu().numpy()
-        adjacency = sp.csr_matrix((np.ones(len(indices), np.float32), indices, indptr), shape=(n, n))
+        adjacency = sp.csr_matrix(
+            (np.ones(len(indices), np.float32), indices, indptr), shape=(n, n)
+        )
         reached = sp.eye(n, format="csr", dtype=np.float32)[nodes.cpu().numpy()]
         for _ in range(radius):
             reached = reached + reached @ adjacency
             reached.data[:] = 1  # only whether there is a path, so that counts cannot overflow
         reached.sort_indices()
-        ptr, index = (torch.as_tensor(part.astype(np.int64)) for part in (reached.indptr, reached.indices))
+        ptr, index = (
+            torch.as_tensor(part.astype(np.int64)) for part in (reached.indptr, reached.indices)
+        )
         return cls(Ragged(ptr.to(targets.device), index.to(targets.device)), row)
 
     def sizes(self) -> Tensor:
@@ -164,7 +179,9 @@ def _changed_table(
     left = after.take(changed)
     nodes = table.nodes[copies.origin]
     nodes[changed] = pool_chunks(table.chunks[left.index], left.ptr).to(nodes.dtype)
-    return TextTable(table.chunks, stack_rows([shared.chunks_of, after]), torch.cat([shared.nodes, nodes]))
+    return TextTable(
+        table.chunks, stack_rows([shared.chunks_of, after]), torch.cat([shared.nodes, nodes])
+    )
 
 
 @dataclass(frozen=True)
@@ -198,7 +215,9 @@ class _CopiedGraph:
             at, torch.cat([value, value[entries.index]]), (size, size), check_invariants=False
         )
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse (CSR tensor support is in beta|invariant checks)")
+            warnings.filterwarnings(
+                "ignore", message="Sparse (CSR tensor support is in beta|invariant checks)"
+            )
             return coo.to_sparse_csr()
 
 
@@ -209,14 +228,19 @@ class _CopiedHops:
         self._copies = copies
         rows = torch.nonzero(copies.read).flatten()
         nodes = copies.origin[rows]
-        zero, one, two = (self._placed(found, rows) for found in (hops.zero(nodes), hops.one(nodes), hops.two(nodes)))
+        zero, one, two = (
+            self._placed(found, rows)
+            for found in (hops.zero(nodes), hops.one(nodes), hops.two(nodes))
+        )
         self._zero, self._one, self._two = zero, one, two
 
     def _placed(self, found: Ragged, rows: Tensor) -> Ragged:
         copies = self._copies
         sizes = found.ptr.new_zeros(copies.size + copies.origin.numel())
         sizes[copies.size + rows] = found.ptr.diff()
-        return Ragged(ptr_of_sizes(sizes), copies.place(copies.case[rows][found.rows()], found.index))
+        return Ragged(
+            ptr_of_sizes(sizes), copies.place(copies.case[rows][found.rows()], found.index)
+        )
 
     def zero(self, rows: Tensor) -> Ragged:
         """Return the node itself where evidence is needed."""

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.config import DanceConfig
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, Evidence
 from dance_flwr.dance.model import DanceModel
 
@@ -25,7 +25,12 @@ def condensed_loss(
     labelled core nodes, the divergence over all core nodes; without a labelled core node only the divergence is left.
     """
     graph, text = model.graph_logits(hidden), model.text_logits(evidence.text)
-    align = F.kl_div(F.log_softmax(text, dim=1), F.log_softmax(graph, dim=1), reduction="batchmean", log_target=True)
+    align = F.kl_div(
+        F.log_softmax(text, dim=1),
+        F.log_softmax(graph, dim=1),
+        reduction="batchmean",
+        log_target=True,
+    )
     loss = settings.align_weight * align
     known = labels >= 0
     if bool(known.any()):
@@ -47,7 +52,9 @@ def plain_loss(model: DanceModel, hidden: Tensor, labels: Tensor, settings: Danc
     return settings.plain_weight * F.cross_entropy(model.graph_logits(hidden), labels)
 
 
-def supervised_nodes(candidates: Candidates, evidence: Evidence, labels: Tensor, settings: DanceConfig) -> Tensor:
+def supervised_nodes(
+    candidates: Candidates, evidence: Evidence, labels: Tensor, settings: DanceConfig
+) -> Tensor:
     """Labelled nodes of the plain term: the core, and by `evidence_supervision` its selected neighbours; [s] int64.
 
     Their texts are read in this round anyway, under the same budgets. The paper trains on the core alone.
@@ -58,6 +65,8 @@ def supervised_nodes(candidates: Candidates, evidence: Evidence, labels: Tensor,
     """
     nodes = candidates.nodes
     if settings.evidence_supervision:
-        chosen = [hop.index[gate > 0] for hop, gate in zip(candidates.hops, evidence.gates, strict=True)]
+        chosen = [
+            hop.index[gate > 0] for hop, gate in zip(candidates.hops, evidence.gates, strict=True)
+        ]
         nodes = torch.unique(torch.cat([nodes, *chosen]))
     return nodes[labels[nodes] >= 0]

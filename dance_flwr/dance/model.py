@@ -1,36 +1,10 @@
 """omega = (theta, phi): the graph backbone and the parameters of selection, fusion and prediction."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
-from dance_flwr.dance.backbones import BACKBONES
-from dance_flwr.dance.dropout import dropout as drop
-
-
-@dataclass(frozen=True)
-class ModelShape:
-    """Widths: d of the text encoder, h of the backbone, d_a of the attention, C classes."""
-
-    text_dim: int
-    hidden_dim: int
-    attention_dim: int
-    classes: int
-
-
-class PlainModel(nn.Module):
-    """Backbone and linear head on the original graph: what FedAvg trains on full data."""
-
-    def __init__(self, shape: ModelShape, backbone: str, dropout: float) -> None:
-        super().__init__()
-        self.dropout = dropout
-        self.backbone = BACKBONES[backbone](shape.text_dim, shape.hidden_dim, dropout)
-        self.head_graph = nn.Linear(shape.hidden_dim, shape.classes)
-
-    def graph_logits(self, hidden: Tensor) -> Tensor:
-        """o^g = Dec_g(g); [n, h] -> [n, C]."""
-        return self.head_graph(hidden)  # type: ignore[no-any-return]
+from dance_flwr.nn.dropout import dropout as drop
+from dance_flwr.nn.model import ModelShape, PlainModel
 
 
 class DanceModel(PlainModel):
@@ -38,11 +12,19 @@ class DanceModel(PlainModel):
     layer norm (eq:fused_embed), and the heads Dec, Dec_g, Dec_t (eq:fusion_train_loss).
     """
 
-    def __init__(self, shape: ModelShape, backbone: str, dropout: float, label_evidence: bool = False) -> None:
+    def __init__(
+        self,
+        shape: ModelShape,
+        backbone: str,
+        dropout: float,
+        *,
+        attention_dim: int,
+        label_evidence: bool = False,
+    ) -> None:
         super().__init__(shape, backbone, dropout)
         d, h = shape.text_dim, shape.hidden_dim
-        self.query = nn.Linear(h, shape.attention_dim, bias=False)
-        self.key = nn.Linear(d, shape.attention_dim, bias=False)
+        self.query = nn.Linear(h, attention_dim, bias=False)
+        self.key = nn.Linear(d, attention_dim, bias=False)
         self.chunk_query = nn.Linear(h, d, bias=False)
         self.hop_logits = nn.Parameter(torch.zeros(3))
         self.fuse_graph = nn.Linear(h, d, bias=False)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.config import DanceConfig
-from dance_flwr.dance.ragged import ptr_of_rows, rank_in_row
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.nn.ragged import ptr_of_rows, rank_in_row
 
 UNASSIGNED = -1
 _KMEANS_STEPS = 10
@@ -47,7 +47,9 @@ def pseudo_labels(prediction: Prediction, labels: Tensor, threshold: float) -> T
     labels : [n] int64, training labels, -1 where unknown
     threshold : tau
     """
-    guessed = torch.where(prediction.confidence() >= threshold, prediction.probs.argmax(dim=1), UNASSIGNED)
+    guessed = torch.where(
+        prediction.confidence() >= threshold, prediction.probs.argmax(dim=1), UNASSIGNED
+    )
     return torch.where(labels >= 0, labels, guessed)
 
 
@@ -92,11 +94,15 @@ def cluster_by_class(
     for _ in range(_KMEANS_STEPS):
         batch, owner = points, classes
         if points.size(0) > _KMEANS_BATCH:
-            pick = torch.randint(points.size(0), (_KMEANS_BATCH,), generator=generator).to(points.device)
+            pick = torch.randint(points.size(0), (_KMEANS_BATCH,), generator=generator).to(
+                points.device
+            )
             batch, owner = points[pick], classes[pick]
         nearest = _squared_distances(batch, owner, centroids).argmin(dim=1)
         slot = owner * most + nearest
-        hits = points.new_zeros(num_classes * most).index_add_(0, slot, torch.ones_like(batch[:, 0]))
+        hits = points.new_zeros(num_classes * most).index_add_(
+            0, slot, torch.ones_like(batch[:, 0])
+        )
         sums = points.new_zeros(num_classes * most, points.size(1)).index_add_(0, slot, batch)
         hits, sums = hits.view_as(counts), sums.view_as(centroids)
         counts = counts + hits
@@ -122,6 +128,7 @@ def condense_nodes(
     labels: Tensor,
     times_selected: Tensor,
     config: DanceConfig,
+    ratio: float,
     generator: torch.Generator,
     visible: Tensor | None = None,
 ) -> Tensor:
@@ -137,15 +144,22 @@ def condense_nodes(
     ----------
     labels : [n] int64, training labels, -1 where unknown
     times_selected : [n], how often each node was in a core before
+    ratio : r, of all local nodes
     visible : [n] bool, the nodes that |V| and the core are drawn from; all where left out
     """
     num_nodes, num_classes = prediction.probs.shape
     allowed = torch.ones_like(labels, dtype=torch.bool) if visible is None else visible
-    budget = node_budget(int(allowed.sum()), config.ratio)
+    budget = node_budget(int(allowed.sum()), ratio)
     if config.core_rule == "random":
         places = torch.nonzero(allowed).flatten()
-        return places[torch.randperm(places.numel(), generator=generator).to(places.device)[:budget]].sort().values
-    assigned = pseudo_labels(prediction, labels, config.confidence).masked_fill(~allowed, UNASSIGNED)
+        return (
+            places[torch.randperm(places.numel(), generator=generator).to(places.device)[:budget]]
+            .sort()
+            .values
+        )
+    assigned = pseudo_labels(prediction, labels, config.confidence).masked_fill(
+        ~allowed, UNASSIGNED
+    )
     if not bool((assigned >= 0).any()):
         assigned = prediction.probs.argmax(dim=1).masked_fill(~allowed, UNASSIGNED)
     # Sorted by class, so that classes are rows of a ragged table.
@@ -153,7 +167,10 @@ def condense_nodes(
     eligible = eligible[torch.sort(assigned[eligible], stable=True).indices]
     classes, points = assigned[eligible], prediction.hidden[eligible]
     centroids = cluster_by_class(points, classes, num_classes, config.prototypes, generator)
-    scores = prototype_scores(points, classes, centroids) - config.coverage_penalty * times_selected[eligible]
+    scores = (
+        prototype_scores(points, classes, centroids)
+        - config.coverage_penalty * times_selected[eligible]
+    )
     ptr = ptr_of_rows(classes, num_classes)
     rank = rank_in_row(scores, ptr)
     if config.labelled_first:
@@ -182,7 +199,9 @@ def _kmeans_plus_plus(
     distance = points.new_full((points.size(0),), float("inf"))
     taken = torch.zeros(points.size(0), dtype=torch.bool, device=points.device)
     for slot in range(most):
-        uniform = torch.rand(points.size(0), generator=generator).to(points.device).clamp(1e-9, 1 - 1e-9)
+        uniform = (
+            torch.rand(points.size(0), generator=generator).to(points.device).clamp(1e-9, 1 - 1e-9)
+        )
         gumbel = -torch.log(-torch.log(uniform))
         log_weight = torch.log(distance.clamp(1e-12, 1e12)).masked_fill(taken, float("-inf"))
         race = points.new_full((num_classes, int(sizes.max())), float("-inf"))
@@ -200,4 +219,6 @@ def _squared_distances(points: Tensor, classes: Tensor, centroids: Tensor) -> Te
     """Return ||z_v - p||^2 to the prototypes of v's own class, [m, P]; inf where there is none."""
     gap = points.square().sum(1)[:, None, None] - 2 * torch.einsum("mh,cph->mcp", points, centroids)
     gap = gap + centroids.square().sum(2)[None]
-    return gap[torch.arange(points.size(0), device=points.device), classes].nan_to_num(nan=float("inf"))
+    return gap[torch.arange(points.size(0), device=points.device), classes].nan_to_num(
+        nan=float("inf")
+    )

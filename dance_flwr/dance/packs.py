@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dance_flwr.dance.evidence import HOPS, Candidates, Evidence
-from dance_flwr.dance.ragged import Ragged, ptr_of_rows
-from dance_flwr.dance.store import write_npz
+from dance_flwr.data.site import Site
+from dance_flwr.disk import write_npz
 from dance_flwr.errors import DataError
-from dance_flwr.site import Site
+from dance_flwr.nn.ragged import Ragged, ptr_of_rows
 
 _DIGEST = "digest"
 
@@ -54,7 +54,13 @@ class Packs:
 
     @classmethod
     def of(
-        cls, site: Site, probs: Tensor, candidates: Candidates, evidence: Evidence, round_: int, model_id: str
+        cls,
+        site: Site,
+        probs: Tensor,
+        candidates: Candidates,
+        evidence: Evidence,
+        round_: int,
+        model_id: str,
     ) -> "Packs":
         """Gather the packs of `candidates.nodes`. `probs`: [m, C] the prediction that rests on them."""
         confidence, predicted = probs.max(dim=1)
@@ -64,7 +70,9 @@ class Packs:
         rows = torch.cat([ragged.rows() for ragged in candidates.hops])[entry]
         order = torch.sort(rows, stable=True).indices
         node = torch.cat([ragged.index for ragged in candidates.hops])[entry][order]
-        hop = torch.cat([torch.full_like(candidates.hops[hop].index, hop) for hop in HOPS])[entry][order]
+        hop = torch.cat([torch.full_like(candidates.hops[hop].index, hop) for hop in HOPS])[entry][
+            order
+        ]
         weight = torch.cat(evidence.gates)[entry][order]
         chunks, chunk_weights = _heaviest_first(candidates.chunks, evidence.chunk_weights)
         number = chunks.index.cpu().numpy()
@@ -111,9 +119,13 @@ class Packs:
                 values: dict[str, Any] = {item.name: file[item.name] for item in fields(cls)}
                 digest = str(file[_DIGEST])
         except (OSError, ValueError, KeyError, BadZipFile) as error:
-            raise DataError(f"{path}: expected evidence packs, found {error}; they were damaged or altered") from None
+            raise DataError(
+                f"{path}: expected evidence packs, found {error}; they were damaged or altered"
+            ) from None
         if digest != _digest(values):
-            raise DataError(f"{path}: expected packs of digest {digest[:12]}, found others; they were altered")
+            raise DataError(
+                f"{path}: expected packs of digest {digest[:12]}, found others; they were altered"
+            )
         return cls(**values | {"round": int(values["round"]), "model_id": str(values["model_id"])})
 
     def row_of(self, node: int) -> int | None:

@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dance_flwr.config import DanceConfig
-from dance_flwr.dance.local import explain
+from dance_flwr.dance.algorithm import explain
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.packs import Packs
-from dance_flwr.dance.store import RunStore
+from dance_flwr.dance.state import RunFolder
 from dance_flwr.dance.summaries import ExtractiveSummariser, Summariser
+from dance_flwr.data.site import LocalGraph, Site, chunk_digests
 from dance_flwr.disk import atomic_file
 from dance_flwr.errors import UserError
-from dance_flwr.site import LocalGraph, Site, chunk_digests
 
 # Weights recomputed on another device or thread count differ in the last bits.
 WEIGHT_TOLERANCE = 1e-4
@@ -46,10 +46,21 @@ def render(site: Site, packs: Packs, row: int, summariser: Summariser | None = N
         "source texts, chosen spans marked ⟦weight: text⟧",
     ]
     for node, hop, gate in zip(
-        packs.neighbours[near], packs.neighbour_hops[near], packs.neighbour_weights[near], strict=True
+        packs.neighbours[near],
+        packs.neighbour_hops[near],
+        packs.neighbour_weights[near],
+        strict=True,
     ):
-        seen = f"  training label {site.card.class_names[known[node]]}" if hop and known[node] >= 0 else ""
-        lines += ["", f"hop {hop}  gate {gate:.3f}  node {ids[node]!r}{seen}", _marked(texts[node], spans[int(node)])]
+        seen = (
+            f"  training label {site.card.class_names[known[node]]}"
+            if hop and known[node] >= 0
+            else ""
+        )
+        lines += [
+            "",
+            f"hop {hop}  gate {gate:.3f}  node {ids[node]!r}{seen}",
+            _marked(texts[node], spans[int(node)]),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -67,7 +78,7 @@ def most_telling(packs: Packs) -> int:
     return int(np.argmax(packs.confidence + (np.diff(packs.neighbour_ptr) > 1)))
 
 
-def write_example(store: RunStore, site: Site, packs: Packs) -> Path | None:
+def write_example(store: RunFolder, site: Site, packs: Packs) -> Path | None:
     """Write the most telling pack as text, in the client's own folder."""
     if not len(packs.nodes):
         return None
@@ -98,7 +109,9 @@ def verify_sources(site: Site) -> tuple[list[str], list[str]]:
     wrong = np.flatnonzero((found != site.chunk_sha256).any(axis=1))
     if len(wrong):
         node = int(np.searchsorted(site.bank.ptr, wrong[0], side="right")) - 1
-        raise UserError(f"{site.folder}: node {ids[node]!r}: expected the text that was encoded, found another")
+        raise UserError(
+            f"{site.folder}: node {ids[node]!r}: expected the text that was encoded, found another"
+        )
     return ids, texts
 
 
@@ -124,7 +137,12 @@ def verify_spans(site: Site, packs: Packs, where: str, texts: tuple[list[str], l
 
 
 def verify_weights(
-    site: Site, packs: Packs, where: str, model: DanceModel, settings: DanceConfig, graph: LocalGraph
+    site: Site,
+    packs: Packs,
+    where: str,
+    model: DanceModel,
+    settings: DanceConfig,
+    graph: LocalGraph,
 ) -> None:
     """Recompute gates, chunks and predictions with the model and compare.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dance_flwr.dance.ragged import ptr_of_rows, rank_in_row
+from dance_flwr.nn.ragged import ptr_of_rows, rank_in_row
 
 _ROWS_PER_BLOCK = 1024
 
@@ -78,12 +78,20 @@ def self_express(
     values = torch.zeros(support.shape, dtype=features.dtype, device=features.device)
     for start in range(0, support.size(0) if support.size(1) else 0, _ROWS_PER_BLOCK):
         rows = slice(start, start + _ROWS_PER_BLOCK)
-        values[rows] = _solve_block(features, evidence, support[rows], start, alpha, beta, iterations)
+        values[rows] = _solve_block(
+            features, evidence, support[rows], start, alpha, beta, iterations
+        )
     return Coefficients(support, values)
 
 
 def _solve_block(
-    features: Tensor, evidence: Tensor, support: Tensor, start: int, alpha: float, beta: float, iterations: int
+    features: Tensor,
+    evidence: Tensor,
+    support: Tensor,
+    start: int,
+    alpha: float,
+    beta: float,
+    iterations: int,
 ) -> Tensor:
     inside = support >= 0
     index = support.clamp(min=0)
@@ -101,7 +109,9 @@ def _solve_block(
     return z * inside
 
 
-def objective(features: Tensor, evidence: Tensor, z: Coefficients, alpha: float, beta: float) -> Tensor:
+def objective(
+    features: Tensor, evidence: Tensor, z: Coefficients, alpha: float, beta: float
+) -> Tensor:
     """Value of eq:self_expressive_sparse at Z; a scalar. O(K s d)."""
     index = z.support.clamp(min=0)
     rebuilt = (features[index] * z.values[..., None]).sum(1)
@@ -124,7 +134,9 @@ def synthesise_adjacency(z: Coefficients, most: int) -> tuple[Tensor, Tensor, Te
     row_of_z, weight = z.support[filled], z.values[filled].abs()
     pairs = torch.stack([torch.cat([row_of_z, col_of_z]), torch.cat([col_of_z, row_of_z])])
     doubled = torch.cat([weight, weight])
-    merged = torch.sparse_coo_tensor(pairs, doubled, (size, size), check_invariants=False).coalesce()
+    merged = torch.sparse_coo_tensor(
+        pairs, doubled, (size, size), check_invariants=False
+    ).coalesce()
     rows, cols, values = *merged.indices(), merged.values()
     kept = rank_in_row(values, ptr_of_rows(rows, size)) < most
     key, back = rows * size + cols, cols * size + rows

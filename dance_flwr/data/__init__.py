@@ -1,23 +1,23 @@
 """Where graphs come from: built-in builders by name, imported graphs by name, or a folder on disk."""
 
-import importlib
-from collections.abc import Callable
 from pathlib import Path
 
-from dance_flwr.config import RunConfig
+from dance_flwr.config.paths import data_root
+from dance_flwr.config.plugins import DATASETS
+from dance_flwr.config.sections import DataConfig
 from dance_flwr.data.catalogue import CATALOGUE, recommended
 from dance_flwr.data.folder import folder_identity, read_folder
-from dance_flwr.data.store import graphs_folder
+from dance_flwr.data.graph import TextGraph
+from dance_flwr.data.imported import graphs_folder
 from dance_flwr.errors import DataError
-from dance_flwr.graph import TextGraph
-from dance_flwr.paths import data_root
 
-__all__ = ["GRAPHS", "imported_graphs", "load_graph", "recommended", "source_identity", "unambiguous"]
-
-# name -> "module:function"; imported only when asked for, as a builder may import large packages
-GRAPHS: dict[str, str] = {
-    "pydocs": "dance_flwr.data.pydocs:build",
-}
+__all__ = [
+    "imported_graphs",
+    "load_graph",
+    "recommended",
+    "source_identity",
+    "unambiguous",
+]
 
 
 def load_graph(name_or_folder: str, root: Path | None = None) -> TextGraph:
@@ -33,10 +33,8 @@ def load_graph(name_or_folder: str, root: Path | None = None) -> TextGraph:
     ------
     DataError : neither a known name nor an existing folder, or the folder's content is refused
     """
-    if name_or_folder in GRAPHS:
-        module, _, function = GRAPHS[name_or_folder].partition(":")
-        builder: Callable[[], TextGraph] = getattr(importlib.import_module(module), function)
-        return builder()
+    if name_or_folder in DATASETS:
+        return DATASETS.get(name_or_folder).build()  # type: ignore[no-any-return]
     return read_folder(_folder(name_or_folder, root))
 
 
@@ -47,16 +45,15 @@ def source_identity(name_or_folder: str, root: Path | None = None) -> str:
     ------
     DataError : neither a known name nor an existing folder
     """
-    if name_or_folder in GRAPHS:
-        module = importlib.import_module(GRAPHS[name_or_folder].partition(":")[0])
-        return f"{name_or_folder}:{module.identity()}"
+    if name_or_folder in DATASETS:
+        return f"{name_or_folder}:{DATASETS.get(name_or_folder).identity()}"
     return folder_identity(_folder(name_or_folder, root))
 
 
 def unambiguous(name_or_folder: str, root: Path) -> str:
     """Return a name as it is and a folder as an absolute path, for a process that works in another directory."""
     path = Path(name_or_folder).expanduser()
-    if name_or_folder in GRAPHS or name_or_folder in imported_graphs(root) or not path.is_dir():
+    if name_or_folder in DATASETS or name_or_folder in imported_graphs(root) or not path.is_dir():
         return name_or_folder
     return str(path.resolve())
 
@@ -70,8 +67,12 @@ def imported_graphs(root: Path) -> dict[str, Path]:
 
 def _folder(name_or_folder: str, root: Path | None) -> Path:
     """Return the folder of an imported graph or the folder itself."""
-    root = data_root(RunConfig()) if root is None else root
-    is_name = bool(name_or_folder) and Path(name_or_folder).name == name_or_folder and name_or_folder[0] != "."
+    root = data_root(DataConfig()) if root is None else root
+    is_name = (
+        bool(name_or_folder)
+        and Path(name_or_folder).name == name_or_folder
+        and name_or_folder[0] != "."
+    )
     imported = graphs_folder(root) / name_or_folder
     if is_name and imported.is_dir():
         return imported
@@ -87,10 +88,12 @@ def _unknown(name_or_folder: str, path: Path, root: Path) -> DataError:
             f"dataset {name_or_folder!r} is not here; expected it under {graphs_folder(root)}; "
             f"get it with: dance-flwr data fetch {name_or_folder}"
         )
-    known = ", ".join(sorted({*GRAPHS, *imported_graphs(root), *CATALOGUE}))
+    known = ", ".join(sorted({*DATASETS, *imported_graphs(root), *CATALOGUE}))
     expected = f"expected one of: {known}; or the path of a folder with nodes.* and edges.*"
     if path.is_file():
-        return DataError(f"dataset {name_or_folder!r} is a file; {expected}; `dance-flwr data import` reads files")
+        return DataError(
+            f"dataset {name_or_folder!r} is a file; {expected}; `dance-flwr data import` reads files"
+        )
     if any(mark in name_or_folder for mark in "/\\~") or name_or_folder.startswith("."):
         return DataError(f"dataset folder {name_or_folder!r} is missing; {expected}")
     return DataError(f"dataset {name_or_folder!r} is unknown; {expected}")

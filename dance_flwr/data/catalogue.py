@@ -37,7 +37,9 @@ class RemoteFile:
     @property
     def short(self) -> str:
         """The hub repository, or host, owner and repository of the address."""
-        return self.repo or "/".join(self.origin.split(" ")[0].removeprefix("https://").split("/")[:3])
+        return self.repo or "/".join(
+            self.origin.split(" ")[0].removeprefix("https://").split("/")[:3]
+        )
 
     @property
     def origin(self) -> str:
@@ -84,7 +86,11 @@ class Dataset:
 
         Published numbers may hold each self loop once; the graph itself never does.
         """
-        plain = {BOTH_WAYS: counts["directed_edges"], ONE_WAY: counts["edges"], ARCS: counts["arcs"]}[self.counting]
+        plain = {
+            BOTH_WAYS: counts["directed_edges"],
+            ONE_WAY: counts["edges"],
+            ARCS: counts["arcs"],
+        }[self.counting]
         return [plain, plain + counts["self_loops"]]
 
     def check(self, counts: dict[str, int]) -> None:
@@ -95,7 +101,10 @@ class Dataset:
         DataError : they differ, or no node has a text; the message holds both
         """
         edges = self.counted(counts)
-        same = (counts["nodes"], counts["classes"]) == (self.nodes, self.classes) and self.edges in edges
+        same = (counts["nodes"], counts["classes"]) == (
+            self.nodes,
+            self.classes,
+        ) and self.edges in edges
         if not same:
             raise DataError(
                 f"{self.name}: expected {self.nodes} nodes, {self.edges} edges ({self.counting}) and {self.classes} "
@@ -103,7 +112,9 @@ class Dataset:
                 f"{counts['classes']} classes; use another source, or another --name for another graph"
             )
         if counts["empty_texts"] == counts["nodes"]:
-            raise DataError(f"{self.name}: expected node texts, found only empty ones; use a source with texts")
+            raise DataError(
+                f"{self.name}: expected node texts, found only empty ones; use a source with texts"
+            )
 
 
 _MIT = "MIT (collection); texts by their authors"
@@ -145,7 +156,9 @@ _ROWS = (
         "MIT (collection); texts by their authors",
         "tape",
         (
-            RemoteFile("dataset/arxiv_2023/graph.pt", url=f"{_TAPE}/raw/main/dataset/arxiv_2023/graph.pt"),
+            RemoteFile(
+                "dataset/arxiv_2023/graph.pt", url=f"{_TAPE}/raw/main/dataset/arxiv_2023/graph.pt"
+            ),
             RemoteFile("paper_info.csv", page=f"{_TAPE} (arxiv_2023_orig, a link in its README)"),
         ),
         counting=ONE_WAY,

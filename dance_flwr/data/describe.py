@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from dance_flwr.data.catalogue import CATALOGUE
 from dance_flwr.data.fetch import check_files, downloads_folder
 from dance_flwr.data.folder import file_sha256, read_folder
-from dance_flwr.data.store import read_card
-from dance_flwr.graph import SPLIT_NAMES, UNLABELLED, TextGraph, edge_homophily
+from dance_flwr.data.graph import SPLIT_NAMES, UNLABELLED, TextGraph, edge_homophily
+from dance_flwr.data.imported import read_card
 
 QUANTILES = (0, 25, 50, 75, 100)
 
@@ -54,7 +54,11 @@ def describe(graph: TextGraph) -> Description:
         **{f"{name} nodes": int(split[i]) for i, name in enumerate(SPLIT_NAMES) if name},
     }
     order = np.argsort(lengths, kind="stable")
-    chosen = dict.fromkeys([int(order[i]) for i in (0, len(order) // 2, len(order) - 1)]) if len(order) else {}
+    chosen = (
+        dict.fromkeys([int(order[i]) for i in (0, len(order) // 2, len(order) - 1)])
+        if len(order)
+        else {}
+    )
     names = (*graph.class_names, "")  # -1 picks the last
     return Description(
         counts,
@@ -84,13 +88,22 @@ def faults(folder: Path, name: str, root: Path) -> list[str]:
     found = []
     counts = card.get("counts", {})
     now = {"nodes": graph.num_nodes, "edges": graph.num_edges, "classes": len(graph.class_names)}
-    found += [f"{k}: the card says {counts[k]}, the tables hold {v}" for k, v in now.items() if counts.get(k, v) != v]
     found += [
-        f"{file}: not as it was stored" for file, sha in card.get("tables", {}).items() if _differs(folder, file, sha)
+        f"{k}: the card says {counts[k]}, the tables hold {v}"
+        for k, v in now.items()
+        if counts.get(k, v) != v
+    ]
+    found += [
+        f"{file}: not as it was stored"
+        for file, sha in card.get("tables", {}).items()
+        if _differs(folder, file, sha)
     ]
     if name in CATALOGUE and not card:
         found.append(f"{name}: no card.json, so the counts cannot be compared with the paper's")
-    found += [f"{file}: not the file that was first fetched" for file in check_files(downloads_folder(root, name))]
+    found += [
+        f"{file}: not the file that was first fetched"
+        for file in check_files(downloads_folder(root, name))
+    ]
     if not (graph.labels >= 0).any():
         found.append("no node has a label")
     if not any(text.strip() for text in graph.texts):

@@ -14,8 +14,8 @@ from typing import Any
 
 from dance_flwr.data.catalogue import CATALOGUE, Dataset, RemoteFile
 from dance_flwr.data.folder import file_sha256
+from dance_flwr.data.imported import graphs_folder, read_card, save
 from dance_flwr.data.layouts import read_layout
-from dance_flwr.data.store import graphs_folder, read_card, save
 from dance_flwr.errors import DataError
 
 LOCK = "lock.json"
@@ -28,7 +28,9 @@ def downloads_folder(root: Path, name: str) -> Path:
     return root / "downloads" / name
 
 
-def fetch(name: str, root: Path, say: Callable[[str], None] = print, split_index: int = 0) -> dict[str, Any]:
+def fetch(
+    name: str, root: Path, say: Callable[[str], None] = print, split_index: int = 0
+) -> dict[str, Any]:
     """Download a published graph and store it as `<root>/graphs/<name>`; return its card.
 
     A file that is already in place, also by hand, is not downloaded again. What breaks off goes on where it stopped.
@@ -39,7 +41,9 @@ def fetch(name: str, root: Path, say: Callable[[str], None] = print, split_index
         not the paper's; then nothing is half there
     """
     if name not in CATALOGUE:
-        raise DataError(f"dataset {name!r} cannot be fetched; expected one of: {', '.join(CATALOGUE)}")
+        raise DataError(
+            f"dataset {name!r} cannot be fetched; expected one of: {', '.join(CATALOGUE)}"
+        )
     if (graphs_folder(root) / name).is_dir():
         say(f"{name} is already at {graphs_folder(root) / name}")
         return read_card(graphs_folder(root) / name)
@@ -49,7 +53,9 @@ def fetch(name: str, root: Path, say: Callable[[str], None] = print, split_index
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"{folder}: expected a folder that can be written, found: {error.strerror}; mend it") from error
+        raise DataError(
+            f"{folder}: expected a folder that can be written, found: {error.strerror}; mend it"
+        ) from error
     with FileLock(folder / ".busy"):
         seen = read_lock(folder)
         for file in row.files:
@@ -68,7 +74,9 @@ def read_lock(folder: Path) -> dict[str, dict[str, Any]]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise DataError(f"{folder / LOCK}: expected the recorded hashes, found: {error}; remove the file") from error
+        raise DataError(
+            f"{folder / LOCK}: expected the recorded hashes, found: {error}; remove the file"
+        ) from error
     return content
 
 
@@ -80,14 +88,22 @@ def check_files(folder: Path) -> list[str]:
     DataError : the record cannot be read
     """
     recorded = read_lock(folder)
-    return [n for n, e in recorded.items() if (folder / n).is_file() and file_sha256(folder / n) != e["sha256"]]
+    return [
+        n
+        for n, e in recorded.items()
+        if (folder / n).is_file() and file_sha256(folder / n) != e["sha256"]
+    ]
 
 
 def _obtain(
     row: Dataset, file: RemoteFile, folder: Path, seen: dict[str, Any], say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Put one file in its place, if it is not there yet, and return its record."""
-    place, revision, origin = folder / file.name, seen.get("revision", ""), seen.get("from", "put in place by hand")
+    place, revision, origin = (
+        folder / file.name,
+        seen.get("revision", ""),
+        seen.get("from", "put in place by hand"),
+    )
     if not place.is_file():
         say(f"fetching {file.name} from {file.origin}")
         try:
@@ -95,7 +111,12 @@ def _obtain(
         except Exception as error:  # the hub client raises its own, httpx's and the system's errors
             raise DataError(_advice(row, file, folder, error)) from error
         origin = file.origin
-    record = {"sha256": file_sha256(place), "size": place.stat().st_size, "from": origin, "revision": revision}
+    record = {
+        "sha256": file_sha256(place),
+        "size": place.stat().st_size,
+        "from": origin,
+        "revision": revision,
+    }
     if seen and record["sha256"] != seen["sha256"]:
         raise DataError(
             f"{place}: expected sha256 {seen['sha256'][:12]} as first recorded, found {record['sha256'][:12]}; "
@@ -116,9 +137,16 @@ def _from_hub(file: RemoteFile, place: Path, seen: str) -> str:
     except Exception as error:  # what came before may still be complete
         missed = error
     cache = place.parent / ".hub"
-    where: dict[str, Any] = {"repo_type": "dataset", "revision": asked, "cache_dir": cache, "etag_timeout": _TIMEOUT}
+    where: dict[str, Any] = {
+        "repo_type": "dataset",
+        "revision": asked,
+        "cache_dir": cache,
+        "etag_timeout": _TIMEOUT,
+    }
     try:
-        found = Path(hf_hub_download(file.repo, file.path, local_files_only=missed is not None, **where))
+        found = Path(
+            hf_hub_download(file.repo, file.path, local_files_only=missed is not None, **where)
+        )
     except Exception as error:
         raise missed or error from error
     ready = place.with_name(f".{place.name}.{os.getpid()}.tmp")
@@ -139,7 +167,9 @@ def _from_url(file: RemoteFile, place: Path) -> str:
     part = place.with_name(place.name + ".part")
     start = part.stat().st_size if part.is_file() else 0
     # a server that cannot go on answers with the whole file
-    request = urllib.request.Request(file.url, headers={"Range": f"bytes={start}-"} if start else {})
+    request = urllib.request.Request(
+        file.url, headers={"Range": f"bytes={start}-"} if start else {}
+    )
     try:
         reply = urllib.request.urlopen(request, timeout=_TIMEOUT)
     except urllib.error.HTTPError as error:
@@ -153,7 +183,9 @@ def _from_url(file: RemoteFile, place: Path) -> str:
             shutil.copyfileobj(reply, stream, _CHUNK)
     whole = int(length) + (start if goes_on else 0) if length else part.stat().st_size
     if part.stat().st_size != whole:
-        raise OSError(f"{part.stat().st_size} of {whole} bytes came; run the command again to go on")
+        raise OSError(
+            f"{part.stat().st_size} of {whole} bytes came; run the command again to go on"
+        )
     part.replace(place)
     return ""
 

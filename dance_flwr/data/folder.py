@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from dance_flwr.data.graph import SPLIT_NAMES, UNLABELLED, TextGraph, csr_from_pairs
 from dance_flwr.data.tables import Table, join
 from dance_flwr.errors import DataError
-from dance_flwr.graph import SPLIT_NAMES, UNLABELLED, TextGraph, csr_from_pairs
 
 NODE_FILES = ("nodes.parquet", "nodes.csv", "nodes.jsonl")
 EDGE_FILES = ("edges.parquet", "edges.csv")
@@ -39,7 +39,9 @@ def read_folder(path: Path) -> TextGraph:
         split value is unknown, an edge names an unknown node, or there is no node
     """
     if not path.is_dir():
-        raise DataError(f"dataset folder {str(path)!r} is missing; expected a folder with nodes.* and edges.*")
+        raise DataError(
+            f"dataset folder {str(path)!r} is missing; expected a folder with nodes.* and edges.*"
+        )
     nodes_file, edges_file = find(path, NODE_FILES), find(path, EDGE_FILES)
     nodes = Table(nodes_file)
     where = str(nodes_file)
@@ -54,8 +56,12 @@ def read_folder(path: Path) -> TextGraph:
     ids = check_ids(columns["id"], where)
     _warn_of_empty(texts, where)
     class_names, labels = _labels(columns["label"], declared_classes(nodes.metadata))
-    split = split_codes(columns["split"], where) if "split" in columns else np.zeros(len(ids), np.uint8)
-    source, target = edge_ends(Table(edges_file).read(("source", "target")), ids, str(edges_file), where)
+    split = (
+        split_codes(columns["split"], where) if "split" in columns else np.zeros(len(ids), np.uint8)
+    )
+    source, target = edge_ends(
+        Table(edges_file).read(("source", "target")), ids, str(edges_file), where
+    )
     indptr, indices = csr_from_pairs(source, target, len(ids))
     return TextGraph(
         name=path.resolve().name,
@@ -89,7 +95,9 @@ def write_folder(graph: TextGraph, path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
     rivals = [name for name in (*NODE_FILES[1:], *EDGE_FILES[1:]) if (path / name).exists()]
     if rivals:
-        raise DataError(f"{path}: expected no other tables than Parquet to write to, found {rivals[0]}; remove it")
+        raise DataError(
+            f"{path}: expected no other tables than Parquet to write to, found {rivals[0]}; remove it"
+        )
     names = np.array([*graph.class_names, None], dtype=object)  # UNLABELLED = -1 picks the last
     splits = np.array([name or None for name in SPLIT_NAMES], dtype=object)
     columns = {"id": graph.ids.tolist(), "text": graph.texts}
@@ -101,7 +109,12 @@ def write_folder(graph: TextGraph, path: Path) -> None:
     source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
     once = source < graph.indices
     ids = pa.array(graph.ids.tolist(), pa.string())
-    edges = pa.table({"source": ids.take(pa.array(source[once])), "target": ids.take(pa.array(graph.indices[once]))})
+    edges = pa.table(
+        {
+            "source": ids.take(pa.array(source[once])),
+            "target": ids.take(pa.array(graph.indices[once])),
+        }
+    )
     _write_atomically({path / NODE_FILES[0]: nodes, path / EDGE_FILES[0]: edges})
 
 
@@ -109,7 +122,9 @@ def _sites(values: Any, where: str) -> NDArray[np.str_]:
     """Return who holds each node, for the partitioner `by-column`."""
     empty = pc.index(values, "").as_py()
     if empty >= 0:
-        raise DataError(f"{where} row {empty + 1}: expected a site in every row or no such column; fill it in")
+        raise DataError(
+            f"{where} row {empty + 1}: expected a site in every row or no such column; fill it in"
+        )
     return np.array(values.to_pylist(), dtype=np.str_)
 
 
@@ -143,11 +158,15 @@ def check_ids(ids: Any, where: str) -> Any:
         raise DataError(f"{where}: expected at least one node, found none; add rows")
     empty = pc.index(ids, "").as_py()
     if empty >= 0:
-        raise DataError(f"{where} row {empty + 1}: expected a node id, found an empty one; fill it in")
+        raise DataError(
+            f"{where} row {empty + 1}: expected a node id, found an empty one; fill it in"
+        )
     first = pc.index_in(ids, value_set=pc.unique(ids)).to_numpy()
     if first.max() + 1 < len(ids):
         row = int(np.setdiff1d(np.arange(len(ids)), np.unique(first, return_index=True)[1])[0])
-        raise DataError(f"{where} row {row + 1}: expected unique ids, found {ids[row].as_py()!r} again; remove one")
+        raise DataError(
+            f"{where} row {row + 1}: expected unique ids, found {ids[row].as_py()!r} again; remove one"
+        )
     return ids
 
 
@@ -155,7 +174,10 @@ def _warn_of_empty(texts: list[str], where: str) -> None:
     """Count the empty texts in one warning."""
     empty = sum(not text.strip() for text in texts)
     if empty:
-        warnings.warn(f"{where}: {empty} of {len(texts)} nodes have an empty text; they are kept", stacklevel=3)
+        warnings.warn(
+            f"{where}: {empty} of {len(texts)} nodes have an empty text; they are kept",
+            stacklevel=3,
+        )
 
 
 def declared_classes(metadata: dict[bytes, bytes]) -> tuple[str, ...]:
@@ -176,12 +198,16 @@ def split_codes(values: Any, where: str) -> NDArray[np.uint8]:
     row = pc.index(pc.is_null(found), True).as_py()
     if row >= 0:
         expected = ", ".join(SPLIT_NAMES[1:])
-        raise DataError(f"{where} row {row + 1}: expected split {expected} or empty, found {values[row].as_py()!r}")
+        raise DataError(
+            f"{where} row {row + 1}: expected split {expected} or empty, found {values[row].as_py()!r}"
+        )
     split: NDArray[np.uint8] = found.to_numpy().astype(np.uint8)
     return split
 
 
-def edge_ends(columns: dict[str, Any], ids: Any, where: str, nodes: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def edge_ends(
+    columns: dict[str, Any], ids: Any, where: str, nodes: str
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows of `ids` that the two columns of an edge table name, [m] int64 each.
 
     Raises

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from dance_flwr.data import networks, pickles
 from dance_flwr.data.catalogue import CATALOGUE
 from dance_flwr.data.folder import EDGE_FILES, NODE_FILES, declared_classes, edge_ends, find
+from dance_flwr.data.imported import COLUMNS, Incoming, check_name, save
 from dance_flwr.data.layouts import read_layout
 from dance_flwr.data.saved_datasets import NEIGHBOUR_COLUMNS, SavedDataset, is_saved, open_saved
-from dance_flwr.data.store import COLUMNS, Incoming, check_name, save
 from dance_flwr.data.tables import Table
 from dance_flwr.errors import DataError
 
@@ -33,7 +33,11 @@ class Options:
 
 
 def import_graph(
-    paths: Sequence[Path], name: str, root: Path, options: Options = Options(), taken: tuple[str, ...] = ()
+    paths: Sequence[Path],
+    name: str,
+    root: Path,
+    options: Options = Options(),
+    taken: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Store the graph in these files as `<root>/graphs/<name>` and return its card.
 
@@ -65,7 +69,9 @@ def recognise(paths: Sequence[Path], name: str, options: Options) -> Incoming:
     if len(paths) == 2 and all(path.suffix in _TABLES and path.is_file() for path in paths):
         return _table_pair(paths[0], paths[1], options)
     if len(paths) != 1:
-        raise DataError(f"expected one path, or a node table and an edge table, found {len(paths)} paths; see --help")
+        raise DataError(
+            f"expected one path, or a node table and an edge table, found {len(paths)} paths; see --help"
+        )
     path = paths[0]
     if path.is_dir():
         published = CATALOGUE.get(name)
@@ -83,8 +89,12 @@ def recognise(paths: Sequence[Path], name: str, options: Options) -> Incoming:
             )
         return networks.graphml(path, options.text or "text", options.label or "label")
     if path.suffix == ".json":
-        return networks.node_link(path, options.text or "text", options.label or "label", options.id or "id")
-    raise DataError(f"{path}: expected {_KNOWN}, found a file ending in {path.suffix!r}; convert it")
+        return networks.node_link(
+            path, options.text or "text", options.label or "label", options.id or "id"
+        )
+    raise DataError(
+        f"{path}: expected {_KNOWN}, found a file ending in {path.suffix!r}; convert it"
+    )
 
 
 def _table_pair(nodes_file: Path, edges_file: Path, options: Options) -> Incoming:
@@ -96,7 +106,9 @@ def _table_pair(nodes_file: Path, edges_file: Path, options: Options) -> Incomin
 
     columns = (*COLUMNS, "site") if "site" in nodes.names else COLUMNS
     rows = _rows(nodes, options, columns=columns)
-    return Incoming("tables", (nodes_file, edges_file), rows, edges, declared_classes(nodes.metadata), columns)
+    return Incoming(
+        "tables", (nodes_file, edges_file), rows, edges, declared_classes(nodes.metadata), columns
+    )
 
 
 def _saved(source: SavedDataset, options: Options) -> Incoming:
@@ -118,32 +130,54 @@ def _saved(source: SavedDataset, options: Options) -> Incoming:
 
     classes = tuple(source.classes.get(options.label or "label", ()))
     files = (*(file for _, file in source.parts), *beside[:1])
-    return Incoming("saved data set", files, _rows(source, options, numbered=not key), edges, classes)
+    return Incoming(
+        "saved data set", files, _rows(source, options, numbered=not key), edges, classes
+    )
 
 
 def _rows(
-    table: Table | SavedDataset, options: Options, *, numbered: bool = False, columns: tuple[str, ...] = COLUMNS
+    table: Table | SavedDataset,
+    options: Options,
+    *,
+    numbered: bool = False,
+    columns: tuple[str, ...] = COLUMNS,
 ) -> Iterator[dict[str, Any]]:
     """Yield the batches of `columns`; without a split column none is split, and ids may be the row numbers."""
     texts = options.text.split(",") if options.text else ["text"]
     key, label = options.id or "id", options.label or "label"
     is_split = "split" in table.names or isinstance(table, SavedDataset)
     asked = dict.fromkeys(
-        [*([] if numbered else [key]), *texts, label, *(["split"] if is_split else []), *columns[len(COLUMNS) :]]
+        [
+            *([] if numbered else [key]),
+            *texts,
+            label,
+            *(["split"] if is_split else []),
+            *columns[len(COLUMNS) :],
+        ]
     )
     start = 0
     for batch in table.batches(list(asked)):
         size = len(batch[label])
         row = {"text": _joined([batch[name] for name in texts]), "label": batch[label]}
-        row["id"] = pa.array(map(str, range(start, start + size)), pa.large_string()) if numbered else batch[key]
-        row["split"] = batch["split"] if is_split else pa.repeat(pa.scalar("", pa.large_string()), size)
+        row["id"] = (
+            pa.array(map(str, range(start, start + size)), pa.large_string())
+            if numbered
+            else batch[key]
+        )
+        row["split"] = (
+            batch["split"] if is_split else pa.repeat(pa.scalar("", pa.large_string()), size)
+        )
         row |= {name: batch[name] for name in columns[len(COLUMNS) :]}
         start += size
         yield {name: row[name] for name in columns}
 
 
 def _joined(texts: list[Any]) -> Any:
-    return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, pa.scalar("\n", pa.large_string()))
+    return (
+        texts[0]
+        if len(texts) == 1
+        else pc.binary_join_element_wise(*texts, pa.scalar("\n", pa.large_string()))
+    )
 
 
 def _read_ends(file: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dance_flwr.data import pickles
 from dance_flwr.data.catalogue import Dataset
-from dance_flwr.data.store import Ends, Incoming, ends_of, rows_of
+from dance_flwr.data.imported import Ends, Incoming, ends_of, rows_of
 from dance_flwr.data.tables import Table, readable
 from dance_flwr.errors import DataError
 
@@ -46,7 +46,9 @@ def _tape(files: tuple[Path, ...], split_index: int) -> Incoming:
     """Read a PyG file and a table of titles and abstracts in the order of the nodes."""
     data = pickles.as_mapping(pickles.load(files[0]), files[0])
     papers = Table(files[1]).read(("title", "abstract"))
-    texts = pc.binary_join_element_wise(papers["title"], papers["abstract"], pa.scalar("\n", pa.large_string()))
+    texts = pc.binary_join_element_wise(
+        papers["title"], papers["abstract"], pa.scalar("\n", pa.large_string())
+    )
     return pickles.assemble(data, texts.to_pylist(), files, split_index)
 
 
@@ -55,7 +57,9 @@ def _wikics(files: tuple[Path, ...], split_index: int) -> Incoming:
     graph, meta = (_json(file) for file in files)
     try:
         nodes, labels = meta["nodes"], np.array(graph["labels"], np.int64)
-        texts = [node["title"].replace("_", " ") + "\n" + " ".join(node["tokens"]) for node in nodes]
+        texts = [
+            node["title"].replace("_", " ") + "\n" + " ".join(node["tokens"]) for node in nodes
+        ]
         names = {str(k): str(v) for k, v in meta.get("labels", {}).items()}
         lengths = np.array([len(links) for links in graph["links"]])
         targets = np.concatenate([np.array(links, np.int64) for links in graph["links"]])
@@ -75,7 +79,11 @@ def _wikics(files: tuple[Path, ...], split_index: int) -> Incoming:
     ends = ends_of(np.stack([np.repeat(np.arange(n), lengths), targets]), n, where)
     split = pickles.split_names(masks, n, split_index, where)
     return Incoming(
-        "Wiki-CS", files, rows_of(list(map(str, range(n))), texts, given, split), lambda ids: ends, tuple(schema)
+        "Wiki-CS",
+        files,
+        rows_of(list(map(str, range(n))), texts, given, split),
+        lambda ids: ends,
+        tuple(schema),
     )
 
 
@@ -86,7 +94,9 @@ def _ogbn(files: tuple[Path, ...], split_index: int) -> Incoming:
     with readable(files[0]):
         ends = np.stack(_member(files[0], "raw/edge.csv.gz", ("s", "t")))
         (labels,) = _member(files[0], "raw/node-label.csv.gz", ("y",))
-        papers = _member(files[0], "mapping/nodeidx2paperid.csv.gz", ("node", "paper"), header=True)[1]
+        papers = _member(
+            files[0], "mapping/nodeidx2paperid.csv.gz", ("node", "paper"), header=True
+        )[1]
         n = len(labels)
         split = np.zeros(n, object)
         split[:] = ""
@@ -111,32 +121,48 @@ def _titles(file: Path, papers: NDArray[np.int64]) -> list[str]:
     convert = pa_csv.ConvertOptions(column_types=columns)
     with (
         readable(file),
-        pa_csv.open_csv(file, read_options=read, parse_options=parse, convert_options=convert) as reader,
+        pa_csv.open_csv(
+            file, read_options=read, parse_options=parse, convert_options=convert
+        ) as reader,
     ):
         for batch in reader:
-            numeric = pc.match_substring_regex(batch.column("paper"), "^[0-9]{1,18}$")  # there is a header or none
+            numeric = pc.match_substring_regex(
+                batch.column("paper"), "^[0-9]{1,18}$"
+            )  # there is a header or none
             batch = batch.filter(numeric)
             ids = pc.cast(batch.column("paper"), pa.int64()).to_numpy(zero_copy_only=False)
             place = np.searchsorted(papers, ids, sorter=order).clip(max=len(papers) - 1)
             hit = papers[order[place]] == ids
             joined = pc.binary_join_element_wise(
-                batch.column("title"), batch.column("abstract"), pa.scalar("\n"), null_handling="replace"
+                batch.column("title"),
+                batch.column("abstract"),
+                pa.scalar("\n"),
+                null_handling="replace",
             )
             texts[order[place[hit]]] = joined.filter(pa.array(hit)).to_pylist()
     return texts.tolist()
 
 
-def _member(file: Path, path: str, names: tuple[str, ...], *, header: bool = False) -> list[NDArray[np.int64]]:
+def _member(
+    file: Path, path: str, names: tuple[str, ...], *, header: bool = False
+) -> list[NDArray[np.int64]]:
     """Return the integer columns of one gzipped table in an archive."""
     try:
         with zipfile.ZipFile(file) as archive:
             inner = next(name for name in archive.namelist() if name.endswith("/" + path))
-            with archive.open(inner) as member, pa.CompressedInputStream(pa.PythonFile(member), "gzip") as stream:
-                read = pa_csv.ReadOptions(column_names=list(names), skip_rows=int(header), use_threads=False)
+            with (
+                archive.open(inner) as member,
+                pa.CompressedInputStream(pa.PythonFile(member), "gzip") as stream,
+            ):
+                read = pa_csv.ReadOptions(
+                    column_names=list(names), skip_rows=int(header), use_threads=False
+                )
                 convert = pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.int64()))
                 table = pa_csv.read_csv(stream, read_options=read, convert_options=convert)
     except (StopIteration, zipfile.BadZipFile) as error:
-        raise DataError(f"{file}: expected a whole archive with {path}, found none; get it again") from error
+        raise DataError(
+            f"{file}: expected a whole archive with {path}, found none; get it again"
+        ) from error
     return [table.column(name).to_numpy().astype(np.int64) for name in names]
 
 
@@ -151,7 +177,11 @@ def _json(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_bytes())
     except (OSError, ValueError) as error:
-        raise DataError(f"{file}: expected JSON, found: {' '.join(str(error).split())}; get it again") from error
+        raise DataError(
+            f"{file}: expected JSON, found: {' '.join(str(error).split())}; get it again"
+        ) from error
     if not isinstance(content, dict):
-        raise DataError(f"{file}: expected a JSON object, found {type(content).__name__}; get it again")
+        raise DataError(
+            f"{file}: expected a JSON object, found {type(content).__name__}; get it again"
+        )
     return content

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dance_flwr.data.folder import edge_ends
-from dance_flwr.data.store import Ends, Incoming, rows_of
+from dance_flwr.data.imported import Ends, Incoming, rows_of
 from dance_flwr.data.tables import as_strings, plain
 from dance_flwr.errors import DataError
 
@@ -24,20 +24,29 @@ def graphml(file: Path, text: str = "text", label: str = "label") -> Incoming:
 
     with file.open("rb") as stream:
         if b"<!ENTITY" in stream.read(1 << 16):  # entities of entities can unfold to any size
-            raise DataError(f"{file}: expected plain GraphML, found entity declarations; remove them")
+            raise DataError(
+                f"{file}: expected plain GraphML, found entity declarations; remove them"
+            )
     try:
         graph = nx.read_graphml(file)
     except Exception as error:  # the XML parser's and NetworkX's own errors
-        raise DataError(f"{file}: expected GraphML, found: {_line(error)}; export it again") from error
+        raise DataError(
+            f"{file}: expected GraphML, found: {_line(error)}; export it again"
+        ) from error
     ids = [str(node) for node in graph]
     records = [attributes for _, attributes in graph.nodes(data=True)]
     pairs = np.array(list(graph.edges()), dtype=object).reshape(-1, 2)
 
     def ends(known: Any) -> Ends:
-        columns = {name: pa.array(pairs[:, i], pa.large_string()) for i, name in enumerate(("source", "target"))}
+        columns = {
+            name: pa.array(pairs[:, i], pa.large_string())
+            for i, name in enumerate(("source", "target"))
+        }
         return edge_ends(columns, known, str(file), "the graph")
 
-    return Incoming("GraphML", (file,), rows_of(ids, *_columns(records, text, label, str(file))), ends)
+    return Incoming(
+        "GraphML", (file,), rows_of(ids, *_columns(records, text, label, str(file))), ends
+    )
 
 
 def node_link(file: Path, text: str = "text", label: str = "label", key: str = "id") -> Incoming:
@@ -50,18 +59,37 @@ def node_link(file: Path, text: str = "text", label: str = "label", key: str = "
     try:
         content = json.loads(file.read_bytes().removeprefix(b"\xef\xbb\xbf"))
     except (ValueError, RecursionError, OSError) as error:
-        raise DataError(f"{file}: expected node-link JSON, found: {_line(error)}; export it again") from error
-    links = next((content[k] for k in ("links", "edges") if k in content), None) if isinstance(content, dict) else None
+        raise DataError(
+            f"{file}: expected node-link JSON, found: {_line(error)}; export it again"
+        ) from error
+    links = (
+        next((content[k] for k in ("links", "edges") if k in content), None)
+        if isinstance(content, dict)
+        else None
+    )
     nodes = content.get("nodes") if isinstance(content, dict) else None
-    if not isinstance(nodes, list) or not isinstance(links, list) or not all(isinstance(n, dict) for n in nodes):
-        raise DataError(f"{file}: expected node-link JSON with lists 'nodes' and 'links', found none; export it again")
+    if (
+        not isinstance(nodes, list)
+        or not isinstance(links, list)
+        or not all(isinstance(n, dict) for n in nodes)
+    ):
+        raise DataError(
+            f"{file}: expected node-link JSON with lists 'nodes' and 'links', found none; export it again"
+        )
     missing = next((i for i, node in enumerate(nodes) if node.get(key) in (None, "")), None)
     if missing is not None:
-        raise DataError(f"{file} node {missing + 1}: expected an id in {key!r}, found none; name it with --id")
+        raise DataError(
+            f"{file} node {missing + 1}: expected an id in {key!r}, found none; name it with --id"
+        )
     ids = [plain(node[key]) or "" for node in nodes]
     columns = {name: _link_ends(links, name, file) for name in ("source", "target")}
     rows = rows_of(ids, *_columns(nodes, text, label, str(file)))
-    return Incoming("node-link JSON", (file,), rows, lambda known: edge_ends(columns, known, str(file), "the graph"))
+    return Incoming(
+        "node-link JSON",
+        (file,),
+        rows,
+        lambda known: edge_ends(columns, known, str(file), "the graph"),
+    )
 
 
 def _link_ends(links: list[Any], name: str, file: Path) -> Any:
@@ -82,9 +110,16 @@ def _columns(
 ) -> tuple[list[str], list[str], list[str]]:
     """Return the texts, labels and splits of the nodes; an attribute that a node lacks is empty."""
     if not any(text in record for record in records):
-        names = ", ".join(dict.fromkeys(str(name) for record in records for name in record)) or "no attribute"
-        raise DataError(f"{where}: expected a node attribute {text!r}, found {names}; name it with --text")
-    found = [[plain(record.get(name)) or "" for record in records] for name in (text, label, "split")]
+        names = (
+            ", ".join(dict.fromkeys(str(name) for record in records for name in record))
+            or "no attribute"
+        )
+        raise DataError(
+            f"{where}: expected a node attribute {text!r}, found {names}; name it with --text"
+        )
+    found = [
+        [plain(record.get(name)) or "" for record in records] for name in (text, label, "split")
+    ]
     return found[0], found[1], found[2]
 
 

@@ -27,17 +27,28 @@ from typing import Any
 
 import numpy as np
 
+from dance_flwr.data.graph import NO_SPLIT, TextGraph, csr_from_pairs, summary
+from dance_flwr.data.source import GraphSource
 from dance_flwr.errors import DataError
-from dance_flwr.graph import NO_SPLIT, TextGraph, csr_from_pairs, summary
 
-PACKAGES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn", "networkx": "networkx"}  # distributions
+PACKAGES = {
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "sklearn": "scikit-learn",
+    "networkx": "networkx",
+}  # distributions
 MIN_TEXT = 40  # characters; shorter texts say too little to classify
 MIN_QUOTED = 3  # characters of a back-quoted name that may be a reference
 MIN_AREA = 40  # nodes; smaller areas of a package are merged into "<package>.other"
 
 # numpy.core is a deprecated alias tree; the others are plug-ins, vendored code or checks, not documented interface
 _SKIPPED_PARTS = {"tests", "conftest", "setup", "externals", "f2py", "distutils"}
-_SKIPPED_MODULES = {"numpy.core", "numpy.typing", "sklearn.utils.estimator_checks", "sklearn.utils.fixes"}
+_SKIPPED_MODULES = {
+    "numpy.core",
+    "numpy.typing",
+    "sklearn.utils.estimator_checks",
+    "sklearn.utils.fixes",
+}
 _DROPPED_SECTIONS = {"see also", "references", "examples", "example"}
 _SHORTHANDS = {"np": "numpy", "nx": "networkx", "sp": "scipy"}
 _LOG = logging.getLogger(__name__)
@@ -47,7 +58,9 @@ _ROLE = re.compile(r":(?:py:)?(?:func|class|meth|obj|attr|ref|mod|term|doc|data|
 _LINK_ROLE = re.compile(r":(?:py:)?(?:func|class|meth|obj):`([^`]*)`")
 _QUOTED = re.compile(r"(?<![`:\w])(`{1,2})([A-Za-z_][\w.]*)(?:\(\))?\1(?!`)")
 _QUALIFIED = re.compile(r"(?<![\w./])(?:numpy|scipy|sklearn|networkx|np|nx)(?:\.\w+)*\.(\w+)")
-_URL = re.compile(r"`([^`<]*)<https?://[^>]*>`__?|https?://[^\s>)\]]+")  # addresses of pages name the area
+_URL = re.compile(
+    r"`([^`<]*)<https?://[^>]*>`__?|https?://[^\s>)\]]+"
+)  # addresses of pages name the area
 # scipy prints a set of names into a docstring, in an order that changes with the hash seed
 _PRINTED_SET = re.compile(r"(?<=Use of argument\(s\) ``\{)[^}]*(?=\})")
 _SIGNATURE = re.compile(r"^\w+\(([^()]*(?:\([^()]*\)[^()]*)*)\)", re.MULTILINE)
@@ -76,7 +89,9 @@ def build() -> TextGraph:
     DataError : the interpreter has stripped the docstrings (`python -OO`)
     """
     if sys.flags.optimize > 1:  # compiled modules would keep theirs: a quarter of the graph
-        raise DataError("pydocs: expected docstrings, found that Python runs with -OO, which drops them; leave it out")
+        raise DataError(
+            "pydocs: expected docstrings, found that Python runs with -OO, which drops them; leave it out"
+        )
     kept = [(entry, text) for entry in _collect() if len(text := _node_text(entry.doc)) >= MIN_TEXT]
     nodes = [entry for entry, _ in kept]
     areas = _merge_small([_area(entry.name) for entry in nodes])
@@ -109,13 +124,19 @@ def _public_modules(package: str) -> Iterator[ModuleType]:
         name = pending.pop()
         try:
             module = importlib.import_module(name)
-        except Exception as error:  # an optional dependency is absent, or the module is for another platform
+        except (
+            Exception
+        ) as error:  # an optional dependency is absent, or the module is for another platform
             _LOG.warning("pydocs: %s cannot be imported and is left out: %s", name, error)
             continue
         yield module
         for info in pkgutil.iter_modules(getattr(module, "__path__", [])):
             full = f"{name}.{info.name}"
-            if not info.name.startswith("_") and info.name not in _SKIPPED_PARTS and full not in _SKIPPED_MODULES:
+            if (
+                not info.name.startswith("_")
+                and info.name not in _SKIPPED_PARTS
+                and full not in _SKIPPED_MODULES
+            ):
                 pending.append(full)
 
 
@@ -125,7 +146,10 @@ def _collect() -> list[_Entry]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # all imports come first: some modules (sklearn.experimental) add names to others when they are imported
-        modules = {package: sorted(_public_modules(package), key=lambda m: m.__name__) for package in PACKAGES}
+        modules = {
+            package: sorted(_public_modules(package), key=lambda m: m.__name__)
+            for package in PACKAGES
+        }
         for package, found in modules.items():
             for module in found:
                 for attribute, value in _public_members(module, package):
@@ -136,7 +160,9 @@ def _collect() -> list[_Entry]:
     for value, package, paths in objects.values():
         own = {path for path in paths if path.startswith(package + ".")}
         name = _canonical(value, own)
-        doc = _PRINTED_SET.sub(lambda found: ", ".join(sorted(found[0].split(", "))), inspect.cleandoc(value.__doc__))
+        doc = _PRINTED_SET.sub(
+            lambda found: ", ".join(sorted(found[0].split(", "))), inspect.cleandoc(value.__doc__)
+        )
         entries[name] = _Entry(name, tuple(sorted(paths)), doc)
     return [entries[name] for name in sorted(entries)]
 
@@ -147,7 +173,9 @@ def _public_members(module: ModuleType, package: str) -> Iterator[tuple[str, Any
     A module without `__all__` offers what is defined in it or below it, not the helpers that it imports.
     """
     owner = package if hasattr(module, "__all__") else module.__name__
-    for name in sorted(name for name in set(getattr(module, "__all__", dir(module))) if not name.startswith("_")):
+    for name in sorted(
+        name for name in set(getattr(module, "__all__", dir(module))) if not name.startswith("_")
+    ):
         value = getattr(module, name, None)  # a lazy name that is gone gives None
         home = str(getattr(value, "__module__", None) or owner)  # ufuncs name no module
         if _is_documented(value) and f"{home}.".startswith(f"{owner}."):
@@ -172,7 +200,10 @@ def _canonical(value: Any, paths: set[str]) -> str:
     home = f"{getattr(value, '__module__', None)}.{own_name}"
     if home in paths and home.startswith("networkx."):
         return home
-    return min(paths, key=lambda path: (path.count("."), path != home, path.rpartition(".")[2] != own_name, path))
+    return min(
+        paths,
+        key=lambda path: (path.count("."), path != home, path.rpartition(".")[2] != own_name, path),
+    )
 
 
 def _area(name: str) -> str:
@@ -185,13 +216,17 @@ def _area(name: str) -> str:
 def _merge_small(areas: list[str]) -> list[str]:
     """Merge areas with fewer than `MIN_AREA` nodes into their package's `other`."""
     sizes = Counter(areas)
-    return [area if sizes[area] >= MIN_AREA else f"{area.partition('.')[0]}.other" for area in areas]
+    return [
+        area if sizes[area] >= MIN_AREA else f"{area.partition('.')[0]}.other" for area in areas
+    ]
 
 
 def _sections(doc: str) -> Iterator[tuple[str, str]]:
     """Yield (title in lower case, text) of each numpydoc section; the part before the first has the title ''."""
     lines = doc.splitlines()
-    starts = [i for i in range(len(lines) - 1) if lines[i].strip() and _UNDERLINE.match(lines[i + 1])]
+    starts = [
+        i for i in range(len(lines) - 1) if lines[i].strip() and _UNDERLINE.match(lines[i + 1])
+    ]
     bounds = [*starts, len(lines)]
     yield "", "\n".join(lines[: bounds[0]])
     for start, end in zip(starts, bounds[1:], strict=True):
@@ -211,7 +246,9 @@ def _mentions(entry: _Entry) -> set[str]:
     """Return the names that a docstring refers to: See Also entries, roles and back-quoted names."""
     found: set[str] = set()
     quoted: set[str] = set()
-    own: set[str] = set()  # parameters and results: a quoted `axis` is no reference to a function of that name
+    own: set[str] = (
+        set()
+    )  # parameters and results: a quoted `axis` is no reference to a function of that name
     for title, body in _sections(entry.doc):
         found |= {_role_target(target) for target in _LINK_ROLE.findall(body)}
         if title == "see also":
@@ -219,7 +256,9 @@ def _mentions(entry: _Entry) -> set[str]:
             continue
         quoted |= {name for _, name in _QUOTED.findall(body)}
         own |= {name.strip(" *") for match in _FIELD.finditer(body) for name in match[1].split(",")}
-        own |= {name for match in _SIGNATURE.finditer(body) for name in re.findall(r"\w+", match[1])}
+        own |= {
+            name for match in _SIGNATURE.finditer(body) for name in re.findall(r"\w+", match[1])
+        }
     # one or two letters are variables of the text, whatever function may bear that name (`t`, `f`, `eq`)
     found |= {name for name in quoted - own if len(name) >= MIN_QUOTED}
     return found - {""}
@@ -231,7 +270,9 @@ def _see_also(body: str) -> set[str]:
     for line in body.splitlines()[2:]:
         if line.startswith((" ", "..")):  # an indented line describes the entry above it
             continue
-        head = re.split(r"\s*:(?:\s|$)", _ROLE.sub(lambda match: _role_target(match[1]), line), maxsplit=1)[0]
+        head = re.split(
+            r"\s*:(?:\s|$)", _ROLE.sub(lambda match: _role_target(match[1]), line), maxsplit=1
+        )[0]
         parts = (part.strip(" `:").removesuffix("()") for part in head.split(","))
         names |= {part for part in parts if part.replace(".", "").isidentifier()}
     return names
@@ -284,3 +325,6 @@ def _resolve(
 
 if __name__ == "__main__":
     print(summary(build()))
+
+
+DATASET = GraphSource(build, identity)

@@ -14,7 +14,14 @@ from dance_flwr.data.tables import as_strings, join, readable, require
 from dance_flwr.errors import DataError
 
 NEIGHBOUR_COLUMNS = ("neighbors", "neighbours", "edges")
-_SPLITS = {"train": "train", "validation": "val", "valid": "val", "val": "val", "dev": "val", "test": "test"}
+_SPLITS = {
+    "train": "train",
+    "validation": "val",
+    "valid": "val",
+    "val": "val",
+    "dev": "val",
+    "test": "test",
+}
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,11 @@ class SavedDataset:
         """Yield (split of the part, record batch) as stored."""
         require(self.names, columns, str(self.folder))
         for split, file in self.parts:
-            with readable(file), pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
+            with (
+                readable(file),
+                pa.OSFile(str(file)) as source,
+                pa.ipc.open_stream(source) as reader,
+            ):
                 for batch in reader:
                     yield split, batch.select(list(columns))
 
@@ -62,7 +73,9 @@ class SavedDataset:
         for _, batch in self.raw([column, *([key] if key else [])]):
             lists = batch.column(column)
             if not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)):
-                raise DataError(f"{self.folder}: expected lists of ids in {column!r}, found {lists.type}; convert it")
+                raise DataError(
+                    f"{self.folder}: expected lists of ids in {column!r}, found {lists.type}; convert it"
+                )
             rows = pc.list_parent_indices(lists)
             ids = batch.column(key) if key else pa.array(np.arange(start, start + len(batch)))
             sources.append(as_strings(ids.take(rows), key, str(self.folder)))
@@ -99,7 +112,9 @@ def open_saved(folder: Path) -> SavedDataset:
         listed = _json(folder / "dataset_dict.json").get("splits", [])
         unknown = [name for name in listed if name not in _SPLITS]
         if unknown:
-            raise DataError(f"{folder}: expected parts train, validation and test, found {unknown[0]!r}; rename it")
+            raise DataError(
+                f"{folder}: expected parts train, validation and test, found {unknown[0]!r}; rename it"
+            )
         folders = [(_SPLITS[name], folder / name) for name in listed]
     else:
         folders = [("", folder)]
@@ -118,15 +133,25 @@ def open_saved(folder: Path) -> SavedDataset:
             )
         parts += [(split, inner / name) for name in names]
     if not parts:
-        raise DataError(f"{folder}: expected at least one part, found none; save the data set again")
-    with readable(parts[0][1]), pa.OSFile(str(parts[0][1])) as source, pa.ipc.open_stream(source) as reader:
+        raise DataError(
+            f"{folder}: expected at least one part, found none; save the data set again"
+        )
+    with (
+        readable(parts[0][1]),
+        pa.OSFile(str(parts[0][1])) as source,
+        pa.ipc.open_stream(source) as reader,
+    ):
         columns = tuple(reader.schema.names)
-    return SavedDataset(folder, tuple(parts), columns, _classes(folders[0][1] / "dataset_info.json"))
+    return SavedDataset(
+        folder, tuple(parts), columns, _classes(folders[0][1] / "dataset_info.json")
+    )
 
 
 def _classes(file: Path) -> dict[str, list[str]]:
     features = (_json(file) if file.is_file() else {}).get("features") or {}
-    labels = {k: v for k, v in features.items() if isinstance(v, dict) and v.get("_type") == "ClassLabel"}
+    labels = {
+        k: v for k, v in features.items() if isinstance(v, dict) and v.get("_type") == "ClassLabel"
+    }
     return {str(k): [str(name) for name in v.get("names", [])] for k, v in labels.items()}
 
 
@@ -135,7 +160,11 @@ def _json(file: Path) -> dict[str, Any]:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise DataError(f"{file}: expected a readable JSON object, found: {reason}; save the data set again") from error
+        raise DataError(
+            f"{file}: expected a readable JSON object, found: {reason}; save the data set again"
+        ) from error
     if not isinstance(content, dict):
-        raise DataError(f"{file}: expected a JSON object, found {type(content).__name__}; save the data set again")
+        raise DataError(
+            f"{file}: expected a JSON object, found {type(content).__name__}; save the data set again"
+        )
     return content

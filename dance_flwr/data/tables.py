@@ -38,7 +38,9 @@ class Table:
                     schema = found.schema_arrow
                 self.names, self.metadata = list(schema.names), dict(schema.metadata or {})
             elif file.suffix == ".jsonl":
-                self.names = list(dict.fromkeys(key for record in _json_records(file) for key in record))
+                self.names = list(
+                    dict.fromkeys(key for record in _json_records(file) for key in record)
+                )
             else:
                 self.names = _csv_header(file)
 
@@ -83,7 +85,9 @@ def require(names: Sequence[str], columns: Sequence[str], where: str) -> None:
     for column in columns:
         if list(names).count(column) != 1:
             found = ", ".join(names) or "no column"
-            raise DataError(f"{where}: expected one column {column!r}, found {found}; rename or add it")
+            raise DataError(
+                f"{where}: expected one column {column!r}, found {found}; rename or add it"
+            )
 
 
 def as_strings(values: Any, column: str, where: str) -> Any:
@@ -99,7 +103,9 @@ def as_strings(values: Any, column: str, where: str) -> Any:
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
         if pa.types.is_floating(values.type):
-            values = pc.if_else(pc.is_nan(values), None, values)  # what data frames make of a missing integer
+            values = pc.if_else(
+                pc.is_nan(values), None, values
+            )  # what data frames make of a missing integer
         text = pc.fill_null(pc.cast(values, pa.large_string()), "")
     except pa.ArrowException as error:
         raise DataError(
@@ -108,7 +114,9 @@ def as_strings(values: Any, column: str, where: str) -> Any:
     try:
         text.validate(full=True)  # a Parquet file may call any bytes a string
     except pa.ArrowException as error:
-        raise DataError(f"{where}: expected Unicode text in {column!r}, found other bytes; mend the file") from error
+        raise DataError(
+            f"{where}: expected Unicode text in {column!r}, found other bytes; mend the file"
+        ) from error
     return text
 
 
@@ -127,10 +135,15 @@ def readable(file: Path) -> Iterator[None]:
 def _parquet_batches(file: Path, columns: Sequence[str]) -> Iterator[Any]:
     # a bounded buffer: without it a column of a row group, which may be the whole file, is read at once
     with pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False) as found:
-        size = sum(found.metadata.row_group(i).total_byte_size for i in range(found.metadata.num_row_groups))
+        size = sum(
+            found.metadata.row_group(i).total_byte_size
+            for i in range(found.metadata.num_row_groups)
+        )
         rows = max(1, found.metadata.num_rows * BATCH_BYTES // max(size, 1))
         # few rows: a dictionary can make each of them far longer than it is in the file
-        yield from found.iter_batches(batch_size=min(rows, 1 << 11), columns=list(columns), use_threads=False)
+        yield from found.iter_batches(
+            batch_size=min(rows, 1 << 11), columns=list(columns), use_threads=False
+        )
 
 
 def _csv_options(block: int, columns: Sequence[str] | None) -> dict[str, Any]:
@@ -206,7 +219,9 @@ def _json_batches(file: Path, columns: Sequence[str]) -> Iterator[Any]:
     size = 0
 
     def batch() -> Any:
-        return pa.table({name: pa.array(column, pa.large_string()) for name, column in values.items()})
+        return pa.table(
+            {name: pa.array(column, pa.large_string()) for name, column in values.items()}
+        )
 
     for record in _json_records(file):
         for name, column in values.items():

@@ -8,10 +8,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from dance_flwr.data.site import read_card
+from dance_flwr.data.text.bank_slice import META, read_meta
 from dance_flwr.errors import DataError, UserError
 from dance_flwr.fingerprint import code_fingerprint
-from dance_flwr.site import read_card
-from dance_flwr.text.bank_slice import META, read_meta
 
 FORMAT = 1
 _AGAIN = "ask the server operator for the file that `dance-flwr deploy agree` made"
@@ -66,7 +66,9 @@ def agree(folder: Path) -> Agreement:
     """
     card = read_card(folder)
     if not (folder / "text" / META).is_file():
-        raise DataError(f"{folder}: expected encoded texts, found none; run `dance-flwr encode {folder}` first")
+        raise DataError(
+            f"{folder}: expected encoded texts, found none; run `dance-flwr encode {folder}` first"
+        )
     meta = read_meta(folder / "text")
     try:
         return Agreement(
@@ -82,7 +84,9 @@ def agree(folder: Path) -> Agreement:
             flwr=installed("flwr"),
         )
     except KeyError as error:
-        raise DataError(f"{folder / 'text' / META}: expected {error}, found none; encode the texts again") from None
+        raise DataError(
+            f"{folder / 'text' / META}: expected {error}, found none; encode the texts again"
+        ) from None
 
 
 def write_agreement(path: Path, agreement: Agreement) -> None:
@@ -94,7 +98,9 @@ def write_agreement(path: Path, agreement: Agreement) -> None:
     """
     tables: dict[str, list[str]] = {"": [f"format = {FORMAT}"]}
     for name, (table, key) in _PLACES.items():
-        tables.setdefault(table, ["", f"[{table}]"]).append(f"{key} = {_toml(getattr(agreement, name))}")
+        tables.setdefault(table, ["", f"[{table}]"]).append(
+            f"{key} = {_toml(getattr(agreement, name))}"
+        )
     head = [
         "# What all nodes of this federation agreed on; `dance-flwr deploy check --agreed` compares a node with it."
     ]
@@ -104,9 +110,13 @@ def write_agreement(path: Path, agreement: Agreement) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise UserError(f"--out: expected a new file, found {path}; choose another name or remove it") from None
+        raise UserError(
+            f"--out: expected a new file, found {path}; choose another name or remove it"
+        ) from None
     except OSError as error:
-        raise UserError(f"--out: expected to write {path}, found {error.strerror}; choose another place") from None
+        raise UserError(
+            f"--out: expected to write {path}, found {error.strerror}; choose another place"
+        ) from None
 
 
 def read_agreement(path: Path) -> Agreement:
@@ -120,7 +130,10 @@ def read_agreement(path: Path) -> Agreement:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"expected the agreed file {path}, found none; {_AGAIN}") from None
-    except (OSError, ValueError) as error:  # both TOMLDecodeError and UnicodeDecodeError are ValueErrors
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # both TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise UserError(f"{path}: expected TOML, found {error}; {_AGAIN}") from None
     if content.get("format") != FORMAT:
         raise UserError(
@@ -133,9 +146,13 @@ def read_agreement(path: Path) -> Agreement:
         place = content.get(table, {}) if table else content
         value = place.get(key) if isinstance(place, dict) else None
         kind = list if field.name == "class_names" else field.type
-        if type(value) is not kind or (kind is list and not all(isinstance(name, str) for name in value)):
+        if type(value) is not kind or (
+            kind is list and not all(isinstance(name, str) for name in value)
+        ):
             wanted = "a list of strings" if kind is list else kind.__name__  # type: ignore[union-attr]
-            raise UserError(f"{path}: expected {wanted} as {_dotted(table, key)}, found {value!r}; {_AGAIN}")
+            raise UserError(
+                f"{path}: expected {wanted} as {_dotted(table, key)}, found {value!r}; {_AGAIN}"
+            )
         values[field.name] = tuple(value) if kind is list else value
     return Agreement(**values)
 
@@ -145,11 +162,17 @@ def class_mismatch(agreed: tuple[str, ...], found: tuple[str, ...]) -> str:
     unknown = list((Counter(found) - Counter(agreed)).elements())
     missing = list((Counter(agreed) - Counter(found)).elements())
     words = [
-        f"{what} {', '.join(map(repr, names))}" for what, names in (("unknown", unknown), ("missing", missing)) if names
+        f"{what} {', '.join(map(repr, names))}"
+        for what, names in (("unknown", unknown), ("missing", missing))
+        if names
     ]
     if not words and agreed != found:
-        first = next(i for i, (one, other) in enumerate(zip(agreed, found, strict=True)) if one != other)
-        words = [f"the same names in another order (class {first} is {found[first]!r}, agreed is {agreed[first]!r})"]
+        first = next(
+            i for i, (one, other) in enumerate(zip(agreed, found, strict=True)) if one != other
+        )
+        words = [
+            f"the same names in another order (class {first} is {found[first]!r}, agreed is {agreed[first]!r})"
+        ]
     return "; ".join(words)
 
 

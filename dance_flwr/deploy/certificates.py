@@ -82,7 +82,12 @@ def make_certificates(
 
 
 def renew_certificate(
-    folder: Path, authority: Path, hosts: Sequence[str], days: int = 365, *, now: datetime | None = None
+    folder: Path,
+    authority: Path,
+    hosts: Sequence[str],
+    days: int = 365,
+    *,
+    now: datetime | None = None,
 ) -> Certificates:
     """Make a server certificate signed by an authority made before, so that nodes keep their ca.crt.
 
@@ -154,7 +159,11 @@ def _general_name(host: str) -> x509.GeneralName:
     except ValueError:
         labels = host.split(".")
     # A last label of digits alone is a mistyped IP address, never a name.
-    if len(host) > 253 or labels[-1].isdigit() or not all(_DNS_LABEL.fullmatch(label) for label in labels):
+    if (
+        len(host) > 253
+        or labels[-1].isdigit()
+        or not all(_DNS_LABEL.fullmatch(label) for label in labels)
+    ):
         raise UserError(
             f"--host: expected a DNS name or an IP address, found {host!r}; leave out https://, the port and spaces"
         )
@@ -197,7 +206,11 @@ def _server(
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, start: datetime, days: int
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    start: datetime,
+    days: int,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -212,7 +225,13 @@ def _builder(
 
 def _usage(wanted: Mapping[str, bool]) -> x509.KeyUsage:
     names = (
-        *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+        *(
+            "digital_signature",
+            "content_commitment",
+            "key_encipherment",
+            "data_encipherment",
+            "key_agreement",
+        ),
         *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
     )
     return x509.KeyUsage(**dict.fromkeys(names, False) | dict(wanted))
@@ -228,7 +247,9 @@ def _read_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePri
             "name the folder in which `dance-flwr deploy certificates` made them"
         ) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != ca.public_key():
-        raise UserError(f"{folder}: expected {CA_KEY} to be the key of {CA}, found another key; restore the pair")
+        raise UserError(
+            f"{folder}: expected {CA_KEY} to be the key of {CA}, found another key; restore the pair"
+        )
     return ca, key
 
 
@@ -255,4 +276,6 @@ def _write_new(files: Mapping[Path, tuple[bytes, int]]) -> None:
     except OSError as error:
         for path in written:
             path.unlink(missing_ok=True)
-        raise UserError(f"expected to write {path}, found {error.strerror}; choose another place") from None
+        raise UserError(
+            f"expected to write {path}, found {error.strerror}; choose another place"
+        ) from None

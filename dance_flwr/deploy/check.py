@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dance_flwr.deploy import check_data, check_key, check_link, check_machine
+from dance_flwr.deploy.finding import Point, Status
 from dance_flwr.deploy.node import Node
-from dance_flwr.deploy.point import Point, Status
 from dance_flwr.errors import UserError
 
 __all__ = ["CHECKS", "Node", "as_json", "can_join", "lines", "run_checks"]
@@ -61,12 +61,20 @@ def as_json(points: Mapping[str, Point]) -> dict[str, Any]:
             "name": name,
             "status": point.status.value,
             "text": point.text,
-            **{key: getattr(point, key) for key in ("expected", "found", "action") if getattr(point, key)},
+            **{
+                key: getattr(point, key)
+                for key in ("expected", "found", "action")
+                if getattr(point, key)
+            },
         }
         for name, point in points.items()
     ]
     count = _count(points)
-    totals = {"problems": Status.PROBLEM, "warnings": Status.WARNING, "not-checked": Status.UNCHECKED}
+    totals = {
+        "problems": Status.PROBLEM,
+        "warnings": Status.WARNING,
+        "not-checked": Status.UNCHECKED,
+    }
     return {**{name: count[status] for name, status in totals.items()}, "points": listed}
 
 
@@ -83,6 +91,9 @@ def _run(check: Check, node: Node) -> Point:
     except UserError as error:
         point = Point(Status.PROBLEM, str(error))
     except Exception as error:  # the operator gets a line to send on, whatever happened
-        point = Point(Status.PROBLEM, f"expected this check to end, found {type(error).__name__}: {error}; report it")
+        point = Point(
+            Status.PROBLEM,
+            f"expected this check to end, found {type(error).__name__}: {error}; report it",
+        )
     one_line = " ".join(point.text.split())
     return Point(point.status, one_line, point.expected, point.found, point.action)

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
+from dance_flwr.config.paths import MANIFEST
+from dance_flwr.data.partition import read_manifest
+from dance_flwr.data.site import SiteCard, read_card
+from dance_flwr.data.text.bank_slice import META, load_slice, read_meta
 from dance_flwr.deploy.agreement import class_mismatch, read_agreement
+from dance_flwr.deploy.finding import Point, ok, problem, unchecked, warning
 from dance_flwr.deploy.node import Node
-from dance_flwr.deploy.point import Point, ok, problem, unchecked, warning
 from dance_flwr.errors import DataError
-from dance_flwr.partition import read_manifest
-from dance_flwr.paths import MANIFEST
-from dance_flwr.site import SiteCard, read_card
-from dance_flwr.text.bank_slice import META, load_slice, read_meta
 
 _FOLDER = "give --data CLIENT_FOLDER"
 _AGAIN = "copy the client's folder again"
@@ -32,7 +32,7 @@ def check_data(node: Node) -> Point:
         return unchecked(_FOLDER)
     import torch
 
-    from dance_flwr.site import Site
+    from dance_flwr.data.site import Site
 
     site = Site(node.data, torch.device("cpu"))  # compares the card with ids and neighbour lists
     card, bank = site.card, load_slice(node.data / "text")
@@ -46,9 +46,15 @@ def check_data(node: Node) -> Point:
             return problem(f"{card.num_nodes} {what} in {node.data}", str(found), _AGAIN)
     low, high = int(site.labels.min()), int(site.labels.max())
     if low < -1 or high >= len(card.class_names):
-        return problem(f"labels from -1 to {len(card.class_names) - 1} in {node.data}", f"{low} to {high}", _AGAIN)
+        return problem(
+            f"labels from -1 to {len(card.class_names) - 1} in {node.data}",
+            f"{low} to {high}",
+            _AGAIN,
+        )
     if not np.isfinite(np.asarray(bank.embeddings[-1:], np.float32)).all():
-        return problem("finite embeddings in the text bank", "others", f"dance-flwr encode {node.data}")
+        return problem(
+            "finite embeddings in the text bank", "others", f"dance-flwr encode {node.data}"
+        )
     _compare_manifest(node.data, card)
     if not os.access(node.data, os.W_OK):
         return problem(
@@ -69,7 +75,9 @@ def check_encoder(node: Node) -> Point:
         return unchecked(_FOLDER)
     meta = read_meta(node.data / "text") if (node.data / "text" / META).is_file() else None
     if meta is None:
-        return problem("encoded texts", "none", f"run `dance-flwr encode {node.data}` on this machine")
+        return problem(
+            "encoded texts", "none", f"run `dance-flwr encode {node.data}` on this machine"
+        )
     agreed = node.agreement
     if agreed is not None:
         wanted = {
@@ -86,7 +94,9 @@ def check_encoder(node: Node) -> Point:
                 ", ".join(f"{key} {meta.get(key)}" for key in wrong),
                 f"run `dance-flwr encode {node.data}` with --set for encoder, chunk-tokens and max-chunks as agreed",
             )
-    return _compare_weights(str(meta.get("encoder")), str(meta.get("weights_sha256")), agreed is not None)
+    return _compare_weights(
+        str(meta.get("encoder")), str(meta.get("weights_sha256")), agreed is not None
+    )
 
 
 def check_labels(node: Node) -> Point:
@@ -127,7 +137,7 @@ def _compare_manifest(folder: Path, card: SiteCard) -> None:
 
 def _compare_weights(name: str, sha256: str, compared: bool) -> Point:
     """Compare the weights that encoded the bank with those on this machine; goes over no network."""
-    from dance_flwr.text.encoder import resolve_encoder
+    from dance_flwr.data.text.encoder import resolve_encoder
 
     by = f"texts encoded by {name}, sha256 {sha256[:12]}{' as agreed' if compared else ''}"
     try:

@@ -7,10 +7,14 @@ from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_ssh_private_key,
+)
 
+from dance_flwr.deploy.finding import Point, ok, problem, unchecked, warning
 from dance_flwr.deploy.node import Node
-from dance_flwr.deploy.point import Point, ok, problem, unchecked, warning
 from dance_flwr.errors import UserError
 
 _MAKE = "make one with `dance-flwr deploy key --out FILE`"
@@ -45,7 +49,9 @@ def check_registration(node: Node) -> Point:
     key = load_key(node.key)
     line = f"flwr supernode register {node.key.name}.pub {node.connection}"
     if not node.superlink or not node.probe.secure:
-        return unchecked(f"needs a SuperLink that is reached over TLS; the server operator registers with: {line}")
+        return unchecked(
+            f"needs a SuperLink that is reached over TLS; the server operator registers with: {line}"
+        )
     from dance_flwr.deploy.registration import is_registered
 
     roots = node.root_certificates.read_bytes() if node.root_certificates else None
@@ -68,7 +74,9 @@ def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         key = load_ssh_private_key(path.read_bytes(), None)
     except OSError as error:
-        raise UserError(f"expected the node's private key at {path}, found {error.strerror}; {_MAKE}") from None
+        raise UserError(
+            f"expected the node's private key at {path}, found {error.strerror}; {_MAKE}"
+        ) from None
     except TypeError:
         raise UserError(
             f"{path}: expected a key without a passphrase, which Flower cannot ask for, found one with; {_MAKE}"
@@ -94,6 +102,8 @@ def _line(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _what(path: Path, error: Exception) -> str:
-    if path.read_bytes().split()[:1] and path.read_bytes().split()[0].startswith((b"ecdsa-", b"ssh-")):
+    if path.read_bytes().split()[:1] and path.read_bytes().split()[0].startswith(
+        (b"ecdsa-", b"ssh-")
+    ):
         return "the public half"
     return str(error).splitlines()[0].rstrip(".") if str(error) else "another format"

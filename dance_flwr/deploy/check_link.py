@@ -8,9 +8,9 @@ from urllib.request import getproxies, proxy_bypass
 
 from cryptography import x509
 
+from dance_flwr.deploy.finding import Point, ok, problem, unchecked, warning
 from dance_flwr.deploy.network import Probe
 from dance_flwr.deploy.node import Node
-from dance_flwr.deploy.point import Point, ok, problem, unchecked, warning
 from dance_flwr.errors import UserError
 
 # Flower's node authentication refuses a signature from further in the future or in the past than this (seconds).
@@ -36,7 +36,9 @@ def check_address(node: Node) -> Point:
     if found.health != 200:
         answer = "no HTTP answer" if found.health is None else f"HTTP status {found.health}"
         return problem(
-            f"a SuperLink at {where} (status 200 for /health)", answer, "ask the server operator for address and port"
+            f"a SuperLink at {where} (status 200 for /health)",
+            answer,
+            "ask the server operator for address and port",
         )
     return ok(f"{where} answers as a SuperLink does")
 
@@ -47,7 +49,11 @@ def check_tls(node: Node) -> Point:
         return unchecked("the SuperLink was not reached")
     found = node.probe
     if found.refused is None:
-        by = f"by {node.root_certificates}" if node.root_certificates else "by the system's authorities"
+        by = (
+            f"by {node.root_certificates}"
+            if node.root_certificates
+            else "by the system's authorities"
+        )
         return ok(f"certificate accepted, signed {by}")
     if isinstance(found.refused, UserError):
         raise found.refused
@@ -66,9 +72,19 @@ def check_certificate(node: Node) -> Point:
     shown = node.probe.certificate if node.superlink else None
     if shown is None:
         return unchecked("no certificate was seen")
-    ends = [(shown.not_valid_after_utc, "the SuperLink's certificate", "the server operator must renew it")]
+    ends = [
+        (
+            shown.not_valid_after_utc,
+            "the SuperLink's certificate",
+            "the server operator must renew it",
+        )
+    ]
     ends += [
-        (root.not_valid_after_utc, f"{node.root_certificates}", "ask the server operator for a new ca.crt")
+        (
+            root.not_valid_after_utc,
+            f"{node.root_certificates}",
+            "ask the server operator for a new ca.crt",
+        )
         for root in node.probe.roots
     ]
     end, what, action = min(ends, key=lambda row: row[0])
@@ -76,7 +92,11 @@ def check_certificate(node: Node) -> Point:
     if days < 0:
         return problem(f"{what} to hold", f"that it ended on {end:%Y-%m-%d}", action)
     if days < _WARN_DAYS:
-        return warning(f"{what} to hold for {_WARN_DAYS} days or more", f"{days:.0f} days ({end:%Y-%m-%d})", action)
+        return warning(
+            f"{what} to hold for {_WARN_DAYS} days or more",
+            f"{days:.0f} days ({end:%Y-%m-%d})",
+            action,
+        )
     return ok(f"{what} holds for {days:.0f} days, until {end:%Y-%m-%d}")
 
 
@@ -86,12 +106,18 @@ def check_clock(node: Node) -> Point:
     if found is None or not found.secure:
         return _clock_by_certificate(found.certificate if found else None, node.now())
     if found.ahead is None:
-        return unchecked("the SuperLink sent no Date header; compare the clocks yourself, NTP keeps them right")
+        return unchecked(
+            "the SuperLink sent no Date header; compare the clocks yourself, NTP keeps them right"
+        )
     side = "ahead of" if found.ahead > 0 else "behind"
     differs = f"this clock {abs(found.ahead):.0f} s {side} the server's"
-    limits = f"at most {MOST_AHEAD:.0f} s ahead of the server's clock and {MOST_BEHIND:.0f} s behind it"
+    limits = (
+        f"at most {MOST_AHEAD:.0f} s ahead of the server's clock and {MOST_BEHIND:.0f} s behind it"
+    )
     if found.ahead >= MOST_AHEAD or found.ahead <= -MOST_BEHIND:
-        return problem(limits, differs, "set the clock (NTP): Flower refuses signatures outside these limits")
+        return problem(
+            limits, differs, "set the clock (NTP): Flower refuses signatures outside these limits"
+        )
     if found.ahead > _WARN_AHEAD or found.ahead < -_WARN_BEHIND:
         return warning(limits, differs, "set the clock (NTP) before it drifts further")
     return ok("agrees with the server's Date header to about a second")
@@ -109,7 +135,9 @@ def _unreached(found: Probe, where: str) -> Point:
         )
     if isinstance(error, socket.gaierror):
         return problem(
-            f"that {found.host!r} has an address", _reason(error), "correct the name, or ask the server operator for it"
+            f"that {found.host!r} has an address",
+            _reason(error),
+            "correct the name, or ask the server operator for it",
         )
     if isinstance(error, ConnectionRefusedError):
         action = "ask the server operator whether the SuperLink runs and listens on this port"
@@ -121,7 +149,11 @@ def _unreached(found: Probe, where: str) -> Point:
 def _refused(error: ssl.SSLCertVerificationError, found: Probe, roots: Path | None) -> Point:
     shown = found.certificate
     if error.verify_code in (_EXPIRED, _NOT_YET):
-        span = f" ({shown.not_valid_before_utc:%Y-%m-%d} to {shown.not_valid_after_utc:%Y-%m-%d})" if shown else ""
+        span = (
+            f" ({shown.not_valid_before_utc:%Y-%m-%d} to {shown.not_valid_after_utc:%Y-%m-%d})"
+            if shown
+            else ""
+        )
         state = "expired" if error.verify_code == _EXPIRED else "not valid yet"
         return problem(
             "a certificate that is valid today",
@@ -141,15 +173,21 @@ def _refused(error: ssl.SSLCertVerificationError, found: Probe, roots: Path | No
             f"{signer} ({error.verify_message})",
             "ask the server operator for the ca.crt in use, and check its sha256 by telephone",
         )
-    return problem("a certificate that verifies", error.verify_message, "show this line to the server operator")
+    return problem(
+        "a certificate that verifies", error.verify_message, "show this line to the server operator"
+    )
 
 
 def _clock_by_certificate(shown: x509.Certificate | None, now: datetime) -> Point:
     if shown is None:
         return unchecked("without a connection there is nothing to compare with")
     if shown.not_valid_before_utc <= now <= shown.not_valid_after_utc:
-        return unchecked("without TLS only this is known: the clock lies within the certificate's dates")
-    return unchecked("without TLS only this is known: the clock lies outside the certificate's dates")
+        return unchecked(
+            "without TLS only this is known: the clock lies within the certificate's dates"
+        )
+    return unchecked(
+        "without TLS only this is known: the clock lies outside the certificate's dates"
+    )
 
 
 def _names(shown: x509.Certificate | None) -> list[str]:

@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 
 from dance_flwr.deploy.agreement import installed
+from dance_flwr.deploy.finding import Point, ok, problem, unchecked, warning
 from dance_flwr.deploy.node import Node
-from dance_flwr.deploy.point import Point, ok, problem, unchecked, warning
 from dance_flwr.fingerprint import code_fingerprint
 
 _LEAST_BYTES = 10**9
@@ -16,11 +16,15 @@ def check_device(node: Node) -> Point:
     """Which device a client would compute on, and that the named one is there."""
     import torch
 
-    from dance_flwr.device import device_label, named_device
+    from dance_flwr.federation.client.device import device_label, named_device
 
     device = named_device(node.device)
     if device.type == "cpu":
-        why = "as named" if node.device == "cpu" else f"no CUDA device that torch {torch.__version__} can use"
+        why = (
+            "as named"
+            if node.device == "cpu"
+            else f"no CUDA device that torch {torch.__version__} can use"
+        )
         return ok(f"CPU, {torch.get_num_threads()} threads; {why}")
     free, total = torch.cuda.mem_get_info(device)
     name = device_label(device)
@@ -49,7 +53,12 @@ def check_disk(node: Node) -> Point:
 def check_software(node: Node) -> Point:
     """Which versions are installed, and whether Flower's fits the agreed one."""
     packages = {name: installed(name) for name in ("flwr", "torch", "dance-flwr")}
-    listed = ", ".join(["Python " + platform.python_version(), *(f"{name} {is_}" for name, is_ in packages.items())])
+    listed = ", ".join(
+        [
+            "Python " + platform.python_version(),
+            *(f"{name} {is_}" for name, is_ in packages.items()),
+        ]
+    )
     agreed = node.agreement
     if agreed is None:
         return ok(listed)
@@ -67,7 +76,9 @@ def check_code(node: Node) -> Point:
     wanted = node.expect or (agreed.code if agreed else "")
     found = code_fingerprint()
     if not wanted:
-        return unchecked(f"fingerprint {found}; give --expect FINGERPRINT or --agreed FILE to compare")
+        return unchecked(
+            f"fingerprint {found}; give --expect FINGERPRINT or --agreed FILE to compare"
+        )
     if found != wanted:
         version = f" (dance-flwr {agreed.dance_flwr})" if agreed and not node.expect else ""
         return problem(

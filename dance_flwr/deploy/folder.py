@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from dance_flwr.client_folder import Say, write_partition
-from dance_flwr.config import RunConfig
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.data import load_graph
+from dance_flwr.data.client_folder import Say, write_partition
+from dance_flwr.data.graph import TextGraph
+from dance_flwr.data.partition import make_partition, manifest
+from dance_flwr.data.prepare import partition_spec, text_bank
+from dance_flwr.data.site import CARD, SiteCard, read_card
 from dance_flwr.deploy.agreement import Agreement
 from dance_flwr.errors import DataError, UserError
-from dance_flwr.graph import TextGraph
-from dance_flwr.partition import make_partition, manifest
-from dance_flwr.prepare import partition_spec, text_bank
-from dance_flwr.site import CARD, SiteCard, read_card
 
 
 def make_folder(
@@ -52,7 +52,9 @@ def make_folder(
     UserError : `out` exists, or there is no such client
     """
     if not 0 <= client < clients:
-        raise UserError(f"--client: expected a number in 0..{clients - 1}, found {client}; every node has another")
+        raise UserError(
+            f"--client: expected a number in 0..{clients - 1}, found {client}; every node has another"
+        )
     if out.exists():
         raise UserError(f"--out: expected a new folder, found {out}; choose another or remove it")
     config = replace(
@@ -95,5 +97,7 @@ def in_classes(graph: TextGraph, names: tuple[str, ...]) -> TextGraph:
             f"{graph.name}: expected the agreed classes {agreed}, found {', '.join(map(repr, unknown))}; "
             "rename these labels in the node table, or empty them"
         )
-    number = np.array([*(names.index(name) for name in graph.class_names), -1], np.int64)  # -1, unlabelled, is the last
+    number = np.array(
+        [*(names.index(name) for name in graph.class_names), -1], np.int64
+    )  # -1, unlabelled, is the last
     return replace(graph, class_names=names, labels=number[graph.labels])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dance_flwr.deploy.certificates import Certificates, make_certificates, make_key
-from dance_flwr.superlink import (
+from dance_flwr.simulation.superlink import (
     NAME,
     SuperLink,
     flower_environment,
@@ -65,7 +65,9 @@ class LocalDeployment:
         self.keys = [make_key(root / f"node-{client}.key") for client in range(len(self.folders))]
         self.nodes: dict[int, subprocess.Popen[bytes]] = {}
         self.server: subprocess.Popen[bytes] | None = None
-        self.link = SuperLink(root / "operator", flower_environment(root / "operator"), root / "superlink.log")
+        self.link = SuperLink(
+            root / "operator", flower_environment(root / "operator"), root / "superlink.log"
+        )
         self.link.home.mkdir()
         (self.link.home / "config.toml").write_text(
             f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{self.address}"\n'
@@ -75,29 +77,66 @@ class LocalDeployment:
     def start_server(self) -> None:
         """Start the SuperLink, or start it again on its database."""
         tls = self.certificates
-        command = ["flower-superlink", "--host", self.host, "--port", str(self.port), "--enable-supernode-auth"]
+        command = [
+            "flower-superlink",
+            "--host",
+            self.host,
+            "--port",
+            str(self.port),
+            "--enable-supernode-auth",
+        ]
         command += ["--ssl-ca-certfile", str(tls.ca), "--ssl-certfile", str(tls.certificate)]
         command += ["--ssl-keyfile", str(tls.key)]
-        command += ["--database", str(self.root / "state.db"), "--disable-runtime-dependency-installation"]
+        command += [
+            "--database",
+            str(self.root / "state.db"),
+            "--disable-runtime-dependency-installation",
+        ]
         self.server = self.spawn("superlink", command)
         wait_until_healthy(self.server, f"https://{self.address}", self.link.log, tls.ca)
 
     def register(self) -> None:
         """Register every node's public key, as the server's operator does before a node starts."""
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda key: self.link.flwr("supernode", "register", str(key), NAME), self.keys))
+            list(
+                pool.map(
+                    lambda key: self.link.flwr("supernode", "register", str(key), NAME), self.keys
+                )
+            )
 
     def node_command(
-        self, client: int, *, key: Path | None = None, root_certificates: Path | None = None, superlink: str = ""
+        self,
+        client: int,
+        *,
+        key: Path | None = None,
+        root_certificates: Path | None = None,
+        superlink: str = "",
     ) -> list[str]:
         """Return the command that starts a client's SuperNode; with another key, authority or address on request."""
-        own: dict[str, str | int | bool] = {"partition-id": client, "num-partitions": len(self.folders)}
+        own: dict[str, str | int | bool] = {
+            "partition-id": client,
+            "num-partitions": len(self.folders),
+        }
         own |= {"data-path": str(self.folders[client]), **self._node_config}
         pairs = " ".join(f"{name}={_toml(value)}" for name, value in own.items())
-        command = ["dance-flwr", "supernode", "--superlink", superlink or self.superlinks.get(client, self.address)]
+        command = [
+            "dance-flwr",
+            "supernode",
+            "--superlink",
+            superlink or self.superlinks.get(client, self.address),
+        ]
         command += ["--host", HOST, "--port", str(free_port())]
-        command += ["--root-certificates", str(root_certificates or self.certificates.ca), "--node-config", pairs]
-        return [*command, "--auth-supernode-private-key", str((key or self.keys[client]).with_suffix(""))]
+        command += [
+            "--root-certificates",
+            str(root_certificates or self.certificates.ca),
+            "--node-config",
+            pairs,
+        ]
+        return [
+            *command,
+            "--auth-supernode-private-key",
+            str((key or self.keys[client]).with_suffix("")),
+        ]
 
     def start_node(self, client: int) -> None:
         """Start a client's SuperNode."""
@@ -118,7 +157,9 @@ class LocalDeployment:
         home = self.root / name
         home.mkdir(exist_ok=True)
         environment = flower_environment(home) | self.environment.get(name, {})
-        return start(command, environment, home, self.root / f"{name}.log", self._launchers.get(name, ()))
+        return start(
+            command, environment, home, self.root / f"{name}.log", self._launchers.get(name, ())
+        )
 
     def close(self) -> None:
         """Stop whatever runs."""
@@ -147,4 +188,10 @@ def local_deployment(
 
 
 def _toml(value: str | int | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f'"{value}"'
+        if isinstance(value, str)
+        else str(value)
+    )

@@ -71,8 +71,13 @@ def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: f
         try:
             context, roots = _context(root_certificates)
             secure = context.wrap_socket(plain, server_hostname=host)
-        except (OSError, UserError) as error:  # SSLError is an OSError; so is a connection that is closed
-            return Probe(host, port, refused=error, certificate=_shown(host, port, timeout), roots=roots)
+        except (
+            OSError,
+            UserError,
+        ) as error:  # SSLError is an OSError; so is a connection that is closed
+            return Probe(
+                host, port, refused=error, certificate=_shown(host, port, timeout), roots=roots
+            )
         with secure:
             shown = secure.getpeercert(binary_form=True)
             health, ahead = _health(secure, host, now)
@@ -89,7 +94,9 @@ def parse_address(text: str) -> tuple[str, int]:
     """
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\]]+)):(\d{1,5})", text)
     if match is None or not 0 < int(match[3]) < 65536:
-        raise UserError(f"--superlink: expected host:port, found {text!r}; for instance superlink.example.org:8000")
+        raise UserError(
+            f"--superlink: expected host:port, found {text!r}; for instance superlink.example.org:8000"
+        )
     return match[1] or match[2], int(match[3])
 
 
@@ -102,7 +109,11 @@ def _context(root_certificates: Path | None) -> tuple[ssl.SSLContext, tuple[x509
         roots = tuple(x509.load_pem_x509_certificates(content))
         context.load_verify_locations(cadata=content.decode("ascii"))
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "no PEM certificate"
+        reason = (
+            error.strerror
+            if isinstance(error, OSError) and error.strerror
+            else "no PEM certificate"
+        )
         raise UserError(
             f"--root-certificates: expected the server operator's ca.crt, found {reason} at {root_certificates}; "
             "ask for the file again"
@@ -127,7 +138,9 @@ def _health(connection: ssl.SSLSocket, host: str, now: Clock) -> tuple[int | Non
     """Ask for `/health`; return its status and how far this clock is ahead of the Date header."""
     before = now()
     try:
-        connection.sendall(f"HEAD /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        connection.sendall(
+            f"HEAD /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+        )
         response = http.client.HTTPResponse(connection, method="HEAD")
         response.begin()
     except (OSError, http.client.HTTPException):
@@ -135,7 +148,9 @@ def _health(connection: ssl.SSLSocket, host: str, now: Clock) -> tuple[int | Non
     here = before + (now() - before) / 2
     try:
         # Whole seconds, which servers keep for up to a second more: the middle of what the header can mean.
-        there = parsedate_to_datetime(response.headers.get("Date", "")).astimezone(UTC) + timedelta(seconds=1)
+        there = parsedate_to_datetime(response.headers.get("Date", "")).astimezone(UTC) + timedelta(
+            seconds=1
+        )
     except (TypeError, ValueError):
         return response.status, None
     return response.status, (here - there).total_seconds()

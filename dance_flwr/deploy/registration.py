@@ -2,19 +2,25 @@
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest
-from flwr.supercore.error import ApiErrorCode, FlowerError
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from dance_flwr.errors import UserError
+from dance_flwr.federation.flower import (
+    ActivateNodeRequest,
+    ApiErrorCode,
+    DeactivateNodeRequest,
+    FleetHttpClient,
+    FlowerError,
+    NodeAuthHttpInterceptor,
+    public_key_to_bytes,
+)
 
 # Flower looks the key up first and then refuses this interval, so the node is never activated.
 _NO_INTERVAL = 0.0
 
 
-def is_registered(superlink: str, root_certificates: bytes | None, key: ec.EllipticCurvePrivateKey) -> bool:
+def is_registered(
+    superlink: str, root_certificates: bytes | None, key: ec.EllipticCurvePrivateKey
+) -> bool:
     """Return whether a SuperLink knows this key.
 
     The question is a signed request to activate the node with a heartbeat interval that the SuperLink refuses. Flower's
@@ -31,17 +37,26 @@ def is_registered(superlink: str, root_certificates: bytes | None, key: ec.Ellip
     UserError : the signature was refused, or the SuperLink answered in another way
     """
     client = FleetHttpClient.from_server_address(
-        superlink, False, root_certificates, interceptors=[NodeAuthHttpInterceptor(key, key.public_key())]
+        superlink,
+        False,
+        root_certificates,
+        interceptors=[NodeAuthHttpInterceptor(key, key.public_key())],
     )
-    request = ActivateNodeRequest(public_key=public_key_to_bytes(key.public_key()), heartbeat_interval=_NO_INTERVAL)
+    request = ActivateNodeRequest(
+        public_key=public_key_to_bytes(key.public_key()), heartbeat_interval=_NO_INTERVAL
+    )
     with client:
         try:
             answer = client.ActivateNode(request)
         except httpx.HTTPStatusError as error:
             return _read(error.response)
         except (httpx.HTTPError, ValueError) as error:
-            raise UserError(f"expected an answer of the Fleet API, found {error}; try again") from None
-        client.DeactivateNode(DeactivateNodeRequest(node_id=answer.node_id))  # another Flower took the interval
+            raise UserError(
+                f"expected an answer of the Fleet API, found {error}; try again"
+            ) from None
+        client.DeactivateNode(
+            DeactivateNodeRequest(node_id=answer.node_id)
+        )  # another Flower took the interval
         return True
 
 
@@ -52,7 +67,9 @@ def _read(response: httpx.Response) -> bool:
     if told is not None and told.code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
         return False
     if response.status_code == httpx.codes.UNAUTHORIZED:
-        raise UserError("expected the signature to be accepted, found it refused; set this machine's clock (NTP)")
+        raise UserError(
+            "expected the signature to be accepted, found it refused; set this machine's clock (NTP)"
+        )
     raise UserError(
         f"expected an answer of Flower 1.41's Fleet API, found HTTP status {response.status_code}; "
         "compare the versions of flwr with the server operator"

@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from dance_flwr.deploy import warm
-from dance_flwr.superlink import tool
+from dance_flwr.deploy import prefork as warm
+from dance_flwr.simulation.superlink import tool
 
 # Flower's SuperExec asks for tasks every second; often costs a few percent of a core, seldom makes messages wait.
 POLL, POLL_SECONDS = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.25"

@@ -28,21 +28,37 @@ class Listed:
 
 
 EXPERIMENTS: dict[str, Listed] = {
-    "main-table": Listed("main_table:EXPERIMENT", "accuracy of every method at each condensation ratio"),
+    "main-table": Listed(
+        "main_table:EXPERIMENT", "accuracy of every method at each condensation ratio"
+    ),
     "ablation": Listed("ablation:EXPERIMENT", "DANCE without topology, text or node condensation"),
-    "refresh-study": Listed("refresh_study:EXPERIMENT", "refresh core and text, one of them, or neither"),
+    "refresh-study": Listed(
+        "refresh_study:EXPERIMENT", "refresh core and text, one of them, or neither"
+    ),
     "convergence": Listed("convergence:EXPERIMENT", "validation accuracy by round"),
     "hyper": Listed("hyper:EXPERIMENT", "evidence budgets, mix, alpha and beta"),
     "clients": Listed("clients:EXPERIMENT", "3, 5, 10 and 20 clients"),
     "backbone": Listed("backbone:EXPERIMENT", "graph backbones"),
     "non-iid": Listed("non_iid:EXPERIMENT", "ways to divide the graph among clients"),
-    "runtime": Listed("runtime:EXPERIMENT", "seconds per round and phase, as ratios to fedavg-full"),
+    "runtime": Listed(
+        "runtime:EXPERIMENT", "seconds per round and phase, as ratios to fedavg-full"
+    ),
     "tokens": Listed("tokens:EXPERIMENT", "text handled per condensed node against the full text"),
-    "settings": Listed("settings:EXPERIMENT", "what the harness's own settings change, for both sides alike"),
-    "privacy": Listed("privacy:EXPERIMENT", "accuracy over noise on features and over epsilon of the updates"),
-    "faithfulness": Listed("faithfulness:EXPERIMENT", "deletion, insertion, sufficiency and compactness of evidence"),
-    "complexity": Listed("complexity:EXPERIMENT", "measured growth of time and kept bytes with graph and core"),
-    "attacks": Listed("attacks:EXPERIMENT", "what uploads and means give away of training nodes and labels"),
+    "settings": Listed(
+        "settings:EXPERIMENT", "what the harness's own settings change, for both sides alike"
+    ),
+    "privacy": Listed(
+        "privacy:EXPERIMENT", "accuracy over noise on features and over epsilon of the updates"
+    ),
+    "faithfulness": Listed(
+        "faithfulness:EXPERIMENT", "deletion, insertion, sufficiency and compactness of evidence"
+    ),
+    "complexity": Listed(
+        "complexity:EXPERIMENT", "measured growth of time and kept bytes with graph and core"
+    ),
+    "attacks": Listed(
+        "attacks:EXPERIMENT", "what uploads and means give away of training nodes and labels"
+    ),
 }
 
 # name -> "module:function" in this package; function(run_folder, config, partition_folder) -> JSON-able dict

@@ -12,18 +12,13 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
-from dance_flwr.client import Client, initial_model, shape_of
-from dance_flwr.config import RunConfig, Value, flatten, parse
-from dance_flwr.dance.model import PlainModel
+from dance_flwr.config.options import Value
+from dance_flwr.config.paths import data_root
+from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.data import unambiguous
-from dance_flwr.device import pick_device
-from dance_flwr.experiments.cells import Cell, Experiment, Label, Request, Section, dataset_name
-from dance_flwr.experiments.rows import Row
-from dance_flwr.experiments.study import settings_of
-from dance_flwr.experiments.tables import NOTHING, Group, common, groups, markdown
-from dance_flwr.paths import data_root
-from dance_flwr.prepare import prepare
-from dance_flwr.privacy.attacks import (
+from dance_flwr.data.prepare import prepare
+from dance_flwr.data.site import Site
+from dance_flwr.experiments.attack_models import (
     DRAWS,
     LEVELS,
     OTHER,
@@ -44,8 +39,23 @@ from dance_flwr.privacy.attacks import (
     supervised,
     update_norm,
 )
-from dance_flwr.report import Report
-from dance_flwr.site import Site
+from dance_flwr.experiments.cells import (
+    Cell,
+    Experiment,
+    Label,
+    Request,
+    Row,
+    Section,
+    dataset_name,
+)
+from dance_flwr.experiments.study import settings_of
+from dance_flwr.experiments.tables import NOTHING, Group, common, groups, markdown
+from dance_flwr.federation.client.client import Client, initial_model, shape_of
+from dance_flwr.federation.client.device import pick_device
+from dance_flwr.fingerprint import model_fingerprint
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.metrics import Report
+from dance_flwr.nn.model import PlainModel
 
 ATTACKED = (5, 20)  # rounds; later ones than a run has count as its last
 BEFORE = "nothing of this round"
@@ -90,9 +100,19 @@ def _cell(config: RunConfig) -> Cell:
     """Return a measurement that its labels describe in full: "settings" are the keys that are not the defaults."""
     defaults = flatten(RunConfig())
     values = flatten(config) | {"data": unambiguous(config.data, data_root(config))}
-    settings = {key: value for key, value in values.items() if value != defaults[key] and key not in ("seed", "method")}
-    labels: dict[str, Label] = {"dataset": dataset_name(config.data), "method": config.method, "seed": config.seed}
-    return Cell(labels | {"settings": json.dumps(settings, sort_keys=True)}, measure="attacks:measure")
+    settings = {
+        key: value
+        for key, value in values.items()
+        if value != defaults[key] and key not in ("seed", "method")
+    }
+    labels: dict[str, Label] = {
+        "dataset": dataset_name(config.data),
+        "method": config.method,
+        "seed": config.seed,
+    }
+    return Cell(
+        labels | {"settings": json.dumps(settings, sort_keys=True)}, measure="attacks:measure"
+    )
 
 
 def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
@@ -113,7 +133,9 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
     """
     settings: dict[str, Value] = json.loads(str(labels["settings"]))
     config = parse(settings | {"method": str(labels["method"]), "seed": int(labels["seed"])})
-    protected(config, "distributed", next(iter(LEVELS.values())))  # refused now, not after the training
+    protected(
+        config, "distributed", next(iter(LEVELS.values()))
+    )  # refused now, not after the training
     torch.set_num_threads(config.torch_threads)
     folder = prepare(config).folder
     run = f"attacks-{sha256(json.dumps(dict(labels), sort_keys=True).encode()).hexdigest()[:12]}"
@@ -128,7 +150,9 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
 
 def _clients(folder: Path, config: RunConfig) -> list[Client]:
     inductive = config.split_mode == "inductive"
-    sites = [Site(folder / f"client-{k}", pick_device(config), inductive) for k in range(config.clients)]
+    sites = [
+        Site(folder / f"client-{k}", pick_device(config), inductive) for k in range(config.clients)
+    ]
     return [Client(site, config) for site in sites]
 
 
@@ -140,19 +164,22 @@ def _clean(folder: Path, run: str) -> None:
 def _federate(clients: Sequence[Client], config: RunConfig, run: str) -> dict[str, Any]:
     attacked = {min(round_, config.rounds) for round_ in ATTACKED}
     site = clients[0].site
-    state = initial_model(shape_of(site.text_dim, len(site.card.class_names), config), config).state_dict()
+    state = initial_model(
+        shape_of(site.text_dim, len(site.card.class_names), config), config
+    ).state_dict()
     found: dict[str, Any] = {"clients": [], "seen": []}
     for round_ in range(1, max(attacked) + 1):
-        replies = [client.train(state, run, round_) for client in clients]
+        info = RoundInfo(run, round_, model_fingerprint(state))
+        reports = [client.train(state, info)[1] for client in clients]
         # A client's reply is its live model, which the attack overwrites.
         uploads = [_copy(client.model.state_dict()) for client in clients]
         if round_ in attacked:
             members = [supervised(_plain(c), state, c.site, config, run) for c in clients]
-            _check([nodes.numel() for nodes in members], [reply[2] for reply in replies])
+            _check([nodes.numel() for nodes in members], reports)
             facts, seen = _attack(clients, state, uploads, members, config, round_)
             found["clients"].append(facts)
             found["seen"] += seen
-        state = mean_state(uploads, [reply[1] for reply in replies])
+        state = mean_state(uploads, [client.weight for client in clients])
     return found
 
 
@@ -160,7 +187,9 @@ def _check(found: Sequence[int], reports: Sequence[Report]) -> None:
     """Raise a ValueError where clients that counted their supervised nodes found others."""
     told = [report.counts["evidence-supervised"] for report in reports]
     if any(count and count != own for own, count in zip(found, told, strict=True)):
-        raise ValueError(f"expected the supervised nodes that clients reported, {told}, found {list(found)}")
+        raise ValueError(
+            f"expected the supervised nodes that clients reported, {told}, found {list(found)}"
+        )
 
 
 def _attack(
@@ -173,7 +202,9 @@ def _attack(
 ) -> tuple[dict[str, Any], list[Told]]:
     """Return the facts of the round by client, and what every observation gives away."""
     before = [-node_losses(_plain(client), start, client.site) for client in clients]
-    lines: list[Told] = [{"observation": BEFORE, "round": round_, "epsilon": None} | _told(clients, members, before)]
+    lines: list[Told] = [
+        {"observation": BEFORE, "round": round_, "epsilon": None} | _told(clients, members, before)
+    ]
     for seen in observations(start, uploads, [client.weight for client in clients], config, round_):
         draws = [_read(clients, start, states, members) for states in seen.draws]
         means = {key: _mean([draw[key] for draw in draws]) for key in draws[0]}
@@ -188,15 +219,22 @@ def _attack(
 
 
 def _read(
-    clients: Sequence[Client], start: Mapping[str, Tensor], states: Sequence[State], members: Sequence[Tensor]
+    clients: Sequence[Client],
+    start: Mapping[str, Tensor],
+    states: Sequence[State],
+    members: Sequence[Tensor],
 ) -> dict[str, float | None]:
     """Return what the models that the server has of the clients ([M]) give away."""
     pairs = list(zip(clients, states, strict=True))
-    told = _told(clients, members, [loss_fall(_plain(c), start, state, c.site) for c, state in pairs])
+    told = _told(
+        clients, members, [loss_fall(_plain(c), start, state, c.site) for c, state in pairs]
+    )
     slopes = [loss_slope(_plain(c), start, state, c.site) for c, state in pairs]
     told |= {f"slope_{name}": value for name, value in _told(clients, members, slopes).items()}
     classes = len(clients[0].site.card.class_names)
-    labels = [client.site.train_labels[nodes] for client, nodes in zip(clients, members, strict=True)]
+    labels = [
+        client.site.train_labels[nodes] for client, nodes in zip(clients, members, strict=True)
+    ]
     shares = np.stack([class_shares(own, classes) for own in labels])
     for part in ("bias", "weight"):
         scores = np.stack([head_change(start, state, part) for state in states])
@@ -204,12 +242,24 @@ def _read(
     return told
 
 
-def _told(clients: Sequence[Client], members: Sequence[Tensor], scores: Sequence[Values]) -> dict[str, float | None]:
+def _told(
+    clients: Sequence[Client], members: Sequence[Tensor], scores: Sequence[Values]
+) -> dict[str, float | None]:
     """Return means over clients: members against held-out nodes, and against training nodes left out of the round."""
-    held = [membership(s, own, held_out(c.site)) for c, own, s in zip(clients, members, scores, strict=True)]
-    left = [membership(s, own, left_out(c.site, own)) for c, own, s in zip(clients, members, scores, strict=True)]
+    held = [
+        membership(s, own, held_out(c.site))
+        for c, own, s in zip(clients, members, scores, strict=True)
+    ]
+    left = [
+        membership(s, own, left_out(c.site, own))
+        for c, own, s in zip(clients, members, scores, strict=True)
+    ]
     aucs, found = [one.auc for one in held if one], [one.tpr for one in held if one]
-    return {"auc": _mean(aucs), "tpr": _mean(found), "auc_left_out": _mean([one.auc for one in left if one])}
+    return {
+        "auc": _mean(aucs),
+        "tpr": _mean(found),
+        "auc_left_out": _mean([one.auc for one in left if one]),
+    }
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -228,13 +278,21 @@ def _plain(client: Client) -> PlainModel:
 
 def _render(rows: Sequence[Row]) -> Section:
     left = [
-        f"{row.labels['dataset']} {row.labels['method']} seed {row.labels['seed']}" for row in rows if not row.measure
+        f"{row.labels['dataset']} {row.labels['method']} seed {row.labels['seed']}"
+        for row in rows
+        if not row.measure
     ]
     parts = [HOW] + ([f"Not measured yet: {', '.join(left)}."] if left else [])
     lines = [line for row in rows if row.measure for line in _lines(row)]
-    for dataset, method in dict.fromkeys((line.labels["dataset"], line.labels["method"]) for line in lines):
+    for dataset, method in dict.fromkeys(
+        (line.labels["dataset"], line.labels["method"]) for line in lines
+    ):
         # One method at a time: methods are tuned apart, and no line is compared with one of another method.
-        own = [line for line in lines if (line.labels["dataset"], line.labels["method"]) == (dataset, method)]
+        own = [
+            line
+            for line in lines
+            if (line.labels["dataset"], line.labels["method"]) == (dataset, method)
+        ]
         parts += [f"**{dataset}, {method}**: {_facts(own, rows)}.", _table(groups(own))]
     return Section(tuple(parts))
 
@@ -244,7 +302,11 @@ def _lines(row: Row) -> list[Row]:
     shared = {name: row.labels[name] for name in ("dataset", "method", "seed")}
     return [
         Row(
-            *(row.experiment, shared | {"round": seen["round"], "observation": seen["observation"]}, row.name),
+            *(
+                row.experiment,
+                shared | {"round": seen["round"], "observation": seen["observation"]},
+                row.name,
+            ),
             config=row.measure["config"],
             result=seen,
         )
@@ -258,24 +320,51 @@ def _facts(own: Sequence[Row], rows: Sequence[Row]) -> str:
     facts = [facts for row in rows if row.name in names for facts in row.measure["clients"]]
     sizes = [
         f"{what} {min(values):g} to {max(values):g}"
-        for what, key in (("members of a client", "members"), ("others", "others"), ("update norms", "update_norm"))
+        for what, key in (
+            ("members of a client", "members"),
+            ("others", "others"),
+            ("update norms", "update_norm"),
+        )
         if (values := [value for one in facts for value in one[key]])
     ]
-    keys = ("clients", "rounds", "local-epochs", "learning-rate", "privacy.clipping-norm", "privacy.delta")
+    keys = (
+        "clients",
+        "rounds",
+        "local-epochs",
+        "learning-rate",
+        "privacy.clipping-norm",
+        "privacy.delta",
+    )
     return ", ".join([*sizes, common(own, keys)])
 
 
 def _table(own: Sequence[Group]) -> str:
-    headings = ["the server has", "round", "epsilon", "AUC %", "found at 5 % false positives, %", "AUC by slope %"]
-    headings += ["found by slope, %", "slope against training nodes left out, AUC %", "labels by bias"]
+    headings = [
+        "the server has",
+        "round",
+        "epsilon",
+        "AUC %",
+        "found at 5 % false positives, %",
+        "AUC by slope %",
+    ]
+    headings += [
+        "found by slope, %",
+        "slope against training nodes left out, AUC %",
+        "labels by bias",
+    ]
     headings += ["labels by weights", "seeds"]
     lines = []
     for group in own:
         epsilon = group.rows[0].result["epsilon"]
         line = [group.name(str(group.labels["observation"])), str(group.labels["round"])]
         line += [NOTHING if epsilon is None else f"{epsilon:.3g}"]
-        line += [group.stat(key).percent for key in ("auc", "tpr", "slope_auc", "slope_tpr", "slope_auc_left_out")]
-        lines.append([*line, group.stat("bias").text(), group.stat("weight").text(), group.stat("auc").seeds])
+        line += [
+            group.stat(key).percent
+            for key in ("auc", "tpr", "slope_auc", "slope_tpr", "slope_auc_left_out")
+        ]
+        lines.append(
+            [*line, group.stat("bias").text(), group.stat("weight").text(), group.stat("auc").seeds]
+        )
     return markdown(headings, lines)
 
 

@@ -2,10 +2,16 @@
 
 from collections.abc import Sequence
 
-from dance_flwr.experiments.cells import Cell, Experiment, Request, Section
-from dance_flwr.experiments.rows import Row
+from dance_flwr.experiments.cells import Cell, Experiment, Request, Row, Section
 from dance_flwr.experiments.tables import by_label, groups, markdown
-from dance_flwr.experiments.variants import SEED_TEXT, choices, find, gain, points_text, variant_cells
+from dance_flwr.experiments.variants import (
+    SEED_TEXT,
+    choices,
+    find,
+    gain,
+    points_text,
+    variant_cells,
+)
 
 WANTED = ("gcn", "gat", "sage", "gin", "appnp", "sgc")
 
@@ -17,7 +23,9 @@ def _cells(request: Request) -> list[Cell]:
         for backbone in WANTED
         if backbone in choices("backbone")
         for method in request.methods
-        for cell in variant_cells(request, dataset, method, {"backbone": backbone}, {"backbone": backbone})
+        for cell in variant_cells(
+            request, dataset, method, {"backbone": backbone}, {"backbone": backbone}
+        )
     ]
 
 
@@ -28,10 +36,25 @@ def _render(rows: Sequence[Row]) -> Section:
         for group in found:
             accuracy = group.stat("test_accuracy")
             reference = find(found, backbone=group.labels["backbone"], method="fedavg-full")
-            against = points_text(gain(group, reference, "test_accuracy")) if reference not in (None, group) else ""
-            line = [group.name(str(group.labels["backbone"])), str(group.labels["method"]), accuracy.percent]
+            against = (
+                points_text(gain(group, reference, "test_accuracy"))
+                if reference not in (None, group)
+                else ""
+            )
+            line = [
+                group.name(str(group.labels["backbone"])),
+                str(group.labels["method"]),
+                accuracy.percent,
+            ]
             lines.append([*line, accuracy.seeds, against, group.stat("val_accuracy").percent])
-        headings = ["backbone", "method", "accuracy %", "seeds", "against fedavg-full, points", "validation %"]
+        headings = [
+            "backbone",
+            "method",
+            "accuracy %",
+            "seeds",
+            "against fedavg-full, points",
+            "validation %",
+        ]
         parts += [f"**{dataset}**", markdown(headings, lines)]
     return Section(tuple(parts))
 

@@ -3,17 +3,36 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dance_flwr.config import RunConfig, Value, parse
+from dance_flwr.config.options import Value
+from dance_flwr.config.paths import PROJECT
+from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.errors import UserError
-from dance_flwr.paths import PROJECT
-
-if TYPE_CHECKING:
-    from dance_flwr.experiments.rows import Row
 
 Label = str | int | float
 SEEDS = (0, 1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cell of an experiment with what is known of it.
+
+    Attributes
+    ----------
+    name : of the run or measurement; experiments may share one
+    config : every flat key that decides the result, also of a run that is still missing; empty for a measurement
+    result : what `compact` keeps of result.json and facts.json; empty = no result
+    analysis, measure : the dict of the cell's analysis or measurement; empty = none
+    """
+
+    experiment: str
+    labels: Mapping[str, Label]
+    name: str = ""
+    config: Mapping[str, Value] = field(default_factory=dict)
+    result: Mapping[str, Any] = field(default_factory=dict)
+    analysis: Mapping[str, Any] = field(default_factory=dict)
+    measure: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -56,7 +75,9 @@ class Request:
     overrides: Mapping[str, Value] = field(default_factory=dict)
     ratios: tuple[float, ...] = ()
 
-    def config(self, dataset: str, method: str, seed: int, settings: Mapping[str, Value] | None = None) -> RunConfig:
+    def config(
+        self, dataset: str, method: str, seed: int, settings: Mapping[str, Value] | None = None
+    ) -> RunConfig:
         """Return the configuration of one cell; `settings` are the cell's own flat keys.
 
         Later ones win: configs/DATASET.toml, configs/tuned/DATASET-METHOD.toml, `settings`, rounds, overrides.
@@ -132,7 +153,9 @@ class Experiment:
 
 def dataset_name(dataset: str) -> str:
     """Return the short name of a data set or of a folder with one."""
-    return Path(dataset).expanduser().resolve().name if "/" in dataset or "\\" in dataset else dataset
+    return (
+        Path(dataset).expanduser().resolve().name if "/" in dataset or "\\" in dataset else dataset
+    )
 
 
 def base_values(dataset: str, method: str, *, tuned: bool = True) -> dict[str, Value]:
@@ -142,7 +165,7 @@ def base_values(dataset: str, method: str, *, tuned: bool = True) -> dict[str, V
     ----------
     tuned : with configs/tuned/DATASET-METHOD.toml, what a search on validation found
     """
-    from dance_flwr.commands import read_values
+    from dance_flwr.config.reading import read_values
 
     name = dataset_name(dataset)
     files = [PROJECT / "configs" / f"{name}.toml"]

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from dance_flwr.experiments.cells import Cell, Experiment, Picture, Request, Section
+from dance_flwr.experiments.cells import Cell, Experiment, Picture, Request, Row, Section
 from dance_flwr.experiments.figures import points
-from dance_flwr.experiments.rows import Row
 from dance_flwr.experiments.tables import Group, by_label, groups, markdown
 from dance_flwr.experiments.variants import SEED_TEXT, find, variant_cells
 
@@ -24,7 +23,9 @@ def _cells(request: Request) -> list[Cell]:
 
 
 def _render(rows: Sequence[Row]) -> Section:
-    parts: list[str | Picture] = [f"M clients from Louvain communities of the same graph. {SEED_TEXT}"]
+    parts: list[str | Picture] = [
+        f"M clients from Louvain communities of the same graph. {SEED_TEXT}"
+    ]
     for dataset, found in by_label(groups(rows), "dataset").items():
         parts += [f"**{dataset}**", _table(found)]
         caption = f"Test accuracy over the number of clients on {dataset}."
@@ -36,7 +37,12 @@ def _table(found: Sequence[Group]) -> str:
     lines = []
     for group in found:
         accuracy = group.stat("test_accuracy")
-        line = [group.name(f"{group.labels['clients']}"), str(group.labels["method"]), accuracy.percent, accuracy.seeds]
+        line = [
+            group.name(f"{group.labels['clients']}"),
+            str(group.labels["method"]),
+            accuracy.percent,
+            accuracy.seeds,
+        ]
         line += [group.stat("test_macro_f1").percent, group.stat("val_accuracy").percent]
         lines.append(line)
     return markdown(["M", "method", "accuracy %", "seeds", "macro-F1 %", "validation %"], lines)

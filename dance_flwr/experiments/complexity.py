@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from scipy.stats import linregress
 
-from dance_flwr.experiments.cells import Cell, Experiment, Picture, Request, Section
+from dance_flwr.experiments.cells import Cell, Experiment, Picture, Request, Row, Section
 from dance_flwr.experiments.figures import COLOURS, LINES, MARKERS
 from dance_flwr.experiments.growth import CHUNKS_PER_NODE, SERIES, sizes_label
-from dance_flwr.experiments.rows import Row
 from dance_flwr.experiments.tables import NOTHING, markdown
-from dance_flwr.report import PHASES
+from dance_flwr.metrics import PHASES
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,9 @@ CLAIMS = (
     Claim("core", "train", NOTHING, "K, beside the pass over n nodes"),
     Claim("core", "bytes", "K", "K"),
     Claim("candidates", "topology", "q", "q²: Gram matrices of the supports"),
-    Claim("chunk-budget", "text", "B_tok", "all candidate chunks are scored; B_tok only in the sum"),
+    Claim(
+        "chunk-budget", "text", "B_tok", "all candidate chunks are scored; B_tok only in the sum"
+    ),
     Claim("chunk-budget", "bytes", NOTHING, "K B_tok"),
     Claim("hop1-budget", "text", "B_1", "all candidates are scored; B_1 adds their chunks"),
     Claim("hop1-budget", "train", NOTHING, "as text, in every epoch"),
@@ -81,7 +82,9 @@ def _cells(request: Request) -> list[Cell]:
 def slope(sizes: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
     """Exponent b of values ~ a sizes^b and its standard error, by least squares on logarithms."""
     fit = linregress(np.log(sizes), np.log(values))
-    return float(fit.slope), float(np.nan_to_num(fit.stderr))  # NaN for values that are all the same
+    return float(fit.slope), float(
+        np.nan_to_num(fit.stderr)
+    )  # NaN for values that are all the same
 
 
 def last_step(sizes: Sequence[float], values: Sequence[float]) -> float:
@@ -92,9 +95,20 @@ def last_step(sizes: Sequence[float], values: Sequence[float]) -> float:
 def _render(rows: Sequence[Row]) -> Section:
     found = {str(row.labels["series"]): row.measure for row in rows if row.measure}
     if not found:
-        return Section((HOW, f"0 of {len(rows)} series are measured; nothing to show yet.", DIFFERENCES))
+        return Section(
+            (HOW, f"0 of {len(rows)} series are measured; nothing to show yet.", DIFFERENCES)
+        )
     lines = [_line(claim, found[claim.series]) for claim in CLAIMS if claim.series in found]
-    headings = ["grows", "phase", "smallest", "largest", "exponent", "last step", "paper, O( )", "this code, O( )"]
+    headings = [
+        "grows",
+        "phase",
+        "smallest",
+        "largest",
+        "exponent",
+        "last step",
+        "paper, O( )",
+        "this code, O( )",
+    ]
     missing = [str(row.labels["series"]) for row in rows if not row.measure]
     parts: list[str | Picture] = [HOW, markdown(headings, lines)]
     parts += [f"Not measured yet: {', '.join(missing)}."] if missing else []
@@ -111,13 +125,24 @@ def _line(claim: Claim, measured: Mapping[str, Any]) -> list[str]:
     series, sizes = SERIES[claim.series], measured["sizes"]
     values = measured["bytes"] if claim.phase == "bytes" else measured["seconds"][claim.phase]
     exponent, error = slope(sizes, values)
-    shown = [f"{v / 1000:.0f} kB" if claim.phase == "bytes" else f"{1000 * v:.1f} ms" for v in (values[0], values[-1])]
+    shown = [
+        f"{v / 1000:.0f} kB" if claim.phase == "bytes" else f"{1000 * v:.1f} ms"
+        for v in (values[0], values[-1])
+    ]
     paper = claim.paper
     if paper == "n log n":
         paper += f" ({slope(sizes, [n * log2(n) for n in sizes])[0]:.2f})"
     name = f"{series.symbol}, {sizes[0]} to {sizes[-1]}"
     kept = "kept on disk" if claim.phase == "bytes" else claim.phase
-    return [name, kept, *shown, f"{exponent:.2f} ± {error:.2f}", f"{last_step(sizes, values):.2f}", paper, claim.ours]
+    return [
+        name,
+        kept,
+        *shown,
+        f"{exponent:.2f} ± {error:.2f}",
+        f"{last_step(sizes, values):.2f}",
+        paper,
+        claim.ours,
+    ]
 
 
 def _draw(found: Mapping[str, Mapping[str, Any]], figure: Any) -> None:
@@ -126,11 +151,15 @@ def _draw(found: Mapping[str, Mapping[str, Any]], figure: Any) -> None:
         sizes = measured["sizes"]
         for i, phase in enumerate(PHASES):
             style = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": LINES[i]}
-            axis.plot(sizes, measured["seconds"][phase], label=phase, markersize=4, linewidth=1.2, **style)
+            axis.plot(
+                sizes, measured["seconds"][phase], label=phase, markersize=4, linewidth=1.2, **style
+            )
         axis.set(xscale="log", yscale="log", xlabel=SERIES[name].symbol, ylabel="seconds")
         limits = axis.get_ylim()
         for power in (1, 2):
-            guide = [min(measured["seconds"]["forward"]) * (size / sizes[0]) ** power for size in sizes]
+            guide = [
+                min(measured["seconds"]["forward"]) * (size / sizes[0]) ** power for size in sizes
+            ]
             axis.plot(sizes, guide, color="#BBBBBB", linewidth=0.8, zorder=0)
         axis.set_ylim(limits)
         axis.set_xticks(sizes, [str(size) for size in sizes])

@@ -5,13 +5,20 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
+from dance_flwr.config.plugins import METHODS
 from dance_flwr.experiments import paper
-from dance_flwr.experiments.cells import Cell, Experiment, Picture, Request, Section, dataset_name
+from dance_flwr.experiments.cells import (
+    Cell,
+    Experiment,
+    Picture,
+    Request,
+    Row,
+    Section,
+    dataset_name,
+)
 from dance_flwr.experiments.figures import curves
 from dance_flwr.experiments.main_table import method_cells
-from dance_flwr.experiments.rows import Row
 from dance_flwr.experiments.tables import Group, by_label, groups, markdown
-from dance_flwr.methods import METHODS
 
 HOW = (
     "The curves are of the validation nodes: a run reads its test nodes once, at the end, so there is no test curve "
@@ -25,7 +32,9 @@ def _cells(request: Request) -> list[Cell]:
         cell
         for dataset in request.datasets
         for method in request.methods or tuple(METHODS)
-        for cell in method_cells(request, dataset, method, paper.main_ratios(dataset_name(dataset))[:1], curve=True)
+        for cell in method_cells(
+            request, dataset, method, paper.main_ratios(dataset_name(dataset))[:1], curve=True
+        )
     ]
 
 
@@ -39,7 +48,14 @@ def _render(rows: Sequence[Row]) -> Section:
 
 
 def _table(found: Sequence[Group]) -> str:
-    headings = ["method", "r", "seeds", "rounds to 95 % of its best", "rounds to 99 % of its best", "best round"]
+    headings = [
+        "method",
+        "r",
+        "seeds",
+        "rounds to 95 % of its best",
+        "rounds to 99 % of its best",
+        "best round",
+    ]
     headings += ["best validation %", "validation %, last third of the rounds"]
     lines = []
     for group in found:
@@ -53,7 +69,10 @@ def _table(found: Sequence[Group]) -> str:
 
 def _rounds_to(share: float) -> Callable[[Row], float | None]:
     def first(row: Row) -> float | None:
-        curve = [-1.0 if value is None else value for value in row.result.get("val_accuracy_by_round", [])]
+        curve = [
+            -1.0 if value is None else value
+            for value in row.result.get("val_accuracy_by_round", [])
+        ]
         enough = [i for i, value in enumerate(curve, 1) if value >= share * max(curve)]
         return float(enough[0]) if enough else None
 

@@ -13,23 +13,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dance_flwr.client import shape_of
-from dance_flwr.config import RunConfig
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.faithfulness import CONTROLS, EVIDENCE, Outcomes, aopc, drops, flips, outcomes
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.dance.store import write_npz
-from dance_flwr.device import pick_device
+from dance_flwr.data.graph import TEST
+from dance_flwr.data.site import Site
+from dance_flwr.disk import write_npz
 from dance_flwr.errors import UserError
-from dance_flwr.evaluate import accuracy, count
 from dance_flwr.experiments.cells import Cell, Experiment, Request
 from dance_flwr.experiments.faithfulness_report import render
 from dance_flwr.experiments.variants import variant_cells
+from dance_flwr.federation.client.client import shape_of
+from dance_flwr.federation.client.device import pick_device
 from dance_flwr.fingerprint import model_fingerprint
-from dance_flwr.graph import TEST
-from dance_flwr.methods import get_method
-from dance_flwr.results import load_model
+from dance_flwr.methods import get_spec
+from dance_flwr.metrics import accuracy, count
+from dance_flwr.runs.reader import load_model
 from dance_flwr.seeding import derive, generator
-from dance_flwr.site import Site
 
 NODES = 300  # per run; more narrow the intervals, half a second of one core each
 DRAWS = 3  # of the random controls
@@ -40,7 +41,12 @@ Values = dict[str, NDArray[np.float64]]
 
 
 def analyse(
-    run_folder: Path, config: RunConfig, partition_folder: Path, *, nodes: int = NODES, draws: int = DRAWS
+    run_folder: Path,
+    config: RunConfig,
+    partition_folder: Path,
+    *,
+    nodes: int = NODES,
+    draws: int = DRAWS,
 ) -> dict[str, Any]:
     """Measure the packs of at most `nodes` test nodes of a finished run, drawn evenly over all clients.
 
@@ -55,17 +61,23 @@ def analyse(
     state = load_model(run_folder)
     torch.set_num_threads(config.torch_threads)
     sites = [
-        Site(partition_folder / f"client-{client}", pick_device(config), config.split_mode == "inductive")
+        Site(
+            partition_folder / f"client-{client}",
+            pick_device(config),
+            config.split_mode == "inductive",
+        )
         for client in range(config.clients)
     ]
     found = []
     for client, chosen in _sample(sites, nodes, config.seed).items():
         site, model = sites[client], _model(sites[client], config, state)
         draw = generator(config.seed, "faithfulness", client=client)
-        found.append((site, outcomes(model, site, config.dance, chosen, draws, draw)))
+        found.append((site, outcomes(model, site, DanceConfig.of(config), chosen, draws, draw)))
     values = _joined([node_values(seen) for _, seen in found])
     where = {
-        "client": np.concatenate([np.full(len(seen.nodes), site.card.client) for site, seen in found]),
+        "client": np.concatenate(
+            [np.full(len(seen.nodes), site.card.client) for site, seen in found]
+        ),
         "node": np.concatenate([seen.nodes for _, seen in found]),
     }
     write_npz(run_folder / NODE_FILE, where | values)
@@ -73,7 +85,7 @@ def analyse(
         "nodes": len(where["node"]),
         "draws": draws,
         "budgets": [0, *found[0][1].budgets],
-        "views": config.dance.views,
+        "views": DanceConfig.of(config).views,
         "smoothing": config.smoothing,
         "model_fingerprint": model_fingerprint(state),
         "largest_gap_to_plain_rerun": max(seen.gap for _, seen in found),
@@ -86,11 +98,17 @@ def analyse(
 def _check(methods: Sequence[str]) -> None:
     others = [method for method in methods if method != "dance"]
     if others:
-        raise UserError(f"faithfulness: expected method 'dance', found {others[0]!r}, which selects no evidence")
+        raise UserError(
+            f"faithfulness: expected method 'dance', found {others[0]!r}, which selects no evidence"
+        )
 
 
 def _model(site: Site, config: RunConfig, state: Mapping[str, torch.Tensor]) -> DanceModel:
-    model = get_method(config.method).build(shape_of(site.text_dim, len(site.card.class_names), config), config)
+    model = (
+        get_spec(config.method)
+        .make_client()
+        .build(shape_of(site.text_dim, len(site.card.class_names), config), config)
+    )
     model.load_state_dict(state)
     assert isinstance(model, DanceModel)
     return model.to(site.device)
@@ -103,7 +121,9 @@ def _sample(sites: list[Site], most: int, seed: int) -> dict[int, torch.Tensor]:
     rng = np.random.default_rng(derive(seed, "faithfulness-nodes"))
     drawn = np.zeros(len(owner), np.bool_)
     drawn[rng.permutation(len(owner))[:most]] = True
-    picked = {client: nodes[torch.as_tensor(drawn[owner == client])] for client, nodes in enumerate(test)}
+    picked = {
+        client: nodes[torch.as_tensor(drawn[owner == client])] for client, nodes in enumerate(test)
+    }
     picked = {client: nodes for client, nodes in picked.items() if nodes.numel()}
     if not picked:
         raise UserError("faithfulness: expected test nodes, found none")
@@ -167,7 +187,9 @@ def bootstrap(values: NDArray[np.float64], seed: int) -> list[Any]:
     Returns three numbers for [n] and a list of three numbers per column for [n, s]. Efron and Tibshirani 1993, ch. 13.
     """
     size = len(values)
-    weights = np.random.default_rng(seed).multinomial(size, np.full(size, 1 / size), _RESAMPLES) / size
+    weights = (
+        np.random.default_rng(seed).multinomial(size, np.full(size, 1 / size), _RESAMPLES) / size
+    )
     low, high = np.percentile(weights @ values, (2.5, 97.5), axis=0)
     return np.stack([values.mean(0), low, high], axis=-1).round(5).tolist()  # type: ignore[no-any-return]
 
@@ -177,7 +199,8 @@ def _compactness(found: list[tuple[Site, Outcomes]]) -> dict[str, float]:
     counts = [seen.packs.counts(site) for site, seen in found]
     nodes = sum(row["condensed-nodes"] for row in counts)
     means = {
-        name: sum(row[f"evidence-{name}"] for row in counts) / nodes for name in ("neighbours", "chunks", "tokens")
+        name: sum(row[f"evidence-{name}"] for row in counts) / nodes
+        for name in ("neighbours", "chunks", "tokens")
     }
     pool = {
         "pool-chunks": float(np.concatenate([seen.pool_chunks for _, seen in found]).mean()),
@@ -199,7 +222,10 @@ def _accuracies(found: list[tuple[Site, Outcomes]]) -> dict[str, Any]:
     def score(source: str, what: str) -> list[float]:
         names = [name for name in hits if name.startswith(f"{source}/{what}/")]
         steps = sorted({int(name.split("/")[2]) for name in names})
-        shares = [[accuracy(hits[n], total) for n in names if int(n.split("/")[2]) == step] for step in steps]
+        shares = [
+            [accuracy(hits[n], total) for n in names if int(n.split("/")[2]) == step]
+            for step in steps
+        ]
         return [round(float(np.mean(share)), 5) for share in shares]
 
     result: dict[str, Any] = {"full": round(accuracy(hits["deployed"], total), 5)}
@@ -215,7 +241,9 @@ def _views(seen: Outcomes) -> dict[str, torch.Tensor]:
     for what, by_source in (("removed", seen.removed), ("kept", seen.kept)):
         for source, draws in by_source.items():
             views |= {
-                f"{source}/{what}/{step}/{i}": probs for i, draw in enumerate(draws) for step, probs in enumerate(draw)
+                f"{source}/{what}/{step}/{i}": probs
+                for i, draw in enumerate(draws)
+                for step, probs in enumerate(draw)
             }
     for source, draws in seen.alone.items():
         views |= {f"{source}/alone/0/{i}": probs for i, probs in enumerate(draws)}

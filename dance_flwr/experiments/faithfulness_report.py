@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
+from operator import itemgetter
 from statistics import fmean, stdev
 from typing import Any
 
 from scipy.stats import t as student
 
-from dance_flwr.experiments.cells import Picture, Section
+from dance_flwr.experiments.cells import Picture, Row, Section
 from dance_flwr.experiments.figures import COLOURS, LINES, MARKERS
-from dance_flwr.experiments.rows import Row
 from dance_flwr.experiments.tables import NOTHING, Group, by_label, groups, markdown
 
 Interval = tuple[float, float, float]
@@ -37,8 +37,20 @@ NAMES = {
     "random-by-hop": "random, same hops",
     "random": "random",
 }
-SCORES = ("comprehensiveness", "sufficiency", "sufficiency-alone", "aopc-comprehensiveness", "aopc-sufficiency")
-SCORE_NAMES = ("comprehensiveness ↑", "sufficiency ↓", "sufficiency, alone ↓", "AOPC compr. ↑", "AOPC suff. ↓")
+SCORES = (
+    "comprehensiveness",
+    "sufficiency",
+    "sufficiency-alone",
+    "aopc-comprehensiveness",
+    "aopc-sufficiency",
+)
+SCORE_NAMES = (
+    "comprehensiveness ↑",
+    "sufficiency ↓",
+    "sufficiency, alone ↓",
+    "AOPC compr. ↑",
+    "AOPC suff. ↓",
+)
 
 
 def render(rows: Sequence[Row]) -> Section:
@@ -51,7 +63,12 @@ def render(rows: Sequence[Row]) -> Section:
             if not analyses:
                 parts.append(f"{title}; nothing to show yet.")
                 continue
-            parts += [_heading(title, analyses), _scores(analyses), _differences(analyses), _accuracies(analyses)]
+            parts += [
+                _heading(title, analyses),
+                _scores(analyses),
+                _differences(analyses),
+                _accuracies(analyses),
+            ]
             parts += [_compactness(analyses), _picture(str(dataset), group, analyses)]
     return Section(tuple(parts))
 
@@ -73,7 +90,9 @@ def _heading(title: str, analyses: Sequence[Mapping[str, Any]]) -> str:
     nodes = sum(analysis["nodes"] for analysis in analyses)
     text = f"{title}, {nodes} test nodes, views {analyses[0]['views']}, {analyses[0]['draws']} draws of random chunks."
     smoothed = {analysis["smoothing"] for analysis in analyses} - {"none"}
-    return text + (f" Measured before the run's smoothing ({', '.join(sorted(smoothed))})." if smoothed else "")
+    return text + (
+        f" Measured before the run's smoothing ({', '.join(sorted(smoothed))})." if smoothed else ""
+    )
 
 
 def _shown(interval: Interval, sign: bool = False) -> str:
@@ -102,7 +121,10 @@ def _scores(analyses: Sequence[Mapping[str, Any]]) -> str:
 def _differences(analyses: Sequence[Mapping[str, Any]]) -> str:
     lines = []
     for source in (name for name in NAMES if name != "evidence"):
-        pairs = [over_runs([analysis["differences"][source][measure] for analysis in analyses]) for measure in SCORES]
+        pairs = [
+            over_runs([analysis["differences"][source][measure] for analysis in analyses])
+            for measure in SCORES
+        ]
         lines.append([f"evidence - {NAMES[source]}", *(_shown(pair, sign=True) for pair in pairs)])
     return "Paired by node:\n\n" + markdown(["difference", *SCORE_NAMES], lines)
 
@@ -111,7 +133,7 @@ def _accuracies(analyses: Sequence[Mapping[str, Any]]) -> str:
     def share(read: Callable[[Mapping[str, Any]], float]) -> str:
         return f"{100 * fmean(read(analysis['accuracy']) for analysis in analyses):.1f}"
 
-    full, bare, textless = (share(lambda a, key=key: a[key]) for key in ("full", "bare", "textless"))  # type: ignore[misc]
+    full, bare, textless = (share(itemgetter(key)) for key in ("full", "bare", "textless"))
     lines = []
     for source, name in NAMES.items():
         removed = share(lambda a, s=source: a[s]["removed"][-1])  # type: ignore[misc]
@@ -124,7 +146,9 @@ def _accuracies(analyses: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _compactness(analyses: Sequence[Mapping[str, Any]]) -> str:
-    mean = {name: fmean(a["compactness"][name] for a in analyses) for name in analyses[0]["compactness"]}
+    mean = {
+        name: fmean(a["compactness"][name] for a in analyses) for name in analyses[0]["compactness"]
+    }
     return (
         f"Compactness, per node: {mean['neighbours']:.2f} neighbours beyond itself, {mean['chunks']:.2f} of "
         f"{mean['pool-chunks']:.1f} chunks and {mean['tokens']:.0f} of {mean['pool-tokens']:.0f} tokens of the pool "
@@ -138,13 +162,23 @@ def _picture(dataset: str, group: Group, analyses: Sequence[Mapping[str, Any]]) 
 
     def draw(figure: Any) -> None:
         axes = figure.subplots(1, 2, sharey=True)
-        for axis, measure, title in zip(axes, ("deletion", "insertion"), ("removed", "kept"), strict=True):
+        for axis, measure, title in zip(
+            axes, ("deletion", "insertion"), ("removed", "kept"), strict=True
+        ):
             for i, (source, name) in enumerate(NAMES.items()):
                 steps = range(len(budgets))
-                curve = [over_runs([a["means"][source][measure][step] for a in same]) for step in steps]
+                curve = [
+                    over_runs([a["means"][source][measure][step] for a in same]) for step in steps
+                ]
                 style = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": LINES[i]}
                 axis.plot(steps, [c[0] for c in curve], label=name, **style)
-                axis.fill_between(steps, [c[1] for c in curve], [c[2] for c in curve], color=COLOURS[i], alpha=0.15)
+                axis.fill_between(
+                    steps,
+                    [c[1] for c in curve],
+                    [c[2] for c in curve],
+                    color=COLOURS[i],
+                    alpha=0.15,
+                )
             axis.set(title=f"{measure}: k chunks {title}", xlabel="chunks k", xticks=list(steps))
             axis.set_xticklabels([str(budget) for budget in budgets])
             axis.grid(alpha=0.3)

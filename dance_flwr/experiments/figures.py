@@ -34,30 +34,48 @@ def save(picture: Picture, folder: Path) -> tuple[Path, Path]:
         ) from None
     folder.mkdir(parents=True, exist_ok=True)
     paths = folder / f"{picture.name}.png", folder / f"{picture.name}.svg"
-    with matplotlib.rc_context({"svg.hashsalt": picture.name, "svg.fonttype": "none", "font.size": 9}):
+    with matplotlib.rc_context(
+        {"svg.hashsalt": picture.name, "svg.fonttype": "none", "font.size": 9}
+    ):
         figure = Figure(figsize=picture.size, layout="constrained")
         FigureCanvasAgg(figure)
         picture.draw(figure)
-        for path, metadata in zip(paths, ({"Software": None}, {"Date": None, "Creator": None}), strict=True):
+        for path, metadata in zip(
+            paths, ({"Software": None}, {"Date": None, "Creator": None}), strict=True
+        ):
             partial = path.with_name(path.name + ".partial")
             figure.savefig(partial, dpi=160, format=path.suffix[1:], metadata=metadata)
             partial.replace(path)
     return paths
 
 
-def curves(axes: Any, lines: Mapping[str, Sequence[Sequence[float | None]]], first: int = 1) -> None:
+def curves(
+    axes: Any, lines: Mapping[str, Sequence[Sequence[float | None]]], first: int = 1
+) -> None:
     """Draw per name the mean over seeds with a band of one standard deviation; rounds without a value are left out."""
     for i, (name, seeds) in enumerate(lines.items()):
-        values = np.array([[np.nan if v is None else v for v in seed] for seed in seeds], np.float64)
+        values = np.array(
+            [[np.nan if v is None else v for v in seed] for seed in seeds], np.float64
+        )
         known = ~np.isnan(values).any(axis=0)
         x, values = first + np.flatnonzero(known), values[:, known]
         mean = values.mean(axis=0)
         every = max(1, len(x) // 10)
         style = {"color": COLOURS[i % 8], "linestyle": LINES[i % 8], "marker": MARKERS[i % 8]}
-        axes.plot(x, mean, label=name, markevery=(i * every // 4, every), markersize=4, linewidth=1.2, **style)
+        axes.plot(
+            x,
+            mean,
+            label=name,
+            markevery=(i * every // 4, every),
+            markersize=4,
+            linewidth=1.2,
+            **style,
+        )
         if len(values) > 1:
             std = values.std(axis=0, ddof=1)
-            axes.fill_between(x, mean - std, mean + std, color=COLOURS[i % 8], alpha=0.15, linewidth=0)
+            axes.fill_between(
+                x, mean - std, mean + std, color=COLOURS[i % 8], alpha=0.15, linewidth=0
+            )
 
 
 def points(axes: Any, x: Sequence[float], lines: Mapping[str, Sequence[Stat]]) -> None:
@@ -78,7 +96,9 @@ def points(axes: Any, x: Sequence[float], lines: Mapping[str, Sequence[Stat]]) -
         )
 
 
-def bars(axes: Any, names: Sequence[str], series: Mapping[str, Sequence[Stat]], scale: float = 100.0) -> None:
+def bars(
+    axes: Any, names: Sequence[str], series: Mapping[str, Sequence[Stat]], scale: float = 100.0
+) -> None:
     """Draw grouped bars, one group per name and one bar per series, with error bars of one standard deviation."""
     width = 0.8 / max(1, len(series))
     for i, (label, stats) in enumerate(series.items()):
@@ -98,7 +118,9 @@ def bars(axes: Any, names: Sequence[str], series: Mapping[str, Sequence[Stat]], 
     axes.set_xticks(range(len(names)), names)
 
 
-def heat(figure: Any, axes: Any, values: NDArray[np.float64], rows: Sequence[str], cols: Sequence[str]) -> None:
+def heat(
+    figure: Any, axes: Any, values: NDArray[np.float64], rows: Sequence[str], cols: Sequence[str]
+) -> None:
     """Draw a [rows, cols] map of validation accuracy in percent, a number in each cell; no result, no number."""
     shown = np.ma.masked_invalid(100 * values)
     image = axes.imshow(shown, cmap="cividis", aspect="auto")

@@ -12,16 +12,18 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from dance_flwr.config import DanceConfig, RunConfig
-from dance_flwr.dance.evidence import TextTable
-from dance_flwr.dance.local import train_round
-from dance_flwr.dance.model import DanceModel, ModelShape
-from dance_flwr.dance.store import RunStore
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.dance.algorithm import train_round
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.model import DanceModel
+from dance_flwr.dance.state import RunFolder
+from dance_flwr.data.graph import csr_from_pairs
+from dance_flwr.data.site import LocalGraph, Site
+from dance_flwr.data.text.table import TextTable
 from dance_flwr.experiments.cells import Label
-from dance_flwr.graph import csr_from_pairs
-from dance_flwr.report import COUNTS, PHASES
+from dance_flwr.metrics import COUNTS, PHASES
+from dance_flwr.nn.model import ModelShape
 from dance_flwr.seeding import derive, generator, seeded
-from dance_flwr.site import LocalGraph, Site
 
 CHUNKS_PER_NODE = 4
 _TEXT_DIM, _CLASSES, _LABELLED, _SEED = 384, 7, 0.6, 0
@@ -67,7 +69,9 @@ SERIES = {
     "core": Series("core", "K", (125, 250, 500, 1000, 2000)),
     "candidates": Series("candidates", "q", (5, 10, 20, 40, 80)),
     "chunk-budget": Series("chunk_budget", "B_tok", (1, 2, 4, 8, 16)),
-    "hop1-budget": Series("hop1_budget", "B_1", (1, 2, 4, 8, 16), Scale(degree=32, chunk_budget=16)),
+    "hop1-budget": Series(
+        "hop1_budget", "B_1", (1, 2, 4, 8, 16), Scale(degree=32, chunk_budget=16)
+    ),
 }
 
 
@@ -88,7 +92,9 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
     return {
         "sizes": sizes,
         "seconds": {
-            phase: [float(f"{median(row[i][phase] for row in rows):.4g}") for i in range(len(sizes))]
+            phase: [
+                float(f"{median(row[i][phase] for row in rows):.4g}") for i in range(len(sizes))
+            ]
             for phase in (*PHASES, "total")
         },
         "bytes": [client.kept_bytes() for client in clients],
@@ -104,23 +110,31 @@ class _Round:
     def __init__(self, scale: Scale) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._site = cast(Site, made_up_client(scale))
-        self._store = RunStore(Path(self._folder.name), "growth")
+        self._store = RunFolder(Path(self._folder.name), "growth")
         self._config = RunConfig(
             seed=_SEED,
             local_epochs=1,
             rounds=1 + _REPEATS,
-            dance=DanceConfig(
-                ratio=scale.core / scale.nodes,
-                core_refresh_every=1,
-                candidates=scale.candidates,
-                chunk_budget=scale.chunk_budget,
-                hop1_budget=scale.hop1_budget,
-                evidence_keep="all",
+            condensation_ratio=scale.core / scale.nodes,
+            sections=(
+                DanceConfig(
+                    core_refresh_every=1,
+                    candidates=scale.candidates,
+                    chunk_budget=scale.chunk_budget,
+                    hop1_budget=scale.hop1_budget,
+                    evidence_keep="all",
+                ),
             ),
         )
-        shape = ModelShape(_TEXT_DIM, self._config.hidden_dim, self._config.dance.attention_dim, _CLASSES)
+        shape = ModelShape(_TEXT_DIM, self._config.hidden_dim, _CLASSES)
         with seeded(_SEED, "growth-model"):
-            self._model = DanceModel(shape, self._config.backbone, self._config.dropout)
+            attention_dim = DanceConfig.of(self._config).attention_dim
+            self._model = DanceModel(
+                shape,
+                self._config.backbone,
+                self._config.dropout,
+                attention_dim=attention_dim,
+            )
         self._rounds = 0
         self.counts: dict[str, int] = {}
 
@@ -129,7 +143,12 @@ class _Round:
         self._rounds += 1
         with seeded(_SEED, "growth", round_=self._rounds):
             report = train_round(
-                self._model, self._site, self._store, self._config, round_=self._rounds, model_id="made up"
+                self._model,
+                self._site,
+                self._store,
+                self._config,
+                round_=self._rounds,
+                model_id="made up",
             )
         self.counts = report.counts
         return report.seconds | {"total": sum(report.seconds.values())}
@@ -150,14 +169,18 @@ def made_up_client(scale: Scale) -> SimpleNamespace:
     ends = rng.integers(0, n, (n * scale.degree // 2, 2))
     ends = ends[ends[:, 0] != ends[:, 1]]
     labels = np.where(rng.random(n) < _LABELLED, rng.integers(0, _CLASSES, n), -1)
-    vectors = F.normalize(torch.randn(chunks, _TEXT_DIM, generator=generator(_SEED, "growth-text")), dim=1)
+    vectors = F.normalize(
+        torch.randn(chunks, _TEXT_DIM, generator=generator(_SEED, "growth-text")), dim=1
+    )
     graph = LocalGraph(*csr_from_pairs(ends[:, 0], ends[:, 1], n), torch.ones(n, dtype=torch.bool))
     return SimpleNamespace(
         num_nodes=n,
         device=torch.device("cpu"),
         card=SimpleNamespace(client=0),
         table=TextTable.from_chunks(vectors, CHUNKS_PER_NODE * torch.arange(n + 1)),
-        bank=SimpleNamespace(tokens=np.full(chunks, 64, np.int32), spans=np.zeros((chunks, 2), np.int32)),
+        bank=SimpleNamespace(
+            tokens=np.full(chunks, 64, np.int32), spans=np.zeros((chunks, 2), np.int32)
+        ),
         chunk_sha256=np.zeros((chunks, 32), np.uint8),
         graph=graph,
         training_graph=graph,

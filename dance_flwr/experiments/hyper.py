@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dance_flwr.config import Value
-from dance_flwr.experiments.cells import Cell, Experiment, Label, Picture, Request, Section
+from dance_flwr.config.options import Value
+from dance_flwr.experiments.cells import Cell, Experiment, Label, Picture, Request, Row, Section
 from dance_flwr.experiments.figures import heat, points
-from dance_flwr.experiments.rows import Row
 from dance_flwr.experiments.tables import Group, by_label, groups, markdown
 from dance_flwr.experiments.variants import find, point_cells
 
@@ -18,7 +17,13 @@ MIX = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 ALPHA, BETA = (4.0, 8.0, 12.0), (3.0, 5.0, 10.0)
 # part -> (label of the rows, label of the columns, axis names); what a label is called on an axis
 _AXES = {"budgets": ("hop1", "hop2"), "alpha-beta": ("alpha", "beta")}
-_NAMES = {"hop1": "1-hop budget B1", "hop2": "2-hop budget B2", "alpha": "alpha", "beta": "beta", "mix": "mix"}
+_NAMES = {
+    "hop1": "1-hop budget B1",
+    "hop2": "2-hop budget B2",
+    "alpha": "alpha",
+    "beta": "beta",
+    "mix": "mix",
+}
 HOW = (
     "Maps and curves show validation accuracy, by which settings are selected; the tables hold test accuracy beside "
     "it. All other settings are those of the main table. The 2-hop pool holds 4 x B2 candidates, at least one."
@@ -39,7 +44,10 @@ def _points() -> list[tuple[dict[str, Label], dict[str, Value]]]:
             made.append(({"part": "budgets", "hop1": one, "hop2": two}, settings))
     made += [({"part": "mix", "mix": mix}, {"dance.mix": mix}) for mix in MIX]
     made += [
-        ({"part": "alpha-beta", "alpha": alpha, "beta": beta}, {"dance.alpha": alpha, "dance.beta": beta})
+        (
+            {"part": "alpha-beta", "alpha": alpha, "beta": beta},
+            {"dance.alpha": alpha, "dance.beta": beta},
+        )
         for alpha in ALPHA
         for beta in BETA
     ]
@@ -52,9 +60,13 @@ def _render(rows: Sequence[Row]) -> Section:
         parts.append(f"**{dataset}**")
         for part, own in by_label(found, "part").items():
             parts.append(_table(own))
-            draw, what = (_draw_mix, "mix") if part == "mix" else (partial(_draw_map, str(part)), str(part))
+            draw, what = (
+                (_draw_mix, "mix") if part == "mix" else (partial(_draw_map, str(part)), str(part))
+            )
             caption = f"Validation accuracy over {what} on {dataset}."
-            parts.append(Picture(f"hyper-{part}-{dataset}", caption, partial(draw, own), (4.5, 3.4)))
+            parts.append(
+                Picture(f"hyper-{part}-{dataset}", caption, partial(draw, own), (4.5, 3.4))
+            )
     return Section(tuple(parts))
 
 
@@ -64,7 +76,13 @@ def _table(own: Sequence[Group]) -> str:
     for group in own:
         values = [str(group.labels[key]) for key in keys]
         test = group.stat("test_accuracy")
-        line = [group.name(values[0]), *values[1:], group.stat("val_accuracy").percent, test.percent, test.seeds]
+        line = [
+            group.name(values[0]),
+            *values[1:],
+            group.stat("val_accuracy").percent,
+            test.percent,
+            test.seeds,
+        ]
         lines.append(line)
     return markdown([*(_NAMES[key] for key in keys), "validation %", "test %", "seeds"], lines)
 

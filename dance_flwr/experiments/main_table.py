@@ -3,12 +3,29 @@
 from collections.abc import Callable, Sequence
 from statistics import mean
 
+from dance_flwr.config.plugins import METHODS
 from dance_flwr.experiments import paired, paper
-from dance_flwr.experiments.cells import Cell, Experiment, Label, Request, Section, dataset_name
+from dance_flwr.experiments.cells import (
+    Cell,
+    Experiment,
+    Label,
+    Request,
+    Row,
+    Section,
+    dataset_name,
+)
 from dance_flwr.experiments.paired import comparisons
-from dance_flwr.experiments.rows import Row
-from dance_flwr.experiments.tables import NOTHING, Group, by_label, common, difference, groups, markdown, printed
-from dance_flwr.methods import METHODS, get_method
+from dance_flwr.experiments.tables import (
+    NOTHING,
+    Group,
+    by_label,
+    common,
+    difference,
+    groups,
+    markdown,
+    printed,
+)
+from dance_flwr.methods import get_spec
 
 HOW = (
     "Accuracy is that of the global model of the best validation round on each client's real, uncondensed local "
@@ -17,7 +34,16 @@ HOW = (
     "r is the number of condensed nodes over all local nodes of a client; the paper gives no other definition. "
     "Methods that do not condense train on the full local graphs and have one row."
 )
-SHARED = ("clients", "partition", "rounds", "local-epochs", "split-mode", "backbone", "smoothing", "ema-decay")
+SHARED = (
+    "clients",
+    "partition",
+    "rounds",
+    "local-epochs",
+    "split-mode",
+    "backbone",
+    "smoothing",
+    "ema-decay",
+)
 
 
 def _cells(request: Request) -> list[Cell]:
@@ -34,9 +60,9 @@ def method_cells(
 ) -> list[Cell]:
     """Return one cell per seed, and per ratio if the method condenses; other experiments share these runs."""
     made = []
-    for ratio in ratios if get_method(method).card.condenses else ("full",):
+    for ratio in ratios if get_spec(method).card.condenses else ("full",):
         # A method that does not condense keeps the default ratio, so that it has one address.
-        settings = {} if ratio == "full" else {"dance.ratio": ratio}
+        settings = {} if ratio == "full" else {"condensation-ratio": ratio}
         for seed in request.seeds:
             labels: dict[str, Label] = {
                 "dataset": dataset_name(dataset),
@@ -50,8 +76,14 @@ def method_cells(
 
 def _render(rows: Sequence[Row]) -> Section:
     parts: list[str] = [HOW]
-    own = sorted({str(row.labels["method"]) for row in rows if _personalised(str(row.labels["method"]))})
-    parts += [f"Personalised, so that each client's own model is scored: {', '.join(own)}."] if own else []
+    own = sorted(
+        {str(row.labels["method"]) for row in rows if _personalised(str(row.labels["method"]))}
+    )
+    parts += (
+        [f"Personalised, so that each client's own model is scored: {', '.join(own)}."]
+        if own
+        else []
+    )
     for dataset, found in by_label(sorted(groups(rows), key=_place), "dataset").items():
         shared = common([row for group in found for row in group.rows], SHARED)
         parts += [f"**{dataset}** ({shared})", _accuracies(str(dataset), found)]
@@ -59,40 +91,72 @@ def _render(rows: Sequence[Row]) -> Section:
         parts += [paired.HOW, compared] if compared else []
         parts.append(_costs(found))
     seconds = [row.result["seconds_total"] for row in rows if row.result]
-    parts.append(f"{len(seconds)} of {len(rows)} runs are done, {sum(seconds):,.0f} s in all, each on one core.")
+    parts.append(
+        f"{len(seconds)} of {len(rows)} runs are done, {sum(seconds):,.0f} s in all, each on one core."
+    )
     return Section(tuple(parts))
 
 
 def _place(group: Group) -> tuple[int, float]:
     """Return where a row stands: methods in the order of the registry, larger cores first."""
     ratio = group.labels["ratio"]
-    return list(METHODS).index(str(group.labels["method"])), 0.0 if ratio == "full" else -float(ratio)
+    return list(METHODS).index(str(group.labels["method"])), 0.0 if ratio == "full" else -float(
+        ratio
+    )
 
 
 def _personalised(method: str) -> bool:
-    return get_method(method).card.evaluation == "personalised"
+    return get_spec(method).card.evaluation == "personalised"
 
 
 def _accuracies(dataset: str, found: Sequence[Group]) -> str:
-    headings = ["method", "r", "accuracy %", "seeds", "paper %", "difference", "macro-F1 %", "validation %"]
+    headings = [
+        "method",
+        "r",
+        "accuracy %",
+        "seeds",
+        "paper %",
+        "difference",
+        "macro-F1 %",
+        "validation %",
+    ]
     lines = []
     for group in found:
         ratio = group.labels["ratio"]
-        theirs = paper.main_number(dataset, str(group.labels["method"]), None if ratio == "full" else float(ratio))
+        theirs = paper.main_number(
+            dataset, str(group.labels["method"]), None if ratio == "full" else float(ratio)
+        )
         ours = group.stat("test_accuracy")
-        line = [group.name(str(group.labels["method"])), f"{ratio}", ours.percent, ours.seeds, printed(theirs)]
-        line += [difference(ours, theirs), group.stat("test_macro_f1").percent, group.stat("val_accuracy").percent]
+        line = [
+            group.name(str(group.labels["method"])),
+            f"{ratio}",
+            ours.percent,
+            ours.seeds,
+            printed(theirs),
+        ]
+        line += [
+            difference(ours, theirs),
+            group.stat("test_macro_f1").percent,
+            group.stat("val_accuracy").percent,
+        ]
         lines.append(line)
     return markdown(headings, lines)
 
 
 def _costs(found: Sequence[Group]) -> str:
     """Return what every row is trained on, what it costs and what leaves the client."""
-    headings = ["method", "r", "trained on", "K per client", "K per client and class", "labelled nodes per round"]
+    headings = [
+        "method",
+        "r",
+        "trained on",
+        "K per client",
+        "K per client and class",
+        "labelled nodes per round",
+    ]
     headings += ["tokens per node trained on", "kB up per client and round", "leaves the client"]
     lines = []
     for group in found:
-        card = get_method(str(group.labels["method"])).card
+        card = get_spec(str(group.labels["method"])).card
         line = [group.name(str(group.labels["method"])), f"{group.labels['ratio']}", card.trains_on]
         line += [_shown(group, nodes_trained_on, 1), _per_class(group)]
         line += [_shown(group, labelled_nodes, 1), _shown(group, tokens_per_node, 1)]
@@ -115,7 +179,7 @@ def nodes_trained_on(row: Row) -> float | None:
 def labelled_nodes(row: Row) -> float | None:
     """Return mean labelled nodes per client that a round takes a loss over, whatever the loss."""
     nodes = nodes_trained_on(row)
-    if nodes is None or not get_method(str(row.config["method"])).card.condenses:
+    if nodes is None or not get_spec(str(row.config["method"])).card.condenses:
         return nodes
     share = row.result["per_condensed_node"].get("supervised")
     return None if share is None else float(share * nodes)
@@ -124,13 +188,17 @@ def labelled_nodes(row: Row) -> float | None:
 def class_counts(row: Row) -> list[dict[str, int]]:
     """Return per client and class the condensed nodes, or the labelled training nodes without condensation."""
     facts = row.result.get("facts", {})
-    name = "core_per_class" if get_method(str(row.config["method"])).card.condenses else "train_per_class"
+    name = (
+        "core_per_class"
+        if get_spec(str(row.config["method"])).card.condenses
+        else "train_per_class"
+    )
     return [client for client in facts.get(name, []) if client is not None]
 
 
 def tokens_per_node(row: Row) -> float | None:
     """Return mean tokens per condensed node and refresh, or encoded tokens per node without condensation."""
-    if get_method(str(row.config["method"])).card.condenses:
+    if get_spec(str(row.config["method"])).card.condenses:
         value = row.result["per_condensed_node"].get("tokens")
         return None if value is None else float(value)
     return full_tokens_per_node(row)
@@ -147,7 +215,7 @@ def _kilobytes_up(row: Row) -> float:
 
 def _per_class(group: Group) -> str:
     """Return mean nodes per class over clients and seeds, in the order of the data set's classes."""
-    card = get_method(str(group.labels["method"])).card
+    card = get_spec(str(group.labels["method"])).card
     clients = [client for row in group.rows if row.result for client in class_counts(row)]
     if not clients:
         return NOTHING

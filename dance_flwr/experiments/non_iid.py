@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from dance_flwr.config import Value
-from dance_flwr.experiments.cells import Cell, Experiment, Label, Request, Section
-from dance_flwr.experiments.rows import Row
+from dance_flwr.config.options import Value
+from dance_flwr.experiments.cells import Cell, Experiment, Label, Request, Row, Section
 from dance_flwr.experiments.tables import by_label, groups, markdown
 from dance_flwr.experiments.variants import SEED_TEXT, find, gain, points_text, variant_cells
 
@@ -21,7 +20,10 @@ def _cells(request: Request) -> list[Cell]:
     made = []
     for dataset in request.datasets:
         for division, settings in DIVISIONS.items():
-            labels: dict[str, Label] = {"division": division, "partition": str(settings["partition"])}
+            labels: dict[str, Label] = {
+                "division": division,
+                "partition": str(settings["partition"]),
+            }
             labels["dirichlet-alpha"] = float(settings.get("dirichlet-alpha", 0.0))
             for method in request.methods:
                 made += variant_cells(request, dataset, method, settings, labels)
@@ -39,10 +41,25 @@ def _render(rows: Sequence[Row]) -> Section:
         for group in found:
             accuracy = group.stat("test_accuracy")
             reference = find(found, division=group.labels["division"], method="fedavg-full")
-            against = points_text(gain(group, reference, "test_accuracy")) if reference not in (None, group) else ""
-            line = [group.name(str(group.labels["division"])), str(group.labels["method"]), accuracy.percent]
+            against = (
+                points_text(gain(group, reference, "test_accuracy"))
+                if reference not in (None, group)
+                else ""
+            )
+            line = [
+                group.name(str(group.labels["division"])),
+                str(group.labels["method"]),
+                accuracy.percent,
+            ]
             lines.append([*line, accuracy.seeds, against, group.stat("test_macro_f1").percent])
-        headings = ["division", "method", "accuracy %", "seeds", "against fedavg-full, points", "macro-F1 %"]
+        headings = [
+            "division",
+            "method",
+            "accuracy %",
+            "seeds",
+            "against fedavg-full, points",
+            "macro-F1 %",
+        ]
         parts += [f"**{dataset}**", markdown(headings, lines)]
     return Section(tuple(parts))
 

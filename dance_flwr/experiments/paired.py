@@ -45,7 +45,11 @@ class Paired:
 def paired(own: Group, other: Group) -> Paired:
     """Compare two groups seed by seed; seeds without a result on either side do not count."""
     accuracies = [
-        {int(row.labels["seed"]): float(row.result["test_accuracy"]) for row in group.rows if row.result}
+        {
+            int(row.labels["seed"]): float(row.result["test_accuracy"])
+            for row in group.rows
+            if row.result
+        }
         for group in (own, other)
     ]
     common = sorted(accuracies[0].keys() & accuracies[1].keys())
@@ -60,12 +64,16 @@ def comparisons(found: Sequence[Group]) -> str:
     for own in (group for group in found if group.labels["method"] == OWN):
         ratio = own.labels["ratio"]
         rivals = [
-            group for group in found if group.labels["method"] != OWN and group.labels["ratio"] in (ratio, "full")
+            group
+            for group in found
+            if group.labels["method"] != OWN and group.labels["ratio"] in (ratio, "full")
         ]
         for other in rivals:
             made = paired(own, other)
             p = NOTHING if made.p is None else f"{made.p:.3f}"
             name = other.name(str(other.labels["method"]))
-            lines.append([name, f"{ratio}", made.difference.percent, p, made.difference.seeds, made.verdict])
+            lines.append(
+                [name, f"{ratio}", made.difference.percent, p, made.difference.seeds, made.verdict]
+            )
     headings = ["DANCE against", "r of DANCE", "difference, points", "p", "seeds", "verdict"]
     return markdown(headings, lines) if lines else ""

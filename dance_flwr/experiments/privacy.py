@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from dance_flwr.config import Value
-from dance_flwr.experiments.cells import Cell, Experiment, Label, Picture, Request, Section
+from dance_flwr.config.options import Value
+from dance_flwr.experiments.cells import Cell, Experiment, Label, Picture, Request, Row, Section
 from dance_flwr.experiments.figures import points
-from dance_flwr.experiments.rows import Row
 from dance_flwr.experiments.tables import Group, by_label, groups, markdown
 from dance_flwr.experiments.variants import SEED_TEXT, find, point_cells
 
@@ -34,7 +33,11 @@ def _points() -> list[tuple[dict[str, Label], dict[str, Value]]]:
         ({"part": "features", "level": scale}, {"dance.feature-noise": scale}) for scale in SCALES
     ]
     for epsilon in EPSILONS:
-        settings: dict[str, Value] = {"privacy.dp": "central", "privacy.epsilon": epsilon, "privacy.seeded": True}
+        settings: dict[str, Value] = {
+            "privacy.dp": "central",
+            "privacy.epsilon": epsilon,
+            "privacy.seeded": True,
+        }
         settings |= {"privacy.delta": DELTA, "privacy.clipping-norm": NORM}
         made.append(({"part": "updates", "level": epsilon}, settings))
     return made
@@ -47,7 +50,11 @@ def _render(rows: Sequence[Row]) -> Section:
         for part, own in by_label(found, "part").items():
             parts.append(_table(str(part), own))
             caption = f"Test accuracy over {_PARTS[str(part)]} on {dataset}."
-            parts.append(Picture(f"privacy-{part}-{dataset}", caption, partial(_draw, str(part), own), (4.8, 3.4)))
+            parts.append(
+                Picture(
+                    f"privacy-{part}-{dataset}", caption, partial(_draw, str(part), own), (4.8, 3.4)
+                )
+            )
     return Section(tuple(parts))
 
 
@@ -55,7 +62,14 @@ def _table(part: str, own: Sequence[Group]) -> str:
     lines = []
     for group in own:
         accuracy, shown = group.stat("test_accuracy"), f"{float(group.labels['level']):g}"
-        lines.append([group.name(shown), accuracy.percent, accuracy.seeds, group.stat("val_accuracy").percent])
+        lines.append(
+            [
+                group.name(shown),
+                accuracy.percent,
+                accuracy.seeds,
+                group.stat("val_accuracy").percent,
+            ]
+        )
     return markdown([_PARTS[part], "accuracy %", "seeds", "validation %"], lines)
 
 
@@ -63,7 +77,11 @@ def _draw(part: str, own: Sequence[Group], figure: Any) -> None:
     axes = figure.subplots()
     levels = [float(group.labels["level"]) for group in own]
     empty = Group({}, ())
-    points(axes, levels, {"DANCE": [(find(own, level=level) or empty).stat("test_accuracy") for level in levels]})
+    points(
+        axes,
+        levels,
+        {"DANCE": [(find(own, level=level) or empty).stat("test_accuracy") for level in levels]},
+    )
     axes.set(xlabel=_PARTS[part], ylabel="test accuracy (%)")
     axes.set_xscale("log" if part == "updates" else "symlog", base=2)
     axes.legend(fontsize=8)

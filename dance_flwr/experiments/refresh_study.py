@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from dance_flwr.config import Value
+from dance_flwr.config.options import Value
 from dance_flwr.experiments import paper
 from dance_flwr.experiments.ablation import draw_variants
-from dance_flwr.experiments.cells import Experiment, Picture, Section
-from dance_flwr.experiments.rows import Row
+from dance_flwr.experiments.cells import Experiment, Picture, Row, Section
 from dance_flwr.experiments.tables import NOTHING, Group, by_label, groups, markdown
 from dance_flwr.experiments.variants import SEED_TEXT, find, gain, named_variants, points_text
 
@@ -30,8 +29,13 @@ def _render(rows: Sequence[Row]) -> Section:
     parts: list[str | Picture] = [HOW]
     found = by_label(groups(rows), "dataset")
     for dataset, variants in found.items():
-        parts += [f"**{dataset}**, r = {variants[0].setting('dance.ratio')}", _table(str(dataset), variants)]
-    return Section((*parts, Picture("refresh-study", "Refresh study: test accuracy.", partial(_draw, found))))
+        parts += [
+            f"**{dataset}**, r = {variants[0].setting('condensation-ratio')}",
+            _table(str(dataset), variants),
+        ]
+    return Section(
+        (*parts, Picture("refresh-study", "Refresh study: test accuracy.", partial(_draw, found)))
+    )
 
 
 def _table(dataset: str, variants: Sequence[Group]) -> str:
@@ -40,11 +44,25 @@ def _table(dataset: str, variants: Sequence[Group]) -> str:
     for group in variants:
         variant = str(group.labels["variant"])
         accuracy = group.stat("test_accuracy")
-        line = [group.name(variant), accuracy.percent, accuracy.seeds, group.stat("val_accuracy").percent]
-        line += [points_text(gain(full, group, "test_accuracy")) if full and group is not full else ""]
+        line = [
+            group.name(variant),
+            accuracy.percent,
+            accuracy.seeds,
+            group.stat("val_accuracy").percent,
+        ]
+        line += [
+            points_text(gain(full, group, "test_accuracy")) if full and group is not full else ""
+        ]
         theirs = paper.refresh_gain(dataset) if variant == "Static-DANCE" else None
         lines.append([*line, NOTHING if theirs is None else f"{theirs:+.1f}"])
-    headings = ["variant", "accuracy %", "seeds", "validation %", "DANCE is above it by, points", "paper, points"]
+    headings = [
+        "variant",
+        "accuracy %",
+        "seeds",
+        "validation %",
+        "DANCE is above it by, points",
+        "paper, points",
+    ]
     return markdown(headings, lines)
 
 

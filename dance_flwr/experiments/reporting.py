@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from dance_flwr.errors import UserError
@@ -25,7 +26,9 @@ def write_report(rows: Rows, folder: Path, say: Say) -> dict[str, Section]:
     texts = ["# Results", rows.provenance()]
     for name, found in rows.by_experiment.items():
         experiment = get_experiment(name)
-        sections[name] = _framed(experiment.render(found), experiment.question, rows.commands.get(name, ()))
+        sections[name] = _framed(
+            experiment.render(found), experiment.question, rows.commands.get(name, ())
+        )
         for part in sections[name].parts:
             if isinstance(part, Picture):
                 save(part, folder / "figures")
@@ -48,16 +51,21 @@ def insert(sections: dict[str, Section], folder: Path, file: Path, say: Say) -> 
     text = file.read_text(encoding="utf-8")
     names = []
     for name, section in sections.items():
-        marks = re.compile(rf"(<!-- begin {re.escape(name)} -->\n).*?(<!-- end {re.escape(name)} -->)", re.DOTALL)
+        marks = re.compile(
+            rf"(<!-- begin {re.escape(name)} -->\n).*?(<!-- end {re.escape(name)} -->)", re.DOTALL
+        )
         block = _text(section, folder, file.parent)
-        text, count = marks.subn(lambda found, block=block: f"{found[1]}\n{block}\n\n{found[2]}", text)  # type: ignore[misc]
+        text, count = marks.subn(partial(_between, block), text)
         names += [name] if count else []
     if not names:
         expected = ", ".join(f"<!-- begin {name} -->" for name in sections)
         raise UserError(f"--into {file}: expected one of the markers {expected}, found none")
     _write(file, text)
     left = [name for name in sections if name not in names]
-    say(f"into        {file}: {', '.join(names)}" + (f"; no markers for {', '.join(left)}" if left else ""))
+    say(
+        f"into        {file}: {', '.join(names)}"
+        + (f"; no markers for {', '.join(left)}" if left else "")
+    )
 
 
 def export_into(study: Path, file: Path, say: Say, update: bool = False) -> None:
@@ -87,3 +95,7 @@ def _write(path: Path, text: str) -> None:
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
+
+
+def _between(block: str, found: re.Match[str]) -> str:
+    return f"{found[1]}\n{block}\n\n{found[2]}"

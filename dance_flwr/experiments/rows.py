@@ -2,45 +2,39 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from dance_flwr.config import RunConfig, Value
+from dance_flwr.config.options import Value
+from dance_flwr.config.paths import RESULT
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import EXPERIMENTS
-from dance_flwr.experiments.cells import Label
+from dance_flwr.experiments.cells import Row
 from dance_flwr.experiments.study import FACTS, Study, changed, of_method, read_json, settings_of
-from dance_flwr.results import RESULT
 
 WARM_ROUNDS = 5  # left out of timings: first use of memory, caches and kernels
 _KEPT = (
-    *("test_accuracy", "val_accuracy", "test_macro_f1", "best_round", "test_accuracy_by_view", "nodes_per_client"),
-    *("encoder_tokens", "per_condensed_node", "seconds_total", "seconds_per_round", "seconds_by_phase", "devices"),
+    *(
+        "test_accuracy",
+        "val_accuracy",
+        "test_macro_f1",
+        "best_round",
+        "test_accuracy_by_view",
+        "nodes_per_client",
+    ),
+    *(
+        "encoder_tokens",
+        "per_condensed_node",
+        "seconds_total",
+        "seconds_per_round",
+        "seconds_by_phase",
+        "devices",
+    ),
     *("model_fingerprint", "code_fingerprint", "versions"),
 )
-
-
-@dataclass(frozen=True)
-class Row:
-    """One cell of an experiment with what is known of it.
-
-    Attributes
-    ----------
-    name : of the run or measurement; experiments may share one
-    config : every flat key that decides the result, also of a run that is still missing; empty for a measurement
-    result : what `compact` keeps of result.json and facts.json; empty = no result
-    analysis, measure : the dict of the cell's analysis or measurement; empty = none
-    """
-
-    experiment: str
-    labels: Mapping[str, Label]
-    name: str = ""
-    config: Mapping[str, Value] = field(default_factory=dict)
-    result: Mapping[str, Any] = field(default_factory=dict)
-    analysis: Mapping[str, Any] = field(default_factory=dict)
-    measure: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -52,7 +46,12 @@ class Rows:
 
     def provenance(self) -> str:
         """Return one line: how many results, of which code, with which versions, on which devices."""
-        runs = {row.name: row.result for rows in self.by_experiment.values() for row in rows if row.result}
+        runs = {
+            row.name: row.result
+            for rows in self.by_experiment.values()
+            for row in rows
+            if row.result
+        }
         if not runs:
             return "No finished runs."
         code = sorted({run["code_fingerprint"] for run in runs.values()})
@@ -76,7 +75,9 @@ def load_rows(path: Path) -> Rows:
             return _rows(lines, path)
         except (KeyError, TypeError) as error:
             raise _foreign(path, error) from None
-    raise UserError(f"expected a study folder or a .jsonl file of rows, found none at {path}; run an experiment first")
+    raise UserError(
+        f"expected a study folder or a .jsonl file of rows, found none at {path}; run an experiment first"
+    )
 
 
 def export_rows(study: Path, file: Path, update: bool = False) -> int:
@@ -97,20 +98,28 @@ def export_rows(study: Path, file: Path, update: bool = False) -> int:
         records = _joined(records, _lines(file))
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(file.name + ".partial")
-    partial.write_text("".join(json.dumps(r, separators=(",", ":")) + "\n" for r in records), encoding="utf-8")
+    partial.write_text(
+        "".join(json.dumps(r, separators=(",", ":")) + "\n" for r in records), encoding="utf-8"
+    )
     partial.replace(file)
     return len(records)
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return [
+            json.loads(line)
+            for line in file.read_text(encoding="utf-8").splitlines()
+            if line.strip()
+        ]
     except ValueError as error:
         raise _foreign(file, error) from None
 
 
 def _foreign(file: Path, error: Exception) -> UserError:
-    return UserError(f"{file}: expected rows that `dance-flwr report --export` wrote, found {error!r}")
+    return UserError(
+        f"{file}: expected rows that `dance-flwr report --export` wrote, found {error!r}"
+    )
 
 
 def _joined(new: Sequence[dict[str, Any]], old: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -118,7 +127,9 @@ def _joined(new: Sequence[dict[str, Any]], old: Iterable[dict[str, Any]]) -> lis
 
     A key that the older version did not know has its default there.
     """
-    commands = {line["experiment"]: line["commands"] for line in new if line["kind"] == "experiment"}
+    commands = {
+        line["experiment"]: line["commands"] for line in new if line["kind"] == "experiment"
+    }
     mine = {_cell(use) for line in new for use in line.get("uses", ())}
     known = {line["id"]: line for line in new if "id" in line}
     defaults: Mapping[str, Value] = new[0]["config"]
@@ -127,7 +138,11 @@ def _joined(new: Sequence[dict[str, Any]], old: Iterable[dict[str, Any]]) -> lis
         if line["kind"] == "defaults":
             defaults = defaults | line["config"]
         elif line["kind"] == "experiment":
-            others = [text for text in line["commands"] if text not in commands.get(line["experiment"], ())]
+            others = [
+                text
+                for text in line["commands"]
+                if text not in commands.get(line["experiment"], ())
+            ]
             if line["experiment"] in commands:
                 commands[line["experiment"]][:0] = others
             else:
@@ -136,7 +151,11 @@ def _joined(new: Sequence[dict[str, Any]], old: Iterable[dict[str, Any]]) -> lis
             if line["id"] in known:
                 known[line["id"]]["uses"] += uses
                 continue
-            config = {"config": changed(defaults | line["config"], new[0]["config"])} if "config" in line else {}
+            config = (
+                {"config": changed(defaults | line["config"], new[0]["config"])}
+                if "config" in line
+                else {}
+            )
             made.append(line | {"uses": uses} | config)
     return made
 
@@ -158,7 +177,10 @@ def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) ->
     kept = {name: _rounded(result[name]) for name in _KEPT}
     clients = result["clients"]
     kept |= {
-        "clients": {name: [row[name] for row in clients] for name in ("test_nodes", "test_accuracy", "val_accuracy")},
+        "clients": {
+            name: [row[name] for row in clients]
+            for name in ("test_nodes", "test_accuracy", "val_accuracy")
+        },
         "rounds": len(history),
         "bytes_up": _rounded(mean(_of_clients(history, "bytes_up"))),
         "bytes_down": _rounded(mean(_of_clients(history, "bytes_down"))),
@@ -168,7 +190,9 @@ def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) ->
     }
     if curve:
         values = [row["val_accuracy"] for row in history]
-        kept["val_accuracy_by_round"] = [None if value is None else round(value, 4) for value in values]
+        kept["val_accuracy_by_round"] = [
+            None if value is None else round(value, 4) for value in values
+        ]
     return kept
 
 
@@ -186,7 +210,9 @@ def _rounded(value: Any) -> Any:
     """Return timings and means with 6 significant digits; accuracies need more for no table."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
-    return {key: _rounded(item) for key, item in value.items()} if isinstance(value, dict) else value
+    return (
+        {key: _rounded(item) for key, item in value.items()} if isinstance(value, dict) else value
+    )
 
 
 def _records(study: Study) -> list[dict[str, Any]]:
@@ -200,7 +226,9 @@ def _records(study: Study) -> list[dict[str, Any]]:
             continue
         lines.append({"kind": "experiment", "experiment": name, "commands": grid["commands"]})
         for position, cell in enumerate(grid["cells"]):
-            thing = things.setdefault(cell["run"] or cell["measure"], {"curve": False, "cell": cell, "uses": []})
+            thing = things.setdefault(
+                cell["run"] or cell["measure"], {"curve": False, "cell": cell, "uses": []}
+            )
             thing["curve"] |= cell["curve"]
             use = {"experiment": name, "at": position, "labels": cell["labels"]}
             analysis = study.runs / cell["run"] / f"{cell['analysis']}.json"
@@ -212,7 +240,9 @@ def _records(study: Study) -> list[dict[str, Any]]:
     return lines
 
 
-def _record(study: Study, key: str, thing: Mapping[str, Any], defaults: Mapping[str, Value]) -> dict[str, Any]:
+def _record(
+    study: Study, key: str, thing: Mapping[str, Any], defaults: Mapping[str, Value]
+) -> dict[str, Any]:
     cell = thing["cell"]
     line = {"kind": "run" if cell["run"] else "measure", "id": key, "uses": thing["uses"]}
     if not cell["run"]:
@@ -249,9 +279,15 @@ def _rows(lines: Iterable[Mapping[str, Any]], path: Path) -> Rows:
                     measure=line.get("measure", {}),
                 )
                 placed.setdefault(use["experiment"], []).append((use["at"], row))
-    ordered = {name: [row for _, row in sorted(placed[name], key=_place)] for name in EXPERIMENTS if name in placed}
+    ordered = {
+        name: [row for _, row in sorted(placed[name], key=_place)]
+        for name in EXPERIMENTS
+        if name in placed
+    }
     if not ordered:
-        raise UserError(f"{path}: expected rows of an experiment, found none; run `dance-flwr experiment` first")
+        raise UserError(
+            f"{path}: expected rows of an experiment, found none; run `dance-flwr experiment` first"
+        )
     return Rows(ordered, commands)
 
 

@@ -13,18 +13,17 @@ from typing import Any
 import psutil
 from tqdm import tqdm
 
-from dance_flwr.client_folder import Say
-from dance_flwr.config import RunConfig
+from dance_flwr.config.paths import RESULT, data_root
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.data import unambiguous
+from dance_flwr.data.client_folder import Say
+from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import DataError, UserError
 from dance_flwr.experiments.cells import Cell
 from dance_flwr.experiments.study import FACTS, Study, read_json, run_name
 from dance_flwr.experiments.work import Task, begin, data_digest, one_line, perform, same_partition
 from dance_flwr.fingerprint import code_fingerprint
-from dance_flwr.locks import alone
-from dance_flwr.paths import data_root
-from dance_flwr.prepare import prepare
-from dance_flwr.results import RESULT
+from dance_flwr.runs.locks import exclusive
 
 _POLL_SECONDS = 1.0
 
@@ -45,7 +44,9 @@ class Outcome:
 
 def default_jobs() -> int:
     """Return the number of physical cores that this process may use, at least 1."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
 
 
@@ -53,7 +54,10 @@ def absolute(cell: Cell) -> Cell:
     """Return the cell with its data folder, if it is one, as an absolute path: workers may be elsewhere."""
     if cell.measure:
         return cell
-    return replace(cell, config=replace(cell.config, data=unambiguous(cell.config.data, data_root(cell.config))))
+    return replace(
+        cell,
+        config=replace(cell.config, data=unambiguous(cell.config.data, data_root(cell.config))),
+    )
 
 
 def check_cells(cells: Sequence[Cell]) -> None:
@@ -67,7 +71,9 @@ def check_cells(cells: Sequence[Cell]) -> None:
     for cell in cells:
         key = tuple(sorted(cell.labels.items()))
         if key in seen:
-            raise UserError(f"experiment: expected cells with labels of their own, found {dict(cell.labels)} twice")
+            raise UserError(
+                f"experiment: expected cells with labels of their own, found {dict(cell.labels)} twice"
+            )
         seen.add(key)
 
 
@@ -86,7 +92,7 @@ def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, say: S
     KeyboardInterrupt : after the workers were stopped; finished runs stay
     """
     # Two would take each other's half-made runs away.
-    with alone(study.root, "another dance-flwr experiment"):
+    with exclusive(study.root, "another dance-flwr experiment"):
         return _run_grid(study, [absolute(cell) for cell in cells], jobs, again, say)
 
 
@@ -115,19 +121,27 @@ def _run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, say: 
         if again or not study.product(cell).is_file()
     }
     _work(list(analyses.values()), jobs, outcome, "analyses")
-    measures = {study.product(cell): Task("measure", cell, study.root) for cell in todo if cell.measure}
+    measures = {
+        study.product(cell): Task("measure", cell, study.root) for cell in todo if cell.measure
+    }
     _work(list(measures.values()), 1, outcome, "measurements", tasks_per_worker=1)
     return outcome
 
 
 def _found_line(study: Study, cells: Iterable[Cell]) -> str:
     """Return how many cells were found, and how many of their results other code made."""
-    names = {run_name(cell.config): study.run_folder(cell.config) for cell in cells if not cell.measure}
+    names = {
+        run_name(cell.config): study.run_folder(cell.config) for cell in cells if not cell.measure
+    }
     prints = [read_json(folder / RESULT)["code_fingerprint"] for folder in names.values()]
     other = sum(value != code_fingerprint() for value in prints)
     total = len(list(cells))
     line = f"found       {total} of the cells are there already"
-    return line + (f"; other code made {other} of their {len(prints)} runs (--again makes them anew)" if other else "")
+    return line + (
+        f"; other code made {other} of their {len(prints)} runs (--again makes them anew)"
+        if other
+        else ""
+    )
 
 
 def _check_data(study: Study, cells: Iterable[Cell]) -> None:
@@ -170,7 +184,13 @@ def _prepare(configs: Mapping[str, RunConfig], outcome: Outcome, say: Say) -> di
     return ready
 
 
-def _work(tasks: Sequence[Task], jobs: int, outcome: Outcome, what: str, tasks_per_worker: int | None = None) -> None:
+def _work(
+    tasks: Sequence[Task],
+    jobs: int,
+    outcome: Outcome,
+    what: str,
+    tasks_per_worker: int | None = None,
+) -> None:
     """Do the tasks in worker processes and note which failed; a worker that dies costs its own task only."""
     if not tasks:
         return
@@ -180,13 +200,19 @@ def _work(tasks: Sequence[Task], jobs: int, outcome: Outcome, what: str, tasks_p
         left = _in_pool(list(tasks), min(jobs, len(tasks)), outcome, bar, tasks_per_worker)
         for task in left:  # those that a dying worker took along: one by one, so that the next death names its task
             if _in_pool([task], 1, outcome, bar, tasks_per_worker):
-                outcome.failed[task.name] = "its worker process died; it may have run out of memory (fewer --jobs)"
+                outcome.failed[task.name] = (
+                    "its worker process died; it may have run out of memory (fewer --jobs)"
+                )
 
 
-def _in_pool(tasks: list[Task], jobs: int, outcome: Outcome, bar: Any, tasks_per_worker: int | None) -> list[Task]:
+def _in_pool(
+    tasks: list[Task], jobs: int, outcome: Outcome, bar: Any, tasks_per_worker: int | None
+) -> list[Task]:
     """Do the tasks; return those that got no answer because a worker died."""
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, context, initializer=begin, max_tasks_per_child=tasks_per_worker)
+    pool = ProcessPoolExecutor(
+        jobs, context, initializer=begin, max_tasks_per_child=tasks_per_worker
+    )
     lost: list[Task] = []
     try:
         futures = {pool.submit(perform, task): task for task in tasks}
@@ -225,7 +251,9 @@ def _progress(bar: Any) -> Callable[[Sequence[Task], Sequence[Task], Outcome], N
     def show(waiting: Sequence[Task], over: Sequence[Task], outcome: Outcome) -> None:
         base["over"] += sum(task.rounds or 1 for task in over)
         seen = base["over"] + sum(task.rounds_done() for task in waiting if task.rounds)
-        bar.n = max(bar.n, seen)  # a folder that just got its final name is counted as neither, for a moment
+        bar.n = max(
+            bar.n, seen
+        )  # a folder that just got its final name is counted as neither, for a moment
         bar.set_postfix_str(f"{outcome.done} done, {len(outcome.failed)} failed", refresh=False)
         bar.refresh()
 

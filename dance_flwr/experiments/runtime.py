@@ -5,13 +5,13 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from dance_flwr.config import Value
-from dance_flwr.experiments.cells import Cell, Experiment, Picture, Request, Section
+from dance_flwr.config.options import Value
+from dance_flwr.config.plugins import METHODS
+from dance_flwr.experiments.cells import Cell, Experiment, Picture, Request, Row, Section
 from dance_flwr.experiments.figures import COLOURS, HATCHES
-from dance_flwr.experiments.rows import WARM_ROUNDS, Row
+from dance_flwr.experiments.rows import WARM_ROUNDS
 from dance_flwr.experiments.tables import NOTHING, Group, Stat, by_label, groups, markdown, stat_of
 from dance_flwr.experiments.variants import find, mean_of, variant_cells
-from dance_flwr.methods import METHODS
 
 ROUNDS = 40
 HOW = (
@@ -53,9 +53,22 @@ def _table(found: Sequence[Group]) -> str:
     for group in found:
         total = group.stat(lambda row: seconds(row, "total"))
         line = [group.name(str(group.labels["method"])), total.text(3), total.seeds]
-        line += [ratio(group, reference).text(2) if reference else NOTHING, group.stat(once).text(1)]
+        line += [
+            ratio(group, reference).text(2) if reference else NOTHING,
+            group.stat(once).text(1),
+        ]
         lines.append([*line, *(_mean(group, phase) for phase in phases)])
-    return markdown(["method", "s per round", "seeds", "x fedavg-full", "once, s", *(f"{p}, s" for p in phases)], lines)
+    return markdown(
+        [
+            "method",
+            "s per round",
+            "seeds",
+            "x fedavg-full",
+            "once, s",
+            *(f"{p}, s" for p in phases),
+        ],
+        lines,
+    )
 
 
 def seconds(row: Row, phase: str) -> float | None:
@@ -67,7 +80,11 @@ def seconds(row: Row, phase: str) -> float | None:
 def once(row: Row) -> float | None:
     """Return the seconds of all rounds beyond those of as many steady ones, None for a run without steady ones."""
     steady = seconds(row, "total")
-    return None if steady is None else max(0.0, row.result["rounds"] * (row.result["seconds_per_round"] - steady))
+    return (
+        None
+        if steady is None
+        else max(0.0, row.result["rounds"] * (row.result["seconds_per_round"] - steady))
+    )
 
 
 def ratio(group: Group, reference: Group) -> Stat:
@@ -75,14 +92,20 @@ def ratio(group: Group, reference: Group) -> Stat:
     theirs = {row.labels["seed"]: seconds(row, "total") for row in reference.rows if row.result}
     own = {row.labels["seed"]: seconds(row, "total") for row in group.rows if row.result}
     pairs = [(value, theirs.get(seed)) for seed, value in own.items()]
-    return stat_of([value / other for value, other in pairs if value is not None and other], len(group.rows))
+    return stat_of(
+        [value / other for value, other in pairs if value is not None and other], len(group.rows)
+    )
 
 
 def _phases(found: Sequence[Group]) -> list[str]:
     """Return the phases that take time in any of the runs."""
     named: dict[str, None] = {}
     for row in (row for group in found for row in group.rows if row.result):
-        named |= {name: None for name, value in row.result["steady_seconds"].items() if value and name != "total"}
+        named |= {
+            name: None
+            for name, value in row.result["steady_seconds"].items()
+            if value and name != "total"
+        }
     return list(named)
 
 
@@ -98,8 +121,16 @@ def _draw(found: Sequence[Group], figure: Any) -> None:
     names = [group.name(str(group.labels["method"])) for group in done]
     left = [0.0] * len(done)
     for i, phase in enumerate(_phases(found)):
-        widths = [fmean(r.result["steady_seconds"].get(phase, 0.0) for r in g.rows if r.result) for g in done]
-        style = {"color": COLOURS[i % 8], "hatch": HATCHES[i % 8], "edgecolor": "black", "linewidth": 0.5}
+        widths = [
+            fmean(r.result["steady_seconds"].get(phase, 0.0) for r in g.rows if r.result)
+            for g in done
+        ]
+        style = {
+            "color": COLOURS[i % 8],
+            "hatch": HATCHES[i % 8],
+            "edgecolor": "black",
+            "linewidth": 0.5,
+        }
         axes.barh(range(len(done)), widths, left=left, label=phase, **style)
         left = [a + b for a, b in zip(left, widths, strict=True)]
     axes.set_yticks(range(len(done)), names)

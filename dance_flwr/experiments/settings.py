@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from dance_flwr.config import Value, flat_fields
-from dance_flwr.experiments.cells import Cell, Experiment, Label, Request, Section
-from dance_flwr.experiments.rows import Row
+from dance_flwr.config.options import Value
+from dance_flwr.config.tree import flat_fields
+from dance_flwr.experiments.cells import Cell, Experiment, Label, Request, Row, Section
 from dance_flwr.experiments.tables import by_label, groups, markdown
 from dance_flwr.experiments.variants import SEED_TEXT, find, gain, points_text, variant_cells
 
@@ -23,12 +23,22 @@ def _cells(request: Request) -> list[Cell]:
     for dataset in request.datasets:
         for method in request.methods:
             for backbone, ema, smoothing in POINTS:
-                labels: dict[str, Label] = {"backbone": backbone, "ema-decay": ema, "smoothing": smoothing}
-                settings: dict[str, Value] = {"backbone": backbone, "ema-decay": ema, "smoothing": smoothing}
+                labels: dict[str, Label] = {
+                    "backbone": backbone,
+                    "ema-decay": ema,
+                    "smoothing": smoothing,
+                }
+                settings: dict[str, Value] = {
+                    "backbone": backbone,
+                    "ema-decay": ema,
+                    "smoothing": smoothing,
+                }
                 made += variant_cells(request, dataset, method, settings, labels | {"paper": "no"})
             if method == "dance" and "paper" in flat_fields():
                 labels = {"backbone": "gcn", "ema-decay": 0.0, "smoothing": "none", "paper": "yes"}
-                made += variant_cells(request, dataset, method, {"paper": True, "backbone": "gcn"}, labels)
+                made += variant_cells(
+                    request, dataset, method, {"paper": True, "backbone": "gcn"}, labels
+                )
     return made
 
 
@@ -39,10 +49,19 @@ def _render(rows: Sequence[Row]) -> Section:
         for group in found:
             labels = {key: group.labels[key] for key in ("backbone", "ema-decay", "smoothing")}
             reference = find(found, **labels, method="fedavg-full")
-            against = points_text(gain(group, reference, "test_accuracy")) if reference not in (None, group) else ""
+            against = (
+                points_text(gain(group, reference, "test_accuracy"))
+                if reference not in (None, group)
+                else ""
+            )
             name = f"{group.labels['method']}{', paper' if group.labels['paper'] == 'yes' else ''}"
             accuracy = group.stat("test_accuracy")
-            line = [group.name(name), *(str(value) for value in labels.values()), accuracy.percent, accuracy.seeds]
+            line = [
+                group.name(name),
+                *(str(value) for value in labels.values()),
+                accuracy.percent,
+                accuracy.seeds,
+            ]
             lines.append([*line, against, group.stat("val_accuracy").percent])
         headings = ["method", "backbone", "ema-decay", "smoothing", "accuracy %", "seeds"]
         headings += ["against fedavg-full alike, points", "validation %"]

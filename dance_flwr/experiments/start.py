@@ -9,14 +9,14 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from dance_flwr.commands import read_values
+from dance_flwr.config.paths import RESULT
+from dance_flwr.config.reading import read_values
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import get_experiment
 from dance_flwr.experiments.cells import Cell, Experiment, Request
 from dance_flwr.experiments.runner import Outcome, absolute, check_cells, default_jobs, run_grid
 from dance_flwr.experiments.study import Study, read_json, run_name, settings_of
-from dance_flwr.methods import get_method
-from dance_flwr.results import RESULT
+from dance_flwr.methods import get_spec
 
 Say = Callable[[str], None]
 _STOPPED, _FAILED = 130, 2
@@ -66,12 +66,12 @@ def start(
 def _request(experiment: Experiment, asked: Mapping[str, Any], pairs: Sequence[str]) -> Request:
     methods = tuple(asked.get("methods") or experiment.methods)
     for method in methods:
-        get_method(method)
+        get_spec(method)
     seeds, ratios = asked.get("seeds"), tuple(dict.fromkeys(asked.get("ratios") or ()))
     if ratios and not experiment.by_ratio:
         raise UserError(
             f"--ratios: expected an experiment with cells for each ratio, found {experiment.name}; leave it out, or "
-            "use --set dance.ratio=VALUE"
+            "use --set condensation-ratio=VALUE"
         )
     return Request(
         datasets=tuple(dict.fromkeys(asked.get("datasets") or experiment.datasets)),
@@ -84,7 +84,9 @@ def _request(experiment: Experiment, asked: Mapping[str, Any], pairs: Sequence[s
 
 
 def _tell(outcome: Outcome, study: Study) -> int:
-    print(f"study       {study.root}: {outcome.done} made, {outcome.found} found, {len(outcome.failed)} failed")
+    print(
+        f"study       {study.root}: {outcome.done} made, {outcome.found} found, {len(outcome.failed)} failed"
+    )
     for name, reason in outcome.failed.items():
         print(f"failed      {name}: {reason}")
     if outcome.failed:
@@ -109,7 +111,9 @@ def _print_grid(study: Study, cells: Sequence[Cell], jobs: int) -> None:
     runs = {name: cell for name, cell in new.items() if not study.has_run(cell.config)}
     measures = sum(bool(cell.measure) for cell in missing.values())
     analyses = sum(bool(cell.analysis) for cell in missing.values())
-    print(f"to do       {len(runs)} runs, {jobs} at a time; {analyses} analyses; {measures} measurements")
+    print(
+        f"to do       {len(runs)} runs, {jobs} at a time; {analyses} analyses; {measures} measurements"
+    )
     print(_estimate(study, list(runs.values()), jobs))
 
 
@@ -124,8 +128,12 @@ def _by_seed(cells: Sequence[Cell]) -> dict[tuple[str, str], list[Cell]]:
 
 def _own_settings(cell: Cell) -> str:
     """Return the settings in which a cell leaves the committed files of its data set and method."""
-    base = settings_of(Request((), ()).config(cell.config.data, cell.config.method, cell.config.seed))
-    return " ".join(f"{key}={value}" for key, value in settings_of(cell.config).items() if value != base[key])
+    base = settings_of(
+        Request((), ()).config(cell.config.data, cell.config.method, cell.config.seed)
+    )
+    return " ".join(
+        f"{key}={value}" for key, value in settings_of(cell.config).items() if value != base[key]
+    )
 
 
 def _estimate(study: Study, runs: Sequence[Cell], jobs: int) -> str:

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dance_flwr.config import RunConfig, Value, flatten
+from dance_flwr.config.options import Value
+from dance_flwr.config.paths import RESULT
+from dance_flwr.config.tree import RunConfig, flatten, section_types
 from dance_flwr.errors import UserError
 from dance_flwr.experiments.cells import Cell, dataset_name
-from dance_flwr.methods import METHODS
-from dance_flwr.results import RESULT
+from dance_flwr.methods import get_spec
 
 FACTS = "facts.json"
 # Where a run is made, never what it computes.
@@ -30,10 +31,15 @@ def settings_of(config: RunConfig) -> dict[str, Value]:
 def of_method(settings: Mapping[str, Value]) -> dict[str, Value]:
     """Return the settings that the run's method may read, without places.
 
-    A section with the name of a method is that method's own; `dance.*`, with the ratio, is of all.
+    Of the sections of plug-ins these are its own.
     """
-    others = METHODS.keys() - {settings["method"], "dance"}
-    return {k: v for k, v in settings.items() if k not in PLACES and k.partition(".")[0] not in others}
+    own = {section.name for section in get_spec(str(settings["method"])).sections}
+    others = {section.name for section in section_types()} - own
+    return {
+        key: value
+        for key, value in settings.items()
+        if key not in PLACES and key.partition(".")[0] not in others
+    }
 
 
 def run_name(config: RunConfig) -> str:
@@ -49,7 +55,11 @@ def run_name(config: RunConfig) -> str:
 
 def changed(settings: Mapping[str, Value], defaults: Mapping[str, Value]) -> dict[str, Value]:
     """Return the settings that are not the default."""
-    return {key: value for key, value in settings.items() if key not in defaults or defaults[key] != value}
+    return {
+        key: value
+        for key, value in settings.items()
+        if key not in defaults or defaults[key] != value
+    }
 
 
 def measure_name(cell: Cell) -> str:
@@ -92,7 +102,9 @@ class Study:
         if not path.is_file():
             return False
         made, asked = read_json(path)["config"], settings_of(config)
-        return all(made[key] == value for key, value in asked.items() if key in made and key != "data")
+        return all(
+            made[key] == value for key, value in asked.items() if key in made and key != "data"
+        )
 
     def remember(self, experiment: str, command: str, cells: Sequence[Cell]) -> None:
         """Note that an experiment asks for these cells; cells asked for before stay unless their labels are here."""
@@ -114,7 +126,11 @@ class Study:
     def grid(self, experiment: str) -> dict[str, Any]:
         """Return what `remember` noted for an experiment; empty when it never ran here."""
         path = self.grids / f"{experiment}.json"
-        return read_json(path) if path.is_file() else {"experiment": experiment, "commands": [], "cells": []}
+        return (
+            read_json(path)
+            if path.is_file()
+            else {"experiment": experiment, "commands": [], "cells": []}
+        )
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -135,7 +151,9 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: expected JSON, found {error}; remove the file and run the experiment again") from None
+        raise UserError(
+            f"{path}: expected JSON, found {error}; remove the file and run the experiment again"
+        ) from None
 
 
 def _key(labels: Mapping[str, Any]) -> str:

@@ -5,17 +5,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dance_flwr.config import Value
-from dance_flwr.experiments.cells import Label
+from dance_flwr.config.options import Value
+from dance_flwr.experiments.cells import Label, Row
 from dance_flwr.experiments.paper import Printed
-from dance_flwr.experiments.rows import Row
 
 NOTHING = "\u2013"  # an en dash: no result behind it
 # Settings that every compared row must share, or show: never a silent comparison. What a search chooses for each method
 # by itself (width, learning rate, dropout) is in configs/tuned.
 WATCHED = (
-    *("backbone", "smoothing", "ema-decay", "rounds", "local-epochs", "clients", "client-fraction", "partition"),
-    *("dirichlet-alpha", "resolution", "split-mode", "train-ratio", "val-ratio", "encoder", "max-chunks"),
+    *(
+        "backbone",
+        "smoothing",
+        "ema-decay",
+        "rounds",
+        "local-epochs",
+        "clients",
+        "client-fraction",
+        "partition",
+    ),
+    *(
+        "dirichlet-alpha",
+        "resolution",
+        "split-mode",
+        "train-ratio",
+        "val-ratio",
+        "encoder",
+        "max-chunks",
+    ),
     *("chunk-tokens", "strategy", "paper"),
 )
 
@@ -70,7 +86,9 @@ class Group:
     def stat(self, metric: "str | Callable[[Row], float | None]") -> Stat:
         """Return mean and deviation of a key of the results, or of what a function makes of a row with a result."""
         done = [row for row in self.rows if row.result]
-        values = [row.result.get(metric) if isinstance(metric, str) else metric(row) for row in done]
+        values = [
+            row.result.get(metric) if isinstance(metric, str) else metric(row) for row in done
+        ]
         return stat_of([value for value in values if value is not None], len(self.rows))
 
     def name(self, text: str) -> str:
@@ -96,20 +114,28 @@ def groups(rows: Sequence[Row]) -> list[Group]:
     """
     parts: dict[str, list[Row]] = {}
     for row in rows:
-        parts.setdefault(repr((_without_seed(row.labels), sorted(_settings(row).items()))), []).append(row)
+        parts.setdefault(
+            repr((_without_seed(row.labels), sorted(_settings(row).items()))), []
+        ).append(row)
     made = [Group(_without_seed(part[0].labels), part) for part in parts.values()]
     return [Group(group.labels, group.rows, _note(group, made)) for group in made]
 
 
 def _note(group: Group, others: Sequence[Group]) -> str:
     own = _settings(group.rows[0])
-    rivals = [other for other in others if other.labels.get("dataset") == group.labels.get("dataset")]
+    rivals = [
+        other for other in others if other.labels.get("dataset") == group.labels.get("dataset")
+    ]
     keys: dict[str, None] = {}
     for other in rivals:
         settings = _settings(other.rows[0])
         twin = other.labels == group.labels
-        different = [key for key in own.keys() | settings.keys() if own.get(key) != settings.get(key)]
-        keys |= dict.fromkeys(key for key in different if key not in group.labels and (twin or key in WATCHED))
+        different = [
+            key for key in own.keys() | settings.keys() if own.get(key) != settings.get(key)
+        ]
+        keys |= dict.fromkeys(
+            key for key in different if key not in group.labels and (twin or key in WATCHED)
+        )
     return ", ".join(f"{key}={own.get(key, NOTHING)}" for key in sorted(keys))
 
 

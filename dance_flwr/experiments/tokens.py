@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from dance_flwr.experiments import main_table
-from dance_flwr.experiments.cells import Cell, Experiment, Request, Section
+from dance_flwr.experiments.cells import Cell, Experiment, Request, Row, Section
 from dance_flwr.experiments.main_table import full_tokens_per_node
-from dance_flwr.experiments.rows import Row
 from dance_flwr.experiments.tables import NOTHING, Group, by_label, groups, markdown
 
 HOW = (
@@ -49,7 +48,9 @@ def share_of_tokens(row: Row) -> float | None:
     counts = row.result["per_condensed_node"]
     if not counts.get("nodes_per_round") or "tokens" not in counts:
         return None
-    return float(100 * counts["nodes_per_round"] * counts["tokens"] / sum(row.result["encoder_tokens"]))
+    return float(
+        100 * counts["nodes_per_round"] * counts["tokens"] / sum(row.result["encoder_tokens"])
+    )
 
 
 def _mean(group: Group, metric: Callable[[Row], float | None]) -> str:

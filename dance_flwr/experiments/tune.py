@@ -11,14 +11,15 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from dance_flwr.config import RunConfig, Value, flatten, parse
-from dance_flwr.config_text import to_lines
+from dance_flwr.config.options import Value
+from dance_flwr.config.paths import PROJECT, RESULT
+from dance_flwr.config.text import to_lines
+from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.errors import UserError
 from dance_flwr.experiments.cells import Cell, base_values, dataset_name
 from dance_flwr.experiments.runner import run_grid
 from dance_flwr.experiments.study import Study, read_json, write_json
-from dance_flwr.paths import PROJECT
-from dance_flwr.results import RESULT
+from dance_flwr.methods import get_spec
 
 TUNED = PROJECT / "configs" / "tuned"
 BATCH = 4  # trials asked for at once; fixed, so that a search does not depend on --jobs
@@ -30,40 +31,6 @@ COMMON: dict[str, Choices] = {
     "learning-rate": (0.003, 0.01, 0.03),
     "weight-decay": (5e-5, 5e-4, 2e-3),
     "dropout": (0.1, 0.3, 0.5),
-}
-OWN: dict[str, dict[str, Choices]] = {
-    "dance": {
-        "dance.mix": (0.4, 0.6, 0.8),
-        "dance.alpha": (4.0, 8.0, 12.0),
-        "dance.beta": (3.0, 5.0, 10.0),
-        "dance.align-weight": (0.0, 0.1, 0.5),
-        "dance.chunk-budget": (4, 8, 16),
-        "dance.plain-weight": (1.0, 2.0, 4.0),
-    },
-    "gcond": {
-        "condense.feature-rate": (0.001, 0.01, 0.1),
-        "condense.adjacency-rate": (0.001, 0.01),
-        "condense.distance": ("mse", "ours"),
-    },
-    "sfgc": {
-        "sfgc.feature-rate": (0.01, 0.03, 0.1),
-        "sfgc.expert-rate": (0.02, 0.05, 0.1),
-        "sfgc.span": (30, 50, 80),
-    },
-    "fedgta": {"fedgta.epsilon": (0.5, 0.65, 0.8, 0.95), "fedgta.moments": (3, 6, 10, 20)},
-    "fedgvd": {
-        "fedgvd.teaching-weight": (0.0, 1e-4, 1e-3, 1e-2, 0.1),
-        "fedgvd.condensed-weight": (0.0, 0.3, 1.0),
-        "fedgvd.feature-rate": (5e-3, 2e-2, 5e-2),
-    },
-    "fedgm": {"fedgm.feature-rate": (0.001, 0.01, 0.1), "fedgm.train-steps": (30, 50, 100, 200)},
-    "fedc4": {
-        "fedc4.threshold": (0.0, 0.4, 0.7),
-        "fedc4.similarity-weight": (0.1, 0.5, 1.3),
-        "fedc4.sparsity-weight": (0.05, 0.1, 0.26, 0.5),
-    },
-    "fedtad": {"fedtad.learning-rate": (3e-4, 1e-3, 3e-3), "fedtad.reliability": ("topology", "count")},
-    "fedsage": {"fedsage.learning-rate": (3e-4, 1e-3, 3e-3), "fedsage.most": (1, 3, 5)},
 }
 
 
@@ -86,19 +53,26 @@ class Search:
     @property
     def space(self) -> dict[str, Choices]:
         """Keys and the values to choose from; keys that `overrides` holds fixed are left out."""
-        every = {**COMMON, **OWN.get(self.method, {})}
+        every = {**COMMON, **get_spec(self.method).search}
         return {key: values for key, values in every.items() if key not in self.overrides}
 
     def base(self) -> dict[str, Value]:
         """Return the flat keys of every trial, without those of an earlier search."""
         values = base_values(self.dataset, self.method, tuned=False)
-        fixed: dict[str, Value] = {"data": self.dataset, "method": self.method, "rounds": self.rounds}
+        fixed: dict[str, Value] = {
+            "data": self.dataset,
+            "method": self.method,
+            "rounds": self.rounds,
+        }
         return values | fixed | {"dance.evidence-keep": "final", **self.overrides}
 
     def cells(self, number: int, chosen: Mapping[str, Value]) -> list[Cell]:
         """Return the runs of one trial."""
         values = self.base() | dict(chosen)
-        return [Cell({"trial": number, "seed": seed}, parse(values | {"seed": seed})) for seed in self.seeds]
+        return [
+            Cell({"trial": number, "seed": seed}, parse(values | {"seed": seed}))
+            for seed in self.seeds
+        ]
 
 
 def search(wanted: Search, study: Study, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
@@ -118,9 +92,12 @@ def search(wanted: Search, study: Study, jobs: int, say: Callable[[str], None]) 
     while len(done) < wanted.trials:
         batch = [asked.ask() for _ in range(min(BATCH, wanted.trials - len(done)))]
         chosen = [
-            {key: trial.suggest_categorical(key, values) for key, values in wanted.space.items()} for trial in batch
+            {key: trial.suggest_categorical(key, values) for key, values in wanted.space.items()}
+            for trial in batch
         ]
-        cells = [wanted.cells(trial.number, values) for trial, values in zip(batch, chosen, strict=True)]
+        cells = [
+            wanted.cells(trial.number, values) for trial, values in zip(batch, chosen, strict=True)
+        ]
         run_grid(study, [cell for group in cells for cell in group], jobs, False, lambda line: None)
         for trial, values, group in zip(batch, chosen, cells, strict=True):
             score = _score(study, group)
@@ -128,18 +105,36 @@ def search(wanted: Search, study: Study, jobs: int, say: Callable[[str], None]) 
             done.append({"trial": trial.number, "values": values, "val_accuracy": score})
             shown = "failed" if score is None else f"{score:.4f}"
             say(f"trial {trial.number + 1}/{wanted.trials}  val accuracy {shown}")
-    write_json(study.root / "tune" / f"{_name(wanted)}.json", {"space": wanted.space, "trials": done})
+    write_json(
+        study.root / "tune" / f"{_name(wanted)}.json", {"space": wanted.space, "trials": done}
+    )
     finished = [trial for trial in done if trial["val_accuracy"] is not None]
     if not finished:
-        raise UserError(f"tune: expected a trial that finishes, found {len(done)} that failed; see {study.failed}")
+        raise UserError(
+            f"tune: expected a trial that finishes, found {len(done)} that failed; see {study.failed}"
+        )
     return max(finished, key=lambda trial: trial["val_accuracy"])
 
 
 def write_tuned(wanted: Search, best: Mapping[str, Any], folder: Path = TUNED) -> Path:
     """Write `configs/tuned/<dataset>-<method>.toml` with the search that found it; return its path."""
     seeds = " ".join(map(str, wanted.seeds))
-    command = ["dance-flwr", "tune", "--dataset", dataset_name(wanted.dataset), "--method", wanted.method]
-    command += ["--trials", str(wanted.trials), "--rounds", str(wanted.rounds), "--seeds", *seeds.split()]
+    command = [
+        "dance-flwr",
+        "tune",
+        "--dataset",
+        dataset_name(wanted.dataset),
+        "--method",
+        wanted.method,
+    ]
+    command += [
+        "--trials",
+        str(wanted.trials),
+        "--rounds",
+        str(wanted.rounds),
+        "--seeds",
+        *seeds.split(),
+    ]
     for key, value in wanted.overrides.items():
         command += ["--set", f"{key}={value}"]
     lines = [
@@ -172,7 +167,9 @@ def _score(study: Study, cells: Sequence[Cell]) -> float | None:
     """Return the mean validation accuracy over the seeds, None when a run failed."""
     if not all(study.has_run(cell.config) for cell in cells):
         return None
-    return float(mean(read_json(study.run_folder(cell.config) / RESULT)["val_accuracy"] for cell in cells))
+    return float(
+        mean(read_json(study.run_folder(cell.config) / RESULT)["val_accuracy"] for cell in cells)
+    )
 
 
 def _name(wanted: Search) -> str:
@@ -183,6 +180,8 @@ def _optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise UserError("tune: expected optuna, found none; install it with `pip install 'dance-flwr[tune]'`") from None
+        raise UserError(
+            "tune: expected optuna, found none; install it with `pip install 'dance-flwr[tune]'`"
+        ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

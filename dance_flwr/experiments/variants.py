@@ -3,29 +3,37 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from dance_flwr.config import Value, flat_fields
+from dance_flwr.config.options import Value
+from dance_flwr.config.tree import flat_fields
 from dance_flwr.experiments import paper
 from dance_flwr.experiments.cells import Cell, Label, Request, dataset_name
 from dance_flwr.experiments.tables import Group, Stat, stat_of
-from dance_flwr.methods import get_method
+from dance_flwr.methods import get_spec
 
 SEED_TEXT = "Mean ± sample standard deviation over seeds; differences are taken seed by seed, then averaged."
 
 
 def variant_cells(
-    request: Request, dataset: str, method: str, settings: Mapping[str, Value], labels: Mapping[str, Label]
+    request: Request,
+    dataset: str,
+    method: str,
+    settings: Mapping[str, Value],
+    labels: Mapping[str, Label],
 ) -> list[Cell]:
     """Return one cell per seed at the data set's largest condensation ratio, with these settings and labels."""
     named: dict[str, Label] = {"dataset": dataset_name(dataset), "method": method}
     # Another ratio may be asked for: no label names it, and tables print it.
-    ratio = {} if "dance.ratio" in request.overrides else ratio_setting(dataset, method)
+    ratio = {} if "condensation-ratio" in request.overrides else ratio_setting(dataset, method)
     own = ratio | dict(settings)
     return [
-        Cell({**named, **labels, "seed": seed}, request.config(dataset, method, seed, own)) for seed in request.seeds
+        Cell({**named, **labels, "seed": seed}, request.config(dataset, method, seed, own))
+        for seed in request.seeds
     ]
 
 
-def point_cells(request: Request, points: Sequence[tuple[Mapping[str, Label], Mapping[str, Value]]]) -> list[Cell]:
+def point_cells(
+    request: Request, points: Sequence[tuple[Mapping[str, Label], Mapping[str, Value]]]
+) -> list[Cell]:
     """Return the cells of DANCE at each point (labels, settings) of a sweep, data set by data set."""
     return [
         cell
@@ -47,9 +55,9 @@ def named_variants(variants: Mapping[str, Mapping[str, Value]], request: Request
 
 def ratio_setting(dataset: str, method: str) -> dict[str, Value]:
     """Return the largest ratio of the main table as a setting; nothing for a method that does not condense."""
-    if not get_method(method).card.condenses:
+    if not get_spec(method).card.condenses:
         return {}
-    return {"dance.ratio": paper.main_ratios(dataset_name(dataset))[0]}
+    return {"condensation-ratio": paper.main_ratios(dataset_name(dataset))[0]}
 
 
 def choices(key: str) -> tuple[str, ...]:
@@ -60,7 +68,9 @@ def choices(key: str) -> tuple[str, ...]:
 def gain(group: Group, reference: Group, metric: str) -> Stat:
     """Return mean and deviation of metric(group) - metric(reference) over the seeds that both have."""
     theirs = by_seed(reference, metric)
-    pairs = [value - theirs[seed] for seed, value in by_seed(group, metric).items() if seed in theirs]
+    pairs = [
+        value - theirs[seed] for seed, value in by_seed(group, metric).items() if seed in theirs
+    ]
     return stat_of(pairs, len(group.rows))
 
 

@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.config import RunConfig
+from dance_flwr.config.paths import HISTORY, data_root
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.data import source_identity
+from dance_flwr.data.graph import TRAIN
+from dance_flwr.data.prepare import partition_spec
+from dance_flwr.data.site import read_card
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import attribute, get_analysis
 from dance_flwr.experiments.cells import Cell
 from dance_flwr.experiments.study import FACTS, Study, measure_name, run_name, write_json
-from dance_flwr.graph import TRAIN
-from dance_flwr.paths import data_root
-from dance_flwr.prepare import partition_spec
-from dance_flwr.results import HISTORY
-from dance_flwr.site import read_card
 
 
 @dataclass(frozen=True)
@@ -117,14 +116,20 @@ def one_line(error: Exception) -> str:
 
 def _run(task: Task) -> None:
     """Run in process; the folder gets its final name only when result and facts are in it."""
-    from dance_flwr.runtime import run_in_process
+    from dance_flwr.simulation.engine import run_in_process
 
     assert task.partition is not None
-    config, making, final = task.cell.config, task.making, Study(task.root).run_folder(task.cell.config)
+    config, making, final = (
+        task.cell.config,
+        task.making,
+        Study(task.root).run_folder(task.cell.config),
+    )
     task.clean()
     try:
         run_in_process(replace(config, out=str(final)), making, lambda row: None, task.client_run)
-        write_json(making / FACTS, facts(task.partition, task.client_run) | {"data": data_digest(config)})
+        write_json(
+            making / FACTS, facts(task.partition, task.client_run) | {"data": data_digest(config)}
+        )
         shutil.rmtree(final, ignore_errors=True)
         making.replace(final)
     finally:
@@ -142,7 +147,14 @@ def _measure(task: Task) -> None:
     start = time.perf_counter()
     found = attribute(task.cell.measure)(task.cell.labels)
     path = Study(task.root).product(task.cell)
-    write_json(path, {"labels": dict(task.cell.labels), **found, "seconds_of_measurement": time.perf_counter() - start})
+    write_json(
+        path,
+        {
+            "labels": dict(task.cell.labels),
+            **found,
+            "seconds_of_measurement": time.perf_counter() - start,
+        },
+    )
 
 
 def facts(partition: Path, run: str) -> dict[str, Any]:
@@ -195,5 +207,13 @@ def data_digest(config: RunConfig) -> str:
 
 def same_partition(config: RunConfig) -> tuple[Any, ...]:
     """Return what decides a partition folder: equal for cells that share one."""
-    keys = ("data", "data_root", "encoder", "encoder_sha256", "encoder_precision", "chunk_tokens", "max_chunks")
+    keys = (
+        "data",
+        "data_root",
+        "encoder",
+        "encoder_sha256",
+        "encoder_precision",
+        "chunk_tokens",
+        "max_chunks",
+    )
     return (*(getattr(config, key) for key in keys), partition_spec(config))

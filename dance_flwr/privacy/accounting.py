@@ -15,7 +15,9 @@ from typing import Any
 from dance_flwr.errors import UserError
 
 
-def epsilon_spent(noise_multiplier: float, sampling_rate: float, rounds: int, delta: float) -> float:
+def epsilon_spent(
+    noise_multiplier: float, sampling_rate: float, rounds: int, delta: float
+) -> float:
     """Return epsilon after `rounds` rounds, infinite without noise, 0 before the first.
 
     Parameters
@@ -28,29 +30,43 @@ def epsilon_spent(noise_multiplier: float, sampling_rate: float, rounds: int, de
     if noise_multiplier <= 0:
         return inf
     if sampling_rate >= 1:
-        return float(_library().gaussian_mechanism.get_epsilon_gaussian(noise_multiplier / sqrt(rounds), delta))
+        return float(
+            _library().gaussian_mechanism.get_epsilon_gaussian(
+                noise_multiplier / sqrt(rounds), delta
+            )
+        )
     return _sampled(noise_multiplier, sampling_rate, rounds, delta)
 
 
 def noise_for(epsilon: float, delta: float, rounds: int, sampling_rate: float) -> float:
     """Return the least sigma with which `rounds` rounds spend at most `epsilon` at `delta`."""
     if sampling_rate >= 1:
-        return float(_library().gaussian_mechanism.get_sigma_gaussian(epsilon, delta) * sqrt(rounds))
+        return float(
+            _library().gaussian_mechanism.get_sigma_gaussian(epsilon, delta) * sqrt(rounds)
+        )
     low, high = 1e-2, 1.0
     while _sampled(high, sampling_rate, rounds, delta) > epsilon:
         low, high = high, 2 * high
     while high - low > 1e-4 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if _sampled(middle, sampling_rate, rounds, delta) > epsilon else (low, middle)
+        low, high = (
+            (middle, high)
+            if _sampled(middle, sampling_rate, rounds, delta) > epsilon
+            else (low, middle)
+        )
     return high
 
 
-def rounds_within(noise_multiplier: float, sampling_rate: float, epsilon: float, delta: float, most: int) -> int:
+def rounds_within(
+    noise_multiplier: float, sampling_rate: float, epsilon: float, delta: float, most: int
+) -> int:
     """Return how many rounds, up to `most`, stay within the budget; epsilon grows with every round."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        inside = epsilon_spent(noise_multiplier, sampling_rate, middle, delta) <= epsilon * (1 + 1e-9)
+        inside = epsilon_spent(noise_multiplier, sampling_rate, middle, delta) <= epsilon * (
+            1 + 1e-9
+        )
         low, high = (middle, high) if inside else (low, middle - 1)
     return low
 

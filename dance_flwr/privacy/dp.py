@@ -13,7 +13,7 @@ from math import exp, sqrt
 
 from torch import Tensor
 
-from dance_flwr.config import RunConfig
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 from dance_flwr.privacy.accounting import epsilon_spent, noise_for, rounds_within
 from dance_flwr.privacy.mechanism import LARGEST_DEVIATE, Draw, State, add_noise, clip
@@ -50,7 +50,9 @@ def spent(config: RunConfig, round_: int, repeats: int = 0) -> float | None:
     settings = config.privacy
     if settings.dp == "none":
         return None
-    return epsilon_spent(noise_multiplier(config), config.client_fraction, round_ + repeats, settings.delta)
+    return epsilon_spent(
+        noise_multiplier(config), config.client_fraction, round_ + repeats, settings.delta
+    )
 
 
 def repeats_cost(config: RunConfig) -> bool:
@@ -90,7 +92,9 @@ def update_noise(config: RunConfig) -> float:
     With the count's noise sigma_b = sigma the rest is (sigma^-2 - (2 sigma_b)^-2)^-1/2 = 2 sigma / sqrt(3): together
     they cost what sigma alone does (Andrew et al. 2021, theorem 1).
     """
-    return noise_multiplier(config) * (2 / sqrt(3) if config.privacy.clipping == "adaptive" else 1.0)
+    return noise_multiplier(config) * (
+        2 / sqrt(3) if config.privacy.clipping == "adaptive" else 1.0
+    )
 
 
 def client_deviation(config: RunConfig, norm: float) -> float:
@@ -100,7 +104,9 @@ def client_deviation(config: RunConfig, norm: float) -> float:
     2 sigma * C, as one update may take the place of any other.
     """
     scale = update_noise(config) * norm
-    return {"distributed": scale / sqrt(fewest_clients(config)), "local": 2 * scale}.get(config.privacy.dp, 0.0)
+    return {"distributed": scale / sqrt(fewest_clients(config)), "local": 2 * scale}.get(
+        config.privacy.dp, 0.0
+    )
 
 
 def fewest_clients(config: RunConfig) -> int:
@@ -156,7 +162,9 @@ def protect(
     return Upload(made, float(not was_clipped) + noise + _lift(config))
 
 
-def protect_mean(state: Mapping[str, Tensor], config: RunConfig, *, norm: float, round_: int, clients: int) -> State:
+def protect_mean(
+    state: Mapping[str, Tensor], config: RunConfig, *, norm: float, round_: int, clients: int
+) -> State:
     """Return the mean of `clients` clipped updates with the server's noise, deviation sigma * C / clients."""
     if config.privacy.dp != "central":
         return dict(state)
@@ -175,14 +183,20 @@ class ClippingNorm:
         settings = self._config.privacy
         count = unclipped - _lift(self._config) * clients
         if settings.dp == "central":
-            count += noise_multiplier(self._config) * float(_draw(self._config, round_, -3).normal(1)[0])
+            count += noise_multiplier(self._config) * float(
+                _draw(self._config, round_, -3).normal(1)[0]
+            )
         share = min(1.0, max(0.0, count / clients))
         self.value *= exp(-0.2 * (share - settings.clipping_quantile))
 
 
 def _bit_deviation(config: RunConfig) -> float:
     """Return the deviation of the noise that a client adds to its bit."""
-    return noise_multiplier(config) / sqrt(fewest_clients(config)) if config.privacy.dp == "distributed" else 0.0
+    return (
+        noise_multiplier(config) / sqrt(fewest_clients(config))
+        if config.privacy.dp == "distributed"
+        else 0.0
+    )
 
 
 def _lift(config: RunConfig) -> float:

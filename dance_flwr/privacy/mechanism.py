@@ -17,7 +17,9 @@ State = dict[str, Tensor]
 LARGEST_DEVIATE = 8.3  # of `Draw`: the quantile of 2^-53 is -8.21
 
 
-def clip(state: Mapping[str, Tensor], start: Mapping[str, Tensor], norm: float) -> tuple[State, bool]:
+def clip(
+    state: Mapping[str, Tensor], start: Mapping[str, Tensor], norm: float
+) -> tuple[State, bool]:
     """Return (omega_0 + D * min(1, C / ||D||), whether it was clipped), D = omega - omega_0 over all float entries.
 
     Scalars count like any entry, a zero update stays zero, and integer buffers, which no noise can cover, stay those
@@ -27,7 +29,11 @@ def clip(state: Mapping[str, Tensor], start: Mapping[str, Tensor], norm: float) 
     ----------
     norm : C
     """
-    change = {k: state[k].detach().cpu().double() - v.cpu().double() for k, v in start.items() if v.is_floating_point()}
+    change = {
+        k: state[k].detach().cpu().double() - v.cpu().double()
+        for k, v in start.items()
+        if v.is_floating_point()
+    }
     length = sqrt(sum(float(part.square().sum()) for part in change.values()))
     factor = 0.0 if not np.isfinite(length) else min(1.0, norm / length) if length else 1.0
     made = {
@@ -40,7 +46,10 @@ def clip(state: Mapping[str, Tensor], start: Mapping[str, Tensor], norm: float) 
 def add_noise(state: Mapping[str, Tensor], deviation: float, draw: "Draw") -> State:
     """Add independent Gaussian noise of this deviation to every float entry."""
     return {
-        name: tensor + torch.from_numpy(deviation * draw.normal(tensor.numel())).view(tensor.shape).to(tensor.dtype)
+        name: tensor
+        + torch.from_numpy(deviation * draw.normal(tensor.numel()))
+        .view(tensor.shape)
+        .to(tensor.dtype)
         if tensor.is_floating_point()
         else tensor
         for name, tensor in state.items()

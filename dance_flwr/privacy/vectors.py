@@ -49,7 +49,9 @@ def to_grid(vector: Vector, levels: int) -> Vector:
     return rounded
 
 
-def encode_update(state: Mapping[str, Tensor], start: Mapping[str, Tensor], share: float, bound: float) -> Vector:
+def encode_update(
+    state: Mapping[str, Tensor], start: Mapping[str, Tensor], share: float, bound: float
+) -> Vector:
     """The update s * (omega - omega_0) / R, flat, in the order of `start`; float64, not bounded.
 
     Parameters
@@ -59,7 +61,10 @@ def encode_update(state: Mapping[str, Tensor], start: Mapping[str, Tensor], shar
     """
     import torch
 
-    parts = [(state[name].detach().cpu().double() - start[name].cpu().double()).flatten() for name in start]
+    parts = [
+        (state[name].detach().cpu().double() - start[name].cpu().double()).flatten()
+        for name in start
+    ]
     update = torch.cat(parts).numpy()
     return share * update / bound
 
@@ -79,7 +84,9 @@ def check_bounded(update: Vector, share: float, bound: float) -> None:
         )
 
 
-def decode_update(total: Vector, start: Mapping[str, Tensor], shares: float, bound: float) -> dict[str, Tensor]:
+def decode_update(
+    total: Vector, start: Mapping[str, Tensor], shares: float, bound: float
+) -> dict[str, Tensor]:
     """The mean omega_0 + (sum of s * (omega - omega_0)) / (sum of s), with the types of `start`.
 
     Parameters
@@ -91,7 +98,9 @@ def decode_update(total: Vector, start: Mapping[str, Tensor], shares: float, bou
 
     state, place = {}, 0
     for name, tensor in start.items():
-        part = torch.from_numpy(total[place : place + tensor.numel()] * (bound / shares)).view(tensor.shape)
+        part = torch.from_numpy(total[place : place + tensor.numel()] * (bound / shares)).view(
+            tensor.shape
+        )
         value = tensor.cpu().double() + part
         state[name] = (value if tensor.is_floating_point() else value.round()).to(tensor.dtype)
         place += tensor.numel()
@@ -107,7 +116,9 @@ def encode_integers(values: Sequence[int]) -> Vector:
     """
     wrong = [value for value in values if not 0 <= value <= LARGEST]
     if wrong:
-        raise ValueError(f"expected integers from 0 to 2^60 - 1 under secure aggregation, found {wrong[0]}")
+        raise ValueError(
+            f"expected integers from 0 to 2^60 - 1 under secure aggregation, found {wrong[0]}"
+        )
     numbers = np.array(values, dtype=np.int64)[:, None]
     digits = (numbers >> (DIGIT_BITS * np.arange(DIGITS))) & (2**DIGIT_BITS - 1)
     flat: Vector = (digits / 2 ** (DIGIT_BITS - 1) - 1).ravel()
@@ -117,7 +128,9 @@ def encode_integers(values: Sequence[int]) -> Vector:
 def decode_integers(total: Vector, clients: int) -> list[int]:
     """Sum over clients of each value, exact; `total` is the sum of `clients` vectors of `encode_integers`."""
     digits = np.rint((total + clients) * 2 ** (DIGIT_BITS - 1)).astype(np.int64).reshape(-1, DIGITS)
-    return [sum(int(digit) << (DIGIT_BITS * place) for place, digit in enumerate(row)) for row in digits]
+    return [
+        sum(int(digit) << (DIGIT_BITS * place) for place, digit in enumerate(row)) for row in digits
+    ]
 
 
 @dataclass(frozen=True)
@@ -135,7 +148,10 @@ class Numbers:
     def of(cls, metrics: Mapping[str, int | float | Sequence[int]]) -> Numbers:
         """Return the layout of these metrics, by name."""
         names = tuple(sorted(metrics))
-        lengths = tuple(len(value) if isinstance(value, list) else 0 for value in (metrics[name] for name in names))
+        lengths = tuple(
+            len(value) if isinstance(value, list) else 0
+            for value in (metrics[name] for name in names)
+        )
         return cls(names, lengths, tuple(isinstance(metrics[name], float) for name in names))
 
     def pack(self, metrics: Mapping[str, int | float | Sequence[int]]) -> list[int]:

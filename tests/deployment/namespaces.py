@@ -30,7 +30,9 @@ def namespaces(count: int) -> Iterator[Network]:
         yield network if _reaches(network) else Network()
     finally:
         for client in range(count):
-            _ip("netns", "del", f"{name}-{client}", check=False)  # its end of the wire goes, and so the other
+            _ip(
+                "netns", "del", f"{name}-{client}", check=False
+            )  # its end of the wire goes, and so the other
         _ip("link", "del", f"{name}br", check=False)
 
 
@@ -49,7 +51,9 @@ def _reaches(network: Network) -> bool:
     with socket.create_server((network.host, 0)) as server:
         ask = f"import socket; socket.create_connection({server.getsockname()}, 3)"
         first = network.launchers.get("node-0", [])
-        return not subprocess.run([*first, sys.executable, "-c", ask], capture_output=True).returncode
+        return not subprocess.run(
+            [*first, sys.executable, "-c", ask], capture_output=True
+        ).returncode
 
 
 def _made(name: str, subnet: str, count: int) -> Network:

@@ -9,19 +9,31 @@ import pytest
 import torch
 from namespaces import namespaces
 
-from dance_flwr.config import parse
+from dance_flwr.config.tree import parse
 from dance_flwr.data import load_graph
 from dance_flwr.data.folder import write_folder
+from dance_flwr.data.graph import TextGraph, csr_from_pairs
+from dance_flwr.data.prepare import prepare
 from dance_flwr.deploy.local import local_deployment
-from dance_flwr.graph import TextGraph, csr_from_pairs
-from dance_flwr.prepare import prepare
-from dance_flwr.results import load_model
-from dance_flwr.runtime import follow, run_in_process
+from dance_flwr.runs.reader import load_model
+from dance_flwr.simulation.engine import follow, run_in_process
 
 CLASSES = ("scipy.fft", "scipy.linalg", "scipy.ndimage", "scipy.signal", "scipy.spatial")
 KEYS = {
-    **{"clients": 5, "rounds": 5, "evaluate-every": 5, "hidden-dim": 16, "chunk-tokens": 32, "max-chunks": 2},
-    **{"privacy.secure-aggregation": True, "device": "cpu", "node-timeout": 60.0, "round-timeout": 120.0},
+    **{
+        "clients": 5,
+        "rounds": 5,
+        "evaluate-every": 5,
+        "hidden-dim": 16,
+        "chunk-tokens": 32,
+        "max-chunks": 2,
+    },
+    **{
+        "privacy.secure-aggregation": True,
+        "device": "cpu",
+        "node-timeout": 60.0,
+        "round-timeout": 120.0,
+    },
 }
 
 
@@ -37,7 +49,9 @@ def part_of_pydocs(folder):
     indptr, indices = csr_from_pairs(place[rows[inside]], place[graph.indices[inside]], kept.size)
     labels = np.searchsorted(CLASSES, names[kept])
     texts = [graph.texts[node] for node in kept]
-    part = TextGraph("part", graph.ids[kept], texts, labels, CLASSES, indptr, indices, graph.split[kept])
+    part = TextGraph(
+        "part", graph.ids[kept], texts, labels, CLASSES, indptr, indices, graph.split[kept]
+    )
     write_folder(part, folder)
     return folder
 
@@ -45,7 +59,9 @@ def part_of_pydocs(folder):
 @pytest.mark.flower
 @pytest.mark.xdist_group("processes")
 def test_a_deployment_with_masks_is_the_run_of_one_process(tmp_path):
-    config = parse(KEYS | {"data": str(part_of_pydocs(tmp_path / "graph")), "out": str(tmp_path / "there")})
+    config = parse(
+        KEYS | {"data": str(part_of_pydocs(tmp_path / "graph")), "out": str(tmp_path / "there")}
+    )
     partition = prepare(config).folder
     open_config = replace(config, privacy=replace(config.privacy, secure_aggregation=False))
     here = run_in_process(open_config, tmp_path / "here", lambda row: None)
@@ -57,7 +73,9 @@ def test_a_deployment_with_masks_is_the_run_of_one_process(tmp_path):
         ) as deployment,
     ):
         begin = time.monotonic()
-        follow(deployment.link, deployment.link.submit(config), tmp_path / "there", lambda row: None)
+        follow(
+            deployment.link, deployment.link.submit(config), tmp_path / "there", lambda row: None
+        )
         print(f"seconds of the run: {time.monotonic() - begin:.0f}, SuperLink at {network.host}")
     said = (tmp_path / "deployment" / "superlink.log").read_text(errors="replace")
     assert all(f" {address}:" in said for address in network.addresses)  # uvicorn names who asked

@@ -84,7 +84,9 @@ def condense(v, g, graph, bank, difficulty, weights, budgets, pool_size, chunk_b
     for ell in range(3):
         for u, weight in alpha[ell].items():
             context = context + gamma[ell] * weight * texts[u]
-    offered = [r for ell in range(3) for u in alpha[ell] for r in range(chunk_ptr[u], chunk_ptr[u + 1])]
+    offered = [
+        r for ell in range(3) for u in alpha[ell] for r in range(chunk_ptr[u], chunk_ptr[u + 1])
+    ]
     query = weights["chunk_query"] @ g
     scores = [float(query @ chunks[r]) / sqrt(chunks.shape[1]) for r in offered]
     shares = project(entmax(scores), chunk_budget)

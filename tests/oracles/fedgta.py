@@ -32,7 +32,10 @@ def moments(rows, order, kind):
     made = []
     for about in {"raw": [0], "central": [1], "hybrid": [0, 1]}[kind]:
         for p in range(1, order + 1):
-            made += [sum((rows[v, c] - about * centre[c]) ** p for v in range(n)) / n for c in range(classes)]
+            made += [
+                sum((rows[v, c] - about * centre[c]) ** p for v in range(n)) / n
+                for c in range(classes)
+            ]
     return np.array(made)
 
 

@@ -6,8 +6,12 @@ import numpy as np
 def impaired(adjacency, visible, hidden, most):
     """Nodes left, adjacency among them, and the list of hidden neighbours of each, at most `most`."""
     nodes = [v for v in range(len(adjacency)) if visible[v] and not hidden[v]]
-    among = np.array([[adjacency[u, v] for v in nodes] for u in nodes]).reshape(len(nodes), len(nodes))
-    lost = [[u for u in range(len(adjacency)) if adjacency[v, u] and hidden[u]][:most] for v in nodes]
+    among = np.array([[adjacency[u, v] for v in nodes] for u in nodes]).reshape(
+        len(nodes), len(nodes)
+    )
+    lost = [
+        [u for u in range(len(adjacency)) if adjacency[v, u] and hidden[u]][:most] for v in nodes
+    ]
     return nodes, among, lost
 
 

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import torch
 
-from dance_flwr.dance.evidence import TextTable
-from dance_flwr.dance.local import predict
+from dance_flwr.dance.algorithm import predict
+from dance_flwr.data.text.table import TextTable
 
 
 def ball(site, node, radius):
@@ -18,7 +18,11 @@ def ball(site, node, radius):
 
 def pool(site, node):
     """Chunks of the nodes within two hops."""
-    return {int(c) for u in ball(site, node, 2) for c in site.table.chunks_of.take(torch.tensor([u])).index}
+    return {
+        int(c)
+        for u in ball(site, node, 2)
+        for c in site.table.chunks_of.take(torch.tensor([u])).index
+    }
 
 
 def with_chunks(site, left):
@@ -36,5 +40,7 @@ def with_chunks(site, left):
 
 def repredict(model, site, settings, node, kept, texts_elsewhere):
     """p(y | node) with `kept` of its pool, [C]."""
-    elsewhere = set(range(site.table.chunks.size(0))) - pool(site, node) if texts_elsewhere else set()
+    elsewhere = (
+        set(range(site.table.chunks.size(0))) - pool(site, node) if texts_elsewhere else set()
+    )
     return predict(model, with_chunks(site, elsewhere | set(kept)), settings)["deployed"][node]

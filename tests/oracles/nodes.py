@@ -49,7 +49,11 @@ def quotas(sizes, budget):
 
 def cosine(a, b):
     """cos(a, b)."""
-    return sum(x * y for x, y in zip(a, b, strict=True)) / sqrt(sum(x * x for x in a)) / sqrt(sum(y * y for y in b))
+    return (
+        sum(x * y for x, y in zip(a, b, strict=True))
+        / sqrt(sum(x * x for x in a))
+        / sqrt(sum(y * y for y in b))
+    )
 
 
 def core(hidden, probs, labels, times, centroids, *, tau, ratio, penalty, labelled_first):
@@ -62,7 +66,10 @@ def core(hidden, probs, labels, times, centroids, *, tau, ratio, penalty, labell
     quota = quotas([len(nodes) for nodes in members], node_budget(len(labels), ratio))
     chosen = []
     for c in range(num_classes):
-        score = {v: max(cosine(hidden[v], p) for p in centroids[c]) - penalty * times[v] for v in members[c]}
+        score = {
+            v: max(cosine(hidden[v], p) for p in centroids[c]) - penalty * times[v]
+            for v in members[c]
+        }
         order = sorted(members[c], key=lambda v: (labelled_first and labels[v] < 0, -score[v], v))
         chosen += order[: quota[c]]
     return sorted(chosen)

@@ -1,0 +1,204 @@
+"""`dance-flwr data`: which graphs there are, how to get them, and what they hold."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dance_flwr.errors import DataError
+
+app = typer.Typer(no_args_is_help=True, help="List, fetch, import, show and check graphs.")
+
+Root = Annotated[
+    Path | None, typer.Option("--data-root", metavar="DIR", help="where prepared data lives")
+]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="name of a graph, as `data list` prints it")
+]
+NameOrFolder = Annotated[
+    str, typer.Argument(metavar="NAME", help="name of a graph, or the folder of one")
+]
+_EXAMPLE_CHARACTERS = 240
+
+
+@app.command(name="list")
+def list_(data_root: Root = None) -> None:
+    """List the graphs that are here and those that can be fetched."""
+    from rich.table import Table
+
+    from dance_flwr.config.plugins import DATASETS
+    from dance_flwr.data import imported_graphs
+    from dance_flwr.data.catalogue import CATALOGUE
+    from dance_flwr.data.imported import read_card
+
+    root = _root(data_root)
+    here = imported_graphs(root)
+    table = Table(title="Graphs")
+    for column in ("name", "nodes", "edges", "classes", "split", "text", "licence", "from", "here"):
+        table.add_column(
+            column,
+            justify="right" if column in ("nodes", "edges", "classes") else "left",
+            overflow="fold",
+        )
+    for name in DATASETS:
+        origin = "installed numpy, scipy, scikit-learn, networkx"
+        table.add_row(
+            name, "-", "-", "-", "by ratio", "docstring", "BSD-3-Clause", origin, "built in"
+        )
+    for name, row in CATALOGUE.items():
+        numbers = [f"{n:,}" for n in (row.nodes, row.edges, row.classes)]
+        origin = ", ".join(dict.fromkeys(file.short for file in row.files))
+        table.add_row(
+            name,
+            *numbers,
+            _split(row),
+            row.text,
+            row.licence,
+            origin,
+            "yes" if name in here else "no",
+        )
+    for name in sorted(set(here) - set(CATALOGUE) - set(DATASETS)):
+        card = read_card(here[name])
+        counts = card.get("counts", {})
+        numbers = [
+            f"{counts[k]:,}" if k in counts else "?" for k in ("nodes", "directed_edges", "classes")
+        ]
+        split = "own" if counts.get("train_nodes") else "by ratio"
+        table.add_row(
+            name, *numbers, split, "own", "not known", f"import: {card.get('kind', '?')}", "yes"
+        )
+    _print(table)
+
+
+@app.command()
+def fetch(
+    name: Name,
+    data_root: Root = None,
+    split_index: Annotated[
+        int, typer.Option(help="which of several official masks is the split", min=0)
+    ] = 0,
+) -> None:
+    """Download a published graph, check it against the paper's table, and store it."""
+    from dance_flwr.data.fetch import fetch as get
+
+    card = get(name, _root(data_root), typer.echo, split_index)
+    typer.echo(_summary(card))
+
+
+@app.command(name="import")
+def import_(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="FOLDER|FILE...", help="a graph; or a node and an edge table"),
+    ],
+    name: Annotated[str, typer.Option("--name", help="what to call the graph")],
+    text: Annotated[
+        str, typer.Option(help="column or attribute of the texts; several: joined by commas")
+    ] = "",
+    label: Annotated[str, typer.Option(help="column or attribute of the labels")] = "",
+    id_: Annotated[str, typer.Option("--id", help="column or attribute of the node ids")] = "",
+    split_index: Annotated[
+        int, typer.Option(help="which of several masks is the split", min=0)
+    ] = 0,
+    data_root: Root = None,
+) -> None:
+    """Store a graph of your own: folder, CSV pair, PyG .pt, GraphML, node-link JSON, saved data set."""
+    from dance_flwr.config.plugins import DATASETS
+    from dance_flwr.data.importer import Options, import_graph
+
+    root = _root(data_root)
+    card = import_graph(paths, name, root, Options(text, label, id_, split_index), tuple(DATASETS))
+    typer.echo(f"{name} is at {root / 'graphs' / name}")
+    typer.echo(_summary(card))
+
+
+@app.command()
+def show(name: NameOrFolder, data_root: Root = None) -> None:
+    """Print counts, homophily, degrees, text lengths, labels and three nodes of a graph."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from dance_flwr.data import load_graph
+    from dance_flwr.data.describe import QUANTILES, describe
+
+    found = describe(load_graph(name, _root(data_root)))
+    counts = Table("what", "count", title=escape(name))
+    for what, number in found.counts.items():
+        counts.add_row(what, f"{number:,}")
+    counts.add_row("edge homophily", f"{found.homophily:.3f}")
+    spread = Table("", *(f"{q} %" for q in QUANTILES), "mean", title="Distributions")
+    for what, values in (("degree", found.degrees), ("characters per text", found.lengths)):
+        spread.add_row(what, *(f"{v:,.0f}" for v in values[:-1]), f"{values[-1]:,.1f}")
+    labels = Table("class", "nodes", "", title="Labels")
+    most = max(found.histogram.values(), default=0) or 1
+    for label, number in found.histogram.items():
+        labels.add_row(escape(label), f"{number:,}", "#" * round(30 * number / most))
+    examples = Table("id", "class", "text", title="Three nodes, by length of text")
+    for node, label, text in found.examples:
+        examples.add_row(escape(node), escape(label), escape(_short(text)))
+    for table in (counts, spread, labels, examples):
+        _print(table)
+
+
+@app.command()
+def check(name: Name, data_root: Root = None) -> None:
+    """Read a graph in full and compare it with its card and its recorded files."""
+    from dance_flwr.config.plugins import DATASETS
+    from dance_flwr.data import imported_graphs, load_graph
+    from dance_flwr.data.catalogue import CATALOGUE
+    from dance_flwr.data.describe import faults
+    from dance_flwr.data.imported import read_card
+
+    root = _root(data_root)
+    here = imported_graphs(root)
+    if name in DATASETS or name not in here:
+        graph = load_graph(name, root)  # refuses what is not right
+        typer.echo(f"{name}: {graph.num_nodes} nodes, {graph.num_edges} edges; nothing wrong found")
+        return
+    found = faults(here[name], name, root)
+    if found:
+        raise DataError(
+            f"{name}: {'; '.join(found)}; remove {here[name]} and fetch or import it again"
+        )
+    card = read_card(here[name])
+    if name in CATALOGUE:
+        CATALOGUE[name].check(card["counts"])
+    typer.echo(f"{name}: {_summary(card)}; nothing wrong found")
+
+
+def _root(chosen: Path | None) -> Path:
+    from dance_flwr.config.paths import data_root
+    from dance_flwr.config.tree import RunConfig
+
+    return data_root(RunConfig(data_root=str(chosen) if chosen else ""))
+
+
+def _split(row: Any) -> str:
+    shares = "/".join(f"{100 * share:g}" for share in row.split)
+    return shares + (" official" if row.official else "") + (" inductive" if row.inductive else "")
+
+
+def _summary(card: dict[str, Any]) -> str:
+    counts = card.get("counts", {})
+    parts = (
+        ("nodes", "nodes"),
+        ("edges", "edges"),
+        ("directed_edges", "edges both ways"),
+        ("classes", "classes"),
+    )
+    return ", ".join(f"{counts[key]} {word}" for key, word in parts if key in counts)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _EXAMPLE_CHARACTERS else line[:_EXAMPLE_CHARACTERS] + " ..."
+
+
+def _print(table: Any) -> None:
+    """Print a table; where no terminal says how wide it is, lines are not broken for 80 columns."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)
+    console.print(table)

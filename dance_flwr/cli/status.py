@@ -1,0 +1,92 @@
+"""`dance-flwr status`: how far a run is, for people and for programs."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:  # `dance-flwr --help` needs none of it
+    from dance_flwr.runs.status import Absent, Status
+
+
+def status(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="folder of a run, running or not: its `out`")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object, for programs")] = False,
+) -> None:
+    """Say how far a run is: round, accuracy, time left, bytes, who answered, and how to go on where it stopped."""
+    from dance_flwr.runs.status import read_status
+
+    found = read_status(run.expanduser().resolve())
+    typer.echo(json.dumps(asdict(found), indent=1) if as_json else render(found))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command()(status)
+
+
+def render(status: "Status") -> str:
+    """Return a status as lines of text."""
+    rounds = "?" if status.rounds is None else str(status.rounds)
+    rows = [
+        ("run", f"{status.run or 'gathers its clients'} in {status.folder}"),
+        ("state", _state(status)),
+    ]
+    rows.append(("round", f"{status.round} of {rounds}"))
+    if status.val_accuracy is not None:
+        last = f"{status.val_accuracy:.4f} on validation in round {status.val_round}"
+        rows.append(
+            ("accuracy", f"{last}, best {status.best_accuracy:.4f} in round {status.best_round}")
+        )
+    if status.test_accuracy is not None:
+        rows.append(("", f"{status.test_accuracy:.4f} on the test nodes"))
+    if status.seconds_per_round is not None:
+        left = "" if not status.seconds_left else f", about {duration(status.seconds_left)} left"
+        rows.append(("time", f"{duration(status.seconds_per_round)} per round{left}"))
+    if status.round:
+        rows.append(("bytes", f"{size(status.bytes_down)} down, {size(status.bytes_up)} up"))
+        rows += _clients(status)
+    if status.resume:
+        rows.append(("resume", status.resume))
+    return "\n".join(f"{name:12s}{text}" for name, text in rows)
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the unit that suits it."""
+    for unit, length in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.2g} s"
+
+
+def size(count: int) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    for unit, length in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= length:
+            return f"{count / length:.3g} {unit}"
+    return f"{count} B"
+
+
+def _state(status: "Status") -> str:
+    return f"{status.state}: {status.reason}" if status.reason else status.state
+
+
+def _clients(status: "Status") -> list[tuple[str, str]]:
+    """Return who answered in the last round, and a line for each that did not."""
+    asked = len(status.answered) + len(status.absent)
+    rows = [("clients", f"{len(status.answered)} of {asked} answered in round {status.round}")]
+    return rows + [("", _missing(absent)) for absent in status.absent]
+
+
+def _missing(absent: "Absent") -> str:
+    last = (
+        "never answered"
+        if absent.last_answered is None
+        else f"last answered in round {absent.last_answered}"
+    )
+    rounds = "1 round" if absent.rounds == 1 else f"{absent.rounds} rounds"
+    return f"client {absent.client}: {last}, missed {rounds} in {duration(absent.seconds)}: {absent.reason}"

@@ -1,0 +1,1 @@
+"""The run configuration: how keys are declared, collected, read, checked and printed."""

@@ -1,0 +1,63 @@
+"""Configuration from TOML files, KEY=VALUE pairs and named options."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dance_flwr.config.options import Value
+from dance_flwr.config.tree import RunConfig, parse
+from dance_flwr.errors import UserError
+
+
+def read_config(
+    files: Sequence[Path], pairs: Sequence[str], named: Mapping[str, Value]
+) -> RunConfig:
+    """Merge TOML files, then KEY=VALUE pairs, then named options; later ones win.
+
+    Raises
+    ------
+    UserError : a file is missing or no TOML, a pair has no "="
+    ConfigError : unknown keys or values out of range, all in one message
+    """
+    return parse(read_values(files, pairs) | dict(named))
+
+
+def read_values(files: Sequence[Path], pairs: Sequence[str]) -> dict[str, Value]:
+    """Return the flat keys of TOML files and KEY=VALUE pairs, unchecked; later ones win.
+
+    Raises
+    ------
+    UserError : a file is missing or no TOML, a pair has no "="
+    """
+    values: dict[str, Value] = {}
+    for path in files:
+        if not path.is_file():
+            raise UserError(f"--config: expected a TOML file, found none at {path}")
+        try:
+            values |= _flat(tomllib.loads(path.read_text(encoding="utf-8")))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UserError(f"--config {path}: expected TOML, found {error}") from None
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise UserError(f"--set: expected KEY=VALUE, found {pair!r}")
+        values[key.strip()] = _scalar(text.strip())
+    return values
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
+    flat: dict[str, Value] = {}
+    for key, value in table.items():
+        flat |= (
+            _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        )
+    return flat
+
+
+def _scalar(text: str) -> Value:
+    """Read a value as TOML would; a bare word is a string."""
+    try:
+        return tomllib.loads(f"x = {text}")["x"]  # type: ignore[no-any-return]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,49 @@
+"""The configuration as text: TOML files, the block of pyproject.toml, the table of the README."""
+
+import json
+from collections.abc import Mapping
+
+from dance_flwr.config.options import BOUNDS, Value
+from dance_flwr.config.tree import RunConfig, flat_fields, flatten
+
+
+def to_toml(config: RunConfig, table: str = "") -> str:
+    """Return `config` as TOML that `--config` and `flwr run --run-config` read, in a table if one is named."""
+    return "\n".join(to_lines(flatten(config), table)) + "\n"
+
+
+def to_lines(values: Mapping[str, Value], table: str = "") -> list[str]:
+    """Return flat keys as lines of TOML; keys with a dot in a table of their own, after the others."""
+    tables: dict[str, list[str]] = {"": [f"[{table}]"] if table else []}
+    for key, value in values.items():
+        own, _, name = key.rpartition(".")
+        head = f"[{table}.{own}]" if table else f"[{own}]"
+        tables.setdefault(own, ["", head]).append(f"{name} = {_toml(value)}")
+    return [line for lines in tables.values() for line in lines]
+
+
+def toml_block() -> str:
+    """Return the `[tool.flwr.app.config]` block of pyproject.toml, made from the defaults above."""
+    return to_toml(RunConfig(), "tool.flwr.app.config").strip()
+
+
+def markdown_table() -> str:
+    """Return the configuration table of the README: key, default, accepted values, meaning."""
+    rows = ["| key | default | accepts | meaning |", "| --- | --- | --- | --- |"]
+    defaults = flatten(RunConfig())
+    for key, (item, kind) in flat_fields().items():
+        rules = item.metadata
+        limits = [f"{sign} {rules[name]:g}" for name, sign, _ in BOUNDS if rules[name] is not None]
+        accepts = ", ".join(rules["choices"]) or " and ".join([kind.__name__, *limits])
+        rows.append(f"| `{key}` | `{_toml(defaults[key])}` | {accepts} | {rules['help']} |")
+    return "\n".join(rows)
+
+
+def _toml(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+if __name__ == "__main__":
+    print(toml_block())

@@ -1,0 +1,119 @@
+"""The keys of the method itself, `dance.*`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dance_flwr.config.options import Section, Value, option
+
+# What the paper does not have; `paper = true` sets these, and dance.hop2-pool to B_2.
+PAPER: dict[str, Value] = {
+    "dance.coverage-penalty": 0.0,
+    "dance.labelled-first": False,
+    "dance.plain-weight": 0.0,
+    "dance.views": "core",
+    "dance.label-evidence": False,
+    "dance.evidence-supervision": False,
+    "lr-schedule": "constant",
+    "ema-decay": 0.0,
+    "smoothing": "none",
+}
+
+
+@dataclass(frozen=True)
+class DanceConfig(Section):
+    """Keys of the method itself, `dance.*`; the symbols are the paper's."""
+
+    name: ClassVar[str] = "dance"
+
+    core_refresh_every: int = option(
+        10, "rounds between node condensations; 0 = only in round 1", least=0
+    )
+    text_refresh_every: int = option(
+        1, "rounds between evidence selections; 0 = only in round 1", least=0
+    )
+    confidence: float = option(0.7, "least confidence of a pseudo-label (tau)", least=0, most=1)
+    prototypes: int = option(8, "most prototypes per class (P)", least=1)
+    coverage_penalty: float = option(
+        2.0,
+        "taken off a node's prototype score per round it was already in a core; 0 = the paper's rule",
+        least=0,
+    )
+    core_rule: str = option(
+        "label-aware",
+        "how the core is chosen; random = ablation without node condensation (NC)",
+        choices=("label-aware", "random"),
+    )
+    text_rule: str = option(
+        "gated",
+        "text of a condensed node; own = ablation without text condensation (TC): all chunks of the node itself",
+        choices=("gated", "own"),
+    )
+    topology_rule: str = option(
+        "self-expressive",
+        "edges of the core; induced and none = ablations without topology reconstruction (TGR)",
+        choices=("self-expressive", "induced", "none"),
+    )
+    labelled_first: bool = option(
+        True, "fill each class quota with labelled nodes first; false = the paper's rule"
+    )
+    hop0_budget: int = option(1, "evidence nodes at hop 0, the node itself (B_0)", least=1, most=1)
+    hop1_budget: int = option(3, "evidence neighbours at hop 1 (B_1)", least=0)
+    hop2_budget: int = option(2, "evidence neighbours at hop 2 (B_2)", least=0)
+    hop2_pool: int = option(
+        8, "hop-2 candidates kept by difficulty before gating; the paper: B_2", least=1
+    )
+    chunk_budget: int = option(8, "evidence chunks per node (B_tok)", least=1)
+    mix: float = option(
+        0.6, "share of chunk evidence against neighbour context in the fused text", least=0, most=1
+    )
+    align_weight: float = option(0.1, "weight of the cross-view divergence (lambda_align)", least=0)
+    plain_weight: float = option(
+        1.0, "weight of the supervised term on the original graph", least=0
+    )
+    attention_dim: int = option(64, "width of the neighbour attention (d_a)", least=1)
+    candidates: int = option(
+        10, "candidate columns per node and source in self-expression (q)", least=1
+    )
+    neighbours: int = option(5, "neighbours kept per condensed node (k)", least=1)
+    alpha: float = option(4.0, "weight of the reconstruction error (alpha)", above=0)
+    beta: float = option(5.0, "weight of the l1 penalty (beta)", least=0)
+    inner_iterations: int = option(20, "proximal gradient steps (L)", least=1)
+    views: str = option(
+        "plain+fused",
+        "views averaged at inference",
+        choices=("plain+core+fused", "plain+fused", "core+fused", "fused", "core", "plain"),
+    )
+    evidence_supervision: bool = option(
+        True,
+        "labelled neighbours among the evidence join the core in the plain term; false = the core alone",
+    )
+    label_evidence: bool = option(
+        True,
+        "training labels of the selected neighbours count in the prediction; false = the paper's rule",
+    )
+    feature_noise: float = option(
+        0.0,
+        "scale of Laplace noise on condensed features in training (b); the paper's study, no guarantee",
+        least=0,
+    )
+    evidence_keep: str = option(
+        "all",
+        "evidence packs a client keeps: of every refresh, or only of the final model",
+        choices=("all", "final"),
+    )
+
+    @classmethod
+    def paper_values(cls, known: Mapping[str, Value]) -> Mapping[str, Value]:
+        """Return the values that leave the paper's method alone."""
+        pool = max(1, int(known.get("dance.hop2-budget", cls.hop2_budget)))
+        return {**PAPER, "dance.hop2-pool": pool}
+
+    def problems(self) -> list[str]:
+        """Return whether the pool of hop 2 is smaller than its budget."""
+        if self.hop2_pool >= self.hop2_budget:
+            return []
+        return [
+            f"dance.hop2-pool: expected at least dance.hop2-budget = {self.hop2_budget}, found "
+            f"{self.hop2_pool}"
+        ]

@@ -1,0 +1,53 @@
+"""`label-dirichlet`: clients whose labels differ by as much as one number says."""
+
+import math
+import zlib
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dance_flwr.data.graph import UNLABELLED, TextGraph
+from dance_flwr.data.partition.pack import fill_empty
+from dance_flwr.data.partition.spec import PartitionSpec, check_clients
+from dance_flwr.errors import DataError
+
+
+def assign(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
+    """Return each node's client, [n] int64, as `spec` asks."""
+    return dirichlet_assignment(graph, spec.clients, spec.seed, spec.alpha)
+
+
+def dirichlet_assignment(
+    graph: TextGraph, clients: int, seed: int, alpha: float
+) -> NDArray[np.int64]:
+    """Return each node's client ([n] int64): each class is shared out by its own draw from Dirichlet(alpha).
+
+    A client's count of a class is within one of its drawn share. Unlabelled nodes are shared out evenly. A client
+    that the draws leave empty gets one node of the largest client, so that every client has a node.
+
+    Raises
+    ------
+    DataError : `clients` is not in 1..n, or `alpha` is not a number above 0
+    """
+    check_clients(clients, graph.num_nodes)
+    if not 0 < alpha < math.inf:
+        raise DataError(f"partition alpha: expected a number above 0, found {alpha}; use 1.0")
+    generator = np.random.default_rng(
+        np.random.SeedSequence([seed, zlib.crc32(b"label-dirichlet")])
+    )
+    assignment = np.empty(graph.num_nodes, np.int64)
+    order = np.argsort(graph.labels, kind="stable")
+    starts = np.searchsorted(graph.labels[order], np.arange(UNLABELLED, len(graph.class_names) + 1))
+    for label, (start, end) in enumerate(pairwise(starts), start=UNLABELLED):
+        nodes = generator.permutation(order[start:end])
+        even = label == UNLABELLED
+        shares = (
+            np.full(clients, 1 / clients) if even else generator.dirichlet(np.full(clients, alpha))
+        )
+        # A tiny alpha can underflow to no share at all: then one client gets the class.
+        if not np.isfinite(shares).all() or shares.sum() < 0.5:
+            shares = np.eye(clients)[generator.integers(clients)]
+        bounds = np.rint(np.cumsum(shares)[:-1] * len(nodes))
+        assignment[nodes] = np.searchsorted(bounds, np.arange(len(nodes)), side="right")
+    return fill_empty(assignment, clients)

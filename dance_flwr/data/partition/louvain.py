@@ -1,0 +1,108 @@
+"""`louvain`: communities packed into clients of balanced size, so that most edges stay inside a client."""
+
+import math
+import zlib
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dance_flwr.data.graph import TextGraph
+from dance_flwr.data.partition.pack import Nodes, bfs_chunks, halve_until, inside, pack
+from dance_flwr.data.partition.spec import PartitionSpec, check_clients
+from dance_flwr.errors import DataError
+
+_SLACK = 1.2  # a community may exceed the mean client size by this factor before it is split
+
+
+def assign(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
+    """Return each node's client, [n] int64, as `spec` asks."""
+    return louvain_assignment(graph, spec.clients, spec.seed, spec.resolution)
+
+
+def louvain_assignment(
+    graph: TextGraph, clients: int, seed: int, resolution: float
+) -> NDArray[np.int64]:
+    """Return each node's client ([n] int64): Louvain communities, packed largest first into the smallest client.
+
+    A community above L = max(1, floor(1.2 n / clients)) nodes is split first: by Louvain inside it at a
+    higher resolution, or else into chunks of its breadth-first order. Hence every client has a node, the largest
+    and the smallest differ by at most L, and the largest has at most 2 n / clients nodes.
+
+    Raises
+    ------
+    DataError : `clients` is not in 1..n, or the resolution is not above 0
+    """
+    n = graph.num_nodes
+    check_clients(clients, n)
+    if not 0 < resolution < math.inf:
+        raise DataError(
+            f"partition resolution: expected a number above 0, found {resolution}; use 1.0"
+        )
+    limit = max(1, int(_SLACK * n / clients))
+    adjacency = graph.adjacency()
+    communities = groups(louvain_labels(adjacency, seed, resolution))
+    finer = max(1.0, 2 * resolution)  # far below 1, doubling would change nothing
+    pieces = [
+        piece
+        for nodes in communities
+        for piece in (
+            [nodes] if len(nodes) <= limit else _split_down(nodes, adjacency, limit, seed, finer)
+        )
+    ]
+    return pack(halve_until(pieces, clients, adjacency), n, clients)
+
+
+def louvain_labels(adjacency: sp.csr_matrix, seed: int, resolution: float) -> NDArray[np.int64]:
+    """Return the Louvain community of each node, [n] int64, of a symmetric adjacency matrix [n, n].
+
+    The compiled loop runs on one thread and visits nodes in an order drawn from `seed`.
+    """
+    from sknetwork.clustering import Louvain
+
+    if not adjacency.nnz:  # no total weight to divide by
+        return np.arange(adjacency.shape[0], dtype=np.int64)
+    # MT19937 behind RandomState: the one stream that numpy promises never to change.
+    draws = np.random.RandomState(
+        np.random.MT19937(np.random.SeedSequence([seed, zlib.crc32(b"louvain")]))
+    )
+    method = Louvain(
+        resolution=resolution,
+        modularity="newman",
+        shuffle_nodes=True,
+        random_state=draws,
+        sort_clusters=False,
+        return_probs=False,
+        return_aggregate=False,
+    )
+    return np.asarray(method.fit_predict(adjacency), np.int64)
+
+
+def groups(labels: NDArray[np.int64]) -> list[Nodes]:
+    """Return the nodes of each label, ascending int64, in the order of the labels."""
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
+
+
+def _split_down(
+    nodes: Nodes, adjacency: sp.csr_matrix, limit: int, seed: int, resolution: float
+) -> list[Nodes]:
+    """Return `nodes` cut into pieces of at most `limit`, along communities of their subgraph where it has any.
+
+    `adjacency` is the matrix whose row numbers `nodes` are.
+    """
+    local = inside(adjacency, nodes)
+    for finer in (resolution, 2 * resolution):
+        parts = groups(louvain_labels(local, seed, finer))
+        # Mostly single nodes means that there is no finer structure, as in a clique.
+        if 1 < len(parts) <= len(nodes) // 2:
+            pieces: list[Nodes] = []
+            for part in parts:
+                fits = len(part) <= limit
+                pieces += (
+                    [nodes[part]]
+                    if fits
+                    else [nodes[piece] for piece in _split_down(part, local, limit, seed, finer)]
+                )
+            return pieces
+    return bfs_chunks(nodes, local, limit)

@@ -1,0 +1,143 @@
+"""The account of a partition that proves it: counts, hashes of node ids, and a hash over itself."""
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dance_flwr.data.graph import SPLIT_NAMES, TextGraph, ids_digest
+from dance_flwr.data.partition.registry import make_partition
+from dance_flwr.data.partition.report import label_counts, report
+from dance_flwr.data.partition.spec import Partition, PartitionSpec, client_nodes
+from dance_flwr.errors import DataError
+
+MANIFEST_VERSION = 2
+_FIELDS = (
+    *("version", "dataset", "spec", "provenance", "num_nodes", "num_edges", "ratio_of_edges_kept"),
+    *("class_names", "clients", "report", "sha256"),
+)
+
+
+def manifest(graph: TextGraph, partition: Partition) -> dict[str, Any]:
+    """Return a JSON-able account of a partition with a sha256 over its own content.
+
+    Each client lists its nodes, the edges inside it, its nodes per class and per split, and the sha256 of its node
+    ids, joined by newlines in ascending index order. `ratio_of_edges_kept` is the share of edges that lie
+    inside a client, 1.0 for a graph without edges. `report` is what `report` gives.
+    """
+    figures = report(graph, partition)
+    clients = partition.spec.clients
+    classes = label_counts(graph, partition.assignment, clients)
+    cells = partition.assignment * len(SPLIT_NAMES) + partition.split
+    splits = np.bincount(cells, minlength=clients * len(SPLIT_NAMES)).reshape(clients, -1)
+    content = {
+        "version": MANIFEST_VERSION,
+        "dataset": graph.name,
+        "spec": asdict(partition.spec),
+        "provenance": dict(graph.provenance),
+        "num_nodes": graph.num_nodes,
+        "num_edges": graph.num_edges,
+        "ratio_of_edges_kept": figures["kept_edges_ratio"],
+        "class_names": list(graph.class_names),
+        "clients": [
+            {
+                "nodes": row["nodes"],
+                "edges": row["edges"],
+                "nodes_per_class": dict(zip(graph.class_names, classes[k].tolist(), strict=True)),
+                "nodes_per_split": {
+                    name or "none": int(splits[k, i]) for i, name in enumerate(SPLIT_NAMES)
+                },
+                "ids_sha256": ids_digest(graph.ids[client_nodes(partition, k)].tolist()),
+            }
+            for k, row in enumerate(figures["clients"])
+        ],
+        "report": figures,
+    }
+    return {**content, "sha256": _digest(content)}
+
+
+def reproduce(graph: TextGraph, content: dict[str, Any]) -> Partition:
+    """Return the partition that a manifest describes, made again from the graph and compared with it.
+
+    Raises
+    ------
+    DataError : the graph is another one, the specification is of another version, or a client got other nodes or
+        other shares of the split
+    """
+    found = (graph.num_nodes, graph.num_edges, list(graph.class_names))
+    expected = (content["num_nodes"], content["num_edges"], content["class_names"])
+    for what, one, other in zip(("nodes", "edges", "classes"), expected, found, strict=True):
+        if one != other:
+            raise DataError(
+                f"manifest of {content['dataset']!r}: expected {one} {what}, found {other}; use its data"
+            )
+    names = {field.name for field in fields(PartitionSpec)}
+    if set(content["spec"]) != names:
+        raise DataError(
+            f"manifest spec: expected the keys {', '.join(sorted(names))}, found "
+            f"{', '.join(sorted(content['spec']))}; make it again"
+        )
+    partition = make_partition(graph, PartitionSpec(**content["spec"]))
+    again = manifest(graph, partition)
+    for k, (one, other) in enumerate(zip(content["clients"], again["clients"], strict=True)):
+        for what in ("ids_sha256", "nodes_per_split"):
+            if one[what] != other[what]:
+                raise DataError(
+                    f"client {k}: expected {what} {one[what]}, found {other[what]}; "
+                    "use the data of the manifest and the library versions of constraints.txt"
+                )
+    return partition
+
+
+def write_manifest(path: Path, content: dict[str, Any]) -> None:
+    """Write a manifest as indented JSON, under a temporary name first, so that it is never half written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return a manifest after checking its fields, its version and its own sha256.
+
+    Raises
+    ------
+    DataError : the file is missing, is no manifest of this version, lacks a field or was altered
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(
+            f"manifest {path}: expected a file, found none; make the partition first"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"manifest {path}: expected JSON, found: {error}; make the partition again"
+        ) from error
+    missing = [name for name in _FIELDS if not isinstance(content, dict) or name not in content]
+    if missing:
+        raise DataError(
+            f"manifest {path}: expected the fields {', '.join(missing)}, found none; make it again"
+        )
+    if content["version"] != MANIFEST_VERSION:
+        raise DataError(
+            f"manifest {path}: expected version {MANIFEST_VERSION}, found {content['version']!r}"
+        )
+    found = _digest({name: value for name, value in content.items() if name != "sha256"})
+    if found != content["sha256"]:
+        raise DataError(
+            f"manifest {path}: expected sha256 {content['sha256']}, found {found}; it was altered"
+        )
+    return dict(content)
+
+
+def _digest(content: dict[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,126 @@
+"""What a partition costs and how unlike its clients are."""
+
+import math
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+
+from dance_flwr.data.graph import UNLABELLED, TextGraph
+from dance_flwr.data.partition.spec import Partition
+
+
+def report(graph: TextGraph, partition: Partition) -> dict[str, Any]:
+    """Return JSON-able figures of a partition.
+
+    Every figure is made of whole numbers and divided once, so that it is the same on every machine.
+
+    Returns
+    -------
+    kept_edges, kept_edges_ratio : undirected edges inside a client; as a share of all edges, 1.0 where there is none
+    modularity : of the clients as communities at resolution 1, in -0.5..1; 0.0 without edges
+    non_iid : mean over clients of their `non_iid`, in 0..1; clients without a labelled node are left out, 0.0 when all
+        are. 0 means that all clients have the labels of the whole, 1 would mean nothing in common with it
+    clients : one entry per client: `nodes`, `edges` inside it, `unlabelled` nodes, `label_shares` (class -> share
+        of its labelled nodes), `components` (connected components of its subgraph), and `non_iid`: the total variation
+        distance 1/2 sum_c |p_k(c) - p(c)| between its label shares p_k and those of all labelled nodes p; None
+        where it has no labelled node
+    """
+    clients = partition.spec.clients
+    edges, components, modularity = _structure(graph, partition.assignment, clients)
+    counts = label_counts(graph, partition.assignment, clients)
+    nodes = np.bincount(partition.assignment, minlength=clients)
+    distances = total_variation(counts)
+    known = [distance for distance in distances if distance is not None]
+    kept = int(edges.sum())
+    return {
+        "kept_edges": kept,
+        "kept_edges_ratio": kept / graph.num_edges if graph.num_edges else 1.0,
+        "modularity": modularity,
+        "non_iid": math.fsum(known) / len(known) if known else 0.0,
+        "clients": [
+            {
+                "nodes": int(nodes[k]),
+                "edges": int(edges[k]),
+                "unlabelled": int(nodes[k] - counts[k].sum()),
+                "label_shares": _shares(graph.class_names, counts[k]),
+                "components": int(components[k]),
+                "non_iid": distances[k],
+            }
+            for k in range(clients)
+        ],
+    }
+
+
+def label_counts(
+    graph: TextGraph, assignment: NDArray[np.int64], clients: int
+) -> NDArray[np.int64]:
+    """Return the labelled nodes of each client and class, [clients, classes] int64."""
+    classes = len(graph.class_names)
+    labelled = graph.labels != UNLABELLED
+    cells = assignment[labelled] * classes + graph.labels[labelled]
+    return np.bincount(cells, minlength=clients * classes).reshape(clients, classes)
+
+
+def total_variation(counts: NDArray[np.int64]) -> list[float | None]:
+    """Return each row's total variation distance to the sum of all rows, in 0..1; None for a row of zeros.
+
+    Parameters
+    ----------
+    counts : [clients, classes] int64 labelled nodes
+    """
+    whole = [int(count) for count in counts.sum(axis=0)]
+    total = sum(whole)
+    distances: list[float | None] = []
+    for row in counts.tolist():
+        size = sum(row)
+        # Python's whole numbers: products of counts may exceed 64 bits, and one division rounds once.
+        apart = sum(
+            abs(count * total - all_ * size) for count, all_ in zip(row, whole, strict=True)
+        )
+        distances.append(apart / (2 * size * total) if size else None)
+    return distances
+
+
+def _shares(names: tuple[str, ...], counts: NDArray[np.int64]) -> dict[str, float]:
+    total = int(counts.sum())
+    return {
+        name: int(count) / total if total else 0.0
+        for name, count in zip(names, counts, strict=True)
+    }
+
+
+def _structure(
+    graph: TextGraph, assignment: NDArray[np.int64], clients: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], float]:
+    """Return each client's inner edges [clients] and components [clients], and the modularity."""
+    n, stored = graph.num_nodes, len(graph.indices)  # both directions are stored
+    owner = assignment.astype(
+        np.int32
+    )  # half the memory in the arrays of one entry per stored edge
+    degree = np.diff(graph.indptr)
+    kept = np.repeat(owner, degree) == owner[graph.indices]
+    inner = (
+        np.add.reduceat(np.append(kept, False), graph.indptr[:-1], dtype=np.int64)
+        if n
+        else np.empty(0, np.int64)
+    )
+    inner[degree == 0] = 0  # reduceat gives an empty range its first element
+    indptr = np.concatenate([[0], np.cumsum(inner)])
+    local = sp.csr_matrix((np.ones(indptr[-1], np.int8), graph.indices[kept], indptr), shape=(n, n))
+    _, component = connected_components(local, directed=False)
+    first = np.unique(component, return_index=True)[1]
+    edges = _sums(inner, assignment, clients) // 2
+    volume = _sums(degree, assignment, clients).tolist()
+    squares = sum(part * part for part in volume)
+    modularity = (2 * int(edges.sum()) * stored - squares) / (stored * stored) if stored else 0.0
+    return edges, np.bincount(assignment[first], minlength=clients), modularity
+
+
+def _sums(
+    values: NDArray[np.int64], assignment: NDArray[np.int64], clients: int
+) -> NDArray[np.int64]:
+    """Return the sum of `values` [n] per client, [clients] int64; exact below 2^53."""
+    return np.bincount(assignment, weights=values, minlength=clients).astype(np.int64)

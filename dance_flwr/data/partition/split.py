@@ -1,0 +1,55 @@
+"""Train, validation and test nodes."""
+
+import zlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dance_flwr.data.graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, TextGraph
+from dance_flwr.errors import DataError
+
+
+def stratified_split(
+    graph: TextGraph, assignment: NDArray[np.int64], ratios: tuple[float, float, float], seed: int
+) -> NDArray[np.uint8]:
+    """Return [n] uint8 splits by systematic sampling within each (client, class) cell of the labelled nodes.
+
+    A cell is permuted and gets one offset u in [0, 1); its i-th node of m lies at t = (i + u) / m and is TRAIN for
+    t < train, VAL for t < train + val, else TEST. Counts are within one of the exact share, and in expectation
+    equal to it even in a cell of one node. Unlabelled nodes get NO_SPLIT.
+
+    Raises
+    ------
+    DataError : a ratio is negative or the three do not sum to 1 (tolerance 1e-6)
+    """
+    train, val, test = ratios
+    if not (min(ratios) >= 0 and abs(sum(ratios) - 1) <= 1e-6):
+        raise DataError(
+            f"split ratios: expected three numbers >= 0 that sum to 1, found {train}, {val}, {test}"
+        )
+    split = np.full(graph.num_nodes, NO_SPLIT, np.uint8)
+    nodes = np.flatnonzero(graph.labels != UNLABELLED)
+    if not len(nodes):
+        return split
+    generator = np.random.default_rng(np.random.SeedSequence([seed, zlib.crc32(b"split")]))
+    client, label = assignment[nodes], graph.labels[nodes]
+    order = np.lexsort((generator.random(len(nodes)), label, client))
+    cells = client[order] * len(graph.class_names) + label[order]
+    _, start, cell, size = np.unique(
+        cells, return_index=True, return_inverse=True, return_counts=True
+    )
+    offset = generator.random(len(start))
+    t = (np.arange(len(nodes)) - start[cell] + offset[cell]) / size[cell]
+    # With no test share the last bound is open: rounding in train + val must not make a test node.
+    bound = train + val if test > 0 else np.inf
+    split[nodes[order]] = np.where(t < train, TRAIN, np.where(t < bound, VAL, TEST))
+    return split
+
+
+def resolve_split(
+    graph: TextGraph, assignment: NDArray[np.int64], ratios: tuple[float, float, float], seed: int
+) -> NDArray[np.uint8]:
+    """Return the graph's own split where it has one, otherwise `stratified_split` (which see for errors)."""
+    if graph.split.any():
+        return graph.split.copy()
+    return stratified_split(graph, assignment, ratios, seed)

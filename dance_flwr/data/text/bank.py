@@ -1,0 +1,279 @@
+"""Text bank: embeddings of chunks on disk, addressed by the content of the text, encoded once."""
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from dance_flwr.data.text.bank_index import DATA, INDEX, BankIndex, append, index_line, text_key
+from dance_flwr.data.text.bank_slice import META, BankSlice, load_slice, read_meta, save_slice
+from dance_flwr.data.text.chunking import CHUNKER_VERSION, Chunks, chunk_texts
+from dance_flwr.data.text.encoder import EncoderSpec, TextEncoder
+from dance_flwr.disk import atomic_file
+from dance_flwr.errors import DataError
+
+__all__ = [
+    "META",
+    "BankSlice",
+    "BankStats",
+    "TextBank",
+    "load_slice",
+    "read_meta",
+    "save_slice",
+    "text_key",
+]
+
+BLOCK_CHUNKS = 1024  # chunks encoded between two commits: at most this much work is lost by a crash
+
+_GROUP = 128  # chunks between two updates of the bar
+_SPECIAL_TOKENS = 2  # the encoder puts one token before and one after every chunk
+
+
+@dataclass(frozen=True)
+class BankStats:
+    """What `TextBank.ensure` did.
+
+    Attributes
+    ----------
+    texts_total : texts asked for
+    texts_encoded, chunks_encoded, tokens_encoded : what was missing and is now in the bank
+    texts_truncated : texts asked for whose end is left out because of the limit on chunks
+    seconds : wall-clock time
+    """
+
+    texts_total: int
+    texts_encoded: int
+    chunks_encoded: int
+    tokens_encoded: int
+    texts_truncated: int
+    seconds: float
+
+
+class TextBank:
+    """An append-only store of chunk embeddings under `<root>/bank/<fingerprint[:16]>/`.
+
+    Data are committed before the index line that names them, so a crash leaves at most unnamed
+    rows, which the next writer removes. One process writes at a time; any number may read.
+
+    Parameters
+    ----------
+    root : folder that holds the banks
+    encoder : a resolved encoder, loaded only if a text is missing, or a loaded one
+    chunk_tokens : largest number of tokens of a chunk
+    max_chunks : largest number of chunks of a text
+    device : torch device to encode on
+
+    Attributes
+    ----------
+    fingerprint : sha256 hex over the encoder, the chunk settings and the version of the chunker
+    meta : what bank.json holds
+
+    Raises
+    ------
+    DataError : chunks would be longer than the encoder reads, or the folder holds another bank
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        encoder: EncoderSpec | TextEncoder,
+        chunk_tokens: int,
+        max_chunks: int,
+        device: str = "cpu",
+    ) -> None:
+        self._encoder = encoder if isinstance(encoder, TextEncoder) else None
+        self.spec = encoder.spec if isinstance(encoder, TextEncoder) else encoder
+        self.chunk_tokens, self.max_chunks, self._device = chunk_tokens, max_chunks, device
+        longest = self.spec.max_seq_tokens - _SPECIAL_TOKENS
+        if (
+            chunk_tokens < 1
+            or max_chunks < 1
+            or 0 < self.spec.max_seq_tokens < chunk_tokens + _SPECIAL_TOKENS
+        ):
+            raise DataError(
+                f"text bank: expected chunk_tokens in 1..{longest} for encoder {self.spec.name!r} and max_chunks >= 1, "
+                f"found {chunk_tokens} and {max_chunks}; change them"
+            )
+        settings = {
+            "encoder_fingerprint": self.spec.fingerprint,
+            "chunk_tokens": chunk_tokens,
+            "max_chunks": max_chunks,
+            "chunker_version": CHUNKER_VERSION,
+        }
+        self.fingerprint = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+        self.meta: dict[str, Any] = {
+            "fingerprint": self.fingerprint,
+            "encoder": self.spec.name,
+            "weights_sha256": self.spec.weights_sha256,
+            "precision": self.spec.precision,
+            "dim": self.spec.dim,
+            **settings,
+        }
+        self.folder = Path(root) / "bank" / self.fingerprint[:16]
+        self._index = BankIndex(self.folder, self.spec.dim)
+        self._open()
+
+    def ensure(self, texts: Sequence[str], progress: bool = True) -> BankStats:
+        """Encode the texts that the bank lacks, in blocks that are committed one by one.
+
+        Parameters
+        ----------
+        texts : n texts, repeats allowed
+        progress : show a bar on stderr with tokens/s and the time left
+
+        Raises
+        ------
+        DataError : the bank on disk is damaged
+        """
+        begin = time.perf_counter()
+        wanted = {text_key(text): text for text in texts}
+        chunks: Chunks | None = None
+        self._index.read()
+        if not wanted.keys() <= self._index.entries.keys():
+            with _one_writer(self.folder):
+                self._open()
+                self._index.repair()
+                missing = {
+                    key: text for key, text in wanted.items() if key not in self._index.entries
+                }
+                if missing:
+                    chunks = self._encode(missing, progress)
+        entries = self._index.entries
+        return BankStats(
+            texts_total=len(texts),
+            texts_encoded=0 if chunks is None else len(chunks.ptr) - 1,
+            chunks_encoded=0 if chunks is None else len(chunks.tokens),
+            tokens_encoded=0 if chunks is None else int(chunks.tokens.sum()),
+            texts_truncated=sum(entries[text_key(text)]["cut"] for text in texts),
+            seconds=time.perf_counter() - begin,
+        )
+
+    def gather(self, texts: Sequence[str]) -> BankSlice:
+        """Return the chunks of these texts, in order, copied out of the memory-mapped bank.
+
+        Raises
+        ------
+        DataError : a text is not in the bank, or the bank is damaged
+        """
+        self._index.read()
+        keys = [text_key(text) for text in texts]
+        absent = sum(key not in self._index.entries for key in keys)
+        if absent:
+            raise DataError(
+                f"text bank: expected all {len(keys)} texts in it, {absent} are missing; run ensure() first"
+            )
+        entries = [self._index.entries[key] for key in keys]
+        counts = np.array([len(entry["tokens"]) for entry in entries], np.int64)
+        ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        start = np.array([entry["row"] for entry in entries], np.int64)
+        rows = np.repeat(start - ptr[:-1], counts) + np.arange(ptr[-1])
+        spans = np.array([span for entry in entries for span in entry["spans"]], np.int32)
+        tokens = np.array([count for entry in entries for count in entry["tokens"]], np.int32)
+        embeddings = np.zeros((0, self.spec.dim), np.float16)
+        if len(rows):
+            shape = (self._index.rows, self.spec.dim)
+            embeddings = np.asarray(
+                np.memmap(self.folder / DATA, np.float16, "r", shape=shape)[rows]
+            )
+        return BankSlice(embeddings, spans.reshape(-1, 2), tokens, ptr)
+
+    def _open(self) -> None:
+        """Check bank.json against this bank, or write it."""
+        path = self.folder / META
+        if not path.is_file():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with atomic_file(path) as file:
+                file.write(json.dumps(self.meta, indent=1).encode())
+        found = read_meta(self.folder)
+        # Another path or id may name the same weights; the fingerprint decides, not the name.
+        wrong = [key for key in self.meta if key != "encoder" and found.get(key) != self.meta[key]]
+        if wrong:
+            raise DataError(
+                f"text bank {self.folder}: expected {wrong[0]} {self.meta[wrong[0]]!r}, "
+                f"found {found.get(wrong[0])!r}; remove the folder to encode again"
+            )
+
+    def _encode(self, missing: Mapping[str, str], progress: bool) -> Chunks:
+        if self._encoder is None:
+            self._encoder = TextEncoder.from_spec(self.spec, self._device)
+        keys, texts = list(missing), list(missing.values())
+        chunks = chunk_texts(texts, self._encoder.tokenizer, self.chunk_tokens, self.max_chunks)
+        # Counted in tokens: chunks differ in length, so their rate would mislead about the time left.
+        bar = tqdm(
+            total=int(chunks.tokens.sum()),
+            unit="token",
+            unit_scale=True,
+            desc="encoding texts",
+            file=sys.stderr,
+            disable=not progress,
+        )
+        with (
+            bar,
+            (self.folder / DATA).open("ab") as data,
+            (self.folder / INDEX).open("ab") as index,
+        ):
+            for first, last in _blocks(chunks.ptr):
+                spans = [
+                    chunks.spans[chunks.ptr[i] : chunks.ptr[i + 1]].tolist()
+                    for i in range(first, last)
+                ]
+                parts = [
+                    texts[i][a:b] for i, of_text in enumerate(spans, first) for a, b in of_text
+                ]
+                vectors = self._encode_block(
+                    parts, chunks.tokens[chunks.ptr[first] : chunks.ptr[last]], bar
+                )
+                append(data, vectors.tobytes())
+                shift = self._index.rows - int(chunks.ptr[first])
+                lines = [
+                    index_line(keys[i], int(chunks.ptr[i]) + shift, chunks, i)
+                    for i in range(first, last)
+                ]
+                append(index, b"".join(lines))
+                self._index.read()
+        return chunks
+
+    def _encode_block(
+        self, parts: list[str], tokens: NDArray[np.int32], bar: Any
+    ) -> NDArray[np.float16]:
+        """Encode one block from short to long, so that chunks of a batch need little padding."""
+        assert self._encoder is not None
+        vectors = np.empty((len(parts), self.spec.dim), np.float16)
+        order = np.argsort(tokens, kind="stable")
+        for group in np.split(order, range(_GROUP, len(order), _GROUP)):
+            vectors[group] = self._encoder.encode([parts[i] for i in group])
+            bar.update(int(tokens[group].sum()))
+        return vectors
+
+
+def _blocks(ptr: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of texts that hold at least BLOCK_CHUNKS chunks; the last one may hold fewer."""
+    first = 0
+    while first < len(ptr) - 1:
+        last = min(int(np.searchsorted(ptr, ptr[first] + BLOCK_CHUNKS)), len(ptr) - 1)
+        yield first, last
+        first = last
+
+
+@contextmanager
+def _one_writer(folder: Path) -> Iterator[None]:
+    lock = FileLock(folder.with_suffix(".lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"waiting: another process is writing the text bank {folder}", file=sys.stderr)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

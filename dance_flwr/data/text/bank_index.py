@@ -1,0 +1,116 @@
+"""Index of a text bank: which rows hold the chunks of which text; append-only and self-repairing."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from dance_flwr.data.text.chunking import Chunks
+from dance_flwr.errors import DataError
+
+DATA, INDEX = "embeddings.f16", "index.jsonl"
+
+
+class BankIndex:
+    """Texts of a bank, one JSON line each, read on from where the last reading ended.
+
+    Parameters
+    ----------
+    folder : folder of the bank
+    dim : length of an embedding
+
+    Attributes
+    ----------
+    entries : per text key "row" (first row), "tokens" and "spans" of its chunks, and "cut" (end left out)
+    rows : number of rows that the entries name
+    """
+
+    def __init__(self, folder: Path, dim: int) -> None:
+        self._path, self._data, self._row_bytes = folder / INDEX, folder / DATA, 2 * dim
+        self._forget()
+
+    def _forget(self) -> None:
+        self.entries: dict[str, dict[str, Any]] = {}
+        self.rows = self._offset = 0
+
+    def read(self) -> None:
+        """Take in the lines written since; a torn last line is left out.
+
+        Raises
+        ------
+        DataError : an earlier line is damaged, or rows are missing in the data file
+        """
+        size = self._path.stat().st_size if self._path.is_file() else 0
+        if size < self._offset:  # someone removed the bank
+            self._forget()
+        if size > self._offset:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                lines = file.read().splitlines(keepends=True)
+            for number, line in enumerate(lines):
+                if not self._take(line):
+                    if number < len(lines) - 1:
+                        raise self._damaged(
+                            f"line {len(self.entries) + 1} of {INDEX} is not an entry"
+                        )
+                    break
+        held = self._data.stat().st_size if self._data.is_file() else 0
+        if held < self.rows * self._row_bytes:
+            raise self._damaged(f"{DATA} has {held} bytes, not {self.rows * self._row_bytes}")
+
+    def _take(self, line: bytes) -> bool:
+        try:
+            entry = json.loads(line)
+            good = (
+                line.endswith(b"\n")
+                and entry["row"] == self.rows
+                and isinstance(entry["cut"], bool)
+            )
+            good = good and len(entry["spans"]) == len(entry["tokens"]) > 0
+            if good:
+                self.entries[entry.pop("text")] = entry
+        except (ValueError, KeyError, TypeError):
+            return False
+        if good:
+            self.rows += len(entry["tokens"])
+            self._offset += len(line)
+        return bool(good)
+
+    def repair(self) -> None:
+        """Remove what an interrupted writer left behind the last whole entry; needs the lock."""
+        self.read()
+        for path, size in ((self._path, self._offset), (self._data, self.rows * self._row_bytes)):
+            if path.is_file() and path.stat().st_size > size:
+                os.truncate(path, size)
+
+    def _damaged(self, found: str) -> DataError:
+        return DataError(
+            f"text bank {self._path.parent}: expected an undamaged bank, found that {found}; "
+            "remove the folder to encode again"
+        )
+
+
+def text_key(text: str) -> str:
+    """Return the key of a text: the sha256 hex of its UTF-8 bytes."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def index_line(key: str, row: int, chunks: Chunks, text: int) -> bytes:
+    """Return the line of the text with this number in `chunks`, whose first row in the bank is `row`."""
+    own = slice(chunks.ptr[text], chunks.ptr[text + 1])
+    entry = {
+        "text": key,
+        "row": row,
+        "tokens": chunks.tokens[own].tolist(),
+        "spans": chunks.spans[own].tolist(),
+        "cut": bool(chunks.truncated[text]),
+    }
+    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+
+
+def append(file: BinaryIO, data: bytes) -> None:
+    """Append and wait until the bytes are on the disk."""
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())

@@ -1,0 +1,181 @@
+"""Sentence-aware chunks with exact character offsets, packed greedily up to a token limit."""
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Part of every bank fingerprint: raise it whenever the spans of any text would change.
+CHUNKER_VERSION = 1
+
+_TOKENISE_BATCH = 512
+_SENTENCE_END = re.compile(
+    r"""[.!?\u2026]+["'\u2019\u201d)\]]*(?=\s)"""  # end punctuation, closing quotes, then white space
+    r"""|[\u3002\uff01\uff1f]+["'\u2019\u201d\u300d)\]]*"""  # CJK end marks stand without a space
+    r"""|\n\s*\n"""  # blank line
+    r"""|\n(?=[^\S\n]*(?:[-*\u2022\u2013]|\(?\d{1,3}[.)]|\(?[a-z]\))\s)"""  # next item of a list
+)
+_ABBREVIATION = re.compile(
+    r"e\.g|eg|i\.e|ie|al|figs?|cf|eqs?|secs?|refs?|tab|thm|prop|vs|dr|mr|mrs|ms|prof|st|vol|pp|eds?|resp|approx"
+    r"|ca|ch|viz|incl|dept|univ",
+    re.IGNORECASE,
+)
+_LAST_WORD = 16  # no abbreviation above is longer than this many characters
+_OPENING = "([{\"'\u2018\u201c"
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Chunks of n texts; the chunks of text i are the rows ptr[i]:ptr[i+1].
+
+    Attributes
+    ----------
+    spans : int32 [R, 2], character start and end in the text; `text[start:end]` is the chunk
+    tokens : int32 [R], length in tokens of the encoder's tokenizer, without special tokens
+    ptr : int64 [n+1], first row of each text
+    truncated : bool [n], True where the text had more than `max_chunks` chunks
+    """
+
+    spans: NDArray[np.int32]
+    tokens: NDArray[np.int32]
+    ptr: NDArray[np.int64]
+    truncated: NDArray[np.bool_]
+
+    @property
+    def num_truncated(self) -> int:
+        """Number of texts whose end was left out."""
+        return int(self.truncated.sum())
+
+
+def chunk_texts(texts: Sequence[str], tokenizer: Any, max_tokens: int, max_chunks: int) -> Chunks:
+    """Split texts into sentences and pack consecutive sentences greedily into chunks.
+
+    A sentence longer than `max_tokens` is cut at the last white space that fits, or between
+    two tokens where there is none. Tokens are counted in the text as a whole; the piece after
+    a cut inside a word may tokenise differently on its own. Deterministic.
+
+    Parameters
+    ----------
+    texts : n raw texts; an empty or all-white text yields one chunk with span (0, 0) and 0 tokens
+    tokenizer : fast (Rust) tokenizer of the encoder, with offsets
+    max_tokens : largest number of tokens of a chunk. Only a single character that is itself
+        more tokens than that exceeds it
+    max_chunks : largest number of chunks of a text; the rest of the text is left out
+
+    Returns
+    -------
+    Chunks : at least one and at most `max_chunks` chunks for every text, in reading order
+
+    Raises
+    ------
+    ValueError : `max_tokens` or `max_chunks` is below 1
+    """
+    if max_tokens < 1 or max_chunks < 1:
+        raise ValueError(
+            f"expected max_tokens >= 1 and max_chunks >= 1, found {max_tokens} and {max_chunks}"
+        )
+    rows: list[tuple[int, int, int]] = []
+    ptr, truncated = [0], []
+    for first in range(0, len(texts), _TOKENISE_BATCH):
+        batch = [replace_surrogates(text) for text in texts[first : first + _TOKENISE_BATCH]]
+        for text, starts in zip(batch, _token_starts(batch, tokenizer), strict=True):
+            chunks = _chunk_one(text, starts, max_tokens)
+            rows.extend(chunks[:max_chunks])
+            ptr.append(len(rows))
+            truncated.append(len(chunks) > max_chunks)
+    table = np.array(rows, np.int32).reshape(-1, 3)
+    return Chunks(
+        spans=np.ascontiguousarray(table[:, :2]),
+        tokens=np.ascontiguousarray(table[:, 2]),
+        ptr=np.array(ptr, np.int64),
+        truncated=np.array(truncated, np.bool_),
+    )
+
+
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which no tokenizer accepts, one for one; offsets stay exact."""
+    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
+
+
+def split_sentences(text: str) -> list[int]:
+    """Return ascending character positions [0, ..., len(text)] that bound the sentences.
+
+    Sentences end at end punctuation before white space, at blank lines and before list items,
+    but not after common abbreviations or a single initial.
+    """
+    ends = [
+        match.end() for match in _SENTENCE_END.finditer(text) if not _is_abbreviation(text, match)
+    ]
+    return sorted({0, len(text), *ends})
+
+
+def _is_abbreviation(text: str, match: re.Match[str]) -> bool:
+    if match.group() != ".":  # "e.g.)" or "!" really ends something
+        return False
+    words = text[max(0, match.start() - _LAST_WORD) : match.start()].split()
+    if not words or text[match.start() - 1].isspace():
+        return False
+    word = words[-1].lstrip(_OPENING)
+    return bool(_ABBREVIATION.fullmatch(word)) or (
+        len(word.rpartition(".")[2]) == 1 and word[-1].isupper()
+    )
+
+
+def _token_starts(texts: list[str], tokenizer: Any) -> list[list[int]]:
+    """Return for each text the ascending start offsets of its tokens."""
+    encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    return [sorted(start for start, _ in offsets) for offsets in encoded["offset_mapping"]]
+
+
+def _chunk_one(text: str, starts: list[int], max_tokens: int) -> list[tuple[int, int, int]]:
+    """Return (start, end, tokens) of every chunk of one text; `starts` are token offsets."""
+    cuts = [0]
+    for begin, end in pairwise(split_sentences(text)):
+        cuts.extend(_cut_sentence(text, starts, begin, end, max_tokens))
+        cuts.append(end)
+    chunks = []
+    begin = first = 0  # character and token where the open chunk begins
+    last = 0  # token where the open chunk ends so far
+    for here, there in pairwise(cuts):
+        stop = bisect_left(starts, there, last)
+        if stop - first > max_tokens and here > begin:
+            chunks.append(_trimmed(text, begin, here, last - first))
+            begin, first = here, last
+        last = stop
+    chunks.append(_trimmed(text, begin, len(text), len(starts) - first))
+    kept = [chunk for chunk in chunks if chunk[1] > chunk[0]]
+    return kept or [(0, 0, 0)]
+
+
+def _cut_sentence(text: str, starts: list[int], begin: int, end: int, max_tokens: int) -> list[int]:
+    """Return the inner cut positions of text[begin:end] so that each piece has at most max_tokens tokens."""
+    cuts = []
+    first, stop = bisect_left(starts, begin), bisect_left(starts, end)
+    while stop - first > max_tokens:
+        limit = starts[first + max_tokens]
+        if limit <= begin:  # one character is several tokens: take it whole
+            limit = begin + 1
+        begin = _last_gap(text, begin, limit)
+        cuts.append(begin)
+        first = bisect_left(starts, begin, first)
+    return [cut for cut in cuts if cut < end]
+
+
+def _last_gap(text: str, begin: int, limit: int) -> int:
+    """Return the last position in (begin, limit] that follows white space, else `limit`."""
+    if text[limit - 1].isspace():
+        return limit
+    words = text[begin:limit].rsplit(None, 1)
+    return limit - len(words[1]) if len(words) == 2 else limit
+
+
+def _trimmed(text: str, begin: int, end: int, tokens: int) -> tuple[int, int, int]:
+    chunk = text[begin:end]
+    begin += len(chunk) - len(chunk.lstrip())
+    return begin, begin + len(chunk.strip()), tokens

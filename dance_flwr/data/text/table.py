@@ -1,0 +1,61 @@
+"""The text bank of one client as tensors: chunks, and one pooled embedding per node (eq:text_pool)."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+from dance_flwr.nn.ragged import Ragged, row_of_entry, sum_rows
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """The frozen text bank of one client as tensors.
+
+    Attributes
+    ----------
+    chunks : [R, d] chunk embeddings e_{u,r}, unit norm, float16 or float32
+    chunks_of : n rows of chunk numbers
+    nodes : [n, d] float32, t_u
+    """
+
+    chunks: Tensor
+    chunks_of: Ragged
+    nodes: Tensor
+
+    @classmethod
+    def from_chunks(cls, chunks: Tensor, ptr: Tensor) -> "TextTable":
+        """Pool chunks to nodes once; the result is reused in every round because the encoder is frozen."""
+        chunks_of = Ragged(ptr, torch.arange(chunks.size(0), device=chunks.device))
+        return cls(chunks, chunks_of, pool_chunks(chunks, ptr))
+
+    @cached_property
+    def node_of_chunk(self) -> Tensor:
+        """[R] int64, the node that owns each chunk."""
+        return self.chunks_of.rows()
+
+
+def pool_chunks(chunks: Tensor, ptr: Tensor) -> Tensor:
+    """eq:text_pool: t_u = sum_r a_r e_{u,r}, a = softmax(<e_{u,r}, mean_r e_{u,r}> / sqrt(d)); [R, d] -> [n, d].
+
+    Softmax attention pooling with the node's mean chunk as query. The paper refers to the equation without printing
+    it; this form has no parameters, so t_u is computed once.
+    """
+    floats = chunks.float()
+    every = Ragged(ptr, torch.arange(chunks.size(0), device=chunks.device))
+    return sum_rows(pooling_weights(floats, ptr), every, floats)
+
+
+def pooling_weights(chunks: Tensor, ptr: Tensor) -> Tensor:
+    """Weights of eq:text_pool, a_{u,r}: a softmax over each node's chunks; [R, d] -> [R]."""
+    rows = row_of_entry(ptr)
+    sizes = (ptr[1:] - ptr[:-1]).clamp(min=1)
+    mean = (
+        chunks.new_zeros(ptr.numel() - 1, chunks.size(1)).index_add_(0, rows, chunks)
+        / sizes[:, None]
+    )
+    # Scores lie in [-1, 1] / sqrt(d): no overflow guard is needed.
+    weight = torch.exp((chunks * mean[rows]).sum(1) / sqrt(chunks.size(1)))
+    return weight / chunks.new_zeros(ptr.numel() - 1).index_add_(0, rows, weight)[rows]

@@ -1,0 +1,1 @@
+"""Both sides of the conversation between server and clients; the folder that imports Flower."""

@@ -1,0 +1,1 @@
+"""The client's side: message -> task -> reply."""

@@ -1,0 +1,157 @@
+"""One client at work: its site, its method and the model of the moment. Knows nothing of Flower."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.graph import TEST, VAL
+from dance_flwr.data.site import Site, read_card
+from dance_flwr.errors import UserError
+from dance_flwr.federation.client.device import pick_device
+from dance_flwr.federation.client.smoothing import correct_and_smooth
+from dance_flwr.fingerprint import model_fingerprint
+from dance_flwr.methods import get_spec
+from dance_flwr.methods.contract import ExchangingMethod, RoundInfo, Uplink
+from dance_flwr.metrics import Counts, Report, count
+from dance_flwr.nn.model import ModelShape
+from dance_flwr.nn.proximal import proximal_term
+from dance_flwr.seeding import seeded
+
+
+def shape_of(text_dim: int, classes: int, config: RunConfig) -> ModelShape:
+    """Return the widths of the global model."""
+    return ModelShape(text_dim, config.hidden_dim, classes)
+
+
+def initial_model(shape: ModelShape, config: RunConfig) -> nn.Module:
+    """Return omega^(0), the same for the same seed."""
+    with seeded(config.seed, "model"):
+        return get_spec(config.method).make_client().build(shape, config)
+
+
+class Client:
+    """A site with a method and a model that is overwritten by each message, and shared by the clients of a process."""
+
+    def __init__(self, site: Site, config: RunConfig) -> None:
+        self.site = site
+        self.config = config
+        self.spec = get_spec(config.method)
+        self.method = self.spec.make_client()
+        shape = shape_of(site.text_dim, len(site.card.class_names), config)
+        self.model = _model(shape, config, site.device)
+
+    def train(
+        self, state: Mapping[str, Tensor], info: RoundInfo, *, proximal_mu: float = 0.0
+    ) -> tuple[dict[str, Tensor], Report]:
+        """Train one round from this model; return the new state dict and the report.
+
+        Parameters
+        ----------
+        proximal_mu : weight of FedProx's proximal term; 0 = none
+        """
+        self.model.load_state_dict(state)
+        client = self.site.card.client
+        with (
+            seeded(self.config.seed, "train", round_=info.round, client=client),
+            proximal_term(self.model, proximal_mu),
+        ):
+            report = self.method.train(self.model, self.site, self.config, info)
+        if report.statistics and self.spec.uplink is Uplink.SUM:
+            found = ", ".join(report.statistics)
+            raise ValueError(f"expected no statistics of a method of sums, found {found}")
+        # Before the next client of this process overwrites the model.
+        return {name: tensor.clone() for name, tensor in self.model.state_dict().items()}, report
+
+    def exchange(self, run: str, step: int, inbox: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Make a step of the method's exchange with other clients; return what goes to the server.
+
+        Raises
+        ------
+        UserError : the method exchanges nothing
+        """
+        if not isinstance(self.method, ExchangingMethod):
+            raise UserError(
+                f"method: expected one that exchanges tensors before round 1, found {self.config.method!r}"
+            )
+        with seeded(self.config.seed, "exchange", round_=step, client=self.site.card.client):
+            here = {name: tensor.to(self.site.device) for name, tensor in inbox.items()}
+            return self.method.exchange(self.site, self.config, RoundInfo(run, 0, ""), step, here)
+
+    @property
+    def weight(self) -> int:
+        """The client's weight in the mean: its nodes, its labelled training nodes, or 1 under differential privacy."""
+        if self.config.privacy.dp != "none":
+            return 1
+        if self.config.aggregate_weight == "labelled":
+            return int((self.site.train_labels >= 0).sum())
+        return self.site.num_nodes
+
+    def predict(self, info: RoundInfo) -> dict[str, Tensor]:
+        """Return [n, C] probabilities per view as deployed: the method's, then what `smoothing` asks for."""
+        views = self.method.predict(self.model, self.site, self.config, info)
+        if unknown := views.keys() - {*self.spec.views, "deployed"}:
+            raise ValueError(f"expected the views of the method's spec, found {sorted(unknown)}")
+        if self.config.smoothing == "correct-and-smooth":
+            views["deployed"] = correct_and_smooth(views["deployed"], self.site)
+        return views
+
+    def validate(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
+        """Count hits on the validation nodes."""
+        self.model.load_state_dict(state)
+        views = self.predict(RoundInfo(run, round_, model_fingerprint(state)))
+        return {"val": count(views, self.site.labels, self.site.split == VAL)}
+
+    def finish(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
+        """With the final model: count hits on validation and test nodes and leave the evidence behind."""
+        self.model.load_state_dict(state)
+        info = RoundInfo(run, round_, model_fingerprint(state))
+        views = self.predict(info)
+        self.method.finish(self.model, self.site, self.config, info)
+        masks = {"val": VAL, "test": TEST}
+        return {
+            name: count(views, self.site.labels, self.site.split == code)
+            for name, code in masks.items()
+        }
+
+
+def open_client(folder: Path, config: RunConfig, device: torch.device | None = None) -> Client:
+    """Open a client's folder, once per process and device as long as the folder does not change.
+
+    Parameters
+    ----------
+    device : where the client computes; None = the one that `config` picks
+
+    Raises
+    ------
+    DataError : the folder is missing or its parts disagree
+    """
+    torch.set_num_threads(config.torch_threads)
+    return _client(
+        folder, read_card(folder).partition_sha256, config, device or pick_device(config)
+    )
+
+
+def close_clients() -> None:
+    """Forget all opened clients and free what they hold on CUDA devices."""
+    for cache in (_client, _site, _model):
+        cache.cache_clear()
+    torch.cuda.empty_cache()
+
+
+@lru_cache(maxsize=256)
+def _client(folder: Path, version: str, config: RunConfig, device: torch.device) -> Client:
+    return Client(_site(folder, version, device, config.split_mode == "inductive"), config)
+
+
+@lru_cache(maxsize=256)
+def _site(folder: Path, version: str, device: torch.device, inductive: bool) -> Site:
+    return Site(folder, device, inductive)
+
+
+@lru_cache(maxsize=4)
+def _model(shape: ModelShape, config: RunConfig, device: torch.device) -> nn.Module:
+    return get_spec(config.method).make_client().build(shape, config).to(device)

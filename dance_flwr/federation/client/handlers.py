@@ -1,0 +1,128 @@
+"""What a client does for a message: message -> Site -> method -> reply. Imports torch, unlike the ClientApp."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from flwr.app import Context, Message
+
+from dance_flwr.config.tree import parse
+from dance_flwr.data.site import Site
+from dance_flwr.disk import disk_of
+from dance_flwr.federation.client.client import Client, close_clients, open_client
+from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
+from dance_flwr.federation.client.secagg_mod import demands_masks, task_of
+from dance_flwr.federation.wire import keys, messages
+from dance_flwr.federation.wire.tensors import state_of
+from dance_flwr.fingerprint import model_fingerprint
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.privacy.dp import protect
+
+Task = Callable[[Message, Client], Message]
+
+
+def describe(message: Message, context: Context) -> Message:
+    """Say what the local data asks of the global model; counts only where the client may show its own."""
+    sizes = not demands_masks(context)
+    return _do(
+        lambda asked, client: messages.schema_reply(asked, _schema_of(client.site, sizes)),
+        message,
+        context,
+    )
+
+
+def work(message: Message, context: Context) -> Message:
+    """Train, evaluate, weigh or exchange, as the message asks."""
+    return _do(_TASKS[task_of(message, context)], message, context)
+
+
+def _do(task: Task, message: Message, context: Context) -> Message:
+    """Do a task with the client of this node's folder, on this node's device.
+
+    Raises
+    ------
+    UserError : the node has no such device or too little of its memory, its disk is full or closed
+    """
+    folder, config = _folder(message, context), parse(context.run_config)
+    device = pick_device(config, context.node_config)
+    with disk_of(folder), claim(device, memory_ratio(context.node_config)):
+        try:
+            return task(message, open_client(folder, config, device))
+        except torch.OutOfMemoryError:
+            close_clients()  # under Ray a process holds the data of every client that it has been
+        return task(message, open_client(folder, config, device))
+
+
+def _folder(message: Message, context: Context) -> Path:
+    """Return the folder that this node names, or the one that was prepared for its partition."""
+    own = context.node_config.get(keys.DATA_PATH)
+    partition = int(context.node_config.get(keys.PARTITION_ID, 0))
+    return (
+        Path(str(own))
+        if own
+        else Path(messages.config_of(message)[keys.PARTITION_DIR]) / f"client-{partition}"
+    )
+
+
+def _train(message: Message, client: Client) -> Message:
+    config, start = messages.config_of(message), messages.model_of(message)
+    round_, site = config[keys.ROUND], client.site
+    info = RoundInfo(
+        run=config[keys.RUN],
+        round=round_,
+        model_id=model_fingerprint(start),
+        server_payload={
+            name: tensor.to(site.device) for name, tensor in messages.payload_of(message).items()
+        },
+        needs_initial_upload=config.get(keys.NEEDS_INITIAL_UPLOAD, False),
+    )
+    state, report = client.train(start, info, proximal_mu=config.get(keys.PROXIMAL_MU, 0.0))
+    norm = config[keys.CLIPPING_NORM]
+    upload = protect(state, start, client.config, norm=norm, round_=round_, client=site.card.client)
+    return messages.train_reply(message, upload.state, client.weight, report, upload.unclipped)
+
+
+def _evaluate(message: Message, client: Client) -> Message:
+    config = messages.config_of(message)
+    state = messages.model_of(message)
+    if config.get(keys.FINAL, False):
+        return messages.evaluate_reply(
+            message, client.finish(state, config[keys.RUN], config[keys.ROUND])
+        )
+    return messages.evaluate_reply(
+        message, client.validate(state, config[keys.RUN], config[keys.ROUND])
+    )
+
+
+def _weigh(message: Message, client: Client) -> Message:
+    tokens = int(client.site.bank.tokens.sum())
+    return messages.weigh_reply(message, client.weight, client.site.num_nodes, tokens)
+
+
+def _exchange(message: Message, client: Client) -> Message:
+    config, inbox = messages.config_of(message), state_of(messages.exchanged(message))
+    return messages.exchange_reply(
+        message, client.exchange(config[keys.RUN], config[keys.STEP], inbox)
+    )
+
+
+_TASKS: dict[str, Task] = {
+    keys.EXCHANGE: _exchange,
+    "train": _train,
+    "evaluate": _evaluate,
+    keys.WEIGH: _weigh,
+}
+
+
+def _schema_of(site: Site, sizes: bool) -> messages.Schema:
+    """Return what a site's data asks of the global model; without `sizes` its counts are 0."""
+    card = site.card
+    return messages.Schema(
+        class_names=card.class_names,
+        text_dim=site.text_dim,
+        clients=card.clients,
+        num_nodes=card.num_nodes if sizes else 0,
+        encoder_sha256=site.encoder_sha256,
+        encoder_tokens=int(site.bank.tokens.sum()) if sizes else 0,
+        device=device_label(site.device),
+    )

@@ -1,0 +1,96 @@
+"""Everything of Flower that is not its public API, in one place.
+
+Public are `flwr.app`, `flwr.clientapp`, `flwr.serverapp` and `flwr.serverapp.strategy`. The names
+below may move with any version of Flower; `tests/federation/test_flower.py` says which one did. Each
+is imported when it is first used, as a ClientApp's process needs few of them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_SECAGG = "flwr.common.secure_aggregation.secaggplus_constants"
+_WORKFLOW = "flwr.server.workflow"
+
+PRIVATE = {
+    # Errors, runs and grids.
+    "ErrorCode": "flwr.common.constant:ErrorCode",
+    "HttpGrid": "flwr.superlink.grid:HttpGrid",
+    "Run": "flwr.supercore.run:Run",
+    "TaskIdentity": "flwr.supercore.task_identity:TaskIdentity",
+    # SecAgg+, which Flower has for its legacy messages only.
+    "SECAGG_CONFIGS": f"{_SECAGG}:RECORD_KEY_CONFIGS",
+    "SECAGG_STATE": f"{_SECAGG}:RECORD_KEY_STATE",
+    "SecAggKey": f"{_SECAGG}:Key",
+    "SecAggStage": f"{_SECAGG}:Stage",
+    "secaggplus_mod": "flwr.client.mod:secaggplus_mod",
+    "SecAggPlusWorkflow": f"{_WORKFLOW}:SecAggPlusWorkflow",
+    "WorkflowState": f"{_WORKFLOW}.secure_aggregation.secaggplus_workflow:WorkflowState",
+    "MAIN_CONFIGS_RECORD": f"{_WORKFLOW}.constant:MAIN_CONFIGS_RECORD",
+    "MAIN_PARAMS_RECORD": f"{_WORKFLOW}.constant:MAIN_PARAMS_RECORD",
+    "WorkflowKey": f"{_WORKFLOW}.constant:Key",
+    "LegacyContext": "flwr.server.compat.legacy_context:LegacyContext",
+    "LegacyStrategy": "flwr.server.strategy:FedAvg",
+    # The types of those messages.
+    "Code": "flwr.common:Code",
+    "FitIns": "flwr.common:FitIns",
+    "FitRes": "flwr.common:FitRes",
+    "Parameters": "flwr.common:Parameters",
+    "Status": "flwr.common:Status",
+    "bytes_to_ndarray": "flwr.common:bytes_to_ndarray",
+    "ndarray_to_bytes": "flwr.common:ndarray_to_bytes",
+    "ndarrays_to_parameters": "flwr.common:ndarrays_to_parameters",
+    "parameters_to_ndarrays": "flwr.common:parameters_to_ndarrays",
+    "fitres_to_recorddict": "flwr.compat.common.recorddict_compat:fitres_to_recorddict",
+    # Asking a SuperLink whether a node's key is registered.
+    "ActivateNodeRequest": "flwr.proto.fleet_pb2:ActivateNodeRequest",
+    "DeactivateNodeRequest": "flwr.proto.fleet_pb2:DeactivateNodeRequest",
+    "ApiErrorCode": "flwr.supercore.error:ApiErrorCode",
+    "FlowerError": "flwr.supercore.error:FlowerError",
+    "public_key_to_bytes": "flwr.supercore.primitives.asymmetric:public_key_to_bytes",
+    "FleetHttpClient": "flwr.supernode.fleet_http_client:FleetHttpClient",
+    "NodeAuthHttpInterceptor": (
+        "flwr.supernode.node_auth_http_interceptor:NodeAuthHttpInterceptor"
+    ),
+}
+
+if TYPE_CHECKING:
+    from flwr.client.mod import secaggplus_mod as secaggplus_mod
+    from flwr.common import Code as Code
+    from flwr.common import FitIns as FitIns
+    from flwr.common import FitRes as FitRes
+    from flwr.common import Parameters as Parameters
+    from flwr.common import Status as Status
+    from flwr.common import bytes_to_ndarray as bytes_to_ndarray
+    from flwr.common import ndarray_to_bytes as ndarray_to_bytes
+    from flwr.common import ndarrays_to_parameters as ndarrays_to_parameters
+    from flwr.common import parameters_to_ndarrays as parameters_to_ndarrays
+    from flwr.common.constant import ErrorCode as ErrorCode
+    from flwr.compat.common.recorddict_compat import fitres_to_recorddict as fitres_to_recorddict
+    from flwr.proto.fleet_pb2 import ActivateNodeRequest as ActivateNodeRequest
+    from flwr.proto.fleet_pb2 import DeactivateNodeRequest as DeactivateNodeRequest
+    from flwr.server.compat.legacy_context import LegacyContext as LegacyContext
+    from flwr.server.workflow import SecAggPlusWorkflow as SecAggPlusWorkflow
+    from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD as MAIN_CONFIGS_RECORD
+    from flwr.server.workflow.constant import MAIN_PARAMS_RECORD as MAIN_PARAMS_RECORD
+    from flwr.server.workflow.secure_aggregation.secaggplus_workflow import (
+        WorkflowState as WorkflowState,
+    )
+    from flwr.supercore.error import ApiErrorCode as ApiErrorCode
+    from flwr.supercore.error import FlowerError as FlowerError
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes as public_key_to_bytes
+    from flwr.supercore.run import Run as Run
+    from flwr.supercore.task_identity import TaskIdentity as TaskIdentity
+    from flwr.superlink.grid import HttpGrid as HttpGrid
+    from flwr.supernode.fleet_http_client import FleetHttpClient as FleetHttpClient
+    from flwr.supernode.node_auth_http_interceptor import (
+        NodeAuthHttpInterceptor as NodeAuthHttpInterceptor,
+    )
+
+
+def __getattr__(name: str) -> Any:
+    if name not in PRIVATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = PRIVATE[name].partition(":")
+    value = getattr(import_module(module), attribute)
+    globals()[name] = value
+    return value

@@ -1,0 +1,1 @@
+"""The server's side: rounds, strategies, the Grid of known clients, secure sums."""

@@ -1,0 +1,54 @@
+"""An average of global models over rounds, for what is validated and deployed."""
+
+from collections.abc import Mapping
+
+import torch
+from flwr.app import ArrayRecord
+from torch import Tensor
+
+from dance_flwr.federation.wire.tensors import arrays_of, state_of
+
+
+class ModelAverage:
+    """omega_bar^(t) = sum_{s <= t} d^(t - s) omega^(s) / sum_{s <= t} d^(t - s), d = `decay`.
+
+    An exponential moving average with its start-up bias divided out (as Adam does, Kingma and Ba 2015): the first
+    average is the first model. Only aggregated models enter, so the server learns nothing more of any client.
+
+    Parameters
+    ----------
+    decay : weight of the past, in [0, 1); 0 keeps the last model
+    """
+
+    def __init__(self, decay: float) -> None:
+        self._decay = decay
+        self._weight = 0.0
+        self._mean: dict[str, Tensor] = {}
+
+    @property
+    def weight(self) -> float:
+        """The sum of weights so far."""
+        return self._weight
+
+    @property
+    def mean(self) -> dict[str, Tensor]:
+        """The average so far in float64; empty before the first model and without decay."""
+        return self._mean
+
+    def restore(self, weight: float, mean: Mapping[str, Tensor]) -> None:
+        """Go on from this sum of weights and this average."""
+        self._weight, self._mean = weight, dict(mean)
+
+    def add(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Take a round's aggregated model and return the average so far."""
+        if not self._decay:
+            return arrays
+        model = state_of(arrays)
+        self._weight = self._decay * self._weight + 1
+        if not self._mean:
+            self._mean = {name: tensor.double() for name, tensor in model.items()}
+        for name, tensor in model.items():
+            self._mean[name] = torch.lerp(self._mean[name], tensor.double(), 1 / self._weight)
+        return arrays_of(
+            {name: self._mean[name].to(tensor.dtype) for name, tensor in model.items()}
+        )

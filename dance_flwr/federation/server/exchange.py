@@ -1,0 +1,79 @@
+"""The steps of an exchange between clients through the server, before round 1."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from flwr.app import Array, ArrayRecord
+
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.errors import QuorumError
+from dance_flwr.federation.server.grid import LOG, FederationGrid
+from dance_flwr.federation.wire import messages
+from dance_flwr.federation.wire.tensors import array_of, state_of
+from dance_flwr.methods.server_side import Answer, State
+from dance_flwr.privacy.dp import fewest_clients
+
+
+class GridChannel:
+    """A server side's way to the clients of a Grid; a `dance_flwr.methods.server_side.Channel`.
+
+    Parameters
+    ----------
+    common : config of a training message, of which run and folder are taken
+    """
+
+    def __init__(self, grid: FederationGrid, config: RunConfig, common: Mapping[str, Any]) -> None:
+        self._grid, self._config = grid, config
+        self._common = messages.run_settings(common)
+
+    @cached_property
+    def _nodes(self) -> dict[int, int]:
+        return {self._grid.client_at(node): node for node in self._grid.get_node_ids()}
+
+    @property
+    def clients(self) -> Sequence[int]:
+        """The connected clients, ascending."""
+        return list(self._nodes)
+
+    def exchange(
+        self,
+        step: int,
+        inboxes: Mapping[int, Mapping[str, Any]],
+        check: Callable[[int, State], str],
+    ) -> Iterator[Answer]:
+        """Ask clients for a step; yield the valid answers one at a time, in the order of clients.
+
+        Raises
+        ------
+        QuorumError : fewer valid answers than a round must end with
+        """
+        batch = [
+            messages.exchange(self._nodes[client], self._common, step, _record(inbox))
+            for client, inbox in inboxes.items()
+        ]
+        replies = self._grid.send_and_receive(batch, timeout=self._config.round_timeout)
+        valid = 0
+        for reply in replies:
+            client, packed = self._grid.client_of(reply), messages.exchanged(reply)
+            state = state_of(packed)
+            if fault := check(client, state):
+                self._grid.miss("upload_rejected", client, fault)
+                LOG.error("left out of the exchange: client %d: %s", client, fault)
+                continue
+            valid += 1
+            yield Answer(client, packed, state)
+        if valid < (fewest := min(len(replies), fewest_clients(self._config))):
+            raise QuorumError(
+                f"expected at least {fewest} usable answers in an exchange, found {valid}"
+            )
+
+
+def _record(inbox: Mapping[str, Any]) -> ArrayRecord:
+    """Return tensors, and arrays that are handed on as they travel, as one record."""
+    return ArrayRecord(
+        {
+            name: value if isinstance(value, Array) else array_of(value)
+            for name, value in inbox.items()
+        }
+    )

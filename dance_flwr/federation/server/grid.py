@@ -1,0 +1,259 @@
+"""The federation as a strategy sees it: known clients in a fixed order, a quorum, and bytes counted."""
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from dance_flwr import events
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.errors import QuorumError
+from dance_flwr.federation.flower import Run
+from dance_flwr.federation.server.ledger import Ledger
+from dance_flwr.federation.server.polling import ask, is_lost
+from dance_flwr.federation.wire import messages as wire
+from dance_flwr.privacy.dp import fewest_clients, repeats_cost
+
+LOG = logging.getLogger("flwr")
+POLL_NODES_SECONDS = 0.5
+_MOST_ASKED_AGAIN = 3  # in one round; a client may be what kills the process that it is in
+
+
+@dataclass
+class Traffic:
+    """Model bytes between the server and each client since the last `take`."""
+
+    down: dict[int, int] = field(default_factory=dict)
+    up: dict[int, int] = field(default_factory=dict)
+
+    def take(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Return (down, up) in bytes per client and start again from zero."""
+        taken = dict(sorted(self.down.items())), dict(sorted(self.up.items()))
+        self.down, self.up = {}, {}
+        return taken
+
+
+class FederationGrid(Grid):
+    """A Grid that knows its clients.
+
+    Flower returns replies in the order of completion and gives nodes random ids; here nodes and replies are ordered by
+    client, so sums do not depend on timing. A round with fewer valid replies than the quorum raises instead of going
+    on with the old model.
+
+    Parameters
+    ----------
+    grid : the Grid of the run
+    client_of_node : node id -> client number, as HELLO found it
+    config : of the run; `min-valid-replies` is the quorum of any batch of messages, 0 = all
+    ledger : takes note of every message
+
+    Attributes
+    ----------
+    total_weight : of all clients, known and needed under secure aggregation only
+    absent : client -> why it did not take part since the last `take_absent`
+    """
+
+    def __init__(
+        self, grid: Grid, client_of_node: Mapping[int, int], config: RunConfig, ledger: Ledger
+    ) -> None:
+        self._grid = grid
+        self._client_of_node = dict(sorted(client_of_node.items(), key=lambda item: item[1]))
+        self._config = config
+        self.traffic = Traffic()
+        self.total_weight = 0
+        self.absent: dict[int, str] = {}
+        self.ledger = ledger
+
+    def set_run(self, run: Run) -> None:
+        """Pass on to the run's Grid."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        """The run of the Grid underneath."""
+        return self._grid.run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Pass on to the run's Grid."""
+        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the clients' nodes that are connected, in the order of client numbers.
+
+        Waits `node-timeout` seconds for as many as a round must end with, so that a node that restarts finds its place;
+        Flower's own sampling would wait for ever.
+
+        Raises
+        ------
+        QuorumError : fewer are connected; says which are not
+        """
+        fewest, deadline = (
+            fewest_clients(self._config),
+            time.monotonic() + self._config.node_timeout,
+        )
+        while True:
+            connected = set(self._grid.get_node_ids())
+            found = [node for node in self._client_of_node if node in connected]
+            if len(found) >= fewest:
+                for node, client in self._client_of_node.items():
+                    if node not in connected:
+                        self.miss("client_silent", client, "its SuperNode is not connected")
+                return found
+            if time.monotonic() > deadline:
+                absent = [
+                    client for node, client in self._client_of_node.items() if node not in connected
+                ]
+                raise QuorumError(
+                    f"expected at least {fewest} of {len(self._client_of_node)} SuperNodes connected within "
+                    f"{self._config.node_timeout:g} s, found {len(found)}; start those of clients {absent}"
+                )
+            time.sleep(POLL_NODES_SECONDS)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Pass on to the run's Grid."""
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Pass on to the run's Grid."""
+        return self._grid.pull_messages(message_ids)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        """Send, wait, and return the valid replies ordered by client.
+
+        Clients whose connection was lost, so that too few replies came, are asked again once they are back.
+
+        Raises
+        ------
+        QuorumError : fewer valid replies than the quorum; says which client failed and why
+        """
+        sent, begin = list(messages), time.monotonic()
+        expected = min(self._config.min_valid_replies or len(sent), len(sent))
+        replies = self.exchange(sent, timeout)
+        for _ in range(_MOST_ASKED_AGAIN):
+            if sum(not reply.has_error() for reply in replies) >= expected or not (
+                again := self._back(sent, replies)
+            ):
+                break
+            left = None if timeout is None else max(0.0, timeout - (time.monotonic() - begin))
+            nodes = {message.metadata.dst_node_id for message in again}
+            replies = [reply for reply in replies if reply.metadata.src_node_id not in nodes]
+            for node in nodes:
+                self.absent.pop(self._client_of_node[node], None)
+            replies = sorted(replies + self.exchange(again, left), key=self.client_of)
+        valid = [reply for reply in replies if not reply.has_error()]
+        if len(valid) < expected:
+            raise QuorumError(self._shortfall(sent, replies, expected, timeout))
+        return valid
+
+    def exchange(self, sent: list[Message], timeout: float | None) -> list[Message]:
+        """Send, wait, and return every reply, errors too, ordered by client; bytes are counted, nothing is judged."""
+        if not sent:
+            return []
+        self._count(self.traffic.down, sent, lambda m: m.metadata.dst_node_id)
+        replies = sorted(ask(self._grid, sent, timeout, self.ledger), key=self.client_of)
+        self._count(self.traffic.up, replies, lambda m: m.metadata.src_node_id)
+        self._note_absent(sent, replies, timeout)
+        return replies
+
+    def miss(self, event: str, client: int, reason: str) -> None:
+        """Take note, once in a round, of a client that does not take part."""
+        if client not in self.absent:
+            self.absent[client] = one_line = " ".join(reason.split())
+            events.emit(
+                event,
+                f"client {client}: {one_line}",
+                logging.WARNING,
+                client=client,
+                reason=one_line,
+            )
+
+    def take_absent(self) -> dict[int, str]:
+        """Return the clients that did not take part since the last call, and why."""
+        taken, self.absent = dict(sorted(self.absent.items())), {}
+        return taken
+
+    def client_of(self, reply: Message) -> int:
+        """Return the number of the client that sent this reply."""
+        return self.client_at(reply.metadata.src_node_id)
+
+    def client_at(self, node: int) -> int:
+        """Return the number of the client at this node."""
+        return self._client_of_node[node]
+
+    def author(self, reply: Message) -> int | None:
+        """Return the number of the client whose numbers a reply holds; None = those of all clients together."""
+        return self.client_of(reply)
+
+    def sizes(
+        self, schemas: Sequence[wire.Schema], config: Mapping[str, Any], timeout: float
+    ) -> dict[str, list[int]]:
+        """Return nodes and encoded tokens of each client, as far as the server may know them.
+
+        Parameters
+        ----------
+        config : of a message to clients; used where they must be asked
+        """
+        for client, schema in enumerate(schemas):
+            LOG.info("client %d: %d nodes on %s", client, schema.num_nodes, schema.device)
+        return {
+            "nodes_per_client": [schema.num_nodes for schema in schemas],
+            "encoder_tokens": [schema.encoder_tokens for schema in schemas],
+        }
+
+    def _count(self, totals: dict[int, int], batch: list[Message], node_of: Any) -> None:
+        for message in batch:
+            client = self._client_of_node[node_of(message)]
+            totals[client] = totals.get(client, 0) + wire.bytes_of(message)
+
+    def _note_absent(
+        self, sent: list[Message], replies: list[Message], timeout: float | None
+    ) -> None:
+        for reply in replies:
+            if reply.has_error():
+                self.miss("client_failed", self.client_of(reply), str(reply.error.reason))
+        answered = {reply.metadata.src_node_id for reply in replies}
+        for node in {message.metadata.dst_node_id for message in sent} - answered:
+            self.miss("client_silent", self._client_of_node[node], f"no reply within {timeout} s")
+
+    def _back(self, sent: Sequence[Message], replies: Sequence[Message]) -> list[Message]:
+        """Return anew the messages to nodes that Flower gave up and that are connected again; waits for them."""
+        lost = {reply.metadata.src_node_id for reply in replies if is_lost(reply)}
+        if not lost or repeats_cost(self._config):
+            return []
+        back = lost.intersection(self.get_node_ids())
+        whole = [
+            (message.content, message.metadata)
+            for message in sent
+            if message.metadata.dst_node_id in back
+        ]
+        return [self.create_message(c, m.message_type, m.dst_node_id, m.group_id) for c, m in whole]
+
+    def _shortfall(
+        self, sent: list[Message], replies: list[Message], expected: int, timeout: float | None
+    ) -> str:
+        failed = {
+            r.metadata.src_node_id: str(r.error.reason).strip() for r in replies if r.has_error()
+        }
+        answered = {r.metadata.src_node_id for r in replies}
+        silent = {m.metadata.dst_node_id for m in sent} - answered
+        reasons = [
+            f"client {self._client_of_node[node]}: {reason}" for node, reason in failed.items()
+        ]
+        reasons += [
+            f"client {self._client_of_node[node]}: no reply within {timeout} s" for node in silent
+        ]
+        valid = len(replies) - len(failed)
+        return f"expected at least {expected} valid replies, found {valid}; {'; '.join(sorted(reasons))}"

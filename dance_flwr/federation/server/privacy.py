@@ -1,0 +1,51 @@
+"""Differential privacy of a round at the server: sampling, clipping norm, noise on the mean."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.federation.wire import keys
+from dance_flwr.methods.server_side import State
+from dance_flwr.privacy.dp import (
+    ClippingNorm,
+    draw_clients,
+    protect_mean,
+    samples_poisson,
+    update_bound,
+)
+
+
+class RoundPrivacy:
+    """The server's part of differential privacy; nothing changes where a run has none.
+
+    Attributes
+    ----------
+    norm : what updates are clipped to, C
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        self.norm = ClippingNorm(config)
+
+    @property
+    def bound(self) -> float:
+        """R, the largest change of a weight in this round."""
+        return update_bound(self._config, self.norm.value)
+
+    def sample(self, nodes: Sequence[int], round_: int) -> list[int] | None:
+        """Return the nodes drawn for a round, one by one; None where Flower's sampling stands."""
+        if not samples_poisson(self._config):
+            return None
+        return draw_clients(nodes, self._config, round_)
+
+    def protect(self, mean: State, metrics: Mapping[str, Any], round_: int) -> State:
+        """Return the mean of a round's updates with the server's noise, and move the norm.
+
+        Parameters
+        ----------
+        metrics : summed over the clients of the round
+        """
+        clients, norm = int(metrics[keys.WEIGHT]), self.norm.value
+        if keys.UNCLIPPED in metrics:
+            self.norm.update(metrics[keys.UNCLIPPED], clients, round_)
+        return protect_mean(mean, self._config, norm=norm, round_=round_, clients=clients)

@@ -1,0 +1,88 @@
+"""Flower's strategies by name, with the keys that each reads, and the round around the chosen one."""
+
+from collections.abc import Callable
+from typing import Any
+
+from flwr.app import MetricRecord, RecordDict
+from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedProx, FedYogi
+
+from dance_flwr.config.plugins import STRATEGIES
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.federation.server.round import Round, sample_sizes
+from dance_flwr.methods import get_spec
+from dance_flwr.metrics import Counts, Training
+from dance_flwr.nn.model import ModelShape
+
+
+def fedavg(config: RunConfig, **options: Any) -> FedAvg:
+    """Return the weighted mean as it is (McMahan et al. 2017)."""
+    return FedAvg(**options)
+
+
+def fedprox(config: RunConfig, **options: Any) -> FedAvg:
+    """Return the weighted mean; clients add a proximal term to their loss (Li et al. 2020)."""
+    return FedProx(proximal_mu=config.proximal_mu, **options)
+
+
+def fedavgm(config: RunConfig, **options: Any) -> FedAvg:
+    """Return the mean with server momentum (Hsu et al. 2019)."""
+    step = _step(config, "server_learning_rate")
+    return FedAvgM(server_momentum=config.server_momentum, **step, **options)
+
+
+def fedadam(config: RunConfig, **options: Any) -> FedAvg:
+    """Return Adam on the mean update (Reddi et al. 2021)."""
+    return FedAdam(**_step(config, "eta"), **options)
+
+
+def fedyogi(config: RunConfig, **options: Any) -> FedAvg:
+    """Return Yogi on the mean update (Reddi et al. 2021)."""
+    return FedYogi(**_step(config, "eta"), **options)
+
+
+def fedadagrad(config: RunConfig, **options: Any) -> FedAvg:
+    """Return Adagrad on the mean update (Reddi et al. 2021)."""
+    return FedAdagrad(**_step(config, "eta"), **options)
+
+
+def _step(config: RunConfig, argument: str) -> dict[str, Any]:
+    return {argument: config.server_learning_rate} if config.server_learning_rate else {}
+
+
+def strategy_name(config: RunConfig) -> str:
+    """Return what makes the next model: the method's own server side, or else `strategy`."""
+    return config.method if get_spec(config.method).server else config.strategy
+
+
+def make_round(
+    config: RunConfig,
+    shape: ModelShape,
+    on_train: Callable[[Training], None],
+    on_validation: Callable[[Counts], None],
+) -> Round:
+    """Return the round of a run: its method's server side around the strategy that it names.
+
+    Parameters
+    ----------
+    shape : widths of the global model
+    on_train, on_validation : see `Round`
+
+    Raises
+    ------
+    UserError : there is no such method or strategy
+    """
+    spec = get_spec(config.method)
+    side = spec.server_type()(config, shape)
+    factory = STRATEGIES.get(config.strategy)
+    step = factory(
+        config,
+        **sample_sizes(config),
+        train_metrics_aggr_fn=_no_metrics,
+        evaluate_metrics_aggr_fn=_no_metrics,
+    )
+    return Round(config, step, side, on_train, on_validation, spec.views)
+
+
+def _no_metrics(records: list[RecordDict], weighted_by: str) -> MetricRecord:
+    """Return nothing: `Round` sums metrics itself, exactly."""
+    return MetricRecord()

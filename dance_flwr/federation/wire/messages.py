@@ -1,0 +1,334 @@
+"""Messages between server and clients, built and read; the literal keys are in `keys`.
+
+Down: the global model, the round, the run's name. Up: the trained model, counts and seconds; of
+methods whose server reads single uploads also the statistics that their card names, and down what
+such a server makes of them for one client. Both ways, where a method's clients exchange tensors
+before round 1: those. Nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Error,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
+
+from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire.tensors import arrays_of, state_of
+
+# A SuperNode starts a process for every message: what needs no torch must not import it.
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from dance_flwr.methods.server_side import Upload
+    from dance_flwr.metrics import Counts, Report, Training
+
+_PER_CLASS = ("true_positives", "predicted", "actual")
+
+
+@dataclass(frozen=True)
+class Hello:
+    """A client's answer to HELLO: its partition, whether it holds its own data, its code."""
+
+    partition: int
+    owns_data: bool
+    code: str
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a client's data asks of the global model."""
+
+    class_names: tuple[str, ...]
+    text_dim: int
+    clients: int
+    num_nodes: int
+    encoder_sha256: str
+    encoder_tokens: int
+    device: str
+
+
+# Queries.
+
+
+def query(kind: str, node: int, config: Mapping[str, Any]) -> Message:
+    """Return a query of this kind to one node."""
+    record = RecordDict({keys.CONFIG: ConfigRecord(dict(config))})
+    return Message(record, dst_node_id=node, message_type=kind)
+
+
+def describe(node: int, partition_dir: str) -> Message:
+    """Return DESCRIBE to one node; `partition_dir` is empty where clients hold their own data."""
+    return query(keys.DESCRIBE, node, {keys.PARTITION_DIR: partition_dir})
+
+
+def exchange(node: int, config: Mapping[str, Any], step: int, tensors: ArrayRecord) -> Message:
+    """Return EXCHANGE to one node: a step, with what the server has for this client."""
+    settings = ConfigRecord({**config, keys.STEP: step})
+    content = RecordDict({keys.CONFIG: settings, keys.EXCHANGED: tensors})
+    return Message(content, dst_node_id=node, message_type=keys.EXCHANGE)
+
+
+def evaluate(node: int, config: Mapping[str, Any], arrays: ArrayRecord) -> Message:
+    """Return Flower's "evaluate" to one node."""
+    content = RecordDict({keys.ARRAYS: arrays, keys.CONFIG: ConfigRecord(dict(config))})
+    return Message(content, dst_node_id=node, message_type=MessageType.EVALUATE)
+
+
+def weigh(node: int, config: Mapping[str, Any]) -> Message:
+    """Return the message whose masked sum is weights, nodes and tokens."""
+    content = RecordDict({keys.CONFIG: ConfigRecord(dict(config))})
+    return Message(content, dst_node_id=node, message_type=MessageType.TRAIN)
+
+
+def run_config(run: str, partition_dir: str) -> dict[str, Any]:
+    """Return the config that every message of a run holds."""
+    return {keys.RUN: run, keys.PARTITION_DIR: partition_dir}
+
+
+def final_config(common: Mapping[str, Any], round_: int) -> dict[str, Any]:
+    """Return the config of the one evaluation that reads the test split."""
+    return {**common, keys.ROUND: round_, keys.FINAL: True}
+
+
+def run_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `run_config` put into a config."""
+    return {key: config[key] for key in (keys.RUN, keys.PARTITION_DIR)}
+
+
+def with_clipping_norm(config: Mapping[str, Any], norm: float) -> ConfigRecord:
+    """Return a config that also says what updates are clipped to."""
+    return ConfigRecord({**config, keys.CLIPPING_NORM: norm})
+
+
+# Answers.
+
+
+def hello_reply(message: Message, hello: Hello) -> Message:
+    """Answer HELLO."""
+    return _reply(message, {keys.CONFIG: ConfigRecord(asdict(hello))})
+
+
+def read_hello(message: Message) -> Hello:
+    """Read an answer to HELLO."""
+    return Hello(**config_of(message))
+
+
+def schema_reply(message: Message, schema: Schema) -> Message:
+    """Answer DESCRIBE."""
+    values = asdict(schema) | {"class_names": list(schema.class_names)}
+    return _reply(message, {keys.CONFIG: ConfigRecord(values)})
+
+
+def read_schema(message: Message) -> Schema:
+    """Read an answer to DESCRIBE."""
+    values = config_of(message)
+    return Schema(**values | {"class_names": tuple(values["class_names"])})
+
+
+def exchange_reply(message: Message, tensors: Mapping[str, Tensor]) -> Message:
+    """Answer EXCHANGE."""
+    return _reply(message, {keys.EXCHANGED: arrays_of(tensors)})
+
+
+def train_reply(
+    message: Message,
+    state: Mapping[str, Tensor],
+    weight: int,
+    report: Report,
+    unclipped: float | None = None,
+) -> Message:
+    """Answer TRAIN: the model, its weight in the mean, loss, counts, seconds, bit of the clipping.
+
+    Statistics that the method's own server side reads come in a record of their own.
+    """
+    metrics: dict[str, Any] = {keys.WEIGHT: weight, keys.LOSS: report.loss}
+    metrics |= {keys.UNCLIPPED: unclipped} if unclipped is not None else {}
+    metrics |= report.counts
+    metrics |= {keys.seconds_of(phase): value for phase, value in report.seconds.items()}
+    records = {keys.STATISTICS: arrays_of(report.statistics)} if report.statistics else {}
+    return _reply(
+        message, {keys.ARRAYS: arrays_of(state), keys.METRICS: MetricRecord(metrics), **records}
+    )
+
+
+def weigh_reply(message: Message, weight: int, nodes: int, tokens: int) -> Message:
+    """Answer "weigh": the client's weight, nodes and encoded tokens; only ever sent under a mask."""
+    metrics: dict[str, Any] = {keys.WEIGHT: weight, keys.NODES: nodes}
+    metrics[keys.ENCODER_TOKENS] = tokens
+    return _reply(message, {keys.METRICS: MetricRecord(metrics)})
+
+
+def evaluate_reply(message: Message, counts: Mapping[str, Counts]) -> Message:
+    """Answer EVALUATE: counts per split, and nothing per node."""
+    metrics: dict[str, Any] = {keys.WEIGHT: sum(split.total for split in counts.values())}
+    for split, values in counts.items():
+        metrics[keys.total_of(split)] = values.total
+        metrics |= {keys.correct_of(split, view): n for view, n in values.correct.items()}
+        for name in _PER_CLASS:
+            metrics[keys.per_class(split, name)] = list(getattr(values, name))
+    return _reply(message, {keys.METRICS: MetricRecord(metrics)})
+
+
+def error_reply(message: Message, reason: str) -> Message:
+    """Answer with an error that a user can correct."""
+    return Message(Error(keys.USER_ERROR, reason), reply_to=message)
+
+
+def merged_reply(message: Message, arrays: ArrayRecord, metrics: Mapping[str, Any]) -> Message:
+    """Return one answer to TRAIN in the place of a round's; Flower's strategies read it."""
+    content = RecordDict({keys.ARRAYS: arrays, keys.METRICS: MetricRecord(dict(metrics))})
+    return with_content(message, content)
+
+
+# What a message holds.
+
+
+def config_of(message: Message) -> dict[str, Any]:
+    """Return the config that came with a message; empty when there is none."""
+    return dict(message.content.config_records.get(keys.CONFIG, {}))
+
+
+def arrays_in(message: Message) -> ArrayRecord:
+    """Return the model of a message as it travels."""
+    return message.content.array_records[keys.ARRAYS]
+
+
+def model_of(message: Message) -> dict[str, Tensor]:
+    """Return the model that came with a message."""
+    return state_of(arrays_in(message))
+
+
+def statistics_of(message: Message) -> dict[str, Tensor]:
+    """Return the statistics that came with an answer to TRAIN, empty where there are none."""
+    return state_of(message.content.array_records.get(keys.STATISTICS, ArrayRecord()))
+
+
+def payload_of(message: Message) -> dict[str, Tensor]:
+    """Return what the server sent beside the model for this client alone."""
+    return state_of(message.content.array_records.get(keys.SERVER_PAYLOAD, ArrayRecord()))
+
+
+def exchanged(message: Message) -> ArrayRecord:
+    """Return the tensors of EXCHANGE or of an answer to it, as they travel; none = no record."""
+    return message.content.array_records.get(keys.EXCHANGED, ArrayRecord())
+
+
+def metrics_of(record: RecordDict) -> dict[str, Any]:
+    """Return the metrics of a reply."""
+    return dict(record.metric_records[keys.METRICS])
+
+
+def upload_of(reply: Message, client: int | None) -> Upload:
+    """Return an answer to TRAIN as the method's server side reads it."""
+    from dance_flwr.methods.server_side import Upload
+
+    weight = int(metrics_of(reply.content)[keys.WEIGHT])
+    return Upload(client, model_of(reply), weight, statistics_of(reply))
+
+
+def sum_metrics(found: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Add the metrics of all clients, element by element; "loss" becomes the weighted mean.
+
+    Those of a single client are returned as they are.
+    """
+    every = [dict(metrics) for metrics in found]
+    if len(every) == 1:
+        return every[0]
+    total: dict[str, Any] = {}
+    for metrics in every:
+        if keys.LOSS in metrics:
+            metrics[keys.LOSS] *= metrics[keys.WEIGHT]
+        for key, value in metrics.items():
+            old = total.get(key, [0] * len(value) if isinstance(value, list) else 0)
+            lists = isinstance(value, list)
+            total[key] = [a + b for a, b in zip(old, value, strict=True)] if lists else old + value
+    if keys.LOSS in total:
+        total[keys.LOSS] /= max(total[keys.WEIGHT], 1)
+    return total
+
+
+def read_counts(metrics: Mapping[str, Any], split: str, views: Iterable[str]) -> Counts:
+    """Read the counts of one split from (summed) metrics.
+
+    Parameters
+    ----------
+    views : names that may occur; those that do not are left out
+    """
+    from dance_flwr.metrics import Counts
+
+    named = {view: keys.correct_of(split, view) for view in views}
+    return Counts(
+        correct={view: metrics[key] for view, key in named.items() if key in metrics},
+        total=metrics[keys.total_of(split)],
+        **{name: metrics[keys.per_class(split, name)] for name in _PER_CLASS},
+    )
+
+
+def read_training(metrics: Mapping[str, Any]) -> Training:
+    """Read what a round's training cost and produced from (summed) metrics."""
+    from dance_flwr.metrics import COUNTS, PHASES, Training
+
+    return Training(
+        loss=metrics[keys.LOSS],
+        seconds={phase: metrics[keys.seconds_of(phase)] for phase in PHASES},
+        counts={name: metrics[name] for name in COUNTS},
+    )
+
+
+def bytes_of(message: Message) -> int:
+    """Return the payload in bytes: arrays, and byte strings such as masked vectors and keys."""
+    if not message.has_content():
+        return 0
+    records = message.content.array_records.values()
+    arrays = sum(len(array.data) for record in records for array in record.values())
+    values = [v for record in message.content.config_records.values() for v in record.values()]
+    strings = [part for v in values for part in (v if isinstance(v, list) else [v])]
+    return arrays + sum(len(part) for part in strings if isinstance(part, bytes))
+
+
+# Messages from messages.
+
+
+def with_content(message: Message, content: RecordDict) -> Message:
+    """Return a message with the same sender, receiver and type, and another content."""
+    copy: Message = Message(content, metadata=message.metadata)  # type: ignore[call-overload]  # Flower's own keyword
+    return copy
+
+
+def addressed(message: Message, node: int) -> Message:
+    """Return a message with the same content and type to another node."""
+    return Message(message.content, dst_node_id=node, message_type=message.metadata.message_type)
+
+
+def with_arrays(message: Message, arrays: ArrayRecord) -> Message:
+    """Return a message with another model."""
+    return with_content(message, RecordDict(dict(message.content) | {keys.ARRAYS: arrays}))
+
+
+def with_payload(
+    message: Message, payload: Mapping[str, Tensor], needs_initial_upload: bool
+) -> Message:
+    """Return a training message with what the method's server side adds for its client."""
+    records = dict(message.content)
+    if needs_initial_upload:
+        config = config_of(message) | {keys.NEEDS_INITIAL_UPLOAD: True}
+        records[keys.CONFIG] = ConfigRecord(config)
+    if payload:
+        records[keys.SERVER_PAYLOAD] = arrays_of(payload)
+    if not (payload or needs_initial_upload):
+        return message
+    return with_content(message, RecordDict(records))
+
+
+def _reply(message: Message, records: Mapping[str, Any]) -> Message:
+    return Message(RecordDict(dict(records)), reply_to=message)

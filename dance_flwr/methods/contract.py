@@ -1,0 +1,160 @@
+"""What a federated method is: the contract between the harness and a method's package.
+
+A method is one `MethodSpec`, registered by name in `dance_flwr.config.plugins` or through the entry
+point `dance_flwr.methods`. It names the client side (`Method`), the server side where the weighted
+mean is not enough (`dance_flwr.methods.server_side.ServerSide`), the configuration sections, the
+search space and the card. Reading a spec imports neither torch nor the sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from dance_flwr.config.options import Section, Value
+from dance_flwr.config.plugins import resolve
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from dance_flwr.config.tree import RunConfig
+    from dance_flwr.data.site import Site
+    from dance_flwr.methods.server_side import ServerSide
+    from dance_flwr.metrics import Report
+    from dance_flwr.nn.model import ModelShape
+
+
+class Uplink(Enum):
+    """What the server must see of the uploads: their weighted sum only, or each one."""
+
+    SUM = "sum"
+    EACH = "each"
+
+
+@dataclass(frozen=True)
+class MethodCard:
+    """What a reader of a table must know of a method.
+
+    Attributes
+    ----------
+    condenses : it trains on K condensed nodes, so that `condensation-ratio` matters; such a method
+        leaves `core` [K] node numbers, or `condensed_labels` [K] classes, in the `state.npz` of the
+        client's folder of the run
+    trains_on : what its loss is taken over, in a few words
+    leaves_client : all that a client sends, in a few words
+    source : where the method is from
+    evaluation : whose model is scored: the "global" one, or "personalised", each client's own
+    """
+
+    condenses: bool
+    trains_on: str
+    leaves_client: str
+    source: str
+    evaluation: str = "global"
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """One method: everything that the harness needs to run, configure, search and describe it.
+
+    Attributes
+    ----------
+    client : a `Method` class, or "module:Class" of one, imported when a client is made
+    uplink : what the server must see; `Uplink.SUM` allows secure aggregation
+    server : a `ServerSide` class, or "module:Class" of one; empty = the weighted mean, stepped as
+        `strategy` asks
+    sections : configuration sections of its own, or shared with other methods
+    views : names of the views that it predicts beside "deployed"
+    deployed_views : returns, for a configuration, the views that "deployed" is the mean of
+    search : flat key -> values that `dance-flwr tune` chooses from, beside those of every method
+    """
+
+    card: MethodCard
+    client: str | type[Method]
+    uplink: Uplink = Uplink.SUM
+    server: str | type[ServerSide] = ""
+    sections: tuple[type[Section], ...] = ()
+    views: tuple[str, ...] = ()
+    deployed_views: Callable[[RunConfig], Sequence[str]] = lambda config: ()
+    search: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+
+    def make_client(self) -> Method:
+        """Return the client side.
+
+        Raises
+        ------
+        UserError : it cannot be imported
+        """
+        return _loaded(self.client, "method")()  # type: ignore[no-any-return]
+
+    def server_type(self) -> type[ServerSide]:
+        """Return the class of the server side: the weighted mean unless the method brings its own.
+
+        Raises
+        ------
+        UserError : it cannot be imported
+        """
+        own = self.server or "dance_flwr.methods.server_side:ServerSide"
+        return _loaded(own, "server side of a method")  # type: ignore[no-any-return]
+
+
+def _loaded(target: str | type, what: str) -> Any:
+    return resolve(target, what) if isinstance(target, str) else target
+
+
+@dataclass(frozen=True)
+class RoundInfo:
+    """Where in the run a client is.
+
+    Attributes
+    ----------
+    run : name of the run, chosen by the server; names the client's folder of this run
+    round : t, from 1
+    model_id : fingerprint of the global model that came with the message
+    server_payload : what the server sent beside the model, for this client alone
+    needs_initial_upload : the server still lacks what this client uploads once
+    """
+
+    run: str
+    round: int
+    model_id: str
+    server_payload: Mapping[str, Tensor] = field(default_factory=dict)
+    needs_initial_upload: bool = False
+
+
+class Method(Protocol):
+    """The client side of a method. Stateless: what survives a round is in the client's own folder."""
+
+    def build(self, shape: ModelShape, config: RunConfig) -> nn.Module:
+        """Return the model; its float parameters are what is uploaded and averaged."""
+        ...
+
+    def train(self, model: Any, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+        """Train `model` in place for one round; statistics in the report need `Uplink.EACH`."""
+        ...
+
+    def predict(
+        self, model: Any, site: Site, config: RunConfig, info: RoundInfo
+    ) -> dict[str, Tensor]:
+        """Return [n, C] probabilities per view; "deployed" is what counts."""
+        ...
+
+    def finish(self, model: Any, site: Site, config: RunConfig, info: RoundInfo) -> None:
+        """Write what the final model has to say into the client's folder."""
+        ...
+
+
+@runtime_checkable
+class ExchangingMethod(Protocol):
+    """A client side that exchanges tensors through the server before round 1, step by step."""
+
+    def exchange(
+        self, site: Site, config: RunConfig, info: RoundInfo, step: int, inbox: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return what this client sends in `step`, from 0, given what the server sent it.
+
+        `info.round` is 0. Asked again for a step, as after a lost connection, it must send the same.
+        """
+        ...

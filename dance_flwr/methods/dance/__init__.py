@@ -1,0 +1,34 @@
+"""DANCE as a method of the harness; the algorithm itself is `dance_flwr.dance`.
+
+Uplink: the weighted mean of omega = (theta, phi), nothing else.
+
+Test accuracy of `dance` on Cora at r = 8 / 4 / 2 %: 88.87 / 87.12 / 86.32 % in the DANCE paper, 87.80 / 86.29 / 86.29 %
+here.
+Test accuracy of `dance` on CiteSeer at r = 8 / 4 / 2 %: 80.19 / 78.19 / 75.93 % in the DANCE paper, 76.50 / 76.41 /
+76.16 % here.
+"""
+
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink
+
+METHOD = MethodSpec(
+    client="dance_flwr.methods.dance.client:Dance",
+    uplink=Uplink.SUM,
+    card=MethodCard(
+        condenses=True,
+        trains_on="labelled nodes of the condensed core; plain term: and of its selected neighbours",
+        leaves_client="model parameters, counts, seconds",
+        source="the paper's method",
+    ),
+    sections=(DanceConfig,),
+    views=("plain", "fused", "core"),
+    deployed_views=lambda config: DanceConfig.of(config).views.split("+"),
+    search={
+        "dance.mix": (0.4, 0.6, 0.8),
+        "dance.alpha": (4.0, 8.0, 12.0),
+        "dance.beta": (3.0, 5.0, 10.0),
+        "dance.align-weight": (0.0, 0.1, 0.5),
+        "dance.chunk-budget": (4, 8, 16),
+        "dance.plain-weight": (1.0, 2.0, 4.0),
+    },
+)

@@ -1,0 +1,22 @@
+"""The client side of FedAvgFull."""
+
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.site import Site
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.plain_method import PlainMethod, train_on
+from dance_flwr.metrics import Report
+from dance_flwr.nn.model import PlainModel
+
+
+class FedAvgFull(PlainMethod):
+    """A plain graph network on every node's text embedding t_u."""
+
+    def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+        """Minimise the mean cross-entropy of all labelled training nodes."""
+        report = Report()
+        operator = site.training_graph.operator(model.backbone.operator)
+        with report.phase("train"):
+            report.loss = train_on(
+                model, site.table.nodes, operator, site.train_labels, config, info.round
+            )
+        return report

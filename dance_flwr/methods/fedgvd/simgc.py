@@ -1,0 +1,229 @@
+"""min over S of NLL(f(S), Y') + w_a L_align + w_s L_smooth: condensation by a teacher and class statistics (SimGC).
+
+Xiao et al., "Simple Graph Condensation", 2024, as FedGVD (Dai et al., CIKM 2025) uses it. The teacher f is a
+linear network of two layers on P^2 LN(X), P = D^-1/2 (A + I) D^-1/2, trained on the real graph and then frozen; S =
+(X', A', Y') is to be told apart by it, to have the means and deviations of the real classes over U = [X || P X || P^2
+X], and to link nodes that are alike.
+
+Deviations: features are layer-normalised, as every backbone here normalises what it reads; the teacher is narrower and
+trains shorter (2048 and 1000 steps in the public code); X' starts as noise of the classes' means and deviations,
+not as rows of X, since S is uploaded; the smoothness is SimGC's squared distance, where FedGVD's code has the
+exponential of its negative, which rewards links of unlike nodes.
+"""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dance_flwr.methods.condensation.adjacency import PairNetwork, normalised
+from dance_flwr.methods.condensation.matching import HOPS, Condensed, RealGraph, best_of, standard
+from dance_flwr.methods.fedgvd.config import FedGvdConfig
+
+LEAST = 0.01  # smaller entries of A' are no edges
+_TEACHER_RATE, _CHECK_EVERY = 1e-3, 10
+_CYCLE, _ADJACENCY_TURN = (
+    50,
+    10,
+)  # of 50 steps the first 10 move the adjacency, the others the features
+_TINY = 1e-12
+
+
+def hop_features(features: Tensor, operator: Tensor) -> Tensor:
+    """U = [X || P X || P^2 X]; [n, d], [n, n] -> [n, 3 d]."""
+    parts = [features]
+    for _ in range(HOPS):
+        parts.append(operator @ parts[-1])
+    return torch.cat(parts, dim=1)
+
+
+def class_statistics(values: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Return (mean_c, std_c) over the rows of each class, [C, D] each; 0 without rows, the deviation 0 with one.
+
+    The deviation divides by n_c - 1.
+    """
+    member = F.one_hot(labels, classes).to(values.dtype)
+    sizes = member.sum(0)[:, None]
+    mean = member.T @ values / sizes.clamp(min=1)
+    variance = member.T @ (values - mean[labels]).square() / (sizes - 1).clamp(min=1)
+    return mean, torch.where(
+        sizes > 1, (variance + _TINY).sqrt(), 0.0
+    )  # no infinite slope where all rows are equal
+
+
+def align_loss(
+    condensed: tuple[Tensor, Tensor], real: tuple[Tensor, Tensor], both: Tensor, shares: Tensor
+) -> Tensor:
+    """L_align = sum_c k_c (MSE(mean_c, mean'_c) + MSE(std_c, std'_c)) / sum_c k_c, a scalar.
+
+    Parameters
+    ----------
+    condensed, real : (mean, std), [C, D] each
+    both : [C] bool, classes with two rows at least on both sides: the others have no deviation to compare
+    shares : k_c = K_c / max K, [C]; 0 for absent classes
+    """
+    means, deviations = (
+        (own - wanted).square().mean(1) for own, wanted in zip(condensed, real, strict=True)
+    )
+    return (shares * (means + both * deviations)).sum() / shares.sum()
+
+
+def smooth_loss(features: Tensor, adjacency: Tensor) -> Tensor:
+    """L_smooth = sum_ij A'_ij mean_f (x'_i - x'_j)^2 / sum_ij A'_ij, a scalar; 0 without edges."""
+    square = features.square().sum(1)
+    apart = (square[:, None] + square - 2 * features @ features.T).clamp(min=0) / features.size(1)
+    return (adjacency * apart).sum() / adjacency.sum().clamp(min=_TINY)
+
+
+def train_teacher(
+    real: RealGraph, classes: int, settings: FedGvdConfig, labels: Tensor, validation: Tensor
+) -> nn.Sequential:
+    """Train f(Z) = (Z W + b) V + c on Z = P^2 LN(X) by Adam at 0.001; return the one of best validation, frozen.
+
+    Reads torch's own generator.
+
+    Parameters
+    ----------
+    labels : [n] int64, every split; validation : [m] int64, nodes with a label. Without any the last one is returned
+    """
+    hidden, known = real.propagated(), real.labels >= 0
+    width, dim = settings.teacher_width, hidden.size(1)
+    teacher = nn.Sequential(nn.Linear(dim, width), nn.Linear(width, classes)).to(hidden.device)
+    optimizer = torch.optim.Adam(teacher.parameters(), lr=_TEACHER_RATE, fused=True)
+    best, highest = {}, -1
+    for step in range(1, settings.teacher_steps + 1):
+        optimizer.zero_grad()
+        F.cross_entropy(teacher(hidden[known]), real.labels[known]).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        if step % _CHECK_EVERY == 0 or step == settings.teacher_steps:
+            with torch.no_grad():
+                hits = int((teacher(hidden[validation]).argmax(1) == labels[validation]).sum())
+            if hits >= highest:
+                highest, best = (
+                    hits,
+                    {name: tensor.clone() for name, tensor in teacher.state_dict().items()},
+                )
+    teacher.load_state_dict(best)
+    return teacher.requires_grad_(False)
+
+
+def drawn_features(
+    features: Tensor, labels: Tensor, rows: Tensor, classes: int, generator: torch.Generator
+) -> Tensor:
+    """x'_i = mean_c + std_c * z, z ~ N(0, I), c the class of row i; [K, d].
+
+    A class of one node has the deviation of all labelled nodes; 1 where there is but one of them: no row of X is there
+    to be read off.
+
+    Parameters
+    ----------
+    features : [m, d]; labels : [m] int64; rows : [K] int64, the classes of the rows wanted
+    """
+    mean, deviation = class_statistics(features, labels, classes)
+    _, whole = class_statistics(features, torch.zeros_like(labels), 1)
+    several = (torch.bincount(labels, minlength=classes) > 1)[:, None]
+    deviation = torch.where(several, deviation, whole if len(features) > 1 else 1.0)
+    noise = torch.randn(len(rows), features.size(1), generator=generator).to(features.device)
+    return mean[rows] + deviation[rows] * noise
+
+
+class Aligning:
+    """S while it is learnt: free features X', and the pair network that makes A' of them.
+
+    Parameters
+    ----------
+    quotas : [C] int64, K_c, at least one node in all; rows are sorted by class
+    teacher : frozen, [*, d] -> [*, C]
+    generator : a CPU generator; with torch's own, which the pair network starts from, the only randomness
+    """
+
+    def __init__(
+        self,
+        real: RealGraph,
+        quotas: Tensor,
+        teacher: nn.Module,
+        settings: FedGvdConfig,
+        generator: torch.Generator,
+    ) -> None:
+        classes, device = len(quotas), real.features.device
+        known = torch.nonzero(real.labels >= 0).flatten()
+        labels, features = real.labels[known], standard(real.features)
+        self.labels = torch.repeat_interleave(
+            torch.arange(classes, device=device), quotas.to(device)
+        )
+        self.features = drawn_features(
+            features[known], labels, self.labels, classes, generator
+        ).requires_grad_()
+        self.pairs = PairNetwork(features.size(1)).to(device)
+        self._real = class_statistics(hop_features(features, real.operator)[known], labels, classes)
+        sizes = torch.bincount(labels, minlength=classes)
+        self._both = (sizes > 1) & (quotas.to(device) > 1)
+        self._shares = (quotas / quotas.max()).to(device)
+        self._teacher, self._settings, self._generator = teacher, settings, generator
+        self._optimizers = (
+            torch.optim.Adam(self.pairs.parameters(), lr=settings.adjacency_rate),
+            torch.optim.Adam([self.features], lr=settings.feature_rate),
+        )
+
+    def loss(self) -> Tensor:
+        """L of S as it is now, a scalar."""
+        settings, features = self._settings, standard(self.features)
+        adjacency = self._adjacency(features)
+        hops = hop_features(features, normalised(adjacency))
+        known = F.cross_entropy(self._teacher(hops[:, -features.size(1) :]), self.labels)
+        statistics = class_statistics(hops, self.labels, len(self._shares))
+        aligned = align_loss(statistics, self._real, self._both, self._shares)
+        return (
+            known
+            + settings.align_weight * aligned
+            + settings.smooth_weight * smooth_loss(features, adjacency)
+        )
+
+    def step(self, number: int) -> float:
+        """Move the adjacency or the features; return the loss before."""
+        turn = int(number % _CYCLE >= _ADJACENCY_TURN)
+        self.features.requires_grad_(bool(turn))
+        self.pairs.requires_grad_(not turn)
+        self._optimizers[turn].zero_grad()
+        loss = self.loss()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizers[turn].step()
+        return float(loss.detach())
+
+    @torch.no_grad()
+    def snapshot(self) -> Condensed:
+        """Return S as it is now, its edges drawn: A_ij = A_ji ~ Bernoulli(A'_ij)."""
+        features = self.features.detach().clone()
+        chances = self._adjacency(standard(features))
+        draws = torch.rand(chances.shape, generator=self._generator).to(chances.device)
+        upper = torch.triu(draws < chances, 1).to(chances.dtype)
+        return Condensed(self.labels, features, upper + upper.T)
+
+    def _adjacency(self, features: Tensor) -> Tensor:
+        adjacency = self.pairs(features)
+        return adjacency * (adjacency >= LEAST)  # type: ignore[no-any-return]
+
+
+def losses(aligning: Aligning, steps: int) -> Iterator[float]:
+    """Take `steps` steps and yield the loss of each."""
+    for number in range(steps):
+        yield aligning.step(number)
+
+
+def condense(
+    real: RealGraph,
+    quotas: Tensor,
+    teacher: nn.Module,
+    settings: FedGvdConfig,
+    generator: torch.Generator,
+    score: Callable[[Condensed], float],
+) -> Condensed:
+    """Return the S of the highest score among evenly spaced steps; parameters as of `Aligning`.
+
+    Parameters
+    ----------
+    score : validation accuracy of a network trained on S
+    """
+    aligning = Aligning(real, quotas, teacher, settings, generator)
+    return best_of(losses(aligning, settings.steps), settings.steps, aligning.snapshot, score)

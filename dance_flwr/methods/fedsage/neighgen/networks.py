@@ -1,0 +1,117 @@
+"""NeighGen: an encoder of nodes, a count of what they miss (dGen), and makers of what is missing (fGen)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch_geometric.nn import GCNConv
+
+from dance_flwr.methods.fedsage.config import FedSageConfig
+from dance_flwr.nn.dropout import dropout
+
+ENCODER_WIDTH, FIRST_WIDTH = 32, 256
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Widths of NeighGen.
+
+    Attributes
+    ----------
+    text : F; latent : of z; hidden : of fGen's last hidden layer; most : P, generated neighbours of a node at most
+    """
+
+    text: int
+    latent: int
+    hidden: int
+    most: int
+
+    @classmethod
+    def of(cls, text_dim: int, config: FedSageConfig) -> "Widths":
+        """Return the widths that a configuration asks for."""
+        return cls(text_dim, config.latent_dim, config.maker_dim, config.most)
+
+
+class Encoder(nn.Module):
+    """z = P relu(P LN(x) W_1 + b_1) W_2 + b_2, P = D^-1/2 (A + I) D^-1/2; [n, F], [n, n] -> [n, latent].
+
+    Inputs are layer-normalised as in every backbone: entries of a unit vector of text are small beside the unit noise
+    that is added to z.
+    """
+
+    def __init__(self, widths: Widths) -> None:
+        super().__init__()
+        self.first = GCNConv(widths.text, ENCODER_WIDTH, normalize=False)
+        self.second = GCNConv(ENCODER_WIDTH, widths.latent, normalize=False)
+
+    def forward(self, features: Tensor, graph: Tensor) -> Tensor:
+        """Return z."""
+        hidden = F.relu(self.first(F.layer_norm(features, features.shape[-1:]), graph))
+        return self.second(hidden, graph)  # type: ignore[no-any-return]
+
+
+class Counter(nn.Module):
+    """dGen: m = relu(w^T z + b); [n, latent] -> [n]."""
+
+    def __init__(self, widths: Widths) -> None:
+        super().__init__()
+        self.line = nn.Linear(widths.latent, 1)
+
+    def forward(self, latents: Tensor) -> Tensor:
+        """Return m, how many neighbours each node misses."""
+        return F.relu(self.line(latents)).flatten()
+
+
+class _Dropout(nn.Module):
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, values: Tensor) -> Tensor:
+        return dropout(values, self.rate, self.training)
+
+
+class Maker(nn.Sequential):
+    """fGen: z + noise -> 256 -> hidden -> P F, relu between, dropout, tanh at the end; [b, latent] -> [b, P, F]."""
+
+    def __init__(self, widths: Widths, rate: float) -> None:
+        super().__init__(
+            nn.Linear(widths.latent, FIRST_WIDTH),
+            nn.ReLU(),
+            nn.Linear(FIRST_WIDTH, widths.hidden),
+            nn.ReLU(),
+            _Dropout(rate),
+            nn.Linear(widths.hidden, widths.most * widths.text),
+            nn.Tanh(),
+            nn.Unflatten(1, (widths.most, widths.text)),
+        )
+
+
+def whole_counts(missing: Tensor, most: int) -> Tensor:
+    """round(m), at most P; [n] -> [n] int64. No gradient flows through it."""
+    return missing.detach().round().clamp(max=most).long()
+
+
+def noisy(latents: Tensor) -> Tensor:
+    """Z + N(0, I)."""
+    return latents + torch.randn_like(latents)
+
+
+def unmade(widths: Widths, rate: float) -> Maker:
+    """Return fGen without memory: names and shapes of its parameters."""
+    with torch.device("meta"):
+        return Maker(widths, rate)
+
+
+def opened(weights: Mapping[str, Tensor], widths: Widths, rate: float) -> Maker:
+    """Return fGen with these very tensors as parameters, in training mode; nothing is copied or drawn.
+
+    Raises
+    ------
+    RuntimeError : names or shapes are others
+    """
+    maker = unmade(widths, rate)
+    maker.load_state_dict(dict(weights), assign=True)
+    return maker.train()

@@ -1,0 +1,120 @@
+"""The one place where a metric is computed: hits on a split, and the cost of a client's round."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Counts of one client on one split, all that leaves it for a metric.
+
+    Attributes
+    ----------
+    correct : per view, correctly classified nodes; total : nodes
+    true_positives, predicted, actual : per class, of the deployed prediction
+    """
+
+    correct: Mapping[str, int]
+    total: int
+    true_positives: Sequence[int]
+    predicted: Sequence[int]
+    actual: Sequence[int]
+
+
+def count(views: Mapping[str, Tensor], labels: Tensor, mask: Tensor) -> Counts:
+    """Count hits of every view on the nodes of `mask` ([n] bool) whose label is known.
+
+    Parameters
+    ----------
+    views : per name [n, C] probabilities, with "deployed" among them
+    labels : [n] int64, -1 where unknown
+    """
+    mask = mask & (labels >= 0)
+    target = labels[mask]
+    classes = views["deployed"].size(1)
+    guess = views["deployed"][mask].argmax(dim=1)
+
+    def per_class(values: Tensor) -> list[int]:
+        return torch.bincount(values, minlength=classes).tolist()
+
+    return Counts(
+        correct={
+            name: int((probs[mask].argmax(1) == target).sum()) for name, probs in views.items()
+        },
+        total=int(target.numel()),
+        true_positives=per_class(target[guess == target]),
+        predicted=per_class(guess),
+        actual=per_class(target),
+    )
+
+
+def accuracy(correct: int, total: int) -> float:
+    """Correct / total, in [0, 1]; 0 where there is nothing to classify."""
+    return correct / total if total else 0.0
+
+
+def macro_f1(
+    true_positives: Sequence[int], predicted: Sequence[int], actual: Sequence[int]
+) -> float:
+    """Mean over classes of 2 TP / (predicted + actual), in [0, 1], as scikit-learn's `f1_score(average="macro")`.
+
+    Classes that neither occur nor are predicted are left out, as scikit-learn does by default.
+    """
+    scores = [
+        2 * tp / (p + a)
+        for tp, p, a in zip(true_positives, predicted, actual, strict=True)
+        if p + a > 0
+    ]
+    return sum(scores) / len(scores) if scores else 0.0
+
+
+PHASES = ("forward", "nodes", "text", "topology", "packs", "train")
+COUNTS = (
+    *("condensed-nodes", "evidence-neighbours", "evidence-chunks", "evidence-tokens"),
+    "evidence-supervised",  # labelled nodes of the plain term
+)
+
+
+@dataclass
+class Report:
+    """What a round cost and produced: seconds by phase, and counts summed over the core.
+
+    Every key is always there: Flower wants the same keys from all clients, whether or not a refresh was due.
+
+    Attributes
+    ----------
+    statistics : float tensors that the method's own server side reads, by name; none for a method of sums
+    """
+
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    loss: float = 0.0
+    statistics: "dict[str, Tensor]" = field(default_factory=dict)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the seconds of this block to phase `name`."""
+        start = time.perf_counter()
+        yield
+        self.seconds[name] += time.perf_counter() - start
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the training of a round cost and produced, over all clients and the server.
+
+    Attributes
+    ----------
+    loss : weighted mean over clients, or that of the method's server side
+    seconds : by phase, summed over clients, and of the method's server side
+    counts : summed over clients, and of the method's server side
+    """
+
+    loss: float
+    seconds: Mapping[str, float]
+    counts: Mapping[str, int]

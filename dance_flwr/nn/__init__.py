@@ -1,0 +1,1 @@
+"""Networks, message passing and training, for every method alike."""

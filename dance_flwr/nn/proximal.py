@@ -1,0 +1,29 @@
+"""FedProx's proximal term, around any local training."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+
+
+@contextmanager
+def proximal_term(model: nn.Module, mu: float) -> Iterator[None]:
+    """Add the gradient of (mu / 2) ||omega - omega_0||^2 to every backward pass of the block.
+
+    omega_0 are the parameters at its start (Li et al. 2020). Nothing is done where `mu` is 0.
+    """
+    hooks = []
+    for parameter in model.parameters() if mu else ():
+        start = parameter.detach().clone()
+
+        def add(changed: Tensor, start: Tensor = start) -> None:
+            assert changed.grad is not None
+            changed.grad.add_(changed.detach() - start, alpha=mu)
+
+        hook = parameter.register_post_accumulate_grad_hook(add)  # type: ignore[no-untyped-call]
+        hooks.append(hook)
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()

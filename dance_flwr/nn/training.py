@@ -1,0 +1,39 @@
+"""The local training loop that every method shares."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from dance_flwr.config.sections import TrainingConfig
+
+
+def learning_rate(config: TrainingConfig, round_: int) -> float:
+    """lr_t = lr * (1 + cos(pi (t - 1) / T)) / 2 under "cosine", lr under "constant"; t from 1."""
+    if config.lr_schedule == "constant":
+        return config.learning_rate
+    angle = torch.pi * (round_ - 1) / config.rounds
+    return config.learning_rate * (1 + float(torch.cos(torch.tensor(angle)))) / 2
+
+
+def train_epochs(
+    model: nn.Module, loss_of: Callable[[], Tensor], config: TrainingConfig, *, round_: int
+) -> float:
+    """Minimise `loss_of` over full-batch local epochs with a fresh Adam; return the last loss.
+
+    Adam starts anew in each round: moments of an earlier round belong to a model that aggregation
+    replaced.
+    """
+    parameters = list(model.parameters())
+    rate = learning_rate(config, round_)
+    optimizer = torch.optim.Adam(parameters, lr=rate, weight_decay=config.weight_decay, fused=True)
+    model.train()
+    loss = torch.zeros(())
+    for _ in range(config.local_epochs):
+        optimizer.zero_grad()
+        loss = loss_of()
+        if not loss.requires_grad:
+            break
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return float(loss.detach())

@@ -1,0 +1,62 @@
+"""The history of a run: one JSON line per round in `history.jsonl`, which may be read while the server writes it."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_BY_CLIENT = ("bytes_down", "bytes_up", "absent")
+
+
+@dataclass
+class Round:
+    """One row of a run's history.
+
+    Attributes
+    ----------
+    val_accuracy : of the deployed prediction, None in rounds without validation; views : of each view
+    seconds : by phase, summed over clients, and of the method's own server side, if it has one
+    round_seconds : wall clock, training and validation
+    counts : summed over clients, of the refresh in this round; what a server side looked at
+    bytes_down, bytes_up : model bytes per client
+    epsilon : spent up to this round, None without differential privacy
+    absent : client -> why it did not take part: silent, not connected, failed, or its upload could not be used
+    """
+
+    round: int
+    loss: float = 0.0
+    val_accuracy: float | None = None
+    val_macro_f1: float | None = None
+    views: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    train_seconds: float = 0.0
+    round_seconds: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+    bytes_down: dict[int, int] = field(default_factory=dict)
+    bytes_up: dict[int, int] = field(default_factory=dict)
+    epsilon: float | None = None
+    absent: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, line: str) -> "Round":
+        """Return the row of one line of `history.jsonl`."""
+        values = json.loads(line)
+        by_client = {
+            key: {int(c): value for c, value in values.get(key, {}).items()} for key in _BY_CLIENT
+        }
+        return cls(**values | by_client)
+
+    @property
+    def answered(self) -> list[int]:
+        """The clients that were asked for anything in this round and failed in nothing."""
+        return [
+            client for client, size in self.bytes_down.items() if size and client not in self.absent
+        ]
+
+
+def whole_lines(path: Path) -> list[str]:
+    """Return the lines of a file, without one at its end that is still being written; none where there is no file."""
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    return text[: text.rfind(b"\n") + 1].decode("utf-8").splitlines()

@@ -1,0 +1,1 @@
+"""Runs on this machine: in one process, or under Flower's simulation engine."""

@@ -1,0 +1,135 @@
+"""Run the app: in this process, or under a private SuperLink that is started and stopped with the run."""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dance_flwr import events
+from dance_flwr.config.paths import ERROR, HISTORY, PROJECT, RESULT
+from dance_flwr.config.tree import RunConfig, flatten
+from dance_flwr.errors import UserError
+from dance_flwr.runs.checkpoint import cut_back, forget, resumable, telling_how_to_resume
+from dance_flwr.runs.history import whole_lines
+from dance_flwr.runs.locks import SERVER, exclusive
+from dance_flwr.runs.reader import read_result
+from dance_flwr.runs.recorder import reason_of_failure
+from dance_flwr.simulation.superlink import SuperLink, private_superlink
+
+OnRound = Callable[[Mapping[str, Any]], None]
+_POLL_SECONDS = 0.5
+_STATUS_EVERY_SECONDS = 15.0
+
+
+def run_in_process(
+    config: RunConfig, folder: Path, on_round: OnRound, name: str = ""
+) -> dict[str, Any]:
+    """Run the unmodified ServerApp and ClientApp in this process, clients one after the other; return the result.
+
+    Parameters
+    ----------
+    folder : receives `result.json`, `model.safetensors`, `history.jsonl`
+    on_round : receives each finished row of the history
+    name : of the run, and so of its folder at each client; empty = a new one
+    """
+    import logging
+
+    with _apps():
+        import client_app
+        import server_app
+        from dance_flwr.simulation.in_process import InProcessGrid
+
+        if not events.structured():
+            logging.getLogger("flwr").setLevel(logging.ERROR)
+        run_id = time.time_ns()
+        grid = InProcessGrid(client_app.app, flatten(config), config.clients, run_id=run_id)
+        with reason_of_failure(folder), telling_how_to_resume(folder):
+            server_app.run(grid, config, name or str(run_id), folder, on_round)
+    return read_result(folder)
+
+
+def run_under_flower(config: RunConfig, folder: Path, on_round: OnRound) -> dict[str, Any]:
+    """Run through Flower's simulation engine on a private SuperLink; return the result.
+
+    `flwr run` reports success even when the ServerApp failed, so success is what the ServerApp itself left behind:
+    `result.json`, or else `error.txt` with the reason.
+
+    Raises
+    ------
+    UserError : the run failed; the message is the ServerApp's own, or names the log
+    """
+    done = 0
+    with exclusive(folder, SERVER):  # then the server itself holds it
+        if config.resume:
+            point = resumable(folder)
+            done = point.round
+            cut_back(point, folder)
+        else:
+            forget(folder)
+            for name in (RESULT, ERROR, HISTORY):
+                (folder / name).unlink(missing_ok=True)
+    with private_superlink(folder / "superlink.log") as link:
+        run_id = link.submit(config, _resources(config))
+        follow(link, run_id, folder, on_round, done)
+    return read_result(folder)
+
+
+def follow(link: SuperLink, run_id: str, folder: Path, on_round: OnRound, seen: int = 0) -> None:
+    """Follow the run's history, after its first `seen` rows, until the ServerApp leaves a result or an error behind.
+
+    Raises
+    ------
+    UserError : the run failed; the message is the ServerApp's own, or names the log
+    """
+    asked = time.monotonic()
+    while True:
+        done = (folder / RESULT).is_file() or (folder / ERROR).is_file()
+        lines = whole_lines(folder / HISTORY)
+        for line in lines[seen:]:
+            on_round(json.loads(line))
+            asked = time.monotonic()  # a row is a sign of life
+        seen = len(lines)
+        if (folder / ERROR).is_file():
+            raise UserError((folder / ERROR).read_text(encoding="utf-8").strip())
+        if done:
+            return
+        if time.monotonic() - asked > _STATUS_EVERY_SECONDS:
+            asked = time.monotonic()
+            status = link.status(run_id)
+            if (
+                status.startswith("finished")
+                and not (folder / RESULT).is_file()
+                and not (folder / ERROR).is_file()
+            ):
+                raise UserError(f"the run ended as {status!r} without a result; see {link.log}")
+        time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def _apps() -> Iterator[None]:
+    """Make the top-level apps importable."""
+    sys.path.insert(0, str(PROJECT))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(PROJECT))
+
+
+def _resources(config: RunConfig) -> str:
+    """Return Flower's --federation-config: a node per client, each with a core and its share of one visible GPU.
+
+    Flower divides the GPUs by the share in single precision and drops the rest: 0.2 would be four clients on a GPU,
+    not five, so a share is a little less than its part.
+    """
+    import torch
+
+    resources = f"num-supernodes={config.clients} client-resources-num-cpus=1"
+    if config.device != "auto" or not torch.cuda.is_available():
+        return resources
+    together = math.ceil(config.clients / torch.cuda.device_count())
+    share = 1.0 if together == 1 else (10_000 // together - 1) / 10_000
+    return f"{resources} client-resources-num-gpus={share:g}"

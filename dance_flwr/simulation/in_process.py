@@ -1,0 +1,115 @@
+"""A Grid that runs the unmodified ServerApp and ClientApp in this process: no Ray, no ports, no start-up time."""
+
+from collections.abc import Iterable, Mapping
+from itertools import count
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+
+from dance_flwr.federation.flower import Run, TaskIdentity
+from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire.messages import with_content
+
+
+class InProcessGrid(Grid):
+    """Clients are called one after the other, in the order of the messages.
+
+    Parameters
+    ----------
+    client_app : answers every message
+    run_config : flat keys, the same for all clients
+    node_configs : per node id its node config; made from `num_nodes` when left out
+    on_message : sees every message and every reply as it passes, for recording
+    """
+
+    crosses_a_wire = False
+
+    def __init__(
+        self,
+        client_app: ClientApp,
+        run_config: Mapping[str, Any],
+        num_nodes: int,
+        *,
+        run_id: int = 1,
+        node_configs: Mapping[int, Mapping[str, Any]] | None = None,
+        on_message: Any = None,
+    ) -> None:
+        made = {
+            node + 1: {keys.PARTITION_ID: node, "num-partitions": num_nodes}
+            for node in range(num_nodes)
+        }
+        self._app = client_app
+        self._run = Run.create_empty(run_id)
+        self._on_message = on_message
+        self._contexts = {
+            node: Context(run_id, node, dict(config), RecordDict(), dict(run_config))
+            for node, config in (node_configs or made).items()
+        }
+        self._replies: dict[str, Message] = {}
+        self._numbers = count()
+        # Messages carry the identity of the process's task; under an engine, Flower sets it.
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run_id, 0, run_id
+
+    def set_run(self, run: Run) -> None:
+        """Set the run."""
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        """The run."""
+        return self._run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Return a message to a node."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return all nodes."""
+        return list(self._contexts)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Answer the messages and keep the replies."""
+        return [self._answer(message) for message in messages]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return and forget the replies to these messages."""
+        return [self._replies.pop(key) for key in message_ids if key in self._replies]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Answer the messages; `timeout` is of no use here."""
+        return self.pull_messages(self.push_messages(messages))
+
+    def _answer(self, message: Message) -> str:
+        node, key = message.metadata.dst_node_id, f"message-{next(self._numbers)}"
+        message.metadata.__dict__["_message_id"] = key  # as Flower's own grids do
+        if self._on_message:
+            self._on_message(message)
+        try:
+            reply = self._app(_delivered(message), self._contexts[node])
+        except (
+            Exception
+        ) as error:  # a client's failure must reach the server as Flower would send it
+            reply = Message(Error(0, f"{type(error).__name__}: {error}"), reply_to=message)
+        if self._on_message:
+            self._on_message(reply)
+        self._replies[key] = reply
+        return key
+
+
+def _delivered(message: Message) -> Message:
+    """Return the message with config records of its own, as the wire would deliver it: mods change what they read."""
+    records = dict(message.content)
+    for name, record in message.content.config_records.items():
+        records[name] = ConfigRecord(dict(record))
+    return with_content(message, RecordDict(records))

@@ -1,0 +1,225 @@
+"""A SuperLink of our own on this machine: started, asked, and stopped with everything below it."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from dance_flwr.config.paths import PROJECT
+from dance_flwr.config.text import to_toml
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.errors import UserError
+
+NAME = "private"
+_START_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class SuperLink:
+    """A running SuperLink on this machine, and how `flwr` talks to it.
+
+    Attributes
+    ----------
+    home : FLWR_HOME of the operator; its `config.toml` knows the link as `NAME`
+    environment : of `flwr` commands; log : the SuperLink's log file
+    """
+
+    home: Path
+    environment: dict[str, str]
+    log: Path
+
+    def submit(self, config: RunConfig, federation: str = "") -> str:
+        """Hand in the app with this config; return the run id. `federation` is Flower's --federation-config."""
+        settings = self.home / "run-config.toml"
+        settings.write_text(to_toml(config), encoding="utf-8")
+        more = ["--federation-config", federation] if federation else []
+        answer = self.flwr("run", str(app_dir()), NAME, "--run-config", str(settings), *more)
+        return str(answer["run-id"])
+
+    def status(self, run_id: str) -> str:
+        """Return the status of a run, such as "running" or "finished:completed"."""
+        return str(self.flwr("list", NAME, "--run-id", run_id)["runs"][0]["status"])
+
+    def flwr(self, *arguments: str) -> dict[str, Any]:
+        """Run a `flwr` command; return its JSON.
+
+        Raises
+        ------
+        UserError : it failed; the message is what it printed
+        """
+        command = [str(tool("flwr")), *arguments, "--format", "json"]
+        done = subprocess.run(
+            command, env=self.environment, cwd=self.home, capture_output=True, text=True
+        )
+        with suppress(ValueError):
+            answer = json.loads(done.stdout[done.stdout.index("{") :])
+            if answer.get("success", True):
+                return answer  # type: ignore[no-any-return]
+        raise UserError(
+            f"flwr {arguments[0]}: expected an answer, found: {(done.stdout + done.stderr).strip()}"
+        )
+
+
+@contextmanager
+def private_superlink(log: Path) -> Iterator[SuperLink]:
+    """Start a SuperLink in simulation mode with its own home and free ports; stop it and all it started.
+
+    Its working directory is its empty home: Ray workers import from there first, so any other directory could put
+    somebody else's `client_app.py` ahead of ours.
+    """
+    home = Path(tempfile.mkdtemp(prefix="dance-flwr-"))
+    port = free_port()
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
+    )
+    environment = flower_environment(home)
+    command = [
+        "flower-superlink",
+        "--insecure",
+        "--simulation",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    process = start(command, environment, home, log)
+    try:
+        wait_until_healthy(process, f"http://127.0.0.1:{port}", log)
+        yield SuperLink(home, environment, log)
+    finally:
+        stop(process)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def flower_environment(home: Path) -> dict[str, str]:
+    """Return this process's environment for a Flower process whose FLWR_HOME is `home`: quiet, and past any proxy."""
+    quiet = ("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "FLWR_DISABLE_UPDATE_CHECK")
+    environment = (
+        os.environ
+        | dict.fromkeys(quiet, "1")
+        | {"FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0"}
+    )
+    environment["PATH"] = f"{tool('flwr').parent}{os.pathsep}{environment.get('PATH', '')}"
+    environment["NO_PROXY"] = environment["no_proxy"] = "127.0.0.1,localhost"
+    return environment
+
+
+def start(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    home: Path,
+    log: Path,
+    launcher: Sequence[str] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a command of this environment in a session of its own, in `home`; what it prints is added to `log`.
+
+    Parameters
+    ----------
+    launcher : words before the command, a program of the system and its arguments
+    """
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [*launcher, str(tool(command[0])), *command[1:]],
+            env=dict(environment),
+            cwd=home,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+
+
+def wait_until_healthy(
+    process: subprocess.Popen[bytes], address: str, log: Path, root_certificates: Path | None = None
+) -> None:
+    """Wait until the SuperLink at http(s)://host:port says that it is healthy.
+
+    Raises
+    ------
+    UserError : it ended, or does not answer in time
+    """
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if root_certificates:
+        context = ssl.create_default_context(cafile=str(root_certificates))
+        handlers.append(urllib.request.HTTPSHandler(context=context))
+    opener = urllib.request.build_opener(*handlers)
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        with suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+            opener.open(f"{address}/health", timeout=1).close()
+            return
+        time.sleep(0.1)
+    raise UserError(f"expected a SuperLink within {_START_SECONDS:.0f} s, found none; see {log}")
+
+
+def stop(process: subprocess.Popen[bytes], ask: bool = True) -> None:
+    """End a process and every process below it, such as Ray's; ask first, then kill; or kill at once."""
+    with suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(process.pid)
+        family = [*parent.children(recursive=True), parent]
+        for member in reversed(family):
+            with suppress(psutil.NoSuchProcess):
+                member.send_signal(signal.SIGTERM if ask else signal.SIGKILL)
+        late = _children(family)  # a raylet starts workers until it ends
+        _, alive = psutil.wait_procs(family, timeout=10)
+        alive += [member for member in late if member.is_running()]
+        for member in alive:
+            with suppress(psutil.NoSuchProcess):
+                member.kill()
+        psutil.wait_procs(alive, timeout=10)  # killed is not yet gone
+    process.wait()
+
+
+def _children(family: Sequence[psutil.Process]) -> list[psutil.Process]:
+    """Return the processes below these that are not among them."""
+    found: dict[int, psutil.Process] = {}
+    for member in family:
+        with suppress(psutil.NoSuchProcess):
+            found |= {child.pid: child for child in member.children(recursive=True)}
+    return [child for pid, child in found.items() if pid not in {member.pid for member in family}]
+
+
+def app_dir() -> Path:
+    """Return the folder of the Flower app: the one with our pyproject.toml.
+
+    Raises
+    ------
+    UserError : the package was installed without it
+    """
+    path = PROJECT / "pyproject.toml"
+    if (
+        path.is_file()
+        and tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"] == "dance-flwr"
+    ):
+        return PROJECT
+    raise UserError(
+        f"expected the app's pyproject.toml in {PROJECT}, found none; install from a checkout with "
+        "`pip install -e .`, or add --in-process"
+    )
+
+
+def tool(name: str) -> Path:
+    """Return a command of this environment, not of whichever comes first on PATH."""
+    return Path(sys.executable).parent / name
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
