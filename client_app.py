@@ -1,7 +1,7 @@
 """ClientApp: message -> task -> reply.
 
-A SuperNode starts a process for every message, and three of the four stages of secure aggregation need
-no torch: what computes is imported by the handler that needs it.
+A SuperNode starts a process for every message, and three of the four stages of secure aggregation
+need no torch: what computes is imported by the handler that needs it.
 """
 
 import logging
@@ -62,7 +62,9 @@ def train(message: Message, context: Context) -> Message:
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
-    """Count hits on the local graph; with the final model also on the test nodes, leaving evidence behind."""
+    """Count hits on the local graph; with the final model also on the test nodes, leaving evidence
+    behind.
+    """
     from dance_flwr.federation.client import handlers
 
     return _answer(handlers.work, message, context)

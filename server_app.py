@@ -57,7 +57,9 @@ def main(grid: Grid, context: Context) -> None:
 def run(
     grid: Grid, config: RunConfig, name: str, folder: Path, on_round: OnRound | None = None
 ) -> None:
-    """Join, prepare, train the rounds that are left, and read the test split once with the best model."""
+    """Join, prepare, train the rounds that are left, and read the test split once with the best
+    model.
+    """
     check_method(config)
     point = checkpoint.begin(name, config, folder)
     with observed(point, folder):

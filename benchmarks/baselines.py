@@ -1,15 +1,18 @@
-"""Seconds of the costly baselines on Cora, beside those of public implementations on one CPU thread.
+"""Seconds of the costly baselines on Cora, beside those of public implementations on one CPU
+thread.
 
     python benchmarks/baselines.py [--rounds 100] [--fedtad-rounds 5] [--steps 500]
 
-FedTAD: its server's step, by the run's own clock. FedSage+: processor seconds per round of everything, the exchanges
-before round 1 included. Both with 10 clients, 20 % of the nodes for training, 40 % each for validation and test. GCond:
-processor seconds of condensing all of Cora's 5 clients by one-step matching. Clients answer one after the other in this
-process, on one thread; preparing data is not in it. Other work on the machine makes all of these longer, also processor
+FedTAD: its server's step, by the run's own clock. FedSage+: processor seconds per round of
+everything, the exchanges before round 1 included. Both with 10 clients, 20 % of the nodes for
+training, 40 % each for validation and test. GCond: processor seconds of condensing all of Cora's 5
+clients by one-step matching. Clients answer one after the other in this process, on one thread;
+preparing data is not in it. Other work on the machine makes all of these longer, also processor
 seconds: it takes of the memory's bandwidth.
 
-References: OpenFGL's FedTAD and FedSage+ in the same setting, 10 s and 1.97 s as measured here; GCond's one-step mode
-takes minutes by its own steps, 300 s. With fewer `--rounds` the exchanges weigh more.
+References: OpenFGL's FedTAD and FedSage+ in the same setting, 10 s and 1.97 s as measured here;
+GCond's one-step mode takes minutes by its own steps, 300 s. With fewer `--rounds` the exchanges
+weigh more.
 """
 
 import argparse

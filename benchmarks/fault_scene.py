@@ -55,7 +55,9 @@ class Scene:
     def wait(
         self, done: Callable[[], bool], seconds: float = PATIENCE_SECONDS, run_alone: bool = True
     ) -> float:
-        """Wait until `done`, or the run's end where that matters; return how long it took, NaN = it did not happen."""
+        """Wait until `done`, or the run's end where that matters; return how long it took, NaN = it
+        did not happen.
+        """
         begin = time.monotonic()
         while not done():
             if time.monotonic() - begin > seconds or (run_alone and self.ended()):
@@ -110,7 +112,9 @@ def deploy(root: Path, folders: Sequence[Path]) -> tuple[LocalDeployment, list[C
 
 
 def serve_again(scene: Scene, client: int) -> None:
-    """Start a SuperNode as a service manager does, until Flower takes it: one that died is refused for a minute."""
+    """Start a SuperNode as a service manager does, until Flower takes it: one that died is refused
+    for a minute.
+    """
     said = scene.log(f"node-{client}")
     scene.deployment.start_node(client)
     while not said("SuperNode ID"):

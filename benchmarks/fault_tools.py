@@ -13,7 +13,8 @@ HOST = "127.0.0.1"
 
 
 class Cable:
-    """A TCP relay on loopback that can be cut: bytes stop both ways, connections stay open, as without a wire.
+    """A TCP relay on loopback that can be cut: bytes stop both ways, connections stay open, as
+    without a wire.
 
     Parameters
     ----------
@@ -68,9 +69,9 @@ class Cable:
             writer.close()
 
 
-# Python imports `sitecustomize` at its start wherever it finds one on PYTHONPATH. The word is read for each message, so
-# that a node goes astray and comes back without a restart. "again" is in the SuperNode: it signs and sends anew, one
-# message later, what it has sent before.
+# Python imports `sitecustomize` at its start wherever it finds one on PYTHONPATH. The word is read
+# for each message, so that a node goes astray and comes back without a restart. "again" is in the
+# SuperNode: it signs and sends anew, one message later, what it has sent before.
 _SPOIL = """
 import os, sys
 from pathlib import Path
@@ -127,7 +128,9 @@ if "flower-supernode" in program:
 
 
 class Spoiler:
-    """Makes one SuperNode, started with `environment`, send what it should not, as long as a word is set."""
+    """Makes one SuperNode, started with `environment`, send what it should not, as long as a word
+    is set.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -136,5 +139,7 @@ class Spoiler:
         self.environment = {"PYTHONPATH": str(folder), "SPOIL": str(self._file)}
 
     def set(self, word: str) -> None:
-        """Send NaN ("nan"), one number too few ("shapes"), old messages again ("again"), or nothing wrong ("")."""
+        """Send NaN ("nan"), one number too few ("shapes"), old messages again ("again"), or nothing
+        wrong ("").
+        """
         self._file.write_text(word, encoding="utf-8")

@@ -1,9 +1,11 @@
-"""What strikes a federation, and what of it is left: detected after how long, rounds and data lost, accuracy.
+"""What strikes a federation, and what of it is left: detected after how long, rounds and data lost,
+accuracy.
 
     python benchmarks/faults.py [--data cora] [--clients 5] [--rounds 6] [--faults kill-train ...]
 
-One deployment on loopback (`dance_flwr.deploy.local`: TLS, node authentication, a process per SuperNode) takes all
-faults one after the other, each in a run of its own, from round 2 on. Client 0 is the one that is struck.
+One deployment on loopback (`dance_flwr.deploy.local`: TLS, node authentication, a process per
+SuperNode) takes all faults one after the other, each in a run of its own, from round 2 on. Client 0
+is the one that is struck.
 
 detected s     from the fault to the line or the round that shows it; "-": nothing was to be noticed
 rounds short   finished rounds without the update of some client
@@ -49,7 +51,9 @@ def no_fault(scene: Scene) -> None:
 
 
 def killed(*words: str) -> Callable[[Scene], None]:
-    """Return a fault: SIGKILL of client 0's SuperNode when its log has said all of this; started again after it."""
+    """Return a fault: SIGKILL of client 0's SuperNode when its log has said all of this; started
+    again after it.
+    """
 
     def strike(scene: Scene) -> None:
         said = scene.log("node-0")
@@ -65,7 +69,9 @@ def killed(*words: str) -> Callable[[Scene], None]:
 
 
 def restart(scene: Scene) -> None:
-    """SIGKILL of client 0's SuperNode while it trains; started again at once, as a service manager would."""
+    """SIGKILL of client 0's SuperNode while it trains; started again at once, as a service manager
+    would.
+    """
     said = scene.log("node-0")
     scene.wait(lambda: said("Receiving: train") and said("Start `flwr-clientapp`"))
     scene.deployment.kill_node(0)
@@ -77,7 +83,9 @@ def restart(scene: Scene) -> None:
 
 
 def kill_app(scene: Scene) -> None:
-    """SIGKILL of client 0's ClientApp while it trains, as by a system without memory; its SuperNode lives."""
+    """SIGKILL of client 0's ClientApp while it trains, as by a system without memory; its SuperNode
+    lives.
+    """
     said = scene.log("node-0")
     scene.wait(lambda: said("Receiving: train") and bool(_apps(scene)))
     for app in _apps(scene):

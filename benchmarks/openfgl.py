@@ -1,21 +1,24 @@
-"""FedAvg, FedGTA and FedSage+ on Cora in the setting of a public peer, OpenFGL, with bag-of-words as features.
+"""FedAvg, FedGTA and FedSage+ on Cora in the setting of a public peer, OpenFGL, with bag-of-words
+as features.
 
     python benchmarks/openfgl.py [--seeds 0 1 2] [--rounds 100] [--words-per-paper 18.2]
 
-10 Louvain clients, 20 % of the nodes for training, 40 % each for validation and test, width 64, 3 local epochs, Adam at
-0.01 with weight decay 5e-4, dropout 0.5: OpenFGL's defaults. Its features are the 1433 binary words of the Planetoid
-release, 18.2 per paper, which came without their list; here they are the 1433 words that most papers of `cora` use,
-English stop words left out, each once per paper, thinned evenly to as many (0 = all of title and abstract, 46). They
-reach the model as any text does: papers become lists of their words, and the encoder is a table with one row per word
+10 Louvain clients, 20 % of the nodes for training, 40 % each for validation and test, width 64, 3
+local epochs, Adam at 0.01 with weight decay 5e-4, dropout 0.5: OpenFGL's defaults. Its features are
+the 1433 binary words of the Planetoid release, 18.2 per paper, which came without their list; here
+they are the 1433 words that most papers of `cora` use, English stop words left out, each once per
+paper, thinned evenly to as many (0 = all of title and abstract, 46). They reach the model as any
+text does: papers become lists of their words, and the encoder is a table with one row per word
 (sentence-transformers' StaticEmbedding of an identity matrix). Rows have unit length.
 
-Figures of OpenFGL, as measured on one thread: FedAvg 79.51 +- 0.29 where each client's own model is scored after local
-training, 78.19 +- 0.86 for the mean; FedGTA 79.6; FedSage+ 78.6, one seed. It reports the best round by validation, as
-is done here. FedSage+'s generator is narrower here, 256 instead of 2048: its last layer has 5 * 1433 outputs.
+Figures of OpenFGL, as measured on one thread: FedAvg 79.51 +- 0.29 where each client's own model is
+scored after local training, 78.19 +- 0.86 for the mean; FedGTA 79.6; FedSage+ 78.6, one seed. It
+reports the best round by validation, as is done here. FedSage+'s generator is narrower here, 256
+instead of 2048: its last layer has 5 * 1433 outputs.
 
-"plain FedAvg" is written out in this file: OpenFGL's network, two graph convolutions on binary features as they are, on
-the same clients, splits and words. What the harness is above it is its backbone, which layer-normalises its input and
-has a linear head behind the convolutions.
+"plain FedAvg" is written out in this file: OpenFGL's network, two graph convolutions on binary
+features as they are, on the same clients, splits and words. What the harness is above it is its
+backbone, which layer-normalises its input and has a linear head behind the convolutions.
 """
 
 import argparse
@@ -78,7 +81,8 @@ SETTING: dict[str, Value] = {
 
 
 def bags_of_words(texts: list[str], words: int, per_text: float) -> tuple[list[str], list[str]]:
-    """Return the `words` words that most texts use, and each text as the list of those that are in it.
+    """Return the `words` words that most texts use, and each text as the list of those that are in
+    it.
 
     Parameters
     ----------
@@ -96,7 +100,9 @@ def bags_of_words(texts: list[str], words: int, per_text: float) -> tuple[list[s
 
 
 def write_encoder(names: list[str], folder: Path) -> None:
-    """Write an encoder that gives the mean of one-hot rows, one per word; a word that is not named has none."""
+    """Write an encoder that gives the mean of one-hot rows, one per word; a word that is not named
+    has none.
+    """
     places = {name: place for place, name in enumerate([*names, "[UNK]"])}
     tokenizer = Tokenizer(WordLevel(places, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = WhitespaceSplit()

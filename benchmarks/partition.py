@@ -1,6 +1,8 @@
-"""Seconds and peak memory of importing, partitioning and writing a synthetic graph of n nodes and 10 n edges.
+"""Seconds and peak memory of importing, partitioning and writing a synthetic graph of n nodes and
+10 n edges.
 
-Run `python benchmarks/partition.py --sizes 10000 100000 1000000`; every size runs in a process of its own.
+Run `python benchmarks/partition.py --sizes 10000 100000 1000000`; every size runs in a process of
+its own.
 """
 
 import argparse
@@ -31,15 +33,17 @@ WORDS = 12  # words of a text
 def synthetic_edges(
     n: int, edges: int, rng: np.random.Generator
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Return (community [n], source [edges], target [edges]) of a degree-corrected block model, without duplicates.
+    """Return (community [n], source [edges], target [edges]) of a degree-corrected block model,
+    without duplicates.
 
-    Community sizes are geometric-like around `COMMUNITY`; expected degrees follow a power law, cut at 1,000 times the
-    least.
+    Community sizes are geometric-like around `COMMUNITY`; expected degrees follow a power law, cut
+    at 1,000 times the least.
     """
     count = max(1, n // COMMUNITY)
     community = np.sort(rng.choice(count, n, p=rng.dirichlet(np.full(count, 2.0))))
     weight = np.minimum((1 - rng.random(n)) ** (-1 / (TAIL - 1)), 1000.0)
-    # A node owns as many stubs as its weight says: drawing a stub is one look-up, not a binary search.
+    # A node owns as many stubs as its weight says: drawing a stub is one look-up, not a binary
+    # search.
     owner = np.repeat(np.arange(n), np.floor(4 * weight + rng.random(n)).astype(np.int64))
     first, last = np.searchsorted(
         community[owner], [community, community + 1]
@@ -65,7 +69,9 @@ def synthetic_edges(
 
 
 def write_synthetic(folder: Path, n: int, edges: int, seed: int = 0) -> None:
-    """Write `nodes.parquet` and `edges.parquet`; a text is `WORDS` words, half of them of the node's class."""
+    """Write `nodes.parquet` and `edges.parquet`; a text is `WORDS` words, half of them of the
+    node's class.
+    """
     rng = np.random.default_rng(seed)
     community, source, target = synthetic_edges(n, edges, rng)
     label = (community % CLASSES).astype(np.int64)

@@ -1,13 +1,15 @@
 """Seconds and memory of DANCE by number of clients on one machine, and whether they grow linearly.
 
-Run `python benchmarks/scale.py --clients 5 50 200`, under Flower's simulation engine; with `--in-process`, clients
-answer one after the other in one process. Every number of clients runs in processes of its own. The graph stays the
-same, so more clients are smaller clients: what grows is what a client costs apart from its nodes.
+Run `python benchmarks/scale.py --clients 5 50 200`, under Flower's simulation engine; with
+`--in-process`, clients answer one after the other in one process. Every number of clients runs in
+processes of its own. The graph stays the same, so more clients are smaller clients: what grows is
+what a client costs apart from its nodes.
 
-Memory is the proportional set size (resident where the system has none) of all processes of a run together, looked at
-about once a second; preparation is not in it. The first round also condenses the cores. A line y = a + b * clients is
-fitted by least squares of relative deviations; what a client adds between neighbouring rows says which way growth
-deviates. Other work on the machine makes seconds longer, and more so under the engine: Ray's workers give way to it.
+Memory is the proportional set size (resident where the system has none) of all processes of a run
+together, looked at about once a second; preparation is not in it. The first round also condenses
+the cores. A line y = a + b * clients is fitted by least squares of relative deviations; what a
+client adds between neighbouring rows says which way growth deviates. Other work on the machine
+makes seconds longer, and more so under the engine: Ray's workers give way to it.
 """
 
 import argparse
@@ -59,7 +61,9 @@ class Usage:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run took: seconds before the first round and of each round, bytes up per client and round, and in all."""
+    """What a run took: seconds before the first round and of each round, bytes up per client and
+    round, and in all.
+    """
 
     clients: int
     before: float
@@ -69,7 +73,9 @@ class Cost:
 
 
 def run(config: RunConfig, in_process: bool) -> tuple[float, list[float], float]:
-    """Run the federation; return seconds before the first round and of each round, bytes up per client and round."""
+    """Run the federation; return seconds before the first round and of each round, bytes up per
+    client and round.
+    """
     from dance_flwr.config.paths import RESULT
     from dance_flwr.simulation.engine import run_in_process, run_under_flower
 
@@ -85,7 +91,8 @@ def run(config: RunConfig, in_process: bool) -> tuple[float, list[float], float]
     )
     for folder in Path(result["partition_dir"]).glob(f"client-*/runs/{result['run']}"):
         shutil.rmtree(folder)
-    # The server counts from the start of round 1; when its rows are seen here depends on how busy the machine is.
+    # The server counts from the start of round 1; when its rows are seen here depends on how busy
+    # the machine is.
     before = (Path(config.out) / RESULT).stat().st_mtime - result["seconds_total"] - began
     rounds = [row["round_seconds"] for row in result["history"]]
     up = sum(sum(row["bytes_up"].values()) for row in result["history"])

@@ -1,7 +1,8 @@
 """Seconds and bytes per round with secure aggregation against without, by number of clients.
 
-Run `python benchmarks/secagg.py --clients 5 10 20`. Clients answer one after the other in this process and send a model
-of the given size that was not trained: what is left is the protocol. Ratios are taken in the same run.
+Run `python benchmarks/secagg.py --clients 5 10 20`. Clients answer one after the other in this
+process and send a model of the given size that was not trained: what is left is the protocol.
+Ratios are taken in the same run.
 """
 
 import argparse

@@ -1,10 +1,11 @@
-"""A long run whose nodes die now and then: memory on the way, accuracy beside the run that nothing disturbed.
+"""A long run whose nodes die now and then: memory on the way, accuracy beside the run that nothing
+disturbed.
 
     python benchmarks/soak.py [--data cora] [--clients 3] [--rounds 200] [--every 10]
 
-A deployment on loopback (TLS, node authentication, a process per SuperNode). Every few rounds a random node gets
-SIGKILL and is started again, as by a service manager; no round goes on without it. The run beside it is in
-one process, without faults.
+A deployment on loopback (TLS, node authentication, a process per SuperNode). Every few rounds a
+random node gets SIGKILL and is started again, as by a service manager; no round goes on without it.
+The run beside it is in one process, without faults.
 """
 
 import argparse
@@ -37,7 +38,9 @@ def memory_mb(process: subprocess.Popen[bytes]) -> float:
 
 
 def soak(config: RunConfig, folders: Sequence[Path], every: int, root: Path) -> None:
-    """Kill a random node every few rounds; print memory on the way, and the accuracy beside the undisturbed one."""
+    """Kill a random node every few rounds; print memory on the way, and the accuracy beside the
+    undisturbed one.
+    """
     deployment, cables, spoiler = deploy(root / "deployment", folders)
     chance = random.Random(config.seed)
     scene = Scene(deployment, cables, spoiler, replace(config, out=str(root / "out")))

@@ -1,10 +1,11 @@
-"""What a SuperNode waits for before a ClientApp computes: processor seconds of starting one, cold and forked.
+"""What a SuperNode waits for before a ClientApp computes: processor seconds of starting one, cold
+and forked.
 
     python benchmarks/startup.py [--repeats 5]
 
-Cold: `flwr-clientapp` as Flower starts it, then the imports of our app up to the task of a TRAIN message. Forked: the
-same in a child of `dance_flwr/deploy/warm.py`. Processor seconds, because five nodes on one machine share it; the
-median of the repeats, all in one run.
+Cold: `flwr-clientapp` as Flower starts it, then the imports of our app up to the task of a TRAIN
+message. Forked: the same in a child of `dance_flwr/deploy/warm.py`. Processor seconds, because five
+nodes on one machine share it; the median of the repeats, all in one run.
 """
 
 import argparse

@@ -20,7 +20,8 @@ _CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 def atomic_file(
     path: Path, *, keep: Path | None = None, lasting: bool = True
 ) -> Iterator[BinaryIO]:
-    """Open a draft beside `path` and put it in its place when it is whole; on an error nothing changes or stays.
+    """Open a draft beside `path` and put it in its place when it is whole; on an error nothing
+    changes or stays.
 
     Parameters
     ----------
@@ -50,7 +51,8 @@ def disk_of(folder: Path) -> Iterator[None]:
 
     Raises
     ------
-    UserError : the disk is full, or the folder is closed to this user; which folder, what is free, what to do
+    UserError : the disk is full, or the folder is closed to this user; which folder, what is free,
+        what to do
     """
     try:
         yield
@@ -107,7 +109,9 @@ def _free(folder: Path) -> str:
 
 
 def write_npz(path: Path, arrays: dict[str, Any], *, keep: Path | None = None) -> None:
-    """Write arrays to `path`, so that readers never see half of it; a file that is replaced goes to `keep`."""
+    """Write arrays to `path`, so that readers never see half of it; a file that is replaced goes to
+    `keep`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path, keep=keep, lasting=False) as file:
         np.savez(file, **arrays)

@@ -1,8 +1,10 @@
-"""What happens in a run, as one JSON line per event on stderr where $DANCE_FLWR_LOG is `json`; silent otherwise.
+"""What happens in a run, as one JSON line per event on stderr where $DANCE_FLWR_LOG is `json`;
+silent otherwise.
 
-Flower's own lines and every `LOG` of the app come in the same form there, as event `log`. What a ServerApp prints is
-seen by `flwr log` and nowhere else, so a server keeps its lines in `events.jsonl` of the run's folder too. A formatter
-of the standard library does: a package would leave the names of run, round and client, and NaN, to us as well.
+Flower's own lines and every `LOG` of the app come in the same form there, as event `log`. What a
+ServerApp prints is seen by `flwr log` and nowhere else, so a server keeps its lines in
+`events.jsonl` of the run's folder too. A formatter of the standard library does: a package would
+leave the names of run, round and client, and NaN, to us as well.
 """
 
 import json
@@ -48,7 +50,9 @@ def install() -> None:
 
 
 def emit(event: str, message: str, level: int = logging.INFO, **facts: Any) -> None:
-    """Tell of an event; facts whose value is None are left out, and run, round and client are those of `bound`."""
+    """Tell of an event; facts whose value is None are left out, and run, round and client are those
+    of `bound`.
+    """
     _EVENTS.log(level, "%s", message, extra={"event": event, "facts": facts})
 
 
@@ -99,7 +103,9 @@ def kept(folder: Path, goes_on: bool) -> Iterator[None]:
 
 
 class _Lines(logging.Handler):
-    """Writes to what is stderr at that moment: Flower exchanges it to pass on what a process prints."""
+    """Writes to what is stderr at that moment: Flower exchanges it to pass on what a process
+    prints.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

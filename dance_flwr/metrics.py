@@ -61,7 +61,8 @@ def accuracy(correct: int, total: int) -> float:
 def macro_f1(
     true_positives: Sequence[int], predicted: Sequence[int], actual: Sequence[int]
 ) -> float:
-    """Mean over classes of 2 TP / (predicted + actual), in [0, 1], as scikit-learn's `f1_score(average="macro")`.
+    """Mean over classes of 2 TP / (predicted + actual), in [0, 1], as scikit-learn's
+    `f1_score(average="macro")`.
 
     Classes that neither occur nor are predicted are left out, as scikit-learn does by default.
     """
@@ -84,11 +85,13 @@ COUNTS = (
 class Report:
     """What a round cost and produced: seconds by phase, and counts summed over the core.
 
-    Every key is always there: Flower wants the same keys from all clients, whether or not a refresh was due.
+    Every key is always there: Flower wants the same keys from all clients, whether or not a refresh
+    was due.
 
     Attributes
     ----------
-    statistics : float tensors that the method's own server side reads, by name; none for a method of sums
+    statistics : float tensors that the method's own server side reads, by name; none for a method
+        of sums
     """
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))

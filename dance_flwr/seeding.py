@@ -1,4 +1,6 @@
-"""Random generators, each derived from (seed, round, client, purpose) and independent of every other."""
+"""Random generators, each derived from (seed, round, client, purpose) and independent of every
+other.
+"""
 
 import hashlib
 from collections.abc import Iterator
@@ -20,8 +22,11 @@ def generator(seed: int, purpose: str, *, round_: int = 0, client: int = -1) -> 
 
 @contextmanager
 def seeded(seed: int, purpose: str, *, round_: int = 0, client: int = -1) -> Iterator[None]:
-    """Seed torch's global generators inside the block only; dropout and initialisation have no other handle."""
-    # Left to itself, torch would open every CUDA device of the machine, also those that belong to other clients.
+    """Seed torch's global generators inside the block only; dropout and initialisation have no
+    other handle.
+    """
+    # Left to itself, torch would open every CUDA device of the machine, also those that belong to
+    # other clients.
     opened = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     with torch.random.fork_rng([torch.cuda.current_device()] if opened else []):
         torch.manual_seed(derive(seed, purpose, round_=round_, client=client))

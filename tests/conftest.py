@@ -5,7 +5,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Before Flower and the model libraries are imported: nothing goes over the network, nothing lands in a home.
+from support.graphs import SMALL, WORDS, node_id, sentences, text_graph
+from support.project import PROJECT
+
+# Before Flower and the model libraries are imported: nothing goes over the network, nothing lands
+# in a home.
 HOME = Path(tempfile.mkdtemp(prefix="dance-tests-"))
 os.environ |= {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -18,10 +22,8 @@ os.environ |= {
     "HF_HOME": str(HOME / "hf"),
 }
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))  # the apps of the checkout, ahead of any installed copy
 
-import hashlib  # noqa: E402
 import itertools  # noqa: E402
 import logging  # noqa: E402
 import re  # noqa: E402
@@ -38,113 +40,16 @@ from hypothesis import settings  # noqa: E402
 settings.register_profile("suite", deadline=None)  # a busy machine is no failure
 settings.load_profile("suite")
 
-WORDS = {
-    "astronomy": [
-        "comet",
-        "galaxy",
-        "nebula",
-        "orbit",
-        "planet",
-        "telescope",
-        "quasar",
-        "eclipse",
-        "meteor",
-        "starlight",
-    ],
-    "cooking": [
-        "butter",
-        "garlic",
-        "oven",
-        "pastry",
-        "saffron",
-        "simmer",
-        "skillet",
-        "vinegar",
-        "whisk",
-        "cinnamon",
-    ],
-    "sailing": [
-        "anchor",
-        "harbour",
-        "keel",
-        "mast",
-        "rudder",
-        "sailcloth",
-        "starboard",
-        "tiller",
-        "windward",
-        "halyard",
-    ],
-}
-SMALL = {
-    **{
-        "rounds": 3,
-        "clients": 3,
-        "hidden-dim": 8,
-        "chunk-tokens": 16,
-        "max-chunks": 4,
-        "local-epochs": 2,
-    },
-    **{"encoder-precision": "float32", "device": "cpu", "node-timeout": 1.0},
-    **{
-        "dance.attention-dim": 8,
-        "condensation-ratio": 0.25,
-        "dance.prototypes": 2,
-        "dance.candidates": 4,
-    },
-    **{
-        "sfgc.steps": 3,
-        "sfgc.experts": 2,
-        "sfgc.latest-start": 5,
-        "sfgc.span": 5,
-        "sfgc.unroll": 3,
-    },
-    **{"fedgvd.steps": 3, "fedgvd.teacher-steps": 5},
-    **{
-        "fedsage.maker-dim": 16,
-        "fedsage.latent-dim": 8,
-        "fedsage.steps": 10,
-        "fedsage.exchanges": 2,
-    },
-    **{"fedsage.learning-rate": 0.02},
-}
-
 
 def pytest_sessionfinish():
     shutil.rmtree(HOME, ignore_errors=True)
 
 
-def node_id(number: int) -> str:
-    """An id that occurs nowhere by accident."""
-    return f"zq{number:03d}{hashlib.sha256(str(number).encode()).hexdigest()[:10]}"
-
-
-def sentences(rng: np.random.Generator, words: list[str], count: int) -> str:
-    """Sentences of seven words, each about as long as a chunk."""
-    return " ".join(" ".join(rng.choice(words, 7)).capitalize() + "." for _ in range(count))
-
-
-def text_graph(name, ids, texts, labels, pairs, split=None):
-    """A `TextGraph` in the three classes of WORDS; `labels` are class numbers, -1 = unknown."""
-    from dance_flwr.data.graph import TextGraph, csr_from_pairs
-
-    ends = np.array(pairs, np.int64).reshape(-1, 2)
-    indptr, indices = csr_from_pairs(ends[:, 0], ends[:, 1], len(ids))
-    return TextGraph(
-        name=name,
-        ids=np.array(ids),
-        texts=list(texts),
-        labels=np.array(labels, np.int64),
-        class_names=tuple(sorted(WORDS)),
-        indptr=indptr,
-        indices=indices,
-        split=np.zeros(len(ids), np.uint8) if split is None else np.array(split, np.uint8),
-    )
-
-
 @pytest.fixture(scope="session", autouse=True)
 def quick_checks():
-    """Condensed graphs are tried by networks of 20 steps, not 200: most of what condensing a tiny graph takes."""
+    """Condensed graphs are tried by networks of 20 steps, not 200: most of what condensing a tiny
+    graph takes.
+    """
     from dance_flwr.methods.condensation import selection
 
     selection._STEPS = 20
@@ -152,7 +57,9 @@ def quick_checks():
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory) -> Path:
-    """A folder with 72 nodes in 3 classes: texts of the class's own words, mostly edges within a class."""
+    """A folder with 72 nodes in 3 classes: texts of the class's own words, mostly edges within a
+    class.
+    """
     from dance_flwr.data.folder import write_folder
 
     rng = np.random.default_rng(7)
@@ -169,7 +76,9 @@ def tiny(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def run_config(tiny):
-    """A function that parses keys (`dance_ratio` means `condensation-ratio`) over small settings on the tiny graph."""
+    """A function that parses keys (`dance_ratio` means `condensation-ratio`) over small settings on
+    the tiny graph.
+    """
     from dance_flwr.config.tree import flat_fields, parse
 
     sections = {key.partition(".")[0] for key in flat_fields() if "." in key}
@@ -216,7 +125,9 @@ class Finished:
 
 @pytest.fixture(scope="session")
 def run(run_config, tmp_path_factory):
-    """A function that runs the two apps in this process and returns a `Finished`; keys as in `run_config`."""
+    """A function that runs the two apps in this process and returns a `Finished`; keys as in
+    `run_config`.
+    """
     import client_app
     import server_app
     from dance_flwr.config.tree import flatten
@@ -274,13 +185,13 @@ def cli(capsys, monkeypatch):
 @pytest.fixture
 def crafted(tmp_path, monkeypatch):
     """A function that writes a graph whose ids `c0-...`, `c1-...` say which client holds the node."""
-    from dance_flwr.data import partition
+    from dance_flwr.config.plugins import PARTITIONERS
     from dance_flwr.data.folder import write_folder
 
     def assigned(graph, spec):
         return np.array([int(str(name)[1]) for name in graph.ids], np.int64)
 
-    monkeypatch.setitem(partition.PARTITIONERS, "random", assigned)
+    monkeypatch.setitem(PARTITIONERS.builtin, "random", assigned)
 
     def write(name, ids, texts, labels, pairs, split):
         folder = tmp_path / name

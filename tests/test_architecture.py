@@ -1,4 +1,6 @@
-"""The shape of the project: what may import Flower, how large things may be, and that documents name real code."""
+"""The shape of the project: what may import Flower, how large things may be, and that documents
+name real code.
+"""
 
 import ast
 import re
@@ -8,8 +10,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from support.project import PROJECT
 
-PROJECT = Path(__file__).parent.parent
 SOURCES = sorted((PROJECT / "dance_flwr").rglob("*.py"))
 APPS = [PROJECT / "client_app.py", PROJECT / "server_app.py"]
 FLOWER_SIDE = (

@@ -56,7 +56,8 @@ def run_command(
 
 
 def resume_command(folder: Path, in_process: bool) -> None:
-    """Go on with the run in `folder` from its last whole round, with its own configuration; then as `run_command`.
+    """Go on with the run in `folder` from its last whole round, with its own configuration; then as
+    `run_command`.
 
     Raises
     ------

@@ -102,7 +102,9 @@ def import_(
     ] = 0,
     data_root: Root = None,
 ) -> None:
-    """Store a graph of your own: folder, CSV pair, PyG .pt, GraphML, node-link JSON, saved data set."""
+    """Store a graph of your own: folder, CSV pair, PyG .pt, GraphML, node-link JSON, saved data
+    set.
+    """
     from dance_flwr.config.plugins import DATASETS
     from dance_flwr.data.importer import Options, import_graph
 

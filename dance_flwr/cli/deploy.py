@@ -1,4 +1,6 @@
-"""`dance-flwr deploy`: certificates, keys, the agreed federation file, and the check of a node before it joins."""
+"""`dance-flwr deploy`: certificates, keys, the agreed federation file, and the check of a node
+before it joins.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +29,9 @@ def certificates(
         typer.Option(metavar="DIR", help="sign with ca.crt and ca.key of this folder: a renewal"),
     ] = None,
 ) -> None:
-    """Make a certificate authority and the SuperLink's certificate, or renew the latter under the same authority."""
+    """Make a certificate authority and the SuperLink's certificate, or renew the latter under the
+    same authority.
+    """
     from dance_flwr.deploy.certificates import make_certificates, renew_certificate
 
     made = (

@@ -1,4 +1,6 @@
-"""`dance-flwr`: prepare, run, read evidence, check it. User mistakes end in one line and exit code 2."""
+"""`dance-flwr`: prepare, run, read evidence, check it. User mistakes end in one line and exit code
+2.
+"""
 
 import sys
 from pathlib import Path
@@ -67,7 +69,9 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Prepare the data, run the federation, and print accuracy per client; or go on with a run that was interrupted."""
+    """Prepare the data, run the federation, and print accuracy per client; or go on with a run that
+    was interrupted.
+    """
     from dance_flwr.cli.commands import resume_command, run_command
 
     named = {"data": data, "clients": clients, "seed": seed, "out": str(out) if out else None}
@@ -119,7 +123,9 @@ def encode(
         typer.Option("--set", metavar="KEY=VALUE", help="one key; wins over files"),
     ] = None,
 ) -> None:
-    """Encode the texts of one client folder on this machine, where `partition make --no-encode` left that out."""
+    """Encode the texts of one client folder on this machine, where `partition make --no-encode`
+    left that out.
+    """
     from dance_flwr.config.reading import read_config
     from dance_flwr.data.client_folder import encode_client
     from dance_flwr.data.prepare import text_bank
@@ -129,7 +135,8 @@ def encode(
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def supernode(context: typer.Context) -> None:
-    """Start a SuperNode that keeps the libraries of its ClientApps loaded; options are those of `flower-supernode`.
+    """Start a SuperNode that keeps the libraries of its ClientApps loaded; options are those of
+    `flower-supernode`.
 
     Each message still gets a process of its own, without the seconds that importing takes.
     """
@@ -177,7 +184,9 @@ def verify(run: Run, client_folder: ClientFolder = None) -> None:
 
 
 def main() -> None:
-    """Run the command line; a `UserError`, or a disk that refuses, is one line on stderr and exit code 2."""
+    """Run the command line; a `UserError`, or a disk that refuses, is one line on stderr and exit
+    code 2.
+    """
     import warnings
 
     warnings.showwarning = _one_line

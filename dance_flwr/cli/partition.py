@@ -128,7 +128,9 @@ def from_manifest(
 
 
 def table(content: dict[str, Any]) -> "Table":
-    """Return one row per client: nodes, edges, components, the commonest label and the distance to all labels."""
+    """Return one row per client: nodes, edges, components, the commonest label and the distance to
+    all labels.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

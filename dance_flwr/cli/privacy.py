@@ -17,7 +17,9 @@ def report(
         typer.Argument(metavar="RUN", help="folder of a finished run, the one with result.json"),
     ],
 ) -> None:
-    """Print what each kind of message held, who could read it, and the spent epsilon, from the run's own record."""
+    """Print what each kind of message held, who could read it, and the spent epsilon, from the
+    run's own record.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table

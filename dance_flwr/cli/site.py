@@ -32,7 +32,9 @@ def prepare(
     ] = "",
     seed: Annotated[int, typer.Option(help="of the split, where the graph brings none")] = 0,
 ) -> None:
-    """Make this node's client folder from its own graph, in the agreed classes and encoded as agreed."""
+    """Make this node's client folder from its own graph, in the agreed classes and encoded as
+    agreed.
+    """
     from dance_flwr.deploy.agreement import read_agreement
     from dance_flwr.deploy.folder import make_folder
 

@@ -17,7 +17,9 @@ def status(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object, for programs")] = False,
 ) -> None:
-    """Say how far a run is: round, accuracy, time left, bytes, who answered, and how to go on where it stopped."""
+    """Say how far a run is: round, accuracy, time left, bytes, who answered, and how to go on where
+    it stopped.
+    """
     from dance_flwr.runs.status import read_status
 
     found = read_status(run.expanduser().resolve())

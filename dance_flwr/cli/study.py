@@ -1,4 +1,6 @@
-"""`dance-flwr experiment`, `report` and `tune`: run the protocols of the study, make tables, choose settings."""
+"""`dance-flwr experiment`, `report` and `tune`: run the protocols of the study, make tables, choose
+settings.
+"""
 
 import shlex
 import sys
@@ -174,7 +176,9 @@ def register(app: typer.Typer) -> None:
 
 
 def _what(words: Sequence[str]) -> list[str]:
-    """Return the words of a command without the options that change where and how it runs, but no row."""
+    """Return the words of a command without the options that change where and how it runs, but no
+    row.
+    """
     kept: list[str] = []
     skip = False
     for word in words:

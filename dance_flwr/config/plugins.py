@@ -7,7 +7,7 @@ package adds its own through an entry point of the registry's group:
     my-method = "my_package.my_method:METHOD"
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -17,8 +17,8 @@ from typing import Any
 from dance_flwr.errors import UserError
 
 
-@dataclass
-class Registry:
+@dataclass(eq=False)
+class Registry(Collection[str]):
     """Plug-ins of one kind by name.
 
     Attributes
@@ -39,6 +39,10 @@ class Registry:
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names, those of this package first."""
         return iter(self.names())
+
+    def __len__(self) -> int:
+        """Return the number of plug-ins."""
+        return len(self.names())
 
     def __contains__(self, name: object) -> bool:
         """Whether there is a plug-in of this name."""
@@ -63,7 +67,8 @@ class Registry:
 
         Raises
         ------
-        UserError : there is no such plug-in, or it cannot be imported; the message lists the choices
+        UserError : there is no such plug-in, or it cannot be imported; the message lists the
+            choices
         """
         if name not in self:
             choices = ", ".join(self.names())
@@ -83,7 +88,8 @@ def resolve(target: str, what: str) -> Any:
 
     Raises
     ------
-    UserError : there is no such module or attribute; errors inside the module are raised as they are
+    UserError : there is no such module or attribute; errors inside the module are raised as they
+        are
     """
     module, _, attribute = target.partition(":")
     try:

@@ -3,12 +3,14 @@
 import json
 from collections.abc import Mapping
 
-from dance_flwr.config.options import BOUNDS, Value
+from dance_flwr.config.options import BOUNDS, Value, choices_of
 from dance_flwr.config.tree import RunConfig, flat_fields, flatten
 
 
 def to_toml(config: RunConfig, table: str = "") -> str:
-    """Return `config` as TOML that `--config` and `flwr run --run-config` read, in a table if one is named."""
+    """Return `config` as TOML that `--config` and `flwr run --run-config` read, in a table if one
+    is named.
+    """
     return "\n".join(to_lines(flatten(config), table)) + "\n"
 
 
@@ -34,7 +36,7 @@ def markdown_table() -> str:
     for key, (item, kind) in flat_fields().items():
         rules = item.metadata
         limits = [f"{sign} {rules[name]:g}" for name, sign, _ in BOUNDS if rules[name] is not None]
-        accepts = ", ".join(rules["choices"]) or " and ".join([kind.__name__, *limits])
+        accepts = ", ".join(choices_of(item)) or " and ".join([kind.__name__, *limits])
         rows.append(f"| `{key}` | `{_toml(defaults[key])}` | {accepts} | {rules['help']} |")
     return "\n".join(rows)
 

@@ -119,7 +119,9 @@ def _arguments(known: Mapping[str, Value], prefix: str) -> dict[str, Any]:
 
 
 def _paper_values(known: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the values that `paper = true` fixes; choices where the paper is silent keep their keys."""
+    """Return the values that `paper = true` fixes; choices where the paper is silent keep their
+    keys.
+    """
     if not known.get("paper"):
         return {}
     values: dict[str, Value] = {}

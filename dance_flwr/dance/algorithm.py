@@ -53,8 +53,9 @@ def train_round(
 ) -> Report:
     """One round of Alg. 1 on one client; changes `model` in place.
 
-    Node condensation and evidence selection use the model as it came from the server (omega^(t-1)) and run when they
-    are due; packs of a refresh are written before training starts. A round that is asked again gives the same upload.
+    Node condensation and evidence selection use the model as it came from the server (omega^(t-1))
+    and run when they are due; packs of a refresh are written before training starts. A round that
+    is asked again gives the same upload.
 
     Parameters
     ----------
@@ -70,7 +71,8 @@ def train_round(
             *(site.card.client, round_, store.folder),
         )
     core_due = due(state.core_round, settings.core_refresh_every, round_)
-    # Evidence that is selected every round is not stored: a round that is asked twice selects it again.
+    # Evidence that is selected every round is not stored: a round that is asked twice selects it
+    # again.
     text_due = settings.text_refresh_every == 1 or due(
         state.text_round, settings.text_refresh_every, round_
     )
@@ -136,10 +138,11 @@ def _candidates(
     settings: DanceConfig,
     text_due: bool,
 ) -> Candidates:
-    """Return the candidates of the core: selected anew, or the frozen ones of the last text refresh.
+    """Return the candidates of the core: selected anew, or the frozen ones of the last text
+    refresh.
 
-    When the text is refreshed less than every round, evidence is selected for all nodes and frozen, so that a core
-    that moves meanwhile finds its evidence.
+    When the text is refreshed less than every round, evidence is selected for all nodes and frozen,
+    so that a core that moves meanwhile finds its evidence.
     """
     assert state.core is not None
     always = settings.text_refresh_every == 1
@@ -173,7 +176,9 @@ def core_edges(
     evidence: Evidence,
     settings: DanceConfig,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(rows, cols, weights) of the condensed graph, as `topology_rule` says: rebuilt, induced by the graph, or none."""
+    """(rows, cols, weights) of the condensed graph, as `topology_rule` says: rebuilt, induced by
+    the graph, or none.
+    """
     if settings.topology_rule == "self-expressive":
         return rebuild_topology(model, hidden, evidence, settings)
     if settings.topology_rule == "induced":
@@ -246,7 +251,9 @@ def make_packs(
     round_: int,
     model_id: str,
 ) -> Packs:
-    """Evidence packs of the candidates' nodes with the prediction Dec(x_v) that rests on them. `hidden`: [m, h]."""
+    """Evidence packs of the candidates' nodes with the prediction Dec(x_v) that rests on them.
+    `hidden`: [m, h].
+    """
     near = neighbour_labels(model, candidates, evidence, site)
     probs = torch.softmax(model.fused_logits(model.fuse(hidden, evidence.fused_text), near), dim=1)
     return Packs.of(site, probs, candidates, evidence, round_, model_id)
@@ -280,8 +287,9 @@ def explain(
 def predict(model: DanceModel, site: Site, settings: DanceConfig) -> dict[str, Tensor]:
     """Predict every local node from its evidence; per view, [n, C] probabilities.
 
-    "fused" is softmax(Dec(x_v)) of the node's own pack; "core" runs the backbone on the original graph with features
-    x_v; "plain" reads texts t_u without gating. "deployed" is the mean of the views that `dance.views` names.
+    "fused" is softmax(Dec(x_v)) of the node's own pack; "core" runs the backbone on the original
+    graph with features x_v; "plain" reads texts t_u without gating. "deployed" is the mean of the
+    views that `dance.views` names.
     """
     prediction = plain_pass(model, site, site.graph)
     views = {"plain": prediction.probs}
@@ -311,9 +319,11 @@ def fused_view(
 def neighbour_labels(
     model: DanceModel, candidates: Candidates, evidence: Evidence, site: Site
 ) -> Tensor | None:
-    """[y_1 || y_2], y_l = sum_u alpha^(l)_{v,u} onehot(y_u) over selected neighbours with a training label; [m, 2C].
+    """[y_1 || y_2], y_l = sum_u alpha^(l)_{v,u} onehot(y_u) over selected neighbours with a
+    training label; [m, 2C].
 
-    The node's own label is never among them, so a training node is seen as any other. None without label evidence.
+    The node's own label is never among them, so a training node is seen as any other. None without
+    label evidence.
     """
     if model.head_labels is None:
         return None
@@ -327,7 +337,9 @@ def neighbour_labels(
 def evidence_of_all(
     model: DanceModel, site: Site, graph: LocalGraph, prediction: Prediction, settings: DanceConfig
 ) -> Iterator[tuple[Candidates, Evidence]]:
-    """Yield candidates and evidence of all local nodes in blocks, so that memory does not grow with the graph."""
+    """Yield candidates and evidence of all local nodes in blocks, so that memory does not grow with
+    the graph.
+    """
     difficulty = prediction.difficulty()
     for nodes in torch.split(torch.arange(site.num_nodes, device=site.device), _NODES_PER_BLOCK):
         found = select_candidates(

@@ -1,4 +1,6 @@
-"""Sec. 3.3 and Alg. 3: hierarchical text condensation, i.e. which neighbours and chunks count as evidence."""
+"""Sec. 3.3 and Alg. 3: hierarchical text condensation, i.e. which neighbours and chunks count as
+evidence.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +36,8 @@ class Candidates:
     nodes : [m] the nodes whose evidence is gathered
     hops : per hop l in 0, 1, 2: m rows of candidate nodes
     chunks : m rows of candidate chunks, E_v
-    gates : per hop [E_l] the gates that chose the chunks; None where the candidates were cut or read back
+    gates : per hop [E_l] the gates that chose the chunks; None where the candidates were cut or
+        read back
     """
 
     nodes: Tensor
@@ -78,9 +81,11 @@ class Evidence:
 def hop_candidates(
     nodes: Tensor, hops: Hops, difficulty: Tensor, pool: int
 ) -> tuple[Ragged, Ragged, Ragged]:
-    """{v}, N_v^(1), and eq:hard_2hop: the `pool` hardest of N_v^(2) by u_w, ties to the lower index.
+    """{v}, N_v^(1), and eq:hard_2hop: the `pool` hardest of N_v^(2) by u_w, ties to the lower
+    index.
 
-    The paper's pool is B_2, which leaves the gate nothing to choose; the key `dance.hop2-pool` widens it.
+    The paper's pool is B_2, which leaves the gate nothing to choose; the key `dance.hop2-pool`
+    widens it.
     """
     far = hops.two(nodes)
     return (
@@ -98,14 +103,17 @@ def gate_neighbours(
     config: DanceConfig,
     vectors: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """eq:neighbor_score, eq:neighbor_gating: alpha^(l) = Pi_{B_l}(entmax(<W_q g_v, W_k t_u> / sqrt(d))); per hop [E_l].
+    """eq:neighbor_score, eq:neighbor_gating: alpha^(l) = Pi_{B_l}(entmax(<W_q g_v, W_k t_u> /
+    sqrt(d))); per hop [E_l].
 
-    The node itself is the only candidate of hop 0, so alpha^(0) = 1. Hops 1 and 2 are gated together, as 2 m rows.
+    The node itself is the only candidate of hop 0, so alpha^(0) = 1. Hops 1 and 2 are gated
+    together, as 2 m rows.
 
     Parameters
     ----------
     hidden : [m, h] g_v of the rows
-    vectors : [E_1 + E_2, d] t_u of the candidates of hops 1 and 2, where the caller has them already
+    vectors : [E_1 + E_2, d] t_u of the candidates of hops 1 and 2, where the caller has them
+        already
     """
     around = stack_rows(hops[1:])
     queries = torch.cat([hidden, hidden])
@@ -180,7 +188,8 @@ def chunks_of_neighbours(neighbours: Ragged, chunks_of: Ragged) -> Ragged:
 
 @dataclass(frozen=True)
 class Gathered:
-    """Text vectors of candidates: they do not change while the candidates are held, so training gathers them once.
+    """Text vectors of candidates: they do not change while the candidates are held, so training
+    gathers them once.
 
     Attributes
     ----------
@@ -206,10 +215,12 @@ def condense_text(
     config: DanceConfig,
     gathered: Gathered | None = None,
 ) -> Evidence:
-    """Second half of Alg. 3: gates, c_v, chunk weights and t~_v over fixed candidates, with gradient.
+    """Second half of Alg. 3: gates, c_v, chunk weights and t~_v over fixed candidates, with
+    gradient.
 
-    eq:hier_context: c_v = sum_l gamma_l sum_u alpha_{v,u} t_u with gamma = softmax(hop_logits) over all three hops.
-    eq:agg_text: t~_v = sum pi_{v,(u,r)} e_{u,r}. Under `text_rule` "own" both are t_v, the pooled text of the node.
+    eq:hier_context: c_v = sum_l gamma_l sum_u alpha_{v,u} t_u with gamma = softmax(hop_logits) over
+    all three hops. eq:agg_text: t~_v = sum pi_{v,(u,r)} e_{u,r}. Under `text_rule` "own" both are
+    t_v, the pooled text of the node.
 
     Parameters
     ----------
@@ -241,7 +252,9 @@ def condense_text(
 
 
 def own_text(candidates: Candidates, table: TextTable, dtype: torch.dtype) -> Evidence:
-    """Return the evidence of the ablation without text condensation: every own chunk with its pooling weight."""
+    """Return the evidence of the ablation without text condensation: every own chunk with its
+    pooling weight.
+    """
     text = table.nodes[candidates.nodes].to(dtype)
     chunks = candidates.chunks
     weights = pooling_weights(table.chunks[chunks.index].to(dtype), chunks.ptr)

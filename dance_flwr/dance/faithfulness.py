@@ -1,9 +1,11 @@
-"""Faithfulness of evidence packs: a prediction without its evidence, and with nothing but its evidence.
+"""Faithfulness of evidence packs: a prediction without its evidence, and with nothing but its
+evidence.
 
-The pool of a node v is every chunk within two hops of v, all that its evidence can come from. Chunks are removed from
-the pool or kept alone in it, and the deployed predictor runs again (`interventions.repredict`): graph, edges and
-weights of the backbone stay, texts beyond two hops stay unless a measure says otherwise. The predictor may then choose
-other evidence, so a redundant text makes the evidence look less necessary than it is.
+The pool of a node v is every chunk within two hops of v, all that its evidence can come from.
+Chunks are removed from the pool or kept alone in it, and the deployed predictor runs again
+(`interventions.repredict`): graph, edges and weights of the backbone stay, texts beyond two hops
+stay unless a measure says otherwise. The predictor may then choose other evidence, so a redundant
+text makes the evidence look less necessary than it is.
 """
 
 from collections.abc import Mapping
@@ -75,17 +77,22 @@ class Pool:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Class probabilities of m nodes under every intervention, as the deployed predictor gives them.
+    """Class probabilities of m nodes under every intervention, as the deployed predictor gives
+    them.
 
     Attributes
     ----------
     nodes : [m] local node numbers; packs : their evidence
-    budgets : [S] ascending numbers of chunks k, the last one B_tok; at most the pack's own number is taken
+    budgets : [S] ascending numbers of chunks k, the last one B_tok; at most the pack's own number
+        is taken
     full : [m, C] nothing changed; bare : [m, C] pool empty; textless : [m, C] no text at all
-    removed, kept : by source of the chunks, [draws, S, m, C] without, or of the pool only, its k heaviest chunks
-    alone : by source, [draws, m, C] all its chunks kept and every other text of the client taken out
+    removed, kept : by source of the chunks, [draws, S, m, C] without, or of the pool only, its k
+        heaviest chunks
+    alone : by source, [draws, m, C] all its chunks kept and every other text of the client taken
+        out
     pool_chunks, pool_tokens : [m] size of the pool
-    gap : largest difference between `full` and re-prediction with the whole pool kept; the copies' own error
+    gap : largest difference between `full` and re-prediction with the whole pool kept; the copies'
+        own error
     """
 
     nodes: NDArray[np.int64]
@@ -111,7 +118,8 @@ def outcomes(
     draws: int,
     generator: torch.Generator,
 ) -> Outcomes:
-    """Intervene on the texts of `nodes` ([m] int64) by evidence and by every control, with equally many chunks each.
+    """Intervene on the texts of `nodes` ([m] int64) by evidence and by every control, with equally
+    many chunks each.
 
     Parameters
     ----------
@@ -156,7 +164,9 @@ def outcomes(
 
 
 def _left(pool: Pool, ranked: Ragged, most: int, remove: bool) -> Ragged:
-    """Return what is left of each pool without, or with nothing but, the `most` heaviest chunks of `ranked`."""
+    """Return what is left of each pool without, or with nothing but, the `most` heaviest chunks of
+    `ranked`.
+    """
     held = pool.holds(prefix(ranked, torch.full_like(ranked.ptr[1:], most)))
     return pool.chunks.keep(~held if remove else held)
 
@@ -175,10 +185,12 @@ def rankings(
     draws: int,
     generator: torch.Generator,
 ) -> dict[str, list[Ragged]]:
-    """Return m rows of chunks, heaviest first, by source; every source gives a node as many as its pack holds.
+    """Return m rows of chunks, heaviest first, by source; every source gives a node as many as its
+    pack holds.
 
-    "evidence" is the pack; "attention" the heaviest chunks of `dense_attention`; "random" are chunks of the pool, each
-    equally likely; "random-by-hop" likewise, but as many of each hop as in the pack. Random ones are lists of `draws`.
+    "evidence" is the pack; "attention" the heaviest chunks of `dense_attention`; "random" are
+    chunks of the pool, each equally likely; "random-by-hop" likewise, but as many of each hop as in
+    the pack. Random ones are lists of `draws`.
     """
     chunks = Ragged(
         *(torch.as_tensor(part, device=site.device) for part in (packs.chunk_ptr, packs.chunks))
@@ -206,11 +218,13 @@ def rankings(
 
 @torch.no_grad()
 def dense_attention(model: DanceModel, site: Site, nodes: Tensor, pool: Pool) -> Tensor:
-    """gamma_l softmax_u(<W_q g_v, W_k t_u> / sqrt(d)) softmax_(u,r)(<W_s g_v, e_{u,r}> / sqrt(d)); [E] over the pool.
+    """gamma_l softmax_u(<W_q g_v, W_k t_u> / sqrt(d)) softmax_(u,r)(<W_s g_v, e_{u,r}> / sqrt(d));
+    [E] over the pool.
 
-    eq:neighbor_gating and eq:chunk_similarity with softmax instead of entmax and without budgets: the first softmax
-    runs over all nodes of a hop, the second over all chunks of the pool. Attention weights as an explanation, of the
-    same trained scores (Jain and Wallace 2019 on how little such weights need to explain).
+    eq:neighbor_gating and eq:chunk_similarity with softmax instead of entmax and without budgets:
+    the first softmax runs over all nodes of a hop, the second over all chunks of the pool.
+    Attention weights as an explanation, of the same trained scores (Jain and Wallace 2019 on how
+    little such weights need to explain).
     """
     table, hops = site.table, site.graph.hops
     hidden = plain_pass(model, site, site.graph).hidden[nodes]
@@ -240,7 +254,9 @@ def _softmax_rows(scores: Tensor, ptr: Tensor) -> Tensor:
 
 
 def heaviest(rows: Ragged, weights: Tensor, sizes: Tensor) -> Ragged:
-    """Return the `sizes` ([m]) entries of each row with the largest weights ([E]), heaviest first, ties in order."""
+    """Return the `sizes` ([m]) entries of each row with the largest weights ([E]), heaviest first,
+    ties in order.
+    """
     place = rows.ptr[:-1][rows.rows()] + rank_in_row(weights, rows.ptr)
     index = torch.empty_like(rows.index)
     index[place] = rows.index
@@ -254,10 +270,12 @@ def prefix(rows: Ragged, sizes: Tensor) -> Ragged:
 
 
 def drops(full: Tensor, changed: Tensor) -> Tensor:
-    """p(y^ | full) - p(y^ | changed) with y^ = argmax full, mean over draws; [m, C], [draws, ..., m, C] -> [..., m].
+    """p(y^ | full) - p(y^ | changed) with y^ = argmax full, mean over draws; [m, C], [draws, ...,
+    m, C] -> [..., m].
 
-    Without the evidence this is comprehensiveness (large = the evidence was needed), with nothing but the evidence
-    sufficiency (small = the evidence is enough). DeYoung et al. 2020, "ERASER", eqs. 1 and 2.
+    Without the evidence this is comprehensiveness (large = the evidence was needed), with nothing
+    but the evidence sufficiency (small = the evidence is enough). DeYoung et al. 2020, "ERASER",
+    eqs. 1 and 2.
     """
     chosen = full.argmax(dim=1)
     after = changed.gather(-1, chosen[:, None].expand(*changed.shape[:-1], 1)).squeeze(-1)
@@ -265,7 +283,9 @@ def drops(full: Tensor, changed: Tensor) -> Tensor:
 
 
 def flips(full: Tensor, changed: Tensor) -> Tensor:
-    """Share of the draws in which the predicted class changes; [m, C], [draws, ..., m, C] -> [..., m]."""
+    """Share of the draws in which the predicted class changes; [m, C], [draws, ..., m, C] -> [...,
+    m].
+    """
     return (changed.argmax(dim=-1) != full.argmax(dim=1)).float().mean(0)
 
 

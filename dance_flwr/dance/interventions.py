@@ -1,8 +1,10 @@
-"""What the deployed predictor says of a node after chunks were taken out of the text bank, many cases in one pass.
+"""What the deployed predictor says of a node after chunks were taken out of the text bank, many
+cases in one pass.
 
-Texts that change within two hops of v change g_u within two hops more than the backbone reaches, and nothing beyond. So
-each case gets copies of the nodes within that distance of its target, which point to one shared, unchanged client for
-all others. The result is what the whole client would predict with the changed bank; graph, edges and weights stay.
+Texts that change within two hops of v change g_u within two hops more than the backbone reaches,
+and nothing beyond. So each case gets copies of the nodes within that distance of its target, which
+point to one shared, unchanged client for all others. The result is what the whole client would
+predict with the changed bank; graph, edges and weights stay.
 """
 
 import warnings
@@ -38,10 +40,12 @@ def repredict(
     *,
     texts_elsewhere: bool = True,
 ) -> Tensor:
-    """p(y | v_i) of the deployed prediction where, of the chunks within two hops of v_i, only kept_i are left; [I, C].
+    """p(y | v_i) of the deployed prediction where, of the chunks within two hops of v_i, only
+    kept_i are left; [I, C].
 
-    A chunk that is not kept is out of the bank: t_u is pooled from what is left, a node without chunks has t_u = 0 and
-    offers no evidence. Then all of `predict` runs again: plain pass, gates, chunk selection, fusion, every view.
+    A chunk that is not kept is out of the bank: t_u is pooled from what is left, a node without
+    chunks has t_u = 0 and offers no evidence. Then all of `predict` runs again: plain pass, gates,
+    chunk selection, fusion, every view.
 
     Parameters
     ----------
@@ -118,7 +122,8 @@ class Balls:
 
 @dataclass(frozen=True)
 class Copies:
-    """Which nodes are copied for which case. The client's n nodes come first, then the copies, case by case.
+    """Which nodes are copied for which case. The client's n nodes come first, then the copies, case
+    by case.
 
     Attributes
     ----------
@@ -146,14 +151,18 @@ class Copies:
         return self.case * self.size + self.origin
 
     def place(self, case: Tensor, node: Tensor) -> Tensor:
-        """Return the number under which a case sees a node: its copy, or the client's own where there is none; [E]."""
+        """Return the number under which a case sees a node: its copy, or the client's own where
+        there is none; [E].
+        """
         wanted = case * self.size + node
         at = torch.searchsorted(self._keys, wanted).clamp(max=max(self._keys.numel() - 1, 0))
         return torch.where(self._keys[at] == wanted, self.size + at, node)
 
 
 def _passes(sizes: Tensor, most: int) -> Iterator[Tensor]:
-    """Yield runs of case numbers whose copies are about `most` nodes together, at least one case each."""
+    """Yield runs of case numbers whose copies are about `most` nodes together, at least one case
+    each.
+    """
     number = (sizes.cumsum(0) - 1) // max(most, 1)
     counts = torch.unique_consecutive(number, return_counts=True)[1].tolist()
     if counts:
@@ -168,7 +177,9 @@ def _blank(table: TextTable) -> TextTable:
 def _changed_table(
     table: TextTable, shared: TextTable, copies: Copies, kept: Ragged, texts_elsewhere: bool
 ) -> TextTable:
-    """Return the bank of the client and its copies. Copies share the chunk embeddings and only list fewer of them."""
+    """Return the bank of the client and its copies. Copies share the chunk embeddings and only list
+    fewer of them.
+    """
     before = table.chunks_of.take(copies.origin)
     row, total = before.rows(), table.chunks.size(0)
     stays = torch.isin(copies.case[row] * total + before.index, kept.rows() * total + kept.index)
@@ -203,7 +214,9 @@ class _CopiedGraph:
         self.hops = _CopiedHops(graph.hops, copies)
 
     def operator(self, kind: str) -> Tensor:
-        """Return the client's operator with the rows of copies below: the same weights, pointing to copies."""
+        """Return the client's operator with the rows of copies below: the same weights, pointing to
+        copies.
+        """
         base, copies = self._graph.operator(kind), self._copies
         crow, col, value = base.crow_indices(), base.col_indices(), base.values()
         entries = Ragged(crow, torch.arange(col.numel(), device=col.device)).take(copies.origin)
@@ -222,7 +235,9 @@ class _CopiedGraph:
 
 
 class _CopiedHops:
-    """What `predict` reads of `Hops`. Only nodes whose evidence is read have themselves or anybody as a candidate."""
+    """What `predict` reads of `Hops`. Only nodes whose evidence is read have themselves or anybody
+    as a candidate.
+    """
 
     def __init__(self, hops: Hops, copies: Copies) -> None:
         self._copies = copies

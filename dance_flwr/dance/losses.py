@@ -21,8 +21,9 @@ def condensed_loss(
 ) -> Tensor:
     """eq:fusion_train_loss + CE of the condensed graph; a scalar.
 
-    L_m = mean CE(Dec(x_v), y_v) + lambda_align mean KL(softmax(o^g) || softmax(o^t)). Cross-entropies are means over
-    labelled core nodes, the divergence over all core nodes; without a labelled core node only the divergence is left.
+    L_m = mean CE(Dec(x_v), y_v) + lambda_align mean KL(softmax(o^g) || softmax(o^t)).
+    Cross-entropies are means over labelled core nodes, the divergence over all core nodes; without
+    a labelled core node only the divergence is left.
     """
     graph, text = model.graph_logits(hidden), model.text_logits(evidence.text)
     align = F.kl_div(
@@ -41,7 +42,8 @@ def condensed_loss(
 
 
 def plain_loss(model: DanceModel, hidden: Tensor, labels: Tensor, settings: DanceConfig) -> Tensor:
-    """plain_weight * mean CE(Dec_g(g_v), y_v): ours, as nothing else trains the pass that gating stands on; a scalar.
+    """plain_weight * mean CE(Dec_g(g_v), y_v): ours, as nothing else trains the pass that gating
+    stands on; a scalar.
 
     Parameters
     ----------
@@ -55,9 +57,11 @@ def plain_loss(model: DanceModel, hidden: Tensor, labels: Tensor, settings: Danc
 def supervised_nodes(
     candidates: Candidates, evidence: Evidence, labels: Tensor, settings: DanceConfig
 ) -> Tensor:
-    """Labelled nodes of the plain term: the core, and by `evidence_supervision` its selected neighbours; [s] int64.
+    """Labelled nodes of the plain term: the core, and by `evidence_supervision` its selected
+    neighbours; [s] int64.
 
-    Their texts are read in this round anyway, under the same budgets. The paper trains on the core alone.
+    Their texts are read in this round anyway, under the same budgets. The paper trains on the core
+    alone.
 
     Parameters
     ----------

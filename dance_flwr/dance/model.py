@@ -8,8 +8,9 @@ from dance_flwr.nn.model import ModelShape, PlainModel
 
 
 class DanceModel(PlainModel):
-    """omega: W_q, W_k (eq:neighbor_score), W_s (eq:chunk_similarity), gamma (eq:hier_context), W_g, W_t, w and the
-    layer norm (eq:fused_embed), and the heads Dec, Dec_g, Dec_t (eq:fusion_train_loss).
+    """omega: W_q, W_k (eq:neighbor_score), W_s (eq:chunk_similarity), gamma (eq:hier_context), W_g,
+    W_t, w and the layer norm (eq:fused_embed), and the heads Dec, Dec_g, Dec_t
+    (eq:fusion_train_loss).
     """
 
     def __init__(
@@ -30,8 +31,9 @@ class DanceModel(PlainModel):
         self.fuse_graph = nn.Linear(h, d, bias=False)
         self.fuse_text = nn.Linear(d, d, bias=False)
         self.fuse_gate = nn.Linear(h + d, 1, bias=False)
-        # x_v starts as LN of text and graph in the text's own coordinates: the backbone reads t_u and x_v alike, and
-        # a random W_t would hide that they are the same words. sqrt(d) gives t, of norm at most 1, the scale of W_g g.
+        # x_v starts as LN of text and graph in the text's own coordinates: the backbone reads t_u
+        # and x_v alike, and a random W_t would hide that they are the same words. sqrt(d) gives t,
+        # of norm at most 1, the scale of W_g g.
         nn.init.eye_(self.fuse_text.weight)
         self.fuse_text.weight.data.mul_(d**0.5)
         self.norm = nn.LayerNorm(d)
@@ -48,7 +50,9 @@ class DanceModel(PlainModel):
         return self.norm(self.fuse_graph(hidden) + gate * self.fuse_text(text))  # type: ignore[no-any-return]
 
     def fused_logits(self, fused: Tensor, labels: Tensor | None = None) -> Tensor:
-        """O = Dec(x) + W_y [y_1 || y_2]; [m, d], [m, 2C] -> [m, C]. Without label evidence O = Dec(x): the paper's."""
+        """O = Dec(x) + W_y [y_1 || y_2]; [m, d], [m, 2C] -> [m, C]. Without label evidence O =
+        Dec(x): the paper's.
+        """
         logits = self.head_fused(drop(fused, self.dropout, self.training))
         if self.head_labels is not None and labels is not None:
             logits = logits + self.head_labels(labels)

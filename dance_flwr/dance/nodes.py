@@ -37,10 +37,11 @@ class Prediction:
 
 
 def pseudo_labels(prediction: Prediction, labels: Tensor, threshold: float) -> Tensor:
-    """eq:pseudo_label: y_v if labelled, the predicted class if pi_v >= tau, else `UNASSIGNED`; [n] int64.
+    """eq:pseudo_label: y_v if labelled, the predicted class if pi_v >= tau, else `UNASSIGNED`; [n]
+    int64.
 
-    Labelled nodes always count. Alg. 2 would filter them by confidence too; the equation does not, and with an
-    untrained model the algorithm's filter leaves the first core nearly empty.
+    Labelled nodes always count. Alg. 2 would filter them by confidence too; the equation does not,
+    and with an untrained model the algorithm's filter leaves the first core nearly empty.
 
     Parameters
     ----------
@@ -54,10 +55,11 @@ def pseudo_labels(prediction: Prediction, labels: Tensor, threshold: float) -> T
 
 
 def class_quotas(sizes: Tensor, budget: int) -> Tensor:
-    """Largest remainder: K_c = floor(K |V_c| / N_conf), then +1 for the largest fractions; [C] int64.
+    """Largest remainder: K_c = floor(K |V_c| / N_conf), then +1 for the largest fractions; [C]
+    int64.
 
-    Empty classes get nothing and their share goes to the others; ties go to the lower class index. A quota never
-    exceeds its class, so the sum is min(budget, N_conf).
+    Empty classes get nothing and their share goes to the others; ties go to the lower class index.
+    A quota never exceeds its class, so the sum is min(budget, N_conf).
 
     Parameters
     ----------
@@ -78,7 +80,8 @@ def class_quotas(sizes: Tensor, budget: int) -> Tensor:
 def cluster_by_class(
     points: Tensor, classes: Tensor, num_classes: int, most: int, generator: torch.Generator
 ) -> Tensor:
-    """Cluster({z_v : y~_v = c}; P_c) for all classes at once: mini-batch k-means (Sculley 2010), k-means++ seeded.
+    """Cluster({z_v : y~_v = c}; P_c) for all classes at once: mini-batch k-means (Sculley 2010),
+    k-means++ seeded.
 
     Parameters
     ----------
@@ -115,8 +118,8 @@ def cluster_by_class(
 def prototype_scores(points: Tensor, classes: Tensor, centroids: Tensor) -> Tensor:
     """eq:proto_score: s_v = max over prototypes of v's class of cos(z_v, p); [m] in [-1, 1].
 
-    Rounded to six decimals: nodes that are their own prototype tie at 1, and a tie must go to the lower index rather
-    than to the last bit of a sum.
+    Rounded to six decimals: nodes that are their own prototype tie at 1, and a tie must go to the
+    lower index rather than to the last bit of a sum.
     """
     cosine = torch.einsum("mh,cph->mcp", F.normalize(points, dim=1), F.normalize(centroids, dim=2))
     own = cosine[torch.arange(points.size(0), device=points.device), classes]
@@ -134,11 +137,12 @@ def condense_nodes(
 ) -> Tensor:
     """Alg. 2: the condensed core, at most K = ceil(r |V|) nodes in ascending order; [K] int64.
 
-    Two extensions beside the paper's rule, each with its key: nodes lose `coverage_penalty` per earlier selection, so
-    that the cores of successive rounds cover the labelled nodes; and `labelled_first` fills a class's quota with
-    labelled nodes before others, since only they enter the cross-entropy. `core_rule` "random" is the ablation without
-    node condensation: K nodes drawn evenly from all. A client with no assigned node at all takes
-    every node under its predicted class.
+    Two extensions beside the paper's rule, each with its key: nodes lose `coverage_penalty` per
+    earlier selection, so that the cores of successive rounds cover the labelled nodes; and
+    `labelled_first` fills a class's quota with labelled nodes before others, since only they enter
+    the cross-entropy. `core_rule` "random" is the ablation without node condensation: K nodes drawn
+    evenly from all. A client with no assigned node at all takes every node under its predicted
+    class.
 
     Parameters
     ----------
@@ -187,9 +191,11 @@ def node_budget(num_nodes: int, ratio: float) -> int:
 def _kmeans_plus_plus(
     points: Tensor, classes: Tensor, num_classes: int, most: int, generator: torch.Generator
 ) -> Tensor:
-    """Draw P_c distinct points per class, each with probability proportional to its squared distance to the others.
+    """Draw P_c distinct points per class, each with probability proportional to its squared
+    distance to the others.
 
-    One exponential race per draw serves all classes: argmax of log(weight) + Gumbel noise within each class.
+    One exponential race per draw serves all classes: argmax of log(weight) + Gumbel noise within
+    each class.
     """
     sizes = torch.bincount(classes, minlength=num_classes)
     order = torch.sort(classes, stable=True).indices

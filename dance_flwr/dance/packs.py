@@ -25,15 +25,19 @@ _DIGEST = "digest"
 
 @dataclass(frozen=True)
 class Packs:
-    """The packs of m nodes. Nodes and chunks are numbered locally; chunk numbers are rows of the client's text bank.
+    """The packs of m nodes. Nodes and chunks are numbered locally; chunk numbers are rows of the
+    client's text bank.
 
     Attributes
     ----------
     round, model_id : when, and the fingerprint of the model that selected
     nodes : [m] int64; predicted : [m] int64 class; confidence : [m] float32
-    neighbour_ptr : [m + 1]; neighbours, neighbour_hops, neighbour_weights : alpha^(l) of the selected neighbours
-    chunk_ptr : [m + 1]; chunks, chunk_nodes, chunk_weights : pi of the selected chunks, heaviest first
-    chunk_spans : [E, 2] int32 characters of the source text; chunk_sha256 : [E, 32] uint8 of the span's utf-8 text
+    neighbour_ptr : [m + 1]; neighbours, neighbour_hops, neighbour_weights : alpha^(l) of the
+        selected neighbours
+    chunk_ptr : [m + 1]; chunks, chunk_nodes, chunk_weights : pi of the selected chunks, heaviest
+        first
+    chunk_spans : [E, 2] int32 characters of the source text; chunk_sha256 : [E, 32] uint8 of the
+        span's utf-8 text
     """
 
     round: int
@@ -62,9 +66,12 @@ class Packs:
         round_: int,
         model_id: str,
     ) -> "Packs":
-        """Gather the packs of `candidates.nodes`. `probs`: [m, C] the prediction that rests on them."""
+        """Gather the packs of `candidates.nodes`. `probs`: [m, C] the prediction that rests on
+        them.
+        """
         confidence, predicted = probs.max(dim=1)
-        # Entries are joined hop by hop; sorting the stacked entry numbers keeps weights and hops beside their node.
+        # Entries are joined hop by hop; sorting the stacked entry numbers keeps weights and hops
+        # beside their node.
         size = len(candidates.nodes)
         entry = torch.cat([gate > 0 for gate in evidence.gates])
         rows = torch.cat([ragged.rows() for ragged in candidates.hops])[entry]
@@ -135,7 +142,9 @@ class Packs:
 
 
 def count_evidence(site: Site, candidates: Candidates, evidence: Evidence) -> dict[str, int]:
-    """Return totals over `candidates.nodes`: condensed nodes, neighbours beyond the node itself, chunks, tokens."""
+    """Return totals over `candidates.nodes`: condensed nodes, neighbours beyond the node itself,
+    chunks, tokens.
+    """
     neighbours = sum(int((gate > 0).sum()) for gate in evidence.gates[1:])
     chunks = candidates.chunks.index[evidence.chunk_weights > 0].cpu().numpy()
     return _totals(site, candidates.nodes.numel(), neighbours, chunks)

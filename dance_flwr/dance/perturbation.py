@@ -1,7 +1,8 @@
 """Appendix "Differential Privacy Implementation Details": Laplace noise on the condensed features.
 
-The paper's study of robustness, not a guarantee: condensed features never leave a client, and what does leave it, the
-update, is not bounded by noise on them. What bounds an update is `dance_flwr.privacy.dp`.
+The paper's study of robustness, not a guarantee: condensed features never leave a client, and what
+does leave it, the update, is not bounded by noise on them. What bounds an update is
+`dance_flwr.privacy.dp`.
 """
 
 import torch
@@ -20,8 +21,8 @@ def laplace_like(features: Tensor, scale: float) -> Tensor | None:
 def perturb(features: Tensor, noise: Tensor | None) -> Tensor:
     """X~ = sqrt(d) * normalise(X + noise), rows of l2 norm sqrt(d); [K, d]. Without noise X.
 
-    The paper normalises to 1. Rows of X come out of a layer norm and have norm sqrt(d) at inference, where no noise is
-    added; the factor keeps training on the same scale.
+    The paper normalises to 1. Rows of X come out of a layer norm and have norm sqrt(d) at
+    inference, where no noise is added; the factor keeps training on the same scale.
     """
     if noise is None:
         return features

@@ -24,7 +24,9 @@ WEIGHT_TOLERANCE = 1e-4
 
 
 def render(site: Site, packs: Packs, row: int, summariser: Summariser | None = None) -> str:
-    """Return one pack as text: prediction, gates by hop, and every source text with its selected spans in ⟦ ⟧."""
+    """Return one pack as text: prediction, gates by hop, and every source text with its selected
+    spans in ⟦ ⟧.
+    """
     ids, texts = site.ids(), site.texts()
     near = slice(packs.neighbour_ptr[row], packs.neighbour_ptr[row + 1])
     far = slice(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
@@ -74,7 +76,9 @@ def _marked(text: str, spans: list[tuple[int, int, float]]) -> str:
 
 
 def most_telling(packs: Packs) -> int:
-    """Return the row of the most confident pack that draws on a neighbour, else of the most confident one."""
+    """Return the row of the most confident pack that draws on a neighbour, else of the most
+    confident one.
+    """
     return int(np.argmax(packs.confidence + (np.diff(packs.neighbour_ptr) > 1)))
 
 
@@ -116,7 +120,8 @@ def verify_sources(site: Site) -> tuple[list[str], list[str]]:
 
 
 def verify_spans(site: Site, packs: Packs, where: str, texts: tuple[list[str], list[str]]) -> None:
-    """Check that every span is a chunk of the client's bank and still reads as it did when it was selected.
+    """Check that every span is a chunk of the client's bank and still reads as it did when it was
+    selected.
 
     Raises
     ------
@@ -186,7 +191,9 @@ def _chunks(packs: Packs) -> Entries:
 
 
 def _largest_gap(old: Entries, new: Entries, size: int) -> NDArray[np.float64]:
-    """Return the largest absolute difference of each row's weights, missing ones count as 0, NaN as inf; [size]."""
+    """Return the largest absolute difference of each row's weights, missing ones count as 0, NaN as
+    inf; [size].
+    """
     keys, where = np.unique(np.concatenate([old[0], new[0]]), axis=0, return_inverse=True)
     gap, largest = np.zeros(len(keys)), np.zeros(size)
     np.add.at(gap, where.reshape(-1), np.concatenate([old[1], -new[1]]))

@@ -1,4 +1,6 @@
-"""What a client keeps between rounds of one run, in its own folder: core, coverage, frozen evidence, adjacency."""
+"""What a client keeps between rounds of one run, in its own folder: core, coverage, frozen
+evidence, adjacency.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +23,10 @@ class ClientState:
     Attributes
     ----------
     times_selected : [n] int64, in how many cores each node was
-    core : [K] int64, the core in use; core_round, text_round : the round of the last refresh, 0 = never
-    frozen : evidence candidates of all n nodes, held while the text is not refreshed; None = select every round
+    core : [K] int64, the core in use; core_round, text_round : the round of the last refresh, 0 =
+        never
+    frozen : evidence candidates of all n nodes, held while the text is not refreshed; None = select
+        every round
     adjacency : (rows, cols, weights) of the reconstructed graph on the core
     round : the round that left this state, 0 = none yet
     """
@@ -37,7 +41,8 @@ class ClientState:
 
 
 def due(last_round: int, every: int, round_: int) -> bool:
-    """Whether a refresh is due in `round_`: rounds 1, 1 + every, ...; a client that missed one catches up.
+    """Whether a refresh is due in `round_`: rounds 1, 1 + every, ...; a client that missed one
+    catches up.
 
     `every` = 0 means only once. `last_round` = 0 means never done.
     """
@@ -80,8 +85,8 @@ class RunFolder:
 
         Parameters
         ----------
-        before : a round; the state is that from before it, also where this round was trained already and is asked
-            again. None = the latest
+        before : a round; the state is that from before it, also where this round was trained
+            already and is asked again. None = the latest
         """
         for path in (self.folder / STATE, self.folder / PREVIOUS) if before != 1 else ():
             if not path.is_file():

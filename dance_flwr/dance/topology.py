@@ -25,7 +25,8 @@ class Coefficients:
 
 
 def candidate_support(features: Tensor, evidence: Tensor, most: int) -> Tensor:
-    """eq:candidate_set: C(i) = TopK_q(x_i^T x_j) union TopK_q(S_ij), j != i; [K, s] int64 padded with -1.
+    """eq:candidate_set: C(i) = TopK_q(x_i^T x_j) union TopK_q(S_ij), j != i; [K, s] int64 padded
+    with -1.
 
     Rows are handled in blocks, so memory is O(block * K) and never O(K^2).
 
@@ -52,10 +53,11 @@ def candidate_support(features: Tensor, evidence: Tensor, most: int) -> Tensor:
 
 
 def prior_block(evidence: Tensor, rows: Tensor) -> Tensor:
-    """S[rows, :], S_ij = clip(<t~_i, t~_j>, 0, 1): the expected cosine between a chunk of i and a chunk of j.
+    """S[rows, :], S_ij = clip(<t~_i, t~_j>, 0, 1): the expected cosine between a chunk of i and a
+    chunk of j.
 
-    sum_{a,b} pi_ia pi_jb cos(e_a, e_b) collapses to an inner product because chunk embeddings have unit norm.
-    Symmetric; in [0, 1] by Cauchy-Schwarz.
+    sum_{a,b} pi_ia pi_jb cos(e_a, e_b) collapses to an inner product because chunk embeddings have
+    unit norm. Symmetric; in [0, 1] by Cauchy-Schwarz.
     """
     return (evidence[rows] @ evidence.T).clamp(0, 1)
 
@@ -66,10 +68,11 @@ def self_express(
     """eq:self_expressive_sparse by proximal gradient on the support:
     min_Z alpha ||X - XZ||_F^2 + beta ||Z||_1 + sum_{i != j} (1 - S_ij) |Z_ij|.
 
-    Columns are independent, so each is a small problem in its own Gram matrix G_i = X_C(i)^T X_C(i): gradient
-    2 alpha (G z - b), soft threshold eta (beta + 1 - S_ij), step eta_i = 1 / (2 alpha max_row_sum|G_i|), which is at
-    most 1 / L_i, so the objective never rises. Alg. 4 takes one step size for all columns; ours is never smaller
-    than 1 / (2 alpha s max_j ||x_j||^2) and needs no spectral norm. Memory is O(block q^2) beside the O(Kq) result.
+    Columns are independent, so each is a small problem in its own Gram matrix G_i = X_C(i)^T
+    X_C(i): gradient 2 alpha (G z - b), soft threshold eta (beta + 1 - S_ij), step eta_i = 1 / (2
+    alpha max_row_sum|G_i|), which is at most 1 / L_i, so the objective never rises. Alg. 4 takes
+    one step size for all columns; ours is never smaller than 1 / (2 alpha s max_j ||x_j||^2) and
+    needs no spectral norm. Memory is O(block q^2) beside the O(Kq) result.
 
     Parameters
     ----------

@@ -39,7 +39,8 @@ def load_graph(name_or_folder: str, root: Path | None = None) -> TextGraph:
 
 
 def source_identity(name_or_folder: str, root: Path | None = None) -> str:
-    """Return what the content of a graph depends on, cheaply: file hashes of a folder, versions of a built-in.
+    """Return what the content of a graph depends on, cheaply: file hashes of a folder, versions of
+    a built-in.
 
     Raises
     ------
@@ -51,7 +52,9 @@ def source_identity(name_or_folder: str, root: Path | None = None) -> str:
 
 
 def unambiguous(name_or_folder: str, root: Path) -> str:
-    """Return a name as it is and a folder as an absolute path, for a process that works in another directory."""
+    """Return a name as it is and a folder as an absolute path, for a process that works in another
+    directory.
+    """
     path = Path(name_or_folder).expanduser()
     if name_or_folder in DATASETS or name_or_folder in imported_graphs(root) or not path.is_dir():
         return name_or_folder

@@ -1,6 +1,8 @@
-"""The published graphs that can be fetched by name: what each must hold, how it is split, where its files are.
+"""The published graphs that can be fetched by name: what each must hold, how it is split, where its
+files are.
 
-Every row is a claim that is checked when a graph comes in: its counts must be those of the paper's table.
+Every row is a claim that is checked when a graph comes in: its counts must be those of the paper's
+table.
 """
 
 from dataclasses import dataclass
@@ -18,7 +20,8 @@ class RemoteFile:
     ----------
     path : path in the hub repository or after `url`; its last part is the local name
     repo : hub data set repository; empty where the file is not on the hub
-    revision : pinned commit; empty where none is known: the one found is then recorded beside the file
+    revision : pinned commit; empty where none is known: the one found is then recorded beside the
+        file
     url : address of the file; empty for a hub file and for one that can only be had by hand
     page : where a person finds the file
     """
@@ -57,7 +60,8 @@ class Dataset:
     ----------
     name : what the user types
     nodes, edges, classes : counts as the paper prints them
-    counting : what `edges` counts: edges both ways, edges one way, or the arcs of the published list
+    counting : what `edges` counts: edges both ways, edges one way, or the arcs of the published
+        list
     split : shares (train, val, test) of the labelled nodes
     official : the published masks are the split; `split` then only describes them
     inductive : validation and test nodes, with their edges, are unseen in training
@@ -82,7 +86,8 @@ class Dataset:
     remark: str = ""
 
     def counted(self, counts: dict[str, int]) -> list[int]:
-        """Return the numbers of edges that a graph of these counts may be printed with, the plain one first.
+        """Return the numbers of edges that a graph of these counts may be printed with, the plain
+        one first.
 
         Published numbers may hold each self loop once; the graph itself never does.
         """
@@ -237,9 +242,11 @@ CATALOGUE: dict[str, Dataset] = {row.name: row for row in _ROWS}
 
 
 def recommended(name: str) -> dict[str, float | str]:
-    """Return the run-config keys that a published graph's split rule asks for; nothing for any other graph.
+    """Return the run-config keys that a published graph's split rule asks for; nothing for any
+    other graph.
 
-    A graph with official masks brings its split along and asks for no ratios: those of WikiCS do not add up to 1.
+    A graph with official masks brings its split along and asks for no ratios: those of WikiCS do
+    not add up to 1.
     """
     if name not in CATALOGUE:
         return {}

@@ -1,7 +1,9 @@
-"""The folder of one client, its privacy boundary: all that a SuperNode needs, written once and checked at load.
+"""The folder of one client, its privacy boundary: all that a SuperNode needs, written once and
+checked at load.
 
-`client.json` (the card), `nodes.parquet`, `edges.parquet`, `arrays/` (memory-mapped), `text/` (the client's slice of
-the text bank, absent until its texts are encoded) and `runs/` (state and evidence of each run).
+`client.json` (the card), `nodes.parquet`, `edges.parquet`, `arrays/` (memory-mapped), `text/` (the
+client's slice of the text bank, absent until its texts are encoded) and `runs/` (state and evidence
+of each run).
 """
 
 import json
@@ -46,7 +48,8 @@ def write_partition(
     Parameters
     ----------
     content : the manifest of this partition
-    bank : encodes the texts and gives each client its slice; None leaves that to `encode_client` on each machine
+    bank : encodes the texts and gives each client its slice; None leaves that to `encode_client` on
+        each machine
     say : receives one line per step
 
     Returns
@@ -97,7 +100,8 @@ def check(folder: Path) -> dict[str, Any]:
 
     Raises
     ------
-    DataError : the manifest was altered, or a client folder belongs to another partition or holds other nodes
+    DataError : the manifest was altered, or a client folder belongs to another partition or holds
+        other nodes
     """
     content = read_manifest(folder / MANIFEST)
     for number, client in enumerate(content["clients"]):

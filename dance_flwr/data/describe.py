@@ -1,4 +1,6 @@
-"""What a graph looks like: the numbers that `data show` prints and the faults that `data check` finds."""
+"""What a graph looks like: the numbers that `data show` prints and the faults that `data check`
+finds.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +24,10 @@ class Description:
     Attributes
     ----------
     counts : what is counted -> how many
-    homophily : share of edges between two labelled nodes that join the same class; NaN without such an edge
-    degrees, lengths : quantiles 0, 25, 50, 75, 100 % and, last, the mean of node degrees and characters per text
+    homophily : share of edges between two labelled nodes that join the same class; NaN without such
+        an edge
+    degrees, lengths : quantiles 0, 25, 50, 75, 100 % and, last, the mean of node degrees and
+        characters per text
     histogram : class -> nodes
     examples : (id, label, text) of the node of the least, the middle and the greatest text length
     """

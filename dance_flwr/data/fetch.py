@@ -33,12 +33,13 @@ def fetch(
 ) -> dict[str, Any]:
     """Download a published graph and store it as `<root>/graphs/<name>`; return its card.
 
-    A file that is already in place, also by hand, is not downloaded again. What breaks off goes on where it stopped.
+    A file that is already in place, also by hand, is not downloaded again. What breaks off goes on
+    where it stopped.
 
     Raises
     ------
-    DataError : the name is unknown, a file cannot be had, it differs from the one first seen, or its counts are
-        not the paper's; then nothing is half there
+    DataError : the name is unknown, a file cannot be had, it differs from the one first seen, or
+        its counts are not the paper's; then nothing is half there
     """
     if name not in CATALOGUE:
         raise DataError(
@@ -68,7 +69,9 @@ def fetch(
 
 
 def read_lock(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return local file name -> what was recorded when the file first came: sha256, size, from, revision."""
+    """Return local file name -> what was recorded when the file first came: sha256, size, from,
+    revision.
+    """
     try:
         content: dict[str, dict[str, Any]] = json.loads((folder / LOCK).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -126,7 +129,9 @@ def _obtain(
 
 
 def _from_hub(file: RemoteFile, place: Path, seen: str) -> str:
-    """Download a hub file and return the commit it is from; the hub client goes on where it stopped."""
+    """Download a hub file and return the commit it is from; the hub client goes on where it
+    stopped.
+    """
     from huggingface_hub import HfApi, hf_hub_download
 
     asked = file.revision or seen or None
@@ -161,7 +166,9 @@ def _from_hub(file: RemoteFile, place: Path, seen: str) -> str:
 
 
 def _from_url(file: RemoteFile, place: Path) -> str:
-    """Download an address to a `.part` file, going on where it stopped, and move it into place when it is whole."""
+    """Download an address to a `.part` file, going on where it stopped, and move it into place when
+    it is whole.
+    """
     if not file.url:
         raise OSError("it is offered for download by hand only")
     part = place.with_name(place.name + ".part")

@@ -1,7 +1,8 @@
 """Graphs on disk: a folder with a node table and an edge table, read and written with pyarrow.
 
-`nodes.parquet`, `nodes.csv` or `nodes.jsonl` has the columns `id`, `text`, `label` and, if wanted, `split` and `site`;
-`edges.parquet` or `edges.csv` has `source` and `target`, both node ids. Ids may be integers or strings.
+`nodes.parquet`, `nodes.csv` or `nodes.jsonl` has the columns `id`, `text`, `label` and, if wanted,
+`split` and `site`; `edges.parquet` or `edges.csv` has `source` and `target`, both node ids. Ids may
+be integers or strings.
 """
 
 import hashlib
@@ -27,16 +28,17 @@ CLASSES_KEY = b"dance_flwr.class_names"  # in the Parquet metadata: a class with
 
 
 def read_folder(path: Path) -> TextGraph:
-    """Return the graph in a folder; edges are made undirected, self loops dropped, duplicates merged.
+    """Return the graph in a folder; edges are made undirected, self loops dropped, duplicates
+    merged.
 
-    An empty or missing label means unlabelled; a missing text counts as empty, is kept and warned about. The graph
-    takes the folder's name; its provenance holds each file's sha256. Rows in messages count from 1, without the
-    header.
+    An empty or missing label means unlabelled; a missing text counts as empty, is kept and warned
+    about. The graph takes the folder's name; its provenance holds each file's sha256. Rows in
+    messages count from 1, without the header.
 
     Raises
     ------
-    DataError : the folder, a file or a column is missing, a file cannot be parsed, ids are empty or repeat, a
-        split value is unknown, an edge names an unknown node, or there is no node
+    DataError : the folder, a file or a column is missing, a file cannot be parsed, ids are empty or
+        repeat, a split value is unknown, an edge names an unknown node, or there is no node
     """
     if not path.is_dir():
         raise DataError(
@@ -78,15 +80,18 @@ def read_folder(path: Path) -> TextGraph:
 
 
 def folder_identity(path: Path) -> str:
-    """Return the sha256 of the folder's two files: what `read_folder` would give, without reading it."""
+    """Return the sha256 of the folder's two files: what `read_folder` would give, without reading
+    it.
+    """
     return "+".join(file_sha256(find(path, names)) for names in (NODE_FILES, EDGE_FILES))
 
 
 def write_folder(graph: TextGraph, path: Path) -> None:
-    """Write `nodes.parquet` and `edges.parquet`, each undirected edge once; `read_folder` gives the graph back.
+    """Write `nodes.parquet` and `edges.parquet`, each undirected edge once; `read_folder` gives the
+    graph back.
 
-    Each file is written under a temporary name and then moved into place, so none is ever half written. The name
-    and the provenance are not stored: they follow from the folder.
+    Each file is written under a temporary name and then moved into place, so none is ever half
+    written. The name and the provenance are not stored: they follow from the folder.
 
     Raises
     ------
@@ -186,7 +191,9 @@ def declared_classes(metadata: dict[bytes, bytes]) -> tuple[str, ...]:
 
 
 def _labels(labels: Any, declared: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Return the sorted class names and each node's index into them, `UNLABELLED` for an empty label."""
+    """Return the sorted class names and each node's index into them, `UNLABELLED` for an empty
+    label.
+    """
     names = tuple(sorted({*declared, *pc.unique(labels).to_pylist()} - {""}))
     found = pc.index_in(labels, value_set=pa.array(names, pa.large_string()))
     return names, pc.fill_null(found, UNLABELLED).to_numpy(zero_copy_only=False).astype(np.int64)

@@ -124,14 +124,18 @@ def csr_from_pairs(
 
 
 def edge_homophily(graph: TextGraph) -> float:
-    """Return the share of edges, in 0..1, that join two nodes of the same label (0 where there is no edge)."""
+    """Return the share of edges, in 0..1, that join two nodes of the same label (0 where there is
+    no edge).
+    """
     source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
     same = graph.labels[source] == graph.labels[graph.indices]
     return float(same.mean()) if len(same) else 0.0
 
 
 def summary(graph: TextGraph) -> str:
-    """Return what the graph holds in lines of `name value`, then one line per class with its node count."""
+    """Return what the graph holds in lines of `name value`, then one line per class with its node
+    count.
+    """
     counts = np.bincount(graph.labels, minlength=len(graph.class_names))
     return "\n".join(
         [
@@ -147,7 +151,9 @@ def summary(graph: TextGraph) -> str:
 
 
 def ids_digest(ids: Iterable[str]) -> str:
-    """Return the sha256 hex of node ids joined by newlines: what manifests and client cards are checked against."""
+    """Return the sha256 hex of node ids joined by newlines: what manifests and client cards are
+    checked against.
+    """
     return hashlib.sha256("\n".join(ids).encode()).hexdigest()
 
 

@@ -1,4 +1,6 @@
-"""Imported graphs under a data root: written in one go or not at all, each with a card that says what it is."""
+"""Imported graphs under a data root: written in one go or not at all, each with a card that says
+what it is.
+"""
 
 import json
 import os
@@ -43,10 +45,12 @@ class Incoming:
     ----------
     kind : what the files are, for the card
     files : the files it is read from; their sha256 go into the card
-    rows : batches of large_string arrays, one per name in `columns`; "" is no text, no label, no split
+    rows : batches of large_string arrays, one per name in `columns`; "" is no text, no label, no
+        split
     edges : gives the ends of each edge as rows, [m] int64 each, once the ids of all rows are known
     classes : the declared classes, where the source declares them
-    columns : names of the columns in `rows`: `COLUMNS`, and `site` where the source says who holds a node
+    columns : names of the columns in `rows`: `COLUMNS`, and `site` where the source says who holds
+        a node
     """
 
     kind: str
@@ -83,7 +87,8 @@ def save(
 ) -> dict[str, Any]:
     """Write a graph to `<root>/graphs/<name>` and return its card.
 
-    Everything is written to a temporary folder first, which is then renamed: nothing is ever half there.
+    Everything is written to a temporary folder first, which is then renamed: nothing is ever half
+    there.
 
     Parameters
     ----------
@@ -91,8 +96,8 @@ def save(
 
     Raises
     ------
-    DataError : the graph is refused, its counts are not those of the published graph of this name, or the name is
-        in use
+    DataError : the graph is refused, its counts are not those of the published graph of this name,
+        or the name is in use
     """
     target = graphs_folder(root) / name
     if target.exists():
@@ -201,7 +206,9 @@ def _stored(name: str, values: Any) -> Any:
 
 
 def _write_edges(ends: Ends, ids: Any, file: Path) -> dict[str, int]:
-    """Write each undirected edge once and return the counts of edges, published arcs and self loops."""
+    """Write each undirected edge once and return the counts of edges, published arcs and self
+    loops.
+    """
     source, target = ends
     n = len(ids)
     loops = len(np.unique(source[source == target]))

@@ -24,7 +24,9 @@ _KNOWN = "a folder with nodes.* and edges.*, a node and an edge table, .pt, .gra
 
 @dataclass(frozen=True)
 class Options:
-    """How columns are called; empty for the usual names. `text` may name several, joined by a newline."""
+    """How columns are called; empty for the usual names. `text` may name several, joined by a
+    newline.
+    """
 
     text: str = ""
     label: str = ""
@@ -142,7 +144,9 @@ def _rows(
     numbered: bool = False,
     columns: tuple[str, ...] = COLUMNS,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the batches of `columns`; without a split column none is split, and ids may be the row numbers."""
+    """Yield the batches of `columns`; without a split column none is split, and ids may be the row
+    numbers.
+    """
     texts = options.text.split(",") if options.text else ["text"]
     key, label = options.id or "id", options.label or "label"
     is_split = "split" in table.names or isinstance(table, SavedDataset)
@@ -181,7 +185,9 @@ def _joined(texts: list[Any]) -> Any:
 
 
 def _read_ends(file: Path) -> dict[str, Any]:
-    """Return the two id columns of an edge table under one of their usual names, as source and target."""
+    """Return the two id columns of an edge table under one of their usual names, as source and
+    target.
+    """
     table = Table(file)
     pair = next((ends for ends in _ENDS if set(ends) <= set(table.names)), _ENDS[0])
     columns = table.read(pair)

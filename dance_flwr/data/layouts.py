@@ -33,7 +33,9 @@ def read_layout(row: Dataset, folder: Path, split_index: int = 0) -> Incoming:
 
 
 def _texts_beside(files: tuple[Path, ...], split_index: int) -> Incoming:
-    """Read a PyG file, a list of texts and a table of categories, of which the row number is the label."""
+    """Read a PyG file, a list of texts and a table of categories, of which the row number is the
+    label.
+    """
     data = pickles.as_mapping(pickles.load(files[0]), files[0])
     texts = pickles.strings(pickles.load(files[1]), str(files[1]))
     table = Table(files[2])

@@ -50,7 +50,8 @@ def graphml(file: Path, text: str = "text", label: str = "label") -> Incoming:
 
 
 def node_link(file: Path, text: str = "text", label: str = "label", key: str = "id") -> Incoming:
-    """Return the graph of a node-link JSON file: `nodes` and `links` (or `edges`), as NetworkX writes it.
+    """Return the graph of a node-link JSON file: `nodes` and `links` (or `edges`), as NetworkX
+    writes it.
 
     Raises
     ------

@@ -18,8 +18,8 @@ from dance_flwr.errors import DataError
 
 TEXT_KEYS = ("raw_texts", "raw_text", "texts", "text")
 LABEL_NAME_KEYS = ("label_name", "label_names", "class_names")
-# torch.save does not compress, so a file declares about its own size. Texts and masks that somebody compressed again
-# shrink 5 to 50 times; a bomb made of zeros reaches 1,000.
+# torch.save does not compress, so a file declares about its own size. Texts and masks that somebody
+# compressed again shrink 5 to 50 times; a bomb made of zeros reaches 1,000.
 ZIP_FLOOR, ZIP_RATIO = 64 << 20, 50
 
 
@@ -28,7 +28,8 @@ def check_zip(file: Path) -> None:
 
     Raises
     ------
-    DataError : the declared sizes exceed both 64 MiB and 50 times the file's size, or the directory is broken
+    DataError : the declared sizes exceed both 64 MiB and 50 times the file's size, or the directory
+        is broken
     """
     try:
         with zipfile.ZipFile(file) as archive:
@@ -46,11 +47,13 @@ def check_zip(file: Path) -> None:
 
 
 def load(file: Path) -> Any:
-    """Return what a `torch.save` file holds: tensors, plain containers and PyG `Data`, nothing else.
+    """Return what a `torch.save` file holds: tensors, plain containers and PyG `Data`, nothing
+    else.
 
     Raises
     ------
-    DataError : the file holds other objects or code (nothing of it is run), is broken, or is a zip bomb
+    DataError : the file holds other objects or code (nothing of it is run), is broken, or is a zip
+        bomb
     """
     from torch_geometric.data import Data
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
@@ -95,7 +98,8 @@ def pyg_graph(file: Path, split_index: int = 0, *, text: str = "", label: str = 
 
     Raises
     ------
-    DataError : the file is refused, or a key is missing, of the wrong shape or type, or out of range
+    DataError : the file is refused, or a key is missing, of the wrong shape or type, or out of
+        range
     """
     data = as_mapping(load(file), file)
     texts = find_texts(data, file, text)
@@ -112,7 +116,9 @@ def assemble(
     label: str = "",
     kind: str = "PyG Data",
 ) -> Incoming:
-    """Return the graph of `edge_index`, `y` and masks in `data` with texts and class names from elsewhere."""
+    """Return the graph of `edge_index`, `y` and masks in `data` with texts and class names from
+    elsewhere.
+    """
     where, n = str(files[0]), len(texts)
     key = label or "y"
     if key not in data:

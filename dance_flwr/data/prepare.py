@@ -1,4 +1,6 @@
-"""From a data set to client folders: load, encode, partition. Done once, found again by everything that decides it."""
+"""From a data set to client folders: load, encode, partition. Done once, found again by everything
+that decides it.
+"""
 
 import hashlib
 import json
@@ -59,8 +61,9 @@ def _folder(config: DataConfig, bank: TextBank) -> Path:
 def prepare(config: DataConfig, say: Say = lambda line: None) -> Prepared:
     """Return the partition that `config` describes, making what is missing.
 
-    Texts are encoded into the bank under the data root, which serves every partition; each client folder then gets
-    its own slice of it. A partition appears under its final name only when it is whole.
+    Texts are encoded into the bank under the data root, which serves every partition; each client
+    folder then gets its own slice of it. A partition appears under its final name only when it is
+    whole.
 
     Parameters
     ----------

@@ -1,12 +1,14 @@
-"""The `pydocs` graph: documentation of numpy, scipy, scikit-learn and networkx, read from the installed packages.
+"""The `pydocs` graph: documentation of numpy, scipy, scikit-learn and networkx, read from the
+installed packages.
 
-Nodes are documented public functions and classes, edges the documentation's own cross-references, labels the
-package areas (`scipy.stats`, `networkx.algorithms.centrality`, ...). Nothing is downloaded. The graph depends
-only on the installed versions, which the provenance records.
+Nodes are documented public functions and classes, edges the documentation's own cross-references,
+labels the package areas (`scipy.stats`, `networkx.algorithms.centrality`, ...). Nothing is
+downloaded. The graph depends only on the installed versions, which the provenance records.
 
-A node's text is its docstring *without* the "See Also", "References" and "Examples" sections: most edges are made
-from "See Also", so leaving it in would write the neighbours into the text. Qualified names of the four packages are
-cut to their last component (`scipy.stats.norm` -> `norm`), because they would spell out the label.
+A node's text is its docstring *without* the "See Also", "References" and "Examples" sections: most
+edges are made from "See Also", so leaving it in would write the neighbours into the text. Qualified
+names of the four packages are cut to their last component (`scipy.stats.norm` -> `norm`), because
+they would spell out the label.
 """
 
 import importlib
@@ -41,7 +43,8 @@ MIN_TEXT = 40  # characters; shorter texts say too little to classify
 MIN_QUOTED = 3  # characters of a back-quoted name that may be a reference
 MIN_AREA = 40  # nodes; smaller areas of a package are merged into "<package>.other"
 
-# numpy.core is a deprecated alias tree; the others are plug-ins, vendored code or checks, not documented interface
+# numpy.core is a deprecated alias tree; the others are plug-ins, vendored code or checks, not
+# documented interface
 _SKIPPED_PARTS = {"tests", "conftest", "setup", "externals", "f2py", "distutils"}
 _SKIPPED_MODULES = {
     "numpy.core",
@@ -79,10 +82,10 @@ class _Entry:
 def build() -> TextGraph:
     """Return the documentation graph of the installed numpy, scipy, scikit-learn and networkx.
 
-    Nodes are sorted by their canonical name: the shortest public path; among equally short ones the path that
-    the object names as its own, then one that ends in the object's name, then the first in the alphabet. In
-    networkx, which documents its functions there, it is the path in the defining module. An object re-exported
-    under several paths is one node.
+    Nodes are sorted by their canonical name: the shortest public path; among equally short ones the
+    path that the object names as its own, then one that ends in the object's name, then the first
+    in the alphabet. In networkx, which documents its functions there, it is the path in the
+    defining module. An object re-exported under several paths is one node.
 
     Raises
     ------
@@ -145,7 +148,8 @@ def _collect() -> list[_Entry]:
     objects: dict[int, tuple[Any, str, set[str]]] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # all imports come first: some modules (sklearn.experimental) add names to others when they are imported
+        # all imports come first: some modules (sklearn.experimental) add names to others when they
+        # are imported
         modules = {
             package: sorted(_public_modules(package), key=lambda m: m.__name__)
             for package in PACKAGES
@@ -168,9 +172,11 @@ def _collect() -> list[_Entry]:
 
 
 def _public_members(module: ModuleType, package: str) -> Iterator[tuple[str, Any]]:
-    """Yield (name, object) for the documented callables that a module offers and that belong to its package.
+    """Yield (name, object) for the documented callables that a module offers and that belong to its
+    package.
 
-    A module without `__all__` offers what is defined in it or below it, not the helpers that it imports.
+    A module without `__all__` offers what is defined in it or below it, not the helpers that it
+    imports.
     """
     owner = package if hasattr(module, "__all__") else module.__name__
     for name in sorted(
@@ -183,7 +189,9 @@ def _public_members(module: ModuleType, package: str) -> Iterator[tuple[str, Any
 
 
 def _is_documented(value: Any) -> bool:
-    """Say whether this is a class, a function, a ufunc or another callable with a docstring of its own."""
+    """Say whether this is a class, a function, a ufunc or another callable with a docstring of its
+    own.
+    """
     doc = getattr(value, "__doc__", None)
     if not callable(value) or not isinstance(doc, str):
         return False
@@ -207,7 +215,9 @@ def _canonical(value: Any, paths: set[str]) -> str:
 
 
 def _area(name: str) -> str:
-    """Return the package area of a canonical name; networkx's algorithms count by their own sub-area."""
+    """Return the package area of a canonical name; networkx's algorithms count by their own
+    sub-area.
+    """
     parts = name.split(".")[:-1]
     depth = 3 if parts[:2] == ["networkx", "algorithms"] else 2
     return ".".join(parts[:depth])
@@ -222,7 +232,9 @@ def _merge_small(areas: list[str]) -> list[str]:
 
 
 def _sections(doc: str) -> Iterator[tuple[str, str]]:
-    """Yield (title in lower case, text) of each numpydoc section; the part before the first has the title ''."""
+    """Yield (title in lower case, text) of each numpydoc section; the part before the first has the
+    title ''.
+    """
     lines = doc.splitlines()
     starts = [
         i for i in range(len(lines) - 1) if lines[i].strip() and _UNDERLINE.match(lines[i + 1])
@@ -259,13 +271,16 @@ def _mentions(entry: _Entry) -> set[str]:
         own |= {
             name for match in _SIGNATURE.finditer(body) for name in re.findall(r"\w+", match[1])
         }
-    # one or two letters are variables of the text, whatever function may bear that name (`t`, `f`, `eq`)
+    # one or two letters are variables of the text, whatever function may bear that name (`t`, `f`,
+    # `eq`)
     found |= {name for name in quoted - own if len(name) >= MIN_QUOTED}
     return found - {""}
 
 
 def _see_also(body: str) -> set[str]:
-    """Return the names listed in a See Also section, a group a line: `a, b : text`, `a: text` or roles."""
+    """Return the names listed in a See Also section, a group a line: `a, b : text`, `a: text` or
+    roles.
+    """
     names: set[str] = set()
     for line in body.splitlines()[2:]:
         if line.startswith((" ", "..")):  # an indented line describes the entry above it
@@ -285,7 +300,9 @@ def _role_target(content: str) -> str:
 
 
 def _links(nodes: list[_Entry]) -> set[tuple[int, int]]:
-    """Return (smaller, larger) index pairs for every mention that resolves to exactly one other node."""
+    """Return (smaller, larger) index pairs for every mention that resolves to exactly one other
+    node.
+    """
     by_path = {path: i for i, entry in enumerate(nodes) for path in entry.paths}
     by_last: dict[tuple[str, str], set[int]] = {}
     for path, i in by_path.items():
@@ -304,8 +321,8 @@ def _resolve(
 ) -> int | None:
     """Return the node a mention names, or None.
 
-    Tried in turn: the full path; the path below the entry's module and each parent module; the only node of the
-    package with that ending; at last the class, where the mention is `Class.method`.
+    Tried in turn: the full path; the path below the entry's module and each parent module; the only
+    node of the package with that ending; at last the class, where the mention is `Class.method`.
     """
     first, dot, rest = mention.strip(".").partition(".")
     mention = _SHORTHANDS.get(first, first) + dot + rest

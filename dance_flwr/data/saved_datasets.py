@@ -1,4 +1,6 @@
-"""Folders that the Hugging Face `datasets` library wrote with `save_to_disk`, read with pyarrow alone."""
+"""Folders that the Hugging Face `datasets` library wrote with `save_to_disk`, read with pyarrow
+alone.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -54,11 +56,13 @@ class SavedDataset:
                     yield split, batch.select(list(columns))
 
     def batches(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yield column name -> large_string array; a ClassLabel becomes its name, `split` may be the part's.
+        """Yield column name -> large_string array; a ClassLabel becomes its name, `split` may be
+        the part's.
 
         Raises
         ------
-        DataError : a column is missing, its values are no strings or numbers, or a class number has no name
+        DataError : a column is missing, its values are no strings or numbers, or a class number has
+            no name
         """
         stored = [name for name in columns if name != "split" or name in self.names]
         for part, batch in self.raw(stored):
@@ -102,11 +106,13 @@ def is_saved(folder: Path) -> bool:
 
 
 def open_saved(folder: Path) -> SavedDataset:
-    """Return the data set in a folder; the parts of a dict of data sets follow one another, as splits.
+    """Return the data set in a folder; the parts of a dict of data sets follow one another, as
+    splits.
 
     Raises
     ------
-    DataError : a file is missing or broken, a part's name is no split, or rows were selected but not written
+    DataError : a file is missing or broken, a part's name is no split, or rows were selected but
+        not written
     """
     if (folder / "dataset_dict.json").is_file():
         listed = _json(folder / "dataset_dict.json").get("splits", [])

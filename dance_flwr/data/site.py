@@ -69,7 +69,9 @@ class LocalGraph:
         return rows, torch.tensor(self._indices, device=device)
 
     def induced(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return (rows, cols, weights) of the edges among `nodes` ([K] int64), numbered 0..K-1; weights are 1."""
+        """Return (rows, cols, weights) of the edges among `nodes` ([K] int64), numbered 0..K-1;
+        weights are 1.
+        """
         place = torch.full_like(self.visible, -1, dtype=torch.int64)
         place[nodes] = torch.arange(nodes.numel(), device=nodes.device)
         rows, cols = (place[ends] for ends in self.edges())
@@ -182,7 +184,9 @@ class Site:
 
     @cached_property
     def training_graph(self) -> LocalGraph:
-        """What training may see: the whole graph, or in inductive mode the graph without test nodes and their edges."""
+        """What training may see: the whole graph, or in inductive mode the graph without test nodes
+        and their edges.
+        """
         if not self.inductive:
             return self.graph
         visible = self.split != TEST
@@ -205,7 +209,9 @@ class Site:
         return read_ids(self.folder)
 
     def texts(self) -> list[str]:
-        """Return the texts of all local nodes, read from disk on each call; never needed in a round."""
+        """Return the texts of all local nodes, read from disk on each call; never needed in a
+        round.
+        """
         return read_texts(self.folder)
 
 

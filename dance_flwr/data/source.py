@@ -1,4 +1,6 @@
-"""What a built-in or plugged-in data set is: a function that builds its graph, and what it depends on."""
+"""What a built-in or plugged-in data set is: a function that builds its graph, and what it depends
+on.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -45,7 +45,8 @@ class Table:
                 self.names = _csv_header(file)
 
     def batches(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yield column name -> Arrow array of at most a few MiB, in the order of the rows; null is "".
+        """Yield column name -> Arrow array of at most a few MiB, in the order of the rows; null is
+        "".
 
         Raises
         ------
@@ -133,7 +134,8 @@ def readable(file: Path) -> Iterator[None]:
 
 
 def _parquet_batches(file: Path, columns: Sequence[str]) -> Iterator[Any]:
-    # a bounded buffer: without it a column of a row group, which may be the whole file, is read at once
+    # a bounded buffer: without it a column of a row group, which may be the whole file, is read at
+    # once
     with pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False) as found:
         size = sum(
             found.metadata.row_group(i).total_byte_size
@@ -169,7 +171,9 @@ def _csv_header(file: Path) -> list[str]:
 
 
 def _csv_batches(file: Path, columns: Sequence[str]) -> Iterator[Any]:
-    """Yield the batches of a CSV file; where a row is longer than a block, go on with larger blocks."""
+    """Yield the batches of a CSV file; where a row is longer than a block, go on with larger
+    blocks.
+    """
     block, done = _CSV_BLOCK, 0
     while True:
         seen = 0

@@ -1,4 +1,6 @@
-"""A certificate authority of one's own, the SuperLink's certificate, and the keys that SuperNodes sign with."""
+"""A certificate authority of one's own, the SuperLink's certificate, and the keys that SuperNodes
+sign with.
+"""
 
 import os
 import re
@@ -51,18 +53,21 @@ class Certificates:
 def make_certificates(
     folder: Path, hosts: Sequence[str], days: int = 365, *, now: datetime | None = None
 ) -> Certificates:
-    """Make a certificate authority and a server certificate signed by it; keys are readable by their owner only.
+    """Make a certificate authority and a server certificate signed by it; keys are readable by
+    their owner only.
 
     Parameters
     ----------
     folder : made if absent; receives ca.crt, ca.key, server.pem and server.key
     hosts : DNS names and IP addresses under which nodes reach the SuperLink, all in subjectAltName
-    days : days until the server's certificate ends; the authority's holds for ten years, or longer if `days` asks
+    days : days until the server's certificate ends; the authority's holds for ten years, or longer
+        if `days` asks
     now : when the certificates begin, the present when left out
 
     Raises
     ------
-    UserError : a host is neither a DNS name nor an IP address, `days` is below 1, or a file exists already
+    UserError : a host is neither a DNS name nor an IP address, `days` is below 1, or a file exists
+        already
     """
     start = now or datetime.now(UTC)
     names = _alternative_names(hosts, days)
@@ -89,7 +94,8 @@ def renew_certificate(
     *,
     now: datetime | None = None,
 ) -> Certificates:
-    """Make a server certificate signed by an authority made before, so that nodes keep their ca.crt.
+    """Make a server certificate signed by an authority made before, so that nodes keep their
+    ca.crt.
 
     Parameters
     ----------
@@ -99,7 +105,8 @@ def renew_certificate(
 
     Raises
     ------
-    UserError : as for `make_certificates`, or the authority's files cannot be read or do not belong together
+    UserError : as for `make_certificates`, or the authority's files cannot be read or do not belong
+        together
     """
     start = now or datetime.now(UTC)
     names = _alternative_names(hosts, days)
@@ -122,10 +129,11 @@ def renew_certificate(
 
 
 def make_key(path: Path) -> Path:
-    """Make a SuperNode's key pair: ECDSA P-384, private in OpenSSH format at `path`, public at `path`.pub.
+    """Make a SuperNode's key pair: ECDSA P-384, private in OpenSSH format at `path`, public at
+    `path`.pub.
 
-    The same as `ssh-keygen -t ecdsa -b 384 -N "" -f PATH`: what `flower-supernode --auth-supernode-private-key` reads
-    and `flwr supernode register` registers.
+    The same as `ssh-keygen -t ecdsa -b 384 -N "" -f PATH`: what `flower-supernode
+    --auth-supernode-private-key` reads and `flwr supernode register` registers.
 
     Returns
     -------
@@ -258,7 +266,9 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write_new(files: Mapping[Path, tuple[bytes, int]]) -> None:
-    """Write files that must not exist yet, each with its mode from the first byte on; all of them or none."""
+    """Write files that must not exist yet, each with its mode from the first byte on; all of them
+    or none.
+    """
     present = [str(path) for path in files if os.path.lexists(path)]
     if present:
         raise UserError(

@@ -27,7 +27,9 @@ def check_agreed(node: Node) -> Point:
 
 
 def check_data(node: Node) -> Point:
-    """The folder's parts belong together: card, node table, neighbour lists, labels, text bank, manifest."""
+    """The folder's parts belong together: card, node table, neighbour lists, labels, text bank,
+    manifest.
+    """
     if node.data is None:
         return unchecked(_FOLDER)
     import torch
@@ -70,7 +72,9 @@ def check_data(node: Node) -> Point:
 
 
 def check_encoder(node: Node) -> Point:
-    """Texts were encoded as agreed, and the encoder's weights on this machine are those of the bank."""
+    """Texts were encoded as agreed, and the encoder's weights on this machine are those of the
+    bank.
+    """
     if node.data is None:
         return unchecked(_FOLDER)
     meta = read_meta(node.data / "text") if (node.data / "text" / META).is_file() else None

@@ -1,4 +1,6 @@
-"""Points of the check that concern the node's key: the file, its kind, and whether the SuperLink knows it."""
+"""Points of the check that concern the node's key: the file, its kind, and whether the SuperLink
+knows it.
+"""
 
 import base64
 import hashlib
@@ -21,7 +23,9 @@ _MAKE = "make one with `dance-flwr deploy key --out FILE`"
 
 
 def check_key(node: Node) -> Point:
-    """The key is readable, private to its owner, of a kind that Flower takes, and fits its public half."""
+    """The key is readable, private to its owner, of a kind that Flower takes, and fits its public
+    half.
+    """
     if node.key is None:
         return unchecked("give --key FILE, the node's private key")
     key = load_key(node.key)
@@ -69,7 +73,8 @@ def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
     Raises
     ------
-    UserError : the file is missing, not readable, protected by a passphrase, or a key of another kind
+    UserError : the file is missing, not readable, protected by a passphrase, or a key of another
+        kind
     """
     try:
         key = load_ssh_private_key(path.read_bytes(), None)

@@ -13,7 +13,8 @@ from dance_flwr.deploy.network import Probe
 from dance_flwr.deploy.node import Node
 from dance_flwr.errors import UserError
 
-# Flower's node authentication refuses a signature from further in the future or in the past than this (seconds).
+# Flower's node authentication refuses a signature from further in the future or in the past than
+# this (seconds).
 MOST_AHEAD, MOST_BEHIND = 5.0, 305.0
 _WARN_AHEAD, _WARN_BEHIND = 2.0, 60.0
 _WARN_DAYS = 30
@@ -24,7 +25,9 @@ _SIGNER = (2, 7, 18, 19, 20, 21, 24, 30, 79)
 
 
 def check_address(node: Node) -> Point:
-    """The SuperLink's name resolves, its port takes connections, and what answers there is a SuperLink."""
+    """The SuperLink's name resolves, its port takes connections, and what answers there is a
+    SuperLink.
+    """
     if not node.superlink:
         return unchecked("give --superlink HOST:PORT")
     found = node.probe
@@ -101,7 +104,9 @@ def check_certificate(node: Node) -> Point:
 
 
 def check_clock(node: Node) -> Point:
-    """The clock of this machine agrees with the server's as far as Flower's node authentication asks."""
+    """The clock of this machine agrees with the server's as far as Flower's node authentication
+    asks.
+    """
     found = node.probe if node.superlink else None
     if found is None or not found.secure:
         return _clock_by_certificate(found.certificate if found else None, node.now())

@@ -1,4 +1,6 @@
-"""The client folder of an institution that brings its own graph: in the agreed classes, encoded as agreed."""
+"""The client folder of an institution that brings its own graph: in the agreed classes, encoded as
+agreed.
+"""
 
 import json
 import shutil

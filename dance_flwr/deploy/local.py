@@ -1,4 +1,5 @@
-"""A deployment on one machine: the processes and commands of docs/deployment.md, a home for each, on loopback or apart.
+"""A deployment on one machine: the processes and commands of docs/deployment.md, a home for each,
+on loopback or apart.
 
 For tests, for measuring faults, and as a rehearsal before institutions take part.
 """
@@ -35,12 +36,14 @@ class LocalDeployment:
     folders : of the clients, in the order of their numbers
     node_config : more keys of every SuperNode, as `--node-config` takes them
     host : address at which the SuperLink listens; it is in its certificate
-    launchers : by process name (`superlink`, `node-0`, ...), words before its command, such as `ip netns exec NAME`
+    launchers : by process name (`superlink`, `node-0`, ...), words before its command, such as `ip
+        netns exec NAME`
 
     Attributes
     ----------
     environment : by process name, variables it gets beside those of this process
-    superlinks : by client, the address its SuperNode connects to, where that is not the SuperLink's own
+    superlinks : by client, the address its SuperNode connects to, where that is not the SuperLink's
+        own
     """
 
     def __init__(
@@ -112,7 +115,9 @@ class LocalDeployment:
         root_certificates: Path | None = None,
         superlink: str = "",
     ) -> list[str]:
-        """Return the command that starts a client's SuperNode; with another key, authority or address on request."""
+        """Return the command that starts a client's SuperNode; with another key, authority or
+        address on request.
+        """
         own: dict[str, str | int | bool] = {
             "partition-id": client,
             "num-partitions": len(self.folders),
@@ -173,7 +178,9 @@ class LocalDeployment:
 def local_deployment(
     root: Path, folders: Sequence[Path], node_config: NodeConfig | None = None, **network: Any
 ) -> Iterator[LocalDeployment]:
-    """Start SuperLink and SuperNodes, and stop them all in the end; `network` as `LocalDeployment` takes it."""
+    """Start SuperLink and SuperNodes, and stop them all in the end; `network` as `LocalDeployment`
+    takes it.
+    """
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     deployment = LocalDeployment(root.resolve(), folders, node_config, **network)

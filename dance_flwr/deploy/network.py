@@ -147,7 +147,8 @@ def _health(connection: ssl.SSLSocket, host: str, now: Clock) -> tuple[int | Non
         return None, None
     here = before + (now() - before) / 2
     try:
-        # Whole seconds, which servers keep for up to a second more: the middle of what the header can mean.
+        # Whole seconds, which servers keep for up to a second more: the middle of what the header
+        # can mean.
         there = parsedate_to_datetime(response.headers.get("Date", "")).astimezone(UTC) + timedelta(
             seconds=1
         )

@@ -22,13 +22,15 @@ class Node:
     Attributes
     ----------
     superlink : host:port of the SuperLink
-    root_certificates : PEM file of the authority that signed the SuperLink's certificate; None = the system's
+    root_certificates : PEM file of the authority that signed the SuperLink's certificate; None =
+        the system's
     key : the SuperNode's private key
     data : the client's folder
     agreed : the agreed federation file
     expect : fingerprint of the server's code; "" = that of the agreed file
     device : what the node config is going to name as its device
-    connection : name of the SuperLink in the server operator's Flower configuration, for the line to copy
+    connection : name of the SuperLink in the server operator's Flower configuration, for the line
+        to copy
     now : the clock of this machine
     timeout : seconds to wait for the network
     """

@@ -1,15 +1,16 @@
 """A process per message without its imports: fork(libraries loaded once) -> `flwr-clientapp`.
 
-Flower starts `flwr-clientapp` anew for every message, and importing torch, PyTorch Geometric and Flower is most of a
-short task's time. Here one process imports them, waits at a Unix socket, and forks for each message; the child runs
-Flower's own command with the arguments that Flower gave. Nothing else is shared: the app's code is imported by the
-child, from the run's own bundle, and a child's end is the end of all it knew.
+Flower starts `flwr-clientapp` anew for every message, and importing torch, PyTorch Geometric and
+Flower is most of a short task's time. Here one process imports them, waits at a Unix socket, and
+forks for each message; the child runs Flower's own command with the arguments that Flower gave.
+Nothing else is shared: the app's code is imported by the child, from the run's own bundle, and a
+child's end is the end of all it knew.
 
-    python -P warm.py serve FOLDER           forks until the process that started it has ended, then removes FOLDER
-    python -I -S warm.py send FOLDER ARG...  stands in for `flwr-clientapp ARG...`
+    python -P warm.py serve FOLDER           forks until the process that started it has ended, then
+    removes FOLDER python -I -S warm.py send FOLDER ARG...  stands in for `flwr-clientapp ARG...`
 
-Run by path, never imported by the app: `dance_flwr` must not be loaded before the run's bundle is. Standard library
-alone up to `serve`, so that `send` takes milliseconds.
+Run by path, never imported by the app: `dance_flwr` must not be loaded before the run's bundle is.
+Standard library alone up to `serve`, so that `send` takes milliseconds.
 """
 
 import os

@@ -23,8 +23,9 @@ def is_registered(
 ) -> bool:
     """Return whether a SuperLink knows this key.
 
-    The question is a signed request to activate the node with a heartbeat interval that the SuperLink refuses. Flower's
-    own answer tells an unknown key from the refused interval, and a wrong signature or clock from both.
+    The question is a signed request to activate the node with a heartbeat interval that the
+    SuperLink refuses. Flower's own answer tells an unknown key from the refused interval, and a
+    wrong signature or clock from both.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""`dance-flwr supernode`: Flower's SuperNode, with a process that has the libraries loaded for its ClientApps."""
+"""`dance-flwr supernode`: Flower's SuperNode, with a process that has the libraries loaded for its
+ClientApps.
+"""
 
 import os
 import shlex
@@ -12,15 +14,17 @@ from pathlib import Path
 from dance_flwr.deploy import prefork as warm
 from dance_flwr.simulation.superlink import tool
 
-# Flower's SuperExec asks for tasks every second; often costs a few percent of a core, seldom makes messages wait.
+# Flower's SuperExec asks for tasks every second; often costs a few percent of a core, seldom makes
+# messages wait.
 POLL, POLL_SECONDS = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.25"
 
 
 def become_supernode(arguments: Sequence[str]) -> None:
-    """Replace this process by `flower-supernode ARGUMENTS`; its ClientApps are forked by `deploy/warm.py`.
+    """Replace this process by `flower-supernode ARGUMENTS`; its ClientApps are forked by
+    `deploy/warm.py`.
 
-    Flower finds the command `flwr-clientapp` on PATH; here a folder of our own comes first there, in which that name
-    is a script that sends its arguments to the process that forks.
+    Flower finds the command `flwr-clientapp` on PATH; here a folder of our own comes first there,
+    in which that name is a script that sends its arguments to the process that forks.
     """
     environment = {POLL: POLL_SECONDS} | dict(os.environ)
     folder = Path(tempfile.mkdtemp(prefix="dance-flwr-warm-"))
@@ -40,7 +44,9 @@ def become_supernode(arguments: Sequence[str]) -> None:
 
 
 def _stand_in(folder: Path, command: Sequence[str]) -> bool:
-    """Write the script that runs `command` with its own arguments after it; return whether it can be run."""
+    """Write the script that runs `command` with its own arguments after it; return whether it can
+    be run.
+    """
     script = folder / warm.COMMAND
     script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
     script.chmod(0o700)

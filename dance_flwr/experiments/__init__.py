@@ -1,4 +1,6 @@
-"""The registry of experiments and analyses: one file each, one line here; imported only when asked for."""
+"""The registry of experiments and analyses: one file each, one line here; imported only when asked
+for.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,7 +63,8 @@ EXPERIMENTS: dict[str, Listed] = {
     ),
 }
 
-# name -> "module:function" in this package; function(run_folder, config, partition_folder) -> JSON-able dict
+# name -> "module:function" in this package; function(run_folder, config, partition_folder) ->
+# JSON-able dict
 ANALYSES: dict[str, str] = {
     "faithfulness": "faithfulness:analyse",
 }

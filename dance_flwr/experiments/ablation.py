@@ -69,7 +69,9 @@ def _draw(found: dict[Any, list[Group]], figure: Any) -> None:
 def draw_variants(
     figure: Any, found: dict[Any, list[Group]], label: str, metric: str, axis: str
 ) -> None:
-    """Draw a group of bars per data set and a bar per value of a label, of the first group that has the value."""
+    """Draw a group of bars per data set and a bar per value of a label, of the first group that has
+    the value.
+    """
     names = dict.fromkeys(group.labels[label] for parts in found.values() for group in parts)
     empty = Group({}, ())
     series = {

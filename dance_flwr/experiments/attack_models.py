@@ -1,12 +1,15 @@
-"""What a curious server can read from a model that it received: who was trained on, and how a client's labels lie.
+"""What a curious server can read from a model that it received: who was trained on, and how a
+client's labels lie.
 
-Membership: Yeom et al. 2018 ("Privacy Risk in Machine Learning") call a node a member when the model's loss on it is
-small. Deviation: the score here is how much the loss fell from the model before a round to the model seen after it, so
-that nodes which are easy for anyone do not count. The adversary is strong: for every candidate it has the text, the
-edges and the label, and may run models on the victim's graph.
+Membership: Yeom et al. 2018 ("Privacy Risk in Machine Learning") call a node a member when the
+model's loss on it is small. Deviation: the score here is how much the loss fell from the model
+before a round to the model seen after it, so that nodes which are easy for anyone do not count. The
+adversary is strong: for every candidate it has the text, the edges and the label, and may run
+models on the victim's graph.
 
-Labels: a class that is frequent in the training data pulls its output up. The change of the head's bias, or the row
-sums of the change of its weights (the idea of Wainakh et al. 2022, there on gradients), are compared between clients.
+Labels: a class that is frequent in the training data pulls its output up. The change of the head's
+bias, or the row sums of the change of its weights (the idea of Wainakh et al. 2022, there on
+gradients), are compared between clients.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +41,8 @@ HEAD = "head_graph"
 FALSE_POSITIVES = 0.05
 DRAWS = 5  # of the noise; one draw moves a correlation over few clients and classes by chance
 OWN, MEAN, OTHER = "own upload", "mean of all clients", "another client's upload"
-# Noise: the two budgets of a run, and multipliers far too small for one, to show where the attacks begin.
+# Noise: the two budgets of a run, and multipliers far too small for one, to show where the attacks
+# begin.
 LEVELS: dict[str, dict[str, Value]] = {
     "sigma 0.001": {"privacy.noise-multiplier": 0.001},
     "sigma 0.01": {"privacy.noise-multiplier": 0.01},
@@ -76,8 +80,8 @@ def observations(
 ) -> Iterator[Seen]:
     """Yield all that is compared: uploads and means, as they are and under clipping and noise.
 
-    As a control, every client is also attacked with the upload of the next one, which never saw its nodes.
-    Rounding to the grid of secure aggregation, 2^-27 of the bound, is left out.
+    As a control, every client is also attacked with the upload of the next one, which never saw its
+    nodes. Rounding to the grid of secure aggregation, 2^-27 of the bound, is left out.
     """
     yield Seen(OWN, [uploads])
     yield Seen(MEAN, [[mean_state(uploads, weights)] * len(uploads)])
@@ -139,7 +143,8 @@ def update_norm(state: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> flo
 
 
 def plain_losses(model: PlainModel, site: Site) -> Tensor:
-    """Return [n] cross-entropies of the plain view on the whole graph without dropout, in nats, with gradient.
+    """Return [n] cross-entropies of the plain view on the whole graph without dropout, in nats,
+    with gradient.
 
     0 where the label is unknown.
     """
@@ -151,7 +156,9 @@ def plain_losses(model: PlainModel, site: Site) -> Tensor:
 
 
 def node_losses(model: PlainModel, state: Mapping[str, Tensor], site: Site) -> Values:
-    """Return [n] losses in nats of the plain view under these parameters; overwrites those of `model`."""
+    """Return [n] losses in nats of the plain view under these parameters; overwrites those of
+    `model`.
+    """
     model.load_state_dict(state)
     with torch.no_grad():
         return _numpy(plain_losses(model, site))
@@ -160,21 +167,26 @@ def node_losses(model: PlainModel, state: Mapping[str, Tensor], site: Site) -> V
 def loss_fall(
     model: PlainModel, start: Mapping[str, Tensor], seen: Mapping[str, Tensor], site: Site
 ) -> Values:
-    """Return [n] loss under `start` minus loss under `seen`, in nats: large where `seen` was trained."""
+    """Return [n] loss under `start` minus loss under `seen`, in nats: large where `seen` was
+    trained.
+    """
     return node_losses(model, start, site) - node_losses(model, seen, site)
 
 
 def loss_slope(
     model: PlainModel, start: Mapping[str, Tensor], seen: Mapping[str, Tensor], site: Site
 ) -> Values:
-    """Return [n] the linear part of the fall: minus the derivative of each loss at `start` along `seen - start`.
+    """Return [n] the linear part of the fall: minus the derivative of each loss at `start` along
+    `seen - start`.
 
-    Noise far larger than the update bends the fall itself; the linear part is the inner product of update and gradient,
-    which Gaussian noise only adds to. So this is the harder attack to hide from.
+    Noise far larger than the update bends the fall itself; the linear part is the inner product of
+    update and gradient, which Gaussian noise only adds to. So this is the harder attack to hide
+    from.
     """
     model.load_state_dict(start)
     losses = plain_losses(model, site)
-    # J d by two backward passes, as sparse products have no forward mode: g(v) = J^T v is linear in v.
+    # J d by two backward passes, as sparse products have no forward mode: g(v) = J^T v is linear in
+    # v.
     used = {
         name: value
         for name, value in model.named_parameters()
@@ -190,10 +202,12 @@ def loss_slope(
 def supervised(
     model: PlainModel, state: Mapping[str, Tensor], site: Site, config: RunConfig, run: str
 ) -> Tensor:
-    """Return the nodes of the plain term of the round that was just trained from `state`; [s] int64.
+    """Return the nodes of the plain term of the round that was just trained from `state`; [s]
+    int64.
 
-    The selection of a round follows from the model that came with it and the core that the client keeps, so it is made
-    once more. A model without a core was trained on all labelled training nodes. Overwrites the parameters of `model`.
+    The selection of a round follows from the model that came with it and the core that the client
+    keeps, so it is made once more. A model without a core was trained on all labelled training
+    nodes. Overwrites the parameters of `model`.
     """
     if not isinstance(model, DanceModel):
         return torch.nonzero(site.train_labels >= 0).flatten()
@@ -242,7 +256,8 @@ class Membership:
 
     Attributes
     ----------
-    auc : area under the ROC curve, 0.5 = chance; tpr : share of members found at no more than 5 % false positives
+    auc : area under the ROC curve, 0.5 = chance; tpr : share of members found at no more than 5 %
+        false positives
     """
 
     auc: float
@@ -267,14 +282,18 @@ def membership(scores: Values, members: Tensor, others: Tensor) -> Membership | 
 
 
 def head_change(start: Mapping[str, Tensor], seen: Mapping[str, Tensor], part: str) -> Values:
-    """Return [C] how the plain head moved by class: "bias" as it is, "weight" summed over the hidden units."""
+    """Return [C] how the plain head moved by class: "bias" as it is, "weight" summed over the
+    hidden units.
+    """
     name = f"{HEAD}.{part}"
     change = seen[name].detach().cpu().double() - start[name].detach().cpu().double()
     return _numpy(change if part == "bias" else change.sum(dim=1))
 
 
 def class_shares(labels: Tensor, classes: int) -> Values:
-    """Return [C] shares of the classes among labels ([s] int64, all known); zeros where there are none."""
+    """Return [C] shares of the classes among labels ([s] int64, all known); zeros where there are
+    none.
+    """
     counts = torch.bincount(labels.cpu(), minlength=classes).double()
     return _numpy(counts / counts.sum().clamp(min=1))
 
@@ -282,8 +301,8 @@ def class_shares(labels: Tensor, classes: int) -> Values:
 def label_correlation(scores: Values, shares: Values) -> tuple[float, float]:
     """Return Pearson's and Spearman's correlation over all (client, class) pairs, in [-1, 1].
 
-    Both sides are taken as differences from their mean over clients. Scores that are the same for every client tell
-    nothing of any: their correlation is not defined and 0 stands for it.
+    Both sides are taken as differences from their mean over clients. Scores that are the same for
+    every client tell nothing of any: their correlation is not defined and 0 stands for it.
 
     Parameters
     ----------

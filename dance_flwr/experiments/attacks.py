@@ -1,4 +1,6 @@
-"""Attacks as measurements: what the server learns of a client's training nodes and labels from what it receives."""
+"""Attacks as measurements: what the server learns of a client's training nodes and labels from what
+it receives.
+"""
 
 import json
 import shutil
@@ -97,7 +99,9 @@ def _cells(request: Request) -> list[Cell]:
 
 
 def _cell(config: RunConfig) -> Cell:
-    """Return a measurement that its labels describe in full: "settings" are the keys that are not the defaults."""
+    """Return a measurement that its labels describe in full: "settings" are the keys that are not
+    the defaults.
+    """
     defaults = flatten(RunConfig())
     values = flatten(config) | {"data": unambiguous(config.data, data_root(config))}
     settings = {
@@ -116,7 +120,8 @@ def _cell(config: RunConfig) -> Cell:
 
 
 def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
-    """Train a federation to the last attacked round and attack what the server receives in each attacked round.
+    """Train a federation to the last attacked round and attack what the server receives in each
+    attacked round.
 
     Parameters
     ----------
@@ -124,12 +129,13 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
 
     Returns
     -------
-    "config" (flat keys that decide the result), "clients" (per attacked round: members, others and update norm by
-    client), and "seen" (one dict per round and observation)
+    "config" (flat keys that decide the result), "clients" (per attacked round: members, others and
+    update norm by client), and "seen" (one dict per round and observation)
 
     Raises
     ------
-    ConfigError : settings under which secure aggregation or distributed noise is refused, such as two clients
+    ConfigError : settings under which secure aggregation or distributed noise is refused, such as
+        two clients
     """
     settings: dict[str, Value] = json.loads(str(labels["settings"]))
     config = parse(settings | {"method": str(labels["method"]), "seed": int(labels["seed"])})
@@ -245,7 +251,9 @@ def _read(
 def _told(
     clients: Sequence[Client], members: Sequence[Tensor], scores: Sequence[Values]
 ) -> dict[str, float | None]:
-    """Return means over clients: members against held-out nodes, and against training nodes left out of the round."""
+    """Return means over clients: members against held-out nodes, and against training nodes left
+    out of the round.
+    """
     held = [
         membership(s, own, held_out(c.site))
         for c, own, s in zip(clients, members, scores, strict=True)
@@ -287,7 +295,8 @@ def _render(rows: Sequence[Row]) -> Section:
     for dataset, method in dict.fromkeys(
         (line.labels["dataset"], line.labels["method"]) for line in lines
     ):
-        # One method at a time: methods are tuned apart, and no line is compared with one of another method.
+        # One method at a time: methods are tuned apart, and no line is compared with one of another
+        # method.
         own = [
             line
             for line in lines

@@ -1,4 +1,6 @@
-"""What an experiment is: a list of runs or measurements, and how their rows become tables and pictures."""
+"""What an experiment is: a list of runs or measurements, and how their rows become tables and
+pictures.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +23,8 @@ class Row:
     Attributes
     ----------
     name : of the run or measurement; experiments may share one
-    config : every flat key that decides the result, also of a run that is still missing; empty for a measurement
+    config : every flat key that decides the result, also of a run that is still missing; empty for
+        a measurement
     result : what `compact` keeps of result.json and facts.json; empty = no result
     analysis, measure : the dict of the cell's analysis or measurement; empty = none
     """
@@ -41,11 +44,12 @@ class Cell:
 
     Attributes
     ----------
-    labels : what tables group by: dataset, method, ratio, seed, variant, ...; no two cells of an experiment share them
+    labels : what tables group by: dataset, method, ratio, seed, variant, ...; no two cells of an
+        experiment share them
     config : the run; two cells with the same settings share one run. A measurement needs none
     analysis : name in `ANALYSES`, run on the finished run; its dict is `<run folder>/<name>.json`
-    measure : "module:function", called as function(labels) -> dict, one at a time in a process of its own, instead of
-        a run
+    measure : "module:function", called as function(labels) -> dict, one at a time in a process of
+        its own, instead of a run
     curve : the validation accuracy of every round is kept in exported rows
     """
 
@@ -80,12 +84,14 @@ class Request:
     ) -> RunConfig:
         """Return the configuration of one cell; `settings` are the cell's own flat keys.
 
-        Later ones win: configs/DATASET.toml, configs/tuned/DATASET-METHOD.toml, `settings`, rounds, overrides.
+        Later ones win: configs/DATASET.toml, configs/tuned/DATASET-METHOD.toml, `settings`, rounds,
+        overrides.
 
         Raises
         ------
-        UserError : a file is no TOML, or an override would change what the experiment itself varies, so that the
-            cell's labels would be wrong; ConfigError : unknown keys or values out of range
+        UserError : a file is no TOML, or an override would change what the experiment itself
+            varies, so that the cell's labels would be wrong; ConfigError : unknown keys or values
+            out of range
         """
         for key, value in (settings or {}).items():
             if self.overrides.get(key, value) != value:
@@ -120,7 +126,9 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """What an experiment shows: Markdown blocks and pictures in reading order; title and command come around it."""
+    """What an experiment shows: Markdown blocks and pictures in reading order; title and command
+    come around it.
+    """
 
     parts: tuple[str | Picture, ...]
 
@@ -133,7 +141,8 @@ class Experiment:
     ----------
     name : on the command line; title : its heading; question : the paper's claim that it tests
     cells : what is to be run for a request
-    render : tables and pictures of its rows; rows without a result are among them, and no number may stand for those
+    render : tables and pictures of its rows; rows without a result are among them, and no number
+        may stand for those
     datasets, methods, seeds : what is run when nobody says otherwise; no methods = all
     serial : one run at a time, for timings
     by_ratio : it has cells for each condensation ratio that is asked for
@@ -159,7 +168,8 @@ def dataset_name(dataset: str) -> str:
 
 
 def base_values(dataset: str, method: str, *, tuned: bool = True) -> dict[str, Value]:
-    """Return the flat keys of the committed files for this data set and method; missing files count as empty.
+    """Return the flat keys of the committed files for this data set and method; missing files count
+    as empty.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""Measured growth of a client round of DANCE beside the paper's bounds (Sec. 5.4, Thm. on end-to-end cost)."""
+"""Measured growth of a client round of DANCE beside the paper's bounds (Sec. 5.4, Thm. on
+end-to-end cost).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

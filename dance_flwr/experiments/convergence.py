@@ -80,7 +80,9 @@ def _rounds_to(share: float) -> Callable[[Row], float | None]:
 
 
 def _late(row: Row) -> float | None:
-    """Mean over the validations in the last third of the rounds: what a run settles at, without a lucky round."""
+    """Mean over the validations in the last third of the rounds: what a run settles at, without a
+    lucky round.
+    """
     curve = row.result.get("val_accuracy_by_round", [])
     values = [value for value in curve[len(curve) - len(curve) // 3 :] if value is not None]
     return fmean(values) if values else None

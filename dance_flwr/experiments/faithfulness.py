@@ -1,7 +1,8 @@
-"""Faithfulness of evidence packs on test nodes: comprehensiveness, sufficiency, deletion, insertion, compactness.
+"""Faithfulness of evidence packs on test nodes: comprehensiveness, sufficiency, deletion,
+insertion, compactness.
 
-The predictor is the one that a run deploys, `dance.local.predict`, before any `smoothing`. Nothing is selected by
-these numbers: test labels are read at the very end, to report accuracies.
+The predictor is the one that a run deploys, `dance.local.predict`, before any `smoothing`. Nothing
+is selected by these numbers: test labels are read at the very end, to report accuracies.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,10 +49,12 @@ def analyse(
     nodes: int = NODES,
     draws: int = DRAWS,
 ) -> dict[str, Any]:
-    """Measure the packs of at most `nodes` test nodes of a finished run, drawn evenly over all clients.
+    """Measure the packs of at most `nodes` test nodes of a finished run, drawn evenly over all
+    clients.
 
-    What every node shows goes to `faithfulness-nodes.npz` in the run's folder. Of that, the returned dict holds means
-    with 95 % intervals as [mean, low, high], from a percentile bootstrap over nodes; a simulation may see both.
+    What every node shows goes to `faithfulness-nodes.npz` in the run's folder. Of that, the
+    returned dict holds means with 95 % intervals as [mean, low, high], from a percentile bootstrap
+    over nodes; a simulation may see both.
 
     Raises
     ------
@@ -133,9 +136,10 @@ def _sample(sites: list[Site], most: int, seed: int) -> dict[int, torch.Tensor]:
 def node_values(seen: Outcomes) -> Values:
     """Return what each node shows, [m] or [m, S + 1] float64, by "source/measure".
 
-    `comprehensiveness` and `sufficiency` are the drops in p(y^) without the whole pack and with nothing else in the
-    pool, `sufficiency-alone` with no other text in the client at all; `aopc-*` their areas; `flipped-*` whether the
-    class changes; `deletion` and `insertion` are p(y^) by number of chunks. Random sources are means over draws.
+    `comprehensiveness` and `sufficiency` are the drops in p(y^) without the whole pack and with
+    nothing else in the pool, `sufficiency-alone` with no other text in the client at all; `aopc-*`
+    their areas; `flipped-*` whether the class changes; `deletion` and `insertion` are p(y^) by
+    number of chunks. Random sources are means over draws.
     """
     bare, zero = drops(seen.full, seen.bare[None]), torch.zeros_like(seen.full[:, 0])
     top = seen.full.max(dim=1).values
@@ -169,7 +173,9 @@ def _joined(parts: list[Values]) -> Values:
 
 
 def _intervals(values: Values, seed: int) -> dict[str, Any]:
-    """Return "means" by source and measure, and "differences", evidence minus each control, paired by node."""
+    """Return "means" by source and measure, and "differences", evidence minus each control, paired
+    by node.
+    """
     means: dict[str, dict[str, Any]] = {}
     differences: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
@@ -182,9 +188,11 @@ def _intervals(values: Values, seed: int) -> dict[str, Any]:
 
 
 def bootstrap(values: NDArray[np.float64], seed: int) -> list[Any]:
-    """[mean, low, high] with the 2.5 and 97.5 percentiles of the mean over resampled rows; 5 digits.
+    """[mean, low, high] with the 2.5 and 97.5 percentiles of the mean over resampled rows; 5
+    digits.
 
-    Returns three numbers for [n] and a list of three numbers per column for [n, s]. Efron and Tibshirani 1993, ch. 13.
+    Returns three numbers for [n] and a list of three numbers per column for [n, s]. Efron and
+    Tibshirani 1993, ch. 13.
     """
     size = len(values)
     weights = (
@@ -195,7 +203,9 @@ def bootstrap(values: NDArray[np.float64], seed: int) -> list[Any]:
 
 
 def _compactness(found: list[tuple[Site, Outcomes]]) -> dict[str, float]:
-    """Return means per node: neighbours beyond itself, chunks and tokens of the pack, and of the pool it is from."""
+    """Return means per node: neighbours beyond itself, chunks and tokens of the pack, and of the
+    pool it is from.
+    """
     counts = [seen.packs.counts(site) for site, seen in found]
     nodes = sum(row["condensed-nodes"] for row in counts)
     means = {
@@ -210,7 +220,9 @@ def _compactness(found: list[tuple[Site, Outcomes]]) -> dict[str, float]:
 
 
 def _accuracies(found: list[tuple[Site, Outcomes]]) -> dict[str, Any]:
-    """Return accuracies in [0, 1]: "full", "bare", "textless", and by source "removed", "kept" (by k) and "alone"."""
+    """Return accuracies in [0, 1]: "full", "bare", "textless", and by source "removed", "kept" (by
+    k) and "alone".
+    """
     hits: dict[str, int] = {}
     total = 0
     for site, seen in found:
@@ -251,7 +263,8 @@ def _views(seen: Outcomes) -> dict[str, torch.Tensor]:
 
 
 def cells(request: Request) -> list[Cell]:
-    """One run of the method with its analysis for each data set and seed; the runs are those of the main table.
+    """One run of the method with its analysis for each data set and seed; the runs are those of the
+    main table.
 
     Raises
     ------

@@ -54,7 +54,9 @@ SCORE_NAMES = (
 
 
 def render(rows: Sequence[Row]) -> Section:
-    """Scores, paired differences, accuracies and compactness of every data set, and its deletion and insertion."""
+    """Scores, paired differences, accuracies and compactness of every data set, and its deletion
+    and insertion.
+    """
     parts: list[str | Picture] = [HOW]
     for dataset, found in by_label(groups(rows), "dataset").items():
         for group in found:
@@ -76,8 +78,8 @@ def render(rows: Sequence[Row]) -> Section:
 def over_runs(intervals: Sequence[Sequence[float]]) -> Interval:
     """Return (mean, low, high) of the runs' [mean, low, high].
 
-    One run keeps its own interval. Several give mean ± t_{0.975, S-1} s / sqrt(S) of their means: it holds both what
-    nodes and what seeds contribute.
+    One run keeps its own interval. Several give mean ± t_{0.975, S-1} s / sqrt(S) of their means:
+    it holds both what nodes and what seeds contribute.
     """
     means = [interval[0] for interval in intervals]
     if len(means) == 1:

@@ -1,4 +1,6 @@
-"""Figures that read in greyscale: Okabe and Ito's colours with a marker, a line style and a hatch each."""
+"""Figures that read in greyscale: Okabe and Ito's colours with a marker, a line style and a hatch
+each.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,7 +54,9 @@ def save(picture: Picture, folder: Path) -> tuple[Path, Path]:
 def curves(
     axes: Any, lines: Mapping[str, Sequence[Sequence[float | None]]], first: int = 1
 ) -> None:
-    """Draw per name the mean over seeds with a band of one standard deviation; rounds without a value are left out."""
+    """Draw per name the mean over seeds with a band of one standard deviation; rounds without a
+    value are left out.
+    """
     for i, (name, seeds) in enumerate(lines.items()):
         values = np.array(
             [[np.nan if v is None else v for v in seed] for seed in seeds], np.float64
@@ -79,7 +83,9 @@ def curves(
 
 
 def points(axes: Any, x: Sequence[float], lines: Mapping[str, Sequence[Stat]]) -> None:
-    """Draw per name means in percent over `x` with error bars of one standard deviation; missing ones are left out."""
+    """Draw per name means in percent over `x` with error bars of one standard deviation; missing
+    ones are left out.
+    """
     for i, (name, stats) in enumerate(lines.items()):
         there = [(at, stat) for at, stat in zip(x, stats, strict=True) if stat.mean is not None]
         axes.errorbar(
@@ -99,7 +105,9 @@ def points(axes: Any, x: Sequence[float], lines: Mapping[str, Sequence[Stat]]) -
 def bars(
     axes: Any, names: Sequence[str], series: Mapping[str, Sequence[Stat]], scale: float = 100.0
 ) -> None:
-    """Draw grouped bars, one group per name and one bar per series, with error bars of one standard deviation."""
+    """Draw grouped bars, one group per name and one bar per series, with error bars of one standard
+    deviation.
+    """
     width = 0.8 / max(1, len(series))
     for i, (label, stats) in enumerate(series.items()):
         there = [(at, stat) for at, stat in enumerate(stats) if stat.mean is not None]
@@ -121,7 +129,9 @@ def bars(
 def heat(
     figure: Any, axes: Any, values: NDArray[np.float64], rows: Sequence[str], cols: Sequence[str]
 ) -> None:
-    """Draw a [rows, cols] map of validation accuracy in percent, a number in each cell; no result, no number."""
+    """Draw a [rows, cols] map of validation accuracy in percent, a number in each cell; no result,
+    no number.
+    """
     shown = np.ma.masked_invalid(100 * values)
     image = axes.imshow(shown, cmap="cividis", aspect="auto")
     middle = (shown.min() + shown.max()) / 2
@@ -135,7 +145,9 @@ def heat(
 
 
 def crop(axes: Any, stats: Sequence[Stat]) -> str:
-    """Let an axis of percent begin below the lowest bar, as differences are small; return a remark for its label."""
+    """Let an axis of percent begin below the lowest bar, as differences are small; return a remark
+    for its label.
+    """
     low = [100 * (stat.mean - (stat.std or 0.0)) for stat in stats if stat.mean is not None]
     if not low or min(low) <= 10:
         return ""

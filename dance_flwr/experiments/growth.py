@@ -76,12 +76,14 @@ SERIES = {
 
 
 def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
-    """Time the series `labels["series"]` at the sizes `labels["sizes"]` ("1000 2000 ...") on one core.
+    """Time the series `labels["series"]` at the sizes `labels["sizes"]` ("1000 2000 ...") on one
+    core.
 
     Returns
     -------
-    "sizes", "seconds" (phase -> median over rounds, per size), "bytes" (what the client keeps of a run: core, adjacency
-    and packs), "counts" (evidence of one core, per size) and "scale" (what stays)
+    "sizes", "seconds" (phase -> median over rounds, per size), "bytes" (what the client keeps of a
+    run: core, adjacency and packs), "counts" (evidence of one core, per size) and "scale" (what
+    stays)
     """
     series = SERIES[str(labels["series"])]
     sizes = [int(size) for size in str(labels["sizes"]).split()]
@@ -160,9 +162,11 @@ class _Round:
 
 
 def made_up_client(scale: Scale) -> SimpleNamespace:
-    """Return what a round reads of a `Site`: a sparse random graph, random unit chunk embeddings, random labels.
+    """Return what a round reads of a `Site`: a sparse random graph, random unit chunk embeddings,
+    random labels.
 
-    n * degree / 2 pairs of nodes are drawn evenly; equal pairs count once, loops are left out. Every node has 4 chunks.
+    n * degree / 2 pairs of nodes are drawn evenly; equal pairs count once, loops are left out.
+    Every node has 4 chunks.
     """
     n, chunks = scale.nodes, scale.nodes * CHUNKS_PER_NODE
     rng = np.random.default_rng(derive(_SEED, "growth-graph"))

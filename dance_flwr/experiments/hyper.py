@@ -1,4 +1,6 @@
-"""Hyper-parameters: evidence budgets, the mix of chunks and context, and the weights of self-expression."""
+"""Hyper-parameters: evidence budgets, the mix of chunks and context, and the weights of
+self-expression.
+"""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,4 +1,6 @@
-"""The main table: accuracy of every method, with and without condensation, at each condensation ratio."""
+"""The main table: accuracy of every method, with and without condensation, at each condensation
+ratio.
+"""
 
 from collections.abc import Callable, Sequence
 from statistics import mean
@@ -58,7 +60,9 @@ def _cells(request: Request) -> list[Cell]:
 def method_cells(
     request: Request, dataset: str, method: str, ratios: Sequence[float], curve: bool = False
 ) -> list[Cell]:
-    """Return one cell per seed, and per ratio if the method condenses; other experiments share these runs."""
+    """Return one cell per seed, and per ratio if the method condenses; other experiments share
+    these runs.
+    """
     made = []
     for ratio in ratios if get_spec(method).card.condenses else ("full",):
         # A method that does not condense keeps the default ratio, so that it has one address.
@@ -171,7 +175,9 @@ def _shown(group: Group, metric: Callable[[Row], float | None], digits: int) -> 
 
 
 def nodes_trained_on(row: Row) -> float | None:
-    """Return mean condensed nodes per client, or labelled training nodes for a method that does not condense."""
+    """Return mean condensed nodes per client, or labelled training nodes for a method that does not
+    condense.
+    """
     counts = [sum(client.values()) for client in class_counts(row)]
     return mean(counts) if counts else None
 
@@ -186,7 +192,9 @@ def labelled_nodes(row: Row) -> float | None:
 
 
 def class_counts(row: Row) -> list[dict[str, int]]:
-    """Return per client and class the condensed nodes, or the labelled training nodes without condensation."""
+    """Return per client and class the condensed nodes, or the labelled training nodes without
+    condensation.
+    """
     facts = row.result.get("facts", {})
     name = (
         "core_per_class"
@@ -197,7 +205,9 @@ def class_counts(row: Row) -> list[dict[str, int]]:
 
 
 def tokens_per_node(row: Row) -> float | None:
-    """Return mean tokens per condensed node and refresh, or encoded tokens per node without condensation."""
+    """Return mean tokens per condensed node and refresh, or encoded tokens per node without
+    condensation.
+    """
     if get_spec(str(row.config["method"])).card.condenses:
         value = row.result["per_condensed_node"].get("tokens")
         return None if value is None else float(value)

@@ -1,7 +1,8 @@
-"""Paired tests over seeds: t = mean(d) / (std(d) / sqrt(n)), d_s = accuracy of DANCE minus that of another, seed s.
+"""Paired tests over seeds: t = mean(d) / (std(d) / sqrt(n)), d_s = accuracy of DANCE minus that of
+another, seed s.
 
-A seed decides partition, split, first model and training of both sides, so most of what varies over seeds is the same
-on both and leaves the difference.
+A seed decides partition, split, first model and training of both sides, so most of what varies over
+seeds is the same on both and leaves the difference.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,8 @@ class Paired:
 
     Attributes
     ----------
-    difference : of the accuracies, DANCE's minus the other's; p : None below two pairs or where all differences agree
+    difference : of the accuracies, DANCE's minus the other's; p : None below two pairs or where all
+        differences agree
     """
 
     difference: Stat
@@ -59,7 +61,9 @@ def paired(own: Group, other: Group) -> Paired:
 
 
 def comparisons(found: Sequence[Group]) -> str:
-    """Return the table of DANCE against every other method at every ratio; empty where there is nothing to compare."""
+    """Return the table of DANCE against every other method at every ratio; empty where there is
+    nothing to compare.
+    """
     lines = []
     for own in (group for group in found if group.labels["method"] == OWN):
         ratio = own.labels["ratio"]

@@ -13,7 +13,8 @@ Printed = tuple[float, float] | str | None
 
 
 def main_number(dataset: str, method: str, ratio: float | None) -> Printed:
-    """Return (mean, standard deviation) of the main table, "OOT", or None where the paper prints nothing.
+    """Return (mean, standard deviation) of the main table, "OOT", or None where the paper prints
+    nothing.
 
     Parameters
     ----------
@@ -25,13 +26,17 @@ def main_number(dataset: str, method: str, ratio: float | None) -> Printed:
 
 
 def main_ratios(dataset: str) -> tuple[float, ...]:
-    """Return the condensation ratios of the main table, largest first; 0.08, 0.04, 0.02 for other data sets."""
+    """Return the condensation ratios of the main table, largest first; 0.08, 0.04, 0.02 for other
+    data sets.
+    """
     rows = _numbers()["main"].get(dataset, {})
     return tuple(float(name) for name in rows if name != "full") or RATIOS
 
 
 def ablation_number(dataset: str, variant: str, metric: str) -> Printed:
-    """Return (mean, standard deviation) of the ablation table; `metric` is "accuracy" or "macro_f1"."""
+    """Return (mean, standard deviation) of the ablation table; `metric` is "accuracy" or
+    "macro_f1".
+    """
     return _printed(_numbers()["ablation"].get(dataset, {}).get(variant, {}).get(metric))
 
 

@@ -1,4 +1,6 @@
-"""Privacy and utility: accuracy over noise on condensed features, and over the epsilon of a real mechanism."""
+"""Privacy and utility: accuracy over noise on condensed features, and over the epsilon of a real
+mechanism.
+"""
 
 from collections.abc import Sequence
 from functools import partial

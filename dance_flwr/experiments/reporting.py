@@ -1,4 +1,6 @@
-"""What `dance-flwr report` does: sections of Markdown and pictures from rows, and from nothing else."""
+"""What `dance-flwr report` does: sections of Markdown and pictures from rows, and from nothing
+else.
+"""
 
 import os
 import re
@@ -40,7 +42,8 @@ def write_report(rows: Rows, folder: Path, say: Say) -> dict[str, Section]:
 
 
 def insert(sections: dict[str, Section], folder: Path, file: Path, say: Say) -> None:
-    """Replace the text between `<!-- begin NAME -->` and `<!-- end NAME -->` by the section of each experiment.
+    """Replace the text between `<!-- begin NAME -->` and `<!-- end NAME -->` by the section of each
+    experiment.
 
     Raises
     ------
@@ -69,7 +72,9 @@ def insert(sections: dict[str, Section], folder: Path, file: Path, say: Say) -> 
 
 
 def export_into(study: Path, file: Path, say: Say, update: bool = False) -> None:
-    """Write compact rows and say how many bytes they take; `update` keeps those of other experiments."""
+    """Write compact rows and say how many bytes they take; `update` keeps those of other
+    experiments.
+    """
     lines = export_rows(study, file, update)
     say(f"rows        {file}: {lines} lines, {file.stat().st_size:,} bytes")
 

@@ -1,4 +1,6 @@
-"""Rows: what tables are made of, read from the files of finished runs or from one file of compact rows."""
+"""Rows: what tables are made of, read from the files of finished runs or from one file of compact
+rows.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +41,9 @@ _KEPT = (
 
 @dataclass(frozen=True)
 class Rows:
-    """All rows of a study, by experiment in the order of the registry, and the commands that asked for them."""
+    """All rows of a study, by experiment in the order of the registry, and the commands that asked
+    for them.
+    """
 
     by_experiment: Mapping[str, Sequence[Row]]
     commands: Mapping[str, Sequence[str]]
@@ -81,7 +85,8 @@ def load_rows(path: Path) -> Rows:
 
 
 def export_rows(study: Path, file: Path, update: bool = False) -> int:
-    """Write every row of a study folder as one JSON line, 1 to 2 KB each; return the number of lines.
+    """Write every row of a study folder as one JSON line, 1 to 2 KB each; return the number of
+    lines.
 
     Parameters
     ----------
@@ -166,7 +171,8 @@ def _cell(use: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) -> dict[str, Any]:
-    """Return what tables need of a result: accuracies, seconds, bytes, counts, versions; the history only as means.
+    """Return what tables need of a result: accuracies, seconds, bytes, counts, versions; the
+    history only as means.
 
     Parameters
     ----------
@@ -197,7 +203,9 @@ def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) ->
 
 
 def _phases(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return mean seconds per round: of every phase summed over clients, and of the round as a whole."""
+    """Return mean seconds per round: of every phase summed over clients, and of the round as a
+    whole.
+    """
     phases = {name: mean(row["seconds"][name] for row in history) for name in history[0]["seconds"]}
     return phases | {"total": mean(row["train_seconds"] for row in history)}
 
@@ -216,7 +224,9 @@ def _rounded(value: Any) -> Any:
 
 
 def _records(study: Study) -> list[dict[str, Any]]:
-    """Return the lines of the compact file: defaults, experiments, then every run and measurement with its uses."""
+    """Return the lines of the compact file: defaults, experiments, then every run and measurement
+    with its uses.
+    """
     defaults = settings_of(RunConfig())
     lines: list[dict[str, Any]] = [{"kind": "defaults", "config": defaults}]
     things: dict[str, dict[str, Any]] = {}

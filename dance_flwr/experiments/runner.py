@@ -51,7 +51,9 @@ def default_jobs() -> int:
 
 
 def absolute(cell: Cell) -> Cell:
-    """Return the cell with its data folder, if it is one, as an absolute path: workers may be elsewhere."""
+    """Return the cell with its data folder, if it is one, as an absolute path: workers may be
+    elsewhere.
+    """
     if cell.measure:
         return cell
     return replace(
@@ -78,7 +80,8 @@ def check_cells(cells: Sequence[Cell]) -> None:
 
 
 def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, say: Say) -> Outcome:
-    """Run every cell of which something is missing; results that are there are found, not made again.
+    """Run every cell of which something is missing; results that are there are found, not made
+    again.
 
     Parameters
     ----------
@@ -87,8 +90,8 @@ def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, say: S
 
     Raises
     ------
-    UserError : results that are there were made on another graph of the same name, or another command is at work in
-        this study
+    UserError : results that are there were made on another graph of the same name, or another
+        command is at work in this study
     KeyboardInterrupt : after the workers were stopped; finished runs stay
     """
     # Two would take each other's half-made runs away.
@@ -191,7 +194,9 @@ def _work(
     what: str,
     tasks_per_worker: int | None = None,
 ) -> None:
-    """Do the tasks in worker processes and note which failed; a worker that dies costs its own task only."""
+    """Do the tasks in worker processes and note which failed; a worker that dies costs its own task
+    only.
+    """
     if not tasks:
         return
     rounds = sum(task.rounds for task in tasks)

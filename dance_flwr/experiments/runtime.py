@@ -1,4 +1,6 @@
-"""Runtime: short runs of their own, one at a time, methods in turn; what compares is ratios within one study."""
+"""Runtime: short runs of their own, one at a time, methods in turn; what compares is ratios within
+one study.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -78,7 +80,9 @@ def seconds(row: Row, phase: str) -> float | None:
 
 
 def once(row: Row) -> float | None:
-    """Return the seconds of all rounds beyond those of as many steady ones, None for a run without steady ones."""
+    """Return the seconds of all rounds beyond those of as many steady ones, None for a run without
+    steady ones.
+    """
     steady = seconds(row, "total")
     return (
         None

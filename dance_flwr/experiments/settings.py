@@ -1,4 +1,6 @@
-"""What the harness's own settings change, for both sides alike: running average, smoothing, backbone."""
+"""What the harness's own settings change, for both sides alike: running average, smoothing,
+backbone.
+"""
 
 from collections.abc import Sequence
 

@@ -33,7 +33,8 @@ def start(
     again: bool = False,
     command: str = "",
 ) -> int:
-    """Run or print the grid of an experiment; return the exit code: 0, 2 when a cell failed, 130 when stopped.
+    """Run or print the grid of an experiment; return the exit code: 0, 2 when a cell failed, 130
+    when stopped.
 
     Parameters
     ----------
@@ -96,7 +97,9 @@ def _tell(outcome: Outcome, study: Study) -> int:
 
 
 def _print_grid(study: Study, cells: Sequence[Cell], jobs: int) -> None:
-    """Print one line per group of seeds: labels, what is found, settings that differ from the base configuration."""
+    """Print one line per group of seeds: labels, what is found, settings that differ from the base
+    configuration.
+    """
     cells = [absolute(cell) for cell in cells]
     made = Table(box=SIMPLE_HEAD)
     for heading in ("cell", "seeds", "found", "settings that differ from the base configuration"):
@@ -137,7 +140,9 @@ def _own_settings(cell: Cell) -> str:
 
 
 def _estimate(study: Study, runs: Sequence[Cell], jobs: int) -> str:
-    """Return the time left from the median seconds per round of found runs, by method and data set, or by method."""
+    """Return the time left from the median seconds per round of found runs, by method and data set,
+    or by method.
+    """
     seconds: dict[tuple[str, ...], list[float]] = {}
     for path in study.runs.glob(f"*/{RESULT}"):
         result = read_json(path)

@@ -1,8 +1,9 @@
-"""The folder of a study: runs by content, measurements by labels, and which experiment asked for which of them.
+"""The folder of a study: runs by content, measurements by labels, and which experiment asked for
+which of them.
 
-`runs/<dataset>-<method>-seed<k>-<hash>/` holds result.json, facts.json, model.safetensors and the analyses;
-`measures/<function>-<hash>.json` one measurement each; `grids/<experiment>.json` the cells and the commands that asked
-for them; `failed/<name>.txt` the traceback of a cell that failed.
+`runs/<dataset>-<method>-seed<k>-<hash>/` holds result.json, facts.json, model.safetensors and the
+analyses; `measures/<function>-<hash>.json` one measurement each; `grids/<experiment>.json` the
+cells and the commands that asked for them; `failed/<name>.txt` the traceback of a cell that failed.
 """
 
 import hashlib
@@ -43,9 +44,11 @@ def of_method(settings: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def run_name(config: RunConfig) -> str:
-    """Return `<dataset>-<method>-seed<k>-<12 hex>` of a run; the hex digits stand for what it changes of the defaults.
+    """Return `<dataset>-<method>-seed<k>-<12 hex>` of a run; the hex digits stand for what it
+    changes of the defaults.
 
-    So a key that a later version adds moves no run; a default that a later version changes is seen by `has_run`.
+    So a key that a later version adds moves no run; a default that a later version changes is seen
+    by `has_run`.
     """
     settings = settings_of(config)
     defaults = settings_of(RunConfig(method=config.method)) | {"method": RunConfig.method}
@@ -63,7 +66,9 @@ def changed(settings: Mapping[str, Value], defaults: Mapping[str, Value]) -> dic
 
 
 def measure_name(cell: Cell) -> str:
-    """Return `<function>-<12 hex>` of a measurement; the hex digits stand for the function and the cell's labels."""
+    """Return `<function>-<12 hex>` of a measurement; the hex digits stand for the function and the
+    cell's labels.
+    """
     text = json.dumps([cell.measure, dict(cell.labels)], sort_keys=True)
     return f"{cell.measure.rpartition(':')[2]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
@@ -97,7 +102,9 @@ class Study:
         return self.product(cell).is_file() and (bool(cell.measure) or self.has_run(cell.config))
 
     def has_run(self, config: RunConfig) -> bool:
-        """Whether the run of this configuration is finished, and no setting of it meant something else then."""
+        """Whether the run of this configuration is finished, and no setting of it meant something
+        else then.
+        """
         path = self.run_folder(config) / RESULT
         if not path.is_file():
             return False
@@ -107,7 +114,9 @@ class Study:
         )
 
     def remember(self, experiment: str, command: str, cells: Sequence[Cell]) -> None:
-        """Note that an experiment asks for these cells; cells asked for before stay unless their labels are here."""
+        """Note that an experiment asks for these cells; cells asked for before stay unless their
+        labels are here.
+        """
         old = self.grid(experiment)
         entries = {_key(entry["labels"]): entry for entry in old["cells"]}
         for cell in cells:

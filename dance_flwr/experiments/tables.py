@@ -1,4 +1,6 @@
-"""From rows to Markdown: groups over seeds, mean and deviation, and names that hide no difference of settings."""
+"""From rows to Markdown: groups over seeds, mean and deviation, and names that hide no difference
+of settings.
+"""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -10,8 +12,8 @@ from dance_flwr.experiments.cells import Label, Row
 from dance_flwr.experiments.paper import Printed
 
 NOTHING = "\u2013"  # an en dash: no result behind it
-# Settings that every compared row must share, or show: never a silent comparison. What a search chooses for each method
-# by itself (width, learning rate, dropout) is in configs/tuned.
+# Settings that every compared row must share, or show: never a silent comparison. What a search
+# chooses for each method by itself (width, learning rate, dropout) is in configs/tuned.
 WATCHED = (
     *(
         "backbone",
@@ -76,7 +78,8 @@ class Group:
 
     Attributes
     ----------
-    labels : shared by the rows, without "seed"; note : settings in which it differs from what it is compared with
+    labels : shared by the rows, without "seed"; note : settings in which it differs from what it is
+        compared with
     """
 
     labels: Mapping[str, Label]
@@ -84,7 +87,9 @@ class Group:
     note: str = ""
 
     def stat(self, metric: "str | Callable[[Row], float | None]") -> Stat:
-        """Return mean and deviation of a key of the results, or of what a function makes of a row with a result."""
+        """Return mean and deviation of a key of the results, or of what a function makes of a row
+        with a result.
+        """
         done = [row for row in self.rows if row.result]
         values = [
             row.result.get(metric) if isinstance(metric, str) else metric(row) for row in done
@@ -107,10 +112,12 @@ def stat_of(values: Sequence[float], asked: int) -> Stat:
 
 
 def groups(rows: Sequence[Row]) -> list[Group]:
-    """Return the rows grouped over seeds, in order of appearance; rows with other settings are other groups.
+    """Return the rows grouped over seeds, in order of appearance; rows with other settings are
+    other groups.
 
-    Groups of one data set are compared: each is noted with the watched settings in which they differ, unless a label
-    says so already, and groups with the same labels with every setting in which they differ.
+    Groups of one data set are compared: each is noted with the watched settings in which they
+    differ, unless a label says so already, and groups with the same labels with every setting in
+    which they differ.
     """
     parts: dict[str, list[Row]] = {}
     for row in rows:

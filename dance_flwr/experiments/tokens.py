@@ -1,4 +1,6 @@
-"""Tokens: how much text a method handles per condensed node, against the full text; from the main table's runs."""
+"""Tokens: how much text a method handles per condensed node, against the full text; from the main
+table's runs.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -44,7 +46,9 @@ def _per_node(name: str) -> Callable[[Row], float | None]:
 
 
 def share_of_tokens(row: Row) -> float | None:
-    """Return evidence tokens of one refresh over all local tokens, in percent; None without evidence."""
+    """Return evidence tokens of one refresh over all local tokens, in percent; None without
+    evidence.
+    """
     counts = row.result["per_condensed_node"]
     if not counts.get("nodes_per_round") or "tokens" not in counts:
         return None

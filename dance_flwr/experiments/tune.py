@@ -1,7 +1,9 @@
-"""Hyper-parameter search on validation: the same number of trials, rounds and seeds for every method.
+"""Hyper-parameter search on validation: the same number of trials, rounds and seeds for every
+method.
 
-The sampler is optuna's TPE (Bergstra et al. 2011). Trials are asked for in batches and told in their order, so a
-search depends on its seed alone and not on which worker is faster. The first trial is the base configuration.
+The sampler is optuna's TPE (Bergstra et al. 2011). Trials are asked for in batches and told in
+their order, so a search depends on its seed alone and not on which worker is faster. The first
+trial is the base configuration.
 """
 
 import shlex
@@ -25,7 +27,8 @@ TUNED = PROJECT / "configs" / "tuned"
 BATCH = 4  # trials asked for at once; fixed, so that a search does not depend on --jobs
 
 Choices = tuple[Value, ...]
-# What the paper searches (hidden width, mix, alpha, beta) and, for every method alike, what it fixes without a reason.
+# What the paper searches (hidden width, mix, alpha, beta) and, for every method alike, what it
+# fixes without a reason.
 COMMON: dict[str, Choices] = {
     "hidden-dim": (64, 128),
     "learning-rate": (0.003, 0.01, 0.03),
@@ -76,9 +79,11 @@ class Search:
 
 
 def search(wanted: Search, study: Study, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Run a search, or what is missing of it, and return the best trial: number, values and validation accuracy.
+    """Run a search, or what is missing of it, and return the best trial: number, values and
+    validation accuracy.
 
-    Trials that failed count as the worst. Every trial is kept in `tune/<dataset>-<method>.json` of the study.
+    Trials that failed count as the worst. Every trial is kept in `tune/<dataset>-<method>.json` of
+    the study.
 
     Raises
     ------

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from dance_flwr.config.options import Value
+from dance_flwr.config.options import Value, choices_of
 from dance_flwr.config.tree import flat_fields
 from dance_flwr.experiments import paper
 from dance_flwr.experiments.cells import Cell, Label, Request, dataset_name
@@ -20,7 +20,9 @@ def variant_cells(
     settings: Mapping[str, Value],
     labels: Mapping[str, Label],
 ) -> list[Cell]:
-    """Return one cell per seed at the data set's largest condensation ratio, with these settings and labels."""
+    """Return one cell per seed at the data set's largest condensation ratio, with these settings
+    and labels.
+    """
     named: dict[str, Label] = {"dataset": dataset_name(dataset), "method": method}
     # Another ratio may be asked for: no label names it, and tables print it.
     ratio = {} if "condensation-ratio" in request.overrides else ratio_setting(dataset, method)
@@ -54,7 +56,9 @@ def named_variants(variants: Mapping[str, Mapping[str, Value]], request: Request
 
 
 def ratio_setting(dataset: str, method: str) -> dict[str, Value]:
-    """Return the largest ratio of the main table as a setting; nothing for a method that does not condense."""
+    """Return the largest ratio of the main table as a setting; nothing for a method that does not
+    condense.
+    """
     if not get_spec(method).card.condenses:
         return {}
     return {"condensation-ratio": paper.main_ratios(dataset_name(dataset))[0]}
@@ -62,7 +66,7 @@ def ratio_setting(dataset: str, method: str) -> dict[str, Value]:
 
 def choices(key: str) -> tuple[str, ...]:
     """Return what a configuration key accepts."""
-    return tuple(flat_fields()[key][0].metadata["choices"])
+    return choices_of(flat_fields()[key][0])
 
 
 def gain(group: Group, reference: Group, metric: str) -> Stat:

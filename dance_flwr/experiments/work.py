@@ -1,4 +1,6 @@
-"""What a worker process does: one run with the facts only a simulation may know, one analysis, or one measurement."""
+"""What a worker process does: one run with the facts only a simulation may know, one analysis, or
+one measurement.
+"""
 
 import hashlib
 import multiprocessing
@@ -59,12 +61,16 @@ class Task:
 
     @property
     def client_run(self) -> str:
-        """Name of the run's folder at the clients: one per study and run, so that a new attempt finds an old one's."""
+        """Name of the run's folder at the clients: one per study and run, so that a new attempt
+        finds an old one's.
+        """
         digest = hashlib.sha256(str(Study(self.root).root).encode()).hexdigest()[:8]
         return f"study-{digest}-{run_name(self.cell.config).rpartition('-')[2]}"
 
     def clean(self) -> None:
-        """Remove what a run that is over or was killed left: over a study, the clients' files would fill the disk."""
+        """Remove what a run that is over or was killed left: over a study, the clients' files would
+        fill the disk.
+        """
         if self.kind != "run" or self.partition is None:
             return
         for folder in [self.making, *self.partition.glob(f"client-*/runs/{self.client_run}")]:
@@ -80,7 +86,9 @@ class Task:
 
 
 def begin() -> None:
-    """Prepare a worker: Ctrl-C is the parent's business, one worker uses one core, and none outlives its parent."""
+    """Prepare a worker: Ctrl-C is the parent's business, one worker uses one core, and none
+    outlives its parent.
+    """
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -96,7 +104,9 @@ def _end_with_parent() -> None:
 
 
 def perform(task: Task) -> str:
-    """Do a task; return an empty string, or the one-line reason why it failed. The traceback goes to `failed/`."""
+    """Do a task; return an empty string, or the one-line reason why it failed. The traceback goes
+    to `failed/`.
+    """
     note = Study(task.root).failed / f"{task.name}.txt"
     note.unlink(missing_ok=True)
     try:
@@ -158,11 +168,13 @@ def _measure(task: Task) -> None:
 
 
 def facts(partition: Path, run: str) -> dict[str, Any]:
-    """Return what no server of a real federation would know, by client and class; lists run over clients.
+    """Return what no server of a real federation would know, by client and class; lists run over
+    clients.
 
-    `core_per_class` counts the true labels of the last condensed nodes, "" for nodes without one; it is None for a
-    client that keeps no core. A method that condenses leaves `core` (node numbers) or `condensed_labels` (classes) in
-    its state.npz. `train_per_class` counts the labelled training nodes.
+    `core_per_class` counts the true labels of the last condensed nodes, "" for nodes without one;
+    it is None for a client that keeps no core. A method that condenses leaves `core` (node numbers)
+    or `condensed_labels` (classes) in its state.npz. `train_per_class` counts the labelled training
+    nodes.
     """
     folders = sorted(partition.glob("client-*"), key=lambda path: int(path.name.partition("-")[2]))
     return {

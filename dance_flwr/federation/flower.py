@@ -1,8 +1,8 @@
 """Everything of Flower that is not its public API, in one place.
 
 Public are `flwr.app`, `flwr.clientapp`, `flwr.serverapp` and `flwr.serverapp.strategy`. The names
-below may move with any version of Flower; `tests/federation/test_flower.py` says which one did. Each
-is imported when it is first used, as a ClientApp's process needs few of them.
+below may move with any version of Flower; `tests/federation/test_flower.py` says which one did.
+Each is imported when it is first used, as a ClientApp's process needs few of them.
 """
 
 from importlib import import_module

@@ -19,12 +19,14 @@ CLIENT = "flwr.client.mod.secure_aggregation.secaggplus_mod"
 SERVER = "flwr.server.workflow.secure_aggregation.secaggplus_workflow"
 UTILS = "flwr.common.secure_aggregation.secaggplus_utils"
 NAME = "pseudo_rand_gen"
-# sha256 of the source of Flower's generator that `install` knows; another one must be read before it is replaced.
+# sha256 of the source of Flower's generator that `install` knows; another one must be read before
+# it is replaced.
 KNOWN_SHA256 = "19ee2545ed58c0174c0b1a56f4211d635347156163ae76a711613badad4b25e9"
 
 
 def install() -> None:
-    """Make Flower's SecAgg+ use `masks`, at the client and at the server; calling it again does nothing.
+    """Make Flower's SecAgg+ use `masks`, at the client and at the server; calling it again does
+    nothing.
 
     Raises
     ------

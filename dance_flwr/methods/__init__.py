@@ -21,8 +21,8 @@ def check_method(config: RunConfig) -> None:
 
     Raises
     ------
-    UserError : uploads are masked or noised although the method reads each of them, or a strategy is
-        asked for although the method brings its own server side
+    UserError : uploads are masked or noised although the method reads each of them, or a strategy
+        is asked for although the method brings its own server side
     """
     spec = get_spec(config.method)
     if spec.uplink is Uplink.EACH and config.privacy.secure_aggregation:

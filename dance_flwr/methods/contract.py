@@ -155,6 +155,7 @@ class ExchangingMethod(Protocol):
     ) -> dict[str, Tensor]:
         """Return what this client sends in `step`, from 0, given what the server sent it.
 
-        `info.round` is 0. Asked again for a step, as after a lost connection, it must send the same.
+        `info.round` is 0. Asked again for a step, as after a lost connection, it must send the
+        same.
         """
         ...

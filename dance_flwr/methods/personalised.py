@@ -1,7 +1,7 @@
 """A model of each client, kept by the server in one record: "client-3/head_graph.bias".
 
-Whatever keeps, saves and resumes a model does so with those of all clients at once. A client is sent
-its own part alone, and one that takes no part in a round keeps its last model.
+Whatever keeps, saves and resumes a model does so with those of all clients at once. A client is
+sent its own part alone, and one that takes no part in a round keeps its last model.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,6 @@
-"""What methods share that train the plain network, backbone and head, on a graph of their own making."""
+"""What methods share that train the plain network, backbone and head, on a graph of their own
+making.
+"""
 
 import torch
 from torch import Tensor
@@ -12,7 +14,9 @@ from dance_flwr.nn.training import train_epochs
 
 
 class PlainMethod:
-    """Trains anywhere, predicts on the whole real local graph; `train` and `card` are the method's own."""
+    """Trains anywhere, predicts on the whole real local graph; `train` and `card` are the method's
+    own.
+    """
 
     def build(self, shape: ModelShape, config: RunConfig) -> PlainModel:
         """Return backbone and linear head."""
@@ -41,11 +45,13 @@ def train_on(
     config: RunConfig,
     round_: int,
 ) -> float:
-    """Minimise the mean cross-entropy of the labelled rows for the local epochs; return the last loss.
+    """Minimise the mean cross-entropy of the labelled rows for the local epochs; return the last
+    loss.
 
     Parameters
     ----------
-    features : [m, d]; operator : [m, m] sparse, of the backbone's kind; labels : [m] int64, -1 where unknown
+    features : [m, d]; operator : [m, m] sparse, of the backbone's kind; labels : [m] int64, -1
+        where unknown
     """
     known = labels >= 0
     target = labels[known]

@@ -1,8 +1,8 @@
 """The server side of a method: what becomes of a round's uploads.
 
 `ServerSide` is the weighted mean, all that most methods need. A method that must see single uploads
-overrides the parts that differ. It knows tensors and clients, and nothing of Flower: messages, quorum,
-privacy and the server's step are `dance_flwr.federation.server.round`.
+overrides the parts that differ. It knows tensors and clients, and nothing of Flower: messages,
+quorum, privacy and the server's step are `dance_flwr.federation.server.round`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,8 +88,8 @@ class Channel(Protocol):
         Parameters
         ----------
         inboxes : client -> what it is sent, tensors or `Answer.packed` values by name
-        check : says what is wrong with a client's answer, "" where nothing is; such an answer is left
-            out and its sender named
+        check : says what is wrong with a client's answer, "" where nothing is; such an answer is
+            left out and its sender named
 
         Raises
         ------
@@ -161,9 +161,9 @@ class ServerSide:
 def weighted_mean(uploads: Sequence[Upload], start: Mapping[str, Tensor], bound: float) -> State:
     """sum_k w_k omega_k / sum_k w_k in fixed point: exact sums of rounded updates, in any order.
 
-    The arithmetic is that of secure aggregation (`dance_flwr.privacy.vectors`), so that masks change
-    no bit of a model. Entries are rounded to `bound` * 2^-27 for 5 clients, about the precision of a
-    float32. A single upload is returned as it is.
+    The arithmetic is that of secure aggregation (`dance_flwr.privacy.vectors`), so that masks
+    change no bit of a model. Entries are rounded to `bound` * 2^-27 for 5 clients, about the
+    precision of a float32. A single upload is returned as it is.
 
     Parameters
     ----------

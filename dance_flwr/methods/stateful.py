@@ -20,9 +20,10 @@ class StatefulServerSide(ServerSide):
 
     Attributes
     ----------
-    statistics : names of what comes in every round; once : names of what comes once from each client
-    memory : "client-3/features" -> array, all that was collected. A subclass may keep entries of its
-        own under other names
+    statistics : names of what comes in every round; once : names of what comes once from each
+        client
+    memory : "client-3/features" -> array, all that was collected. A subclass may keep entries of
+        its own under other names
     """
 
     once: tuple[str, ...] = ()

@@ -1,9 +1,10 @@
 """theta: six graph backbones, torch-geometric layers behind one contract.
 
-A backbone maps features [n, d] and the sparse CSR operator that `propagation.operator` makes of its kind to g, [n, h].
-The same parameters read the original graph (unit weights) and the reconstructed one (weights >= 0), so every backbone
-reads edge weights. Its state is its float parameters and nothing else: there are no running statistics or counters, so
-a weighted mean of states is a state. Hence no batch normalisation, not even where a paper has it (GIN).
+A backbone maps features [n, d] and the sparse CSR operator that `propagation.operator` makes of its
+kind to g, [n, h]. The same parameters read the original graph (unit weights) and the reconstructed
+one (weights >= 0), so every backbone reads edge weights. Its state is its float parameters and
+nothing else: there are no running statistics or counters, so a weighted mean of states is a state.
+Hence no batch normalisation, not even where a paper has it (GIN).
 """
 
 from math import gcd
@@ -20,8 +21,8 @@ from dance_flwr.nn.dropout import dropout
 class Backbone(nn.Module):
     """g = f(dropout(LN(x)), P); [n, d], [n, n] -> [n, h].
 
-    Inputs are layer-normalised without parameters, since text embeddings t_u (norm at most 1) and fused features x_v
-    (norm near sqrt(d)) go through the same weights.
+    Inputs are layer-normalised without parameters, since text embeddings t_u (norm at most 1) and
+    fused features x_v (norm near sqrt(d)) go through the same weights.
 
     Attributes
     ----------
@@ -78,7 +79,8 @@ class Gcn(TwoLayers):
 
 
 class Sage(TwoLayers):
-    """L(x) = D^-1 A x W_1 + x W_2 + b, the mean aggregator of Hamilton et al. 2017; [n, d] -> [n, h].
+    """L(x) = D^-1 A x W_1 + x W_2 + b, the mean aggregator of Hamilton et al. 2017; [n, d] -> [n,
+    h].
 
     `GraphConv` over a row-normalised operator: `SAGEConv` has no edge weights.
     """
@@ -91,13 +93,15 @@ class Sage(TwoLayers):
 
 
 class Gat(Backbone):
-    """L(x)_i = sum_j a_ij W x_j + b over neighbours and i itself, a_i = softmax_j LeakyReLU(a^T [W x_i || W x_j] +
-    c w_ij), with weight w_ij as an edge feature (Velickovic et al. 2018); [n, d] -> [n, h].
+    """L(x)_i = sum_j a_ij W x_j + b over neighbours and i itself, a_i = softmax_j LeakyReLU(a^T [W
+    x_i || W x_j] + c w_ij), with weight w_ij as an edge feature (Velickovic et al. 2018); [n, d] ->
+    [n, h].
 
-    `GATConv(edge_dim=1)` given the weights as `edge_attr`, as is usual in torch-geometric, with its defaults: a self
-    loop carries the mean weight of its node's edges. Given a sparse operator the layer would drop the weights in
-    silence, so it is given the edge list. After Velickovic et al.: ELU, dropout of features and of a_ij, in the first
-    layer up to eight heads side by side (the most that divide h), in the second a single one.
+    `GATConv(edge_dim=1)` given the weights as `edge_attr`, as is usual in torch-geometric, with its
+    defaults: a self loop carries the mean weight of its node's edges. Given a sparse operator the
+    layer would drop the weights in silence, so it is given the edge list. After Velickovic et al.:
+    ELU, dropout of features and of a_ij, in the first layer up to eight heads side by side (the
+    most that divide h), in the second a single one.
     """
 
     operator = "loops"
@@ -122,8 +126,8 @@ class Gat(Backbone):
 
 
 class Gin(TwoLayers):
-    """L(x) = MLP(A x + (1 + eps) x), eps learnt, MLP(s) = relu(s W_1 + b_1) W_2 + b_2 (Xu et al. 2019);
-    [n, d] -> [n, h].
+    """L(x) = MLP(A x + (1 + eps) x), eps learnt, MLP(s) = relu(s W_1 + b_1) W_2 + b_2 (Xu et al.
+    2019); [n, d] -> [n, h].
 
     The sum over neighbours is weighted by A.
     """
@@ -139,8 +143,8 @@ class Gin(TwoLayers):
 
 
 class Appnp(Backbone):
-    """z_0 = relu(x W_1 + b_1) W_2 + b_2, z_k = (1 - alpha) P z_(k-1) + alpha z_0, g = z_K with K = 10, alpha = 0.1 and
-    P of "gcn" (Gasteiger et al. 2019); [n, d] -> [n, h].
+    """z_0 = relu(x W_1 + b_1) W_2 + b_2, z_k = (1 - alpha) P z_(k-1) + alpha z_0, g = z_K with K =
+    10, alpha = 0.1 and P of "gcn" (Gasteiger et al. 2019); [n, d] -> [n, h].
 
     Dropout of features, not of edges.
     """
@@ -163,7 +167,8 @@ class Appnp(Backbone):
 class Sgc(Backbone):
     """g = P^K x W + b with K = 2 and P of "gcn" (Wu et al. 2019); [n, d] -> [n, h].
 
-    `SGConv`, but x W comes first, which is narrower and gives the same; its own forward pass would normalise P anew.
+    `SGConv`, but x W comes first, which is narrower and gives the same; its own forward pass would
+    normalise P anew.
     """
 
     operator = "gcn"

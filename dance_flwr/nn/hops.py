@@ -14,8 +14,9 @@ _MOST_CACHED_PAIRS = 20_000_000
 class Hops:
     """N_v^(1) and N_v^(2): nodes at distance exactly 1 and exactly 2, sorted by index.
 
-    The whole graph's 2-hop lists are kept when an upper bound on their length (sum over edges of the neighbour's
-    degree) stays below 20 million pairs; otherwise they are computed for the rows asked for, O(deg^2) each.
+    The whole graph's 2-hop lists are kept when an upper bound on their length (sum over edges of
+    the neighbour's degree) stays below 20 million pairs; otherwise they are computed for the rows
+    asked for, O(deg^2) each.
 
     Parameters
     ----------

@@ -11,9 +11,10 @@ from torch_geometric.utils import add_self_loops, remove_self_loops
 def operator(kind: str, rows: Tensor, cols: Tensor, weights: Tensor, num_nodes: int) -> Tensor:
     """Return the [n, n] sparse CSR operator that one propagation step multiplies with.
 
-    kind "gcn": D^-1/2 (A + I) D^-1/2 (Kipf and Welling 2017); kind "mean": D^-1 A (Hamilton et al. 2017), a row of
-    zeros where a node has no neighbour; kind "sum": A; kind "loops": A with the mean of each row's entries on the
-    diagonal, an explicit 0 where a node has no neighbour. Entry (row, col) carries a message from col to row.
+    kind "gcn": D^-1/2 (A + I) D^-1/2 (Kipf and Welling 2017); kind "mean": D^-1 A (Hamilton et al.
+    2017), a row of zeros where a node has no neighbour; kind "sum": A; kind "loops": A with the
+    mean of each row's entries on the diagonal, an explicit 0 where a node has no neighbour. Entry
+    (row, col) carries a message from col to row.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""Rows of unequal length as (ptr, index) pairs, and what DANCE needs of them, without loops over rows."""
+"""Rows of unequal length as (ptr, index) pairs, and what DANCE needs of them, without loops over
+rows.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,7 +72,9 @@ def row_of_entry(ptr: Tensor) -> Tensor:
 
 
 def concat_rows(parts: list[Ragged]) -> Ragged:
-    """Return row i = parts[0] row i, then parts[1] row i, ...; all parts have the same number of rows."""
+    """Return row i = parts[0] row i, then parts[1] row i, ...; all parts have the same number of
+    rows.
+    """
     rows = torch.cat([part.rows() for part in parts])
     order = torch.sort(rows, stable=True).indices
     ptr = torch.stack([part.ptr for part in parts]).sum(0)
@@ -84,7 +88,9 @@ def stack_rows(parts: Sequence[Ragged]) -> Ragged:
 
 
 def rank_in_row(scores: Tensor, ptr: Tensor) -> Tensor:
-    """Return each entry's rank in its row by descending score, ties to the earlier entry; [E] int64 from 0."""
+    """Return each entry's rank in its row by descending score, ties to the earlier entry; [E] int64
+    from 0.
+    """
     rows = row_of_entry(ptr)
     by_score = torch.sort(scores, descending=True, stable=True).indices
     order = by_score[torch.sort(rows[by_score], stable=True).indices]
@@ -94,10 +100,12 @@ def rank_in_row(scores: Tensor, ptr: Tensor) -> Tensor:
 
 
 def entmax_rows(scores: Tensor, ptr: Tensor) -> Tensor:
-    """1.5-entmax of every row, max_p <s, p> + H_1.5(p) over the simplex; [E] -> [E], each row sums to 1.
+    """1.5-entmax of every row, max_p <s, p> + H_1.5(p) over the simplex; [E] -> [E], each row sums
+    to 1.
 
-    Rows are padded to the widest of their bucket; buckets double in width, so padding at most doubles the work
-    whatever the degree distribution. Source: Peters et al. 2019, through the `entmax` package.
+    Rows are padded to the widest of their bucket; buckets double in width, so padding at most
+    doubles the work whatever the degree distribution. Source: Peters et al. 2019, through the
+    `entmax` package.
     """
     if scores.numel() == 0:
         return scores
@@ -129,14 +137,16 @@ def _entmax_padded(scores: Tensor, ptr: Tensor, rows: Tensor, width: int) -> tup
 
 
 def project_budget(probs: Tensor, scores: Tensor, ptr: Tensor, budget: int | Tensor) -> Tensor:
-    """Pi_B: keep the B entries of each row that rank highest and renormalise; [E] -> [E], straight-through.
+    """Pi_B: keep the B entries of each row that rank highest and renormalise; [E] -> [E],
+    straight-through.
 
     `budget` is one number, or one per row ([m] int64).
 
-    The forward value has at most B non-zero entries per row and sums to 1 per row; the backward pass is the
-    identity, so gradients reach every entry of entmax's support. Entries are ranked by their scores: entmax keeps
-    that order, and where it maps several scores to zero the scores still decide, which is what makes the selection
-    stable under small drift (Thm. selection stability). Equal scores go to the earlier entry.
+    The forward value has at most B non-zero entries per row and sums to 1 per row; the backward
+    pass is the identity, so gradients reach every entry of entmax's support. Entries are ranked by
+    their scores: entmax keeps that order, and where it maps several scores to zero the scores still
+    decide, which is what makes the selection stable under small drift (Thm. selection stability).
+    Equal scores go to the earlier entry.
     """
     rows = row_of_entry(ptr)
     most = budget[rows] if isinstance(budget, Tensor) else budget
@@ -152,8 +162,9 @@ def bilinear_rows(
 ) -> Tensor:
     """Return <matrix left_i, table[u]> of every entry u of every row i; [E].
 
-    With gradient the rows are projected to the table's width. Without, each distinct entry is projected once to the
-    rows' width, h << d, and what is gathered per entry is h wide: memory traffic falls by d / h.
+    With gradient the rows are projected to the table's width. Without, each distinct entry is
+    projected once to the rows' width, h << d, and what is gathered per entry is h wide: memory
+    traffic falls by d / h.
 
     Parameters
     ----------
@@ -171,8 +182,8 @@ def bilinear_rows(
 def weighted_rows(weights: Tensor, ragged: Ragged, table: Tensor) -> Tensor:
     """Return sum over each row's entries of weight * table[index]; [m, d].
 
-    Entries of weight zero do not change the value, but with straight-through weights they have a gradient,
-    <dL/dout, table[index]>; without gradient they are skipped. `table` gets no gradient.
+    Entries of weight zero do not change the value, but with straight-through weights they have a
+    gradient, <dL/dout, table[index]>; without gradient they are skipped. `table` gets no gradient.
     """
     if not weights.requires_grad:
         ragged, weights = ragged.keep(weights != 0), weights[weights != 0]

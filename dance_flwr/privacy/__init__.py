@@ -1,1 +1,3 @@
-"""What keeps a client's upload from being read: secure aggregation, differential privacy, and their record."""
+"""What keeps a client's upload from being read: secure aggregation, differential privacy, and their
+record.
+"""

@@ -1,11 +1,14 @@
-"""Spent privacy: sigma from a budget and the budget from sigma, for client-level Gaussian noise over rounds.
+"""Spent privacy: sigma from a budget and the budget from sigma, for client-level Gaussian noise
+over rounds.
 
-Neighbouring runs differ in all of one client's contributions, which are replaced by zeros. One round adds noise of
-standard deviation sigma * C to a sum whose parts have norms up to C: the Gaussian mechanism with multiplier sigma.
+Neighbouring runs differ in all of one client's contributions, which are replaced by zeros. One
+round adds noise of standard deviation sigma * C to a sum whose parts have norms up to C: the
+Gaussian mechanism with multiplier sigma.
 
-Every client in every round: T rounds are exactly one Gaussian mechanism of multiplier sigma / sqrt(T), whose trade-off
-is known in closed form (Balle and Wang 2018). Clients drawn with probability q per round: Poisson-sampled Gaussians,
-composed by their privacy loss distributions. Both by `dp-accounting`.
+Every client in every round: T rounds are exactly one Gaussian mechanism of multiplier sigma /
+sqrt(T), whose trade-off is known in closed form (Balle and Wang 2018). Clients drawn with
+probability q per round: Poisson-sampled Gaussians, composed by their privacy loss distributions.
+Both by `dp-accounting`.
 """
 
 from functools import lru_cache

@@ -1,9 +1,10 @@
 """Differential privacy of whole clients, as a run's configuration asks for it.
 
-Central (McMahan et al. 2018): the server adds noise of deviation sigma * C to the sum of clipped updates. Distributed:
-each client adds its part of that noise before the masks, so that no one sees a sum without it; the parts are sized for
-the fewest clients that a round can end with. Local: each client adds all that it needs by itself. Adaptive clipping
-(Andrew et al. 2021) moves C towards a quantile of the updates' norms, from a count that gets noise of its own.
+Central (McMahan et al. 2018): the server adds noise of deviation sigma * C to the sum of clipped
+updates. Distributed: each client adds its part of that noise before the masks, so that no one sees
+a sum without it; the parts are sized for the fewest clients that a round can end with. Local: each
+client adds all that it needs by itself. Adaptive clipping (Andrew et al. 2021) moves C towards a
+quantile of the updates' norms, from a count that gets noise of its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,9 @@ from dance_flwr.privacy.vectors import shares_needed
 
 
 def samples_poisson(config: RunConfig) -> bool:
-    """Whether clients are drawn one by one with probability `client-fraction`: the sampling the accounting knows."""
+    """Whether clients are drawn one by one with probability `client-fraction`: the sampling the
+    accounting knows.
+    """
     return config.privacy.dp == "central" and config.client_fraction < 1
 
 
@@ -45,7 +48,8 @@ def spent(config: RunConfig, round_: int, repeats: int = 0) -> float | None:
 
     Parameters
     ----------
-    repeats : rounds that were asked twice, with other noise the second time; each counts as one more round
+    repeats : rounds that were asked twice, with other noise the second time; each counts as one
+        more round
     """
     settings = config.privacy
     if settings.dp == "none":
@@ -56,7 +60,9 @@ def spent(config: RunConfig, round_: int, repeats: int = 0) -> float | None:
 
 
 def repeats_cost(config: RunConfig) -> bool:
-    """Whether a round that is asked twice draws other noise the second time, and so spends epsilon again."""
+    """Whether a round that is asked twice draws other noise the second time, and so spends epsilon
+    again.
+    """
     return config.privacy.dp != "none" and not config.privacy.seeded
 
 
@@ -87,10 +93,11 @@ def affordable_rounds(config: RunConfig, repeats: int = 0) -> int:
 
 
 def update_noise(config: RunConfig) -> float:
-    """Return the multiplier of the noise on updates: sigma, or its part where the count of adaptive clipping has one.
+    """Return the multiplier of the noise on updates: sigma, or its part where the count of adaptive
+    clipping has one.
 
-    With the count's noise sigma_b = sigma the rest is (sigma^-2 - (2 sigma_b)^-2)^-1/2 = 2 sigma / sqrt(3): together
-    they cost what sigma alone does (Andrew et al. 2021, theorem 1).
+    With the count's noise sigma_b = sigma the rest is (sigma^-2 - (2 sigma_b)^-2)^-1/2 = 2 sigma /
+    sqrt(3): together they cost what sigma alone does (Andrew et al. 2021, theorem 1).
     """
     return noise_multiplier(config) * (
         2 / sqrt(3) if config.privacy.clipping == "adaptive" else 1.0
@@ -100,8 +107,8 @@ def update_noise(config: RunConfig) -> float:
 def client_deviation(config: RunConfig, norm: float) -> float:
     """Return the deviation of the noise that one client adds to its update of norm up to C.
 
-    Distributed: sigma * C / sqrt(f), f the fewest clients a round can end with, whose noise alone must suffice. Local:
-    2 sigma * C, as one update may take the place of any other.
+    Distributed: sigma * C / sqrt(f), f the fewest clients a round can end with, whose noise alone
+    must suffice. Local: 2 sigma * C, as one update may take the place of any other.
     """
     scale = update_noise(config) * norm
     return {"distributed": scale / sqrt(fewest_clients(config)), "local": 2 * scale}.get(
@@ -118,7 +125,9 @@ def fewest_clients(config: RunConfig) -> int:
 
 
 def update_bound(config: RunConfig, norm: float) -> float:
-    """Return R: `update-range`, or under differential privacy what clipping and noise can reach and no more."""
+    """Return R: `update-range`, or under differential privacy what clipping and noise can reach and
+    no more.
+    """
     if config.privacy.dp == "none":
         return config.privacy.update_range
     return norm + LARGEST_DEVIATE * client_deviation(config, norm)
@@ -131,8 +140,8 @@ class Upload:
     Attributes
     ----------
     state : clipped, and with the noise that the client must add itself
-    unclipped : 1 where the update was within the norm, 0 where not, with noise under "distributed"; None where nobody
-        asks
+    unclipped : 1 where the update was within the norm, 0 where not, with noise under "distributed";
+        None where nobody asks
     """
 
     state: State
@@ -148,7 +157,9 @@ def protect(
     round_: int,
     client: int,
 ) -> Upload:
-    """Return what a client may upload instead of `state`; as it is where the run has no differential privacy."""
+    """Return what a client may upload instead of `state`; as it is where the run has no
+    differential privacy.
+    """
     if config.privacy.dp == "none":
         return Upload(dict(state))
     made, was_clipped = clip(state, start, norm)
@@ -165,14 +176,18 @@ def protect(
 def protect_mean(
     state: Mapping[str, Tensor], config: RunConfig, *, norm: float, round_: int, clients: int
 ) -> State:
-    """Return the mean of `clients` clipped updates with the server's noise, deviation sigma * C / clients."""
+    """Return the mean of `clients` clipped updates with the server's noise, deviation sigma * C /
+    clients.
+    """
     if config.privacy.dp != "central":
         return dict(state)
     return add_noise(state, update_noise(config) * norm / clients, _draw(config, round_, -1))
 
 
 class ClippingNorm:
-    """C of the round: fixed, or C <- C exp(-0.2 (b - quantile)) with b the noisy share of updates within C."""
+    """C of the round: fixed, or C <- C exp(-0.2 (b - quantile)) with b the noisy share of updates
+    within C.
+    """
 
     def __init__(self, config: RunConfig) -> None:
         self._config = config

@@ -1,8 +1,9 @@
 """Masks of secure aggregation from a 256-bit stream, in place of Flower's 32-bit generator.
 
-Flower 1.41 folds the shared secret of two clients to 32 bits and seeds NumPy's Mersenne Twister with them: a server can
-try all 2^32 seeds and take the mask off (flwrlabs/flower, issue 7522). Here the secret is the key of ChaCha20 from
-`cryptography`; `dance_flwr.federation.secagg_masks` puts it in the place of Flower's.
+Flower 1.41 folds the shared secret of two clients to 32 bits and seeds NumPy's Mersenne Twister
+with them: a server can try all 2^32 seeds and take the mask off (flwrlabs/flower, issue 7522). Here
+the secret is the key of ChaCha20 from `cryptography`; `dance_flwr.federation.secagg_masks` puts it
+in the place of Flower's.
 """
 
 import hashlib
@@ -18,9 +19,11 @@ _LABEL = b"dance-flwr secure aggregation mask"
 
 
 def stream(secret: bytes, length: int) -> bytes:
-    """ChaCha20 key stream (RFC 8439, block counter 0, nonce 0) under sha256(label || secret); `length` bytes.
+    """ChaCha20 key stream (RFC 8439, block counter 0, nonce 0) under sha256(label || secret);
+    `length` bytes.
 
-    The nonce may be constant because a secret makes one mask only: clients draw new keys and seeds in every round.
+    The nonce may be constant because a secret makes one mask only: clients draw new keys and seeds
+    in every round.
     """
     return key_stream(hashlib.sha256(_LABEL + secret).digest(), bytes(12), length)
 
@@ -34,7 +37,8 @@ def key_stream(key: bytes, nonce: bytes, length: int) -> bytes:
 def masks(
     secret: bytes, modulus: int, shapes: Sequence[tuple[int, ...]]
 ) -> list[NDArray[np.int64]]:
-    """Return one array of uniform integers in [0, modulus) per shape; same signature as Flower's generator.
+    """Return one array of uniform integers in [0, modulus) per shape; same signature as Flower's
+    generator.
 
     Parameters
     ----------

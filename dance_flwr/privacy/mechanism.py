@@ -20,10 +20,11 @@ LARGEST_DEVIATE = 8.3  # of `Draw`: the quantile of 2^-53 is -8.21
 def clip(
     state: Mapping[str, Tensor], start: Mapping[str, Tensor], norm: float
 ) -> tuple[State, bool]:
-    """Return (omega_0 + D * min(1, C / ||D||), whether it was clipped), D = omega - omega_0 over all float entries.
+    """Return (omega_0 + D * min(1, C / ||D||), whether it was clipped), D = omega - omega_0 over
+    all float entries.
 
-    Scalars count like any entry, a zero update stays zero, and integer buffers, which no noise can cover, stay those
-    of omega_0. A norm that is not finite sends nothing: D = 0.
+    Scalars count like any entry, a zero update stays zero, and integer buffers, which no noise can
+    cover, stay those of omega_0. A norm that is not finite sends nothing: D = 0.
 
     Parameters
     ----------
@@ -57,7 +58,8 @@ def add_noise(state: Mapping[str, Tensor], deviation: float, draw: "Draw") -> St
 
 
 class Draw:
-    """Normal deviates from a ChaCha20 stream, 52 bits each through the inverse distribution function.
+    """Normal deviates from a ChaCha20 stream, 52 bits each through the inverse distribution
+    function.
 
     Parameters
     ----------

@@ -1,14 +1,16 @@
 """What is summed under masks: a model update and integers as one vector of floats in [-1, 1].
 
-Flower's SecAgg+ sums float vectors in fixed point: it clips to a range without a word and damages 0-d arrays. So all
-that a client sends goes into one 1-d vector, nothing is clipped, and integers come back exactly:
+Flower's SecAgg+ sums float vectors in fixed point: it clips to a range without a word and damages
+0-d arrays. So all that a client sends goes into one 1-d vector, nothing is clipped, and integers
+come back exactly:
 
     [ s * (omega - omega_0) / R  ||  digits of the integers ],  s = w / W
 
-with w the client's nodes, W all nodes of the federation and R the bound of an update. Every entry is rounded to a
-multiple of 2 / q, q the levels of the protocol: sums of such multiples are exact in any order, so a mean is the same
-number with and without masks. Integers (w itself, counts, microseconds) are written as four digits of 15 bits, each
-as d / 2^14 - 1; sums of digits are sums of integers.
+with w the client's nodes, W all nodes of the federation and R the bound of an update. Every entry
+is rounded to a multiple of 2 / q, q the levels of the protocol: sums of such multiples are exact in
+any order, so a mean is the same number with and without masks. Integers (w itself, counts,
+microseconds) are written as four digits of 15 bits, each as d / 2^14 - 1; sums of digits are sums
+of integers.
 """
 
 from __future__ import annotations
@@ -34,12 +36,16 @@ Vector = NDArray[np.float64]
 
 
 def levels_for(clients: int) -> int:
-    """Levels q = 2^(31 - bits of M): the most for one entry, so that a sum over M clients stays below 2^31."""
+    """Levels q = 2^(31 - bits of M): the most for one entry, so that a sum over M clients stays
+    below 2^31.
+    """
     return int(2 ** (31 - max(clients, 1).bit_length()))
 
 
 def shares_needed(clients: int, ratio: float) -> int:
-    """Return ceil(ratio * M), and always more than half: two disjoint groups must not both be able to unmask."""
+    """Return ceil(ratio * M), and always more than half: two disjoint groups must not both be able
+    to unmask.
+    """
     return max(ceil(round(ratio * clients, 9)), clients // 2 + 1)
 
 
@@ -74,7 +80,8 @@ def check_bounded(update: Vector, share: float, bound: float) -> None:
 
     Raises
     ------
-    UserError : an entry lies beyond the bound or is not finite; clipping it would change the mean unseen
+    UserError : an entry lies beyond the bound or is not finite; clipping it would change the mean
+        unseen
     """
     largest = float(np.abs(update).max(initial=0.0)) * bound / share
     if not largest <= bound:
@@ -91,7 +98,8 @@ def decode_update(
 
     Parameters
     ----------
-    total : sum of the clients' `encode_update`, on the grid; what follows the update's entries is left alone
+    total : sum of the clients' `encode_update`, on the grid; what follows the update's entries is
+        left alone
     shares : sum of s over the clients in the sum
     """
     import torch
@@ -126,7 +134,9 @@ def encode_integers(values: Sequence[int]) -> Vector:
 
 
 def decode_integers(total: Vector, clients: int) -> list[int]:
-    """Sum over clients of each value, exact; `total` is the sum of `clients` vectors of `encode_integers`."""
+    """Sum over clients of each value, exact; `total` is the sum of `clients` vectors of
+    `encode_integers`.
+    """
     digits = np.rint((total + clients) * 2 ** (DIGIT_BITS - 1)).astype(np.int64).reshape(-1, DIGITS)
     return [
         sum(int(digit) << (DIGIT_BITS * place) for place, digit in enumerate(row)) for row in digits
@@ -137,7 +147,8 @@ def decode_integers(total: Vector, clients: int) -> list[int]:
 class Numbers:
     """Metrics of a reply as integers: names, lengths (0 = a scalar) and which are millionths.
 
-    The names are the same at every client and say nothing of its data; the values travel under the mask.
+    The names are the same at every client and say nothing of its data; the values travel under the
+    mask.
     """
 
     names: tuple[str, ...]

@@ -1,9 +1,10 @@
 """The state of a run after a whole round, in one file: what `--resume` goes on from.
 
-`checkpoint.safetensors` holds models and the server's optimiser as tensors, everything else as text beside them. It is
-there from the start of a run to its end, whenever a process dies. A new one takes its name only when it is whole; the
-one before keeps a name of its own for that moment, as replacing a file would wait for the disk. The best model is in it
-only where it is the last one; else it is in `model.safetensors`, which is written after the checkpoint that names it.
+`checkpoint.safetensors` holds models and the server's optimiser as tensors, everything else as text
+beside them. It is there from the start of a run to its end, whenever a process dies. A new one
+takes its name only when it is whole; the one before keeps a name of its own for that moment, as
+replacing a file would wait for the disk. The best model is in it only where it is the last one;
+else it is in `model.safetensors`, which is written after the checkpoint that names it.
 """
 
 import hashlib
@@ -48,8 +49,8 @@ class Checkpoint:
     ----------
     run : name of the run, which names its folder at each client; round : rounds that are over
     code : fingerprint of the code that made it
-    data : hash of the partition and of what clients said of their data; partition : name of the partition's folder,
-        empty where clients bring their own data; both empty before `agree`
+    data : hash of the partition and of what clients said of their data; partition : name of the
+        partition's folder, empty where clients bring their own data; both empty before `agree`
     best_round : of the model that is kept so far; seconds : that the run has taken
     numbers : the strategy's scalars by name; arrays : its arrays, group -> name -> array
     history : the rows of `history.jsonl` as text; ledger : its rows
@@ -136,7 +137,8 @@ class Checkpoint:
         before.unlink(missing_ok=True)
 
     def agree(self, manifest: Mapping[str, Any] | None, described: Sequence[Any]) -> None:
-        """Take note of the data of a new run; check that it is still the same in a run that goes on.
+        """Take note of the data of a new run; check that it is still the same in a run that goes
+        on.
 
         Parameters
         ----------
@@ -231,11 +233,13 @@ def resumable(folder: Path) -> Checkpoint:
 
 
 def begin(name: str, config: RunConfig, folder: Path) -> Checkpoint:
-    """Return where a run begins: round 0 of a new one called `name`, or the checkpoint in `folder` if it resumes.
+    """Return where a run begins: round 0 of a new one called `name`, or the checkpoint in `folder`
+    if it resumes.
 
     What a run that stopped here left for a resumption is removed by a new one.
 
-    The configuration of what is returned is that of the run, with this machine's places in it and without `resume`.
+    The configuration of what is returned is that of the run, with this machine's places in it and
+    without `resume`.
 
     Raises
     ------
@@ -266,7 +270,9 @@ def write_settings(point: Checkpoint, folder: Path) -> None:
 
 
 def cut_back(point: Checkpoint, folder: Path) -> None:
-    """Leave those rows in `history.jsonl` that the checkpoint knows, and no error of the last attempt."""
+    """Leave those rows in `history.jsonl` that the checkpoint knows, and no error of the last
+    attempt.
+    """
     partial = folder / (HISTORY + ".partial")
     partial.write_text("".join(line + "\n" for line in point.history), encoding="utf-8")
     partial.replace(folder / HISTORY)
@@ -280,7 +286,9 @@ def forget(folder: Path) -> None:
 
 
 def how_to_resume(folder: Path) -> str:
-    """Return one line that says how to go on with the run in `folder`; empty where there is nothing to go on from."""
+    """Return one line that says how to go on with the run in `folder`; empty where there is nothing
+    to go on from.
+    """
     try:
         point = resumable(folder)
     except ResumeError:

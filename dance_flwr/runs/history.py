@@ -1,4 +1,6 @@
-"""The history of a run: one JSON line per round in `history.jsonl`, which may be read while the server writes it."""
+"""The history of a run: one JSON line per round in `history.jsonl`, which may be read while the
+server writes it.
+"""
 
 import json
 from dataclasses import dataclass, field
@@ -13,13 +15,15 @@ class Round:
 
     Attributes
     ----------
-    val_accuracy : of the deployed prediction, None in rounds without validation; views : of each view
+    val_accuracy : of the deployed prediction, None in rounds without validation; views : of each
+        view
     seconds : by phase, summed over clients, and of the method's own server side, if it has one
     round_seconds : wall clock, training and validation
     counts : summed over clients, of the refresh in this round; what a server side looked at
     bytes_down, bytes_up : model bytes per client
     epsilon : spent up to this round, None without differential privacy
-    absent : client -> why it did not take part: silent, not connected, failed, or its upload could not be used
+    absent : client -> why it did not take part: silent, not connected, failed, or its upload could
+        not be used
     """
 
     round: int
@@ -54,7 +58,9 @@ class Round:
 
 
 def whole_lines(path: Path) -> list[str]:
-    """Return the lines of a file, without one at its end that is still being written; none where there is no file."""
+    """Return the lines of a file, without one at its end that is still being written; none where
+    there is no file.
+    """
     try:
         text = path.read_bytes()
     except FileNotFoundError:

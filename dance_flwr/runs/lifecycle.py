@@ -1,4 +1,6 @@
-"""The begin, the rounds and the end of a run, as its server tells of them: JSON lines, and numbers for Prometheus."""
+"""The begin, the rounds and the end of a run, as its server tells of them: JSON lines, and numbers
+for Prometheus.
+"""
 
 import logging
 import os

@@ -16,7 +16,8 @@ _PATIENCE_SECONDS = 0.3  # longer than `held` has the lock
 
 @contextmanager
 def exclusive(folder: Path, other: str) -> Iterator[None]:
-    """Hold the lock of a folder, which is made where it is missing; a process that dies gives it back.
+    """Hold the lock of a folder, which is made where it is missing; a process that dies gives it
+    back.
 
     Parameters
     ----------
@@ -43,7 +44,8 @@ def exclusive(folder: Path, other: str) -> Iterator[None]:
 def held(folder: Path) -> bool:
     """Say whether a process holds the lock of a folder; nothing is made or written there.
 
-    A file that may only be read is enough. Where there are no such locks (Windows), it is asked for and given back.
+    A file that may only be read is enough. Where there are no such locks (Windows), it is asked for
+    and given back.
     """
     try:
         import fcntl

@@ -17,7 +17,9 @@ LOG = logging.getLogger("flwr")
 
 
 def write(status: Status, folder: Path) -> None:
-    """Write `dance_flwr_<run>.prom` into `folder`, whole or not at all; a warning where that cannot be."""
+    """Write `dance_flwr_<run>.prom` into `folder`, whole or not at all; a warning where that cannot
+    be.
+    """
     registry = CollectorRegistry()
     registry.register(_Numbers(status))
     name = re.sub(r"[^\w.-]", "_", status.run)

@@ -6,7 +6,8 @@ from typing import Any
 from dance_flwr.errors import UserError
 from dance_flwr.federation.server.ledger import DOWN
 
-# (record, key prefix) -> what it is, who can read it, on what that rests. The first that fits counts.
+# (record, key prefix) -> what it is, who can read it, on what that rests. The first that fits
+# counts.
 _SECAGG = "secaggplus_configs"
 _MEANING: tuple[tuple[str, str, str, str, str], ...] = (
     (_SECAGG, "masked_params", "model update, weight and metrics, masked", "nobody; the server reads a sum",
@@ -52,7 +53,8 @@ def meaning(record: str, key: str) -> tuple[str, str, str]:
 
 
 def table(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return rows (message, way, what, who can read it, assumption, messages, bytes) of a run's record.
+    """Return rows (message, way, what, who can read it, assumption, messages, bytes) of a run's
+    record.
 
     Parameters
     ----------

@@ -32,7 +32,8 @@ _VERSIONS = ("flwr", "torch", "torch-geometric", "sentence-transformers", "entma
 
 
 class Recorder:
-    """Collects a run's history, keeps the model of the best validation round and writes `result.json`.
+    """Collects a run's history, keeps the model of the best validation round and writes
+    `result.json`.
 
     Parameters
     ----------
@@ -70,7 +71,9 @@ class Recorder:
         self._row = Round(self.point.round + 1)
 
     def _clear(self) -> None:
-        """Remove what an earlier run left in the folder, or what this run left after the point where it goes on."""
+        """Remove what an earlier run left in the folder, or what this run left after the point
+        where it goes on.
+        """
         (self.folder / ERROR).unlink(missing_ok=True)
         if not self.point.arrays:
             for name in (RESULT, MODEL, HISTORY):
@@ -103,11 +106,13 @@ class Recorder:
     def end_round(
         self, round_: int, state: Mapping[str, Tensor], save: Callable[[], None] = lambda: None
     ) -> None:
-        """Close a round: keep the model if validation was never better (the earliest such round wins).
+        """Close a round: keep the model if validation was never better (the earliest such round
+        wins).
 
         Parameters
         ----------
-        save : writes the checkpoint; a model that is better is written after it, see `dance_flwr.runs.checkpoint`
+        save : writes the checkpoint; a model that is better is written after it, see
+            `dance_flwr.runs.checkpoint`
         """
         row = self._row
         row.round = round_
@@ -142,7 +147,9 @@ class Recorder:
         self._row, self._round_start = Round(round_ + 1), time.perf_counter()
 
     def settle(self, state: Mapping[str, Tensor]) -> None:
-        """Keep the last model where no round was validated: a privacy budget that ended early, after a stop."""
+        """Keep the last model where no round was validated: a privacy budget that ended early,
+        after a stop.
+        """
         if not self.best_state:
             self.best_round, self.best_state = self.point.round, dict(state)
             self._save_model()
@@ -160,8 +167,8 @@ class Recorder:
 
         Parameters
         ----------
-        clients : by client the final counts of "val" and "test", read once, with the best model; None = of all
-            clients, where only sums are known
+        clients : by client the final counts of "val" and "test", read once, with the best model;
+            None = of all clients, where only sums are known
         context : what the server knows beside: run name, data, clients, partition folder
         """
         test, val = (
@@ -225,7 +232,9 @@ class Recorder:
 
 @contextmanager
 def reason_of_failure(folder: Path) -> Iterator[None]:
-    """Leave the reason in `error.txt`, one line, when the block fails; Flower would report a success all the same."""
+    """Leave the reason in `error.txt`, one line, when the block fails; Flower would report a
+    success all the same.
+    """
     try:
         yield
     except Exception as error:
@@ -237,7 +246,9 @@ def reason_of_failure(folder: Path) -> Iterator[None]:
 
 
 def _privacy(config: RunConfig, rounds: int, repeats: int) -> dict[str, Any]:
-    """Return what was promised and spent; no epsilon holds for noise that the run's seed gives away."""
+    """Return what was promised and spent; no epsilon holds for noise that the run's seed gives
+    away.
+    """
     settings = config.privacy
     facts: dict[str, Any] = {"secure_aggregation": settings.secure_aggregation, "dp": settings.dp}
     if settings.dp != "none":

@@ -1,4 +1,6 @@
-"""How far a run is, read from its folder at any time: while the server writes it, after its end, after a kill."""
+"""How far a run is, read from its folder at any time: while the server writes it, after its end,
+after a kill.
+"""
 
 import json
 import time
@@ -43,7 +45,8 @@ class Status:
     ----------
     round : whole rounds so far; rounds : of the whole run, None where not yet known
     val_accuracy, val_round : of the last validation; best_accuracy, best_round : of the best
-    last_seconds : of the last round; seconds_per_round : mean of the last few; seconds_left : until the last round
+    last_seconds : of the last round; seconds_per_round : mean of the last few; seconds_left : until
+        the last round
     bytes_down, bytes_up : model bytes of all rounds and clients
     answered, absent : clients in the last round; a client that was not drawn is in neither
     updated : Unix time of the last change of what this was read from
@@ -130,7 +133,9 @@ def _changed(folder: Path) -> dict[str, float]:
 
 
 def _state(changed: dict[str, float], alive: bool) -> str:
-    """Return the state of a run; the latest of its files has the say where an earlier attempt left others."""
+    """Return the state of a run; the latest of its files has the say where an earlier attempt left
+    others.
+    """
     if alive:
         return RUNNING
     error = changed.get(ERROR, 0.0)

@@ -1,4 +1,6 @@
-"""Run the app: in this process, or under a private SuperLink that is started and stopped with the run."""
+"""Run the app: in this process, or under a private SuperLink that is started and stopped with the
+run.
+"""
 
 import json
 import math
@@ -28,7 +30,8 @@ _STATUS_EVERY_SECONDS = 15.0
 def run_in_process(
     config: RunConfig, folder: Path, on_round: OnRound, name: str = ""
 ) -> dict[str, Any]:
-    """Run the unmodified ServerApp and ClientApp in this process, clients one after the other; return the result.
+    """Run the unmodified ServerApp and ClientApp in this process, clients one after the other;
+    return the result.
 
     Parameters
     ----------
@@ -55,8 +58,8 @@ def run_in_process(
 def run_under_flower(config: RunConfig, folder: Path, on_round: OnRound) -> dict[str, Any]:
     """Run through Flower's simulation engine on a private SuperLink; return the result.
 
-    `flwr run` reports success even when the ServerApp failed, so success is what the ServerApp itself left behind:
-    `result.json`, or else `error.txt` with the reason.
+    `flwr run` reports success even when the ServerApp failed, so success is what the ServerApp
+    itself left behind: `result.json`, or else `error.txt` with the reason.
 
     Raises
     ------
@@ -79,7 +82,8 @@ def run_under_flower(config: RunConfig, folder: Path, on_round: OnRound) -> dict
 
 
 def follow(link: SuperLink, run_id: str, folder: Path, on_round: OnRound, seen: int = 0) -> None:
-    """Follow the run's history, after its first `seen` rows, until the ServerApp leaves a result or an error behind.
+    """Follow the run's history, after its first `seen` rows, until the ServerApp leaves a result or
+    an error behind.
 
     Raises
     ------
@@ -120,10 +124,11 @@ def _apps() -> Iterator[None]:
 
 
 def _resources(config: RunConfig) -> str:
-    """Return Flower's --federation-config: a node per client, each with a core and its share of one visible GPU.
+    """Return Flower's --federation-config: a node per client, each with a core and its share of one
+    visible GPU.
 
-    Flower divides the GPUs by the share in single precision and drops the rest: 0.2 would be four clients on a GPU,
-    not five, so a share is a little less than its part.
+    Flower divides the GPUs by the share in single precision and drops the rest: 0.2 would be four
+    clients on a GPU, not five, so a share is a little less than its part.
     """
     import torch
 

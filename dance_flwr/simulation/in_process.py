@@ -1,4 +1,6 @@
-"""A Grid that runs the unmodified ServerApp and ClientApp in this process: no Ray, no ports, no start-up time."""
+"""A Grid that runs the unmodified ServerApp and ClientApp in this process: no Ray, no ports, no
+start-up time.
+"""
 
 from collections.abc import Iterable, Mapping
 from itertools import count
@@ -108,7 +110,9 @@ class InProcessGrid(Grid):
 
 
 def _delivered(message: Message) -> Message:
-    """Return the message with config records of its own, as the wire would deliver it: mods change what they read."""
+    """Return the message with config records of its own, as the wire would deliver it: mods change
+    what they read.
+    """
     records = dict(message.content)
     for name, record in message.content.config_records.items():
         records[name] = ConfigRecord(dict(record))

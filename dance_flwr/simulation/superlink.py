@@ -45,7 +45,9 @@ class SuperLink:
     log: Path
 
     def submit(self, config: RunConfig, federation: str = "") -> str:
-        """Hand in the app with this config; return the run id. `federation` is Flower's --federation-config."""
+        """Hand in the app with this config; return the run id. `federation` is Flower's
+        --federation-config.
+        """
         settings = self.home / "run-config.toml"
         settings.write_text(to_toml(config), encoding="utf-8")
         more = ["--federation-config", federation] if federation else []
@@ -78,10 +80,11 @@ class SuperLink:
 
 @contextmanager
 def private_superlink(log: Path) -> Iterator[SuperLink]:
-    """Start a SuperLink in simulation mode with its own home and free ports; stop it and all it started.
+    """Start a SuperLink in simulation mode with its own home and free ports; stop it and all it
+    started.
 
-    Its working directory is its empty home: Ray workers import from there first, so any other directory could put
-    somebody else's `client_app.py` ahead of ours.
+    Its working directory is its empty home: Ray workers import from there first, so any other
+    directory could put somebody else's `client_app.py` ahead of ours.
     """
     home = Path(tempfile.mkdtemp(prefix="dance-flwr-"))
     port = free_port()
@@ -108,7 +111,9 @@ def private_superlink(log: Path) -> Iterator[SuperLink]:
 
 
 def flower_environment(home: Path) -> dict[str, str]:
-    """Return this process's environment for a Flower process whose FLWR_HOME is `home`: quiet, and past any proxy."""
+    """Return this process's environment for a Flower process whose FLWR_HOME is `home`: quiet, and
+    past any proxy.
+    """
     quiet = ("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "FLWR_DISABLE_UPDATE_CHECK")
     environment = (
         os.environ
@@ -127,7 +132,8 @@ def start(
     log: Path,
     launcher: Sequence[str] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a command of this environment in a session of its own, in `home`; what it prints is added to `log`.
+    """Start a command of this environment in a session of its own, in `home`; what it prints is
+    added to `log`.
 
     Parameters
     ----------
@@ -168,7 +174,9 @@ def wait_until_healthy(
 
 
 def stop(process: subprocess.Popen[bytes], ask: bool = True) -> None:
-    """End a process and every process below it, such as Ray's; ask first, then kill; or kill at once."""
+    """End a process and every process below it, such as Ray's; ask first, then kill; or kill at
+    once.
+    """
     with suppress(psutil.NoSuchProcess):
         parent = psutil.Process(process.pid)
         family = [*parent.children(recursive=True), parent]

@@ -37,7 +37,9 @@ def pool(chunks):
 
 
 def entmax(scores):
-    """1.5-entmax of one row by bisection: p_i = max(s_i / 2 - tau, 0)^2 with tau such that the sum is 1."""
+    """1.5-entmax of one row by bisection: p_i = max(s_i / 2 - tau, 0)^2 with tau such that the sum
+    is 1.
+    """
     if not scores:
         return []
     half = [score / 2 for score in scores]
@@ -69,7 +71,8 @@ def gates(g, texts, candidates, W_q, W_k, budget):
 def condense(v, g, graph, bank, difficulty, weights, budgets, pool_size, chunk_budget, mix):
     """Everything Alg. 3 computes for one node.
 
-    `graph` = (indptr, indices); `bank` = (chunks [R, d], chunk_ptr, texts [n, d]); `weights` = name -> array.
+    `graph` = (indptr, indices); `bank` = (chunks [R, d], chunk_ptr, texts [n, d]); `weights` = name
+    -> array.
     """
     chunks, chunk_ptr, texts = bank
     near, far = hop(*graph, v, 1), hop(*graph, v, 2)

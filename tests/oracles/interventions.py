@@ -1,4 +1,6 @@
-"""Re-prediction the slow way: write the changed bank down node by node and predict the whole client again."""
+"""Re-prediction the slow way: write the changed bank down node by node and predict the whole client
+again.
+"""
 
 from types import SimpleNamespace
 

@@ -62,7 +62,9 @@ def objective(x, S, Z, alpha, beta):
 
 
 def adjacency(Z, most):
-    """eq:adjacency: {(i, j): W_ij} where i or j has the other among its `most` largest entries of W = |Z| + |Z|^T."""
+    """eq:adjacency: {(i, j): W_ij} where i or j has the other among its `most` largest entries of W
+    = |Z| + |Z|^T.
+    """
     size = len(Z)
     W = np.abs(Z) + np.abs(Z).T
     chosen = set()

@@ -1,4 +1,6 @@
-"""Partitions: which client holds which node, the train/val/test split, and a manifest that proves both."""
+"""Partitions: which client holds which node, the train/val/test split, and a manifest that proves
+both.
+"""
 
 from dance_flwr.data.partition.by_column import column_assignment
 from dance_flwr.data.partition.label_dirichlet import dirichlet_assignment

@@ -14,7 +14,8 @@ def assign(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
 
 
 def column_assignment(graph: TextGraph, clients: int) -> NDArray[np.int64]:
-    """Return each node's client ([n] int64): the rank of its `site` among the sorted distinct sites.
+    """Return each node's client ([n] int64): the rank of its `site` among the sorted distinct
+    sites.
 
     Raises
     ------

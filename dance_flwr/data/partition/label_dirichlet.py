@@ -21,10 +21,12 @@ def assign(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
 def dirichlet_assignment(
     graph: TextGraph, clients: int, seed: int, alpha: float
 ) -> NDArray[np.int64]:
-    """Return each node's client ([n] int64): each class is shared out by its own draw from Dirichlet(alpha).
+    """Return each node's client ([n] int64): each class is shared out by its own draw from
+    Dirichlet(alpha).
 
-    A client's count of a class is within one of its drawn share. Unlabelled nodes are shared out evenly. A client
-    that the draws leave empty gets one node of the largest client, so that every client has a node.
+    A client's count of a class is within one of its drawn share. Unlabelled nodes are shared out
+    evenly. A client that the draws leave empty gets one node of the largest client, so that every
+    client has a node.
 
     Raises
     ------

@@ -1,4 +1,6 @@
-"""`louvain`: communities packed into clients of balanced size, so that most edges stay inside a client."""
+"""`louvain`: communities packed into clients of balanced size, so that most edges stay inside a
+client.
+"""
 
 import math
 import zlib
@@ -23,11 +25,13 @@ def assign(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
 def louvain_assignment(
     graph: TextGraph, clients: int, seed: int, resolution: float
 ) -> NDArray[np.int64]:
-    """Return each node's client ([n] int64): Louvain communities, packed largest first into the smallest client.
+    """Return each node's client ([n] int64): Louvain communities, packed largest first into the
+    smallest client.
 
-    A community above L = max(1, floor(1.2 n / clients)) nodes is split first: by Louvain inside it at a
-    higher resolution, or else into chunks of its breadth-first order. Hence every client has a node, the largest
-    and the smallest differ by at most L, and the largest has at most 2 n / clients nodes.
+    A community above L = max(1, floor(1.2 n / clients)) nodes is split first: by Louvain inside it
+    at a higher resolution, or else into chunks of its breadth-first order. Hence every client has a
+    node, the largest and the smallest differ by at most L, and the largest has at most 2 n /
+    clients nodes.
 
     Raises
     ------
@@ -87,7 +91,8 @@ def groups(labels: NDArray[np.int64]) -> list[Nodes]:
 def _split_down(
     nodes: Nodes, adjacency: sp.csr_matrix, limit: int, seed: int, resolution: float
 ) -> list[Nodes]:
-    """Return `nodes` cut into pieces of at most `limit`, along communities of their subgraph where it has any.
+    """Return `nodes` cut into pieces of at most `limit`, along communities of their subgraph where
+    it has any.
 
     `adjacency` is the matrix whose row numbers `nodes` are.
     """

@@ -25,9 +25,10 @@ _FIELDS = (
 def manifest(graph: TextGraph, partition: Partition) -> dict[str, Any]:
     """Return a JSON-able account of a partition with a sha256 over its own content.
 
-    Each client lists its nodes, the edges inside it, its nodes per class and per split, and the sha256 of its node
-    ids, joined by newlines in ascending index order. `ratio_of_edges_kept` is the share of edges that lie
-    inside a client, 1.0 for a graph without edges. `report` is what `report` gives.
+    Each client lists its nodes, the edges inside it, its nodes per class and per split, and the
+    sha256 of its node ids, joined by newlines in ascending index order. `ratio_of_edges_kept` is
+    the share of edges that lie inside a client, 1.0 for a graph without edges. `report` is what
+    `report` gives.
     """
     figures = report(graph, partition)
     clients = partition.spec.clients
@@ -61,12 +62,13 @@ def manifest(graph: TextGraph, partition: Partition) -> dict[str, Any]:
 
 
 def reproduce(graph: TextGraph, content: dict[str, Any]) -> Partition:
-    """Return the partition that a manifest describes, made again from the graph and compared with it.
+    """Return the partition that a manifest describes, made again from the graph and compared with
+    it.
 
     Raises
     ------
-    DataError : the graph is another one, the specification is of another version, or a client got other nodes or
-        other shares of the split
+    DataError : the graph is another one, the specification is of another version, or a client got
+        other nodes or other shares of the split
     """
     found = (graph.num_nodes, graph.num_edges, list(graph.class_names))
     expected = (content["num_nodes"], content["num_edges"], content["class_names"])
@@ -94,7 +96,9 @@ def reproduce(graph: TextGraph, content: dict[str, Any]) -> Partition:
 
 
 def write_manifest(path: Path, content: dict[str, Any]) -> None:
-    """Write a manifest as indented JSON, under a temporary name first, so that it is never half written."""
+    """Write a manifest as indented JSON, under a temporary name first, so that it is never half
+    written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -20,8 +20,8 @@ def assign(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
 def metis_assignment(graph: TextGraph, clients: int, seed: int) -> NDArray[np.int64]:
     """Return each node's client ([n] int64) by METIS's k-way partitioning.
 
-    METIS aims at sizes within 3 % of the mean, which it can miss on graphs of few nodes. A client that it leaves empty
-    gets one node of the largest client.
+    METIS aims at sizes within 3 % of the mean, which it can miss on graphs of few nodes. A client
+    that it leaves empty gets one node of the largest client.
 
     Raises
     ------

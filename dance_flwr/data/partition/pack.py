@@ -11,10 +11,12 @@ Nodes = NDArray[np.int64]
 
 
 def pack(pieces: list[Nodes], num_nodes: int, clients: int) -> NDArray[np.int64]:
-    """Return each node's client ([n] int64): pieces go, largest first, into the client that is smallest by then.
+    """Return each node's client ([n] int64): pieces go, largest first, into the client that is
+    smallest by then.
 
-    Ties go to the piece with the smallest node and to the client with the smallest number. The largest and the
-    smallest client differ by at most the largest piece. With at least `clients` pieces every client gets one.
+    Ties go to the piece with the smallest node and to the client with the smallest number. The
+    largest and the smallest client differ by at most the largest piece. With at least `clients`
+    pieces every client gets one.
     """
     pieces = sorted(pieces, key=lambda piece: (-len(piece), int(piece.min())))
     heap = [(0, client) for client in range(clients)]  # sorted, hence a heap
@@ -27,7 +29,9 @@ def pack(pieces: list[Nodes], num_nodes: int, clients: int) -> NDArray[np.int64]
 
 
 def halve_until(pieces: list[Nodes], count: int, adjacency: sp.csr_matrix) -> list[Nodes]:
-    """Return at least `count` pieces (at most one per node): the largest is halved in breadth-first order till then."""
+    """Return at least `count` pieces (at most one per node): the largest is halved in breadth-first
+    order till then.
+    """
     heap = [(-len(piece), int(piece.min()), piece) for piece in pieces]
     heapq.heapify(heap)
     while len(heap) < count:
@@ -38,7 +42,9 @@ def halve_until(pieces: list[Nodes], count: int, adjacency: sp.csr_matrix) -> li
 
 
 def inside(adjacency: sp.csr_matrix, nodes: Nodes) -> sp.csr_matrix:
-    """Return the adjacency matrix [m, m] of the induced subgraph on `nodes` ([m] row numbers, ascending)."""
+    """Return the adjacency matrix [m, m] of the induced subgraph on `nodes` ([m] row numbers,
+    ascending).
+    """
     if len(nodes) == adjacency.shape[0]:
         return adjacency
     return adjacency[nodes][:, nodes]
@@ -47,8 +53,8 @@ def inside(adjacency: sp.csr_matrix, nodes: Nodes) -> sp.csr_matrix:
 def bfs_chunks(nodes: Nodes, adjacency: sp.csr_matrix, limit: int) -> list[Nodes]:
     """Cut the breadth-first order of `nodes` into the fewest chunks of at most `limit`, near equal.
 
-    `adjacency` [m, m] is that of the subgraph on `nodes` [m]. Components follow one another in the order of their
-    first nodes.
+    `adjacency` [m, m] is that of the subgraph on `nodes` [m]. Components follow one another in the
+    order of their first nodes.
     """
     count, component = connected_components(adjacency, directed=False)
     if count == len(nodes):
@@ -64,7 +70,8 @@ def bfs_chunks(nodes: Nodes, adjacency: sp.csr_matrix, limit: int) -> list[Nodes
 
 
 def fill_empty(assignment: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
-    """Return `assignment` with every client non-empty: the last node of the largest client moves to an empty one.
+    """Return `assignment` with every client non-empty: the last node of the largest client moves to
+    an empty one.
 
     Needs at least `clients` nodes. Clients of the same size give in the order of their numbers.
     """

@@ -19,14 +19,16 @@ def report(graph: TextGraph, partition: Partition) -> dict[str, Any]:
 
     Returns
     -------
-    kept_edges, kept_edges_ratio : undirected edges inside a client; as a share of all edges, 1.0 where there is none
+    kept_edges, kept_edges_ratio : undirected edges inside a client; as a share of all edges, 1.0
+        where there is none
     modularity : of the clients as communities at resolution 1, in -0.5..1; 0.0 without edges
-    non_iid : mean over clients of their `non_iid`, in 0..1; clients without a labelled node are left out, 0.0 when all
-        are. 0 means that all clients have the labels of the whole, 1 would mean nothing in common with it
-    clients : one entry per client: `nodes`, `edges` inside it, `unlabelled` nodes, `label_shares` (class -> share
-        of its labelled nodes), `components` (connected components of its subgraph), and `non_iid`: the total variation
-        distance 1/2 sum_c |p_k(c) - p(c)| between its label shares p_k and those of all labelled nodes p; None
-        where it has no labelled node
+    non_iid : mean over clients of their `non_iid`, in 0..1; clients without a labelled node are
+        left out, 0.0 when all are. 0 means that all clients have the labels of the whole, 1 would
+        mean nothing in common with it
+    clients : one entry per client: `nodes`, `edges` inside it, `unlabelled` nodes, `label_shares`
+        (class -> share of its labelled nodes), `components` (connected components of its subgraph),
+        and `non_iid`: the total variation distance 1/2 sum_c |p_k(c) - p(c)| between its label
+        shares p_k and those of all labelled nodes p; None where it has no labelled node
     """
     clients = partition.spec.clients
     edges, components, modularity = _structure(graph, partition.assignment, clients)
@@ -65,7 +67,8 @@ def label_counts(
 
 
 def total_variation(counts: NDArray[np.int64]) -> list[float | None]:
-    """Return each row's total variation distance to the sum of all rows, in 0..1; None for a row of zeros.
+    """Return each row's total variation distance to the sum of all rows, in 0..1; None for a row of
+    zeros.
 
     Parameters
     ----------
@@ -76,7 +79,8 @@ def total_variation(counts: NDArray[np.int64]) -> list[float | None]:
     distances: list[float | None] = []
     for row in counts.tolist():
         size = sum(row)
-        # Python's whole numbers: products of counts may exceed 64 bits, and one division rounds once.
+        # Python's whole numbers: products of counts may exceed 64 bits, and one division rounds
+        # once.
         apart = sum(
             abs(count * total - all_ * size) for count, all_ in zip(row, whole, strict=True)
         )

@@ -12,11 +12,13 @@ from dance_flwr.errors import DataError
 def stratified_split(
     graph: TextGraph, assignment: NDArray[np.int64], ratios: tuple[float, float, float], seed: int
 ) -> NDArray[np.uint8]:
-    """Return [n] uint8 splits by systematic sampling within each (client, class) cell of the labelled nodes.
+    """Return [n] uint8 splits by systematic sampling within each (client, class) cell of the
+    labelled nodes.
 
-    A cell is permuted and gets one offset u in [0, 1); its i-th node of m lies at t = (i + u) / m and is TRAIN for
-    t < train, VAL for t < train + val, else TEST. Counts are within one of the exact share, and in expectation
-    equal to it even in a cell of one node. Unlabelled nodes get NO_SPLIT.
+    A cell is permuted and gets one offset u in [0, 1); its i-th node of m lies at t = (i + u) / m
+    and is TRAIN for t < train, VAL for t < train + val, else TEST. Counts are within one of the
+    exact share, and in expectation equal to it even in a cell of one node. Unlabelled nodes get
+    NO_SPLIT.
 
     Raises
     ------
@@ -49,7 +51,9 @@ def stratified_split(
 def resolve_split(
     graph: TextGraph, assignment: NDArray[np.int64], ratios: tuple[float, float, float], seed: int
 ) -> NDArray[np.uint8]:
-    """Return the graph's own split where it has one, otherwise `stratified_split` (which see for errors)."""
+    """Return the graph's own split where it has one, otherwise `stratified_split` (which see for
+    errors).
+    """
     if graph.split.any():
         return graph.split.copy()
     return stratified_split(graph, assignment, ratios, seed)

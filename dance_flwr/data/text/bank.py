@@ -208,7 +208,8 @@ class TextBank:
             self._encoder = TextEncoder.from_spec(self.spec, self._device)
         keys, texts = list(missing), list(missing.values())
         chunks = chunk_texts(texts, self._encoder.tokenizer, self.chunk_tokens, self.max_chunks)
-        # Counted in tokens: chunks differ in length, so their rate would mislead about the time left.
+        # Counted in tokens: chunks differ in length, so their rate would mislead about the time
+        # left.
         bar = tqdm(
             total=int(chunks.tokens.sum()),
             unit="token",

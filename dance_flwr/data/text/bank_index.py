@@ -22,7 +22,8 @@ class BankIndex:
 
     Attributes
     ----------
-    entries : per text key "row" (first row), "tokens" and "spans" of its chunks, and "cut" (end left out)
+    entries : per text key "row" (first row), "tokens" and "spans" of its chunks, and "cut" (end
+        left out)
     rows : number of rows that the entries name
     """
 
@@ -97,7 +98,9 @@ def text_key(text: str) -> str:
 
 
 def index_line(key: str, row: int, chunks: Chunks, text: int) -> bytes:
-    """Return the line of the text with this number in `chunks`, whose first row in the bank is `row`."""
+    """Return the line of the text with this number in `chunks`, whose first row in the bank is
+    `row`.
+    """
     own = slice(chunks.ptr[text], chunks.ptr[text + 1])
     entry = {
         "text": key,

@@ -154,7 +154,9 @@ def _chunk_one(text: str, starts: list[int], max_tokens: int) -> list[tuple[int,
 
 
 def _cut_sentence(text: str, starts: list[int], begin: int, end: int, max_tokens: int) -> list[int]:
-    """Return the inner cut positions of text[begin:end] so that each piece has at most max_tokens tokens."""
+    """Return the inner cut positions of text[begin:end] so that each piece has at most max_tokens
+    tokens.
+    """
     cuts = []
     first, stop = bisect_left(starts, begin), bisect_left(starts, end)
     while stop - first > max_tokens:

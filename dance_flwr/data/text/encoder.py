@@ -1,4 +1,6 @@
-"""Frozen sentence encoder: resolved and fingerprinted from its files, loaded only when it must encode."""
+"""Frozen sentence encoder: resolved and fingerprinted from its files, loaded only when it must
+encode.
+"""
 
 import hashlib
 import importlib.util
@@ -79,7 +81,8 @@ class EncoderSpec:
 def resolve_encoder(
     name: str, precision: str = "auto", expected_sha256: str = "", *, device: str = "cpu"
 ) -> EncoderSpec:
-    """Find the files of an encoder, check the hash of its weights and fingerprint them; loads no model.
+    """Find the files of an encoder, check the hash of its weights and fingerprint them; loads no
+    model.
 
     Parameters
     ----------

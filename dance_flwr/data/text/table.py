@@ -27,7 +27,9 @@ class TextTable:
 
     @classmethod
     def from_chunks(cls, chunks: Tensor, ptr: Tensor) -> "TextTable":
-        """Pool chunks to nodes once; the result is reused in every round because the encoder is frozen."""
+        """Pool chunks to nodes once; the result is reused in every round because the encoder is
+        frozen.
+        """
         chunks_of = Ragged(ptr, torch.arange(chunks.size(0), device=chunks.device))
         return cls(chunks, chunks_of, pool_chunks(chunks, ptr))
 
@@ -38,10 +40,11 @@ class TextTable:
 
 
 def pool_chunks(chunks: Tensor, ptr: Tensor) -> Tensor:
-    """eq:text_pool: t_u = sum_r a_r e_{u,r}, a = softmax(<e_{u,r}, mean_r e_{u,r}> / sqrt(d)); [R, d] -> [n, d].
+    """eq:text_pool: t_u = sum_r a_r e_{u,r}, a = softmax(<e_{u,r}, mean_r e_{u,r}> / sqrt(d)); [R,
+    d] -> [n, d].
 
-    Softmax attention pooling with the node's mean chunk as query. The paper refers to the equation without printing
-    it; this form has no parameters, so t_u is computed once.
+    Softmax attention pooling with the node's mean chunk as query. The paper refers to the equation
+    without printing it; this form has no parameters, so t_u is computed once.
     """
     floats = chunks.float()
     every = Ragged(ptr, torch.arange(chunks.size(0), device=chunks.device))

@@ -34,7 +34,9 @@ def initial_model(shape: ModelShape, config: RunConfig) -> nn.Module:
 
 
 class Client:
-    """A site with a method and a model that is overwritten by each message, and shared by the clients of a process."""
+    """A site with a method and a model that is overwritten by each message, and shared by the
+    clients of a process.
+    """
 
     def __init__(self, site: Site, config: RunConfig) -> None:
         self.site = site
@@ -83,7 +85,9 @@ class Client:
 
     @property
     def weight(self) -> int:
-        """The client's weight in the mean: its nodes, its labelled training nodes, or 1 under differential privacy."""
+        """The client's weight in the mean: its nodes, its labelled training nodes, or 1 under
+        differential privacy.
+        """
         if self.config.privacy.dp != "none":
             return 1
         if self.config.aggregate_weight == "labelled":
@@ -91,7 +95,9 @@ class Client:
         return self.site.num_nodes
 
     def predict(self, info: RoundInfo) -> dict[str, Tensor]:
-        """Return [n, C] probabilities per view as deployed: the method's, then what `smoothing` asks for."""
+        """Return [n, C] probabilities per view as deployed: the method's, then what `smoothing`
+        asks for.
+        """
         views = self.method.predict(self.model, self.site, self.config, info)
         if unknown := views.keys() - {*self.spec.views, "deployed"}:
             raise ValueError(f"expected the views of the method's spec, found {sorted(unknown)}")
@@ -106,7 +112,9 @@ class Client:
         return {"val": count(views, self.site.labels, self.site.split == VAL)}
 
     def finish(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
-        """With the final model: count hits on validation and test nodes and leave the evidence behind."""
+        """With the final model: count hits on validation and test nodes and leave the evidence
+        behind.
+        """
         self.model.load_state_dict(state)
         info = RoundInfo(run, round_, model_fingerprint(state))
         views = self.predict(info)

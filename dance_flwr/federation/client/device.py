@@ -16,7 +16,8 @@ AUTO = "auto"
 
 
 def pick_device(config: RunConfig, node_config: Mapping[str, Any] | None = None) -> torch.device:
-    """Return the device that the node names, else what `auto` finds; the CPU where the run asks for it.
+    """Return the device that the node names, else what `auto` finds; the CPU where the run asks for
+    it.
 
     Raises
     ------
@@ -30,7 +31,8 @@ def pick_device(config: RunConfig, node_config: Mapping[str, Any] | None = None)
 def named_device(name: str) -> torch.device:
     """Return a device by name: `auto`, `cpu`, `cuda` (the first) or `cuda:N`.
 
-    `auto` is the first visible CUDA device, else the CPU: Ray hides the devices that a client was not assigned.
+    `auto` is the first visible CUDA device, else the CPU: Ray hides the devices that a client was
+    not assigned.
 
     Raises
     ------
@@ -54,7 +56,8 @@ def named_device(name: str) -> torch.device:
 
 
 def memory_ratio(node_config: Mapping[str, Any]) -> float | None:
-    """Return the share of a CUDA device's memory that this process may use: the node's, else Ray's; None = all.
+    """Return the share of a CUDA device's memory that this process may use: the node's, else Ray's;
+    None = all.
 
     Raises
     ------
@@ -73,7 +76,8 @@ def memory_ratio(node_config: Mapping[str, Any]) -> float | None:
 
 @contextmanager
 def claim(device: torch.device, ratio: float | None) -> Iterator[None]:
-    """Make a CUDA device the current one of this process, within a share of its memory (None = all of it).
+    """Make a CUDA device the current one of this process, within a share of its memory (None = all
+    of it).
 
     Raises
     ------
@@ -101,7 +105,9 @@ def device_label(device: torch.device) -> str:
 
 
 def _share_of_ray() -> float | None:
-    """Return the GPU share of the actor that this process is: `client-resources-num-gpus`, to four digits."""
+    """Return the GPU share of the actor that this process is: `client-resources-num-gpus`, to four
+    digits.
+    """
     ray = sys.modules.get("ray")
     if (
         ray is None

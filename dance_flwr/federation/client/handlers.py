@@ -1,4 +1,6 @@
-"""What a client does for a message: message -> Site -> method -> reply. Imports torch, unlike the ClientApp."""
+"""What a client does for a message: message -> Site -> method -> reply. Imports torch, unlike the
+ClientApp.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +24,9 @@ Task = Callable[[Message, Client], Message]
 
 
 def describe(message: Message, context: Context) -> Message:
-    """Say what the local data asks of the global model; counts only where the client may show its own."""
+    """Say what the local data asks of the global model; counts only where the client may show its
+    own.
+    """
     sizes = not demands_masks(context)
     return _do(
         lambda asked, client: messages.schema_reply(asked, _schema_of(client.site, sizes)),

@@ -1,4 +1,6 @@
-"""Secure aggregation at a client: answers SecAgg+ stages, and masks whatever the app would have replied."""
+"""Secure aggregation at a client: answers SecAgg+ stages, and masks whatever the app would have
+replied.
+"""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -37,10 +39,12 @@ Handler = Callable[[Message, Context], Message]
 
 
 def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
-    """Flower mod: SecAgg+ around `handler` where the server runs its stages, refusal where it must but does not.
+    """Flower mod: SecAgg+ around `handler` where the server runs its stages, refusal where it must
+    but does not.
 
-    Flower's own mod does the protocol. Around it: the server's parameters are checked, the reply of `handler` becomes
-    one vector with its weight and metrics inside, and the round's keys are forgotten after the last stage.
+    Flower's own mod does the protocol. Around it: the server's parameters are checked, the reply of
+    `handler` becomes one vector with its weight and metrics inside, and the round's keys are
+    forgotten after the last stage.
     """
     stage = message.content.config_records.get(SECAGG_CONFIGS)
     if stage is None:
@@ -60,7 +64,9 @@ def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
 
 
 def _compact(reply: Message) -> None:
-    """Send masked integers in four bytes instead of Flower's eight; their sums wrap at 2^32, as they should."""
+    """Send masked integers in four bytes instead of Flower's eight; their sums wrap at 2^32, as
+    they should.
+    """
     answer = reply.content.config_records[SECAGG_CONFIGS] if reply.has_content() else {}
     if SecAggKey.MASKED_PARAMETERS in answer:
         wide = [
@@ -73,7 +79,9 @@ def _compact(reply: Message) -> None:
 
 
 def demands_masks(context: Context) -> bool:
-    """Whether this client answers under masks only: the run says so, or its own operator in the node config."""
+    """Whether this client answers under masks only: the run says so, or its own operator in the
+    node config.
+    """
     return bool(
         context.run_config.get("privacy.secure-aggregation")
         or context.node_config.get(keys.DEMANDS_MASKS)
@@ -107,7 +115,8 @@ def _check(stage: ConfigRecord) -> None:
 
     Raises
     ------
-    UserError : a threshold at which half of the clients could unmask another; both secrets of one client
+    UserError : a threshold at which half of the clients could unmask another; both secrets of one
+        client
     """
     kind = stage.get(SecAggKey.STAGE)
     if kind == SecAggStage.SETUP:

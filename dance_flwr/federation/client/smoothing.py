@@ -11,10 +11,11 @@ _STEPS, _ALPHA = 50, 0.8
 
 @torch.no_grad()
 def correct_and_smooth(probs: Tensor, site: Site) -> Tensor:
-    """Correct and smooth (Huang et al. 2021): spread the residuals of training labels, then the labels themselves.
+    """Correct and smooth (Huang et al. 2021): spread the residuals of training labels, then the
+    labels themselves.
 
-    torch-geometric's module with 50 steps of alpha = 0.8 each way. Only the client's own graph and training labels
-    are read; nothing leaves it.
+    torch-geometric's module with 50 steps of alpha = 0.8 each way. Only the client's own graph and
+    training labels are read; nothing leaves it.
 
     Parameters
     ----------

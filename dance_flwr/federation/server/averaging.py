@@ -12,8 +12,9 @@ from dance_flwr.federation.wire.tensors import arrays_of, state_of
 class ModelAverage:
     """omega_bar^(t) = sum_{s <= t} d^(t - s) omega^(s) / sum_{s <= t} d^(t - s), d = `decay`.
 
-    An exponential moving average with its start-up bias divided out (as Adam does, Kingma and Ba 2015): the first
-    average is the first model. Only aggregated models enter, so the server learns nothing more of any client.
+    An exponential moving average with its start-up bias divided out (as Adam does, Kingma and Ba
+    2015): the first average is the first model. Only aggregated models enter, so the server learns
+    nothing more of any client.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""The federation as a strategy sees it: known clients in a fixed order, a quorum, and bytes counted."""
+"""The federation as a strategy sees it: known clients in a fixed order, a quorum, and bytes
+counted.
+"""
 
 import logging
 import time
@@ -40,9 +42,9 @@ class Traffic:
 class FederationGrid(Grid):
     """A Grid that knows its clients.
 
-    Flower returns replies in the order of completion and gives nodes random ids; here nodes and replies are ordered by
-    client, so sums do not depend on timing. A round with fewer valid replies than the quorum raises instead of going
-    on with the old model.
+    Flower returns replies in the order of completion and gives nodes random ids; here nodes and
+    replies are ordered by client, so sums do not depend on timing. A round with fewer valid replies
+    than the quorum raises instead of going on with the old model.
 
     Parameters
     ----------
@@ -91,8 +93,8 @@ class FederationGrid(Grid):
     def get_node_ids(self) -> Iterable[int]:
         """Return the clients' nodes that are connected, in the order of client numbers.
 
-        Waits `node-timeout` seconds for as many as a round must end with, so that a node that restarts finds its place;
-        Flower's own sampling would wait for ever.
+        Waits `node-timeout` seconds for as many as a round must end with, so that a node that
+        restarts finds its place; Flower's own sampling would wait for ever.
 
         Raises
         ------
@@ -133,7 +135,8 @@ class FederationGrid(Grid):
     ) -> list[Message]:
         """Send, wait, and return the valid replies ordered by client.
 
-        Clients whose connection was lost, so that too few replies came, are asked again once they are back.
+        Clients whose connection was lost, so that too few replies came, are asked again once they
+        are back.
 
         Raises
         ------
@@ -159,7 +162,9 @@ class FederationGrid(Grid):
         return valid
 
     def exchange(self, sent: list[Message], timeout: float | None) -> list[Message]:
-        """Send, wait, and return every reply, errors too, ordered by client; bytes are counted, nothing is judged."""
+        """Send, wait, and return every reply, errors too, ordered by client; bytes are counted,
+        nothing is judged.
+        """
         if not sent:
             return []
         self._count(self.traffic.down, sent, lambda m: m.metadata.dst_node_id)
@@ -194,7 +199,9 @@ class FederationGrid(Grid):
         return self._client_of_node[node]
 
     def author(self, reply: Message) -> int | None:
-        """Return the number of the client whose numbers a reply holds; None = those of all clients together."""
+        """Return the number of the client whose numbers a reply holds; None = those of all clients
+        together.
+        """
         return self.client_of(reply)
 
     def sizes(
@@ -229,7 +236,9 @@ class FederationGrid(Grid):
             self.miss("client_silent", self._client_of_node[node], f"no reply within {timeout} s")
 
     def _back(self, sent: Sequence[Message], replies: Sequence[Message]) -> list[Message]:
-        """Return anew the messages to nodes that Flower gave up and that are connected again; waits for them."""
+        """Return anew the messages to nodes that Flower gave up and that are connected again; waits
+        for them.
+        """
         lost = {reply.metadata.src_node_id for reply in replies if is_lost(reply)}
         if not lost or repeats_cost(self._config):
             return []

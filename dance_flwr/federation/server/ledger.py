@@ -1,4 +1,6 @@
-"""A record of what passed between server and clients: kinds of messages, the keys they held, counts and bytes."""
+"""A record of what passed between server and clients: kinds of messages, the keys they held, counts
+and bytes.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -20,7 +22,8 @@ class Entry:
     ----------
     type : Flower's message type; stage : of secure aggregation, empty outside it; way : DOWN or UP
     keys : per record, the keys that occurred; numbers of nodes are written as "<node>"
-    count, errors : messages, and those of them that were errors; bytes : arrays and byte strings of all of them
+    count, errors : messages, and those of them that were errors; bytes : arrays and byte strings of
+        all of them
     """
 
     type: str
@@ -65,7 +68,9 @@ class Ledger:
         self._entries = {(entry.type, entry.stage, entry.way): entry for entry in entries}
 
     def _stage(self, message: Message, way: str) -> str:
-        """Return the stage that a request names; a reply belongs to the stage its node was last asked for."""
+        """Return the stage that a request names; a reply belongs to the stage its node was last
+        asked for.
+        """
         node = str(message.metadata.dst_node_id if way == DOWN else message.metadata.src_node_id)
         if way == DOWN:
             record = message.content.config_records.get(SECAGG_CONFIGS)

@@ -1,4 +1,6 @@
-"""Before the first round, who takes part and what their data asks of the model; after the last, its test."""
+"""Before the first round, who takes part and what their data asks of the model; after the last, its
+test.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,12 +33,13 @@ class Member:
 
 
 def join(grid: Grid, config: RunConfig, ledger: Ledger) -> list[Member]:
-    """Greet all nodes and return the run's clients 0..M-1 in order; the greetings go into the ledger.
+    """Greet all nodes and return the run's clients 0..M-1 in order; the greetings go into the
+    ledger.
 
     Raises
     ------
-    UserError : fewer SuperNodes than clients after `node-timeout` seconds, clients without a SuperNode, or only some
-        of them with data of their own
+    UserError : fewer SuperNodes than clients after `node-timeout` seconds, clients without a
+        SuperNode, or only some of them with data of their own
     CodeMismatchError : a client runs other code than the server
     """
     nodes, replies = _greet(grid, config, ledger)
@@ -87,7 +90,8 @@ def join(grid: Grid, config: RunConfig, ledger: Ledger) -> list[Member]:
 
 
 def _greet(grid: Grid, config: RunConfig, ledger: Ledger) -> tuple[list[int], list[Message]]:
-    """Greet all nodes; again where one is gone, whom a restarted SuperLink takes for connected for a while.
+    """Greet all nodes; again where one is gone, whom a restarted SuperLink takes for connected for
+    a while.
 
     Returns
     -------
@@ -117,7 +121,8 @@ def _wait_for_nodes(grid: Grid, config: RunConfig, deadline: float) -> list[int]
 def describe(
     grid: FederationGrid, members: list[Member], partition_dir: Path | None, timeout: float
 ) -> list[wire.Schema]:
-    """Ask every client what its data needs and check that they agree; return the answers in client order.
+    """Ask every client what its data needs and check that they agree; return the answers in client
+    order.
 
     Raises
     ------
@@ -151,7 +156,8 @@ def final_counts(
     timeout: float,
     views: Sequence[str],
 ) -> dict[int | None, dict[str, Counts]]:
-    """Send every client the final model; the only time test nodes are read. Return counts by client.
+    """Send every client the final model; the only time test nodes are read. Return counts by
+    client.
 
     Under secure aggregation there is one entry, None: the sums over all clients.
 

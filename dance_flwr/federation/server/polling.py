@@ -1,4 +1,6 @@
-"""Messages out, replies in: looked for often, each for itself over a network, and each of the node that was asked."""
+"""Messages out, replies in: looked for often, each for itself over a network, and each of the node
+that was asked.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +30,9 @@ _FORGOTTEN = Error(
 
 
 class Heard(NamedTuple):
-    """What came of messages: their replies, the later questions to silent nodes, and the answers to those."""
+    """What came of messages: their replies, the later questions to silent nodes, and the answers to
+    those.
+    """
 
     replies: list[Message]
     questions: list[Message]
@@ -48,9 +52,9 @@ def ask(
 ) -> list[Message]:
     """Send messages and return the replies that came within `timeout` seconds; None waits for all.
 
-    Flower's own Grid looks for replies every three seconds, which is most of a short round; here it looks often at
-    first, then less and less, at least once a second. A model is packed on the way, and all that passes goes into the
-    ledger.
+    Flower's own Grid looks for replies every three seconds, which is most of a short round; here it
+    looks often at first, then less and less, at least once a second. A model is packed on the way,
+    and all that passes goes into the ledger.
     """
     pushed = (
         packed(sent) if getattr(grid, "crosses_a_wire", True) else sent
@@ -83,11 +87,12 @@ def _collect(grid: Grid, asked: Mapping[str, Message], timeout: float | None) ->
 def _collect_apart(grid: Grid, asked: Mapping[str, Message], timeout: float | None) -> Heard:
     """Return the replies to these messages, each looked for by a thread of its own.
 
-    A node that dies while it sends has announced a reply whose parts never come. Flower waits three minutes for them,
-    and the replies of all others in the same call wait with it, beyond any timeout; it does not give up the node for
-    that message, nor one that is back before anybody looked. As a SuperNode takes one message at a time, the oldest
-    first, nodes that are silent for long are greeted: an answer, or Flower's own that the node is gone, says that the
-    older message was lost.
+    A node that dies while it sends has announced a reply whose parts never come. Flower waits three
+    minutes for them, and the replies of all others in the same call wait with it, beyond any
+    timeout; it does not give up the node for that message, nor one that is back before anybody
+    looked. As a SuperNode takes one message at a time, the oldest first, nodes that are silent for
+    long are greeted: an answer, or Flower's own that the node is gone, says that the older message
+    was lost.
     """
     begin = heard_at = time.monotonic()
     found = _Lookout(grid)
@@ -132,7 +137,9 @@ class _Lookout:
         Thread(target=self._look, args=(key,), daemon=True).start()
 
     def next(self, seconds: float) -> Message | None:
-        """Return the next reply of any message, None where none comes in time; raises what broke the connection."""
+        """Return the next reply of any message, None where none comes in time; raises what broke
+        the connection.
+        """
         try:
             reply = self._found.get(timeout=max(0.0, seconds))
         except Empty:
@@ -162,7 +169,9 @@ def _pause(elapsed: float, fastest: float = _FASTEST_POLL_SECONDS) -> float:
 
 
 def _of_its_node(reply: Message, asked: Mapping[str, Message]) -> Message:
-    """Return a reply as of the node that was asked: where Flower gives a node up, the SuperLink answers for it."""
+    """Return a reply as of the node that was asked: where Flower gives a node up, the SuperLink
+    answers for it.
+    """
     message = asked.get(reply.metadata.reply_to_message_id)
     if (
         not reply.has_error()

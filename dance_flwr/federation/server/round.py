@@ -1,9 +1,9 @@
 """One round at the server: sample, send, check, merge, protect, step, average, validate.
 
-`Round` wraps one of Flower's strategies, as Flower's own differential-privacy strategies do. Flower's
-strategy samples clients and takes the server's step on one merged update; the parts around it are
-named: the method's server side merges, `RoundPrivacy` clips and adds noise, `ModelAverage` keeps what
-is deployed, the Grid knows clients and counts bytes.
+`Round` wraps one of Flower's strategies, as Flower's own differential-privacy strategies do.
+Flower's strategy samples clients and takes the server's step on one merged update; the parts around
+it are named: the method's server side merges, `RoundPrivacy` clips and adds noise, `ModelAverage`
+keeps what is deployed, the Grid knows clients and counts bytes.
 """
 
 import random

@@ -1,4 +1,6 @@
-"""Secure aggregation at the server: a Grid that hands a strategy the sum of all replies, and nothing else."""
+"""Secure aggregation at the server: a Grid that hands a strategy the sum of all replies, and
+nothing else.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -80,9 +82,10 @@ class _Capture(LegacyStrategy):  # type: ignore[misc]
 class SumWorkflow(SecAggPlusWorkflow):
     """Flower's SecAgg+ workflow, with two of its faults mended.
 
-    Flower counts a client that dropped out before the masks were made among those whose masks must be taken off, for
-    which nobody has shares: such a client is forgotten here. It goes on with the old model when too few are left;
-    here that raises. Its legacy instructions are replaced by the app's own message.
+    Flower counts a client that dropped out before the masks were made among those whose masks must
+    be taken off, for which nobody has shares: such a client is forgotten here. It goes on with the
+    old model when too few are left; here that raises. Its legacy instructions are replaced by the
+    app's own message.
     """
 
     def __init__(
@@ -174,8 +177,9 @@ class _Noting:
 class SecureGrid(FederationGrid):
     """A FederationGrid that sums what clients reply to TRAIN and EVALUATE under masks.
 
-    A strategy gets one reply, that of all clients together: the weighted mean of their models with the sum of their
-    metrics. Any strategy that only takes means works on it unchanged; `check_method` has refused the others.
+    A strategy gets one reply, that of all clients together: the weighted mean of their models with
+    the sum of their metrics. Any strategy that only takes means works on it unchanged;
+    `check_method` has refused the others.
 
     Parameters
     ----------
@@ -214,7 +218,9 @@ class SecureGrid(FederationGrid):
     def sizes(
         self, schemas: Sequence[wire.Schema], config: Mapping[str, Any], timeout: float
     ) -> dict[str, list[int]]:
-        """Ask all clients for weight, nodes and tokens under masks; return the sums, each as a list of one."""
+        """Ask all clients for weight, nodes and tokens under masks; return the sums, each as a list
+        of one.
+        """
         batch = [wire.weigh(node, config) for node in self._client_of_node]
         total = wire.metrics_of(self._sum(batch, timeout, keys.WEIGH).content)
         self.total_weight = int(total[keys.WEIGHT])
@@ -243,7 +249,8 @@ class SecureGrid(FederationGrid):
             for m in sent
         }
         capture = _Capture(list(contents))
-        # Never fewer than noise is sized for, also where some were away from the start of the round.
+        # Never fewer than noise is sized for, also where some were away from the start of the
+        # round.
         threshold = max(
             shares_needed(len(sent), self._settings.threshold), fewest_clients(self._config)
         )

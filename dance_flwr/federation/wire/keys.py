@@ -2,7 +2,8 @@
 
 # Kinds of queries, beside Flower's "train" and "evaluate".
 HELLO, DESCRIBE, EXCHANGE = "query.hello", "query.describe", "query.exchange"
-# A masked sum names its task; "train" and "evaluate" are Flower's, this one is asked under masks only.
+# A masked sum names its task; "train" and "evaluate" are Flower's, this one is asked under masks
+# only.
 WEIGH = "weigh"
 
 # Records.

@@ -1,7 +1,8 @@
-"""The tensors of a message as one array: Flower sends each array, and each part of it, in a request of its own, between
-SuperLink and SuperNode and once more between SuperNode and ClientApp.
+"""The tensors of a message as one array: Flower sends each array, and each part of it, in a request
+of its own, between SuperLink and SuperNode and once more between SuperNode and ClientApp.
 
-Safetensors, so that names, dtypes and shapes travel with the numbers; nothing is executed to read it.
+Safetensors, so that names, dtypes and shapes travel with the numbers; nothing is executed to read
+it.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +17,9 @@ from dance_flwr.federation.wire.messages import with_content
 
 
 def packed(messages: Iterable[Message]) -> list[Message]:
-    """Return the messages with each ArrayRecord as one array of bytes, a record that several share packed once."""
+    """Return the messages with each ArrayRecord as one array of bytes, a record that several share
+    packed once.
+    """
     made: dict[int, tuple[ArrayRecord, ArrayRecord]] = {}
 
     def once(record: ArrayRecord) -> ArrayRecord:
@@ -33,7 +36,9 @@ def packed(messages: Iterable[Message]) -> list[Message]:
 
 
 def unpacked(message: Message) -> Message:
-    """Return the message that `packed` was given; what cannot be read becomes a record without tensors."""
+    """Return the message that `packed` was given; what cannot be read becomes a record without
+    tensors.
+    """
     return with_content(message, _each(message.content, _unpack)) if is_packed(message) else message
 
 

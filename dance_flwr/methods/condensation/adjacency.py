@@ -13,15 +13,17 @@ _EPS = 1e-5
 
 
 class PairNetwork(nn.Module):
-    """g: [x_i || x_j] -> Linear -> BatchNorm -> ReLU -> Linear -> BatchNorm -> ReLU -> Linear, of width 1.
+    """g: [x_i || x_j] -> Linear -> BatchNorm -> ReLU -> Linear -> BatchNorm -> ReLU -> Linear, of
+    width 1.
 
-    From x [K, d] float32 to A' [K, K] in [0, 1], symmetric with a zero diagonal (Jin et al. 2022, Sec. 3.2). Both
-    normalisations use the statistics of all K^2 pairs of this x, in training as afterwards: there are no running ones,
-    so that the same weights give another A' on other nodes.
+    From x [K, d] float32 to A' [K, K] in [0, 1], symmetric with a zero diagonal (Jin et al. 2022,
+    Sec. 3.2). Both normalisations use the statistics of all K^2 pairs of this x, in training as
+    afterwards: there are no running ones, so that the same weights give another A' on other nodes.
 
-    The first layer is linear in the pair, W [x_i || x_j] = W_a x_i + W_b x_j, and over all pairs its mean and variance
-    are sums of those of the two parts: it costs O(K d) instead of O(K^2 d). The second layer goes through blocks of
-    rows and is computed again in the backward pass where one block does not hold all pairs.
+    The first layer is linear in the pair, W [x_i || x_j] = W_a x_i + W_b x_j, and over all pairs
+    its mean and variance are sums of those of the two parts: it costs O(K d) instead of O(K^2 d).
+    The second layer goes through blocks of rows and is computed again in the backward pass where
+    one block does not hold all pairs.
 
     Parameters
     ----------
@@ -46,7 +48,9 @@ class PairNetwork(nn.Module):
         return adjacency * (1 - torch.eye(len(nodes), device=nodes.device))
 
     def _first(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (left, right), [K, width] each: the normalised first layer of pair ij is left_i + right_j."""
+        """Return (left, right), [K, width] each: the normalised first layer of pair ij is left_i +
+        right_j.
+        """
         own, other = self.first.weight.chunk(2, dim=1)
         left, right = nodes @ own.T, nodes @ other.T
         (at_left, of_left), (at_right, of_right) = _moments(left), _moments(right)
@@ -89,14 +93,17 @@ class PairNetwork(nn.Module):
 
 
 def normalised(adjacency: Tensor) -> Tensor:
-    """D^-1/2 (A + I) D^-1/2 of a dense symmetric A >= 0; [K, K] -> [K, K]. The dense twin of operator "gcn"."""
+    """D^-1/2 (A + I) D^-1/2 of a dense symmetric A >= 0; [K, K] -> [K, K]. The dense twin of
+    operator "gcn".
+    """
     looped = adjacency + torch.eye(len(adjacency), dtype=adjacency.dtype, device=adjacency.device)
     root = looped.sum(dim=1).rsqrt()
     return root[:, None] * looped * root
 
 
 def edges(adjacency: Tensor, least: float = 0.01) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (rows, cols, weights) of the positive entries of a dense adjacency that are at least `least`.
+    """Return (rows, cols, weights) of the positive entries of a dense adjacency that are at least
+    `least`.
 
     Zeros are no edges: an explicit one on the diagonal would stand in the place of the self loop.
     """
@@ -107,7 +114,8 @@ def edges(adjacency: Tensor, least: float = 0.01) -> tuple[Tensor, Tensor, Tenso
 def union_edges(
     adjacencies: Sequence[Tensor], least: float = 0.01
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (rows, cols, weights), as `edges`, of the disjoint union: the nodes of graph 0 first, then of graph 1, ..
+    """Return (rows, cols, weights), as `edges`, of the disjoint union: the nodes of graph 0 first,
+    then of graph 1, ..
 
     Parameters
     ----------
@@ -132,7 +140,9 @@ def _moments(values: Tensor) -> tuple[Tensor, Tensor]:
 def _combined(
     found: Sequence[tuple[Tensor, Tensor]], sizes: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    """Mean and variance of the union of blocks, from those of the blocks: no difference of large sums of squares."""
+    """Mean and variance of the union of blocks, from those of the blocks: no difference of large
+    sums of squares.
+    """
     means, variances = (torch.stack(part) for part in zip(*found, strict=True))
     share = means.new_tensor(sizes)[:, None] / sum(sizes)
     mean = (share * means).sum(0)

@@ -1,4 +1,6 @@
-"""K_k = max(#classes of training nodes, ceil(r n_k)), shared out by largest remainder: the budget of every baseline."""
+"""K_k = max(#classes of training nodes, ceil(r n_k)), shared out by largest remainder: the budget
+of every baseline.
+"""
 
 import torch
 from torch import Tensor
@@ -7,12 +9,14 @@ from dance_flwr.dance.nodes import class_quotas, node_budget
 
 
 def training_quotas(labels: Tensor, num_nodes: int, num_classes: int, ratio: float) -> Tensor:
-    """K_c of every class: largest remainder of K |tr_c| / |tr|, at least 1 for a class that occurs; [C] int64.
+    """K_c of every class: largest remainder of K |tr_c| / |tr|, at least 1 for a class that occurs;
+    [C] int64.
 
-    K = max(number of classes that occur, ceil(r n)), at most the number of labelled training nodes: r is a ratio of
-    all local nodes, as in the paper, while public condensation code takes a ratio of the training nodes. A class that
-    the remainders leave with nothing takes its node from the class that is farthest above its exact share. The quotas
-    never exceed their classes and add up to K.
+    K = max(number of classes that occur, ceil(r n)), at most the number of labelled training nodes:
+    r is a ratio of all local nodes, as in the paper, while public condensation code takes a ratio
+    of the training nodes. A class that the remainders leave with nothing takes its node from the
+    class that is farthest above its exact share. The quotas never exceed their classes and add up
+    to K.
 
     Parameters
     ----------

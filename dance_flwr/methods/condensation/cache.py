@@ -1,4 +1,6 @@
-"""What a condensation baseline keeps in a client's folder of a run: made once, read in every later round."""
+"""What a condensation baseline keeps in a client's folder of a run: made once, read in every later
+round.
+"""
 
 import hashlib
 import json
@@ -21,7 +23,9 @@ _KEY = "made_from"
 
 
 def decided_by(site: Site, config: RunConfig) -> dict[str, Any]:
-    """Return what decides every core and condensed graph: ratio, seed, partition, and what training may see of it."""
+    """Return what decides every core and condensed graph: ratio, seed, partition, and what training
+    may see of it.
+    """
     return {
         "ratio": config.condensation_ratio,
         "seed": config.seed,
@@ -37,15 +41,16 @@ def kept(
     device: torch.device,
     make: Callable[[], Arrays],
 ) -> Arrays:
-    """Return the arrays in `state.npz` of this run, or make and write them; a killed write leaves nothing.
+    """Return the arrays in `state.npz` of this run, or make and write them; a killed write leaves
+    nothing.
 
-    A client that is first asked in a later round, or lost its folder, makes them then: `make` may not depend on the
-    round.
+    A client that is first asked in a later round, or lost its folder, makes them then: `make` may
+    not depend on the round.
 
     Parameters
     ----------
-    made_from : what decides the arrays; they are made anew where the file was made from something else, or by other
-        code
+    made_from : what decides the arrays; they are made anew where the file was made from something
+        else, or by other code
     """
     path = run_folder(client_folder, run) / STATE
     text = json.dumps({**made_from, "code": code_fingerprint()}, sort_keys=True)

@@ -18,7 +18,9 @@ from dance_flwr.nn.model import PlainModel
 
 
 class Condensing(PlainMethod):
-    """S is made before the first training, kept in the client's folder of the run, and read in every round."""
+    """S is made before the first training, kept in the client's folder of the run, and read in
+    every round.
+    """
 
     def settings(self, config: RunConfig) -> Mapping[str, Any]:
         """Return the settings of the method's own that decide S."""
@@ -34,7 +36,9 @@ class Condensing(PlainMethod):
         raise NotImplementedError
 
     def graph_of(self, site: Site, config: RunConfig, info: RoundInfo, report: Report) -> Condensed:
-        """Return S, made now where it is not in the folder of the run; the report counts its nodes and the seconds."""
+        """Return S, made now where it is not in the folder of the run; the report counts its nodes
+        and the seconds.
+        """
         made_from = decided_by(site, config) | {
             "hidden": config.hidden_dim,
             **self.settings(config),

@@ -8,7 +8,9 @@ from dance_flwr.config.options import Section, option
 
 @dataclass(frozen=True)
 class CondenseConfig(Section):
-    """Keys of gradient matching, `condense.*`; the budget is `condensation-ratio`, for every method alike."""
+    """Keys of gradient matching, `condense.*`; the budget is `condensation-ratio`, for every method
+    alike.
+    """
 
     name: ClassVar[str] = "condense"
     steps: int = option(500, "matching epochs, each with a fresh network (T)", least=1)

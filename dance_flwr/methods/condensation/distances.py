@@ -1,4 +1,6 @@
-"""D(g', g): how far the gradients of the condensed graph are from those of the real one, one value per class."""
+"""D(g', g): how far the gradients of the condensed graph are from those of the real one, one value
+per class.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -12,14 +14,16 @@ Gradients = Sequence[Tensor]
 
 
 def by_columns(condensed: Gradients, real: Gradients) -> Tensor:
-    """D = sum over weight matrices and their columns j of 1 - cos(g'_j, g_j); biases do not count; [B].
+    """D = sum over weight matrices and their columns j of 1 - cos(g'_j, g_j); biases do not count;
+    [B].
 
-    Jin et al. 2022, eq. 9. The cosine's denominator gets 1e-6, as in the public code. Deviation: a column that is dead
-    on either side is left out; its cosine would be noise.
+    Jin et al. 2022, eq. 9. The cosine's denominator gets 1e-6, as in the public code. Deviation: a
+    column that is dead on either side is left out; its cosine would be noise.
 
     Parameters
     ----------
-    condensed, real : tensors [B, in, out] (matrices) and [B, out] (biases), B gradients side by side
+    condensed, real : tensors [B, in, out] (matrices) and [B, out] (biases), B gradients side by
+        side
     """
     total = real[0].new_zeros(len(real[0]))
     for left, right in zip(condensed, real, strict=True):

@@ -1,12 +1,15 @@
-"""min over S of E_theta sum_c D(grad L_c(S; theta), grad L_c(G; theta)): gradient matching of GCond (Jin et al. 2022).
+"""min over S of E_theta sum_c D(grad L_c(S; theta), grad L_c(G; theta)): gradient matching of GCond
+(Jin et al. 2022).
 
-The matching network is the simplified graph convolution of the public code on Cora and CiteSeer, logits
-Z W + b with Z = P^2 LN(X), P = D^-1/2 (A + I) D^-1/2, so the gradient of the loss of class c has a closed form:
-(1 / n_c) sum over nodes of c of z (softmax(zW + b) - y)^T. It is written out, and S is reached by one backward pass.
+The matching network is the simplified graph convolution of the public code on Cora and CiteSeer,
+logits Z W + b with Z = P^2 LN(X), P = D^-1/2 (A + I) D^-1/2, so the gradient of the loss of class c
+has a closed form: (1 / n_c) sum over nodes of c of z (softmax(zW + b) - y)^T. It is written out,
+and S is reached by one backward pass.
 
-Deviations: features are layer-normalised on both sides, as every backbone here normalises what it reads; the full
-graph with the class masked instead of sampled neighbourhoods, the same expectation; no feature-smoothness term (its
-weight is 0 in the public runs); the S of the best validation accuracy is kept, not the last.
+Deviations: features are layer-normalised on both sides, as every backbone here normalises what it
+reads; the full graph with the class masked instead of sampled neighbourhoods, the same expectation;
+no feature-smoothness term (its weight is 0 in the public runs); the S of the best validation
+accuracy is kept, not the last.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -50,7 +53,8 @@ class RealGraph:
 
     Attributes
     ----------
-    features : [n, d] float32; operator : [n, n] sparse, kind "gcn"; labels : [n] int64 training labels, -1 elsewhere
+    features : [n, d] float32; operator : [n, n] sparse, kind "gcn"; labels : [n] int64 training
+        labels, -1 elsewhere
     """
 
     features: Tensor
@@ -93,7 +97,8 @@ def standard(features: Tensor) -> Tensor:
 
 
 def class_gradients(network: Network, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """G_c = (1 / n_c) sum_(y_i = c) z_i r_i^T and the same of the bias; ([C, d, C], [C, C]), zeros without nodes.
+    """G_c = (1 / n_c) sum_(y_i = c) z_i r_i^T and the same of the bias; ([C, d, C], [C, C]), zeros
+    without nodes.
 
     Parameters
     ----------
@@ -127,7 +132,9 @@ def matching_loss(
 def distance_to(
     wanted: tuple[Tensor, Tensor], network: Network, condensed: tuple[Tensor, Tensor], kind: str
 ) -> Tensor:
-    """L = sum_c (K_c / max K_c) D(G'_c, G_c) to gradients `wanted` that are known; as `matching_loss`."""
+    """L = sum_c (K_c / max K_c) D(G'_c, G_c) to gradients `wanted` that are known; as
+    `matching_loss`.
+    """
     sizes = torch.bincount(condensed[1], minlength=len(network.bias))
     distance = DISTANCES[kind](class_gradients(network, *condensed), wanted)
     return (sizes / sizes.max() * distance).sum()
@@ -136,10 +143,12 @@ def distance_to(
 def initial_graph(
     labels: Tensor, quotas: Tensor, generator: torch.Generator, released: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return (Y' [K], the real training nodes [K] whose features start X'); row i of both has the same class.
+    """Return (Y' [K], the real training nodes [K] whose features start X'); row i of both has the
+    same class.
 
-    Nodes are drawn without repetition within a class. `released` is the public code's mismatch (its issue 17): labels
-    by ascending frequency of the class in the training nodes, features by class number.
+    Nodes are drawn without repetition within a class. `released` is the public code's mismatch (its
+    issue 17): labels by ascending frequency of the class in the training nodes, features by class
+    number.
 
     Parameters
     ----------
@@ -230,7 +239,8 @@ class Matching:
         """Return S as it is now."""
         features = self.features.detach().clone()
         adjacency = self.pairs(standard(features))
-        # A sigmoid rounds by its place in a vector register: a_ij and a_ji may differ in the last bit.
+        # A sigmoid rounds by its place in a vector register: a_ij and a_ji may differ in the last
+        # bit.
         return Condensed(self.labels, features, torch.maximum(adjacency, adjacency.T))
 
 
@@ -247,13 +257,14 @@ def condense(
     generator: torch.Generator,
     score: Callable[[Condensed], float],
 ) -> Condensed:
-    """Return the S of the highest score among `CHECKS` evenly spaced epochs; the latest among equals.
+    """Return the S of the highest score among `CHECKS` evenly spaced epochs; the latest among
+    equals.
 
     Parameters
     ----------
     quotas : [C] int64, at least one node in all
-    generator : a CPU generator; the only source of randomness but for the pair network's initialisation, which reads
-        torch's own
+    generator : a CPU generator; the only source of randomness but for the pair network's
+        initialisation, which reads torch's own
     score : validation accuracy of a network trained on S
     """
     matching = Matching(real, quotas, settings, generator)
@@ -266,7 +277,8 @@ def best_of(
     snapshot: Callable[[], Condensed],
     score: Callable[[Condensed], float],
 ) -> Condensed:
-    """Let `steps` steps of learning pass; return the S of the highest score among `CHECKS` evenly spaced ones.
+    """Let `steps` steps of learning pass; return the S of the highest score among `CHECKS` evenly
+    spaced ones.
 
     The latest among equals; the last step is one of them.
 

@@ -1,4 +1,6 @@
-"""How good a condensed graph is: validation accuracy, on the real graph, of a small GCN trained on it."""
+"""How good a condensed graph is: validation accuracy, on the real graph, of a small GCN trained on
+it.
+"""
 
 from collections.abc import Callable
 
@@ -20,12 +22,16 @@ _DROPOUT, _RATE, _DECAY = 0.5, 0.01, 5e-4
 
 
 def condensed_operator(kind: str, condensed: Condensed) -> Tensor:
-    """Return the operator of A' that a backbone of this kind reads, [K, K] sparse; entries below 0.01 are dropped."""
+    """Return the operator of A' that a backbone of this kind reads, [K, K] sparse; entries below
+    0.01 are dropped.
+    """
     return operator(kind, *edges(condensed.adjacency), len(condensed.labels))
 
 
 def scored_by(site: Site, config: RunConfig) -> Callable[[Condensed], float]:
-    """Return the score of an S of this client: `validation_accuracy` from the same first network for every S."""
+    """Return the score of an S of this client: `validation_accuracy` from the same first network
+    for every S.
+    """
     shape = ModelShape(site.text_dim, config.hidden_dim, len(site.card.class_names))
     graph, nodes = site.training_graph.operator("gcn"), torch.nonzero(site.split == VAL).flatten()
 
@@ -44,14 +50,17 @@ def validation_accuracy(
     labels: Tensor,
     nodes: Tensor,
 ) -> float:
-    """Share of `nodes` that a 2-layer GCN gets right on the real graph after 200 full-batch steps on S.
+    """Share of `nodes` that a 2-layer GCN gets right on the real graph after 200 full-batch steps
+    on S.
 
-    Adam at 0.01 with weight decay 5e-4, dropout 0.5, the card of GCond's public code; deviations: a third of its
-    steps, one repetition instead of three, and the rate is not lowered half-way. Reads torch's own generator.
+    Adam at 0.01 with weight decay 5e-4, dropout 0.5, the card of GCond's public code; deviations: a
+    third of its steps, one repetition instead of three, and the rate is not lowered half-way. Reads
+    torch's own generator.
 
     Parameters
     ----------
-    features : [n, d]; graph : [n, n] sparse operator of kind "gcn"; labels : [n] int64, -1 where unknown
+    features : [n, d]; graph : [n, n] sparse operator of kind "gcn"; labels : [n] int64, -1 where
+        unknown
     nodes : [m] int64, validation nodes; accuracy is 0 without any
     """
     nodes = nodes[labels[nodes] >= 0]

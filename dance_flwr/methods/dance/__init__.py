@@ -2,10 +2,9 @@
 
 Uplink: the weighted mean of omega = (theta, phi), nothing else.
 
-Test accuracy of `dance` on Cora at r = 8 / 4 / 2 %: 88.87 / 87.12 / 86.32 % in the DANCE paper, 87.80 / 86.29 / 86.29 %
-here.
-Test accuracy of `dance` on CiteSeer at r = 8 / 4 / 2 %: 80.19 / 78.19 / 75.93 % in the DANCE paper, 76.50 / 76.41 /
-76.16 % here.
+Test accuracy of `dance` on Cora at r = 8 / 4 / 2 %: 88.87 / 87.12 / 86.32 % in the DANCE paper,
+87.80 / 86.29 / 86.29 % here. Test accuracy of `dance` on CiteSeer at r = 8 / 4 / 2 %: 80.19 / 78.19
+/ 75.93 % in the DANCE paper, 76.50 / 76.41 / 76.16 % here.
 """
 
 from dance_flwr.dance.config import DanceConfig

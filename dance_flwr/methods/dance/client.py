@@ -47,7 +47,9 @@ class Dance:
         return predict(model, site, DanceConfig.of(config))
 
     def finish(self, model: DanceModel, site: Site, config: RunConfig, info: RoundInfo) -> None:
-        """Write the packs of the last core as the final model selects them, and one of them as readable text."""
+        """Write the packs of the last core as the final model selects them, and one of them as
+        readable text.
+        """
         store = RunFolder(site.folder, info.run)
         core = store.load(site.num_nodes, site.device).core
         if core is None:

@@ -1,7 +1,9 @@
-"""FedAvg on the full local graphs, no condensation: the reference (McMahan et al. 2017; Kipf and Welling 2017).
+"""FedAvg on the full local graphs, no condensation: the reference (McMahan et al. 2017; Kipf and
+Welling 2017).
 
-Each client trains backbone and head on all its labelled training nodes. Uplink: the weighted mean of the parameters.
-Deviations: Adam where the paper descends by plain gradients, started anew in each round.
+Each client trains backbone and head on all its labelled training nodes. Uplink: the weighted mean
+of the parameters. Deviations: Adam where the paper descends by plain gradients, started anew in
+each round.
 
 Test accuracy of `fedavg-full` on Cora: 82.45 % in the DANCE paper, 87.69 % here.
 Test accuracy of `fedavg-full` on CiteSeer: 75.28 % in the DANCE paper, 76.72 % here.

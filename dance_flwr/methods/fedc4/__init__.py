@@ -1,24 +1,26 @@
-"""FedC4, the client side: train on one's own condensed nodes and on those that the server chose of other clients.
+"""FedC4, the client side: train on one's own condensed nodes and on those that the server chose of
+other clients.
 
-Chen, Li, Zhu, Li and Wang, "Rethinking Client-oriented Federated Graph Learning", CIKM 2025, arXiv 2504.14188; public
-code at Ereshkigal1/FedC4 f9aa425. The client condenses as `gcond` does and uploads S = (X', A', Y') once, in every
-round its model and the embeddings E of its condensed nodes. The server side, `dance_flwr.methods.fedc4.server`, averages
-the models and gives each client nodes of other clients and a graph over all of them, on which it trains from then on.
-Predictions are made on the real graph.
+Chen, Li, Zhu, Li and Wang, "Rethinking Client-oriented Federated Graph Learning", CIKM 2025, arXiv
+2504.14188; public code at Ereshkigal1/FedC4 f9aa425. The client condenses as `gcond` does and
+uploads S = (X', A', Y') once, in every round its model and the embeddings E of its condensed nodes.
+The server side, `dance_flwr.methods.fedc4.server`, averages the models and gives each client nodes
+of other clients and a graph over all of them, on which it trains from then on. Predictions are made
+on the real graph.
 
-Uplink: S once; in every round the model and K h floats. A server reads single uploads, and other clients are sent rows
-of X' with their labels; X' is synthetic but starts from training nodes.
+Uplink: S once; in every round the model and K h floats. A server reads single uploads, and other
+clients are sent rows of X' with their labels; X' is synthetic but starts from training nodes.
 
-Deviations from the public code: **its run takes the loss of the full, uncondensed graph** of a client, 70 % of all
-nodes labelled whatever the split, and drops what the condensed pass found; here only condensed nodes are trained on,
-and `fedc4.released-code` brings back the full graph, with the harness's own training nodes. Condensation is GCond's,
-500 steps from training nodes, where the code takes 21 from noise. Models are weighted by nodes, not by K. X' and Y'
-travel once, not in every round, and a client is not sent its own. See also `condense.exchange`.
+Deviations from the public code: **its run takes the loss of the full, uncondensed graph** of a
+client, 70 % of all nodes labelled whatever the split, and drops what the condensed pass found; here
+only condensed nodes are trained on, and `fedc4.released-code` brings back the full graph, with the
+harness's own training nodes. Condensation is GCond's, 500 steps from training nodes, where the code
+takes 21 from noise. Models are weighted by nodes, not by K. X' and Y' travel once, not in every
+round, and a client is not sent its own. See also `condense.exchange`.
 
-Test accuracy of `fedc4` on Cora at r = 8 / 4 / 2 %: 86.02 / 84.98 / 84.33 % in the DANCE paper, 83.22 / 82.11 / 81.12 %
-here.
-Test accuracy of `fedc4` on CiteSeer at r = 8 / 4 / 2 %: 75.95 / 74.84 / 73.91 % in the DANCE paper, 73.61 / 74.19 /
-72.45 % here.
+Test accuracy of `fedc4` on Cora at r = 8 / 4 / 2 %: 86.02 / 84.98 / 84.33 % in the DANCE paper,
+83.22 / 82.11 / 81.12 % here. Test accuracy of `fedc4` on CiteSeer at r = 8 / 4 / 2 %: 75.95 / 74.84
+/ 73.91 % in the DANCE paper, 73.61 / 74.19 / 72.45 % here.
 """
 
 from dance_flwr.methods.condensation.config import CondenseConfig

@@ -22,7 +22,9 @@ class FedC4(GCond):
     """GCond's S, joined by condensed nodes of other clients."""
 
     def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
-        """Minimise the mean cross-entropy of own and given rows; add embeddings of the own ones, at first also S."""
+        """Minimise the mean cross-entropy of own and given rows; add embeddings of the own ones, at
+        first also S.
+        """
         report = Report()
         own = self.graph_of(site, config, info, report)
         with report.phase("train"):
@@ -47,7 +49,8 @@ class FedC4(GCond):
 
 
 def joined(own: Condensed, given: Mapping[str, Tensor]) -> Condensed:
-    """Return the K own rows, then the m given ones, on the given graph; S itself where nothing is given.
+    """Return the K own rows, then the m given ones, on the given graph; S itself where nothing is
+    given.
 
     Parameters
     ----------

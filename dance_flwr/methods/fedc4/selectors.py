@@ -1,7 +1,8 @@
-"""What FedC4's server makes of condensed nodes: groups of clients, nodes worth exchanging, a graph over them.
+"""What FedC4's server makes of condensed nodes: groups of clients, nodes worth exchanging, a graph
+over them.
 
-Chen, Li, Zhu, Li and Wang, "Rethinking Client-oriented Federated Graph Learning", CIKM 2025, arXiv 2504.14188. The
-stages have the paper's names: client selector, node selector, graph rebuilder.
+Chen, Li, Zhu, Li and Wang, "Rethinking Client-oriented Federated Graph Learning", CIKM 2025, arXiv
+2504.14188. The stages have the paper's names: client selector, node selector, graph rebuilder.
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,8 @@ Chosen = dict[int, Tensor]  # client -> rows of its S, ascending, int64
 
 
 def groups_of(embeddings: Mapping[int, Tensor], groups: int) -> dict[int, int]:
-    """Client selector: average linkage of d_kj = W_1({||e|| : e in E_k}, {||e|| : e in E_j}), cut into `groups`.
+    """Client selector: average linkage of d_kj = W_1({||e|| : e in E_k}, {||e|| : e in E_j}), cut
+    into `groups`.
 
     Clients without a condensed node are in no group.
 
@@ -69,7 +71,9 @@ def chosen_for(
 
 
 def exchanged(own: Condensed, graphs: Mapping[int, Condensed], chosen: Chosen) -> Condensed:
-    """Return the rows of `own`, then the chosen ones; A' as it was within a client, none between two."""
+    """Return the rows of `own`, then the chosen ones; A' as it was within a client, none between
+    two.
+    """
     parts = [own] + [_rows(graphs[other], rows) for other, rows in chosen.items()]
     features, labels = (
         torch.cat([getattr(part, name) for part in parts]) for name in ("features", "labels")
@@ -84,15 +88,18 @@ def _rows(graph: Condensed, rows: Tensor) -> Condensed:
 def rebuilt(
     features: Tensor, similarity_weight: float, sparsity_weight: float, steps: int
 ) -> Tensor:
-    """Graph rebuilder: min over Z of ||X - Z X||_F^2 + sum_ij (lambda_s (1 - S_ij) + lambda_1) Z_ij; [N, d] -> [N, N].
+    """Graph rebuilder: min over Z of ||X - Z X||_F^2 + sum_ij (lambda_s (1 - S_ij) + lambda_1)
+    Z_ij; [N, d] -> [N, N].
 
-    Z is symmetric, at least 0, and 0 on the diagonal; S_ij = cos(x_i, x_j), rows of X of unit norm. The problem is
-    convex: accelerated proximal gradient (Beck and Teboulle 2009) from Z = 0, `steps` steps of N^2 min(N, 2 d).
+    Z is symmetric, at least 0, and 0 on the diagonal; S_ij = cos(x_i, x_j), rows of X of unit norm.
+    The problem is convex: accelerated proximal gradient (Beck and Teboulle 2009) from Z = 0,
+    `steps` steps of N^2 min(N, 2 d).
 
-    Deviations. The public code lets a node express itself and clears the diagonal afterwards: at the minimum Z is then
-    close to I and nothing is left. It starts at N(0, 1) and takes 100 steps of Adam of 0.01, far from any minimum, and
-    takes S of the rows of Z itself. Its weights, 500 and 100, are those of 1.3 and 0.26 here for rows that are
-    layer-normalised, of squared norm d = 384; for rows of unit norm they would leave no edge.
+    Deviations. The public code lets a node express itself and clears the diagonal afterwards: at
+    the minimum Z is then close to I and nothing is left. It starts at N(0, 1) and takes 100 steps
+    of Adam of 0.01, far from any minimum, and takes S of the rows of Z itself. Its weights, 500 and
+    100, are those of 1.3 and 0.26 here for rows that are layer-normalised, of squared norm d = 384;
+    for rows of unit norm they would leave no edge.
 
     Parameters
     ----------

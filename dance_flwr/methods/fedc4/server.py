@@ -19,11 +19,12 @@ from dance_flwr.nn.model import ModelShape
 
 
 class FedC4Server(StatefulServerSide):
-    """omega <- sum_k n_k omega_k / sum_k n_k; client k is given what `selectors` chooses and rebuilds.
+    """omega <- sum_k n_k omega_k / sum_k n_k; client k is given what `selectors` chooses and
+    rebuilds.
 
-    Both follow from the uploads of the rounds before, so that a run that is resumed gives the same. A
-    graph is only made anew when other nodes were chosen. The history says how many nodes were handed
-    out.
+    Both follow from the uploads of the rounds before, so that a run that is resumed gives the same.
+    A graph is only made anew when other nodes were chosen. The history says how many nodes were
+    handed out.
     """
 
     statistics = ("embeddings",)
@@ -89,7 +90,9 @@ class FedC4Server(StatefulServerSide):
         )
 
     def _adjacency(self, client: int, chosen: Chosen, whole: Condensed) -> Tensor:
-        """Return the graph over own and chosen rows, the one of the last round where the same were chosen."""
+        """Return the graph over own and chosen rows, the one of the last round where the same were
+        chosen.
+        """
         settings = self._own
         if not settings.rebuild:
             return whole.adjacency

@@ -17,7 +17,9 @@ class FedGm(GCond):
     """GCond's S, uploaded; then gradients instead of training."""
 
     def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
-        """Leave `model` as it is; answer theta, where one was sent, with class gradients, and at first add S."""
+        """Leave `model` as it is; answer theta, where one was sent, with class gradients, and at
+        first add S.
+        """
         report = Report()
         condensed = self.graph_of(site, config, info, report)
         if info.server_payload:
@@ -32,7 +34,8 @@ class FedGm(GCond):
 
 @torch.no_grad()
 def gradients(site: Site, network: Network) -> dict[str, Tensor]:
-    """Return g_c = (1 / m_c) sum_(y_i = c) grad L_i(theta) and m_c of the client's training nodes, zeros where m_c = 0.
+    """Return g_c = (1 / m_c) sum_(y_i = c) grad L_i(theta) and m_c of the client's training nodes,
+    zeros where m_c = 0.
 
     Returns
     -------

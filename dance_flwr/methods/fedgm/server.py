@@ -1,4 +1,6 @@
-"""The server side of FedGM (Zhang et al. 2025): refines the union of the clients' condensed graphs, trains on it."""
+"""The server side of FedGM (Zhang et al. 2025): refines the union of the clients' condensed graphs,
+trains on it.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -29,18 +31,20 @@ _MOMENTS = ("exp_avg", "exp_avg_sq", "step")  # torch's names of Adam's state
 
 
 class FedGmServer(StatefulServerSide):
-    """X' moves by one step of Adam per round; every `train-every` rounds a network trained anew on S is deployed.
+    """X' moves by one step of Adam per round; every `train-every` rounds a network trained anew on
+    S is deployed.
 
-    omega is that network, and clients only validate it: theta, at which they take gradients, goes beside it. The loss
-    of a round is the matching loss. There is no average over rounds, whatever `ema-decay` says: networks that each
-    start anew have no mean that is one.
+    omega is that network, and clients only validate it: theta, at which they take gradients, goes
+    beside it. The loss of a round is the matching loss. There is no average over rounds, whatever
+    `ema-decay` says: networks that each start anew have no mean that is one.
 
-    Deviations from the public code: clients validate, where its server chooses by the whole graph's validation nodes;
-    training every 10th round and not in each, of 50 steps, not 600.
+    Deviations from the public code: clients validate, where its server chooses by the whole graph's
+    validation nodes; training every 10th round and not in each, of 50 steps, not 600.
 
     Attributes
     ----------
-    memory : beside the uploads X' as it is now and Adam's state, "refined/3", "exp_avg/3", ..., of each client
+    memory : beside the uploads X' as it is now and Adam's state, "refined/3", "exp_avg/3", ..., of
+        each client
     """
 
     statistics = ("weights", "biases", "counts")
@@ -91,7 +95,9 @@ class FedGmServer(StatefulServerSide):
     def _refined(
         self, found: Sequence[Mapping[str, Tensor]], round_: int
     ) -> tuple[list[Block], float]:
-        """Move X' of all clients whose S is here towards this round's gradients; return their blocks and the loss."""
+        """Move X' of all clients whose S is here towards this round's gradients; return their
+        blocks and the loss.
+        """
         counts = torch.stack([own["counts"] for own in found])
         wanted = pooled([(own["weights"], own["biases"]) for own in found], counts)
         clients = self.holders()
@@ -122,7 +128,9 @@ class FedGmServer(StatefulServerSide):
         return Block(replace(graph, features=own.pop("refined")), own)
 
     def _deployed(self, blocks: Sequence[Block], start: State, round_: int) -> State:
-        """Return the parameters of a network trained on S, in rounds where that is not due those it has."""
+        """Return the parameters of a network trained on S, in rounds where that is not due those it
+        has.
+        """
         settings = FedGmConfig.of(self.config)
         if (round_ - 1) % settings.train_every and round_ != self.config.rounds:
             return start

@@ -1,8 +1,10 @@
-"""min over X' of sum_c (K_c / max K_c) D(grad L_c(S; theta), g_c): what FedGM's server does with the clients' S.
+"""min over X' of sum_c (K_c / max K_c) D(grad L_c(S; theta), g_c): what FedGM's server does with
+the clients' S.
 
-Zhang, Li, Zhu and Hu, "Rethinking Federated Graph Learning: A Data Condensation Perspective", IJCAI 2025. S is the
-disjoint union of all clients' condensed graphs, g_c the mean over all clients' nodes of class c of the gradient at
-theta, the matching network of `condense.matching`. Only X' moves; A' stays block diagonal.
+Zhang, Li, Zhu and Hu, "Rethinking Federated Graph Learning: A Data Condensation Perspective", IJCAI
+2025. S is the disjoint union of all clients' condensed graphs, g_c the mean over all clients' nodes
+of class c of the gradient at theta, the matching network of `condense.matching`. Only X' moves; A'
+stays block diagonal.
 """
 
 from collections.abc import Sequence
@@ -35,9 +37,11 @@ class Block:
 
 
 def pooled(gradients: Sequence[tuple[Tensor, Tensor]], counts: Tensor) -> tuple[Tensor, Tensor]:
-    """g_c = sum_k (m_kc / sum_j m_jc) g_kc, zeros where no client has a node of c; ([C, d, C], [C, C]).
+    """g_c = sum_k (m_kc / sum_j m_jc) g_kc, zeros where no client has a node of c; ([C, d, C], [C,
+    C]).
 
-    With m the numbers of nodes that the means g_kc are taken over, g_c is the mean over all of them.
+    With m the numbers of nodes that the means g_kc are taken over, g_c is the mean over all of
+    them.
 
     Parameters
     ----------
@@ -58,7 +62,8 @@ def refine(
 ) -> tuple[list[Block], float]:
     """Move X' by one step of Adam; return the new blocks and the loss before the step.
 
-    A class without a gradient in this round does not count: its rows would be drawn to where they teach nothing.
+    A class without a gradient in this round does not count: its rows would be drawn to where they
+    teach nothing.
 
     Parameters
     ----------
@@ -99,7 +104,8 @@ def _propagated(features: Tensor, adjacency: Tensor) -> Tensor:
 
 
 def union_operator(kind: str, adjacencies: Sequence[Tensor]) -> Tensor:
-    """Return the operator of the disjoint union of A'_k that a backbone of this kind reads, [sum K_k, sum K_k] sparse.
+    """Return the operator of the disjoint union of A'_k that a backbone of this kind reads, [sum
+    K_k, sum K_k] sparse.
 
     Entries below 0.01 are dropped, as where a client trains on its own.
     """
@@ -113,8 +119,8 @@ def train_on_union(
 ) -> float:
     """Minimise the mean cross-entropy of all rows of the union, in place; return the last loss.
 
-    Full batches, Adam at `learning-rate` with `weight-decay`, a tenth of the rate in the second half. Reads torch's own
-    generator (dropout); without rows the model stays as it is.
+    Full batches, Adam at `learning-rate` with `weight-decay`, a tenth of the rate in the second
+    half. Reads torch's own generator (dropout); without rows the model stays as it is.
     """
     labels = torch.cat([graph.labels for graph in graphs]) if graphs else torch.empty(0)
     if not labels.numel():

@@ -1,17 +1,18 @@
 """FedGTA, the client side: topology-aware averaging by moments of propagated soft labels.
 
-Li, Wu, Zhang, Zhu, Li and Wang, "FedGTA: Topology-aware Averaging for Federated Graph Learning", PVLDB 17(1), 2023;
-public code at xkLi-Allen/FedGTA f8f6828. The server side is `dance_flwr.methods.fedgta.server`: each client gets a model of
-its own, the mean over the clients whose moments M are like its own, weighted by their confidence H. Evaluated is that
-personalised mean.
+Li, Wu, Zhang, Zhu, Li and Wang, "FedGTA: Topology-aware Averaging for Federated Graph Learning",
+PVLDB 17(1), 2023; public code at xkLi-Allen/FedGTA f8f6828. The server side is
+`dance_flwr.methods.fedgta.server`: each client gets a model of its own, the mean over the clients
+whose moments M are like its own, weighted by their confidence H. Evaluated is that personalised
+mean.
 
-Uplink: the model, M (up to 2 P C floats) and H (1 float) of every round: a server reads single uploads, and M tells of
-the distribution of a client's labels.
+Uplink: the model, M (up to 2 P C floats) and H (1 float) of every round: a server reads single
+uploads, and M tells of the distribution of a client's labels.
 
-Deviations from the paper: the backbone is the harness's own, GCN by default, not GAMLP; training rows take their labels
-once more in every step of propagation, as in the public code. From the public code: cosines are compared with epsilon,
-the client itself is always in; the order P and epsilon are one for all data sets, 10 and 0.5, until tuned. The paper's
-own figures are of GAMLP.
+Deviations from the paper: the backbone is the harness's own, GCN by default, not GAMLP; training
+rows take their labels once more in every step of propagation, as in the public code. From the
+public code: cosines are compared with epsilon, the client itself is always in; the order P and
+epsilon are one for all data sets, 10 and 0.5, until tuned. The paper's own figures are of GAMLP.
 
 Test accuracy of `fedgta` on Cora: 79.45 % in the DANCE paper, 87.72 % here.
 Test accuracy of `fedgta` on CiteSeer: 75.44 % in the DANCE paper, 76.76 % here.

@@ -15,10 +15,14 @@ from dance_flwr.nn.model import PlainModel
 
 
 class FedGta(FedAvgFull):
-    """FedAvg's local training; then M and H of the trained model's soft labels, of which no gradient is taken."""
+    """FedAvg's local training; then M and H of the trained model's soft labels, of which no
+    gradient is taken.
+    """
 
     def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
-        """Train as FedAvg does and add the statistics "moments" [P C or 2 P C] and "confidence" [1]."""
+        """Train as FedAvg does and add the statistics "moments" [P C or 2 P C] and "confidence"
+        [1].
+        """
         report = super().train(model, site, config, info)
         with report.phase("forward"):
             report.statistics = statistics(model, site, FedGtaConfig.of(config))
@@ -46,7 +50,8 @@ def statistics(model: PlainModel, site: Site, config: FedGtaConfig) -> dict[str,
 
 
 def propagate(start: Tensor, known: Tensor, operator: Tensor, steps: int, alpha: float) -> Tensor:
-    """Y_l = alpha P Y_(l-1) + (1 - alpha) Y_0, then + Y_0 on training rows; [n, C] -> [n, C] after `steps` steps.
+    """Y_l = alpha P Y_(l-1) + (1 - alpha) Y_0, then + Y_0 on training rows; [n, C] -> [n, C] after
+    `steps` steps.
 
     Parameters
     ----------
@@ -61,11 +66,13 @@ def propagate(start: Tensor, known: Tensor, operator: Tensor, steps: int, alpha:
 
 
 def moments(rows: Tensor, order: int, kind: str) -> Tensor:
-    """M: mu_p = mean_v R_v^p ("raw"), c_p = mean_v (R_v - mean_u R_u)^p ("central") for p = 1..P, entry by entry.
+    """M: mu_p = mean_v R_v^p ("raw"), c_p = mean_v (R_v - mean_u R_u)^p ("central") for p = 1..P,
+    entry by entry.
 
     Returns
     -------
-    [P C], or [2 P C] for "hybrid", raw before central, float32; computed in float64. Zeros where there is no row
+    [P C], or [2 P C] for "hybrid", raw before central, float32; computed in float64. Zeros where
+    there is no row
     """
     rows = rows.double()
     parts = []
@@ -77,7 +84,9 @@ def moments(rows: Tensor, order: int, kind: str) -> Tensor:
 
 
 def confidence(rows: Tensor, degree: Tensor) -> Tensor:
-    """H = sum_v d_v sum_c (1 / e + S_vc ln(S_vc + 1e-8)) >= 0, as x ln x >= -1 / e; [n, C], [n] -> []."""
+    """H = sum_v d_v sum_c (1 / e + S_vc ln(S_vc + 1e-8)) >= 0, as x ln x >= -1 / e; [n, C], [n] ->
+    [].
+    """
     rows = rows.double()
     certain = (math.exp(-1) + rows * torch.log(rows + 1e-8)).sum(dim=1)
     return (degree.double() * certain).sum().clamp(min=0).float()

@@ -8,7 +8,9 @@ from dance_flwr.config.options import Section, option
 
 @dataclass(frozen=True)
 class FedGtaConfig(Section):
-    """Keys of `fedgta`, `fedgta.*`; the values are those of its public code for every data set alike."""
+    """Keys of `fedgta`, `fedgta.*`; the values are those of its public code for every data set
+    alike.
+    """
 
     name: ClassVar[str] = "fedgta"
     moments: int = option(

@@ -1,4 +1,6 @@
-"""The server side of FedGTA (Li et al. 2023): for each client a mean over those whose soft labels are like its own."""
+"""The server side of FedGTA (Li et al. 2023): for each client a mean over those whose soft labels
+are like its own.
+"""
 
 from collections.abc import Mapping
 
@@ -13,10 +15,11 @@ from dance_flwr.methods.server_side import State
 
 
 class FedGtaServer(Personalised):
-    """omega_k <- sum_{j in S_k} H_j omega_j / sum_{j in S_k} H_j, S_k = {j : cos(M_k, M_j) > epsilon} and k itself.
+    """omega_k <- sum_{j in S_k} H_j omega_j / sum_{j in S_k} H_j, S_k = {j : cos(M_k, M_j) >
+    epsilon} and k itself.
 
-    M and H are the moments and the confidence that clients upload. The history says how many of the pairs of a round
-    were accepted: where it is all of them, this is FedAvg with other weights.
+    M and H are the moments and the confidence that clients upload. The history says how many of the
+    pairs of a round were accepted: where it is all of them, this is FedAvg with other weights.
     """
 
     statistics = ("confidence", "moments")
@@ -24,7 +27,9 @@ class FedGtaServer(Personalised):
     def combine(
         self, models: Mapping[int, State], statistics: Mapping[int, Mapping[str, Tensor]]
     ) -> tuple[Mapping[int, State], dict[str, int]]:
-        """Return the mean for each client of the round, and of how many ordered pairs how many were accepted."""
+        """Return the mean for each client of the round, and of how many ordered pairs how many were
+        accepted.
+        """
         moments = torch.stack([own["moments"].double() for own in statistics.values()])
         confidence = torch.stack(
             [own["confidence"].double() for own in statistics.values()]
@@ -46,7 +51,9 @@ class FedGtaServer(Personalised):
 
 
 def similar(moments: Tensor, epsilon: float) -> Tensor:
-    """a_kj = [cos(M_k, M_j) > epsilon or k = j]; [m, d] -> [m, m] bool. The cosine with a vector of zeros is 0."""
+    """a_kj = [cos(M_k, M_j) > epsilon or k = j]; [m, d] -> [m, m] bool. The cosine with a vector of
+    zeros is 0.
+    """
     unit = F.normalize(moments, dim=1)
     # Rounding may lift the cosine of two equal vectors above 1, which epsilon = 1 must refuse.
     cosine = (unit @ unit.T).clamp(-1, 1)
@@ -54,9 +61,11 @@ def similar(moments: Tensor, epsilon: float) -> Tensor:
 
 
 def weights_of(accepted: Tensor, confidence: Tensor) -> Tensor:
-    """p_kj = a_kj H_j / sum_i a_ki H_i, [m, m] with rows that sum to 1; a_kj / sum_i a_ki where all H in S_k are 0.
+    """p_kj = a_kj H_j / sum_i a_ki H_i, [m, m] with rows that sum to 1; a_kj / sum_i a_ki where all
+    H in S_k are 0.
 
-    H is 0 at a client without edges; the paper leaves open what is done where nobody else is accepted.
+    H is 0 at a client without edges; the paper leaves open what is done where nobody else is
+    accepted.
 
     Parameters
     ----------
@@ -68,7 +77,9 @@ def weights_of(accepted: Tensor, confidence: Tensor) -> Tensor:
 
 
 def mixtures(models: list[State], weights: Tensor) -> list[State]:
-    """omega_k = sum_j p_kj omega_j, in float64; [m, m] weights -> m models with the types of the uploads."""
+    """omega_k = sum_j p_kj omega_j, in float64; [m, m] weights -> m models with the types of the
+    uploads.
+    """
     stacked = {name: torch.stack([model[name].double() for model in models]) for name in models[0]}
     return [
         {

@@ -47,7 +47,8 @@ class FedGvd(Condensing):
             )
 
     def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
-        """Train on the real graph and on S, towards the server's logits where there are any; the first time upload S.
+        """Train on the real graph and on S, towards the server's logits where there are any; the
+        first time upload S.
 
         The two graphs share no edge, so a pass over each is a pass over both.
         """
@@ -92,7 +93,8 @@ def real_loss(model: PlainModel, features: Tensor, operator: Tensor, labels: Ten
 def condensed_loss(
     logits: Tensor, labels: Tensor, taught: Tensor | None, config: FedGvdConfig
 ) -> Tensor:
-    """Return gamma CE(Z, Y') + lambda mean (Z - Z_g)^2; the last term only where the server has sent Z_g.
+    """Return gamma CE(Z, Y') + lambda mean (Z - Z_g)^2; the last term only where the server has
+    sent Z_g.
 
     Parameters
     ----------

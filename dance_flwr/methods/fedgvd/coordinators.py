@@ -1,9 +1,11 @@
-"""Condensed graphs glued by virtual coordinators, and the network that learns on them (FedGVD, Dai et al. 2025).
+"""Condensed graphs glued by virtual coordinators, and the network that learns on them (FedGVD, Dai
+et al. 2025).
 
-The union of the clients' graphs is disjoint; one coordinator per client, of features 1, is linked to all nodes of that
-client and to all other coordinators, so that two hops carry something of each client to each other one's coordinator.
-Coordinators have no label and are in no loss. As every backbone here layer-normalises what it reads, features of ones
-enter as zeros: what a coordinator says is what its neighbours say.
+The union of the clients' graphs is disjoint; one coordinator per client, of features 1, is linked
+to all nodes of that client and to all other coordinators, so that two hops carry something of each
+client to each other one's coordinator. Coordinators have no label and are in no loss. As every
+backbone here layer-normalises what it reads, features of ones enter as zeros: what a coordinator
+says is what its neighbours say.
 """
 
 from collections.abc import Sequence
@@ -21,11 +23,13 @@ from dance_flwr.nn.propagation import operator
 
 @dataclass(frozen=True)
 class Union:
-    """The glued graph: the condensed nodes of client 0, 1, .., M - 1 in this order, then M coordinators.
+    """The glued graph: the condensed nodes of client 0, 1, .., M - 1 in this order, then M
+    coordinators.
 
     Attributes
     ----------
-    features : [N + M, d], N = sum_k K_k; labels : [N + M] int64, -1 of coordinators; sizes : K_k of each client
+    features : [N + M, d], N = sum_k K_k; labels : [N + M] int64, -1 of coordinators; sizes : K_k of
+        each client
     rows, cols, weights : [E], every edge both ways
     """
 
@@ -63,10 +67,11 @@ def united(graphs: Sequence[Condensed]) -> Union:
 
 
 def teach(model: PlainModel, union: Union, steps: int, rate: float) -> list[Tensor]:
-    """Train `model` in place on the labelled nodes of the union; return the logits [K_k, C] of each client's rows.
+    """Train `model` in place on the labelled nodes of the union; return the logits [K_k, C] of each
+    client's rows.
 
-    Full-batch cross-entropy with a fresh Adam and without dropout, as in the public code; zeros where no node has a
-    label.
+    Full-batch cross-entropy with a fresh Adam and without dropout, as in the public code; zeros
+    where no node has a label.
     """
     graph, known = union.operator(model.backbone.operator), union.labels >= 0
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True)

@@ -1,4 +1,6 @@
-"""The server side of FedGVD (Dai et al. 2025): a network on all condensed graphs tells clients of each other."""
+"""The server side of FedGVD (Dai et al. 2025): a network on all condensed graphs tells clients of
+each other.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -22,7 +24,8 @@ _NETWORK, _TAUGHT = "global/", "taught/"  # names in `memory`
 
 
 class FedGvdServer(StatefulServerSide, Personalised):
-    """Z_g <- f_g(S_1 + .. + S_M + coordinators), f_g trained a few steps on in every round; models stay with clients.
+    """Z_g <- f_g(S_1 + .. + S_M + coordinators), f_g trained a few steps on in every round; models
+    stay with clients.
 
     The network goes on from round to round and, like what it last said, is part of the checkpoint.
     """

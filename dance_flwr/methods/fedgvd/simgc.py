@@ -1,14 +1,16 @@
-"""min over S of NLL(f(S), Y') + w_a L_align + w_s L_smooth: condensation by a teacher and class statistics (SimGC).
+"""min over S of NLL(f(S), Y') + w_a L_align + w_s L_smooth: condensation by a teacher and class
+statistics (SimGC).
 
-Xiao et al., "Simple Graph Condensation", 2024, as FedGVD (Dai et al., CIKM 2025) uses it. The teacher f is a
-linear network of two layers on P^2 LN(X), P = D^-1/2 (A + I) D^-1/2, trained on the real graph and then frozen; S =
-(X', A', Y') is to be told apart by it, to have the means and deviations of the real classes over U = [X || P X || P^2
-X], and to link nodes that are alike.
+Xiao et al., "Simple Graph Condensation", 2024, as FedGVD (Dai et al., CIKM 2025) uses it. The
+teacher f is a linear network of two layers on P^2 LN(X), P = D^-1/2 (A + I) D^-1/2, trained on the
+real graph and then frozen; S = (X', A', Y') is to be told apart by it, to have the means and
+deviations of the real classes over U = [X || P X || P^2 X], and to link nodes that are alike.
 
-Deviations: features are layer-normalised, as every backbone here normalises what it reads; the teacher is narrower and
-trains shorter (2048 and 1000 steps in the public code); X' starts as noise of the classes' means and deviations,
-not as rows of X, since S is uploaded; the smoothness is SimGC's squared distance, where FedGVD's code has the
-exponential of its negative, which rewards links of unlike nodes.
+Deviations: features are layer-normalised, as every backbone here normalises what it reads; the
+teacher is narrower and trains shorter (2048 and 1000 steps in the public code); X' starts as noise
+of the classes' means and deviations, not as rows of X, since S is uploaded; the smoothness is
+SimGC's squared distance, where FedGVD's code has the exponential of its negative, which rewards
+links of unlike nodes.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,7 +41,8 @@ def hop_features(features: Tensor, operator: Tensor) -> Tensor:
 
 
 def class_statistics(values: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Return (mean_c, std_c) over the rows of each class, [C, D] each; 0 without rows, the deviation 0 with one.
+    """Return (mean_c, std_c) over the rows of each class, [C, D] each; 0 without rows, the
+    deviation 0 with one.
 
     The deviation divides by n_c - 1.
     """
@@ -60,7 +63,8 @@ def align_loss(
     Parameters
     ----------
     condensed, real : (mean, std), [C, D] each
-    both : [C] bool, classes with two rows at least on both sides: the others have no deviation to compare
+    both : [C] bool, classes with two rows at least on both sides: the others have no deviation to
+        compare
     shares : k_c = K_c / max K, [C]; 0 for absent classes
     """
     means, deviations = (
@@ -79,13 +83,15 @@ def smooth_loss(features: Tensor, adjacency: Tensor) -> Tensor:
 def train_teacher(
     real: RealGraph, classes: int, settings: FedGvdConfig, labels: Tensor, validation: Tensor
 ) -> nn.Sequential:
-    """Train f(Z) = (Z W + b) V + c on Z = P^2 LN(X) by Adam at 0.001; return the one of best validation, frozen.
+    """Train f(Z) = (Z W + b) V + c on Z = P^2 LN(X) by Adam at 0.001; return the one of best
+    validation, frozen.
 
     Reads torch's own generator.
 
     Parameters
     ----------
-    labels : [n] int64, every split; validation : [m] int64, nodes with a label. Without any the last one is returned
+    labels : [n] int64, every split; validation : [m] int64, nodes with a label. Without any the
+        last one is returned
     """
     hidden, known = real.propagated(), real.labels >= 0
     width, dim = settings.teacher_width, hidden.size(1)
@@ -113,8 +119,8 @@ def drawn_features(
 ) -> Tensor:
     """x'_i = mean_c + std_c * z, z ~ N(0, I), c the class of row i; [K, d].
 
-    A class of one node has the deviation of all labelled nodes; 1 where there is but one of them: no row of X is there
-    to be read off.
+    A class of one node has the deviation of all labelled nodes; 1 where there is but one of them:
+    no row of X is there to be read off.
 
     Parameters
     ----------
@@ -135,7 +141,8 @@ class Aligning:
     ----------
     quotas : [C] int64, K_c, at least one node in all; rows are sorted by class
     teacher : frozen, [*, d] -> [*, C]
-    generator : a CPU generator; with torch's own, which the pair network starts from, the only randomness
+    generator : a CPU generator; with torch's own, which the pair network starts from, the only
+        randomness
     """
 
     def __init__(

@@ -38,7 +38,9 @@ _DONE = "exchanged"  # the last step that the generator has made
 
 @dataclass(frozen=True)
 class Mended:
-    """A complete graph and its g generated nodes behind the n: features [n + g, F], operator of the backbone's kind."""
+    """A complete graph and its g generated nodes behind the n: features [n + g, F], operator of the
+    backbone's kind.
+    """
 
     features: Tensor
     operator: Tensor
@@ -55,10 +57,11 @@ class FedSage(PlainMethod):
     def exchange(
         self, site: Site, config: RunConfig, info: RoundInfo, step: int, inbox: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Learn alone (step 0), take gradients of others' generators (odd), or step with the sum of one's own (even).
+        """Learn alone (step 0), take gradients of others' generators (odd), or step with the sum of
+        one's own (even).
 
-        The last step generates the neighbours; what it leaves in the client's folder is all that rounds need. A step
-        that is asked again is answered alike.
+        The last step generates the neighbours; what it leaves in the client's folder is all that
+        rounds need. A step that is asked again is answered alike.
 
         Raises
         ------
@@ -117,8 +120,8 @@ def mended_graph(
 ) -> Mended:
     """Return a complete graph and the neighbours that the client generated for it in this run.
 
-    A client without any, since it was away when generators were exchanged or has lost its folder, lets its generator
-    learn again, alone: it depends on the run's seed only, not on the round.
+    A client without any, since it was away when generators were exchanged or has lost its folder,
+    lets its generator learn again, alone: it depends on the run's seed only, not on the round.
 
     Parameters
     ----------

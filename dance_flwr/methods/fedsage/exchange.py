@@ -19,14 +19,14 @@ Packed = Mapping[str, Any]  # tensors as they travel
 class GeneratorExchange:
     """theta_k <- Adam(d L_k + sum_{j != k} d L_kj), `fedsage.exchanges` times.
 
-    theta_k are the weights of client k's fGen, L_k is its own loss, and L_kj what client j's nodes say
-    of its generator (`dance_flwr.methods.fedsage.neighgen`). In each exchange a generator is sent to s
-    of the M - 1 others, in turn; the gradients that come back are added up and scaled by
+    theta_k are the weights of client k's fGen, L_k is its own loss, and L_kj what client j's nodes
+    say of its generator (`dance_flwr.methods.fedsage.neighgen`). In each exchange a generator is
+    sent to s of the M - 1 others, in turn; the gradients that come back are added up and scaled by
     (M - 1) / their number. The server hands on, adds, and keeps nothing.
 
-    An answer that does not come, or cannot be used, is left out as long as `min-valid-replies` allows;
-    a client whose generator did not come is out of what follows, and learns one alone if it trains
-    later.
+    An answer that does not come, or cannot be used, is left out as long as `min-valid-replies`
+    allows; a client whose generator did not come is out of what follows, and learns one alone if it
+    trains later.
 
     Parameters
     ----------
@@ -117,7 +117,8 @@ def _fault_of_batch(batch: Mapping[str, Tensor], width: int) -> str:
 
 
 def peers_of(clients: Sequence[int], most: int, number: int) -> dict[int, list[int]]:
-    """Return for each client the `most` others that its generator visits in this exchange, in turn; 0 = all of them.
+    """Return for each client the `most` others that its generator visits in this exchange, in turn;
+    0 = all of them.
 
     Each client is visited as often as it visits.
     """

@@ -1,4 +1,6 @@
-"""A client's generator of missing neighbours: from its site to `dance_flwr.methods.fedsage.neighgen` and back."""
+"""A client's generator of missing neighbours: from its site to
+`dance_flwr.methods.fedsage.neighgen` and back.
+"""
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby
@@ -32,11 +34,13 @@ _ROWS = 4096  # nodes whose neighbours are made at a time
 
 
 def begun(site: Site, config: RunConfig) -> State:
-    """Hide nodes, let the generator learn of this client alone, freeze its encoder and dGen; return what goes on.
+    """Hide nodes, let the generator learn of this client alone, freeze its encoder and dGen; return
+    what goes on.
 
     Returns
     -------
-    fGen's weights, the classifier, the hidden nodes, and z and whole counts of the impaired and the complete graphs
+    fGen's weights, the classifier, the hidden nodes, and z and whole counts of the impaired and the
+    complete graphs
     """
     hidden = hidden_nodes(site.split == VAL, FedSageConfig.of(config).hidden_share)
     lesson = _lesson(site, config, hidden)
@@ -66,7 +70,9 @@ def advanced(state: State, site: Site, config: RunConfig, others: Mapping[str, T
 
 
 def shipped(state: State, config: RunConfig) -> State:
-    """Return what other clients need for their gradients: fGen's weights, z + noise and counts of a batch of nodes."""
+    """Return what other clients need for their gradients: fGen's weights, z + noise and counts of a
+    batch of nodes.
+    """
     rows = sampled(state[_COUNTS], FedSageConfig.of(config).batch)
     return part(state, MAKER) | {
         _LATENTS: noisy(state[_LATENTS][rows]),
@@ -75,7 +81,9 @@ def shipped(state: State, config: RunConfig) -> State:
 
 
 def visited(site: Site, config: RunConfig, inbox: Mapping[str, Tensor]) -> State:
-    """Return, for each generator that came ("client-3/0.weight", ..), the gradient of its weights by the nodes here."""
+    """Return, for each generator that came ("client-3/0.weight", ..), the gradient of its weights
+    by the nodes here.
+    """
     shown = site.training_graph.visible & (site.split != TEST)
     table = neighbour_table(*site.training_graph.edges(), shown, FedSageConfig.of(config).most)
     answer: State = {}
@@ -89,7 +97,9 @@ def visited(site: Site, config: RunConfig, inbox: Mapping[str, Tensor]) -> State
 
 @torch.no_grad()
 def generated(state: State, site: Site, config: RunConfig) -> State:
-    """Return the generated neighbours of each complete graph, "whole/owners" [g], "whole/features" [g, F], .."""
+    """Return the generated neighbours of each complete graph, "whole/owners" [g], "whole/features"
+    [g, F], ..
+    """
     maker = opened(part(state, MAKER), _widths(site, config), config.dropout).eval()
     made: State = {}
     for name in graphs(site):
@@ -102,7 +112,9 @@ def generated(state: State, site: Site, config: RunConfig) -> State:
 
 
 def graphs(site: Site) -> dict[str, LocalGraph]:
-    """Return the graphs that are mended, by the prefix of their names: the whole, and what training sees of it."""
+    """Return the graphs that are mended, by the prefix of their names: the whole, and what training
+    sees of it.
+    """
     return {WHOLE: site.graph} | ({TRAINING: site.training_graph} if site.inductive else {})
 
 

@@ -13,8 +13,8 @@ _OVER = "exchanged"
 class FedSageServer(ServerSide):
     """FedAvg on mended graphs, after the clients' generators have learnt from each other.
 
-    A run that is killed before its first round is over exchanges again, one that is killed later does
-    not.
+    A run that is killed before its first round is over exchanges again, one that is killed later
+    does not.
 
     Attributes
     ----------

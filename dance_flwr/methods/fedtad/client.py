@@ -24,7 +24,9 @@ _FOUND: WeakKeyDictionary[Site, Tensor] = (
 
 
 class FedTad(FedAvgFull):
-    """FedAvg's local training; beside the model goes the reliability of the client, the same in every round."""
+    """FedAvg's local training; beside the model goes the reliability of the client, the same in
+    every round.
+    """
 
     def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
         """Train as FedAvg does and add the statistic "reliability" [C]."""
@@ -37,10 +39,11 @@ class FedTad(FedAvgFull):
 
 
 def reliability(site: Site, kind: str) -> Tensor:
-    """Phi_c = sum over labelled nodes v of class c of (1 + sum_{u in N(v)} cos(f_v, f_u)) / (|N(v)| + 1), [C] float32.
+    """Phi_c = sum over labelled nodes v of class c of (1 + sum_{u in N(v)} cos(f_v, f_u)) / (|N(v)|
+    + 1), [C] float32.
 
-    f_v = [t_v || s_v], the text embedding and the return probabilities of a walk from v. Under "count" every labelled
-    node counts 1.
+    f_v = [t_v || s_v], the text embedding and the return probabilities of a walk from v. Under
+    "count" every labelled node counts 1.
     """
     labels = site.train_labels
     classes = len(site.card.class_names)
@@ -58,7 +61,9 @@ def reliability(site: Site, kind: str) -> Tensor:
 
 
 def agreement(features: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
-    """(1 + sum_{u in N(v)} cos(f_v, f_u)) / (|N(v)| + 1); [n, d], [E] edges both ways -> [n], 1 without neighbours."""
+    """(1 + sum_{u in N(v)} cos(f_v, f_u)) / (|N(v)| + 1); [n, d], [E] edges both ways -> [n], 1
+    without neighbours.
+    """
     unit = F.normalize(features, dim=1)
     nodes = len(features)
     blocks = [slice(start, start + _EDGES) for start in range(0, max(len(rows), 1), _EDGES)]
@@ -68,11 +73,12 @@ def agreement(features: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
 
 
 def return_probabilities(graph: LocalGraph) -> Tensor:
-    """s_v = [T_vv, (T^2)_vv, .., (T^5)_vv] of the walk T = D^-1 A; [n, 5] float32, zeros without neighbours.
+    """s_v = [T_vv, (T^2)_vv, .., (T^5)_vv] of the walk T = D^-1 A; [n, 5] float32, zeros without
+    neighbours.
 
-    T and S = D^-1/2 A D^-1/2 are similar by a diagonal matrix, so their powers have the same diagonal; S is symmetric,
-    hence (S^4)_vv = ||(S^2)_v||^2 and (S^5)_vv = (S^2)_v S (S^2)_v^T, and no power above the third is made, in blocks
-    of rows.
+    T and S = D^-1/2 A D^-1/2 are similar by a diagonal matrix, so their powers have the same
+    diagonal; S is symmetric, hence (S^4)_vv = ||(S^2)_v||^2 and (S^5)_vv = (S^2)_v S (S^2)_v^T, and
+    no power above the third is made, in blocks of rows.
     """
     rows, cols = (ends.cpu().numpy() for ends in graph.edges())
     nodes = graph.visible.numel()

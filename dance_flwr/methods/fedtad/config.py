@@ -8,7 +8,9 @@ from dance_flwr.config.options import Section, option
 
 @dataclass(frozen=True)
 class FedTadConfig(Section):
-    """Keys of `fedtad`, `fedtad.*`; the values are those of its public code for every data set alike."""
+    """Keys of `fedtad`, `fedtad.*`; the values are those of its public code for every data set
+    alike.
+    """
 
     name: ClassVar[str] = "fedtad"
     reliability: str = option(

@@ -1,10 +1,12 @@
-"""Distillation on generated graphs, the core of FedTAD's server (Zhu et al. 2024, IJCAI, arXiv 2404.14061).
+"""Distillation on generated graphs, the core of FedTAD's server (Zhu et al. 2024, IJCAI, arXiv
+2404.14061).
 
-A generator makes pseudo-nodes on which the clients' models, each trusted on class c by its reliability, agree on the
-label and disagree with the global model; the global model then learns to say what they say. Here a pseudo-graph is
-built once per update and not once per client, and the clients' answers to it, which do not change while the global
-model learns, are asked for once: 2 m passes of clients per outer step instead of 6 m. Graphs have N = 100 nodes, so
-that a pass is little more than its overhead; clients pass one after the other through the same kernels as the global
+A generator makes pseudo-nodes on which the clients' models, each trusted on class c by its
+reliability, agree on the label and disagree with the global model; the global model then learns to
+say what they say. Here a pseudo-graph is built once per update and not once per client, and the
+clients' answers to it, which do not change while the global model learns, are asked for once: 2 m
+passes of clients per outer step instead of 6 m. Graphs have N = 100 nodes, so that a pass is little
+more than its overhead; clients pass one after the other through the same kernels as the global
 model: equal models give equal logits, bit by bit.
 """
 
@@ -24,7 +26,9 @@ _WEIGHT_DECAY = 5e-4  # of the generator; the global model has none, see `distil
 
 
 class Generator(nn.Module):
-    """x_hat = W tanh(W_3 tanh(W_2 tanh(W_1 [E_c || z]))), widths 64, 128, 256 and d; [N], [N, noise] -> [N, d]."""
+    """x_hat = W tanh(W_3 tanh(W_2 tanh(W_1 [E_c || z]))), widths 64, 128, 256 and d; [N], [N,
+    noise] -> [N, d].
+    """
 
     def __init__(self, classes: int, text_dim: int, noise_dim: int) -> None:
         super().__init__()
@@ -42,7 +46,9 @@ class Generator(nn.Module):
 
 
 def normalised(reliability: Tensor) -> Tensor:
-    """Phi_bar_kc = max(Phi_kc, 0) / sum_j max(Phi_jc, 0), 0 / 0 = 0; [m, C] -> [m, C], columns sum to 1 or 0."""
+    """Phi_bar_kc = max(Phi_kc, 0) / sum_j max(Phi_jc, 0), 0 / 0 = 0; [m, C] -> [m, C], columns sum
+    to 1 or 0.
+    """
     shares = reliability.clamp(min=0)
     total = shares.sum(dim=0)
     return torch.where(total > 0, shares / total.clamp(min=torch.finfo(total.dtype).tiny), 0.0)
@@ -55,11 +61,13 @@ def pseudo_labels(nodes: int, classes: int) -> Tensor:
 
 @torch.no_grad()
 def pseudo_operator(features: Tensor, neighbours: int, kind: str) -> Tensor:
-    """Return the `kind` operator of the graph that links each node with those of highest cosine, symmetrised.
+    """Return the `kind` operator of the graph that links each node with those of highest cosine,
+    symmetrised.
 
     Parameters
     ----------
-    features : [N, d], of which no gradient is taken; neighbours : per node, the node itself among them
+    features : [N, d], of which no gradient is taken; neighbours : per node, the node itself among
+        them
     """
     unit = F.normalize(features, dim=1)
     nodes = len(features)
@@ -73,7 +81,9 @@ def pseudo_operator(features: Tensor, neighbours: int, kind: str) -> Tensor:
 def forward(
     model: PlainModel, state: Mapping[str, Tensor], features: Tensor, graph: Tensor
 ) -> Tensor:
-    """Return the logits of `model` with the parameters `state` in place of its own; [N, d], [N, N] -> [N, C]."""
+    """Return the logits of `model` with the parameters `state` in place of its own; [N, d], [N, N]
+    -> [N, C].
+    """
     own = {f"model.{name}": value for name, value in state.items()}
     return functional_call(_Logits(model), own, (features, graph))  # type: ignore[no-any-return]
 
@@ -90,13 +100,17 @@ class _Logits(nn.Module):
 
 
 def weights_of(reliability: Tensor, labels: Tensor) -> Tensor:
-    """r_ki = Phi_bar_k,y_i / N_y_i: with these a sum over nodes is sum_c Phi_bar_kc mean_{i of class c}; [m, N]."""
+    """r_ki = Phi_bar_k,y_i / N_y_i: with these a sum over nodes is sum_c Phi_bar_kc mean_{i of
+    class c}; [m, N].
+    """
     sizes = torch.bincount(labels, minlength=reliability.size(1))
     return reliability[:, labels] / sizes[labels]
 
 
 def divergence(ours: Tensor, theirs: Tensor, weights: Tensor) -> Tensor:
-    """L_D = sum_k sum_i r_ki mean_c |f_g(i)_c - f_k(i)_c|; [N, C], [m, N, C], [m, N] -> []. The paper writes KL."""
+    """L_D = sum_k sum_i r_ki mean_c |f_g(i)_c - f_k(i)_c|; [N, C], [m, N, C], [m, N] -> []. The
+    paper writes KL.
+    """
     return (weights * (ours - theirs).abs().mean(dim=2)).sum()
 
 
@@ -109,14 +123,16 @@ def generator_loss(
     noise: Tensor,
     config: FedTadConfig,
 ) -> Tensor:
-    """L_G = lambda_1 sum_ki r_ki CE(f_k(i), y_i) - L_D + lambda_2 m exp(-mean_ij ||z_i - z_j||^2 / dim_z *
-    ||x_i - x_j||_1 / d).
+    """L_G = lambda_1 sum_ki r_ki CE(f_k(i), y_i) - L_D + lambda_2 m exp(-mean_ij ||z_i - z_j||^2 /
+    dim_z * ||x_i - x_j||_1 / d).
 
-    As in the public code no gradient of L_D passes through the clients' logits, and diversity counts once per client.
+    As in the public code no gradient of L_D passes through the clients' logits, and diversity
+    counts once per client.
 
     Parameters
     ----------
-    ours : [N, C]; theirs : [m, N, C]; weights : r, [m, N]; labels : [N]; features : [N, d]; noise : [N, dim_z]
+    ours : [N, C]; theirs : [m, N, C]; weights : r, [m, N]; labels : [N]; features : [N, d]; noise :
+        [N, dim_z]
     """
     clients = len(theirs)
     entropy = F.cross_entropy(theirs.flatten(0, 1), labels.repeat(clients), reduction="none").view(
@@ -140,10 +156,12 @@ def distil(
     reliability: Tensor,
     config: FedTadConfig,
 ) -> list[float]:
-    """Alternate updates of `generator` by L_G and of `model` by L_D, both in place; return L_D before each update.
+    """Alternate updates of `generator` by L_G and of `model` by L_D, both in place; return L_D
+    before each update.
 
-    Both read the same noise within an outer step. Deviations from the public code: dropout is off, and the global
-    model has no weight decay, which would move it by up to 1e-3 an update also where L_D is 0.
+    Both read the same noise within an outer step. Deviations from the public code: dropout is off,
+    and the global model has no weight decay, which would move it by up to 1e-3 an update also where
+    L_D is 0.
 
     Parameters
     ----------

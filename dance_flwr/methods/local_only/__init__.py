@@ -1,8 +1,10 @@
-"""No sharing: every client trains its own model on its own graph, as if it were alone. The floor of a comparison.
+"""No sharing: every client trains its own model on its own graph, as if it were alone. The floor of
+a comparison.
 
-The server keeps each client's model and hands it back to that client alone, so that rounds, validation, best round and
-resumption are those of every other method; no number of one client reaches another. The initial model is the same at
-all clients, as it is everywhere else, and Adam starts anew in each round, as it does there.
+The server keeps each client's model and hands it back to that client alone, so that rounds,
+validation, best round and resumption are those of every other method; no number of one client
+reaches another. The initial model is the same at all clients, as it is everywhere else, and Adam
+starts anew in each round, as it does there.
 
 Test accuracy of `local-only` on Cora: 87.72 % here.
 Test accuracy of `local-only` on CiteSeer: 76.44 % here.

@@ -73,6 +73,8 @@ class HerdingCore(SelectedCore):
 
 
 class KCenterCore(SelectedCore):
-    """Nodes that cover their class: the first nearest to its mean, each next the farthest from those chosen."""
+    """Nodes that cover their class: the first nearest to its mean, each next the farthest from
+    those chosen.
+    """
 
     rule = "k-center"

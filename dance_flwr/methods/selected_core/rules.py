@@ -1,4 +1,6 @@
-"""K labelled training nodes by a rule of their own: random, herding, k-center; the lower bounds of condensation."""
+"""K labelled training nodes by a rule of their own: random, herding, k-center; the lower bounds of
+condensation.
+"""
 
 from collections.abc import Callable
 
@@ -12,7 +14,8 @@ def random_rows(points: Tensor, count: int, generator: torch.Generator) -> Tenso
 
 
 def herding_rows(points: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """x_t = argmin ||mean - (x_1 + ... + x_t) / t||, without repetition (Welling 2009); [count] int64, in this order.
+    """x_t = argmin ||mean - (x_1 + ... + x_t) / t||, without repetition (Welling 2009); [count]
+    int64, in this order.
 
     The chosen nodes' mean follows the mean of all. Deterministic; ties go to the lower index.
 
@@ -31,10 +34,11 @@ def herding_rows(points: Tensor, count: int, generator: torch.Generator) -> Tens
 
 
 def k_center_rows(points: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """x_1 nearest to the mean, then x_t farthest from those chosen (Gonzalez 1985; Sener and Savarese 2018).
+    """x_1 nearest to the mean, then x_t farthest from those chosen (Gonzalez 1985; Sener and
+    Savarese 2018).
 
-    The greedy 2-approximation of the smallest radius that covers all; [count] int64, in this order. Deterministic;
-    ties go to the lower index.
+    The greedy 2-approximation of the smallest radius that covers all; [count] int64, in this order.
+    Deterministic; ties go to the lower index.
 
     Parameters
     ----------
@@ -60,7 +64,8 @@ def select_core(
 
     Parameters
     ----------
-    points : [n, d], the space in which nodes are near or far; labels : [n] int64, -1 for nodes not to choose
+    points : [n, d], the space in which nodes are near or far; labels : [n] int64, -1 for nodes not
+        to choose
     quotas : [C] int64
     """
     chosen = [torch.nonzero(labels < -1).flatten()]

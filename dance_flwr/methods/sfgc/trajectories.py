@@ -1,13 +1,16 @@
-"""min over X' of E ||theta_N(X') - theta*||^2 / ||theta_s - theta*||^2: trajectory matching (SFGC, Zheng et al. 2023).
+"""min over X' of E ||theta_N(X') - theta*||^2 / ||theta_s - theta*||^2: trajectory matching (SFGC,
+Zheng et al. 2023).
 
-Experts are trained on the real graph, theta_s and theta* are two of their snapshots, and the student leaves theta_s for
-N steps of gradient descent on (X', A' = I, Y'). Both are graph networks of two layers, logits P relu(P LN(X) W + b) V +
-c with P = D^-1/2 (A + I) D^-1/2, or P = I for the student, so that gradients are written out. All that N steps do to W
-is to add -rate * LN(X')^T (D_1 + .. + D_N), D_i [K, h]: the student is unrolled in the space of its K rows, by their
-Gram matrix, and the d x h weights are met once, at the end.
+Experts are trained on the real graph, theta_s and theta* are two of their snapshots, and the
+student leaves theta_s for N steps of gradient descent on (X', A' = I, Y'). Both are graph networks
+of two layers, logits P relu(P LN(X) W + b) V + c with P = D^-1/2 (A + I) D^-1/2, or P = I for the
+student, so that gradients are written out. All that N steps do to W is to add -rate * LN(X')^T (D_1
++ .. + D_N), D_i [K, h]: the student is unrolled in the space of its K rows, by their Gram matrix,
+and the d x h weights are met once, at the end.
 
-Deviations: features are layer-normalised, as every backbone here normalises what it reads; the S of the best
-validation accuracy is kept, not that of the least error of a graph neural tangent kernel's ridge regression.
+Deviations: features are layer-normalised, as every backbone here normalises what it reads; the S of
+the best validation accuracy is kept, not that of the least error of a graph neural tangent kernel's
+ridge regression.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -49,7 +52,9 @@ class Weights:
     def drawn(
         cls, dim: int, hidden: int, classes: int, generator: torch.Generator, device: torch.device
     ) -> "Weights":
-        """Draw W and V as Glorot and Bengio (2010) do, uniform within sqrt(6 / (in + out)); b = c = 0."""
+        """Draw W and V as Glorot and Bengio (2010) do, uniform within sqrt(6 / (in + out)); b = c =
+        0.
+        """
         first, second = (
             (torch.rand(size, generator=generator).to(device) * 2 - 1) * (6 / sum(size)) ** 0.5
             for size in ((dim, hidden), (hidden, classes))
@@ -67,7 +72,8 @@ class Lesson:
 
     Attributes
     ----------
-    inputs : P LN(X), [n, d]; hop : P, [n, n] sparse; nodes : [m] int64, training nodes; targets : [m, C] one-hot
+    inputs : P LN(X), [n, d]; hop : P, [n, n] sparse; nodes : [m] int64, training nodes; targets :
+        [m, C] one-hot
     """
 
     inputs: Tensor
@@ -113,7 +119,8 @@ def trajectory_loss(
 ) -> Tensor:
     """L = ||theta_N - theta*||^2 / ||theta_s - theta*||^2, a scalar; 1 where N = 0.
 
-    theta_(i+1) = theta_i - rate * grad of the mean cross-entropy of relu(Z W + b) V + c on the rows of Z.
+    theta_(i+1) = theta_i - rate * grad of the mean cross-entropy of relu(Z W + b) V + c on the rows
+    of Z.
 
     Parameters
     ----------
@@ -221,7 +228,8 @@ def condense(
     generator: torch.Generator,
     score: Callable[[Condensed], float],
 ) -> Condensed:
-    """Return the S of the highest score among evenly spaced steps; parameters as of `TrajectoryMatching`.
+    """Return the S of the highest score among evenly spaced steps; parameters as of
+    `TrajectoryMatching`.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""What one client's generator learns of another's nodes: a gradient of fGen's weights, taken where the nodes are."""
+"""What one client's generator learns of another's nodes: a gradient of fGen's weights, taken where
+the nodes are.
+"""
 
 import torch
 from torch import Tensor
@@ -16,7 +18,8 @@ def cross_loss(
 
     Parameters
     ----------
-    made : x', [b, P, F]; counts : c, [b] int64; targets : T, [b, D] int64 rows of `features` [n, F], -1 beyond them
+    made : x', [b, P, F]; counts : c, [b] int64; targets : T, [b, D] int64 rows of `features` [n,
+        F], -1 beyond them
     clients : M
     """
     return nearest(made, counts, targets, features).sum() / (max(len(counts), 1) * clients)
@@ -25,7 +28,8 @@ def cross_loss(
 def cross_gradient(
     maker: Maker, latents: Tensor, counts: Tensor, table: Tensor, features: Tensor, clients: int
 ) -> State:
-    """D cross_loss / d theta of another client's fGen, by name of a parameter; zeros where nothing can be said.
+    """D cross_loss / d theta of another client's fGen, by name of a parameter; zeros where nothing
+    can be said.
 
     Each node of the batch is held against the neighbours of a random node here.
 

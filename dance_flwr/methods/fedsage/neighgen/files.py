@@ -1,4 +1,6 @@
-"""What a client keeps of its generator in its folder of a run: its state between exchanges, and what it generated."""
+"""What a client keeps of its generator in its folder of a run: its state between exchanges, and
+what it generated.
+"""
 
 import errno
 from collections.abc import Mapping

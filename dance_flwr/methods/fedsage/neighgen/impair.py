@@ -14,8 +14,10 @@ class Impaired:
 
     Attributes
     ----------
-    nodes : [m] int64, numbers in the whole graph; rows, cols : [E] int64, edges both ways, numbered 0..m-1
-    lost : [m, P] int64, hidden neighbours by their number in the whole graph, -1 where there are fewer
+    nodes : [m] int64, numbers in the whole graph; rows, cols : [E] int64, edges both ways, numbered
+        0..m-1
+    lost : [m, P] int64, hidden neighbours by their number in the whole graph, -1 where there are
+        fewer
     """
 
     nodes: Tensor
@@ -42,7 +44,8 @@ class Impaired:
 def hidden_nodes(pool: Tensor, share: float) -> Tensor:
     """Return floor(share * |pool|) nodes of the pool at random, as a mask; [n] bool -> [n] bool.
 
-    The pool holds validation nodes alone: test nodes must not become targets, labels of hidden nodes are never read.
+    The pool holds validation nodes alone: test nodes must not become targets, labels of hidden
+    nodes are never read.
     """
     nodes = torch.nonzero(pool).flatten()
     order = torch.randperm(len(nodes)).to(pool.device)
@@ -68,7 +71,8 @@ def impair(rows: Tensor, cols: Tensor, visible: Tensor, hidden: Tensor, most: in
 
 
 def neighbour_table(rows: Tensor, cols: Tensor, wanted: Tensor, most: int) -> Tensor:
-    """Return of each node the first `most` neighbours that are wanted, in node order, -1 beyond them; [n, most] int64.
+    """Return of each node the first `most` neighbours that are wanted, in node order, -1 beyond
+    them; [n, most] int64.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""The generator learns: first with its encoder on the client's own hidden nodes, then fGen alone, with the others'."""
+"""The generator learns: first with its encoder on the client's own hidden nodes, then fGen alone,
+with the others'.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +35,8 @@ class Lesson:
 
     Attributes
     ----------
-    impaired : m nodes are left; features : [n, F] of all; labels : [m] int64 training labels, -1 elsewhere
+    impaired : m nodes are left; features : [n, F] of all; labels : [m] int64 training labels, -1
+        elsewhere
     """
 
     impaired: Impaired
@@ -51,7 +54,8 @@ class NeighGen(nn.Module):
 
 
 def learn_alone(model: NeighGen, lesson: Lesson, config: FedSageConfig) -> None:
-    """Minimise a L_d + b L_f + c L_c; L_d = mean_v SmoothL1(m'_v, m_v), for L_f and L_c see `maker_loss`.
+    """Minimise a L_d + b L_f + c L_c; L_d = mean_v SmoothL1(m'_v, m_v), for L_f and L_c see
+    `maker_loss`.
 
     Counts are rounded before nodes are made, so that L_d alone trains dGen.
     """
@@ -88,8 +92,9 @@ def maker_loss(
 ) -> Tensor:
     """B L_f + c L_c, of a sample of the nodes that get neighbours.
 
-    L_f = mean_v (1/m_v) sum_{p < c_v} min_u ||x'_vp - x_u||^2 over all m nodes, estimated by the sample; L_c = the
-    classifier's cross-entropy of the training nodes on the impaired graph, mended at the sample.
+    L_f = mean_v (1/m_v) sum_{p < c_v} min_u ||x'_vp - x_u||^2 over all m nodes, estimated by the
+    sample; L_c = the classifier's cross-entropy of the training nodes on the impaired graph, mended
+    at the sample.
 
     Parameters
     ----------
@@ -123,10 +128,12 @@ def learn_step(
 
     Parameters
     ----------
-    state : "latents" [m, latent] and "counts" [m] of the nodes, which no longer change, fGen's parameters, and Adam's
-        moments (none before the first step), as returned; all but the first two are overwritten
+    state : "latents" [m, latent] and "counts" [m] of the nodes, which no longer change, fGen's
+        parameters, and Adam's moments (none before the first step), as returned; all but the first
+        two are overwritten
     judge : the classifier, which is frozen too
-    others : by name of a parameter, the gradients of other clients added up; none = of no other client
+    others : by name of a parameter, the gradients of other clients added up; none = of no other
+        client
 
     Returns
     -------

@@ -20,6 +20,8 @@ def nearest(made: Tensor, counts: Tensor, targets: Tensor, features: Tensor) -> 
 
 
 def feature_loss(made: Tensor, counts: Tensor, targets: Tensor, features: Tensor) -> Tensor:
-    """L_f = mean_v s_v / m_v over these b nodes, m_v = |T_v|, s of `nearest`; 0 where none lost a neighbour."""
+    """L_f = mean_v s_v / m_v over these b nodes, m_v = |T_v|, s of `nearest`; 0 where none lost a
+    neighbour.
+    """
     lost = (targets >= 0).sum(dim=1).clamp(min=1)
     return (nearest(made, counts, targets, features) / lost).sum() / max(len(counts), 1)

@@ -23,10 +23,11 @@ def chosen(nodes: Tensor, made: Tensor, counts: Tensor) -> Generated:
 
 
 def mended_operator(kind: str, rows: Tensor, cols: Tensor, owners: Tensor, nodes: int) -> Tensor:
-    """Return the propagation operator of a graph and its generated nodes, [n + g, n + g] sparse; g follow the n.
+    """Return the propagation operator of a graph and its generated nodes, [n + g, n + g] sparse; g
+    follow the n.
 
-    Each generated node has an edge in both directions: messages flow from source to target, so that real -> generated
-    edges alone, as in one public code, would change no real node.
+    Each generated node has an edge in both directions: messages flow from source to target, so that
+    real -> generated edges alone, as in one public code, would change no real node.
 
     Parameters
     ----------

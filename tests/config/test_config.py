@@ -1,0 +1,194 @@
+"""The configuration: one source of defaults, every mistake reported at once, files that parse."""
+
+import math
+import tomllib
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.project import PROJECT
+
+from dance_flwr.config.reading import read_config
+from dance_flwr.config.text import markdown_table, to_toml, toml_block
+from dance_flwr.config.tree import RunConfig, flat_fields, flatten, parse
+from dance_flwr.errors import ConfigError, UserError
+
+
+def flat(table, prefix=""):
+    leaves = {}
+    for key, value in table.items():
+        leaves |= (
+            flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        )
+    return leaves
+
+
+def problems(values):
+    with pytest.raises(ConfigError) as error:
+        parse(values)
+    assert "\n" not in str(error.value)
+    return error.value.problems
+
+
+def test_pyproject_repeats_the_defaults():
+    text = (PROJECT / "pyproject.toml").read_text(encoding="utf-8")
+    assert toml_block() in text
+    table = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
+    assert flat(table) == flatten(RunConfig()) and parse(flat(table)) == RunConfig()
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "rounds": st.integers(1, 10**6),
+            "clients": st.integers(1, 1000),
+            "data": st.text(st.characters(codec="utf-8", exclude_characters="\x7f"), max_size=20),
+            "learning-rate": st.floats(1e-9, 1e9),
+            "dropout": st.floats(0, 1, exclude_max=True),
+            "strategy": st.sampled_from(["fedavg", "fedadam"]),
+            "client-fraction": st.floats(0, 1, exclude_min=True),
+            "condensation-ratio": st.floats(0, 1, exclude_min=True),
+            "dance.labelled-first": st.booleans(),
+            "dance.hop2-budget": st.integers(0, 8),
+            "dance.views": st.sampled_from(["fused", "plain", "core+fused"]),
+        },
+    )
+)
+def test_flatten_and_toml_round_trip(values):
+    config = parse(values)
+    assert parse(flatten(config)) == config
+    assert parse(flat(tomllib.loads(to_toml(config)))) == config
+    assert values.items() <= flatten(config).items()
+
+
+@pytest.mark.parametrize("key", list(flat_fields()))
+def test_no_key_is_lost_on_its_way_through_toml(key):
+    """Also one of a table that is newer than the writer of TOML."""
+    assert key in flat(tomllib.loads(to_toml(RunConfig())))
+
+
+def test_every_mistake_is_reported_in_one_message():
+    wrong = {
+        **{
+            "ruonds": 3,
+            "dance.rato": 0.1,
+            "rounds": "ten",
+            "seed": -1,
+            "dropout": 1.0,
+            "method": "magic",
+        },
+        **{
+            "condensation-ratio": 0,
+            "dance.views": "all",
+            "learning-rate": 0.0,
+            "dance.labelled-first": 1,
+        },
+    }
+    found = problems(wrong)
+    assert len(found) == len(wrong)
+    for key in wrong:
+        assert (
+            sum(problem.startswith((f"{key}: ", f"unknown key {key!r}: ")) for problem in found)
+            == 1
+        ), key
+
+
+def test_unknown_key_names_its_neighbour():
+    assert problems({"dance.rato": 0.1}) == [
+        "unknown key 'dance.rato': did you mean 'condensation-ratio'?"
+    ]
+    assert "dance-flwr config" in problems({"xyzzy": 1})[0]
+
+
+@pytest.mark.parametrize("key", [key for key, (_, kind) in flat_fields().items() if kind is float])
+def test_nan_is_refused_in_every_number(key):
+    assert key in problems({key: math.nan})[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "low", "high"),
+    [
+        *[
+            ("condensation-ratio", 0.0, 1.5),
+            ("client-fraction", 0.0, 1.01),
+            ("dropout", -0.1, 1.0),
+            ("dance.mix", -0.1, 1.1),
+        ],
+        *[("chunk-tokens", 7, 513), ("dance.hop0-budget", 0, 2), ("dance.confidence", -0.1, 1.1)],
+    ],
+)
+def test_values_out_of_range_are_refused(key, low, high):
+    assert key in problems({key: low})[0] and key in problems({key: high})[0]
+
+
+def test_an_integer_is_a_float_but_a_bool_is_no_integer():
+    assert (
+        parse({"dance.alpha": 3}).dance.alpha == 3.0
+        and type(parse({"dance.alpha": 3}).dance.alpha) is float
+    )
+    for key, value in {
+        "rounds": True,
+        "learning-rate": True,
+        "seed": 1.0,
+        "data": 3,
+        "dance.labelled-first": 0,
+    }.items():
+        assert key in problems({key: value})[0]
+
+
+def test_keys_are_checked_against_each_other():
+    assert "train-ratio" in problems({"train-ratio": 0.7})[0]
+    assert "hop2-pool" in problems({"dance.hop2-budget": 9})[0]
+    assert "min-valid-replies" in problems({"min-valid-replies": 6})[0]
+    assert "min-valid-replies" in problems({"client-fraction": 0.5, "min-valid-replies": 3})[0]
+    assert len(problems({"train-ratio": 0.7, "dance.hop2-budget": 9, "min-valid-replies": 6})) == 3
+
+
+def test_later_sources_win(tmp_path):
+    for name, text in {
+        "a.toml": "rounds = 2\nseed = 2\n[dance]\nratio = 0.2\n",
+        "b.toml": "seed = 3\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    files = [tmp_path / "a.toml", tmp_path / "b.toml"]
+    config = read_config(
+        files, ["condensation-ratio=0.3", "data=plain word", "rounds = 5"], {"rounds": 7}
+    )
+    assert config == replace(
+        RunConfig(),
+        rounds=7,
+        seed=3,
+        data="plain word",
+        dance=replace(RunConfig().dance, ratio=0.3),
+    )
+
+
+@pytest.mark.parametrize(
+    "path", sorted((PROJECT / "configs").rglob("*.toml")), ids=lambda path: path.stem
+)
+def test_shipped_config_parses(path):
+    declared = flat(tomllib.loads(path.read_text(encoding="utf-8")))
+    assert declared and declared.items() <= flatten(read_config([path], [], {})).items()
+
+
+def test_configs_are_shipped():
+    assert list((PROJECT / "configs").rglob("*.toml"))
+
+
+def test_missing_config_file_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"none\.toml"):
+        read_config([tmp_path / "none.toml"], [], {})
+
+
+def test_readme_table_is_made_from_the_keys():
+    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
+    table = readme.partition("<!-- config table -->")[2].partition("<!-- /config table -->")[0]
+    assert table.strip() == markdown_table()
+
+
+def test_every_key_is_explained():
+    rows = markdown_table().splitlines()[2:]
+    assert len(rows) == len(flat_fields()) == len(flatten(RunConfig()))
+    assert all(row.count(" | ") == 3 and len(row.split(" | ")[3]) > 5 for row in rows)

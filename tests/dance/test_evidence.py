@@ -1,0 +1,224 @@
+"""Sec. 3.3: gates, context, chunk weights and evidence text, against the loops of Alg. 3."""
+
+from itertools import pairwise
+from math import exp, sqrt
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from oracles import evidence as oracle
+from support.builders import CPU, SHAPE, Client, clients, lists, make_client, ragged, split
+
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.evidence import (
+    chunks_of_neighbours,
+    condense_text,
+    freeze,
+    hop_candidates,
+    select_candidates,
+)
+from dance_flwr.dance.model import DanceModel
+from dance_flwr.data.graph import csr_from_pairs
+from dance_flwr.data.text.table import TextTable, pool_chunks
+from dance_flwr.nn.hops import Hops
+from dance_flwr.nn.model import ModelShape
+
+QUICK = settings(max_examples=40, deadline=None)
+
+
+def expected(client: Client) -> list[dict]:
+    config, model = client.config, client.model
+    weights = {
+        name: getattr(model, name).weight.detach().numpy()
+        for name in ("query", "key", "chunk_query")
+    }
+    weights["hop_logits"] = model.hop_logits.tolist()
+    bank = (
+        client.table.chunks.numpy(),
+        client.table.chunks_of.ptr.tolist(),
+        client.table.nodes.numpy(),
+    )
+    return [
+        oracle.condense(
+            v,
+            client.hidden[v].numpy(),
+            client.graph,
+            bank,
+            client.difficulty.tolist(),
+            weights,
+            (config.hop0_budget, config.hop1_budget, config.hop2_budget),
+            config.hop2_pool,
+            config.chunk_budget,
+            config.mix,
+        )
+        for v in client.nodes.tolist()
+    ]
+
+
+def positive(index, weights) -> dict[int, float]:
+    return {i: weight for i, weight in zip(index, weights, strict=True) if weight > 0}
+
+
+def assert_same(found: dict[int, float], wanted: dict[int, float]) -> None:
+    assert found.keys() == wanted.keys()
+    assert found == pytest.approx(wanted, abs=1e-9)
+
+
+@QUICK
+@given(client=clients())
+def test_evidence_is_that_of_the_loops(client):
+    candidates = client.select()
+    evidence = client.condense(candidates)
+    for row, twin in enumerate(expected(client)):
+        for hop in range(3):
+            index = lists(candidates.hops[hop])[row]
+            assert index == twin["candidates"][hop]
+            gate = split(evidence.gates[hop], candidates.hops[hop].ptr)[row]
+            assert_same(positive(index, gate), twin["gates"][hop])
+        chunks = lists(candidates.chunks)[row]
+        assert chunks == twin["offered"]
+        assert_same(
+            positive(chunks, split(evidence.chunk_weights, candidates.chunks.ptr)[row]),
+            twin["chunks"],
+        )
+        for name in ("context", "text", "fused_text"):
+            np.testing.assert_allclose(getattr(evidence, name)[row].numpy(), twin[name], atol=1e-9)
+
+
+@QUICK
+@given(client=clients())
+def test_pooling_is_softmax_attention_of_the_mean_chunk(client):
+    chunks, ptr = client.table.chunks, client.table.chunks_of.ptr.tolist()
+    loops = [oracle.pool(chunks[a:b].numpy()) for a, b in pairwise(ptr)]
+    np.testing.assert_allclose(pool_chunks(chunks, client.table.chunks_of.ptr), loops, atol=1e-5)
+
+
+def test_pooling_by_hand():
+    """Chunks (1, 0), (1, 0), (0, 1): mean (2/3, 1/3), scores 2/3, 2/3 and 1/3 over sqrt(2)."""
+    chunks = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+    a, b = exp(2 / 3 / sqrt(2)), exp(1 / 3 / sqrt(2))
+    pooled = pool_chunks(chunks, torch.tensor([0, 3, 4]))
+    assert pooled[0].tolist() == pytest.approx([2 * a / (2 * a + b), b / (2 * a + b)])
+    assert pooled[1].tolist() == pytest.approx([0.6, 0.8])
+
+
+def test_the_pool_takes_the_hardest_and_ties_go_to_the_lower_index():
+    """A star around node 0: from leaf 1 the others, 2, 3 and 4, are two steps away; u = 0.5, 0.9
+    and 0.5.
+    """
+    hops = Hops(*csr_from_pairs(np.zeros(4, np.int64), np.arange(1, 5), 5), CPU)
+    difficulty = torch.tensor([9.0, 9.0, 0.5, 0.9, 0.5])
+    for pool, far in ((1, [3]), (2, [2, 3]), (3, [2, 3, 4]), (9, [2, 3, 4])):
+        found = hop_candidates(torch.tensor([1]), hops, difficulty, pool)
+        assert [lists(part)[0] for part in found] == [[1], [0], far]
+
+
+def test_chunks_come_from_the_neighbours_in_their_order():
+    chunks_of = ragged([[0, 1], [2], [3, 4, 5]])
+    assert lists(chunks_of_neighbours(ragged([[2, 0], [], [1]]), chunks_of)) == [
+        [3, 4, 5, 0, 1],
+        [],
+        [2],
+    ]
+
+
+def test_an_isolated_node_rests_on_its_own_text_alone():
+    """alpha_00 = 1, so c = gamma_0 t_0; its one chunk has weight 1, so t~ = e; gamma is uniform at
+    the start.
+    """
+    chunk = torch.tensor([[0.6, 0.8], [1.0, 0.0]])
+    table = TextTable.from_chunks(chunk, torch.tensor([0, 1, 2]))
+    hops = Hops(*csr_from_pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), 2), CPU)
+    model = DanceModel(ModelShape(2, 3, 2), "gcn", 0.0)
+    config, hidden, node = DanceConfig(mix=0.6), torch.ones(2, 3), torch.tensor([0])
+    found = select_candidates(model, node, hidden, torch.zeros(2), hops, table, config)
+    evidence = condense_text(model, hidden[node], found, table, config)
+    assert [gate.tolist() for gate in evidence.gates] == [[1], [], []]
+    assert evidence.chunk_weights.tolist() == [1]
+    assert evidence.text[0].tolist() == pytest.approx([0.6, 0.8])
+    assert evidence.context[0].tolist() == pytest.approx([0.2, 0.8 / 3])
+    assert evidence.fused_text[0].tolist() == pytest.approx(
+        [0.6 * 0.6 + 0.4 * 0.2, 0.6 * 0.8 + 0.4 * 0.8 / 3]
+    )
+
+
+@QUICK
+@given(client=clients())
+def test_frozen_candidates_are_the_selection_and_select_themselves_again(client):
+    candidates = client.select()
+    evidence = client.condense(candidates)
+    frozen = freeze(candidates, evidence)
+    for hop in range(3):
+        assert torch.equal(
+            frozen.hops[hop].index, candidates.hops[hop].index[evidence.gates[hop] > 0]
+        )
+    assert torch.equal(frozen.chunks.index, candidates.chunks.index[evidence.chunk_weights > 0])
+    again = client.condense(frozen)
+    assert all(bool((weights > 0).all()) for weights in (*again.gates, again.chunk_weights))
+
+
+@QUICK
+@given(client=clients())
+def test_rows_taken_from_candidates_carry_their_own_evidence(client):
+    candidates = client.select()
+    rows = torch.arange(candidates.nodes.numel()).flip(0)[:3]
+    part = client.condense(candidates.take(rows))
+    whole = client.condense(candidates)
+    torch.testing.assert_close(part.fused_text, whole.fused_text[rows], atol=1e-12, rtol=0)
+
+
+@QUICK
+@given(client=clients())
+def test_evidence_of_a_node_does_not_depend_on_who_is_asked_beside_it(client):
+    together = client.condense(client.select()).fused_text
+    everyone = client.nodes
+    for row in (0, len(everyone) - 1):
+        client.nodes = everyone[row : row + 1]
+        torch.testing.assert_close(
+            client.condense(client.select()).fused_text[0], together[row], atol=1e-9, rtol=0
+        )
+    client.nodes = everyone
+
+
+@pytest.mark.parametrize("leaves", [64, 65, 130])
+def test_a_hub_can_be_asked_for_together_with_isolated_nodes(leaves):
+    """Node 0 has many neighbours, the last node none; nobody asked for has a few."""
+    n = leaves + 2
+    hops = Hops(*csr_from_pairs(np.zeros(leaves, np.int64), np.arange(1, leaves + 1), n), CPU)
+    table = TextTable.from_chunks(torch.eye(12)[torch.arange(n) % 12], torch.arange(n + 1))
+    model, config = DanceModel(SHAPE, "gcn", 0.0), DanceConfig()
+    hidden, nodes = (
+        torch.randn(n, 6, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([0, n - 1]),
+    )
+    found = select_candidates(model, nodes, hidden, torch.zeros(n), hops, table, config)
+    evidence = condense_text(model, hidden[nodes], found, table, config)
+    assert [len(row) for row in lists(found.hops[1])] == [leaves, 0]
+    torch.testing.assert_close(evidence.gates[1].sum(), torch.tensor(1.0))
+    assert lists(found.chunks)[1] == [n - 1]
+
+
+def test_a_bank_in_half_precision_gives_the_evidence_of_full_precision():
+    client = make_client(7, 20, 0.2, 1.0, DanceConfig())
+    whole = client.condense(client.select())
+    half = client.table.chunks.half()
+    client.table = TextTable(half, client.table.chunks_of, client.table.nodes)
+    evidence = client.condense(client.select())
+    assert evidence.text.dtype == torch.float64
+    torch.testing.assert_close(evidence.text, whole.text, atol=2e-3, rtol=0)
+    pooled = TextTable.from_chunks(half, client.table.chunks_of.ptr)
+    assert pooled.nodes.dtype == torch.float32
+    torch.testing.assert_close(pooled.nodes.double(), client.table.nodes, atol=2e-3, rtol=0)
+    assert pooled.node_of_chunk.tolist() == client.table.chunks_of.rows().tolist()
+
+
+def test_every_selection_parameter_gets_a_gradient():
+    client = make_client(3, 20, 0.2, 1.0, DanceConfig(hop1_budget=2, hop2_budget=2, chunk_budget=3))
+    candidates = client.select()
+    hidden = client.hidden[candidates.nodes].requires_grad_()
+    evidence = condense_text(client.model, hidden, candidates, client.table, client.config)
+    evidence.fused_text.square().sum().backward()
+    for name in ("query.weight", "key.weight", "chunk_query.weight", "hop_logits"):
+        assert bool((dict(client.model.named_parameters())[name].grad != 0).any()), name
+    assert bool((hidden.grad != 0).any())

@@ -1,0 +1,167 @@
+"""Fusion, loss, propagation operators, and that a prediction rests on its evidence."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from support.builders import SHAPE, lists, make_client, random_csr
+
+from dance_flwr.dance import algorithm as local
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.evidence import Candidates, freeze
+from dance_flwr.dance.losses import condensed_loss, plain_loss, supervised_nodes
+from dance_flwr.federation.client.client import initial_model, shape_of
+from dance_flwr.nn.propagation import operator
+
+
+@pytest.fixture
+def client():
+    return make_client(3, 14, 0.2, 1.0, DanceConfig(chunk_budget=4))
+
+
+def softmax(row):
+    powers = [math.exp(value - max(row)) for value in row]
+    return [value / sum(powers) for value in powers]
+
+
+def test_fusion_is_the_equation(client):
+    """x = LN(W_g g + sigma(w^T [g || t]) W_t t), element by element."""
+    model, d = client.model, SHAPE.text_dim
+    hidden, text = torch.randn(3, SHAPE.hidden_dim).double(), torch.randn(3, d).double()
+    with torch.no_grad():
+        fused = model.fuse(hidden, text)
+        for g, t, x in zip(hidden, text, fused, strict=True):
+            gate = 1 / (1 + math.exp(-float(model.fuse_gate.weight[0] @ torch.cat([g, t]))))
+            raw = [
+                float(model.fuse_graph.weight[i] @ g + gate * (model.fuse_text.weight[i] @ t))
+                for i in range(d)
+            ]
+            mean = sum(raw) / d
+            scale = math.sqrt(sum((value - mean) ** 2 for value in raw) / d + model.norm.eps)
+            np.testing.assert_allclose(x, [(value - mean) / scale for value in raw], atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "labels", [[0, 2, -1, 3], [-1, -1, -1, -1]], ids=["three labelled", "none labelled"]
+)
+def test_loss_is_the_equation(client, labels):
+    """CE over labelled nodes of two heads, KL(o^g || o^t) over all; without labels the divergence
+    alone.
+    """
+    model, settings = client.model, DanceConfig(align_weight=0.7)
+    core_nodes = client.select().take(torch.arange(4))
+    with torch.no_grad():
+        evidence = client.condense(core_nodes)
+        hidden = client.hidden[core_nodes.nodes]
+        features = model.fuse(hidden, evidence.fused_text)
+        core = torch.randn(4, SHAPE.classes).double()
+        loss = condensed_loss(
+            model, hidden, evidence, features, core, torch.tensor(labels), settings
+        )
+        graph, text, fused = (
+            model.graph_logits(hidden).tolist(),
+            model.text_logits(evidence.text).tolist(),
+            model.fused_logits(features).tolist(),
+        )
+    divergence = 0.0
+    for g, t in zip(map(softmax, graph), map(softmax, text), strict=True):
+        divergence += sum(p * math.log(p / q) for p, q in zip(g, t, strict=True)) / 4
+    expected = 0.7 * divergence
+    known = [i for i, label in enumerate(labels) if label >= 0]
+    for logits in (fused, core.tolist()):
+        expected += sum(-math.log(softmax(logits[i])[labels[i]]) / len(known) for i in known)
+    assert float(loss) == pytest.approx(expected, abs=1e-10)
+
+
+def test_the_plain_term_is_a_weighted_mean_over_its_nodes(client):
+    hidden, labels = torch.randn(3, SHAPE.hidden_dim).double(), torch.tensor([0, 3, 1])
+    with torch.no_grad():
+        found = plain_loss(client.model, hidden, labels, DanceConfig(plain_weight=0.3))
+        logits = client.model.graph_logits(hidden).tolist()
+    wanted = sum(
+        -0.3 * math.log(softmax(row)[label]) / 3
+        for row, label in zip(logits, labels.tolist(), strict=True)
+    )
+    assert float(found) == pytest.approx(wanted, abs=1e-10)
+    assert float(plain_loss(client.model, hidden[:0], labels[:0], DanceConfig())) == 0.0
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_the_plain_term_reads_the_labelled_core_and_by_choice_its_labelled_evidence(client, wide):
+    candidates = client.select().take(torch.arange(4))
+    evidence = client.condense(candidates)
+    labels = torch.arange(client.hidden.size(0)) % 3 - 1
+    found = supervised_nodes(candidates, evidence, labels, DanceConfig(evidence_supervision=wide))
+    wanted = set(candidates.nodes.tolist())
+    if wide:
+        for hop in (1, 2):
+            chosen = zip(
+                candidates.hops[hop].index.tolist(), evidence.gates[hop].tolist(), strict=True
+            )
+            wanted |= {node for node, gate in chosen if gate > 0}
+    assert sorted(found.tolist()) == sorted(node for node in wanted if labels[node] >= 0)
+
+
+def test_removing_a_chunk_can_change_the_prediction(client):
+    """Without its heaviest chunk, the evidence and with it the fused prediction is another one."""
+    candidates = client.select()
+    evidence = client.condense(candidates)
+    heaviest = int(evidence.chunk_weights.argmax())
+    keep = torch.arange(len(evidence.chunk_weights)) != heaviest
+    less = client.condense(
+        Candidates(candidates.nodes, candidates.hops, candidates.chunks.keep(keep))
+    )
+    row = int(candidates.chunks.rows()[heaviest])
+    hidden = client.hidden[candidates.nodes]
+    with torch.no_grad():
+        before, after = (
+            client.model.fused_logits(client.model.fuse(hidden, found.fused_text))
+            for found in (evidence, less)
+        )
+    assert not torch.allclose(before[row], after[row])
+    others = torch.arange(len(before)) != row
+    torch.testing.assert_close(before[others], after[others])
+
+
+@pytest.mark.parametrize("density", [0.0, 0.3])
+def test_operators_are_their_dense_formulas(density):
+    rng = np.random.default_rng(5)
+    indptr, cols = (torch.tensor(part) for part in random_csr(rng, 9, density))
+    rows = torch.repeat_interleave(torch.arange(9), indptr.diff())
+    symmetric = torch.rand(9, 9).double()
+    weights = (symmetric + symmetric.T)[rows, cols]
+    dense = torch.zeros(9, 9).double().index_put((rows, cols), weights)
+    looped = dense + torch.eye(9)
+    scale = looped.sum(1).rsqrt()
+    gcn = operator("gcn", rows, cols, weights, 9).to_dense()
+    torch.testing.assert_close(gcn, scale[:, None] * looped * scale)
+    mean = operator("mean", rows, cols, weights, 9).to_dense()
+    total = dense.sum(1, keepdim=True)
+    torch.testing.assert_close(mean, torch.where(total > 0, dense / total.clamp(min=1e-12), 0.0))
+
+
+def test_blocks_of_nodes_change_nothing(dance, monkeypatch):
+    """Features and frozen evidence of all nodes are the same in one block and in blocks of five."""
+    site, settings = dance.site(0), DanceConfig.of(dance.config)
+    model = initial_model(
+        shape_of(site.text_dim, len(site.card.class_names), dance.config), dance.config
+    )
+    prediction = local.plain_pass(model, site, site.graph)
+    whole = local.fused_view(model, site, prediction, settings)[0]
+    kept = Candidates.stack(
+        [
+            freeze(*block)
+            for block in local.evidence_of_all(model, site, site.graph, prediction, settings)
+        ]
+    )
+    monkeypatch.setattr(local, "_NODES_PER_BLOCK", 5)
+    torch.testing.assert_close(local.fused_view(model, site, prediction, settings)[0], whole)
+    again = Candidates.stack(
+        [
+            freeze(*block)
+            for block in local.evidence_of_all(model, site, site.graph, prediction, settings)
+        ]
+    )
+    assert lists(again.chunks) == lists(kept.chunks)
+    assert [lists(hop) for hop in again.hops] == [lists(hop) for hop in kept.hops]

@@ -1,0 +1,253 @@
+"""Sec. 3.2: pseudo-labels, quotas, prototype scores and the core, against the loops of Alg. 2."""
+
+from math import log
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import nodes as oracle
+
+from dance_flwr.dance import nodes as module
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.nodes import (
+    Prediction,
+    class_quotas,
+    condense_nodes,
+    node_budget,
+    prototype_scores,
+    pseudo_labels,
+)
+
+CLASSES = 4
+QUICK = settings(max_examples=60, deadline=None)
+
+
+def quarters(rng: np.random.Generator, n: int) -> np.ndarray:
+    """[n, 4] probabilities in steps of 1/4, so that ties and values on the threshold occur and are
+    exact.
+    """
+    return np.array(
+        [np.bincount(rng.integers(0, CLASSES, 4), minlength=CLASSES) / 4 for _ in range(n)]
+    )
+
+
+def draw_labels(rng: np.random.Generator, n: int, known: float, present: int) -> np.ndarray:
+    """Labels of the first `present` classes; -1 where unknown."""
+    return np.where(rng.random(n) < known, rng.integers(0, present, n), -1)
+
+
+worlds = {
+    "seed": st.integers(0, 2**20),
+    "n": st.integers(1, 25),
+    "known": st.sampled_from([0.0, 0.3, 1.0]),
+    "present": st.integers(1, CLASSES),
+    "tau": st.sampled_from([0.0, 0.5, 0.75, 1.0]),
+}
+
+
+@QUICK
+@given(**worlds)
+def test_pseudo_labels_follow_the_equation(seed, n, known, present, tau):
+    rng = np.random.default_rng(seed)
+    probs, labels = quarters(rng, n), draw_labels(rng, n, known, present)
+    found = pseudo_labels(
+        Prediction(torch.zeros(n, 1), torch.tensor(probs)), torch.tensor(labels), tau
+    )
+    assert found.tolist() == oracle.pseudo_labels(probs, labels, tau)
+
+
+def test_pseudo_labels_by_hand():
+    """tau = 0.5: a labelled node counts however unsure the model is; 0.5 is enough; 0.4 is not."""
+    probs = torch.tensor([[0.9, 0.1, 0.0], [0.5, 0.25, 0.25], [0.4, 0.3, 0.3]])
+    found = pseudo_labels(Prediction(torch.zeros(3, 1), probs), torch.tensor([2, -1, -1]), 0.5)
+    assert found.tolist() == [2, 0, -1]
+    assert pseudo_labels(
+        Prediction(torch.zeros(3, 1), probs), torch.tensor([-1, -1, 1]), 0.5
+    ).tolist() == [0, 0, 1]
+
+
+@QUICK
+@given(seed=st.integers(0, 2**20), n=st.integers(1, 25))
+def test_difficulty_is_the_entropy(seed, n):
+    probs = quarters(np.random.default_rng(seed), n)
+    prediction = Prediction(torch.zeros(n, 1), torch.tensor(probs))
+    assert prediction.difficulty().tolist() == pytest.approx(oracle.difficulty(probs), abs=1e-12)
+    assert prediction.confidence().tolist() == probs.max(axis=1).tolist()
+
+
+def test_difficulty_by_hand():
+    prediction = Prediction(torch.zeros(2, 1), torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
+    assert prediction.difficulty().tolist() == pytest.approx([0.0, log(2)])
+
+
+@QUICK
+@given(sizes=st.lists(st.integers(0, 40), min_size=1, max_size=8), budget=st.integers(0, 120))
+def test_quotas_are_largest_remainders(sizes, budget):
+    quota = class_quotas(torch.tensor(sizes), budget).tolist()
+    assert quota == oracle.quotas(sizes, budget)
+    assert sum(quota) == min(budget, sum(sizes))
+    assert all(0 <= part <= size for part, size in zip(quota, sizes, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "budget", "expected"),
+    [
+        pytest.param([5, 3, 0, 2], 10, [5, 3, 0, 2], id="budget = nodes: everything"),
+        pytest.param([5, 3, 0, 2], 99, [5, 3, 0, 2], id="no more than there is"),
+        pytest.param(
+            [5, 3, 0, 2], 4, [2, 1, 0, 1], id="shares 2, 1.2, 0, 0.8: the last unit goes to 0.8"
+        ),
+        pytest.param([5, 3, 0, 2], 1, [1, 0, 0, 0], id="shares 0.5, 0.3, 0, 0.2"),
+        pytest.param([3, 3, 3], 4, [2, 1, 1], id="equal remainders 1/3: the lower class"),
+        pytest.param([3, 3, 3], 5, [2, 2, 1], id="equal remainders 2/3: the lower classes"),
+        pytest.param([1, 1, 8], 5, [1, 0, 4], id="shares 0.5, 0.5, 4"),
+        pytest.param([0, 0], 3, [0, 0], id="no node at all"),
+    ],
+)
+def test_quotas_by_hand(sizes, budget, expected):
+    assert class_quotas(torch.tensor(sizes), budget).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("n", "ratio", "expected"),
+    [
+        (100, 0.07, 7),
+        (100, 0.08, 8),
+        (101, 0.08, 9),
+        (1, 0.08, 1),
+        (25, 1.0, 25),
+        (10, 0.3, 3),
+        (540, 0.08, 44),
+    ],
+)
+def test_node_budget_rounds_up_the_written_ratio(n, ratio, expected):
+    """0.07 * 100 is 7.000000000000001 in binary; the budget is 7 all the same."""
+    assert node_budget(n, ratio) == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(n=st.integers(1, 200_000), percent=st.integers(1, 100))
+def test_node_budget_is_the_exact_ceiling(n, percent):
+    assert node_budget(n, percent / 100) == oracle.node_budget(n, percent / 100)
+
+
+@QUICK
+@given(
+    **worlds,
+    ratio=st.sampled_from([0.08, 0.3, 0.5, 1.0]),
+    penalty=st.sampled_from([0.0, 0.25, 2.0]),
+    labelled_first=st.booleans(),
+)
+def test_the_core_is_that_of_the_loops(
+    seed, n, known, present, tau, ratio, penalty, labelled_first
+):
+    """Both are given the same prototypes; class c has min(P, |V_c|) of them, NaN rows fill up to P
+    = 3.
+    """
+    rng = np.random.default_rng(seed)
+    probs, labels = quarters(rng, n), draw_labels(rng, n, known, present)
+    hidden, times = rng.standard_normal((n, 6)), rng.integers(0, 3, n)
+    drawn = rng.standard_normal((CLASSES, 3, 6))
+    counts = rng.integers(1, 4, CLASSES)
+    padded = drawn.copy()
+    for c in range(CLASSES):
+        padded[c, counts[c] :] = np.nan
+    config = DanceConfig(
+        confidence=tau,
+        ratio=ratio,
+        prototypes=3,
+        coverage_penalty=penalty,
+        labelled_first=labelled_first,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "cluster_by_class", lambda *_: torch.tensor(padded))
+        prediction = Prediction(torch.tensor(hidden), torch.tensor(probs))
+        core = condense_nodes(
+            prediction,
+            torch.tensor(labels),
+            torch.tensor(times),
+            config,
+            torch.Generator().manual_seed(0),
+        )
+    expected = oracle.core(
+        hidden,
+        probs,
+        labels,
+        times,
+        [drawn[c, : counts[c]] for c in range(CLASSES)],
+        tau=tau,
+        ratio=ratio,
+        penalty=penalty,
+        labelled_first=labelled_first,
+    )
+    assert core.tolist() == expected
+
+
+@QUICK
+@given(**worlds, ratio=st.sampled_from([0.08, 0.3, 1.0]))
+def test_the_core_with_real_prototypes_fills_every_quota(seed, n, known, present, tau, ratio):
+    rng = np.random.default_rng(seed)
+    probs, labels = quarters(rng, n), draw_labels(rng, n, known, present)
+    prediction = Prediction(
+        torch.tensor(rng.standard_normal((n, 6)), dtype=torch.float32), torch.tensor(probs)
+    )
+    assigned = np.array(oracle.pseudo_labels(probs, labels, tau))
+    if (assigned < 0).all():
+        assigned = np.array([oracle.argmax(row) for row in probs])
+    core = condense_nodes(
+        prediction,
+        torch.tensor(labels),
+        torch.zeros(n, dtype=torch.int64),
+        DanceConfig(confidence=tau, ratio=ratio, prototypes=3),
+        torch.Generator().manual_seed(seed),
+    )
+    sizes = np.bincount(assigned[assigned >= 0], minlength=CLASSES).tolist()
+    quota = oracle.quotas(sizes, oracle.node_budget(n, ratio))
+    assert core.tolist() == sorted(set(core.tolist()))
+    assert np.bincount(assigned[core.numpy()], minlength=CLASSES).tolist() == quota
+
+
+def test_successive_cores_cover_a_class_under_the_coverage_penalty():
+    """Six nodes of one class, two per core: three cores take every node once. Without the penalty
+    they never move.
+    """
+    prediction = Prediction(
+        torch.randn(6, 3, generator=torch.Generator().manual_seed(1)), torch.ones(6, 1)
+    )
+    labels = torch.zeros(6, dtype=torch.int64)
+    for penalty, distinct in ((2.0, 6), (0.0, 2)):
+        config = DanceConfig(ratio=1 / 3, prototypes=1, coverage_penalty=penalty)
+        times = torch.zeros(6, dtype=torch.int64)
+        for _ in range(3):
+            times[
+                condense_nodes(prediction, labels, times, config, torch.Generator().manual_seed(0))
+            ] += 1
+        assert int((times > 0).sum()) == distinct
+
+
+def test_labelled_nodes_come_first_only_when_asked():
+    """Node 0 lies on the prototype of class 0 but is unlabelled; node 3, labelled, points away from
+    it.
+    """
+    hidden = torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1], [-1.0, 0.0]])
+    prediction = Prediction(hidden, torch.ones(4, 1))
+    labels = torch.tensor([-1, -1, -1, 0])
+    for first, expected in ((True, [3]), (False, [0])):
+        config = DanceConfig(ratio=0.25, prototypes=1, labelled_first=first)
+        core = condense_nodes(
+            prediction, labels, torch.zeros(4), config, torch.Generator().manual_seed(0)
+        )
+        assert core.tolist() == expected
+
+
+def test_prototype_score_is_the_best_cosine_of_the_own_class():
+    """(3, 4) against (1, 0) and (0, 2): cosines 0.6 and 0.8. Class 1 has one prototype, (0, -1), at
+    cosine -0.8.
+    """
+    centroids = torch.tensor([[[1.0, 0.0], [0.0, 2.0]], [[0.0, -1.0], [float("nan")] * 2]])
+    points = torch.tensor([[3.0, 4.0], [3.0, 4.0]])
+    assert prototype_scores(points, torch.tensor([0, 1]), centroids).tolist() == pytest.approx(
+        [0.8, -0.8]
+    )

@@ -1,0 +1,290 @@
+"""Settings beside the method: averaged models, smoothing, the ablations, and `paper = true`."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from support.builders import CPU, lists, make_client, random_csr, split
+
+from dance_flwr.config.tree import PAPER, RunConfig, flatten, parse
+from dance_flwr.dance.algorithm import neighbour_labels, predict
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.nodes import Prediction, condense_nodes, node_budget
+from dance_flwr.data.graph import TEST, TRAIN
+from dance_flwr.data.site import LocalGraph
+from dance_flwr.data.text.table import pooling_weights
+from dance_flwr.federation.client.client import open_client
+from dance_flwr.federation.client.smoothing import correct_and_smooth
+from dance_flwr.federation.server.averaging import ModelAverage
+from dance_flwr.federation.wire.messages import arrays_of, state_of
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.runs.reader import load_model
+
+
+def test_the_running_average_weighs_older_models_less():
+    models = [
+        {"w": torch.full((2,), value), "b": torch.tensor(-value)} for value in (1.0, 2.0, 5.0)
+    ]
+    average = ModelAverage(0.5)
+    found = [state_of(average.add(arrays_of(model))) for model in models]
+    for state, expected in zip(found, (1.0, (0.5 + 2) / 1.5, (0.25 + 1 + 5) / 1.75), strict=True):
+        assert (
+            state["w"].tolist() == pytest.approx([expected] * 2)
+            and state["w"].dtype == torch.float32
+        )
+        assert float(state["b"]) == pytest.approx(-expected)
+
+
+def test_without_decay_the_last_model_is_kept_as_it_is():
+    model = arrays_of({"w": torch.ones(3)})
+    assert ModelAverage(0.0).add(model) is model
+
+
+def test_averaging_changes_what_is_kept_and_not_what_is_trained(run):
+    plain, averaged = run(rounds=3), run(rounds=3, ema_decay=0.9)
+    assert [row["loss"] for row in plain.result["history"]] == [
+        row["loss"] for row in averaged.result["history"]
+    ]
+    kept, last = load_model(averaged.folder), load_model(plain.folder)
+    assert averaged.result["best_round"] == 1 or not torch.equal(
+        kept["head_graph.weight"], last["head_graph.weight"]
+    )
+    first = state_of(averaged.replies("train")[0].content.array_records["arrays"])
+    assert first.keys() == kept.keys()
+
+
+class _Labelled:
+    """What smoothing reads of a site."""
+
+    def __init__(self, graph, train_labels):
+        self.graph, self.train_labels = graph, train_labels
+
+
+def smoothing_by_loops(probs, labels, indptr, indices):
+    """Correct and smooth on a dense matrix, step by step; autoscaled."""
+    n, classes = probs.shape
+    adjacency = np.zeros((n, n))
+    for v in range(n):
+        adjacency[v, indices[indptr[v] : indptr[v + 1]]] = 1
+    degree = adjacency.sum(1)
+    scale = np.where(degree > 0, 1 / np.sqrt(np.maximum(degree, 1)), 0)
+    spread = scale[:, None] * adjacency * scale[None]
+    known = labels >= 0
+    truth = np.eye(classes)[labels[known]]
+    error = np.zeros_like(probs)
+    error[known] = truth - probs[known]
+    moved = error
+    for _ in range(50):
+        moved = np.clip(0.8 * spread @ moved + 0.2 * error, -1, 1)
+    sigma = np.abs(error[known]).sum() / known.sum()
+    for v in range(n):
+        size = np.abs(moved[v]).sum()
+        factor = sigma / size if size and sigma / size <= 1000 else 1.0
+        probs = probs.copy()
+        probs[v] += factor * moved[v]
+    start = probs.copy()
+    start[known] = truth
+    out = start
+    for _ in range(50):
+        out = np.clip(0.8 * spread @ out + 0.2 * start, 0, 1)
+    return out
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_correct_and_smooth_is_that_of_the_loops(seed):
+    rng = np.random.default_rng(seed)
+    indptr, indices = random_csr(rng, 14, 0.2)
+    probs = rng.dirichlet(np.ones(3), 14)
+    labels = np.where(rng.random(14) < 0.5, rng.integers(0, 3, 14), -1)
+    labels[0] = 1
+    graph = LocalGraph(indptr, indices, torch.ones(14, dtype=torch.bool))
+    found = correct_and_smooth(torch.tensor(probs), _Labelled(graph, torch.tensor(labels))).numpy()
+    wanted = smoothing_by_loops(probs, labels, indptr, indices)
+    np.testing.assert_allclose(found, wanted / wanted.sum(1, keepdims=True), atol=1e-6)
+    assert np.isfinite(found).all()
+
+
+def test_smoothing_without_training_labels_changes_nothing():
+    graph = LocalGraph(np.array([0, 1, 2]), np.array([1, 0]), torch.ones(2, dtype=torch.bool))
+    probs = torch.tensor([[0.3, 0.7], [0.6, 0.4]])
+    assert correct_and_smooth(probs, _Labelled(graph, torch.tensor([-1, -1]))) is probs
+
+
+def test_smoothing_never_reads_a_test_label(run, monkeypatch):
+    from dance_flwr.data.site import Site
+
+    finished = run(smoothing="correct-and-smooth", rounds=1)
+    client = open_client(finished.partition / "client-0", finished.config)
+    client.model.load_state_dict(load_model(finished.folder))
+    info = RoundInfo(finished.result["run"], 1, "")
+    before = client.predict(info)["deployed"]
+    changed = torch.where(client.site.split == TRAIN, client.site.labels, 2 - client.site.labels)
+    assert int((client.site.split == TEST).sum()) and not torch.equal(changed, client.site.labels)
+    monkeypatch.setattr(Site, "labels", changed)
+    monkeypatch.setattr(client.site, "labels", changed, raising=False)
+    client.site.__dict__.pop("train_labels", None)
+    assert torch.equal(client.predict(info)["deployed"], before)
+    assert not torch.equal(
+        client.method.predict(client.model, client.site, finished.config, info)["deployed"], before
+    )
+
+
+def test_a_random_core_has_the_budget_and_ignores_labels():
+    prediction = Prediction(torch.zeros(50, 4), torch.full((50, 3), 1 / 3))
+    visible = torch.arange(50) % 5 > 0
+    config, labels = DanceConfig(ratio=0.2, core_rule="random"), torch.arange(50) % 3
+    draws = [
+        condense_nodes(
+            prediction,
+            labels * sign,
+            torch.zeros(50),
+            config,
+            torch.Generator().manual_seed(seed),
+            visible,
+        )
+        for seed, sign in ((1, 1), (1, -1), (2, 1))
+    ]
+    assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
+    assert draws[0].numel() == node_budget(40, 0.2) and bool(visible[draws[0]].all())
+    assert draws[0].tolist() == sorted(set(draws[0].tolist()))
+
+
+def test_own_text_is_the_pooled_text_and_all_chunks_of_the_node_alone():
+    client = make_client(5, 15, 0.3, 1.0, DanceConfig(text_rule="own"))
+    candidates = client.select()
+    evidence = client.condense(candidates)
+    assert lists(candidates.hops[0]) == [[v] for v in client.nodes.tolist()]
+    assert candidates.hops[1].index.numel() == candidates.hops[2].index.numel() == 0
+    for found in (evidence.text, evidence.context, evidence.fused_text):
+        torch.testing.assert_close(found, client.table.nodes[client.nodes])
+    assert lists(candidates.chunks) == [
+        lists(client.table.chunks_of)[v] for v in client.nodes.tolist()
+    ]
+    alone = pooling_weights(client.table.chunks, client.table.chunks_of.ptr)[
+        candidates.chunks.index
+    ]
+    torch.testing.assert_close(evidence.chunk_weights, alone)
+
+
+def test_induced_edges_are_those_of_the_graph_among_the_core():
+    rng = np.random.default_rng(3)
+    indptr, indices = random_csr(rng, 20, 0.3)
+    graph = LocalGraph(indptr, indices, torch.ones(20, dtype=torch.bool, device=CPU))
+    core = torch.tensor([2, 3, 7, 11, 19])
+    rows, cols, weights = graph.induced(core)
+    kept = core.tolist()
+    wanted = {
+        (i, j)
+        for i, v in enumerate(kept)
+        for j, u in enumerate(kept)
+        if u in indices[indptr[v] : indptr[v + 1]]
+    }
+    assert set(zip(rows.tolist(), cols.tolist(), strict=True)) == wanted and wanted
+    assert weights.tolist() == [1.0] * len(wanted)
+
+
+def test_neighbour_labels_are_the_gated_training_labels_of_each_hop():
+    client = make_client(11, 20, 0.25, 3.0, DanceConfig())
+    candidates = client.select()
+    evidence = client.condense(candidates)
+    labels = [v % 3 if v % 4 else -1 for v in range(20)]
+    table = torch.zeros(20, 3, dtype=torch.float64)
+    for v, label in enumerate(labels):
+        if label >= 0:
+            table[v, label] = 1
+    model = SimpleNamespace(head_labels=torch.nn.Linear(6, 3))
+    found = neighbour_labels(model, candidates, evidence, SimpleNamespace(label_table=table))
+    wanted = np.zeros((client.nodes.numel(), 6))
+    for hop in (1, 2):
+        gates = split(evidence.gates[hop], candidates.hops[hop].ptr)
+        for row, (nodes, weights) in enumerate(
+            zip(lists(candidates.hops[hop]), gates, strict=True)
+        ):
+            for node, weight in zip(nodes, weights, strict=True):
+                if labels[node] >= 0:
+                    wanted[row, 3 * (hop - 1) + labels[node]] += weight
+    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-12)
+    assert wanted.any()
+
+
+def test_a_label_is_evidence_for_neighbours_and_never_for_the_node_itself(run):
+    finished = run(rounds=2, dance_label_evidence=True, dance_views="fused")
+    client = open_client(finished.partition / "client-0", finished.config)
+    client.model.load_state_dict(load_model(finished.folder))
+    model, site = (
+        client.model,
+        finished.site(0),
+    )  # a site of its own: the client's is shared by other runs
+    torch.nn.init.normal_(model.head_labels.weight)
+    node = next(
+        int(v) for v in (site.train_labels >= 0).nonzero() if site.graph.hops.one(v).index.numel()
+    )
+    before = predict(model, site, DanceConfig.of(finished.config))["deployed"]
+    site.label_table[node] = site.label_table[node].roll(1)
+    after = predict(model, site, DanceConfig.of(finished.config))["deployed"]
+    assert torch.equal(before[node], after[node]) and not torch.equal(before, after)
+
+
+def test_without_the_key_there_is_no_label_head(run):
+    kept = load_model(run(rounds=1, dance_label_evidence=False).folder)
+    assert "head_labels.weight" not in kept and "head_fused.weight" in kept
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"dance_core_rule": "random"},
+        {"dance_text_rule": "own"},
+        {"dance_text_rule": "own", "dance_text_refresh_every": 0},
+        {"dance_topology_rule": "induced"},
+        {"dance_topology_rule": "none"},
+        {"dance_label_evidence": False},
+        {"dance_views": "plain+core+fused", "dance_text_refresh_every": 0},
+        {"paper": True},
+        {"paper": True, "dance_views": "fused", "smoothing": "correct-and-smooth"},
+    ],
+    ids=str,
+)
+def test_every_variant_runs_and_leaves_evidence_that_verifies(run, cli, keys):
+    finished = run(rounds=2, **keys)
+    full = run(rounds=2)
+    assert finished.result["history"][1]["loss"] != full.result["history"][1]["loss"]
+    assert cli("evidence", "verify", finished.folder).code == 0
+
+
+def test_paper_switches_every_extension_off_and_nothing_else():
+    extended = {"dance.coverage-penalty": 3.0, "ema-decay": 0.9, "smoothing": "correct-and-smooth"}
+    config = parse({"paper": True, "condensation-ratio": 0.04, "dance.hop2-budget": 3, **extended})
+    values = flatten(config)
+    assert {key: values[key] for key in PAPER} == PAPER and values["dance.hop2-pool"] == 3
+    others = (
+        values.keys()
+        - PAPER.keys()
+        - {"paper", "condensation-ratio", "dance.hop2-budget", "dance.hop2-pool"}
+    )
+    defaults = flatten(RunConfig())
+    assert all(values[key] == defaults[key] for key in others)
+    assert parse(values) == config
+
+
+def test_dropout_keeps_its_rate_and_its_mean():
+    from dance_flwr.nn.dropout import dropout
+
+    values = torch.full((400, 500), 2.0)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        dropped = dropout(values, 0.3, True)
+    assert float((dropped == 0).float().mean()) == pytest.approx(0.3, abs=0.005)
+    assert dropped.unique().tolist() == pytest.approx([0, 2 / 0.7])
+    assert dropout(values, 0.3, False) is values and dropout(values, 0.0, True).equal(values)
+    assert dropout(values.double(), 0.5, True).dtype == torch.float64
+
+
+def test_dropout_passes_the_gradient_of_what_it_kept():
+    from dance_flwr.nn.dropout import dropout
+
+    values = torch.ones(1000, requires_grad=True)
+    dropped = dropout(values, 0.5, True)
+    dropped.sum().backward()
+    assert torch.equal(values.grad, dropped.detach())

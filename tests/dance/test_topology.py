@@ -1,0 +1,211 @@
+"""Sec. 3.4: candidate sets, the evidence prior, self-expression and the adjacency, against the
+loops of Alg. 4.
+"""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import topology as oracle
+from support.builders import clients, lists, split
+
+from dance_flwr.dance import topology as module
+from dance_flwr.dance.topology import (
+    Coefficients,
+    candidate_support,
+    objective,
+    prior_block,
+    self_express,
+    synthesise_adjacency,
+)
+
+QUICK = settings(max_examples=40, deadline=None)
+cores = {"seed": st.integers(0, 2**20), "size": st.integers(1, 12), "most": st.integers(1, 5)}
+
+
+def sets(support: torch.Tensor) -> list[set[int]]:
+    return [{j for j in row if j >= 0} for row in support.tolist()]
+
+
+def dense(z: Coefficients) -> np.ndarray:
+    """Z with column i from row i of the coefficients."""
+    out = np.zeros((z.support.size(0),) * 2)
+    for i, (rows, values) in enumerate(zip(z.support.tolist(), z.values.tolist(), strict=True)):
+        for j, value in zip(rows, values, strict=True):
+            if j >= 0:
+                out[j, i] += value
+    return out
+
+
+def draw_core(
+    rng: np.random.Generator, size: int, width: int = 8
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Fused features of layer-norm size and evidence of norm at most 1; some nodes without evidence
+    (S = 0).
+    """
+    x = rng.standard_normal((size, width))
+    t = rng.standard_normal((size, width)) + 0.5
+    t /= np.linalg.norm(t, axis=1, keepdims=True)
+    t *= (rng.random(size) < 0.8)[:, None]
+    return torch.tensor(x), torch.tensor(t)
+
+
+@pytest.mark.parametrize("block", [1024, 3])
+def test_candidate_sets_are_those_of_the_loops(block):
+    """Features and evidence in coarse steps make products exact and ties common."""
+
+    @QUICK
+    @given(**cores)
+    def check(seed, size, most):
+        rng = np.random.default_rng(seed)
+        x, t = rng.integers(-2, 3, (size, 3)).astype(float), rng.integers(-2, 3, (size, 3)) / 4
+        S = np.clip(t @ t.T, 0, 1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "_ROWS_PER_BLOCK", block)
+            support = candidate_support(torch.tensor(x), torch.tensor(t), most)
+        assert sets(support) == [oracle.candidate_set(x, S, i, most) for i in range(size)]
+        assert support.size(1) <= 2 * most
+        for i, row in enumerate(support.tolist()):
+            inside = [j for j in row if j >= 0]
+            assert i not in inside
+            assert len(inside) == len(set(inside))
+
+    check()
+
+
+@QUICK
+@given(client=clients())
+def test_the_prior_is_the_double_sum_over_selected_chunks(client):
+    candidates = client.select()
+    evidence = client.condense(candidates)
+    chosen = [
+        {r: pi for r, pi in zip(index, weights, strict=True) if pi > 0}
+        for index, weights in zip(
+            lists(candidates.chunks),
+            split(evidence.chunk_weights, candidates.chunks.ptr),
+            strict=True,
+        )
+    ]
+    S = prior_block(evidence.text, torch.arange(len(chosen)))
+    chunks = client.table.chunks.numpy()
+    expected = [[oracle.prior(a, b, chunks) for b in chosen] for a in chosen]
+    np.testing.assert_allclose(S, expected, atol=1e-9)
+    assert torch.equal(S, S.T) or bool(((S - S.T).abs() < 1e-12).all())
+    assert bool(((S >= 0) & (S <= 1)).all())
+
+
+@pytest.mark.parametrize("block", [1024, 3])
+def test_self_expression_is_that_of_the_loops(block):
+    @QUICK
+    @given(
+        **cores,
+        alpha=st.sampled_from([4.0, 12.0]),
+        beta=st.sampled_from([0.0, 3.0]),
+        iterations=st.integers(1, 8),
+    )
+    def check(seed, size, most, alpha, beta, iterations):
+        x, t = draw_core(np.random.default_rng(seed), size)
+        support = candidate_support(x, t, most)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "_ROWS_PER_BLOCK", block)
+            z = self_express(x, t, support, alpha, beta, iterations)
+        S = np.clip((t @ t.T).numpy(), 0, 1)
+        twin = oracle.ista(x.numpy(), S, sets(support), alpha, beta, iterations)
+        np.testing.assert_allclose(dense(z), twin, atol=1e-9)
+        assert objective(x, t, z, alpha, beta).item() == pytest.approx(
+            oracle.objective(x.numpy(), S, twin, alpha, beta), rel=1e-9
+        )
+
+    check()
+
+
+@QUICK
+@given(**cores, alpha=st.sampled_from([1.0, 8.0]), beta=st.sampled_from([0.0, 3.0]))
+def test_a_converged_solution_meets_the_optimality_conditions(seed, size, most, alpha, beta):
+    """0 lies in the subdifferential: with r = 2 alpha x_j^T (x_i - X z_i) and w = beta + 1 - S_ij,
+    r = w sign(z_j) where z_j != 0, and |r| <= w where z_j = 0. No algorithm is involved.
+    """
+    x, t = draw_core(np.random.default_rng(seed), size, width=40)
+    # Features that share a direction; otherwise most columns would be zero.
+    x = x + 1.5
+    z = self_express(x, t, candidate_support(x, t, most), alpha, beta, 4000)
+    features, Z = x.numpy(), dense(z)
+    S = np.clip((t @ t.T).numpy(), 0, 1)
+    pull = 2 * alpha * features @ (features.T - features.T @ Z)
+    for i, rows in enumerate(sets(z.support)):
+        for j in rows:
+            weight = beta + 1 - S[i, j]
+            if abs(Z[j, i]) > 1e-6:
+                assert pull[j, i] == pytest.approx(weight * np.sign(Z[j, i]), abs=1e-5)
+            else:
+                assert abs(pull[j, i]) <= weight + 1e-5
+
+
+def test_four_nodes_with_one_candidate_each_by_hand():
+    """One candidate: z = soft(2 alpha <x_i, x_j>, beta + 1 - S_ij) / (2 alpha ||x_j||^2), reached
+    in one step.
+
+    x = (2, 0), (1, 1), (0, -3), (0.1, 0.1); C = {1}, {0}, {1}, {0}; alpha = 4, beta = 3. S_01 = 0.5
+    (t_0 = (1, 0), t_1 = (0.5, 0)); all others 0, as t_2 = (-1, 0) is clipped and t_3 = 0. Column 0:
+    <x_0, x_1> = 2: (8 * 2 - 3.5) / (8 * 2) = 0.78125. Column 1: (16 - 3.5) / (8 * 4) = 0.390625.
+    Column 2: <x_2, x_1> = -3: -(24 - 4) / 16 = -1.25. Column 3: <x_3, x_0> = 0.2: 1.6 < 4, so 0.
+    """
+    x = torch.tensor([[2.0, 0.0], [1.0, 1.0], [0.0, -3.0], [0.1, 0.1]])
+    t = torch.tensor([[1.0, 0.0], [0.5, 0.0], [-1.0, 0.0], [0.0, 0.0]])
+    z = self_express(x, t, torch.tensor([[1], [0], [1], [0]]), 4.0, 3.0, 1)
+    assert z.values.flatten().tolist() == pytest.approx([0.78125, 0.390625, -1.25, 0.0])
+    again = self_express(x, t, torch.tensor([[1], [0], [1], [0]]), 4.0, 3.0, 50)
+    torch.testing.assert_close(again.values, z.values)
+
+
+def test_candidate_sets_by_hand():
+    """q = 1. Features (2, 0), (1, 0), (0, 1), (0, 1) name 1, 0, 3, 2. The evidence names 3 for node
+    0 (S = 0.5); node 1 has no evidence, all its S are 0 and the lowest index, 0, wins; likewise 2;
+    node 3 is named by 0.
+    """
+    x = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    t = torch.tensor([[0.5, 0.0], [0.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
+    assert sets(candidate_support(x, t, 1)) == [{1, 3}, {0}, {0, 3}, {0, 2}]
+
+
+def test_one_node_has_no_candidates_and_no_edges():
+    x = torch.ones(1, 3)
+    support = candidate_support(x, x, 4)
+    z = self_express(x, x, support, 4.0, 3.0, 5)
+    assert support.shape == z.values.shape == (1, 0)
+    assert [part.tolist() for part in synthesise_adjacency(z, 3)] == [[], [], []]
+
+
+@QUICK
+@given(seed=st.integers(0, 2**20), size=st.integers(1, 12), most=st.integers(1, 4))
+def test_the_adjacency_is_that_of_the_loops(seed, size, most):
+    """Coefficients in steps of 1/4 make ties exact; zeros inside the support are no edges."""
+    rng = np.random.default_rng(seed)
+    values = rng.integers(-3, 4, (size, size)) / 4
+    chosen = (rng.random((size, size)) < 0.4) & ~np.eye(size, dtype=bool)
+    Z = np.where(chosen, values, 0)
+    support = np.where(chosen.T, np.arange(size), -1)
+    z = Coefficients(torch.tensor(support), torch.tensor(np.where(chosen.T, values.T, 0)))
+    np.testing.assert_array_equal(dense(z), Z)
+    rows, cols, weights = (part.tolist() for part in synthesise_adjacency(z, most))
+    expected = oracle.adjacency(Z, most)
+    assert list(zip(rows, cols, strict=True)) == list(expected)
+    assert weights == pytest.approx(list(expected.values()))
+    assert len(rows) <= 2 * size * most
+
+
+def test_the_adjacency_of_three_nodes_by_hand():
+    """Column 0 of Z is -0.5 at 1, column 1 is 0.25 at 0, column 2 is 0.25 at 0 and 1: W_01 = 0.75,
+    W_02 = W_12 = 0.25. With k = 1, rows 0 and 1 keep 0.75; row 2 ties and keeps column 0, so edge
+    0-2 stays although row 0 dropped it, and edge 1-2 goes. With k = 2 all three stay.
+    """
+    z = Coefficients(
+        torch.tensor([[1, -1], [0, -1], [0, 1]]),
+        torch.tensor([[-0.5, 0.0], [0.25, 0.0], [0.25, 0.25]]),
+    )
+    rows, cols, weights = synthesise_adjacency(z, 1)
+    assert list(zip(rows.tolist(), cols.tolist(), weights.tolist(), strict=True)) == [
+        (0, 1, 0.75), (0, 2, 0.25), (1, 0, 0.75), (2, 0, 0.25),
+    ]  # fmt: skip
+    assert synthesise_adjacency(z, 2)[2].tolist() == [0.75, 0.25, 0.75, 0.25, 0.25, 0.25]

@@ -1,0 +1,208 @@
+"""The partitioners beside Louvain, the compiled Louvain itself, and that nothing but the seed
+decides.
+"""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.partitions import SPEC, cliques, graph_and_clients, make_graph
+from support.project import PROJECT
+
+from dance_flwr.data.partition import (
+    PARTITIONERS,
+    client_nodes,
+    column_assignment,
+    dirichlet_assignment,
+    make_partition,
+    manifest,
+    metis_assignment,
+    report,
+)
+from dance_flwr.data.partition.louvain import louvain_labels
+from dance_flwr.data.partition.pack import fill_empty
+from dance_flwr.errors import DataError
+
+
+def one_line(error) -> str:
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    case=graph_and_clients(), seed=st.integers(0, 5), alpha=st.sampled_from([1e-6, 0.1, 1.0, 1e4])
+)
+def test_dirichlet_leaves_no_client_empty(case, seed, alpha):
+    graph, clients = case
+    assignment = dirichlet_assignment(graph, clients, seed, alpha)
+    assert assignment.dtype == np.int64
+    assert np.bincount(assignment, minlength=clients).min() >= 1
+    assert assignment.max() < clients
+    assert np.array_equal(assignment, dirichlet_assignment(graph, clients, seed, alpha))
+
+
+def test_a_smaller_alpha_skews_labels_more():
+    graph = make_graph(3000, [])
+    skews = [
+        report(
+            graph,
+            make_partition(graph, replace(SPEC, method="label-dirichlet", clients=5, alpha=alpha)),
+        )["non_iid"]
+        for alpha in (0.05, 1.0, 1000.0)
+    ]
+    assert skews[0] > skews[1] > skews[2]
+    assert skews[2] < 0.05
+
+
+def test_dirichlet_spreads_unlabelled_nodes_evenly():
+    graph = make_graph(400, [], [-1] * 400)
+    assert np.bincount(dirichlet_assignment(graph, 4, 0, 0.1)).tolist() == [100] * 4
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf")])
+def test_an_impossible_alpha_is_refused(alpha):
+    with pytest.raises(DataError) as caught:
+        dirichlet_assignment(make_graph(4, []), 2, 0, alpha)
+    assert f"found {alpha}" in one_line(caught)
+
+
+def test_a_site_column_decides():
+    graph = replace(make_graph(5, [(0, 1)]), site=np.array(["b", "a", "b", "c", "a"]))
+    assert column_assignment(graph, 3).tolist() == [1, 0, 1, 2, 0]
+    partition = make_partition(graph, replace(SPEC, method="by-column", clients=3))
+    assert graph.subgraph(client_nodes(partition, 1), "k").site.tolist() == ["b", "b"]
+
+
+@pytest.mark.parametrize(
+    ("site", "clients", "said"),
+    [
+        (None, 2, "column 'site'"),
+        (["a", "b", "a"], 3, "as many clients as sites, 2, found 3"),
+        (["a", "", "b"], 2, "found none for n1"),
+    ],
+)
+def test_sites_that_do_not_fit_are_refused(site, clients, said):
+    graph = replace(make_graph(3, []), site=None if site is None else np.array(site))
+    with pytest.raises(DataError) as caught:
+        column_assignment(graph, clients)
+    assert said in one_line(caught)
+
+
+def test_sites_of_other_nodes_are_refused():
+    with pytest.raises(DataError, match="expected 3 sites"):
+        replace(make_graph(3, []), site=np.array(["a"]))
+
+
+def test_a_partitioner_that_leaves_a_client_empty_is_refused(monkeypatch):
+    monkeypatch.setitem(
+        PARTITIONERS, "random", lambda graph, spec: np.zeros(graph.num_nodes, np.int64)
+    )
+    with pytest.raises(DataError) as caught:
+        make_partition(make_graph(5, []), replace(SPEC, method="random", clients=2))
+    assert "expected 2 clients with nodes, found 1" in one_line(caught)
+
+
+@settings(max_examples=60, deadline=None)
+@given(assigned=st.lists(st.integers(0, 7), min_size=8, max_size=30))
+def test_empty_clients_are_filled_and_others_disturbed_least(assigned):
+    before = np.array(assigned, np.int64)
+    after = fill_empty(before, 8)
+    assert np.bincount(after, minlength=8).min() >= 1
+    assert (before != after).sum() == 8 - len(np.unique(before))
+
+
+@settings(max_examples=30, deadline=None)
+@given(case=graph_and_clients(), seed=st.integers(0, 3))
+def test_metis_leaves_no_client_empty(case, seed):
+    pytest.importorskip("pymetis")
+    graph, clients = case
+    assignment = metis_assignment(graph, clients, seed)
+    assert assignment.dtype == np.int64
+    assert np.bincount(assignment, minlength=clients).min() >= 1
+    assert np.array_equal(assignment, metis_assignment(graph, clients, seed))
+
+
+def test_metis_keeps_cliques_whole():
+    pytest.importorskip("pymetis")
+    assignment = metis_assignment(cliques(8, 10), 4, 0)
+    assert np.bincount(assignment).tolist() == [20] * 4
+
+
+def test_a_missing_metis_is_said_in_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    with pytest.raises(DataError) as caught:
+        metis_assignment(cliques(3, 4), 2, 0)
+    assert "pip install 'dance-flwr[metis]'" in one_line(caught)
+
+
+def test_compiled_louvain_is_as_good_as_networkx():
+    network = nx.planted_partition_graph(12, 40, 0.25, 0.01, seed=3)
+    graph = make_graph(480, network.edges)
+    ours, theirs = [], []
+    for seed in range(3):
+        labels = louvain_labels(graph.adjacency(), seed, 1.0)
+        ours.append(
+            nx.community.modularity(
+                network, [set(np.flatnonzero(labels == k)) for k in np.unique(labels)]
+            )
+        )
+        found = nx.community.louvain_communities(network, seed=seed)
+        theirs.append(nx.community.modularity(network, found))
+    assert np.mean(ours) >= 0.99 * np.mean(theirs)
+
+
+def test_louvain_of_isolated_nodes_is_one_community_each():
+    assert louvain_labels(make_graph(4, []).adjacency(), 0, 1.0).tolist() == [0, 1, 2, 3]
+
+
+SCRIPT = """
+import sys
+import numpy as np
+from dance_flwr.graph import TextGraph, csr_from_pairs
+from dance_flwr.partition import PartitionSpec, make_partition, manifest
+rng = np.random.default_rng(0)
+n = 600
+source, target = rng.integers(0, n, 2400), rng.integers(0, n, 2400)
+near = rng.random(2400) < 0.8
+target = np.where(near, source // 30 * 30 + target % 30, target)
+indptr, indices = csr_from_pairs(source, target, n)
+ids, labels = np.array([f"n{i}" for i in range(n)]), np.arange(n) // 30 % 4
+graph = TextGraph("toy", ids, ["t"] * n, labels, tuple("abcd"), indptr, indices, np.zeros(n, np.uint8))
+for method in sys.argv[1:]:
+    print(manifest(graph, make_partition(graph, PartitionSpec(method, 7, 3, 1.0, 0.6, 0.2, 0.2)))["sha256"])
+assert "torch" not in sys.modules, "partitioning needs no torch"
+"""
+
+
+def test_neither_hash_seed_nor_threads_decide():
+    methods = ["louvain", "label-dirichlet", "random"]
+    found = []
+    for hash_seed, threads in (("0", "1"), ("12345", "4")):
+        said = os.environ | {
+            "PYTHONHASHSEED": hash_seed,
+            "OMP_NUM_THREADS": threads,
+            "PYTHONPATH": str(PROJECT),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, *methods], env=said, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        found.append(done.stdout.split())
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 3
+
+
+def test_the_seed_decides_louvain():
+    graph = cliques(12, 6)
+    one, again, other = (
+        manifest(graph, make_partition(graph, replace(SPEC, seed=seed))) for seed in (1, 1, 2)
+    )
+    assert one == again
+    assert one["sha256"] != other["sha256"]

@@ -1,0 +1,106 @@
+"""The figures of a partition against slow and obvious ways to get them, and manifests made again."""
+
+import json
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.partitions import SPEC, cliques, graph_and_clients, make_graph
+
+from dance_flwr.data.partition import client_nodes, make_partition, manifest, report, reproduce
+from dance_flwr.data.partition.report import total_variation
+from dance_flwr.errors import DataError
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=graph_and_clients(), method=st.sampled_from(["louvain", "random"]))
+def test_figures_are_those_of_networkx(case, method):
+    graph, clients = case
+    partition = make_partition(graph, replace(SPEC, method=method, clients=clients))
+    figures = report(graph, partition)
+    network = nx.from_scipy_sparse_array(graph.adjacency())
+    parts = [client_nodes(partition, k).tolist() for k in range(clients)]
+    inner = [network.subgraph(part) for part in parts]
+    rows = figures["clients"]
+    assert [row["nodes"] for row in rows] == [len(part) for part in parts]
+    assert [row["edges"] for row in rows] == [part.number_of_edges() for part in inner]
+    assert [row["components"] for row in rows] == [
+        nx.number_connected_components(part) for part in inner
+    ]
+    assert figures["kept_edges"] == sum(part.number_of_edges() for part in inner)
+    if graph.num_edges:
+        assert figures["kept_edges_ratio"] == figures["kept_edges"] / graph.num_edges
+        assert figures["modularity"] == pytest.approx(nx.community.modularity(network, parts))
+    else:
+        assert (figures["kept_edges_ratio"], figures["modularity"]) == (1.0, 0.0)
+    assert json.loads(json.dumps(figures)) == figures
+
+
+@settings(max_examples=60, deadline=None)
+@given(counts=st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=1, max_size=6))
+def test_total_variation_is_the_textbook_one(counts):
+    table = np.array(counts, np.int64)
+    for row, found in zip(table, total_variation(table), strict=True):
+        if not row.sum():
+            assert found is None
+            continue
+        assert 0 <= found <= 1
+        assert found == pytest.approx(
+            0.5 * np.abs(row / row.sum() - table.sum(axis=0) / table.sum()).sum()
+        )
+
+
+def test_known_skew():
+    labels = [0, 0, 0, 1, 1, 1, -1, -1]
+    graph = replace(make_graph(8, [], labels, classes=2), site=np.array(list("aaabbbcc")))
+    figures = report(graph, make_partition(graph, replace(SPEC, method="by-column")))
+    assert [row["non_iid"] for row in figures["clients"]] == [0.5, 0.5, None]
+    assert figures["non_iid"] == 0.5
+    assert figures["clients"][0]["label_shares"] == {"c0": 1.0, "c1": 0.0}
+    assert [row["unlabelled"] for row in figures["clients"]] == [0, 0, 2]
+
+
+def test_the_report_is_in_the_manifest():
+    graph = cliques(6, 10)
+    partition = make_partition(graph, SPEC)
+    content = manifest(graph, partition)
+    assert content["report"] == report(graph, partition)
+    assert content["spec"]["alpha"] == 1.0
+
+
+def test_a_manifest_gives_its_clients_again():
+    graph = cliques(6, 10)
+    content = json.loads(json.dumps(manifest(graph, make_partition(graph, SPEC))))
+    assert manifest(graph, reproduce(graph, content)) == content
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (lambda graph: cliques(6, 9), "expected 60 nodes, found 54"),
+        (lambda graph: make_graph(60, []), "edges, found 0"),
+        (
+            lambda graph: replace(graph, ids=np.array([f"m{i}" for i in range(60)])),
+            "client 0: expected ids_sha256",
+        ),
+        (lambda graph: replace(graph, labels=graph.labels * 0), "expected nodes_per_split"),
+    ],
+)
+def test_other_data_are_refused(other, said):
+    graph = cliques(6, 10)
+    content = manifest(graph, make_partition(graph, SPEC))
+    with pytest.raises(DataError) as caught:
+        reproduce(other(graph), content)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_spec_of_another_version_is_refused():
+    graph = cliques(6, 10)
+    content = manifest(graph, make_partition(graph, SPEC))
+    del content["spec"]["alpha"]
+    with pytest.raises(DataError, match="expected the keys alpha"):
+        reproduce(graph, content)

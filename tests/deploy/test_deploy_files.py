@@ -1,0 +1,258 @@
+"""The files under `deploy/` and `docs/deployment.md`: they parse, hold no secrets, and use flags
+that exist.
+"""
+
+import argparse
+import configparser
+import re
+import shlex
+import shutil
+import subprocess
+from importlib import import_module
+
+import click
+import pytest
+import typer
+import yaml
+from support.project import PROJECT
+
+DEPLOY = PROJECT / "deploy"
+UNITS = sorted(DEPLOY.glob("*.service"))
+COMPOSE = DEPLOY / "compose.yaml"
+GUIDE = PROJECT / "docs" / "deployment.md"
+SERVICE_KEYS = {
+    *(
+        "image",
+        "build",
+        "restart",
+        "init",
+        "read_only",
+        "tmpfs",
+        "cap_drop",
+        "security_opt",
+        "profiles",
+        "command",
+    ),
+    *("ports", "volumes", "healthcheck", "depends_on", "environment"),
+}
+
+
+def services():
+    return yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]
+
+
+def unit(path):
+    """A unit's sections; of a key that repeats, the last one."""
+    parser = configparser.ConfigParser(
+        strict=False, interpolation=None, delimiters=("=",), comment_prefixes=("#",)
+    )
+    parser.optionxform = str
+    parser.read_string(path.read_text(encoding="utf-8").replace("\\\n", " "))
+    return parser
+
+
+def flower_parser(program):
+    name = program.removeprefix("flower-")
+    module = import_module(f"flwr.{name}.cli.flower_{name}")
+    return getattr(module, f"_parse_args_run_{name}")()
+
+
+def assert_flower_takes(command):
+    """Flower's own parser takes the flags; unknown ones end in SystemExit."""
+    program, *arguments = command
+    if [program, *arguments[:1]] == ["dance-flwr", "supernode"]:
+        program, arguments = "flower-supernode", arguments[1:]
+    parser: argparse.ArgumentParser = flower_parser(program)
+    parser.parse_args([re.sub(r"^\$\{PORT\}$", "8000", argument) for argument in arguments])
+
+
+def test_compose_has_tls_authentication_health_and_no_secrets():
+    found = services()
+    assert set(found) == {"superlink", "gate", "supernode"}
+    for name, service in found.items():
+        assert set(service) <= SERVICE_KEYS, name
+        assert service["healthcheck"]["test"][0].startswith("CMD")
+        assert "no-new-privileges:true" in service["security_opt"]
+    assert "--enable-supernode-auth" in found["superlink"]["command"]
+    assert not any(
+        "insecure" in part for name in ("superlink", "supernode") for part in found[name]["command"]
+    )
+    assert all(mount.startswith("127.0.0.1:") for mount in found["superlink"]["ports"])
+    assert any(mount.endswith(":/data:rw") for mount in found["supernode"]["volumes"])
+    assert "ports" not in found["supernode"]  # a node only makes outgoing connections
+    for file in DEPLOY.iterdir():
+        text = file.read_text(encoding="utf-8")
+        assert not re.search(
+            r"BEGIN [A-Z ]*PRIVATE KEY|password|token|secret *[:=]", text, re.IGNORECASE
+        ), file
+
+
+@pytest.mark.parametrize("name", ["superlink", "supernode"])
+def test_compose_starts_programs_with_flags_that_flower_has(name):
+    assert_flower_takes(services()[name]["command"])
+
+
+@pytest.mark.parametrize("name", ["superlink", "supernode"])
+def test_health_checks_of_compose_are_python(name):
+    compile(services()[name]["healthcheck"]["test"][-1], name, "exec")
+
+
+def test_docker_takes_the_compose_file():
+    if (
+        shutil.which("docker") is None
+        or subprocess.run(["docker", "compose", "version"], capture_output=True).returncode
+    ):
+        pytest.skip("no docker compose")
+    for profile in ("server", "node"):
+        command = [
+            "docker",
+            "compose",
+            "--file",
+            COMPOSE,
+            "--profile",
+            profile,
+            "config",
+            "--quiet",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_image_runs_as_an_ordinary_user():
+    lines = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line.startswith("FROM")] == ["FROM python:3.11-slim"]
+    assert [line for line in lines if line.startswith("USER")] == ["USER dance-flwr"]
+    for line in lines:
+        if line.startswith("COPY"):
+            assert all((PROJECT / source).exists() for source in line.split()[1:-1]), line
+
+
+def test_the_gate_passes_the_fleet_api_and_health_only():
+    text = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
+    assert text.count("{") == text.count("}")
+    blocks = dict(re.findall(r"location (.+?) \{\s*(.+?);\s*\}", text))
+    assert blocks == {
+        "/v1/fleet/": "proxy_pass https://superlink:8000",
+        "= /health": "proxy_pass https://superlink:8000",
+        "/": "return 403",
+    }
+
+
+def test_what_the_gate_keeps_out_is_under_other_paths():
+    from flwr.superlink.routers.control import router as control
+    from flwr.superlink.routers.fleet.router import router as fleet
+
+    assert fleet.prefix == "/v1/fleet"
+    assert control.prefix == "/v1/control"
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_units_are_hardened_and_start_programs_with_flags_that_flower_has(path):
+    service = unit(path)["Service"]
+    for key, value in {
+        "NoNewPrivileges": "yes",
+        "ProtectSystem": "strict",
+        "ProtectHome": "yes",
+        "PrivateTmp": "yes",
+        "CapabilityBoundingSet": "",
+        "User": "dance-flwr",
+        "Restart": "on-failure",
+    }.items():
+        assert service[key] == value
+    program, *arguments = service["ExecStart"].split()
+    assert program.startswith("/opt/dance-flwr/bin/")
+    assert "--insecure" not in arguments
+    assert_flower_takes([program.rpartition("/")[2], *arguments])
+
+
+def test_there_are_two_units():
+    assert [path.name for path in UNITS] == [
+        "dance-flwr-superlink.service",
+        "dance-flwr-supernode@.service",
+    ]
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_systemd_verifies_the_units(path, tmp_path):
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze")
+    # The programs are not installed here; everything else is verified as it is.
+    text = re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", path.read_text(encoding="utf-8"))
+    copy = tmp_path / path.name.replace("@.", "@north.")
+    copy.write_text(text, encoding="utf-8")
+    done = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["node.env.example", "superlink.env.example"])
+def test_env_files_set_what_compose_and_units_read(name):
+    text = (DEPLOY / name).read_text(encoding="utf-8")
+    values = dict(
+        line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#")
+    )
+    path = DEPLOY / (
+        "dance-flwr-supernode@.service"
+        if name.startswith("node")
+        else "dance-flwr-superlink.service"
+    )
+    wanted = set(re.findall(r"\$\{(\w+)\}", unit(path)["Service"]["ExecStart"]))
+    preset = {"PORT"} if name.startswith("node") else set()
+    assert wanted - preset <= set(values)
+    if name.startswith("node"):
+        assert set(re.findall(r"\$\{(\w+)", str(services()["supernode"]["command"]))) <= set(values)
+
+
+def commands_of_the_guide():
+    """Every line of a code block, continued lines joined, without comments; and what the text names
+    in passing.
+    """
+    text = GUIDE.read_text(encoding="utf-8")
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    lines += re.findall(r"`((?:dance-flwr|flwr) [^\s`]+ [^`]+)`", text)
+    return [
+        shlex.split(line, comments=True)
+        for line in lines
+        if line.strip() and not line.startswith("#")
+    ]
+
+
+def flags_of(command, words):
+    """Follow the words of a typer command line to the command they name; return its flags."""
+    while isinstance(command, click.Group) or hasattr(command, "commands"):
+        command = command.commands[words[0]]
+        words = words[1:]
+    return {
+        flag
+        for parameter in command.params
+        for flag in (*parameter.opts, *parameter.secondary_opts)
+    }
+
+
+def test_every_command_of_the_guide_exists_with_its_flags():
+    from flwr.cli.app import app as flwr
+
+    from dance_flwr.cli.main import app as own
+
+    groups = {"dance-flwr": typer.main.get_command(own), "flwr": typer.main.get_command(flwr)}
+    seen = []
+    for words in commands_of_the_guide():
+        program = words[0].rpartition("/")[2]
+        flags = {word.partition("=")[0] for word in words if word.startswith("--")}
+        if words[1:2] == ["supernode"] and program == "dance-flwr":
+            assert_flower_takes([program, *words[1:]])
+            seen.append("supernode")
+        elif program in groups:
+            assert flags <= flags_of(groups[program], words[1:]), words
+            seen.append(program)
+        elif program == "flower-superlink":
+            assert_flower_takes([program, *words[1:]])
+            seen.append(program)
+    assert {"dance-flwr", "flwr", "flower-superlink", "supernode"} <= set(seen)
+
+
+def test_files_that_the_guide_names_exist():
+    for name in re.findall(
+        r"`((?:deploy|docs|tests|dance_flwr)/[\w/@-][\w./@-]+)`", GUIDE.read_text(encoding="utf-8")
+    ):
+        assert (PROJECT / name).exists(), name

@@ -1,0 +1,141 @@
+"""Clients that bring their own folder, as SuperNodes on separate machines do."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from flwr.app import Context, RecordDict
+
+import client_app
+import server_app
+from dance_flwr.config.tree import flatten
+from dance_flwr.data import load_graph
+from dance_flwr.data.client_folder import write_partition
+from dance_flwr.data.partition import make_partition, manifest
+from dance_flwr.data.prepare import partition_spec, prepare
+from dance_flwr.errors import UserError
+from dance_flwr.simulation.in_process import InProcessGrid
+
+
+@pytest.fixture
+def nodes(run_config, tmp_path):
+    """Node configs of three clients, each with its folder copied to a place of its own."""
+    prepared = prepare(run_config())
+    for client in range(3):
+        source, copy = prepared.folder / f"client-{client}", tmp_path / f"site-{client}" / "data"
+        shutil.copytree(source, copy, ignore=shutil.ignore_patterns("runs"))
+    return {
+        10 + client: {
+            "partition-id": client,
+            "data-path": str(tmp_path / f"site-{client}" / "data"),
+        }
+        for client in range(3)
+    }
+
+
+def run(config, nodes, folder):
+    grid = InProcessGrid(client_app.app, flatten(config), 3, node_configs=nodes)
+    server_app.run(grid, config, "own", folder)
+    return json.loads((folder / "result.json").read_text())
+
+
+def test_the_server_needs_no_data_and_the_result_is_that_of_a_simulation(
+    run_config, nodes, tmp_path, dance
+):
+    """With a data root that does not exist and a data set that nobody can read, only the clients'
+    folders count.
+    """
+    config = run_config(data="not-here", data_root=str(tmp_path / "absent"))
+    found = run(config, nodes, tmp_path / "out")
+    assert not (tmp_path / "absent").exists()
+    assert found["partition_dir"] is None
+    assert found["model_fingerprint"] == dance.result["model_fingerprint"]
+    for node in nodes.values():
+        assert list((tmp_path / node["data-path"]).glob("runs/own/evidence/final.npz"))
+
+
+def test_clients_whose_classes_differ_are_refused(run_config, nodes, tmp_path):
+    card = tmp_path / "site-1" / "data" / "client.json"
+    content = json.loads(card.read_text())
+    card.write_text(json.dumps(content | {"class_names": ["other", "names", "here"]}))
+    with pytest.raises(UserError, match="the same class names at all clients"):
+        run(run_config(), nodes, tmp_path / "out")
+
+
+def test_two_nodes_with_one_partition_id_are_refused(run_config, nodes, tmp_path):
+    nodes[12]["partition-id"] = 0
+    with pytest.raises(UserError, match="two with partition-id=0"):
+        run(run_config(), nodes, tmp_path / "out")
+
+
+def test_a_folder_without_encoded_texts_is_encoded_on_its_own_machine(
+    run_config, tmp_path, cli, dance
+):
+    """`write_partition` without a bank leaves the texts to `dance-flwr encode`; the run is then the
+    same.
+    """
+    config = run_config()
+    graph = load_graph(config.data)
+    partition = make_partition(graph, partition_spec(config))
+    folder = tmp_path / "made"
+    assert write_partition(graph, partition, manifest(graph, partition), folder, None) is None
+    nodes = {
+        10 + k: {"partition-id": k, "data-path": str(folder / f"client-{k}")} for k in range(3)
+    }
+    with pytest.raises(UserError, match="dance-flwr encode"):
+        run(config, nodes, tmp_path / "out")
+    keys = ["encoder-precision", "chunk-tokens", "max-chunks"]
+    pairs = [part for key in keys for part in ("--set", f"{key}={flatten(config)[key]}")]
+    for k in range(3):
+        assert cli("encode", folder / f"client-{k}", *pairs).code == 0
+    assert (
+        run(config, nodes, tmp_path / "out")["model_fingerprint"]
+        == dance.result["model_fingerprint"]
+    )
+
+
+def test_some_nodes_with_data_and_some_without_are_refused(run_config, nodes, tmp_path):
+    del nodes[11]["data-path"]
+    with pytest.raises(UserError, match=r"of every SuperNode or of none.*\[1\]"):
+        run(run_config(), nodes, tmp_path / "out")
+
+
+def test_a_wrong_key_reaches_flower_without_a_traceback(run_config, monkeypatch):
+    """Plain `flwr run` parses the config in the ServerApp; Flower logs the exception as it comes."""
+    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
+    keys = flatten(run_config()) | {"condensation-ratio": 7.0}
+    grid = InProcessGrid(client_app.app, keys, 3)
+    with pytest.raises(UserError, match=r"dance\.ratio"):
+        server_app.main(grid, Context(1, 0, {}, RecordDict(), keys))
+    assert sys.tracebacklimit == 0
+
+
+def test_a_folder_whose_ids_were_altered_is_not_encoded(run_config, nodes, cli):
+    folder = Path(nodes[10]["data-path"])
+    table = pq.read_table(folder / "nodes.parquet")
+    pq.write_table(table.take([1, 0, *range(2, len(table))]), folder / "nodes.parquet")
+    done = cli("encode", folder)
+    assert done.code == 2 and len(done.err) == 1 and "expected the node ids" in done.err[0]
+
+
+def test_partition_make_takes_the_shares_of_the_split(tiny, tmp_path, cli):
+    ratios = ("--train-ratio", "0.25", "--val-ratio", "0.25", "--test-ratio", "0.5")
+    made = tmp_path / "m.json"
+    done = cli(
+        "partition",
+        "make",
+        "--data",
+        tiny,
+        "--clients",
+        "2",
+        *ratios,
+        "--manifest-only",
+        "--out",
+        made,
+    )
+    assert done.code == 0
+    parts = [client["nodes_per_split"] for client in json.loads(made.read_text())["clients"]]
+    assert abs(sum(part["test"] for part in parts) - 36) <= 3

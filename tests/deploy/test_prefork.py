@@ -1,0 +1,116 @@
+"""A SuperNode's ClientApps without their imports: one process loads the libraries, each message
+gets a fork of it.
+"""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dance_flwr.deploy import prefork as warm
+from dance_flwr.simulation.superlink import start, stop, tool
+
+CODE = str(Path(warm.__file__))
+SEND = [sys.executable, "-I", "-S", CODE, "send"]
+SAYS = "Run a Flower ClientApp"
+
+# What `serve` loads must be all that a task needs, nothing of the app, and leave one thread, or
+# forks are not safe.
+LOADED = f"""
+import os, runpy, sys
+warm = runpy.run_path({CODE!r})
+warm["_load"]()
+threads = len(os.listdir("/proc/self/task"))
+own = [name for name in sys.modules if name.split(".")[0] in ("dance_flwr", "client_app", "server_app")]
+before = set(sys.modules)
+import client_app
+from dance_flwr import client_tasks
+from dance_flwr.methods import get_spec
+get_method("dance")
+new = {{name.split(".")[0] for name in set(sys.modules) - before}} - {{name.split(".")[0] for name in before}}
+print(threads, own, sorted(new - set(sys.stdlib_module_names) - {{"dance_flwr", "client_app"}}))
+"""
+
+
+def test_the_libraries_of_a_task_are_loaded_and_nothing_of_the_app():
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], capture_output=True, text=True, cwd=Path(CODE).parents[2]
+    )
+    assert done.stdout.split("\n")[0] == "1 [] []", done.stdout + done.stderr
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A process that forks, below one that stands for the SuperNode; its folder and its output."""
+    folder, log = tmp_path / "warm", tmp_path / "log"
+    folder.mkdir()
+    above = f"import subprocess, sys; subprocess.run([sys.executable, '-P', {CODE!r}, 'serve', {str(folder)!r}])"
+    with log.open("wb") as output:
+        process = subprocess.Popen([sys.executable, "-c", above], stdout=output, stderr=output)
+    wait(lambda: (folder / warm.SOCKET).exists())
+    yield folder, log, process
+    stop(process)
+
+
+def wait(done, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_every_sender_gets_a_process_that_runs_flowers_command(served):
+    folder, log, _ = served
+    for _ in range(3):
+        subprocess.run([*SEND, str(folder), "--help"], check=True)
+    wait(lambda: log.read_text().count(SAYS) == 3)
+    subprocess.run(
+        [*SEND, str(folder), "--no-such-option"], check=True
+    )  # the child fails, the next one does not
+    wait(lambda: "flwr-clientapp: error:" in log.read_text())
+    subprocess.run([*SEND, str(folder), "--help"], check=True)
+    wait(lambda: log.read_text().count(SAYS) == 4)
+
+
+def test_it_ends_with_the_process_above_it_and_leaves_nothing(served):
+    folder, _, process = served
+    process.kill()
+    process.wait()
+    wait(lambda: not folder.exists())
+
+
+def test_where_nobody_listens_flowers_own_command_runs(tmp_path):
+    done = subprocess.run(
+        [*SEND, str(tmp_path), "--help"], capture_output=True, text=True, check=True
+    )
+    assert SAYS in done.stdout
+
+
+def test_where_no_program_may_be_run_flowers_own_way_is_left(tmp_path):
+    temporary = tmp_path / "noexec"
+    temporary.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "noexec", "none", temporary], capture_output=True
+    ).returncode:
+        pytest.skip("mounting a file system is not permitted")
+    log = tmp_path / "log"
+    try:
+        environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(temporary)}
+        process = start(["dance-flwr", "supernode", "--no-such-option"], environment, tmp_path, log)
+        assert process.wait(60) == 2
+        assert not list(temporary.iterdir())
+    finally:
+        subprocess.run(["umount", temporary], check=True)
+    assert f"found {temporary}; every message waits for its imports" in log.read_text()
+
+
+def test_a_supernode_is_flowers_with_our_command_before_flowers(tmp_path):
+    log = tmp_path / "log"
+    process = start(
+        ["dance-flwr", "supernode", "--no-such-option"], {"PATH": "/usr/bin:/bin"}, tmp_path, log
+    )
+    assert process.wait(60) == 2
+    assert "flower-supernode: error: unrecognized arguments: --no-such-option" in log.read_text()
+    assert tool(warm.COMMAND).is_file()

@@ -1,0 +1,497 @@
+"""Grids of runs: what is run, found, shared, failed and stopped."""
+
+import json
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from support.graphs import SMALL
+
+from dance_flwr.cli.study import repeat_flags
+from dance_flwr.config.tree import RunConfig, flatten, parse
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.errors import UserError
+from dance_flwr.experiments import EXPERIMENTS, get_experiment, runner, study, work
+from dance_flwr.experiments.cells import Cell, Request, dataset_name
+from dance_flwr.experiments.runner import check_cells, run_grid
+from dance_flwr.experiments.start import start
+from dance_flwr.experiments.study import Study, run_name, settings_of
+from dance_flwr.fingerprint import code_fingerprint
+from dance_flwr.runs.locks import exclusive
+
+QUICK = {**SMALL, "rounds": 1, "local-epochs": 1}
+PAIRS = [f"{key}={value}" for key, value in QUICK.items() if key != "condensation-ratio"]
+
+
+class Inline:
+    """An executor that works at once, in this process; `stop_before` raises as Ctrl-C would."""
+
+    done: ClassVar[list] = []
+    stop_before: ClassVar[int | None] = None
+
+    def __init__(self, *_, **__):
+        pass
+
+    def submit(self, function, task):
+        if self.stop_before is not None and len(self.done) == self.stop_before:
+            raise KeyboardInterrupt
+        future = Future()
+        future.set_result(function(task))
+        self.done.append((task.kind, task.name))
+        return future
+
+    def shutdown(self, **_):
+        pass
+
+
+@pytest.fixture
+def inline(monkeypatch):
+    monkeypatch.setattr(Inline, "done", [])
+    monkeypatch.setattr(Inline, "stop_before", None)
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", Inline)
+    return Inline
+
+
+@pytest.fixture
+def go(tiny, tmp_path, inline):
+    """A function that starts an experiment on the tiny graph and returns its exit code."""
+
+    def call(
+        name,
+        *pairs,
+        out=tmp_path / "study",
+        datasets=(str(tiny),),
+        seeds=(0,),
+        methods=None,
+        ratios=None,
+        **options,
+    ):
+        asked = {"datasets": datasets, "seeds": seeds, "methods": methods, "ratios": ratios}
+        return start(
+            name, asked, [*PAIRS, *pairs], out, command=f"dance-flwr experiment {name}", **options
+        )
+
+    return call
+
+
+def results(folder):
+    return {
+        path.parent.name: path.read_bytes()
+        for path in sorted(folder.glob("study/runs/*/result.json"))
+    }
+
+
+def test_the_address_ignores_paths_but_not_settings(tiny):
+    config = parse({"data": str(tiny), **SMALL})
+    for other in (
+        replace(config, out="elsewhere", data_root="elsewhere", device="auto", torch_threads=3),
+        replace(config, data="/another/place/tiny"),
+        replace(config, data="tiny"),
+    ):
+        assert run_name(other) == run_name(config)
+    settings = [
+        *(
+            {"seed": 1},
+            {"rounds": 4},
+            {"method": "fedavg-full"},
+            {"dance.mix": 0.5},
+            {"ema-decay": 0.5},
+        ),
+        {"data": "other"},
+    ]
+    names = {run_name(parse({"data": str(tiny), **SMALL, **changed})) for changed in settings}
+    assert len(names | {run_name(config)}) == len(settings) + 1
+    assert run_name(config).startswith("tiny-dance-seed0-")
+
+
+def test_a_key_that_a_later_version_adds_moves_no_run(monkeypatch, tiny):
+    config = parse({"data": str(tiny), **SMALL})
+    name = run_name(config)
+    monkeypatch.setattr(study, "flatten", lambda c: flatten(c) | {"later.key": 1})
+    assert run_name(config) == name
+
+
+def test_a_default_that_has_changed_is_no_result_of_today(go, tiny, tmp_path):
+    assert go("ablation", datasets=(str(tiny),)) == 0
+    (path, *_) = sorted(tmp_path.glob("study/runs/*/result.json"))
+    result = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(
+        json.dumps(result | {"config": result["config"] | {"ema-decay": 0.5}}), encoding="utf-8"
+    )
+    config = parse(result["config"])
+    made = Study(tmp_path / "study")
+    assert made.run_folder(config) == path.parent and not made.has_run(config)
+    path.write_text(
+        json.dumps(result | {"config": result["config"] | {"fedgta.alpha": 0.9}}), encoding="utf-8"
+    )
+    assert made.has_run(config), "no key of this method"
+
+
+def test_ratios_are_those_that_are_asked_for(go):
+    cells = get_experiment("main-table").cells(
+        Request(("cora",), ("dance", "fedavg-full"), (0,), ratios=(0.3, 0.1))
+    )
+    assert [(cell.labels["ratio"], cell.config.condensation_ratio) for cell in cells] == [
+        (0.3, 0.3),
+        (0.1, 0.1),
+        ("full", 0.08),
+    ]
+    with pytest.raises(
+        UserError, match=r"--ratios: expected an experiment with cells for each ratio, found hyper"
+    ):
+        go("hyper", ratios=(0.1,))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_protocol_has_cells_that_parse_and_are_unique(name):
+    experiment = get_experiment(name)
+    assert experiment.name == name and experiment.title and experiment.question
+    request = Request(("cora", "citeseer"), experiment.methods, experiment.seeds)
+    cells = experiment.cells(request)
+    assert cells
+    check_cells(cells)
+    for cell in cells:
+        if cell.measure:
+            continue
+        assert (
+            cell.labels["dataset"] == dataset_name(cell.config.data)
+            and cell.labels["seed"] == cell.config.seed
+        )
+        assert DanceConfig.of(cell.config).evidence_keep == "final"
+
+
+def test_ablations_differ_from_the_full_method_in_one_key_each():
+    cells = get_experiment("ablation").cells(Request(("cora",), (), (0,)))
+    full, *others = (settings_of(cell.config) for cell in cells)
+    changed = [{key for key in full if full[key] != other[key]} for other in others]
+    assert changed == [{"dance.topology-rule"}, {"dance.text-rule"}, {"dance.core-rule"}]
+
+
+def test_overrides_win_over_files_but_cannot_make_labels_wrong():
+    request = Request(("cora",), (), (0,), 7, {"max-chunks": 3, "dance.mix": 0.25})
+    config = request.config("cora", "dance", 2, {"dance.alpha": 8.0, "rounds": 9})
+    assert (config.rounds, config.max_chunks, DanceConfig.of(config).mix, config.seed) == (
+        7,
+        3,
+        0.25,
+        2,
+    )
+    with pytest.raises(
+        UserError, match=r"--set dance.mix: expected a key that this experiment does not set"
+    ):
+        request.config("cora", "dance", 2, {"dance.mix": 0.75})
+    assert Request(("cora",), ()).config("cora", "dance", 0).max_chunks == 16, (
+        "from configs/cora.toml"
+    )
+
+
+def test_a_killed_grid_goes_on_and_leaves_finished_runs_alone(go, inline, tmp_path, capsys):
+    inline.stop_before = 1
+    assert go("ablation", seeds=(0, 1)) == 130
+    first = results(tmp_path)
+    assert len(first) == 1 and "the same command goes on" in capsys.readouterr().out
+    inline.stop_before, before = None, list(inline.done)
+    assert go("ablation", seeds=(0, 1)) == 0
+    every = results(tmp_path)
+    assert len(every) == 8 and every.items() >= first.items()
+    assert len(inline.done) == 8 and not {name for _, name in before} & {
+        name for _, name in inline.done[1:]
+    }
+    assert go("ablation", seeds=(0, 1)) == 0
+    assert len(inline.done) == 8 and results(tmp_path) == every
+
+
+def test_nothing_is_left_half_written(go, inline, tmp_path, tiny, monkeypatch):
+    from dance_flwr.experiments.work import Task
+
+    seen = []
+
+    def killed(task):
+        task.making.mkdir(parents=True)
+        (task.making / "result.json").write_text("{}")
+        seen.append(task)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "perform", killed)
+    assert go("ablation") == 130 and not results(tmp_path)
+    assert not seen[0].making.exists() and isinstance(seen[0], Task)
+
+
+def test_a_run_leaves_facts_and_nothing_at_the_clients(go, tmp_path):
+    assert go("main-table", methods=["fedavg-full", "dance"]) == 0
+    folders = sorted((tmp_path / "study" / "runs").iterdir())
+    assert len(folders) == 4, "three ratios and one row without condensation"
+    for folder in folders:
+        names = {path.name for path in folder.iterdir()}
+        assert names == {"result.json", "model.safetensors", "history.jsonl", "facts.json"}
+        result, facts = (
+            json.loads((folder / name).read_text()) for name in ("result.json", "facts.json")
+        )
+        core = [
+            None if client is None else sum(client.values()) for client in facts["core_per_class"]
+        ]
+        if result["method"] == "dance":
+            assert sum(core) == result["per_condensed_node"]["nodes_per_round"]
+        else:
+            assert core == [None] * 3
+        assert sum(sum(client.values()) for client in facts["train_per_class"]) > 0
+        assert not list(Path(result["partition_dir"]).glob("client-*/runs/study-*"))
+    assert not [path for path in folders if path.name.startswith(".")]
+
+
+def test_protocols_share_runs(go, inline):
+    both = ["dance", "fedavg-full"]
+    assert go("main-table", methods=both) == 0
+    assert len(inline.done) == 4
+    assert go("convergence", methods=both) == 0 and go("tokens", methods=both) == 0
+    assert len(inline.done) == 4
+    assert go("ablation") == 0
+    assert len(inline.done) == 4 + 3, "all but the full method"
+
+
+def test_a_failing_cell_is_reported_and_the_others_finish(go, tmp_path, monkeypatch, capsys, tiny):
+    from dance_flwr.simulation import engine as runtime
+
+    real = runtime.run_in_process
+
+    def sometimes(config, *rest):
+        if config.condensation_ratio == 0.04:
+            raise ValueError("a reason\nof two lines")
+        return real(config, *rest)
+
+    monkeypatch.setattr(runtime, "run_in_process", sometimes)
+    assert go("main-table", methods=["dance"], datasets=["nowhere", str(tiny)]) == 2
+    out = capsys.readouterr().out
+    failed = [line for line in out.splitlines() if line.startswith("failed")]
+    assert len(failed) == 4 and sum("'nowhere' is unknown" in line for line in failed) == 3
+    assert sum("ValueError: a reason of two lines" in line for line in failed) == 1
+    assert "2 made, 0 found, 4 failed" in out and len(results(tmp_path)) == 2
+    (note,) = (tmp_path / "study" / "failed").iterdir()
+    assert "Traceback" in note.read_text()
+    monkeypatch.setattr(runtime, "run_in_process", real)
+    assert go("main-table", methods=["dance"]) == 0 and not list(
+        (tmp_path / "study" / "failed").iterdir()
+    )
+
+
+def test_two_commands_do_not_work_in_one_study(go, inline, tmp_path):
+    with (
+        exclusive(tmp_path / "study", "another"),
+        pytest.raises(UserError, match="found another dance-flwr experiment"),
+    ):
+        go("ablation")
+    assert go("ablation") == 0  # the lock is given back, also by a command that was refused
+
+
+def test_a_dry_run_runs_nothing(go, inline, tmp_path, capsys):
+    assert go("ablation", seeds=(0, 1), dry_run=True, jobs=2) == 0
+    out = capsys.readouterr().out
+    assert (
+        "8 runs, 2 at a time" in out
+        and "dance.core-rule=random" in out
+        and "unknown until a run" in out
+    )
+    assert not inline.done and not (tmp_path / "study").exists()
+    assert go("ablation") == 0
+    assert go("ablation", seeds=(0, 1), dry_run=True) == 0
+    out = capsys.readouterr().out
+    assert "4 runs" in out and "1 of 2" in out and "by the median of found runs" in out
+
+
+def test_again_makes_runs_anew_and_other_code_is_counted(go, inline, tmp_path, capsys):
+    assert go("ablation") == 0
+    for path in tmp_path.glob("study/runs/*/result.json"):
+        path.write_text(path.read_text().replace(code_fingerprint(), "0" * 16))
+    capsys.readouterr()
+    assert go("ablation") == 0
+    assert "other code made 4 of their 4 runs" in capsys.readouterr().out and len(inline.done) == 4
+    assert go("ablation", again=True) == 0
+    assert len(inline.done) == 8
+    assert all(
+        json.loads(text)["code_fingerprint"] == code_fingerprint()
+        for text in results(tmp_path).values()
+    )
+
+
+def look(run_folder, config, partition_folder):
+    """An analysis."""
+    files = [(run_folder / name).is_file() for name in ("result.json", "model.safetensors")]
+    return {
+        "files": all(files),
+        "clients": len(list(partition_folder.glob("client-*"))),
+        "seed": config.seed,
+    }
+
+
+def count_labels(labels):
+    """A measurement."""
+    return {"count": len(labels)}
+
+
+def test_analyses_and_measurements_are_made_once(inline, run_config, tmp_path, monkeypatch):
+    from dance_flwr import experiments
+
+    monkeypatch.setitem(experiments.ANALYSES, "look", "tests.test_experiments:look")
+    monkeypatch.setattr(work, "get_analysis", lambda name: look)
+    monkeypatch.setattr(work, "attribute", lambda where: {"m:count_labels": count_labels}[where])
+    study, config = (
+        Study(tmp_path),
+        run_config(rounds=1, local_epochs=1, dance_evidence_keep="final"),
+    )
+    cells = [
+        Cell({"dataset": "tiny", "seed": 0}, config, analysis="look"),
+        Cell({"size": 3, "of": "labels"}, measure="m:count_labels"),
+    ]
+    outcome = run_grid(study, cells, 1, False, print)
+    assert (outcome.done, outcome.failed) == (3, {}) and all(study.found(cell) for cell in cells)
+    assert json.loads(study.product(cells[0]).read_text()) == {
+        "files": True,
+        "clients": 3,
+        "seed": 0,
+    }
+    measured = json.loads(study.product(cells[1]).read_text())
+    assert measured["count"] == 2 and measured["labels"] == {"size": 3, "of": "labels"}
+    assert study.product(cells[1]).parent == study.measures
+    assert run_grid(study, cells, 1, False, print).found == 2 and len(inline.done) == 3
+    study.product(cells[0]).unlink()
+    run_grid(study, cells, 1, False, print)
+    assert [kind for kind, _ in inline.done] == ["run", "analysis", "measure", "analysis"]
+
+
+def test_results_on_another_graph_of_the_same_name_are_refused(go, tiny, tmp_path):
+    import shutil
+
+    import pyarrow.parquet as pq
+
+    assert go("main-table", methods=["fedavg-full"]) == 0
+    other = tmp_path / "other" / "tiny"
+    shutil.copytree(tiny, other)
+    assert go("main-table", methods=["fedavg-full"], datasets=[str(other)]) == 0, (
+        "the same graph elsewhere"
+    )
+    pq.write_table(pq.read_table(other / "edges.parquet").slice(1), other / "edges.parquet")
+    with pytest.raises(UserError, match="choose another --out"):
+        go("main-table", methods=["fedavg-full"], datasets=[str(other)])
+
+
+def test_a_worker_that_dies_costs_its_own_task_only(go, inline, monkeypatch, capsys):
+    real, died = Inline.submit, []
+
+    def submit(self, function, task):
+        if died or task.cell.labels["variant"] == "w/o TC":
+            died.append(task.name)
+            future = Future()
+            future.set_exception(BrokenProcessPool())  # as for every task that had no answer yet
+            return future
+        return real(self, function, task)
+
+    class Pool(Inline):
+        def __init__(self, jobs, *_, **__):
+            died.clear()
+
+    Pool.submit = submit
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", Pool)
+    assert go("ablation") == 2
+    out = capsys.readouterr().out
+    assert "3 made, 0 found, 1 failed" in out and "its worker process died" in out
+
+
+def test_two_cells_with_the_same_labels_are_refused():
+    with pytest.raises(UserError, match="labels of their own"):
+        check_cells([Cell({"seed": 0}), Cell({"seed": 0}, RunConfig(rounds=3))])
+
+
+def test_several_values_may_follow_one_flag():
+    words = [
+        "main-table",
+        "--datasets",
+        "cora",
+        "citeseer",
+        "--methods",
+        "a",
+        "b",
+        "--seeds",
+        "0",
+        "1",
+        "--out",
+        "x",
+    ]
+    made = repeat_flags(words)
+    assert made[:5] == ["main-table", "--datasets", "cora", "--datasets", "citeseer"]
+    assert made[-6:] == ["--seeds", "0", "--seeds", "1", "--out", "x"]
+    repeated = ["--datasets", "cora", "--datasets", "citeseer", "--dry-run"]
+    assert repeat_flags(repeated) == repeated
+
+
+def test_the_documented_command_line_works(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ("--datasets", "cora", "citeseer", "--methods", "fedavg-full", "dance")
+    done = cli("experiment", "main-table", *words, "--dry-run")
+    assert done.code == 0 and "40 runs" in done.out and not list(tmp_path.iterdir())
+    assert "citeseer" in done.out and "fedavg-full" in done.out
+
+
+def test_help_lists_every_experiment(cli):
+    text = cli("experiment", "--help").out
+    for name, listed in EXPERIMENTS.items():
+        assert any(
+            line.split()[:1] == [name] and listed.line in line for line in text.splitlines()
+        ), name
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nothing"], "experiment: expected one of main-table"),
+        (["main-table", "--methods", "nothing"], "method: expected one of dance"),
+        (["main-table", "--set", "x"], "--set: expected KEY=VALUE"),
+        (["main-table", "--set", "round=3"], "did you mean 'rounds'?"),
+    ],
+)
+def test_mistakes_are_one_line(cli, words, message, tmp_path):
+    done = cli("experiment", *words, "--out", tmp_path / "study")
+    assert done.code == 2 and len(done.err) == 1 and message in done.err[0]
+    assert not (tmp_path / "study").exists()
+
+
+def test_end_to_end_with_two_workers(cli, tiny, tmp_path, monkeypatch):
+    """Real worker processes: two seeds, two at a time, then the report."""
+    monkeypatch.chdir(tmp_path)
+    settings = [word for pair in PAIRS for word in ("--set", pair)]
+    words = [
+        "main-table",
+        "--datasets",
+        tiny,
+        "--methods",
+        "fedavg-full",
+        "dance",
+        "--seeds",
+        "0",
+        "1",
+        "--jobs",
+        "2",
+    ]
+    done = cli("experiment", *words, *settings)
+    assert done.code == 0 and "8 made, 0 found, 0 failed" in done.out, done.err
+    assert cli("experiment", *words, *settings).out.count("0 made, 8 found") == 1
+    assert cli("report").code == 0
+    text = (tmp_path / "study" / "report" / "report.md").read_text()
+    assert (
+        "| fedavg-full | full |" in text
+        and "| dance | 0.02 |" in text
+        and "dance-flwr experiment main-table" in text
+    )
+
+
+def test_a_remembered_command_names_rows_and_no_place():
+    from dance_flwr.cli.study import _what
+
+    words = "experiment hyper --datasets cora citeseer --out /some/where --jobs 2 --seeds 0 --again"
+    assert " ".join(_what(words.split())) == "experiment hyper --datasets cora citeseer --seeds 0"
+    assert _what(["experiment", "hyper", "--out=/some/where", "--jobs=2", "--dry-run"]) == [
+        "experiment",
+        "hyper",
+    ]

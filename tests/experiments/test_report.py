@@ -1,0 +1,386 @@
+"""Tables and figures: computed by hand, beside the paper's numbers, and never without a result."""
+
+import builtins
+import json
+import re
+import tomllib
+from pathlib import Path
+from statistics import mean, stdev
+
+import pytest
+from support.rows import cells_of, facts_of, made, result_of, table_rows
+
+from dance_flwr.errors import UserError
+from dance_flwr.experiments import EXPERIMENTS, convergence, get_experiment, paper
+from dance_flwr.experiments.cells import Picture, Row
+from dance_flwr.experiments.figures import save
+from dance_flwr.experiments.main_table import labelled_nodes, nodes_trained_on
+from dance_flwr.experiments.reporting import export_into, insert, write_report
+from dance_flwr.experiments.rows import Rows, load_rows
+from dance_flwr.experiments.study import FACTS, Study, settings_of, write_json
+from dance_flwr.experiments.tables import NOTHING, groups
+
+
+def fill(study, name, accuracies, **request):
+    """Write the files of an experiment's runs; cells beyond the accuracies stay missing."""
+    cells = cells_of(name, **request)
+    for cell, accuracy in zip(cells, accuracies, strict=False):
+        folder = study.run_folder(cell.config)
+        write_json(folder / "result.json", result_of(cell.config, accuracy))
+        write_json(folder / FACTS, facts_of(cell.config))
+    study.remember(name, f"dance-flwr experiment {name}", cells)
+
+
+@pytest.fixture
+def study(tmp_path):
+    study = Study(tmp_path / "study")
+    fill(study, "main-table", [0.88, 0.9, 0.89, 0.86], methods=("dance", "fedavg-full"))
+    fill(study, "ablation", [0.88, 0.9, 0.89, 0.8, 0.82])
+    fill(study, "convergence", [0.88, 0.9, 0.89], methods=("dance", "fedavg-full"))
+    return study
+
+
+def test_the_main_table_is_the_hand_computed_one():
+    cells = cells_of("main-table", methods=("dance", "fedavg-full"))
+    values = [0.88, 0.9, None, *([None] * 6), 0.8, 0.81, 0.84]
+    section = get_experiment("main-table").render(
+        [made(c, v) for c, v in zip(cells, values, strict=True)]
+    )
+    scores, costs = table_rows(section, "dance | 0.08")
+    # (88 + 90) / 2 and |90 - 88| / sqrt(2); the paper prints 88.87 +- 0.43
+    assert scores == [
+        "dance",
+        "0.08",
+        "89.00 ± 1.41",
+        "2 of 3",
+        "88.87 ± 0.43",
+        "+0.13",
+        "79.00 ± 1.41",
+        "89.00 ± 1.41",
+    ]
+    scores, _ = table_rows(section, "fedavg-full | full")
+    percent = [80.0, 81.0, 84.0]
+    assert scores[2] == f"{mean(percent):.2f} ± {stdev(percent):.2f}" and scores[3] == "3"
+    assert scores[4] == "82.45 ± 0.35" and scores[5] == f"{mean(percent) - 82.45:+.2f}"
+    # K: (3 + 3) / 2 nodes per client, by class (1 + 3) / 2 and (2 + 0) / 2; (1000 + 3000) / 2 bytes
+    # up
+    assert costs[3:9] == [
+        "3.0",
+        "2.0 / 1.0",
+        "7.5",
+        "90.0",
+        "2.0",
+        "model parameters, counts, seconds",
+    ]
+    _, costs = table_rows(section, "fedavg-full | full")
+    assert "5 of 12 runs are done, 300 s in all, each on one core." in section.parts
+    # 1000 tokens of 50 nodes; (18 + 12) / 2 labelled nodes
+    assert costs[3:9] == [
+        "15.0",
+        "all labelled: 8.0 / 7.0",
+        "15.0",
+        "20.0",
+        "2.0",
+        "model parameters, counts, seconds",
+    ]
+
+
+def test_one_seed_has_no_deviation():
+    cells = cells_of("main-table", methods=("fedavg-full",), seeds=(4,))
+    section = get_experiment("main-table").render([made(cells[0], 0.5)])
+    assert table_rows(section, "fedavg-full | full")[0][2:4] == ["50.00", "1"]
+
+
+def test_differences_are_taken_seed_by_seed():
+    cells = cells_of("ablation")
+    values = [0.9, 0.8, 0.7, 0.89, None, 0.68, *([None] * 6)]
+    section = get_experiment("ablation").render(
+        [made(c, v) for c, v in zip(cells, values, strict=True)]
+    )
+    row = table_rows(section, "w/o TGR")[0]
+    # -1 and -2 points over the two seeds that both have
+    assert row[5] == "-1.50 ± 0.71" and row[2] == "2 of 3" and row[3] == "87.08 ± 0.52"
+
+
+def test_refresh_shows_the_papers_gain():
+    cells = cells_of("refresh-study", datasets=("citeseer",), seeds=(0,))
+    section = get_experiment("refresh-study").render(
+        [made(c, v) for c, v in zip(cells, [0.7, 0.69, 0.68, 0.66], strict=True)]
+    )
+    assert table_rows(section, "Static-DANCE")[0][4:] == ["+4.00", "+4.4"]
+    assert table_rows(section, "Refresh-Core-Only")[0][4:] == ["+1.00", NOTHING]
+
+
+def test_runtime_leaves_the_first_five_rounds_out():
+    cells = cells_of("runtime", methods=("fedavg-full", "dance"), seeds=(0,))
+    rows = [made(cell, 0.5) for cell in cells]
+    rows[1].result["steady_seconds"]["total"] = 2.5
+    section = get_experiment("runtime").render(rows)
+    assert table_rows(section, "fedavg-full")[0][1:6] == ["1.000", "1", "1.00", "40.0", "0.100"], (
+        "8 (6 - 1) seconds once"
+    )
+    assert table_rows(section, "dance")[0][1:5] == ["2.500", "1", "2.50", "28.0"]
+
+
+def test_tokens_of_one_refresh_against_the_full_text():
+    section = get_experiment("tokens").render(
+        [made(cell, 0.5) for cell in cells_of("tokens", methods=("dance",))]
+    )
+    # 1000 tokens / 50 nodes; 4 nodes x 90 tokens of 1000
+    assert table_rows(section, "dance | 0.08")[0][2:8] == [
+        "20.0",
+        "4.0",
+        "2.0",
+        "6.0",
+        "90.0",
+        "36.0",
+    ]
+
+
+def test_compared_rows_with_other_settings_say_so():
+    plain = cells_of("main-table", methods=("fedavg-full",), overrides={"ema-decay": 0.0})
+    smooth = cells_of(
+        "main-table",
+        methods=("dance",),
+        overrides={"smoothing": "correct-and-smooth", "ema-decay": 0.9},
+    )
+    section = get_experiment("main-table").render([made(cell, 0.5) for cell in [*plain, *smooth]])
+    assert table_rows(section, "fedavg-full (ema-decay=0.0, smoothing=none) | full")
+    assert table_rows(section, "dance (ema-decay=0.9, smoothing=correct-and-smooth) | 0.08")
+    alike = [made(cell, 0.5) for cell in cells_of("main-table", methods=("fedavg-full", "dance"))]
+    assert table_rows(get_experiment("main-table").render(alike), "fedavg-full | full")
+
+
+def test_seeds_with_other_settings_are_never_averaged():
+    few = cells_of("main-table", methods=("fedavg-full",), seeds=(0, 1), rounds=3)
+    rows = [made(cell, 0.2) for cell in few]
+    rows += [
+        made(cell, 0.8) for cell in cells_of("main-table", methods=("fedavg-full",), seeds=(2, 3))
+    ]
+    found = groups(rows)
+    assert [(g.note, g.stat("test_accuracy").mean) for g in found] == [
+        ("rounds=3", 0.2),
+        ("rounds=100", 0.8),
+    ]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_no_number_without_a_result(name, tmp_path):
+    """Rows without a result give tables of dashes, and pictures that can be drawn."""
+    experiment = get_experiment(name)
+    cells = cells_of(
+        name, datasets=("tiny",), seeds=(0, 1)
+    )  # the paper prints nothing for this data set
+    rows = [
+        Row(name, cell.labels, "", {} if cell.measure else settings_of(cell.config))
+        for cell in cells
+    ]
+    section = experiment.render(rows)
+    for part in section.parts:
+        if isinstance(part, Picture):
+            save(part, tmp_path)
+            continue
+        labels = {str(value) for cell in cells for value in cell.labels.values()}
+        for line in (line for line in part.splitlines() if line.startswith("|")):
+            words = [word.strip() for word in line.strip("|").split("|")]
+            assert not [
+                w for w in words if "±" in w or (re.search(r"\d\.\d", w) and w not in labels)
+            ], line
+
+
+def test_a_report_of_the_exported_rows_is_that_of_the_folder(study, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    export_into(study.root, file, print)
+    write_report(load_rows(study.root), tmp_path / "a", print)
+    write_report(load_rows(file), tmp_path / "b", print)
+    names = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*.*"))
+    assert Path("report.md") in names and Path("figures/ablation.svg") in names
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+    text = (tmp_path / "a" / "report.md").read_text()
+    assert "3 of 3" not in text and "2 of 3" in text and "dance-flwr experiment ablation" in text
+
+
+def test_exported_rows_are_small_hold_no_paths_and_one_line_per_run(study, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    export_into(study.root, file, print)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    runs = [line for line in lines if line["kind"] == "run"]
+    assert len({run["id"] for run in runs}) == len(runs)
+    shared = next(run for run in runs if len(run["uses"]) == 3)
+    assert {use["experiment"] for use in shared["uses"]} == {
+        "main-table",
+        "ablation",
+        "convergence",
+    }
+    assert shared["result"]["val_accuracy_by_round"] and str(tmp_path) not in file.read_text()
+    assert all(len(json.dumps(run)) < 2500 for run in runs)
+
+
+def test_an_updated_export_keeps_other_cells_and_replaces_its_own(tmp_path):
+    file, first, second = (
+        tmp_path / "rows.jsonl",
+        Study(tmp_path / "first"),
+        Study(tmp_path / "second"),
+    )
+    fill(first, "ablation", [0.5] * 12)
+    fill(first, "refresh-study", [0.25] * 12)
+    fill(second, "ablation", [0.75] * 4, seeds=(0,), rounds=9)
+    export_into(first.root, file, print)
+    kept = load_rows(file).by_experiment["refresh-study"]
+    export_into(second.root, file, print, update=True)
+    merged = load_rows(file)
+    found = {
+        (row.labels["variant"], row.labels["seed"]): row for row in merged.by_experiment["ablation"]
+    }
+    assert (
+        len(found) == 12 and sum(row.result["test_accuracy"] == 0.75 for row in found.values()) == 4
+    )
+    assert all(
+        (row.result["test_accuracy"] == 0.75) == (seed == 0) for (_, seed), row in found.items()
+    )
+    assert merged.by_experiment["refresh-study"] == kept
+    assert len(
+        {line["id"] for line in map(json.loads, file.read_text().splitlines()) if "id" in line}
+    ) == 4 + len(
+        {row.name for row in kept} | {row.name for (_, seed), row in found.items() if seed}
+    )
+
+
+def test_rows_of_an_older_version_stand_beside_those_of_today(tmp_path):
+    """A key that did not exist then does not make another group of them."""
+    file, first, second = (
+        tmp_path / "rows.jsonl",
+        Study(tmp_path / "first"),
+        Study(tmp_path / "second"),
+    )
+    fill(first, "main-table", [0.5] * 2, methods=("fedavg-full",), seeds=(3, 4))
+    fill(second, "main-table", [0.75] * 2, methods=("fedavg-full",), seeds=(0, 1))
+    export_into(first.root, file, print)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    del lines[0]["config"]["condense.outer"]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    export_into(second.root, file, print, update=True)
+    (group,) = groups(load_rows(file).by_experiment["main-table"])
+    assert (
+        group.stat("test_accuracy").percent == "62.50 ± 14.43"
+        and group.stat("test_accuracy").n == 4
+    )
+
+
+def test_asking_again_with_other_settings_replaces_a_cell(tmp_path):
+    study = Study(tmp_path)
+    fill(study, "ablation", [0.5] * 12)
+    fill(study, "ablation", [0.75], seeds=(0,), rounds=9)
+    rows = load_rows(tmp_path).by_experiment["ablation"]
+    assert (
+        len(rows) == 12
+        and [row.config["rounds"] for row in rows if row.labels["seed"] == 0] == [9] * 4
+    )
+
+
+def test_into_replaces_what_is_between_the_markers(study, tmp_path):
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text("before\n<!-- begin ablation -->\nold\n<!-- end ablation -->\nafter\n")
+    sections = write_report(load_rows(study.root), tmp_path / "docs" / "out", print)
+    for _ in range(2):  # a second time changes nothing
+        insert(sections, tmp_path / "docs" / "out", page, print)
+        text = page.read_text()
+        assert text.startswith("before\n<!-- begin ablation -->\n") and text.endswith(
+            "<!-- end ablation -->\nafter\n"
+        )
+        assert (
+            "old" not in text
+            and text.count("w/o TGR |") == 1
+            and "(out/figures/ablation.png)" in text
+        )
+    page.write_text("nothing\n")
+    with pytest.raises(UserError, match="<!-- begin main-table -->"):
+        insert(sections, tmp_path / "docs" / "out", page, print)
+    with pytest.raises(UserError, match="expected a Markdown file"):
+        insert(sections, tmp_path / "docs" / "out", tmp_path / "missing.md", print)
+
+
+def test_pictures_repeat_byte_for_byte(tmp_path):
+    cells = cells_of("convergence", methods=("dance", "fedavg-full"))
+    section = get_experiment("convergence").render(
+        [made(cell, 0.5 + 0.1 * i) for i, cell in enumerate(cells[:3])]
+    )
+    (picture,) = [part for part in section.parts if isinstance(part, Picture)]
+    once = [path.read_bytes() for path in save(picture, tmp_path)]
+    assert [path.read_bytes() for path in save(picture, tmp_path)] == once
+    assert b"communication round" in once[1] and b"<dc:date>" not in once[1]
+
+
+def test_a_missing_matplotlib_is_one_line(study, tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UserError, match=r"pip install 'dance-flwr\[plots\]'"):
+        write_report(load_rows(study.root), tmp_path / "out", print)
+
+
+def test_paper_numbers_are_all_there():
+    path = Path(paper.__file__).with_name("paper_numbers.toml")
+    numbers = tomllib.loads(path.read_text())["main"]
+    flat = [value for rows in numbers.values() for row in rows.values() for value in row.values()]
+    assert len(numbers) == 8 and len(flat) == 8 * (6 + 3 * 6) and flat.count("OOT") == 10
+    assert paper.main_number("cora", "dance", 0.02) == (86.32, 0.66)
+    assert paper.main_number("reddit", "fedavg-full", None) == (59.22, 0.45)
+    assert paper.main_number("arxiv2023", "fedsage-plus", None) is None
+    assert paper.main_number("arxiv2023", "fedsage+", None) == "OOT"
+    assert paper.main_number("instagram", "gcond", 0.005) == (65.84, 0.58)
+    assert paper.main_ratios("children") == (0.01, 0.006, 0.004) and paper.main_ratios("mine") == (
+        0.08,
+        0.04,
+        0.02,
+    )
+    assert paper.ablation_number("citeseer", "w/o NC", "macro_f1") == (65.44, 0.95)
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (None, "expected a study folder or a .jsonl file"),
+        ("no json", "expected rows that `dance-flwr report --export` wrote"),
+        ("[1]", "expected rows that"),
+        ("", "expected rows of an experiment, found none"),
+    ],
+)
+def test_what_is_no_study_is_refused_in_one_line(cli, tmp_path, write, message):
+    file = tmp_path / "rows.jsonl"
+    if write is not None:
+        file.write_text(write)
+    done = cli("report", file)
+    assert done.code == 2 and len(done.err) == 1 and message in done.err[0]
+
+
+def test_provenance_counts_every_run_once():
+    cells = cells_of("main-table", methods=("dance",))
+    rows = [made(cell, 0.5) for cell in cells[:2]]
+    text = Rows({"main-table": rows, "tokens": rows}, {}).provenance()
+    assert text == "2 runs of code c on cpu; torch 1."
+
+
+def test_what_a_run_settles_at_is_the_mean_of_its_last_third():
+    def late(*curve):
+        return convergence._late(
+            Row("convergence", {}, result={"val_accuracy_by_round": list(curve)})
+        )
+
+    assert late(0.1, 0.9, 0.2, 0.3, None, 0.5) == 0.5
+    assert late(0.1, 0.9, 0.2, 0.3, 0.8, 0.4, 0.5, None, 0.7) == pytest.approx(0.6)
+    assert late() is None
+
+
+def test_labelled_nodes_of_a_round_are_those_of_the_loss():
+    (dance, *_) = [made(cell, 0.5) for cell in cells_of("main-table", methods=("dance",))]
+    assert labelled_nodes(dance) == 2.5 * nodes_trained_on(dance)
+    (full, *_) = [made(cell, 0.5) for cell in cells_of("main-table", methods=("fedavg-full",))]
+    assert labelled_nodes(full) == nodes_trained_on(full)

@@ -1,0 +1,34 @@
+"""The committed page of the study is what the report makes of the committed rows."""
+
+import re
+import shutil
+
+import pytest
+from support.project import PROJECT
+
+from dance_flwr.config.paths import PROJECT
+from dance_flwr.experiments import EXPERIMENTS
+from dance_flwr.experiments.reporting import insert, write_report
+from dance_flwr.experiments.rows import load_rows
+
+pytest.importorskip("matplotlib")
+
+PAGE = PROJECT / "docs" / "reproduction.md"
+ROWS = PROJECT / "docs" / "reproduction" / "results.jsonl"
+
+
+def test_the_page_is_made_from_the_rows(tmp_path):
+    page, folder = tmp_path / "reproduction.md", tmp_path / "reproduction"
+    shutil.copy(PAGE, page)
+    insert(write_report(load_rows(ROWS), folder, print), folder, page, print)
+    assert page.read_text() == PAGE.read_text()
+    linked = re.findall(r"\((reproduction/figures/[\w.-]+)\)", page.read_text())
+    assert linked and all((PAGE.parent / name).is_file() for name in linked)
+    committed = {path.name for path in (PAGE.parent / "reproduction" / "figures").iterdir()}
+    assert committed == {path.name for path in (folder / "figures").iterdir()}
+
+
+def test_every_experiment_has_its_place_on_the_page():
+    text = PAGE.read_text()
+    for name in EXPERIMENTS:
+        assert f"<!-- begin {name} -->" in text and f"<!-- end {name} -->" in text, name

@@ -1,0 +1,138 @@
+"""The search: equal budgets, validation alone, the base configuration first, and a file that can be
+used.
+"""
+
+import pytest
+
+pytest.importorskip("optuna")
+
+from dance_flwr.config.plugins import METHODS
+from dance_flwr.config.reading import read_config
+from dance_flwr.config.tree import parse
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.errors import UserError
+from dance_flwr.experiments import tune
+from dance_flwr.experiments.study import Study, read_json
+from dance_flwr.experiments.tune import COMMON, OWN, Search, search, write_tuned
+
+
+def wanted(**changes):
+    settings = {
+        "dataset": "cora",
+        "method": "dance",
+        "trials": 6,
+        "rounds": 3,
+        "seeds": (0, 1),
+        "overrides": {},
+    }
+    return Search(**settings | changes)
+
+
+@pytest.fixture
+def scored(monkeypatch):
+    """A search whose runs are not made: a trial's validation accuracy is a function of its values."""
+    asked = []
+
+    def grid(study, cells, jobs, again, say):
+        asked.append(list(cells))
+
+    def score(study, cells):
+        config = cells[0].config
+        if config.dropout == 0.3:
+            return None
+        return 0.5 + config.learning_rate + (0.1 if config.hidden_dim == 128 else 0)
+
+    monkeypatch.setattr(tune, "run_grid", grid)
+    monkeypatch.setattr(tune, "_score", score)
+    return asked
+
+
+def test_the_best_trial_is_the_best_on_validation(scored, tmp_path):
+    best = search(wanted(trials=12), Study(tmp_path), 1, lambda line: None)
+    trials = read_json(tmp_path / "tune" / "cora-dance.json")["trials"]
+    assert len(trials) == 12 and [trial["trial"] for trial in trials] == list(range(12))
+    assert best["val_accuracy"] == max(
+        trial["val_accuracy"] for trial in trials if trial["val_accuracy"] is not None
+    )
+    assert all(
+        trial["values"]["dropout"] == 0.3 for trial in trials if trial["val_accuracy"] is None
+    )
+
+
+def test_a_search_repeats_and_starts_from_the_base_configuration(scored, tmp_path):
+    for name in ("a", "b"):
+        search(wanted(), Study(tmp_path / name), 1, lambda line: None)
+    first, second = (read_json(tmp_path / name / "tune" / "cora-dance.json") for name in ("a", "b"))
+    assert first == second
+    base = {
+        "hidden-dim": 64,
+        "learning-rate": 0.01,
+        "weight-decay": 5e-4,
+        "dropout": 0.5,
+        "dance.mix": 0.6,
+    }
+    assert base.items() <= first["trials"][0]["values"].items()
+
+
+def test_every_method_has_the_same_budget_of_runs(scored, tmp_path):
+    for method in METHODS:
+        search(wanted(method=method), Study(tmp_path), 1, lambda line: None)
+    runs = [cell for batch in scored for cell in batch]
+    counts = {method: sum(cell.config.method == method for cell in runs) for method in METHODS}
+    assert set(counts.values()) == {6 * 2}
+    assert {cell.config.rounds for cell in runs} == {3} and {cell.config.seed for cell in runs} == {
+        0,
+        1,
+    }
+
+
+def test_fixed_keys_are_not_searched(scored, tmp_path):
+    search(wanted(overrides={"hidden-dim": 32}), Study(tmp_path), 1, lambda line: None)
+    assert {cell.config.hidden_dim for batch in scored for cell in batch} == {32}
+    assert "hidden-dim" not in read_json(tmp_path / "tune" / "cora-dance.json")["space"]
+
+
+def test_every_choice_is_a_value_that_the_configuration_accepts():
+    for method in METHODS:
+        for key, values in {**COMMON, **OWN.get(method, {})}.items():
+            for value in values:
+                parse({key: value})
+
+
+def test_what_a_search_found_is_written_with_the_command_that_found_it(tmp_path):
+    best = {"trial": 3, "values": {"hidden-dim": 128, "dance.mix": 0.4}, "val_accuracy": 0.8871}
+    path = write_tuned(wanted(overrides={"ema-decay": 0.9}), best, tmp_path)
+    assert path.name == "cora-dance.toml"
+    text = path.read_text()
+    assert "88.71 %" in text and "--seeds 0 1 --set ema-decay=0.9" in text
+    config = read_config([path], [], {})
+    assert (config.hidden_dim, DanceConfig.of(config).mix) == (128, 0.4)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_search_in_which_every_trial_fails_says_where_to_look(scored, tmp_path):
+    with pytest.raises(UserError, match="6 that failed"):
+        search(wanted(overrides={"dropout": 0.3}), Study(tmp_path), 1, lambda line: None)
+
+
+def test_a_real_search_on_a_small_graph(tiny, cli, tmp_path):
+    words = [
+        "tune",
+        "--dataset",
+        tiny,
+        "--method",
+        "fedavg-full",
+        "--trials",
+        2,
+        "--rounds",
+        2,
+        "--seeds",
+        0,
+    ]
+    done = cli(
+        *words, "--set", "clients=2", "--set", "hidden-dim=8", "--jobs", 1, "--out", tmp_path
+    )
+    assert done.code == 0, done.err
+    trials = read_json(tmp_path / "tune" / "tiny-fedavg-full.json")["trials"]
+    assert len(trials) == 2 and all(0 < trial["val_accuracy"] <= 1 for trial in trials)
+    assert f"{max(trial['val_accuracy'] for trial in trials):.4f} on validation" in done.out

@@ -1,0 +1,286 @@
+"""The device of a client: the node's own choice, its share of the memory, its name in the result."""
+
+import re
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from flwr.common.config import parse_config_args
+
+import client_app
+import server_app
+from dance_flwr.config.tree import flatten
+from dance_flwr.errors import QuorumError, UserError
+from dance_flwr.federation.client import device as module
+from dance_flwr.federation.client.client import Client, open_client
+from dance_flwr.federation.client.device import (
+    claim,
+    device_label,
+    memory_ratio,
+    named_device,
+    pick_device,
+)
+from dance_flwr.runs.reader import read_result
+from dance_flwr.simulation.engine import _resources
+from dance_flwr.simulation.in_process import InProcessGrid
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """A function that makes torch see this many GPUs, and a list of what is asked of them."""
+    asked = []
+
+    def see(count):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        monkeypatch.setattr(torch.cuda, "set_device", lambda device: asked.append(str(device)))
+        monkeypatch.setattr(
+            torch.cuda,
+            "set_per_process_memory_fraction",
+            lambda ratio, device: asked.append((ratio, str(device))),
+        )
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"Card {device.index}")
+        return asked
+
+    return see
+
+
+@pytest.mark.parametrize(
+    ("run", "count", "node", "wanted"),
+    [
+        ("auto", 0, {}, "cpu"),
+        ("auto", 2, {}, "cuda:0"),
+        ("auto", 2, {"device": "auto"}, "cuda:0"),
+        ("auto", 2, {"device": "cuda"}, "cuda:0"),
+        ("auto", 2, {"device": "cuda:1"}, "cuda:1"),
+        ("auto", 2, {"device": "cpu"}, "cpu"),
+        ("cpu", 2, {"device": "cuda:1"}, "cpu"),
+        ("cpu", 0, {"device": "cuda:1"}, "cpu"),
+    ],
+)
+def test_the_node_s_choice_wins_and_a_run_on_cpu_stays_there(
+    run_config, gpus, run, count, node, wanted
+):
+    gpus(count)
+    assert str(pick_device(run_config(device=run), node)) == wanted
+
+
+@pytest.mark.parametrize(("count", "found"), [(0, "cpu"), (2, "cpu, cuda:0, cuda:1")])
+@pytest.mark.parametrize("name", ["cuda:2", "cuda:-1", "mps", "gpu", "1", ""])
+def test_a_device_that_is_not_there_is_refused_with_those_that_are(gpus, count, found, name):
+    gpus(count)
+    with pytest.raises(
+        UserError, match=re.escape(f"({found}), found {name!r}; name one of these in --node-config")
+    ):
+        named_device(name)
+
+
+def test_flower_reads_the_node_config_that_the_guide_shows():
+    found = parse_config_args(['partition-id=0 device="cuda:1" gpu-memory-ratio=0.5'])
+    assert found == {"partition-id": 0, "device": "cuda:1", "gpu-memory-ratio": 0.5}
+    assert memory_ratio(found) == 0.5
+
+
+@pytest.mark.parametrize("ratio", [0, 0.0, -0.5, 1.5, True, "half", float("nan")])
+def test_a_share_that_cannot_be_is_refused(ratio):
+    with pytest.raises(UserError, match="gpu-memory-ratio: expected a number > 0 and <= 1"):
+        memory_ratio({"gpu-memory-ratio": ratio})
+
+
+def test_a_share_is_set_on_the_device_and_on_no_cpu(gpus):
+    asked = gpus(2)
+    with claim(torch.device("cpu"), 0.5):
+        assert asked == []
+    with claim(torch.device("cuda:1"), None):
+        assert asked == ["cuda:1"]
+    with claim(torch.device("cuda:1"), 0.5):
+        assert asked == ["cuda:1", "cuda:1", (0.5, "cuda:1")]
+
+
+def test_a_gpu_is_named_with_its_model(gpus):
+    gpus(2)
+    assert device_label(torch.device("cuda:1")) == "cuda:1 (Card 1)"
+    assert device_label(torch.device("cpu")) == "cpu"
+
+
+def test_an_opened_client_stays_on_the_device_it_was_opened_on(dance, gpus):
+    """The same folder and configuration on another device is another client."""
+    gpus(0)
+    folder = dance.partition / "client-0"
+    first = open_client(folder, dance.config, torch.device("cpu"))
+    assert open_client(folder, dance.config) is first
+    assert open_client(folder, dance.config, torch.device("meta")).site.device.type == "meta"
+
+
+# Federations of nodes that name their own devices
+
+
+@pytest.fixture
+def mixed(run_config, dance, tmp_path, gpus):
+    """A function that runs three nodes with these additions to their node configs; returns the
+    result.
+    """
+    gpus(0)
+
+    def start(*more, **keys):
+        config = run_config(rounds=1, device="auto", out=str(tmp_path / "out"), **keys)
+        nodes = {
+            client + 1: {
+                "partition-id": client,
+                "data-path": str(dance.partition / f"client-{client}"),
+            }
+            | extra
+            for client, extra in enumerate(more)
+        }
+        grid = InProcessGrid(client_app.app, flatten(config), 3, node_configs=nodes)
+        server_app.run(grid, config, tmp_path.name, tmp_path / "out")
+        return read_result(tmp_path / "out")
+
+    return start
+
+
+@pytest.fixture
+def pretended(monkeypatch, gpus):
+    """Torch sees two GPUs; what is computed on them is computed on the CPU, and a site still says
+    where it is.
+    """
+    asked = gpus(2)
+    opened = open_client
+
+    def on_cpu(folder, config, device):
+        client = opened(folder, config, torch.device("cpu"))
+        client.site.named = device
+        return client
+
+    from dance_flwr.federation.client import handlers as client_tasks
+    from dance_flwr.federation.wire import messages
+
+    real = messages.schema_of
+    monkeypatch.setattr(client_tasks, "open_client", on_cpu)
+    monkeypatch.setattr(
+        messages,
+        "schema_of",
+        lambda site, sizes: replace(real(site, sizes), device=device_label(site.named)),
+    )
+    return asked
+
+
+def test_cpu_and_gpu_nodes_take_part_in_one_run(mixed, pretended):
+    result = mixed(
+        {"device": "cpu"}, {"device": "cuda:0", "gpu-memory-ratio": 0.25}, {"device": "cuda:1"}
+    )
+    assert result["devices"] == ["cpu", "cuda:0 (Card 0)", "cuda:1 (Card 1)"]
+    assert set(pretended) == {"cuda:0", (0.25, "cuda:0"), "cuda:1"}
+
+
+def test_the_devices_of_cpu_nodes_are_in_the_result(mixed):
+    assert mixed({}, {"device": "cpu"}, {"device": "auto"})["devices"] == ["cpu"] * 3
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        ({"device": "cuda:7"}, r"device: .*\(cpu\), found 'cuda:7'"),
+        ({"gpu-memory-ratio": 2}, "gpu-memory-ratio: .*2"),
+    ],
+)
+def test_a_wrong_node_config_ends_the_run_before_training_and_names_the_client(
+    mixed, monkeypatch, extra, words
+):
+    monkeypatch.setattr(Client, "train", lambda *_: pytest.fail("no client may train"))
+    with pytest.raises(QuorumError, match=rf"client 1: {words}.*--node-config") as error:
+        mixed({}, extra, {})
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_memory_that_is_too_small_is_one_line_after_others_were_closed(run, monkeypatch, times):
+    """The first time, what the process holds of other clients is given up and the task is done
+    again.
+    """
+    honest, left = Client.train, [times]
+
+    def train(self, *arguments):
+        if self.site.card.client == 1 and left[0]:
+            left[0] -= 1
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return honest(self, *arguments)
+
+    monkeypatch.setattr(Client, "train", train)
+    if times == 1:
+        assert run(rounds=1).result["history"]
+    else:
+        with pytest.raises(
+            QuorumError, match=r"client 1: cpu: expected this client to fit into 100% of its memory"
+        ):
+            run(rounds=1)
+
+
+# Simulation: the share that Ray gives
+
+
+@pytest.mark.parametrize("clients", [*range(1, 33), 50, 64, 100])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 8])
+def test_every_client_finds_room_on_the_gpus(run_config, gpus, count, clients):
+    gpus(count)
+    text = _resources(replace(run_config(device="auto"), clients=clients))
+    share = float(text.rpartition("client-resources-num-gpus=")[2])
+    # Flower's own arithmetic: the share travels as float32, the actors are as many as fit into all
+    # GPUs together.
+    actors = int(count / float(np.float32(share)))
+    on_one = int(1 / share + 1e-9)
+    assert (
+        clients <= actors and -(-clients // count) <= on_one <= -(-clients // count) + clients // 50
+    )
+    assert share <= 1
+
+
+def test_no_gpu_is_asked_for_without_one_or_on_cpu(run_config, gpus):
+    gpus(0)
+    assert "num-gpus" not in _resources(run_config(device="auto"))
+    gpus(2)
+    assert "num-gpus" not in _resources(run_config(device="cpu"))
+
+
+class FakeRay:
+    """As much of Ray as is asked."""
+
+    def __init__(self, actor, resources):
+        self.actor, self.resources = actor, resources
+
+    def is_initialized(self):
+        return True
+
+    def get_runtime_context(self):
+        return self
+
+    def get_actor_id(self):
+        return self.actor
+
+    def get_assigned_resources(self):
+        assert self.actor, "Ray refuses this outside of its workers"
+        return self.resources
+
+
+@pytest.mark.parametrize(
+    ("actor", "resources", "wanted"),
+    [
+        ("a1", {"CPU": 1.0, "GPU": 0.25}, 0.25),
+        ("a1", {"CPU": 1.0}, None),
+        ("a1", {"GPU": 2.0}, 1.0),
+        (None, {}, None),
+    ],
+)
+def test_an_actor_of_ray_has_its_share_and_a_node_s_own_word_wins(
+    monkeypatch, actor, resources, wanted
+):
+    monkeypatch.setitem(sys.modules, "ray", FakeRay(actor, resources))
+    assert memory_ratio({}) == wanted
+    assert memory_ratio({"gpu-memory-ratio": 0.5}) == 0.5
+
+
+def test_without_ray_a_process_has_all_of_the_memory(monkeypatch):
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+    assert module.memory_ratio({}) is None

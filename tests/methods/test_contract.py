@@ -1,0 +1,220 @@
+"""What every registered method must keep: one suite, run on each name in METHODS."""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from support.graphs import WORDS, sentences
+from support.killing import Killed, asks, same, states
+
+from dance_flwr.config.options import choices_of
+from dance_flwr.config.plugins import METHODS
+from dance_flwr.config.tree import flat_fields
+from dance_flwr.dance.nodes import node_budget
+from dance_flwr.data.graph import NO_SPLIT, TEST, TRAIN, VAL
+from dance_flwr.data.prepare import prepare
+from dance_flwr.federation.client.client import initial_model, open_client, shape_of
+from dance_flwr.methods import get_spec
+from dance_flwr.methods.condensation.budget import training_quotas
+from dance_flwr.methods.contract import Uplink
+from dance_flwr.runs.privacy_report import table
+from dance_flwr.runs.reader import load_model
+
+FAST = {
+    "rounds": 2,
+    "clients": 3,
+    "local_epochs": 1,
+    "condense_steps": 3,
+    "dance_core_refresh_every": 0,
+}
+# Trains on K real training nodes, or as many synthetic ones; DANCE's core also holds nodes without
+# a label.
+SHARED_BUDGET = [name for name in METHODS if get_spec(name).card.condenses and name != "dance"]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A run, and the files of its clients before and after it."""
+
+    finished: object
+    before: dict
+    after: dict
+
+
+def contents(partition):
+    """Digest of every file of the clients but those of their runs."""
+    files = [
+        path
+        for path in partition.rglob("*")
+        if path.is_file() and "runs" not in path.relative_to(partition).parts
+    ]
+    return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def observed(request, run, run_config):
+    folder = prepare(run_config(clients=3)).folder
+    before = contents(folder)
+    finished = run(method=request.param, **FAST)
+    assert finished.partition == folder
+    return Observed(finished, before, contents(folder))
+
+
+def test_every_method_is_a_choice_of_the_configuration():
+    item, _ = flat_fields()["method"]
+    assert choices_of(item) == tuple(METHODS)
+    assert {type(get_spec(name).make_client()).__name__ for name in METHODS}.__len__() == len(
+        METHODS
+    )
+
+
+def test_a_run_repeats_bit_by_bit(observed, run):
+    same(run(method=observed.finished.config.method, **FAST), observed.finished)
+
+
+def test_another_seed_gives_another_model(observed, run):
+    config = observed.finished.config
+    other = load_model(run(method=config.method, **{**FAST, "rounds": 1}, seed=1).folder)
+    own = load_model(observed.finished.folder)
+    assert not all(own[name].equal(other[name]) for name in own)
+
+
+def test_inputs_stay_as_they_were(observed):
+    assert len(observed.before) > 20 and observed.before == observed.after
+
+
+def test_tensors_of_the_client_stay_as_they_were(observed):
+    config = observed.finished.config
+    client = open_client(observed.finished.partition / "client-1", config)
+    site, start = client.site, initial_model(shape_of(384, len(WORDS), config), config).state_dict()
+    held = (site.table.nodes, site.table.chunks, site.labels, site.train_labels, site.split)
+    copies = [tensor.clone() for tensor in held]
+    client.train(start, observed.finished.result["run"], 1)
+    client.validate(start, observed.finished.result["run"], 1)
+    assert all(tensor.equal(copy) for tensor, copy in zip(held, copies, strict=True))
+
+
+def test_the_budget_is_respected(observed):
+    config, card = observed.finished.config, get_spec(observed.finished.config.method).card
+    for client, state in enumerate(states(observed.finished)):
+        site = observed.finished.site(client)
+        if not card.condenses:
+            assert not state
+            continue
+        labels = state.get("condensed_labels", None)
+        if labels is None:
+            assert state["core"].dtype == np.int64 and len(np.unique(state["core"])) == len(
+                state["core"]
+            )
+            labels = site.train_labels[torch.tensor(state["core"])].numpy()
+        quotas = training_quotas(
+            site.train_labels, site.num_nodes, len(WORDS), config.condensation_ratio
+        )
+        assert (
+            len(labels)
+            == int(quotas.sum())
+            == node_budget(site.num_nodes, config.condensation_ratio)
+        )
+        if config.method in SHARED_BUDGET:
+            assert np.bincount(labels, minlength=len(WORDS)).tolist() == quotas.tolist()
+
+
+def test_the_uplink_is_what_it_says(observed, run):
+    """The float parameters of the model and the metrics that the reference sends; a sum asks for no
+    more.
+    """
+    config = observed.finished.config
+    method = get_spec(config.method)
+    model = initial_model(shape_of(384, len(WORDS), config), config)
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    assert shapes.keys() == dict(model.named_parameters()).keys()
+    reference = run(**{**FAST, "rounds": 1}, method="fedavg-full").replies("train")[0]
+    replies = observed.finished.replies("train")
+    assert len(replies) == 6
+    for reply in replies:
+        arrays = reply.content.array_records["arrays"].to_torch_state_dict()
+        assert {name: tuple(tensor.shape) for name, tensor in arrays.items()} == shapes
+        assert {tensor.dtype for tensor in arrays.values()} == {torch.float32}
+        if method.uplink is Uplink.SUM:
+            assert reply.content.keys() == reference.content.keys()
+            metrics = (r.content.metric_records["metrics"].keys() for r in (reply, reference))
+            assert next(metrics) == next(metrics)
+
+
+def test_every_key_of_its_messages_is_explained(observed):
+    config = observed.finished.config
+    told = [row for row in table(observed.finished.result) if "in the open" in row[4]]
+    assert bool(told) == bool(get_spec(config.method).card.server and config.method != "local-only")
+
+
+def test_a_client_reports_the_nodes_it_trains_on(observed):
+    if not get_spec(observed.finished.config.method).card.condenses:
+        assert observed.finished.result["per_condensed_node"] == {"nodes_per_round": 0.0}
+        return
+    kept = [state.get("condensed_labels", state.get("core")) for state in states(observed.finished)]
+    assert observed.finished.result["per_condensed_node"]["nodes_per_round"] == sum(map(len, kept))
+
+
+# Clients of nine nodes: one lacks a class, one has no training label, one has no edge, one has
+# nothing odd.
+ODD = (
+    "no class 2",
+    "no labelled node",
+    "no edge",
+    "one node per class in training, none to validate on",
+    "whole",
+)
+
+
+@pytest.fixture
+def odd(crafted):
+    ids, labels, split, pairs = [], [], [], []
+    for client in range(len(ODD)):
+        ids += [f"c{client}-{i}" for i in range(9)]
+        labels += [i % 3 for i in range(9)]
+        split += [(TRAIN, VAL, TEST)[i // 3] for i in range(9)]
+        pairs += [(client * 9 + i, client * 9 + (i + 1) % 9) for i in range(9) if client != 2]
+    labels[:9] = [label % 2 for label in labels[:9]]
+    split[9:18] = [NO_SPLIT if code == TRAIN else code for code in split[9:18]]
+    split[27:36] = [TEST if code == VAL else code for code in split[27:36]]
+    rng = np.random.default_rng(3)
+    return crafted(
+        "odd",
+        ids,
+        [sentences(rng, WORDS[sorted(WORDS)[c]], 2) for c in labels],
+        labels,
+        pairs,
+        split,
+    )
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "gat"])
+@pytest.mark.parametrize("method", METHODS)
+def test_odd_clients_are_survived(run, odd, method, backbone):
+    finished = run(
+        **{**FAST, "clients": len(ODD)},
+        data=odd,
+        partition="random",
+        method=method,
+        backbone=backbone,
+    )
+    assert (finished.site(1).train_labels < 0).all() and not finished.site(2).graph.edges()[
+        0
+    ].numel()
+    assert np.isfinite([row["loss"] for row in finished.result["history"]]).all()
+    for reply in finished.replies("train"):
+        arrays = reply.content.array_records["arrays"].to_torch_state_dict()
+        assert all(torch.isfinite(tensor).all() for tensor in arrays.values())
+    if method in SHARED_BUDGET:
+        kept = [len(state.get("condensed_labels", state.get("core"))) for state in states(finished)]
+        assert kept == [3, 0, 3, 3, 3]
+
+
+@pytest.mark.parametrize("round_", [1, 2])
+@pytest.mark.parametrize("method", SHARED_BUDGET)
+def test_a_killed_run_ends_as_if_it_had_not_been(run, tmp_path, method, round_):
+    with pytest.raises(Killed):
+        run(folder=tmp_path, on_message=asks("train", round_, 2), method=method, **FAST)
+    same(run(method=method, **FAST), run(folder=tmp_path, resume=True, method=method, **FAST))

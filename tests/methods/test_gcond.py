@@ -1,0 +1,112 @@
+"""GCond as a method: condensed once, all rows labelled, kept in the client's folder, tested on the
+real graph.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from dance_flwr.experiments import paper
+from dance_flwr.federation.client.client import initial_model, shape_of
+from dance_flwr.methods.condensation import client as condensed
+from dance_flwr.methods.condensation.budget import training_quotas
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.gcond.client import GCond
+from dance_flwr.metrics import Report
+
+KEYS = {"method": "gcond", "clients": 3, "condense_steps": 4, "local_epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def finished(run):
+    return run(**KEYS)
+
+
+def state(finished, client=0):
+    with np.load(finished.store(client).folder / "state.npz") as file:
+        return dict(file)
+
+
+def test_s_is_whole_sorted_and_of_the_budget(finished):
+    for client in range(3):
+        site, found = finished.site(client), state(finished, client)
+        quotas = training_quotas(
+            site.train_labels, site.num_nodes, 3, finished.config.condensation_ratio
+        )
+        labels, adjacency = found["condensed_labels"], found["adjacency"]
+        assert labels.tolist() == [
+            number for number, quota in enumerate(quotas.tolist()) for _ in range(quota)
+        ]
+        assert found["features"].shape == (len(labels), 384) and adjacency.shape == (
+            len(labels),
+            len(labels),
+        )
+        assert np.array_equal(adjacency, adjacency.T) and not adjacency.diagonal().any()
+        assert adjacency.min() >= 0 and adjacency.max() <= 1
+        assert found["features"].dtype == adjacency.dtype == np.float32
+
+
+def test_s_is_made_in_the_first_round_alone(finished):
+    seconds = [row["seconds"]["nodes"] for row in finished.result["history"]]
+    assert seconds[0] > 5 * max(seconds[1:])
+
+
+def test_a_round_trains_on_s_and_on_nothing_else(finished, monkeypatch):
+    seen = []
+
+    def spy(model, features, operator, labels, config, round_):
+        seen.append((features, operator.to_dense(), labels))
+        return 0.0
+
+    monkeypatch.setattr(condensed, "train_on", spy)
+    site, found = finished.site(0), state(finished)
+    model = initial_model(shape_of(384, 3, finished.config), finished.config)
+    report = GCond().train(model, site, finished.config, RoundInfo(finished.result["run"], 2, ""))
+    (features, operator, labels) = seen[0]
+    assert np.array_equal(features.numpy(), found["features"])
+    assert (
+        np.array_equal(labels.numpy(), found["condensed_labels"])
+        and operator.shape == (len(labels),) * 2
+    )
+    assert report.counts["condensed-nodes"] == report.counts["evidence-supervised"] == len(labels)
+    assert isinstance(report, Report) and report.counts["evidence-tokens"] == 0
+
+
+def test_s_does_not_depend_on_when_it_is_made_nor_on_the_draws_before(finished):
+    torch.rand(5)
+    again = GCond().arrays(finished.site(0), finished.config)
+    assert all(np.array_equal(again[name].numpy(), state(finished)[name]) for name in again)
+
+
+def test_predictions_are_of_the_real_graph(finished):
+    site = finished.site(0)
+    model = initial_model(shape_of(384, 3, finished.config), finished.config)
+    probs = GCond().predict(model, site, finished.config, RoundInfo("", 1, ""))["deployed"]
+    assert probs.shape == (site.num_nodes, 3)
+    hidden = model.backbone(site.table.nodes, site.graph.operator("gcn"))
+    assert torch.softmax(model.graph_logits(hidden), 1).detach().allclose(probs)
+
+
+def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
+    """Whatever a test node's text is, S is the same."""
+    from dance_flwr.data.graph import TEST
+    from dance_flwr.data.site import Site
+
+    config = run_config(split_mode="inductive", **KEYS)
+    made = []
+    for noise in (0.0, 1.0):
+        site = Site(finished.site(1).folder, torch.device("cpu"), inductive=True)
+        site.table.nodes[site.split == TEST] += noise * torch.rand(384)
+        made.append(GCond().arrays(site, config))
+    assert all(made[0][name].equal(made[1][name]) for name in made[0])
+
+
+def test_it_learns(run):
+    found = run(**KEYS | {"rounds": 12, "condense_steps": 60, "local_epochs": 3, "dropout": 0.2})
+    assert found.result["test_accuracy"] > 0.6
+
+
+def test_the_paper_prints_its_numbers():
+    assert paper.main_number("cora", "gcond", 0.08) == (83.61, 0.26)
+    assert paper.main_number("citeseer", "gcond", 0.02) == (67.27, 0.66)
+    assert paper.main_number("cora", "random-core", 0.08) is None

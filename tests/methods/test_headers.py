@@ -1,0 +1,43 @@
+"""Every method's file says what the paper prints and what the committed rows give."""
+
+import pytest
+from support.project import PROJECT
+
+from dance_flwr.config.paths import PROJECT
+from dance_flwr.config.plugins import METHODS
+from dance_flwr.experiments.paper import main_number, main_ratios
+from dance_flwr.experiments.rows import load_rows
+from dance_flwr.experiments.tables import groups
+from dance_flwr.methods import get_spec
+
+NAMES = {"cora": "Cora", "citeseer": "CiteSeer"}
+
+
+@pytest.fixture(scope="module")
+def ours():
+    """(dataset, method, ratio or "full") -> mean test accuracy in %."""
+    rows = load_rows(PROJECT / "docs" / "reproduction" / "results.jsonl").by_experiment[
+        "main-table"
+    ]
+    return {
+        (group.labels["dataset"], group.labels["method"], group.labels["ratio"]): 100 * found.mean
+        for group in groups(rows)
+        if (found := group.stat("test_accuracy")).mean is not None
+    }
+
+
+def sentence(dataset, method, ours):
+    ratios = main_ratios(dataset) if get_spec(method).card.condenses else ("full",)
+    here = " / ".join(f"{ours[dataset, method, ratio]:.2f}" for ratio in ratios)
+    printed = [main_number(dataset, method, None if ratio == "full" else ratio) for ratio in ratios]
+    theirs = " / ".join(f"{value[0]:.2f}" for value in printed if value)
+    at = " at r = 8 / 4 / 2 %" if len(ratios) > 1 else ""
+    paper = f"{theirs} % in the DANCE paper, " if theirs else ""
+    return f"Test accuracy of `{method}` on {NAMES[dataset]}{at}: {paper}{here} % here."
+
+
+@pytest.mark.parametrize("dataset", NAMES)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_header_says_the_papers_number_and_ours(dataset, method, ours):
+    header = import_module(METHODS.builtin[method].partition(":")[0]).__doc__
+    assert sentence(dataset, method, ours) in " ".join(header.split())

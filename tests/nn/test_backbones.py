@@ -1,0 +1,285 @@
+"""The six backbones: each against a dense twin written from its paper, and on the graphs that break
+such things.
+"""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.builders import random_csr
+from torch_geometric.nn import GATConv, SGConv
+
+from dance_flwr.config.options import choices_of
+from dance_flwr.config.plugins import BACKBONES
+from dance_flwr.config.tree import flat_fields
+from dance_flwr.nn.propagation import operator
+
+WIDTH, HIDDEN = 12, 8
+every_backbone = pytest.mark.parametrize("name", BACKBONES)
+
+
+def build(name, hidden=HIDDEN, dropout=0.5):
+    """A backbone in float64 with no parameter at a special value."""
+    torch.manual_seed(11)
+    backbone = BACKBONES.get(name)(WIDTH, hidden, dropout).double().eval()
+    with torch.no_grad():
+        for parameter in backbone.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return backbone
+
+
+def weighted_graph(seed, n, density):
+    """Features [n, WIDTH] and a weight matrix [n, n] that is not symmetric, on a symmetric pattern
+    without loops.
+    """
+    indptr, cols = random_csr(np.random.default_rng(seed), n, density)
+    rows = torch.repeat_interleave(torch.arange(n), torch.tensor(indptr).diff())
+    draw = torch.Generator().manual_seed(seed)
+    features = torch.randn(n, WIDTH, dtype=torch.float64, generator=draw)
+    weights = 0.1 + 2 * torch.rand(n, n, dtype=torch.float64, generator=draw)
+    pattern = torch.zeros(n, n, dtype=torch.float64)
+    pattern[rows, torch.tensor(cols)] = 1
+    return features, weights * pattern
+
+
+def edges(dense):
+    """(rows, cols, weights) of a weight matrix."""
+    rows, cols = dense.nonzero(as_tuple=True)
+    return rows, cols, dense[rows, cols]
+
+
+def apply(backbone, features, dense):
+    """g of a weight matrix whose entry (i, j) carries messages from j to i."""
+    return backbone(features, operator(backbone.operator, *edges(dense), len(dense)))
+
+
+def normalised(dense):
+    looped = dense + torch.eye(len(dense))
+    scale = looped.sum(1).rsqrt()
+    return scale[:, None] * looped * scale
+
+
+def gat_layer(p, layer, x, dense, heads):
+    """Velickovic et al. 2018, one head and one node at a time."""
+    loops = [float(row[row > 0].mean()) if (row > 0).any() else 0.0 for row in dense]
+    wide = (x @ p[f"{layer}.lin.weight"].T).view(len(x), heads, -1)
+    per_weight = p[f"{layer}.lin_edge.weight"].view(heads, -1)
+    rows = []
+    for i in range(len(x)):
+        parts = []
+        near = [*dense[i].nonzero().flatten().tolist(), i]
+        weight = [*dense[i][dense[i] > 0].tolist(), loops[i]]
+        for k in range(heads):
+            source, target, edge = (p[f"{layer}.att_{end}"][0, k] for end in ("src", "dst", "edge"))
+            scores = [
+                source @ wide[j, k] + target @ wide[i, k] + w * (edge @ per_weight[k])
+                for j, w in zip(near, weight, strict=True)
+            ]
+            attention = torch.softmax(
+                torch.nn.functional.leaky_relu(torch.stack(scores), 0.2), dim=0
+            )
+            parts.append(sum(a * wide[j, k] for a, j in zip(attention, near, strict=True)))
+        rows.append(torch.cat(parts))
+    return torch.stack(rows) + p[f"{layer}.bias"]
+
+
+def gin_layer(p, layer, x, dense):
+    total = dense @ x + (1 + p[f"{layer}.eps"]) * x
+    inner = torch.relu(total @ p[f"{layer}.nn.0.weight"].T + p[f"{layer}.nn.0.bias"])
+    return inner @ p[f"{layer}.nn.2.weight"].T + p[f"{layer}.nn.2.bias"]
+
+
+def sage_layer(p, layer, x, dense):
+    mean = dense / dense.sum(1, keepdim=True).clamp(min=1e-12)
+    near = mean @ x @ p[f"{layer}.lin_rel.weight"].T + p[f"{layer}.lin_rel.bias"]
+    return near + x @ p[f"{layer}.lin_root.weight"].T
+
+
+def twin(name, p, features, dense, heads=8):
+    """g by dense matrices, from the parameters `p` of a backbone."""
+    centred = features - features.mean(1, keepdim=True)
+    x = centred / (centred.square().mean(1, keepdim=True) + 1e-5).sqrt()
+    if name == "gat":
+        return gat_layer(
+            p, "second", torch.nn.functional.elu(gat_layer(p, "first", x, dense, heads)), dense, 1
+        )
+    if name == "gin":
+        return gin_layer(p, "second", torch.relu(gin_layer(p, "first", x, dense)), dense)
+    if name == "sage":
+        return sage_layer(p, "second", torch.relu(sage_layer(p, "first", x, dense)), dense)
+    spread = normalised(dense)
+    if name == "gcn":
+        inner = torch.relu(spread @ x @ p["first.lin.weight"].T + p["first.bias"])
+        return spread @ inner @ p["second.lin.weight"].T + p["second.bias"]
+    if name == "sgc":
+        return spread @ spread @ x @ p["layer.lin.weight"].T + p["layer.lin.bias"]
+    start = (
+        torch.relu(x @ p["first.weight"].T + p["first.bias"]) @ p["second.weight"].T
+        + p["second.bias"]
+    )
+    found = start
+    for _ in range(10):
+        found = 0.9 * spread @ found + 0.1 * start
+    return found
+
+
+@every_backbone
+@pytest.mark.parametrize("density", [0.0, 0.15, 0.5])
+def test_a_backbone_is_its_dense_twin(name, density):
+    backbone = build(name)
+    features, dense = weighted_graph(3, 11, density)
+    torch.testing.assert_close(
+        apply(backbone, features, dense), twin(name, backbone.state_dict(), features, dense)
+    )
+
+
+@pytest.mark.parametrize(("hidden", "heads"), [(12, 4), (5, 1), (1, 1)])
+def test_heads_of_gat_divide_any_width(hidden, heads):
+    backbone = build("gat", hidden)
+    features, dense = weighted_graph(3, 7, 0.4)
+    expected = twin("gat", backbone.state_dict(), features, dense, heads)
+    torch.testing.assert_close(apply(backbone, features, dense), expected)
+
+
+def test_prepared_operators_give_what_the_layers_give_by_themselves():
+    """SGConv and GATConv of torch-geometric with their own normalisation and self loops, from
+    weighted edges.
+    """
+    features, dense = weighted_graph(4, 9, 0.3)
+    rows, cols, weights = edges(dense)
+    x, index = torch.nn.functional.layer_norm(features, (WIDTH,)), torch.stack([cols, rows])
+    sgc, gat = build("sgc"), build("gat")
+    layer = SGConv(WIDTH, HIDDEN, K=2).double()
+    layer.load_state_dict(sgc.layer.state_dict())
+    torch.testing.assert_close(apply(sgc, features, dense), layer(x, index, weights))
+    first, second = (
+        GATConv(WIDTH, 1, heads=8, edge_dim=1).double(),
+        GATConv(HIDDEN, HIDDEN, edge_dim=1).double(),
+    )
+    first.load_state_dict(gat.first.state_dict())
+    second.load_state_dict(gat.second.state_dict())
+    inner = torch.nn.functional.elu(first(x, index, weights))
+    torch.testing.assert_close(apply(gat, features, dense), second(inner, index, weights))
+
+
+@every_backbone
+def test_the_weight_of_one_edge_changes_the_node_that_it_points_to(name):
+    backbone = build(name)
+    features, dense = weighted_graph(5, 11, 0.5)
+    target, source = dense.nonzero()[0].tolist()
+    before = apply(backbone, features, dense)
+    dense[target, source] *= 3
+    changed = (apply(backbone, features, dense) - before).abs().amax(1)
+    assert changed[target] > 1e-4
+
+
+@every_backbone
+@pytest.mark.parametrize(
+    "kind", ["isolated nodes", "no edges", "one node", "tiny weights", "zero weights"]
+)
+def test_output_and_gradients_are_finite(name, kind):
+    backbone = BACKBONES.get(name)(WIDTH, HIDDEN, 0.5)
+    features, dense = weighted_graph(
+        6, 1 if kind == "one node" else 9, 0.0 if kind == "no edges" else 0.5
+    )
+    rows, cols, weights = edges(dense)
+    weights = weights.float()
+    if kind == "isolated nodes":
+        kept = (rows < 5) & (cols < 5)
+        rows, cols, weights = rows[kept], cols[kept], weights[kept]
+        assert rows.numel()
+    weights = weights * {"tiny weights": 1e-30, "zero weights": 0.0}.get(kind, 1.0)
+    found = backbone(features.float(), operator(backbone.operator, rows, cols, weights, len(dense)))
+    assert found.shape == (len(dense), HIDDEN) and torch.isfinite(found).all()
+    found.square().sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in backbone.parameters())
+
+
+@every_backbone
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**20), n=st.integers(1, 14), density=st.sampled_from([0.0, 0.1, 0.4]))
+def test_numbering_the_nodes_anew_changes_nothing(name, seed, n, density):
+    backbone = build(name)
+    features, dense = weighted_graph(seed, n, density)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    again = apply(backbone, features[order], dense[order][:, order])
+    torch.testing.assert_close(again, apply(backbone, features, dense)[order])
+
+
+@every_backbone
+def test_the_state_is_parameters_that_can_be_averaged(name):
+    backbone = BACKBONES.get(name)(WIDTH, HIDDEN, 0.5)
+    state = backbone.state_dict()
+    assert list(state) == [key for key, _ in backbone.named_parameters()]
+    assert {tensor.dtype for tensor in state.values()} == {torch.float32}
+    assert not list(backbone.buffers())
+    features, dense = weighted_graph(7, 9, 0.3)
+    backbone.train()(features.float(), operator(backbone.operator, *edges(dense.float()), 9))
+    assert all(torch.equal(backbone.state_dict()[key], tensor) for key, tensor in state.items())
+    assert list(backbone.state_dict()) == list(state)
+
+
+def test_saved_models_still_load():
+    """The names that models were saved with before there were six backbones."""
+    assert list(build("gcn").state_dict()) == [
+        "first.bias",
+        "first.lin.weight",
+        "second.bias",
+        "second.lin.weight",
+    ]
+    sage = [
+        f"{layer}.lin_{part}"
+        for layer in ("first", "second")
+        for part in ("rel.weight", "rel.bias", "root.weight")
+    ]
+    assert list(build("sage").state_dict()) == sage
+
+
+@every_backbone
+def test_the_gradient_reaches_every_parameter(name):
+    backbone = build(name)
+    apply(backbone, *weighted_graph(8, 30, 0.2)).square().sum().backward()
+    unreached = [
+        key
+        for key, p in backbone.named_parameters()
+        if p.grad is None or not p.grad.abs().max() > 1e-9
+    ]
+    assert not unreached
+
+
+@every_backbone
+def test_reach_is_how_far_a_feature_is_seen(name):
+    backbone, n = build(name), 15
+    path = torch.diag(torch.ones(n - 1, dtype=torch.float64), 1)
+    features, dense = weighted_graph(9, n, 0.0)[0], path + path.T
+    before = apply(backbone, features, dense)
+    features[0] = -features[0]
+    changed = (apply(backbone, features, dense) - before).abs().amax(1) > 1e-12
+    assert changed.tolist() == [node <= backbone.reach for node in range(n)]
+
+
+@every_backbone
+def test_dropout_acts_in_training_only(name):
+    features, dense = weighted_graph(10, 9, 0.4)
+    dropping, keeping = build(name), build(name, dropout=0.0)
+    torch.testing.assert_close(
+        apply(dropping, features, dense), apply(keeping.train(), features, dense)
+    )
+    assert not torch.allclose(
+        apply(dropping.train(), features, dense), apply(keeping, features, dense)
+    )
+
+
+def test_the_configuration_offers_every_backbone():
+    item, _ = flat_fields()["backbone"]
+    assert choices_of(item) == tuple(BACKBONES)
+
+
+@pytest.mark.parametrize("method", ["dance", "fedavg-full"])
+@every_backbone
+def test_every_method_runs_on_every_backbone(run, method, name):
+    finished = run(method=method, backbone=name, rounds=2)
+    views = {"plain", "core", "fused", "deployed"} if method == "dance" else {"deployed"}
+    assert finished.result["test_accuracy_by_view"].keys() == views
+    assert np.isfinite([row["loss"] for row in finished.result["history"]]).all()

@@ -1,0 +1,335 @@
+"""Differential privacy: clipping, noise and its size, accounting against others, the budget's end."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from dance_flwr.errors import ConfigError, UserError
+from dance_flwr.privacy.accounting import epsilon_spent, noise_for, rounds_within
+from dance_flwr.privacy.dp import (
+    ClippingNorm,
+    client_deviation,
+    noise_multiplier,
+    protect,
+    update_bound,
+    update_noise,
+)
+from dance_flwr.privacy.mechanism import LARGEST_DEVIATE, Draw, add_noise, clip
+from dance_flwr.privacy.vectors import LARGEST, Numbers
+from dance_flwr.runs.reader import load_model
+
+DP = {
+    "clients": 5,
+    "rounds": 2,
+    "privacy_seeded": True,
+    "privacy_noise_multiplier": 1.0,
+    "privacy_epsilon": 50.0,
+}
+
+
+def state(*values):
+    """A model with a vector, a 0-d float and an integer buffer."""
+    return {
+        "w": torch.tensor(values[:-1]),
+        "scalar": torch.tensor(values[-1]),
+        "batches": torch.tensor(3),
+    }
+
+
+def length(state, start):
+    return math.sqrt(
+        sum(float((state[k] - v).square().sum()) for k, v in start.items() if v.is_floating_point())
+    )
+
+
+def test_clipping_by_hand():
+    start = state(0.0, 0.0, 0.0)
+    clipped, was = clip(state(3.0, 0.0, 4.0), start, 1.0)
+    assert (
+        was
+        and clipped["w"].tolist() == pytest.approx([0.6, 0.0])
+        and float(clipped["scalar"]) == pytest.approx(0.8)
+    )
+    same, was = clip(state(3.0, 0.0, 4.0), start, 5.0)
+    assert not was and same["w"].tolist() == [3.0, 0.0]
+
+
+@given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=3, max_size=6), st.floats(0.01, 10))
+def test_no_update_is_longer_than_the_norm(values, norm):
+    start = state(*[0.5] * len(values))
+    clipped, was = clip(state(*values), start, norm)
+    assert length(clipped, start) <= norm * (1 + 1e-4) + 1e-5 * (not was)
+
+
+def test_a_zero_update_integers_and_0d_arrays_pass():
+    start = state(1.0, 2.0, 3.0)
+    moved = start | {"batches": torch.tensor(9)}
+    clipped, was = clip(moved, start, 0.1)
+    assert not was and all(
+        torch.equal(clipped[name], start[name]) for name in start
+    )  # the buffer too: no noise hides it
+    noisy = add_noise(clipped, 1.0, Draw(bytes(32)))
+    assert noisy["scalar"].shape == () and noisy["batches"].dtype == torch.int64
+    assert float(noisy["scalar"]) != 3.0 and int(noisy["batches"]) == 3
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_an_update_without_a_norm_sends_nothing(value):
+    start = state(1.0, 2.0, 3.0)
+    clipped, was = clip(state(1.0, value, 3.0), start, 1.0)
+    assert was and all(torch.equal(clipped[name], start[name]) for name in start)
+
+
+def test_deviates_are_normal_bounded_and_never_repeated():
+    draw = Draw(bytes(32))
+    first, second = draw.normal(200_000), draw.normal(200_000)
+    assert stats.kstest(first, "norm").pvalue > 1e-4 and stats.kstest(second, "norm").pvalue > 1e-4
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.01
+    from scipy.special import ndtri
+
+    assert -ndtri(0.5 / 2.0**52) < LARGEST_DEVIATE
+    assert np.array_equal(Draw(bytes(32)).normal(5), first[:5])
+    assert not np.array_equal(Draw().normal(5), Draw().normal(5))
+
+
+def test_only_the_declared_test_mode_is_repeatable(run_config):
+    start = state(0.0, 0.0, 0.0)
+    keys = {"clients": 3, "privacy_dp": "local", "privacy_noise_multiplier": 1.0}
+    for seeded in (False, True):
+        config = run_config(privacy_seeded=seeded, **keys)
+        one, two = (
+            protect(start, start, config, norm=1.0, round_=1, client=0).state for _ in range(2)
+        )
+        assert torch.equal(one["w"], two["w"]) == seeded
+    other = protect(
+        start, start, run_config(privacy_seeded=True, **keys), norm=1.0, round_=1, client=1
+    ).state
+    assert not torch.equal(one["w"], other["w"])
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "rounds"), [(1.0, 1e-5, 50), (8.0, 1e-6, 100), (3.0, 1e-3, 10)]
+)
+def test_sigma_agrees_with_two_other_accountants(epsilon, delta, rounds):
+    import dp_accounting
+    from opacus.accountants import PRVAccountant
+
+    sigma = noise_for(epsilon, delta, rounds, 1.0)
+    losses = dp_accounting.pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL)
+    losses.compose(dp_accounting.GaussianDpEvent(sigma), rounds)
+    assert losses.get_epsilon(delta) == pytest.approx(epsilon, rel=0.01)
+    other = PRVAccountant()
+    other.history = [(sigma, 1.0, rounds)]
+    assert other.get_epsilon(delta, eps_error=1e-3) == pytest.approx(epsilon, rel=0.01)
+
+
+def test_sampled_sigma_agrees_with_another_accountant():
+    from opacus.accountants import PRVAccountant
+
+    sigma = noise_for(3.0, 1e-5, 20, 0.4)
+    other = PRVAccountant()
+    other.history = [(sigma, 0.4, 20)]
+    assert other.get_epsilon(1e-5, eps_error=1e-3) == pytest.approx(3.0, rel=0.01)
+    assert sigma < noise_for(3.0, 1e-5, 20, 1.0)
+
+
+@settings(deadline=None)
+@given(st.floats(0.5, 30), st.integers(1, 60), st.floats(0.1, 20))
+def test_no_round_beyond_the_budget(sigma, most, epsilon):
+    rounds = rounds_within(sigma, 1.0, epsilon, 1e-5, most)
+    assert rounds == 0 or epsilon_spent(sigma, 1.0, rounds, 1e-5) <= epsilon * (1 + 1e-6)
+    assert rounds == most or epsilon_spent(sigma, 1.0, rounds + 1, 1e-5) > epsilon
+
+
+def test_nothing_is_spent_before_the_first_round_and_everything_without_noise():
+    assert epsilon_spent(1.0, 1.0, 0, 1e-5) == 0.0
+    assert epsilon_spent(0.0, 1.0, 1, 1e-5) == math.inf
+
+
+def test_noise_of_the_fewest_clients_suffices(run_config):
+    keys = {"clients": 5, "privacy_dp": "distributed", "privacy_noise_multiplier": 2.0}
+    open_ = client_deviation(run_config(**keys), 0.5)
+    assert open_**2 * 5 == pytest.approx((2.0 * 0.5) ** 2)
+    masked = run_config(privacy_secure_aggregation=True, **keys)  # three of five must stay
+    assert client_deviation(masked, 0.5) ** 2 * 3 == pytest.approx((2.0 * 0.5) ** 2)
+    assert update_bound(masked, 0.5) >= 0.5 + 8.2 * client_deviation(masked, 0.5)
+    assert client_deviation(run_config(**keys | {"privacy_dp": "local"}), 0.5) == pytest.approx(
+        2 * 2.0 * 0.5
+    )
+    assert client_deviation(run_config(**keys | {"privacy_dp": "central"}), 0.5) == 0.0
+
+
+def noise_of(run, monkeypatch, **keys):
+    """The global model's noise when all updates are zero: the model after one round minus the
+    first.
+    """
+    from dance_flwr.federation.client.client import Client, initial_model, shape_of
+
+    honest = Client.train
+
+    def idle(self, state, name, round_, given, first):
+        _, weight, report = honest(self, state, name, round_)
+        return {key: value.clone() for key, value in state.items()}, weight, report
+
+    monkeypatch.setattr(Client, "train", idle)
+    finished = run(rounds=1, **{k: v for k, v in (DP | keys).items() if k != "rounds"})
+    start = initial_model(shape_of(384, 3, finished.config), finished.config).state_dict()
+    model = load_model(finished.folder)
+    return finished, np.concatenate([(model[k] - v).numpy().ravel() for k, v in start.items()])
+
+
+@pytest.mark.parametrize(
+    ("dp", "secure", "variance"),
+    [
+        ("central", False, 1 / 25),
+        ("central", True, 1 / 25),
+        ("distributed", False, 5 / 5 / 25),
+        ("distributed", True, 5 / 3 / 25),
+        ("local", True, 5 * 4 / 25),
+    ],
+)
+def test_the_mean_has_the_noise_that_the_accounting_counts_on(
+    run, monkeypatch, dp, secure, variance
+):
+    """Deviation of the mean of 5 clients at sigma = 1 and C = 0.5; above sigma * C / 5 only where
+    it must be.
+    """
+    keys = {"privacy_dp": dp, "privacy_secure_aggregation": secure, "privacy_clipping_norm": 0.5}
+    finished, noise = noise_of(run, monkeypatch, **keys)
+    deviation = 0.5 * math.sqrt(variance)
+    assert (
+        noise.std() == pytest.approx(deviation, rel=0.02) and abs(noise.mean()) < 0.02 * deviation
+    )
+    assert stats.kstest(noise / deviation, "norm").pvalue > 1e-5
+    facts = finished.result["privacy"]
+    assert facts["epsilon"] == pytest.approx(epsilon_spent(1.0, 1.0, 1, 1e-5))
+    assert facts["seeded"] is True and facts["dp"] == dp
+
+
+def test_masks_change_no_bit_under_noise(run):
+    keys = DP | {"privacy_dp": "central"}
+    left, right = run(**keys), run(privacy_secure_aggregation=True, **keys)
+    assert left.result["model_fingerprint"] == right.result["model_fingerprint"]
+
+
+def test_clients_count_alike(run):
+    finished = run(privacy_dp="central", **DP)
+    assert {reply.content["metrics"]["num-examples"] for reply in finished.replies("train")} == {1}
+
+
+def test_epsilon_grows_by_round_and_the_run_ends_at_the_budget(run):
+    sigma = 1.0
+    budget = epsilon_spent(sigma, 1.0, 2, 1e-5) * 1.01
+    finished = run(
+        privacy_dp="central", **DP | {"rounds": 5, "privacy_epsilon": budget, "evaluate_every": 3}
+    )
+    rows = finished.result["history"]
+    assert [row["round"] for row in rows] == [1, 2]
+    assert [row["epsilon"] for row in rows] == pytest.approx(
+        [epsilon_spent(sigma, 1.0, t, 1e-5) for t in (1, 2)]
+    )
+    assert (
+        rows[-1]["epsilon"] <= budget and rows[-1]["val_accuracy"] is not None
+    )  # the last round is validated
+
+
+def test_without_a_sigma_the_budget_is_for_all_rounds(run_config):
+    config = run_config(rounds=40, privacy_dp="central", privacy_epsilon=2.0)
+    assert epsilon_spent(noise_multiplier(config), 1.0, 40, 1e-5) == pytest.approx(2.0, rel=1e-3)
+
+
+def test_a_budget_for_no_round_is_refused(run):
+    with pytest.raises(
+        UserError, match=r"expected a budget for one round at least.*raise privacy.noise-multiplier"
+    ):
+        run(privacy_dp="central", **DP | {"privacy_epsilon": 0.01})
+
+
+def test_such_a_budget_is_refused_before_anything_is_prepared(cli, tiny, tmp_path):
+    keys = [
+        "privacy.dp=central",
+        "privacy.epsilon=0.01",
+        "privacy.noise-multiplier=1.0",
+        f"data-root={tmp_path}/root",
+    ]
+    ended = cli(
+        "run", "--in-process", "--data", tiny, *[part for key in keys for part in ("--set", key)]
+    )
+    assert ended.code == 2 and "expected a budget for one round at least" in ended.err[0]
+    assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.parametrize("sigma", [0.1, 1e6])
+def test_a_noisy_bit_stays_above_zero(run_config, sigma):
+    config = run_config(privacy_dp="distributed", privacy_clipping="adaptive", privacy_noise_multiplier=sigma,
+                        privacy_secure_aggregation=True, privacy_seeded=True, clients=5)  # fmt: skip
+    model = {"w": torch.zeros(1)}
+    bits = [
+        protect(model, model, config, norm=1.0, round_=round_, client=0).unclipped
+        for round_ in range(200)
+    ]
+    assert min(bits) >= 0 and np.std(bits) == pytest.approx(sigma / math.sqrt(3), rel=0.15)
+    assert Numbers.of({"bit": max(bits)}).pack({"bit": max(bits)})[0] < LARGEST
+
+
+def test_clients_are_drawn_by_chance(run):
+    finished = run(
+        privacy_dp="central", **DP | {"rounds": 8, "client_fraction": 0.5, "local_epochs": 1}
+    )
+    drawn = [len(row["bytes_up"]) for row in finished.result["history"]]
+    trained = [
+        sum(1 for size in row["bytes_up"].values() if size) for row in finished.result["history"]
+    ]
+    assert len(drawn) == 8 and len(set(trained)) > 1
+
+
+@pytest.mark.parametrize(
+    "keys", [{"privacy_dp": "local"}, {"privacy_dp": "central", "privacy_secure_aggregation": True}]
+)
+def test_drawing_by_chance_is_refused_where_it_is_not_accounted_for(run_config, keys):
+    with pytest.raises(ConfigError, match="client-fraction"):
+        run_config(clients=10, client_fraction=0.5, **keys)
+
+
+def test_the_norm_moves_to_the_quantile(run_config):
+    config = run_config(clients=5, privacy_dp="central", privacy_clipping="adaptive", privacy_clipping_norm=50.0,
+                        privacy_noise_multiplier=1e-6, privacy_clipping_quantile=0.5)  # fmt: skip
+    norm, lengths = ClippingNorm(config), [1.0, 2.0, 3.0, 4.0, 5.0]
+    for round_ in range(1, 200):
+        bits = [protect({"w": torch.tensor([x])}, {"w": torch.zeros(1)}, config, norm=norm.value, round_=1, client=0)
+                for x in lengths]  # fmt: skip
+        norm.update(sum(upload.unclipped for upload in bits), 5, round_)
+    assert 2.0 * 0.8 < norm.value < 3.0 * 1.2
+
+
+def test_the_count_and_the_updates_together_cost_one_sigma(run_config):
+    config = run_config(
+        privacy_dp="central", privacy_clipping="adaptive", privacy_noise_multiplier=3.0
+    )
+    assert update_noise(config) ** -2 + (2 * 3.0) ** -2 == pytest.approx(3.0**-2)
+
+
+@pytest.mark.parametrize(("dp", "secure"), [("central", False), ("distributed", True)])
+def test_adaptive_clipping_in_a_run(run, dp, secure):
+    keys = {"privacy_dp": dp, "privacy_clipping": "adaptive", "privacy_secure_aggregation": secure}
+    finished = run(
+        **DP | keys | {"rounds": 3, "privacy_noise_multiplier": 0.1, "privacy_epsilon": 1e6}
+    )
+    sent = [
+        m
+        for m in finished.messages
+        if not m.metadata.src_node_id and m.metadata.message_type == "train"
+    ]
+    configs = [m.content["config"] for m in sent if "config" in m.content]
+    norms = {config["clipping-norm"] for config in configs if "clipping-norm" in config}
+    assert len(norms) == 3 and 1.0 in norms
+
+
+def test_adaptive_clipping_is_not_local(run_config):
+    with pytest.raises(ConfigError, match=r"privacy.clipping"):
+        run_config(privacy_dp="local", privacy_clipping="adaptive")

@@ -1,0 +1,318 @@
+"""A node whose disk is full says so in one line, leaves nothing half-written, and takes part again
+with its state.
+"""
+
+import errno
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import client_app
+import server_app
+from dance_flwr.config.paths import PREVIOUS, STATE
+from dance_flwr.config.tree import flatten
+from dance_flwr.dance import state as store_module
+from dance_flwr.dance.packs import Packs
+from dance_flwr.dance.state import RunFolder
+from dance_flwr.errors import QuorumError
+from dance_flwr.runs.reader import read_result
+from dance_flwr.simulation.in_process import InProcessGrid
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def drafts(folder):
+    """Files that no writer meant to leave."""
+    return [path for path in folder.rglob(".*") if path.is_file()]
+
+
+# A client's store
+
+
+class Full:
+    """`np.savez` on a disk that is full from the `good`-th call on: a part is written, then no
+    more.
+    """
+
+    def __init__(self, monkeypatch, good=0):
+        self.good, self.real = good, np.savez
+        monkeypatch.setattr(store_module.np, "savez", self)
+
+    def __call__(self, file, **arrays):
+        if self.good:
+            self.good -= 1
+            self.real(file, **arrays)
+            return
+        file.write(b"half of it")
+        raise FULL
+
+
+def save(store, round_, count=2):
+    import torch
+
+    state = store.load(4, torch.device("cpu"), before=round_)
+    state.core, state.times_selected = torch.arange(2), state.times_selected + count
+    state.adjacency = (torch.arange(0), torch.arange(0), torch.zeros(0))
+    store.save(state, round_)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2])
+def test_a_state_that_finds_no_room_leaves_those_before(tmp_path, monkeypatch, rounds):
+    """Both of them: the round before may be asked again."""
+    store = RunFolder(tmp_path, "run")
+    store.folder.mkdir(parents=True)
+    for round_ in range(1, rounds + 1):
+        save(store, round_)
+    before = contents(store.folder)
+    assert set(before) == set([STATE, PREVIOUS][:rounds])
+    Full(monkeypatch)
+    with pytest.raises(OSError, match="No space"):
+        save(store, rounds + 1)
+    assert contents(store.folder) == before
+    monkeypatch.undo()
+    save(store, rounds + 1)
+    assert set(contents(store.folder)) == set([STATE, PREVIOUS][: rounds + 1])
+
+
+def test_an_example_that_finds_no_room_leaves_the_old_one(dance, tmp_path, monkeypatch):
+    from dance_flwr.dance import show
+
+    site, store = dance.site(0), RunFolder(tmp_path, "run")
+    packs = Packs.load(dance.store(0).final_path)
+    store.evidence_folder.mkdir(parents=True)
+    path = show.write_example(store, site, packs)
+    old = path.read_bytes()
+    monkeypatch.setattr(show, "render", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        show.write_example(store, site, packs)
+    assert contents(store.evidence_folder) == {"example.txt": old}
+
+
+# A federation in which the disk of client 1 is full for a while
+
+
+class Pretended:
+    """A disk that is full as long as `take` was called last: files are opened, what is written ends
+    half way.
+    """
+
+    def __init__(self, folder, monkeypatch):
+        self.folder, self.monkeypatch, self.honest = folder, monkeypatch, np.savez
+
+    def take(self):
+        def savez(file, **arrays):
+            if Path(file.name).is_relative_to(self.folder):
+                file.write(b"half of it")
+                raise FULL
+            self.honest(file, **arrays)
+
+        self.monkeypatch.setattr(store_module.np, "savez", savez)
+
+    def give(self):
+        self.monkeypatch.setattr(store_module.np, "savez", self.honest)
+
+
+class Mounted:
+    """A small disk of its own, filled up to so many pages."""
+
+    def __init__(self, folder):
+        self.folder, self.pages = folder, 1
+
+    def take(self):
+        page = b"\0" * os.sysconf("SC_PAGESIZE")
+        with (self.folder / "filler").open("wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(page)
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+            file.truncate(file.tell() - self.pages * len(page))  # so that a file can be begun
+
+    def give(self):
+        (self.folder / "filler").unlink()
+
+
+@pytest.fixture(params=["mounted", "pretended"])
+def disk(request, tmp_path, monkeypatch):
+    """The disk of client 1, by `take` full and by `give` empty again."""
+    if request.param == "mounted":
+        return Mounted(request.getfixturevalue("mounted"))
+    (tmp_path / "disk").mkdir()
+    return Pretended(tmp_path / "disk", monkeypatch)
+
+
+@pytest.fixture
+def federation(run_config, dance, tmp_path):
+    """A function that runs three nodes, the folder of client 1 on `disk`; returns the result and
+    that client's store.
+
+    Parameters
+    ----------
+    spoil : called with the kind of each message to client 1, its config, and None, or the reply to
+        it
+    """
+
+    def start(disk, spoil, **keys):
+        folders = [tmp_path / "client-0", disk / "client-1", tmp_path / "client-2"]
+        for client, folder in enumerate(folders):
+            if not folder.exists():
+                shutil.copytree(
+                    dance.partition / f"client-{client}",
+                    folder,
+                    ignore=shutil.ignore_patterns("runs"),
+                )
+        nodes = {
+            client + 1: {"partition-id": client, "data-path": str(folder)}
+            for client, folder in enumerate(folders)
+        }
+
+        def app(message, context):
+            asked = dict(message.content.config_records.get("config", {}))
+            if context.node_config["partition-id"] != 1:
+                return client_app.app(message, context)
+            spoil(message.metadata.message_type, asked, None)
+            reply = client_app.app(message, context)
+            spoil(message.metadata.message_type, asked, reply)
+            return reply
+
+        out = tmp_path / f"out-{len(list(tmp_path.glob('out-*')))}"
+        config = run_config(out=str(out), **{"min_valid_replies": 2, "rounds": 4, **keys})
+        server_app.run(
+            InProcessGrid(app, flatten(config), 3, node_configs=nodes), config, out.name, out
+        )
+        return read_result(out), RunFolder(folders[1], out.name)
+
+    return start
+
+
+def taking_part(result):
+    """Which clients uploaded, round by round."""
+    return [
+        [int(client) for client, up in row["bytes_up"].items() if up] for row in result["history"]
+    ]
+
+
+def state(store):
+    with np.load(store.folder / STATE) as file:
+        return {name: file[name].tolist() for name in file.files}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param({}, id="packs find no room"),
+        pytest.param({"dance_evidence_keep": "final"}, id="the state finds no room"),
+        pytest.param(
+            {"dance_text_refresh_every": 3, "dance_core_refresh_every": 2}, id="frozen evidence"
+        ),
+    ],
+)
+def test_a_full_disk_costs_a_client_its_round_and_nothing_else(federation, disk, keys):
+    """In round 2; the reference is a run in which the client does not answer there, for another
+    reason.
+    """
+    replies = []
+    disk.pages = 0 if "dance_evidence_keep" in keys else 1  # a state fits into a page, packs do not
+
+    def fill(kind, asked, reply):
+        if kind != "train" or asked["server-round"] != 2:
+            return
+        if reply is None:
+            disk.take()
+        else:
+            replies.append(reply)
+            assert drafts(disk.folder) == []
+            disk.give()
+
+    def fail(kind, asked, reply):
+        if kind == "train" and asked["server-round"] == 2:
+            raise RuntimeError("out of luck")
+
+    result, kept = federation(disk.folder, fill, **keys)
+    reference, expected = federation(disk.folder, fail, **keys)
+    (reply,) = replies
+    reason = reply.error.reason
+    assert len(reason.splitlines()) == 1 and reason.startswith(
+        f"{disk.folder / 'client-1'}: expected room"
+    )
+    assert "MB free (No space left on device); make room there" in reason
+    assert (
+        taking_part(result) == taking_part(reference) == [[0, 1, 2], [0, 2], [0, 1, 2], [0, 1, 2]]
+    )
+    assert result["model_fingerprint"] == reference["model_fingerprint"]
+    assert state(kept) == state(expected)
+    assert [client["client"] for client in result["clients"]] == [0, 1, 2]
+    assert drafts(disk.folder) == []
+    for path in kept.all_packs():
+        Packs.load(path)
+
+
+def test_a_disk_that_is_full_from_the_first_round_on_starts_afresh_later(federation, disk):
+    def fill(kind, asked, reply):
+        if reply is None and kind == "train" and asked["server-round"] == 1:
+            disk.take()
+        if reply is None and kind == "train" and asked["server-round"] == 3:
+            disk.give()
+
+    result, kept = federation(disk.folder, fill)
+    assert taking_part(result) == [[0, 2], [0, 2], [0, 1, 2], [0, 1, 2]]
+    assert state(kept)["round"] == 4 and drafts(disk.folder) == []
+
+
+def test_a_full_disk_at_the_end_leaves_the_others_their_numbers(federation, disk):
+    def fill(kind, asked, reply):
+        if reply is None and asked.get("final"):
+            disk.take()
+
+    result, kept = federation(disk.folder, fill)
+    assert taking_part(result) == [[0, 1, 2]] * 4
+    assert [client["client"] for client in result["clients"]] == [0, 2]
+    assert not kept.final_path.exists() and drafts(disk.folder) == []
+
+
+def test_a_full_disk_ends_a_run_that_needs_everyone_with_the_reason(federation, disk):
+    def fill(kind, asked, reply):
+        if reply is None and kind == "train" and asked["server-round"] == 2:
+            disk.take()
+
+    with pytest.raises(
+        QuorumError, match=r"client 1: .*client-1: expected room .* MB free .*; make room"
+    ):
+        federation(disk.folder, fill, min_valid_replies=3)
+
+
+def test_under_masks_the_others_sum_goes_on_without_the_full_disk(federation, disk):
+    def fill(kind, asked, reply):
+        if asked.get("server-round") == 2 and not asked.get("final"):
+            disk.take() if reply is None else disk.give()
+
+    keys = {"privacy_secure_aggregation": True, "privacy_threshold": 0.6, "min_valid_replies": 0}
+    result, kept = federation(disk.folder, fill, **keys)
+    assert len(result["history"]) == 4 and state(kept)["round"] == 4
+    assert not kept.round_path(2).exists() and kept.round_path(3).exists()
+    assert drafts(disk.folder) == []
+
+
+def test_a_disk_that_turns_read_only_costs_a_round(federation, mounted):
+    replies = []
+
+    def close(kind, asked, reply):
+        if kind != "train" or asked["server-round"] != 2:
+            return
+        mode = "remount,ro" if reply is None else "remount,rw"
+        subprocess.run(["mount", "-o", mode, mounted], check=True)
+        if reply is not None:
+            replies.append(reply)
+
+    result, _ = federation(mounted, close)
+    assert taking_part(result) == [[0, 1, 2], [0, 2], [0, 1, 2], [0, 1, 2]]
+    assert "'Read-only file system'; give it to the SuperNode's user" in replies[0].error.reason
+    assert drafts(mounted) == []

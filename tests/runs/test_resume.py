@@ -1,0 +1,595 @@
+"""A run that was killed goes on from its last whole round, and ends as if it had never stopped."""
+
+import itertools
+import json
+import shutil
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+from flwr.app import ArrayRecord
+from support.killing import Kill, Killed, asks, same, states
+
+from dance_flwr.config.plugins import STRATEGIES
+from dance_flwr.dance.state import RunFolder
+from dance_flwr.data.prepare import prepare
+from dance_flwr.errors import ResumeError, UserError
+from dance_flwr.experiments.study import run_name
+from dance_flwr.federation.server import averaging
+from dance_flwr.runs import checkpoint
+from dance_flwr.runs import recorder as results
+from dance_flwr.runs.locks import exclusive
+from dance_flwr.runs.progress import MOMENTS
+
+SEEDED = {"privacy_seeded": True, "privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0}
+PLAIN = {"method": "fedavg-full"}
+
+
+def uploads(messages, round_):
+    """The models that came back from every training of this round, one list per client; a reply
+    follows its request.
+    """
+    found = {}
+    for request, reply in itertools.pairwise(messages):
+        if to_train(request) and request.content["config"]["server-round"] == round_:
+            state = reply.content.array_records["arrays"].to_torch_state_dict()
+            found.setdefault(reply.metadata.src_node_id, []).append(state)
+    return found
+
+
+def to_train(message):
+    down = message.metadata.src_node_id == 0 and message.has_content()
+    return (
+        down
+        and message.metadata.message_type == "train"
+        and "config" in message.content.config_records
+    )
+
+
+def breaking(monkeypatch, where, name, when, half=None):
+    """Make a function raise `Killed` when `when(call number)` holds; `half` first does a part of
+    its work.
+    """
+    real, calls = getattr(where, name), []
+
+    def broken(*arguments, **options):
+        calls.append(arguments)
+        if when(len(calls)):
+            if half:
+                half(real, *arguments, **options)
+            raise Killed
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(where, name, broken)
+
+
+def half_a_file(real, tensors, path, *rest, **options):
+    """Write the first half of a file, as a process that dies while writing."""
+    real(tensors, path, *rest, **options)
+    Path(path).write_bytes(Path(path).read_bytes()[: Path(path).stat().st_size // 2])
+
+
+def between_names(monkeypatch, number):
+    """Kill when the n-th checkpoint is about to get its name, and the one before has lost it."""
+    real, kill = (
+        Path.replace,
+        Kill(lambda path, name: name.name == "checkpoint.safetensors", number),
+    )
+
+    def replace(path, name):
+        kill(path, name)
+        return real(path, name)
+
+    monkeypatch.setattr(Path, "replace", replace)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hashed_once():
+    """The encoder's files stay what they are while these tests run."""
+    from dance_flwr.data.text import encoder
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoder, "file_sha256", lru_cache(encoder.file_sha256))
+        yield
+
+
+@pytest.fixture
+def stop_and_go(run, tmp_path, monkeypatch):
+    """A function that starts a run, lets `kill` end it, goes on with it, and returns the finished
+    run.
+    """
+
+    def start(kill=None, **keys):
+        folder = tmp_path / "run"
+        with pytest.raises(Killed):
+            run(folder=folder, on_message=kill, **keys)
+        monkeypatch.undo()
+        assert not (folder / "result.json").exists() and list(
+            folder.glob("checkpoint*.safetensors")
+        )
+        finished = run(folder=folder, resume=True, **keys)
+        names = {path.name for path in folder.iterdir()}
+        assert names == {"result.json", "history.jsonl", "model.safetensors"}
+        return finished
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def whole(run):
+    """A function that returns the uninterrupted run with these keys, made once."""
+    made = {}
+
+    def get(**keys):
+        key = tuple(sorted(keys.items()))
+        if key not in made:
+            made[key] = run(**keys)
+        return made[key]
+
+    return get
+
+
+# Killed at any instant
+
+FAST = {"rounds": 3, "local_epochs": 1, "clients": 2}
+DANCE = {**FAST, "dance_text_refresh_every": 2, "dance_core_refresh_every": 1, "ema_decay": 0.5}
+INSTANTS = {
+    "first-round": lambda _: asks("train", 1, 2),
+    "some-trained": lambda _: asks("train", 2, 2),
+    "all-trained": lambda _: asks("evaluate", 2),
+    "at-the-end": lambda _: Kill(
+        lambda m: m.has_content() and m.content.config_records.get("config", {}).get("final")
+    ),
+    "in-the-mean": lambda patch: breaking(patch, averaging, "decode_update", lambda n: n == 2),
+    "in-the-checkpoint": lambda p: breaking(
+        p, checkpoint, "save_file", lambda n: n == 3, half_a_file
+    ),
+    "before-the-checkpoint": lambda p: breaking(p, checkpoint.Checkpoint, "save", lambda n: n == 3),
+    "between-two-checkpoints": lambda patch: between_names(patch, 3),
+    "before-the-best-model": lambda p: breaking(p, results, "save_file", lambda n: n == 1),
+    "in-the-best-model": lambda p: breaking(p, results, "save_file", lambda n: n == 1, half_a_file),
+    "in-the-result": lambda p: breaking(p, results, "asdict", lambda n: n == 5),
+}
+
+
+CLIENTS_MATTER = ("first-round", "some-trained", "all-trained", "at-the-end", "in-the-checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("instant", "method"),
+    [*[(name, "dance") for name in CLIENTS_MATTER], *[(name, "fedavg-full") for name in INSTANTS]],
+)
+def test_a_killed_run_ends_as_if_it_had_not_been(whole, stop_and_go, monkeypatch, instant, method):
+    keys = DANCE if method == "dance" else {**FAST, **PLAIN}
+    finished = stop_and_go(INSTANTS[instant](monkeypatch), **keys)
+    same(whole(**keys), finished)
+    assert (
+        len(finished.result["resumed_after"]) == 1 and "resumed_after" not in whole(**keys).result
+    )
+
+
+SETTINGS = {
+    "static": {"dance_core_refresh_every": 0, "dance_text_refresh_every": 0},
+    "every-2": {
+        "rounds": 4,
+        "dance_core_refresh_every": 2,
+        "dance_text_refresh_every": 2,
+        "evaluate_every": 2,
+    },
+    "sampled": {
+        **{"rounds": 4, "clients": 3, "client_fraction": 0.67, "evaluate_every": 2},
+        **{"dance_core_refresh_every": 1, "dance_coverage_penalty": 1.0},
+    },
+    "masked-adam": {
+        **{"privacy_secure_aggregation": True, "strategy": "fedadam", "ema_decay": 0.5},
+        **{"clients": 3, "dance_core_refresh_every": 2, "dance_text_refresh_every": 2},
+    },
+    "central": {
+        "rounds": 4,
+        "privacy_dp": "central",
+        "privacy_clipping": "adaptive",
+        **PLAIN,
+        **SEEDED,
+    },
+    "poisson": {
+        "rounds": 4,
+        "clients": 3,
+        "privacy_dp": "central",
+        "client_fraction": 0.5,
+        "ema_decay": 0.5,
+        **PLAIN,
+        **SEEDED,
+    },
+    "fedtad": {"method": "fedtad", "ema_decay": 0.5},
+    "fedsage": {"method": "fedsage", "ema_decay": 0.5},
+    "fedgta": {"method": "fedgta", "ema_decay": 0.5, "fedgta_epsilon": 0.0},
+    "local-only": {
+        "method": "local-only",
+        "rounds": 4,
+        "clients": 3,
+        "client_fraction": 0.67,
+        "evaluate_every": 2,
+    },
+    "distributed": {
+        **{
+            "privacy_dp": "distributed",
+            "privacy_clipping": "adaptive",
+            "strategy": "fedavgm",
+            "clients": 3,
+        },
+        **{"privacy_secure_aggregation": True, "ema_decay": 0.5, **PLAIN, **SEEDED},
+    },
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_whatever_a_run_keeps_between_rounds_is_kept(whole, stop_and_go, monkeypatch, name):
+    keys = {**FAST, **SETTINGS[name]}
+    expected = whole(**keys)
+    breaking(
+        monkeypatch, checkpoint.Checkpoint, "save", lambda n: n == keys["rounds"]
+    )  # the first is of the start
+    same(expected, stop_and_go(**keys))
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_goes_on_with_its_optimiser(whole, stop_and_go, name):
+    keys = {**FAST, "strategy": name, "ema_decay": 0.5, **PLAIN}
+    same(whole(**keys), stop_and_go(asks("evaluate", 3), **keys))
+
+
+KEEPING = [
+    *({"strategy": name, **PLAIN} for name in STRATEGIES),
+    {"method": "fedtad"},
+    {"method": "fedgta"},
+    {"method": "fedsage"},
+]
+
+
+@pytest.mark.parametrize("keys", KEEPING, ids=lambda keys: "-".join(keys.values()))
+def test_a_checkpoint_leaves_out_nothing_that_a_strategy_keeps(run, monkeypatch, keys):
+    """Flower's own class decides: whatever arrays it holds after a round are known to the
+    checkpoint.
+    """
+    from dance_flwr.runs import progress
+
+    held, real = set(), progress.take
+
+    def spy(strategy, *rest):
+        held.update(
+            key
+            for key, value in vars(strategy).items()
+            if isinstance(value, dict | list | ArrayRecord)
+        )
+        return real(strategy, *rest)
+
+    monkeypatch.setattr(progress, "take", spy)
+    run(rounds=2, **keys)
+    # `start_model` and `current_arrays` are set from the global model when a round begins, `kept`
+    # has its own group.
+    assert held - {"start_model", "current_arrays", "kept"} <= set(MOMENTS)
+
+
+def test_a_run_may_be_killed_again_and_again(whole, run, tmp_path):
+    """Also twice in the same round, and before a round is over."""
+    folder = tmp_path / "run"
+    for number, kill in enumerate(
+        [asks("train", 2, 2), asks("evaluate", 2), asks("train", 2), asks("evaluate", 3)]
+    ):
+        with pytest.raises(Killed):
+            run(folder=folder, on_message=kill, resume=number > 0, **DANCE)
+    finished = run(folder=folder, resume=True, **DANCE)
+    same(whole(**DANCE), finished)
+    assert finished.result["resumed_after"] == [1, 1, 1, 2]
+
+
+# A round that is asked again
+
+
+def test_a_round_that_is_asked_again_gives_the_same_upload(run, tmp_path):
+    seen, folder = [], tmp_path / "run"
+
+    def watch(kill):
+        def see(message):
+            seen.append(message)
+            if kill:
+                kill(message)
+
+        return see
+
+    keys = {
+        **FAST,
+        "dance_core_refresh_every": 1,
+        "dance_coverage_penalty": 1.0,
+        "dance_text_refresh_every": 2,
+    }
+    with pytest.raises(Killed):
+        run(folder=folder, on_message=watch(asks("evaluate", 3)), **keys)
+    finished = run(folder=folder, on_message=watch(None), resume=True, **keys)
+    asked = uploads(seen, 3)
+    assert len(asked) == 2
+    for first, again in asked.values():
+        assert all(first[name].equal(again[name]) for name in first)
+    for kept in states(finished):
+        assert kept["times_selected"].sum() == 3 * len(kept["core"])
+
+
+def state_of(store, round_, base, count=2):
+    """Write the state that a round leaves; `count` tells it from others."""
+    import torch
+
+    state = store.load(4, torch.device("cpu"), before=round_)
+    assert state.round == base
+    state.core, state.times_selected = torch.arange(2), state.times_selected + count
+    state.adjacency = (torch.arange(0), torch.arange(0), torch.zeros(0))
+    store.save(state, round_)
+
+
+def before(store, round_):
+    import torch
+
+    state = store.load(4, torch.device("cpu"), before=round_)
+    return state.round, int(state.times_selected.sum()), store.forgot(state, round_)
+
+
+def test_a_store_gives_the_state_before_a_round_however_often_it_is_asked(tmp_path):
+    store = RunFolder(tmp_path, "run")
+    assert before(store, 1) == (0, 0, False) and before(store, 3) == (0, 0, True)
+    state_of(store, 2, 0)  # the first round that this client takes part in
+    assert before(store, 2) == (0, 0, False) and before(store, 3) == (2, 8, False)
+    for _ in range(3):
+        state_of(store, 5, 2)
+        assert before(store, 5) == (2, 8, False) and before(store, 6) == (5, 16, False)
+    state_of(store, 6, 5)
+    assert before(store, 6) == (5, 16, False) and before(store, 4) == (0, 0, True)
+    assert before(store, 1) == (0, 0, False), "a run that starts anew under the same name"
+    state_of(store, 1, 0)
+    assert before(store, 1) == (0, 0, False) and before(store, 2) == (1, 8, False)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_store_whose_client_dies_while_saving_has_the_state_before(tmp_path, monkeypatch, half):
+    from dance_flwr.dance import state as module
+
+    store = RunFolder(tmp_path, "run")
+    state_of(store, 1, 0)
+
+    def die(path, arrays, **_):
+        if half:
+            path.with_name(f".{path.name}.1").write_bytes(b"half")
+        raise Killed
+
+    monkeypatch.setattr(module, "write_npz", die)
+    with pytest.raises(Killed):
+        state_of(store, 2, 1)
+    monkeypatch.undo()
+    assert before(store, 2) == (1, 8, False)
+    state_of(store, 2, 1)
+    assert before(store, 2) == (1, 8, False) and before(store, 3) == (2, 16, False)
+
+
+def test_a_client_that_lost_its_state_selects_its_core_anew(run, tmp_path, monkeypatch):
+    from dance_flwr.dance import algorithm as local
+
+    said, folder, keys = [], tmp_path / "run", {**SETTINGS["static"], "rounds": 4}
+    monkeypatch.setattr(local.LOG, "warning", lambda text, *values: said.append(text % values))
+    with pytest.raises(Killed):
+        run(folder=folder, on_message=asks("train", 3), **keys)
+    assert not said
+    partition = checkpoint.Checkpoint.load(folder)
+    root = prepare(partition.config).folder
+    assert root.name == partition.partition
+    shutil.rmtree(root / "client-1" / "runs" / partition.run)
+    finished = run(folder=folder, resume=True, **keys)
+    assert (
+        len(said) == 1
+        and said[0].startswith("client 1: ")
+        and "anew" in said[0]
+        and "round" in said[0]
+    )
+    assert [int(kept["core_round"]) for kept in states(finished)] == [1, 3, 1]
+    assert len(finished.result["history"]) == 4
+
+
+# Refusals
+
+
+@pytest.fixture(scope="module")
+def stopped(run, tmp_path_factory):
+    """The folder of a run that was killed in its second round, to be copied."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    with pytest.raises(Killed):
+        run(folder=folder, on_message=asks("train", 2), **PLAIN)
+    return folder
+
+
+@pytest.fixture
+def copied(stopped, tmp_path):
+    return Path(shutil.copytree(stopped, tmp_path / "copy"))
+
+
+def refused(cli, folder, *more):
+    done = cli("run", "--resume", folder, "--in-process", *more)
+    assert done.code == 2 and done.err[-1].startswith("error: ") and "expected" in done.err[-1]
+    assert "found" in done.err[-1] and "Traceback" not in "".join(done.err)
+    return done.err[-1]
+
+
+def test_a_folder_without_checkpoint_is_refused(cli, tmp_path):
+    assert "checkpoint.safetensors" in refused(cli, tmp_path) and "history.jsonl" in refused(
+        cli, tmp_path / "none"
+    )
+
+
+def test_a_finished_run_is_refused(cli, dance):
+    assert "finished" in refused(cli, dance.folder)
+
+
+def test_a_checkpoint_of_other_code_is_refused(cli, copied):
+    point = checkpoint.Checkpoint.load(copied)
+    point.code = "0123456789abcdef"
+    point.save(copied)
+    line = refused(cli, copied)
+    assert "0123456789abcdef" in line and "version" in line
+
+
+def test_a_damaged_checkpoint_is_refused(cli, copied):
+    path = copied / "checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    assert str(path) in refused(cli, copied)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--config", "f.toml"),
+        ("--set", "rounds=9"),
+        ("--data", "pydocs"),
+        ("--clients", 3),
+        ("--seed", 1),
+        ("--out", "x"),
+    ],
+)
+def test_options_beside_resume_are_refused(cli, copied, option):
+    assert option[0] in refused(cli, copied, *option)
+
+
+def test_the_key_resume_needs_a_folder_and_is_no_part_of_a_study_s_address(run_config):
+    with pytest.raises(UserError, match="out"):
+        run_config(resume=True)
+    assert run_name(run_config(out="x")) == run_name(run_config(out="y", resume=True))
+
+
+def test_another_configuration_is_refused(run, copied):
+    with pytest.raises(ResumeError, match=r"hidden-dim = 9 instead of 8.*resume\.toml"):
+        run(folder=copied, resume=True, hidden_dim=9, **PLAIN)
+
+
+def test_other_data_is_refused_before_anything_is_made_of_it(cli, run_config, copied, tiny):
+    partitions = prepare(run_config()).folder.parent
+    before = sorted(path.name for path in partitions.iterdir())
+    path = next(tiny.glob("nodes.*"))
+    content = path.read_bytes()
+    try:
+        path.write_bytes(content + b"0")
+        line = refused(cli, copied)
+    finally:
+        path.write_bytes(content)
+    assert "data" in line
+    assert before == sorted(path.name for path in partitions.iterdir())
+
+
+def test_other_data_of_clients_is_refused(run, copied):
+    point = checkpoint.Checkpoint.load(copied)
+    point.data = "0" * 16
+    point.save(copied)
+    with pytest.raises(ResumeError, match="0000000000000000"):
+        run(folder=copied, resume=True, **PLAIN)
+
+
+# The command line, and what a failure says
+
+
+def test_the_command_goes_on_and_prints_the_table(cli, copied, whole):
+    rows = (copied / "history.jsonl").read_text()
+    (copied / "history.jsonl").write_text(rows + rows[:40])  # the server died within a line
+    done = cli("run", "--resume", copied, "--in-process")
+    assert done.code == 0, done.err
+    result = json.loads((copied / "result.json").read_text())
+    assert result["model_fingerprint"] == whole(**PLAIN).result["model_fingerprint"]
+    assert f"{result['test_accuracy']:.4f}" in done.out and result["resumed_after"] == [1]
+    assert [
+        json.loads(line)["round"] for line in (copied / "history.jsonl").read_text().splitlines()
+    ] == [1, 2, 3]
+    assert "finished" in refused(cli, copied)
+
+
+def test_a_run_that_fails_says_how_to_go_on(cli, run, run_config, tmp_path, monkeypatch, whole):
+    from dance_flwr.config.text import to_toml
+    from dance_flwr.federation.client import client
+
+    keys, folder = {"rounds": 3, **PLAIN}, tmp_path / "out"
+    (tmp_path / "c.toml").write_text(to_toml(run_config(**keys)))
+    real, calls = client.Client.train, []
+
+    def fail(self, *arguments):
+        calls.append(1)
+        if len(calls) == 5:
+            raise RuntimeError("out of luck")
+        return real(self, *arguments)
+
+    monkeypatch.setattr(client.Client, "train", fail)
+    done = cli("run", "--config", tmp_path / "c.toml", "--out", folder, "--in-process")
+    assert done.code == 2 and "out of luck" in done.err[-1]
+    assert f"1 of 3 rounds are kept; to go on: dance-flwr run --resume {folder}" in done.err[-1]
+    assert cli("run", "--resume", folder, "--in-process").code == 0
+    left, right = json.loads((folder / "result.json").read_text()), whole(**keys).result
+    assert left["model_fingerprint"] == right["model_fingerprint"]
+
+
+def test_a_server_that_is_still_at_work_is_waited_for(cli, copied):
+    with exclusive(copied, "this test"):
+        done = cli("run", "--resume", copied, "--in-process")
+    assert (
+        done.code == 2
+        and "expected nobody else at work here, found the server of a run" in done.err[-1]
+    )
+
+
+def test_the_engine_s_run_says_how_to_go_on_and_does(run_config, tmp_path, monkeypatch, whole):
+    """As Flower calls it: the run id is another one the second time, `resume` is a key."""
+    import sys
+    from dataclasses import replace
+
+    from flwr.app import Context, RecordDict
+
+    import client_app
+    import server_app
+    from dance_flwr.config.tree import flatten
+    from dance_flwr.simulation.in_process import InProcessGrid
+
+    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
+    config = run_config(out=str(tmp_path / "out"), **PLAIN)
+
+    def start(config, run_id, wrong):
+        def fail(message):
+            if wrong and to_train(message) and message.content["config"]["server-round"] == 2:
+                raise wrong
+
+        grid = InProcessGrid(client_app.app, flatten(config), 3, run_id=run_id, on_message=fail)
+        server_app.main(grid, Context(run_id, 0, {}, RecordDict(), flatten(config)))
+
+    with pytest.raises(RuntimeError):
+        start(config, 71, RuntimeError("the link\nis down"))
+    reason = (tmp_path / "out" / "error.txt").read_text()
+    assert reason.startswith("RuntimeError: the link is down; 1 of 3 rounds are kept")
+    assert len(reason.splitlines()) == 1 and f"--resume {tmp_path / 'out'}" in reason
+    start(replace(config, resume=True), 72, None)
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert result["run"] == "71" and not (tmp_path / "out" / "error.txt").exists()
+    assert result["model_fingerprint"] == whole(**PLAIN).result["model_fingerprint"]
+
+
+def test_the_file_for_flower_s_own_command_holds_the_whole_configuration(stopped):
+    from dance_flwr.config.reading import read_config
+
+    config = read_config([stopped / "resume.toml"], [], {})
+    assert config.resume and config.out == str(stopped) and config.method == "fedavg-full"
+
+
+# Noise that was drawn twice is paid twice
+
+
+def test_a_repeated_round_with_fresh_noise_is_charged_again(run, tmp_path):
+    from dance_flwr.privacy.dp import spent
+
+    keys = {"rounds": 4, "privacy_dp": "central", "privacy_epsilon": 20.0, **PLAIN}
+    folder = tmp_path / "run"
+    with pytest.raises(Killed):
+        run(folder=folder, on_message=asks("evaluate", 3), **keys)
+    finished = run(folder=folder, resume=True, **keys)
+    rows = finished.result["history"]
+    assert len(rows) == 3, "the budget of four rounds: three, and one that was asked twice"
+    assert rows[-1]["epsilon"] == finished.result["privacy"]["epsilon"] == spent(finished.config, 4)
+    assert rows[-1]["epsilon"] == pytest.approx(20.0)
+    assert rows[1]["epsilon"] == spent(finished.config, 2)

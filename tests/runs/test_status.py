@@ -1,0 +1,588 @@
+"""A run can be watched: its folder at any time, JSON lines on request, numbers for Prometheus."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from support.project import PROJECT
+
+from dance_flwr import events
+from dance_flwr.cli.status import duration, render, size
+from dance_flwr.data.prepare import prepare
+from dance_flwr.errors import QuorumError, UserError
+from dance_flwr.runs import lifecycle as observe
+from dance_flwr.runs import metrics_export as prometheus
+from dance_flwr.runs.history import Round, whole_lines
+from dance_flwr.runs.locks import SERVER, exclusive, held
+from dance_flwr.runs.status import Absent, read_status
+from dance_flwr.simulation.engine import run_in_process
+
+FAST = {"method": "fedavg-full", "local_epochs": 1}
+
+
+class Killed(BaseException):
+    """No `except Exception` sees it, as no handler sees the end of a process."""
+
+
+class Failing:
+    """The client app, with one client that does not train in some rounds."""
+
+    def __init__(self, client, rounds, change=None):
+        self.client, self.rounds, self.change = client, rounds, change
+
+    def __call__(self, message, context):
+        import client_app
+
+        asked = message.content.config_records.get("config", {})
+        mine = (
+            message.metadata.message_type == "train"
+            and context.node_config["partition-id"] == self.client
+        )
+        if not mine or asked["server-round"] not in self.rounds:
+            return client_app.app(message, context)
+        if self.change is None:
+            raise RuntimeError("out\nof luck")
+        return self.change(client_app.app(message, context))
+
+
+@pytest.fixture
+def seen(tmp_path, run_config):
+    """A function that makes a run as the command line does, and what `status` said after each of
+    its rounds.
+    """
+
+    def start(on_round=None, **keys):
+        config = run_config(out=str(tmp_path / "run"), **FAST, **keys)
+        found = []
+
+        def look(row):
+            found.append(read_status(tmp_path / "run"))
+            if on_round:
+                on_round(row)
+
+        with exclusive(tmp_path / "run", SERVER):
+            run_in_process(config, tmp_path / "run", look)
+        return found
+
+    return start
+
+
+def stop_after(round_, error):
+    def stop(row):
+        if row["round"] == round_:
+            raise error
+
+    return stop
+
+
+# The state of a run
+
+
+def test_while_it_runs_and_after_its_end(seen, tmp_path):
+    during = seen()
+    assert [(status.state, status.round, status.rounds) for status in during] == [
+        ("running", k, 3) for k in (1, 2, 3)
+    ]
+    rows = [Round.read(line) for line in whole_lines(tmp_path / "run" / "history.jsonl")]
+    second = during[1]
+    assert second.val_accuracy == rows[1].val_accuracy and second.val_round == 2
+    assert second.best_accuracy == max(row.val_accuracy for row in rows[:2])
+    assert second.bytes_up == sum(sum(row.bytes_up.values()) for row in rows[:2]) > 0
+    assert second.seconds_left == pytest.approx((rows[0].round_seconds + rows[1].round_seconds) / 2)
+    assert (second.answered, second.absent, second.resume) == ([0, 1, 2], [], "")
+    assert during[2].seconds_left == 0
+    after = read_status(tmp_path / "run")
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (after.state, after.round, after.rounds, after.run) == (
+        "finished",
+        3,
+        3,
+        result["run"] or second.run,
+    )
+    assert (after.best_round, after.test_accuracy) == (
+        result["best_round"],
+        result["test_accuracy"],
+    )
+    assert after.seconds_left is None and after.updated >= second.updated
+
+
+def test_a_killed_run_says_how_to_go_on(seen, tmp_path, cli):
+    with pytest.raises(Killed):
+        seen(stop_after(2, Killed()))
+    status = read_status(tmp_path / "run")
+    assert (status.state, status.round, status.rounds) == ("interrupted", 2, 3)
+    assert (
+        f"dance-flwr run --resume {tmp_path / 'run'}" in status.resume and status.seconds_left > 0
+    )
+    with exclusive(tmp_path / "run", SERVER):
+        assert read_status(tmp_path / "run").state == "running"
+    done = cli("status", tmp_path / "run")
+    assert (
+        done.code == 0
+        and "interrupted" in done.out
+        and "--resume" in done.out
+        and "2 of 3" in done.out
+    )
+
+
+def test_only_the_rounds_that_are_kept_count_after_a_kill(seen, tmp_path, monkeypatch):
+    from dance_flwr.runs.checkpoint import Checkpoint
+
+    real = Checkpoint.save
+
+    def save(point, folder):
+        if point.round == 2:
+            raise Killed
+        real(point, folder)
+
+    monkeypatch.setattr(Checkpoint, "save", save)
+    with pytest.raises(Killed):
+        seen()
+    assert len(whole_lines(tmp_path / "run" / "history.jsonl")) == 2
+    assert read_status(tmp_path / "run").round == 1
+
+
+def test_a_failed_run_says_why_and_how_to_go_on(seen, tmp_path, cli):
+    with pytest.raises(RuntimeError):
+        seen(stop_after(1, RuntimeError("the disk\nis full")))
+    status = read_status(tmp_path / "run")
+    assert (status.state, status.round) == ("failed", 1)
+    assert status.reason.startswith("RuntimeError: the disk is full; 1 of 3 rounds are kept")
+    assert "--resume" in status.resume
+    found = json.loads(cli("status", tmp_path / "run", "--json").out)
+    assert found == json.loads(json.dumps(asdict(status)))
+    with pytest.raises(Killed):
+        seen(stop_after(2, Killed()))
+    assert read_status(tmp_path / "run").state == "interrupted"
+
+
+def test_a_run_that_fails_before_its_first_round(run_config, tmp_path, monkeypatch):
+    import server_app
+
+    def refuse(*_):
+        raise UserError("nobody came")
+
+    monkeypatch.setattr(server_app, "join", refuse)
+    with pytest.raises(UserError, match="nobody came"):
+        run_in_process(run_config(out=str(tmp_path / "run"), **FAST), tmp_path / "run", print)
+    status = read_status(tmp_path / "run")
+    assert (status.state, status.reason, status.round, status.resume) == (
+        "failed",
+        "nobody came",
+        0,
+        "",
+    )
+
+
+def test_a_server_that_gathers_its_clients_has_no_round_of_an_earlier_run(seen, tmp_path):
+    seen()
+    with exclusive(tmp_path / "run", SERVER):
+        status = read_status(tmp_path / "run")
+    assert (status.state, status.round, status.rounds) == ("running", 0, None)
+    assert "0 of ?" in render(status)
+
+
+def test_a_folder_without_a_run_is_one_line(tmp_path, cli):
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        done = cli("status", folder)
+        assert (
+            done.code == 2 and len(done.err) == 1 and "expected the folder of a run" in done.err[0]
+        )
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_line_that_is_being_written_is_not_read(seen, tmp_path):
+    with pytest.raises(Killed):
+        seen(stop_after(2, Killed()))
+    path = tmp_path / "run" / "history.jsonl"
+    whole = path.read_bytes()
+    for size_ in range(len(whole) - 300, len(whole)):
+        path.write_bytes(whole[:size_])
+        assert read_status(tmp_path / "run", alive=True).round == 1
+    path.write_bytes(b"nonsense\n" + whole)
+    with pytest.raises(UserError, match=r"history.jsonl: expected a JSON object per line"):
+        read_status(tmp_path / "run")
+
+
+def test_it_may_be_read_at_any_instant(seen, tmp_path):
+    """A reader beside the server sees rounds that only grow, and never disturbs it."""
+    over, rounds = threading.Event(), []
+
+    def read():
+        while not over.is_set():
+            try:
+                status = read_status(tmp_path / "run")
+            except UserError:
+                continue
+            if status.state == "running" and status.rounds:
+                rounds.append(status.round)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        seen(rounds=12)
+    finally:
+        over.set()
+        reader.join()
+    assert len(set(rounds)) > 3 and rounds == sorted(rounds)
+
+
+def test_a_folder_that_cannot_be_read_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "error.txt").write_text("why\n")
+    assert read_status(tmp_path).reason == "why"
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(
+        UserError, match="expected a folder that can be read, found: Permission denied"
+    ):
+        read_status(tmp_path)
+
+
+def test_asking_for_the_lock_changes_nothing(tmp_path):
+    assert not held(tmp_path) and not list(tmp_path.iterdir())
+    with exclusive(tmp_path, SERVER):
+        (tmp_path / ".lock").chmod(0o444)
+        assert held(tmp_path)
+    assert not held(tmp_path)
+
+
+# Clients
+
+
+def test_a_client_that_drops_out_is_named(run, tmp_path):
+    finished = run(app=Failing(1, {2, 3, 4}), min_valid_replies=2, rounds=4, **FAST)
+    status = read_status(finished.folder)
+    assert status.answered == [0, 2]
+    (absent,) = status.absent
+    assert (absent.client, absent.rounds, absent.last_answered) == (1, 3, 1)
+    assert "out of luck" in absent.reason and "\n" not in absent.reason
+    rows = finished.result["history"]
+    assert absent.seconds == pytest.approx(sum(row["round_seconds"] for row in rows[1:]))
+    text = render(status)
+    assert (
+        "2 of 3 answered in round 4" in text
+        and "client 1: last answered in round 1, missed 3 rounds" in text
+    )
+
+
+def test_a_client_that_comes_back_is_no_longer_absent(run):
+    finished = run(app=Failing(2, {1, 2}), min_valid_replies=2, **FAST)
+    assert [list(row["absent"]) for row in finished.result["history"]] == [["2"], ["2"], []]
+    assert read_status(finished.folder).absent == []
+
+
+def test_a_rejected_upload_and_its_sender_are_named(run):
+    def spoil(reply):
+        record = reply.content["arrays"]
+        record.pop(next(iter(record)))
+        return reply
+
+    finished = run(app=Failing(0, {1, 2, 3}, spoil), min_valid_replies=2, **FAST)
+    (absent,) = read_status(finished.folder).absent
+    assert (absent.client, absent.last_answered) == (0, None) and "others or none" in absent.reason
+    assert "client 0: never answered, missed 3 rounds" in render(read_status(finished.folder))
+
+
+def test_a_client_that_was_not_drawn_is_not_absent(run):
+    finished = run(client_fraction=0.67, evaluate_every=3, rounds=2, **FAST)
+    first = Round.read(json.dumps(finished.result["history"][0]))
+    assert len(first.answered) == 2 and first.absent == {}
+
+
+def test_a_client_that_drops_out_under_masks_is_named(run):
+    from flwr.app import Error, Message
+
+    import client_app
+
+    def app(message, context):
+        late = message.content.config_records.get("config", {}).get("server-round", 0) > 1
+        if context.node_config["partition-id"] == 1 and late:
+            return Message(Error(0, "gone"), reply_to=message)
+        return client_app.app(message, context)
+
+    finished = run(
+        app=app, rounds=2, privacy_secure_aggregation=True, privacy_threshold=0.6, **FAST
+    )
+    assert [(a.client, a.last_answered) for a in read_status(finished.folder).absent] == [(1, 1)]
+
+
+def test_a_node_that_is_not_connected_is_named():
+    from types import SimpleNamespace
+
+    from dance_flwr.config.tree import RunConfig
+    from dance_flwr.federation.server.grid import FederationGrid
+    from dance_flwr.federation.server.ledger import Ledger
+
+    grid = SimpleNamespace(get_node_ids=lambda: [11, 13])
+    federation = FederationGrid(
+        grid, {11: 0, 12: 1, 13: 2}, RunConfig(clients=3, min_valid_replies=2), Ledger()
+    )
+    assert list(federation.get_node_ids()) == [11, 13]
+    assert federation.take_absent() == {1: "its SuperNode is not connected"}
+    assert federation.take_absent() == {}
+
+
+def test_rows_of_an_earlier_version_are_read():
+    row = {key: value for key, value in asdict(Round(4)).items() if key != "absent"}
+    assert Round.read(json.dumps(row)) == Round(4)
+
+
+def test_units():
+    assert [duration(s) for s in (0.25, 59, 150, 9000)] == ["0.25 s", "59 s", "2.5 min", "2.5 h"]
+    assert [size(n) for n in (12, 3400, 5_600_000, 7_800_000_000)] == [
+        "12 B",
+        "3.4 kB",
+        "5.6 MB",
+        "7.8 GB",
+    ]
+
+
+# JSON lines
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    """Every event and log line of this process from here on, as `DANCE_FLWR_LOG=json` would write
+    them.
+    """
+    written = []
+
+    class Keep(logging.Handler):
+        def emit(self, record):
+            written.append(json.loads(events.line_of(record)))
+
+    handler, logger = Keep(), logging.getLogger("dance_flwr.events")
+    monkeypatch.setattr(logger, "level", logging.INFO)
+    logger.manager._clear_cache()
+    logger.addHandler(handler)
+    logging.getLogger("flwr").addHandler(handler)
+    yield written
+    logger.removeHandler(handler)
+    logging.getLogger("flwr").removeHandler(handler)
+    logger.manager._clear_cache()
+
+
+def of(lines, event):
+    return [line for line in lines if line["event"] == event]
+
+
+def test_the_events_of_a_run(run, lines):
+    finished = run(app=Failing(1, {2}), min_valid_replies=2, rounds=3, **FAST)
+    name = finished.result["run"]
+    assert {line["run"] for line in lines} == {name}
+    (begin,), (end,) = of(lines, "run_started"), of(lines, "run_ended")
+    assert (begin["rounds"], begin["clients"], begin["method"]) == (3, 3, "fedavg-full")
+    assert end["test_accuracy"] == finished.result["test_accuracy"]
+    assert sorted(line["client"] for line in of(lines, "client_joined")) == [0, 1, 2]
+    for row, line in zip(finished.result["history"], of(lines, "round_ended"), strict=True):
+        assert (line["round"], line["accuracy"]) == (row["round"], row["val_accuracy"])
+        assert line["seconds"] == row["round_seconds"] and line["bytes_up"] == sum(
+            row["bytes_up"].values()
+        )
+        assert line["absent"] == [int(client) for client in row["absent"]]
+    assert [line["round"] for line in of(lines, "validation_ended")] == [1, 2, 3]
+    (failed,) = of(lines, "client_failed")
+    assert (failed["client"], failed["round"], failed["level"]) == (
+        1,
+        2,
+        "warning",
+    ) and "luck" in failed["reason"]
+    answers = [line for line in of(lines, "message_answered") if line["kind"] == "train"]
+    assert sorted((line["round"], line["client"]) for line in answers) == [
+        (round_, client)
+        for round_ in (1, 2, 3)
+        for client in range(3)
+        if (round_, client) != (2, 1)
+    ]
+
+
+def test_a_failed_and_a_resumed_run(run, lines, tmp_path):
+    with pytest.raises(QuorumError):
+        run(app=Failing(1, {2}), folder=tmp_path, **FAST)
+    (failed,) = of(lines, "run_failed")
+    assert failed["level"] == "error" and "client 1" in failed["reason"] and failed["round"] == 2
+    finished = run(folder=tmp_path, resume=True, **FAST)
+    (resumed,) = of(lines, "run_resumed")
+    assert (resumed["run"], resumed["round"]) == (finished.result["run"], 1)
+
+
+def test_a_rejected_upload_is_an_event(run, lines):
+    run(
+        app=Failing(0, {1}, lambda reply: reply.content["arrays"].clear() or reply),
+        min_valid_replies=2,
+        **FAST,
+    )
+    (rejected,) = of(lines, "upload_rejected")
+    assert (rejected["client"], rejected["round"]) == (0, 1) and "expected the" in rejected[
+        "reason"
+    ]
+
+
+def test_a_line_holds_what_was_logged_and_nothing_that_json_does_not_know():
+    record = logging.LogRecord("flwr", logging.WARNING, "", 0, "two\nlines of %d", (2,), None)
+    record.facts = {"loss": float("nan"), "path": Path("x"), "nothing": None}
+    with events.bound(run="r", round=3):
+        line = events.line_of(record)
+    assert "\n" not in line
+    found = json.loads(line, parse_constant=lambda name: pytest.fail(name))
+    moment = datetime.fromisoformat(found.pop("time"))
+    assert moment.utcoffset().total_seconds() == 0
+    assert found == {
+        **{"level": "warning", "event": "log", "message": "two\nlines of 2"},
+        **{"run": "r", "round": 3, "loss": "nan", "path": "x"},
+    }
+    try:
+        1 / 0  # noqa: B018
+    except ZeroDivisionError:
+        record.exc_info = sys.exc_info()
+    assert "ZeroDivisionError" in json.loads(events.line_of(record))["traceback"]
+
+
+@pytest.fixture(scope="module")
+def printed(run_config, tmp_path_factory):
+    """A function that runs the command line in a process of its own, and returns what it printed on
+    stderr.
+    """
+
+    def start(**variables):
+        folder = tmp_path_factory.mktemp("own")
+        config = run_config(out=str(folder / "run"), **FAST)
+        prepare(config)
+        from dance_flwr.config.text import to_toml
+
+        (folder / "run.toml").write_text(to_toml(config))
+        command = [
+            sys.executable,
+            "-c",
+            "from dance_flwr.cli.main import main; main()",
+            "run",
+            "--in-process",
+        ]
+        done = subprocess.run(
+            [*command, "--config", str(folder / "run.toml")],
+            **{"capture_output": True, "text": True, "check": True, "cwd": PROJECT},
+            env=os.environ | variables,
+        )
+        return done.stderr.splitlines(), folder / "run"
+
+    return start
+
+
+def test_a_process_writes_json_lines_only_when_asked(printed, tmp_path):
+    lines, folder = printed(DANCE_FLWR_LOG="json", DANCE_FLWR_METRICS_DIR=str(tmp_path))
+    found = [json.loads(line) for line in lines]
+    assert {"run_started", "round_ended", "run_ended", "message_answered", "log"} <= {
+        line["event"] for line in found
+    }
+    assert all(
+        datetime.fromisoformat(line["time"]) and line["level"] and "message" in line
+        for line in found
+    )
+    assert any(line["event"] == "log" and line["message"].startswith("client 0:") for line in found)
+    assert len(list(tmp_path.iterdir())) == 1
+    kept = (folder / "events.jsonl").read_text().splitlines()
+    assert [line for line in lines if '"event": "log"' not in line] == [
+        line for line in kept if '"log"' not in line
+    ]
+    assert len(kept) <= len(lines)
+
+
+def test_a_process_prints_what_it_always_did(printed):
+    lines, folder = printed(DANCE_FLWR_LOG="")
+    assert any(lines) and all(line.startswith("rounds:") for line in lines if line)
+    assert not (folder / "events.jsonl").exists()
+
+
+# Prometheus
+
+
+def metrics(folder):
+    """(name, labels without run and method) -> value, of the one file in a folder."""
+    (path,) = folder.iterdir()
+    assert path.suffix == ".prom" and path.name.startswith("dance_flwr_")
+    return {
+        (
+            sample.name,
+            *[v for k, v in sorted(sample.labels.items()) if k not in ("run", "method")],
+        ): sample.value
+        for family in text_string_to_metric_families(path.read_text())
+        for sample in family.samples
+    }
+
+
+def test_numbers_for_prometheus_after_every_round_and_at_the_end(seen, tmp_path, monkeypatch):
+    target, found = tmp_path / "metrics", []
+    target.mkdir()
+    monkeypatch.setenv(observe.METRICS, str(target))
+    during = seen(lambda row: found.append(metrics(target)))
+    for status, numbers in zip(during, found, strict=True):
+        assert numbers["dance_flwr_round",] == status.round and numbers["dance_flwr_rounds",] == 3
+        assert numbers["dance_flwr_validation_accuracy",] == status.val_accuracy
+        assert numbers["dance_flwr_round_seconds",] == status.last_seconds
+        assert numbers["dance_flwr_bytes_total", "up"] == status.bytes_up
+        assert numbers["dance_flwr_bytes_total", "down"] == status.bytes_down
+        assert (
+            numbers["dance_flwr_clients_answered",] == numbers["dance_flwr_clients_expected",] == 3
+        )
+        assert (
+            numbers["dance_flwr_run_state", "running"] == 1
+            and numbers["dance_flwr_run_state", "failed"] == 0
+        )
+        assert numbers["dance_flwr_last_update_timestamp_seconds",] == pytest.approx(
+            status.updated, abs=60
+        )
+    end = metrics(target)
+    assert (
+        end["dance_flwr_run_state", "finished"] == 1 and end["dance_flwr_run_state", "running"] == 0
+    )
+    assert end["dance_flwr_round",] == 3 and "dance_flwr_test_accuracy" in {
+        name for name, *_ in end
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "state"), [(RuntimeError("x"), "failed"), (Killed(), "interrupted")]
+)
+def test_numbers_of_a_run_that_ended_early(seen, tmp_path, monkeypatch, error, state):
+    (tmp_path / "metrics").mkdir()
+    monkeypatch.setenv(observe.METRICS, str(tmp_path / "metrics"))
+    with pytest.raises(type(error)):
+        seen(stop_after(1, error))
+    numbers = metrics(tmp_path / "metrics")
+    assert numbers["dance_flwr_run_state", state] == 1 and numbers["dance_flwr_round",] == 1
+
+
+def test_numbers_name_the_run_whatever_it_is_called(tmp_path):
+    from dance_flwr.runs.status import Status
+
+    missing = [Absent(1, "gone", 1, 1.0, None)]
+    prometheus.write(
+        Status("x", "running", run='../a "b"\\', method="dance", answered=[0], absent=missing),
+        tmp_path,
+    )
+    (path,) = tmp_path.iterdir()
+    assert path.name == "dance_flwr_.._a__b__.prom" and path.stat().st_mode & 0o777 == 0o644
+    families = list(text_string_to_metric_families(path.read_text()))
+    assert {sample.labels["run"] for family in families for sample in family.samples} == {
+        '../a "b"\\'
+    }
+    assert metrics(tmp_path)["dance_flwr_clients_expected",] == 2
+
+
+def test_a_folder_that_cannot_be_written_is_a_warning(run, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv(observe.METRICS, str(tmp_path / "nowhere"))
+    with caplog.at_level(logging.WARNING, "flwr"):
+        run(rounds=2, **FAST)
+    warned = [record.getMessage() for record in caplog.records if "nowhere" in record.getMessage()]
+    assert len(warned) == 1 and str(tmp_path / "nowhere") in warned[0]

@@ -1,0 +1,106 @@
+"""Small text graphs in three classes, and small settings."""
+
+import hashlib  # noqa: E402
+
+import numpy as np  # noqa: E402
+
+WORDS = {
+    "astronomy": [
+        "comet",
+        "galaxy",
+        "nebula",
+        "orbit",
+        "planet",
+        "telescope",
+        "quasar",
+        "eclipse",
+        "meteor",
+        "starlight",
+    ],
+    "cooking": [
+        "butter",
+        "garlic",
+        "oven",
+        "pastry",
+        "saffron",
+        "simmer",
+        "skillet",
+        "vinegar",
+        "whisk",
+        "cinnamon",
+    ],
+    "sailing": [
+        "anchor",
+        "harbour",
+        "keel",
+        "mast",
+        "rudder",
+        "sailcloth",
+        "starboard",
+        "tiller",
+        "windward",
+        "halyard",
+    ],
+}
+
+
+SMALL = {
+    **{
+        "rounds": 3,
+        "clients": 3,
+        "hidden-dim": 8,
+        "chunk-tokens": 16,
+        "max-chunks": 4,
+        "local-epochs": 2,
+    },
+    **{"encoder-precision": "float32", "device": "cpu", "node-timeout": 1.0},
+    **{
+        "dance.attention-dim": 8,
+        "condensation-ratio": 0.25,
+        "dance.prototypes": 2,
+        "dance.candidates": 4,
+    },
+    **{
+        "sfgc.steps": 3,
+        "sfgc.experts": 2,
+        "sfgc.latest-start": 5,
+        "sfgc.span": 5,
+        "sfgc.unroll": 3,
+    },
+    **{"fedgvd.steps": 3, "fedgvd.teacher-steps": 5},
+    **{
+        "fedsage.maker-dim": 16,
+        "fedsage.latent-dim": 8,
+        "fedsage.steps": 10,
+        "fedsage.exchanges": 2,
+    },
+    **{"fedsage.learning-rate": 0.02},
+}
+
+
+def node_id(number: int) -> str:
+    """An id that occurs nowhere by accident."""
+    return f"zq{number:03d}{hashlib.sha256(str(number).encode()).hexdigest()[:10]}"
+
+
+def sentences(rng: np.random.Generator, words: list[str], count: int) -> str:
+    """Sentences of seven words, each about as long as a chunk."""
+    return " ".join(" ".join(rng.choice(words, 7)).capitalize() + "." for _ in range(count))
+
+
+def text_graph(name, ids, texts, labels, pairs, split=None):
+    """A `TextGraph` in the three classes of WORDS; `labels` are class numbers, -1 = unknown."""
+    from dance_flwr.data.graph import TextGraph, csr_from_pairs
+
+    ends = np.array(pairs, np.int64).reshape(-1, 2)
+    indptr, indices = csr_from_pairs(ends[:, 0], ends[:, 1], len(ids))
+    return TextGraph(
+        name=name,
+        ids=np.array(ids),
+        texts=list(texts),
+        labels=np.array(labels, np.int64),
+        class_names=tuple(sorted(WORDS)),
+        indptr=indptr,
+        indices=indices,
+        split=np.zeros(len(ids), np.uint8) if split is None else np.array(split, np.uint8),
+    )

@@ -1,0 +1,85 @@
+"""Runs that are killed, and what must be the same afterwards."""
+
+import numpy as np
+
+from dance_flwr.runs.reader import load_model
+
+TIMES = ("seconds_total", "seconds_by_phase", "seconds_per_round")
+
+
+ROW_TIMES = ("seconds", "train_seconds", "round_seconds")
+
+
+class Killed(BaseException):
+    """No `except Exception` sees it, as no handler sees the end of a process."""
+
+
+def comparable(finished):
+    """A result without seconds, and without what tells one run from another."""
+    result = {k: v for k, v in finished.result.items() if k not in (*TIMES, "run", "resumed_after")}
+    result["config"] = {k: v for k, v in result["config"].items() if k != "out"}
+    result["history"] = [
+        {k: v for k, v in row.items() if k not in ROW_TIMES} for row in result["history"]
+    ]
+    return result
+
+
+def states(finished):
+    """What clients keep: client -> name -> array."""
+    folders = [
+        finished.store(client).folder / "state.npz" for client in range(finished.config.clients)
+    ]
+    return [{} if not path.is_file() else dict(np.load(path)) for path in folders]
+
+
+def same(left, right):
+    """Assert that two runs gave the same numbers, models and evidence, bit by bit."""
+    assert comparable(left) == comparable(right)
+    a, b = load_model(left.folder), load_model(right.folder)
+    assert a.keys() == b.keys() and all(
+        a[name].equal(b[name]) and a[name].dtype == b[name].dtype for name in a
+    )
+    lines = [
+        (finished.folder / "history.jsonl").read_text().splitlines() for finished in (left, right)
+    ]
+    assert len(lines[0]) == len(lines[1]) == len(right.result["history"])
+    for one, other in zip(states(left), states(right), strict=True):
+        assert one.keys() == other.keys() and all(
+            np.array_equal(one[name], other[name]) for name in one
+        )
+    for client in range(left.config.clients):
+        packs = [finished.store(client).all_packs() for finished in (left, right)]
+        assert [path.name for path in packs[0]] == [path.name for path in packs[1]]
+        for one, other in zip(*packs, strict=True):
+            with np.load(one) as a, np.load(other) as b:
+                assert a.files == b.files and all(
+                    np.array_equal(a[name], b[name]) for name in a.files
+                )
+
+
+class Kill:
+    """Ends a run at the n-th message or call that `wanted` accepts."""
+
+    def __init__(self, wanted, number=1):
+        self.wanted, self.left = wanted, number
+
+    def __call__(self, *arguments, **_):
+        if self.wanted(*arguments):
+            self.left -= 1
+            if not self.left:
+                raise Killed
+
+
+def asks(kind, round_, number=1):
+    """Kill at the n-th message of this kind in this round: the clients before it have answered."""
+
+    def wanted(message):
+        if (
+            message.metadata.src_node_id
+            or not message.has_content()
+            or message.metadata.message_type != kind
+        ):
+            return False
+        return message.content.config_records.get("config", {}).get("server-round") == round_
+
+    return Kill(wanted, number)

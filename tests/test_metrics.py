@@ -1,0 +1,142 @@
+"""Metrics against scikit-learn; the learning rate, fedprox and the local loop by hand."""
+
+from math import cos, pi, sqrt
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, f1_score
+
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.metrics import accuracy, count, macro_f1
+from dance_flwr.nn.training import learning_rate, train_epochs
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**20),
+    n=st.integers(1, 40),
+    classes=st.integers(1, 6),
+    masked=st.sampled_from([0.2, 0.8, 1]),
+)
+def test_counts_give_the_metrics_of_scikit_learn(seed, n, classes, masked):
+    rng = np.random.default_rng(seed)
+    labels, mask = rng.integers(-1, classes, n), rng.random(n) < masked
+    views = {
+        name: torch.tensor(rng.dirichlet(np.ones(classes), n)) for name in ("plain", "deployed")
+    }
+    counts = count(views, torch.tensor(labels), torch.tensor(mask))
+    kept = mask & (labels >= 0)
+    assert counts.total == kept.sum()
+    assert all(
+        len(part) == classes for part in (counts.true_positives, counts.predicted, counts.actual)
+    )
+    if not kept.any():
+        assert set(counts.correct.values()) == {0}
+        assert (
+            accuracy(0, counts.total)
+            == macro_f1(counts.true_positives, counts.predicted, counts.actual)
+            == 0
+        )
+        return
+    for name, probs in views.items():
+        guess = probs.argmax(1).numpy()[kept]
+        assert accuracy(counts.correct[name], counts.total) == pytest.approx(
+            accuracy_score(labels[kept], guess)
+        )
+    guess = views["deployed"].argmax(1).numpy()[kept]
+    found = macro_f1(counts.true_positives, counts.predicted, counts.actual)
+    assert found == pytest.approx(f1_score(labels[kept], guess, average="macro"))
+
+
+def test_macro_f1_by_hand():
+    """Class 0: 2 * 1 / (2 + 1) = 2/3; class 1: never predicted, 0; class 2: 2 * 2 / (2 + 2) = 1;
+    class 3 is absent.
+    """
+    assert macro_f1([1, 0, 2, 0], [2, 0, 2, 0], [1, 1, 2, 0]) == pytest.approx((2 / 3 + 0 + 1) / 3)
+
+
+@pytest.mark.parametrize(
+    ("round_", "expected"),
+    [(1, 0.1), (2, 0.1 * (1 + cos(pi / 4)) / 2), (3, 0.05), (4, 0.1 * (1 + cos(3 * pi / 4)) / 2)],
+)
+def test_the_cosine_rate_starts_whole_and_is_half_in_the_middle(round_, expected):
+    """T = 4: factors 1, 0.854, 0.5, 0.146; the last round still learns."""
+    config = RunConfig(rounds=4, learning_rate=0.1, lr_schedule="cosine")
+    assert learning_rate(config, round_) == pytest.approx(expected, rel=1e-6)
+    assert (
+        learning_rate(RunConfig(rounds=4, learning_rate=0.1, lr_schedule="constant"), round_) == 0.1
+    )
+
+
+class Point(torch.nn.Module):
+    """One trained number."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.value = torch.nn.Parameter(torch.tensor([value], dtype=torch.float64))
+
+
+def adam(start: float, slopes, rate: float) -> float:
+    """Adam (Kingma and Ba 2015) by hand; `slopes(w)` is the gradient."""
+    w, m, v = start, 0.0, 0.0
+    for step in range(1, slopes.epochs + 1):
+        g = slopes(w)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        w -= rate * (m / (1 - 0.9**step)) / (sqrt(v / (1 - 0.999**step)) + 1e-8)
+    return w
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedprox"])
+@pytest.mark.parametrize("epochs", [1, 2, 5])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_local_epochs_on_a_quadratic_by_hand(strategy, epochs, decay):
+    """Loss (w - 3)^2 from w = 1: the gradient is 2 (w - 3) + decay w, and mu (w - 1) more under
+    fedprox.
+    """
+    config = RunConfig(
+        strategy=strategy,
+        local_epochs=epochs,
+        weight_decay=decay,
+        learning_rate=0.1,
+        rounds=2,
+        proximal_mu=5.0,
+    )
+    model = Point(1.0)
+    loss = train_epochs(model, lambda: (model.value - 3).square().sum(), config, round_=2)
+
+    def slope(w: float) -> float:
+        return 2 * (w - 3) + decay * w + (5.0 * (w - 1) if strategy == "fedprox" else 0.0)
+
+    slope.epochs = epochs
+    assert model.value.item() == pytest.approx(adam(1.0, slope, 0.05), rel=1e-7)
+    slope.epochs = epochs - 1
+    assert loss == pytest.approx((adam(1.0, slope, 0.05) - 3) ** 2, rel=1e-6)
+
+
+def test_fedprox_pulls_towards_where_the_round_started():
+    ends = {}
+    for mu in (0.0, 50.0):
+        model = Point(1.0)
+        config = RunConfig(
+            strategy="fedprox", proximal_mu=mu, local_epochs=30, weight_decay=0.0, learning_rate=0.1
+        )
+        train_epochs(model, lambda model=model: (model.value - 3).square().sum(), config, round_=1)
+        ends[mu] = model.value.item()
+    assert abs(ends[50.0] - 1) < abs(ends[0.0] - 1)
+
+
+def test_parameters_outside_the_loss_stay():
+    """fedprox must not touch a parameter without a gradient; a loss without any gradient ends the
+    loop.
+    """
+    model = torch.nn.ModuleDict({"used": Point(1.0), "idle": Point(2.0)})
+    config = RunConfig(strategy="fedprox", local_epochs=3, learning_rate=0.1)
+    train_epochs(model, lambda: model["used"].value.square().sum(), config, round_=1)
+    assert model["idle"].value.item() == 2.0
+    assert model["used"].value.item() < 1.0
+    before = model["used"].value.item()
+    assert train_epochs(model, lambda: torch.tensor(7.0), config, round_=1) == 7.0
+    assert model["used"].value.item() == before
