@@ -1,9 +1,11 @@
 """Files that appear whole or not at all, and one line where a disk refuses them."""
 
 import errno
+import json
 import os
 import shutil
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,32 +19,77 @@ _CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 @contextmanager
-def atomic_file(
-    path: Path, *, keep: Path | None = None, lasting: bool = True
-) -> Iterator[BinaryIO]:
-    """Open a draft beside `path` and put it in its place when it is whole; on an error nothing
-    changes or stays.
+def atomic_path(path: Path, *, keep: Path | None = None, lasting: bool = False) -> Iterator[Path]:
+    """Give a draft beside `path` to write, and put it in its place when it is whole.
+
+    On an error nothing changes and no draft stays. The folder is made where it is missing.
 
     Parameters
     ----------
     keep : where a file that is replaced goes; None = nowhere
     lasting : wait until the disk has it, so that it outlives a power cut
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with draft.open("wb") as file:
-            yield file
-            file.flush()
-            if lasting:
+        yield draft
+        if lasting:
+            with draft.open("rb") as file:
                 os.fsync(file.fileno())
         if keep is not None and path.is_file():
             path.replace(keep)
         draft.replace(path)
     finally:
-        with suppress(
-            OSError
-        ):  # a disk that takes no file may take no removal either; the first error counts
+        # A disk that takes no file may take no removal either; the first error counts.
+        with suppress(OSError):
             draft.unlink()
+
+
+@contextmanager
+def atomic_file(
+    path: Path, *, keep: Path | None = None, lasting: bool = False
+) -> Iterator[BinaryIO]:
+    """Open a draft of `path` for writing; parameters as of `atomic_path`."""
+    with (
+        atomic_path(path, keep=keep, lasting=lasting) as draft,
+        draft.open("wb") as file,
+    ):
+        yield file
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Give a draft folder to fill, and put it in the place of `path` when it is whole.
+
+    On an error no draft stays; those that killed processes left are removed first.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for stale in path.parent.glob(f".{path.name}-*"):
+        if stale.is_dir():
+            shutil.rmtree(stale, ignore_errors=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        yield draft
+        draft.replace(path)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    with atomic_path(path) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file, whole or not at all."""
+    write_text(path, json.dumps(content, indent=1) + "\n")
+
+
+def write_npz(path: Path, arrays: Mapping[str, Any], *, keep: Path | None = None) -> None:
+    """Write arrays, whole or not at all; a file that is replaced goes to `keep`."""
+    with atomic_file(path, keep=keep) as file:
+        np.savez(file, **arrays)
 
 
 @contextmanager
@@ -106,12 +153,3 @@ def _free(folder: Path) -> str:
             return "no inode free"
         return f"{shutil.disk_usage(folder).free / 1e6:.1f} MB free"
     return "none"
-
-
-def write_npz(path: Path, arrays: dict[str, Any], *, keep: Path | None = None) -> None:
-    """Write arrays to `path`, so that readers never see half of it; a file that is replaced goes to
-    `keep`.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path, keep=keep, lasting=False) as file:
-        np.savez(file, **arrays)

@@ -87,7 +87,7 @@ def write_example(store: RunFolder, site: Site, packs: Packs) -> Path | None:
     if not len(packs.nodes):
         return None
     path = store.evidence_folder / "example.txt"
-    with atomic_file(path, lasting=False) as file:
+    with atomic_file(path) as file:
         file.write(render(site, packs, most_telling(packs)).encode())
     return path
 

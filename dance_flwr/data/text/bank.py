@@ -192,7 +192,7 @@ class TextBank:
         path = self.folder / META
         if not path.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
-            with atomic_file(path) as file:
+            with atomic_file(path, lasting=True) as file:
                 file.write(json.dumps(self.meta, indent=1).encode())
         found = read_meta(self.folder)
         # Another path or id may name the same weights; the fingerprint decides, not the name.

@@ -52,9 +52,9 @@ def save_slice(folder: Path, part: BankSlice, meta: Mapping[str, Any]) -> None:
     text = json.dumps({**meta, "texts": len(part.ptr) - 1, "chunks": len(part.tokens)}, indent=1)
     (folder / META).unlink(missing_ok=True)  # its absence marks an unfinished slice
     for field, (name, dtype, _) in _SLICE_FILES.items():
-        with atomic_file(folder / name) as file:
+        with atomic_file(folder / name, lasting=True) as file:
             np.save(file, np.ascontiguousarray(getattr(part, field), dtype=dtype))
-    with atomic_file(folder / META) as file:
+    with atomic_file(folder / META, lasting=True) as file:
         file.write(text.encode())
 
 

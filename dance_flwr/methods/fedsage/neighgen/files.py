@@ -24,7 +24,7 @@ def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     OSError : the disk takes no more
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path, lasting=False) as file:
+    with atomic_file(path) as file:
         try:
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file.name)
         except SafetensorError as error:
