@@ -1,7 +1,7 @@
 """ClientApp: message -> task -> reply.
 
 A SuperNode starts a process for every message, and three of the four stages of secure aggregation
-need no torch: what computes is imported by the handler that needs it.
+need no torch. Handlers therefore import what computes when they run.
 """
 
 import logging
@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 
 from dance_flwr import events
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.logging_mod import answering
+from dance_flwr.federation.client.logging_mod import log_answers
 from dance_flwr.federation.client.secagg_mod import secure_sum
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.serialization import answer_packed
@@ -20,12 +20,12 @@ from dance_flwr.fingerprint import code_fingerprint
 
 LOG = logging.getLogger("flwr")
 events.install()
-app = ClientApp(mods=[answering, answer_packed])
+app = ClientApp(mods=[log_answers, answer_packed])
 
 
-@app.query("hello")
+@app.query(keys.action_of(keys.HELLO))
 def hello(message: Message, context: Context) -> Message:
-    """Say which partition this node holds and which code it runs."""
+    """Answer which partition this node holds and which code it runs."""
     return messages.hello_reply(
         message,
         messages.Hello(
@@ -36,17 +36,17 @@ def hello(message: Message, context: Context) -> Message:
     )
 
 
-@app.query("describe")
+@app.query(keys.action_of(keys.DESCRIBE))
 def describe(message: Message, context: Context) -> Message:
-    """Say what the local data asks of the global model."""
+    """Answer what the local data requires of the global model."""
     from dance_flwr.federation.client import handlers
 
     return _answer(handlers.describe, message, context)
 
 
-@app.query("exchange")
+@app.query(keys.action_of(keys.EXCHANGE))
 def exchange(message: Message, context: Context) -> Message:
-    """Make a step of what the method's clients exchange before round 1."""
+    """Run a step of the method's exchange before round 1."""
     from dance_flwr.federation.client import handlers
 
     return _answer(handlers.work, message, context)
@@ -54,7 +54,7 @@ def exchange(message: Message, context: Context) -> Message:
 
 @app.train(mods=[secure_sum])
 def train(message: Message, context: Context) -> Message:
-    """Run one round of the method and upload the model, or answer another sum under masks."""
+    """Train one round and upload the model, or contribute to another sum under masks."""
     from dance_flwr.federation.client import handlers
 
     return _answer(handlers.work, message, context)
@@ -62,9 +62,7 @@ def train(message: Message, context: Context) -> Message:
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
-    """Count hits on the local graph; with the final model also on the test nodes, leaving evidence
-    behind.
-    """
+    """Count hits on the validation nodes; with the final model also test and write evidence."""
     from dance_flwr.federation.client import handlers
 
     return _answer(handlers.work, message, context)
@@ -73,7 +71,7 @@ def evaluate(message: Message, context: Context) -> Message:
 def _answer(
     task: Callable[[Message, Context], Message], message: Message, context: Context
 ) -> Message:
-    """Turn a user's error into an error reply of one line, which the node's own log has too."""
+    """Turn a `UserError` into an error reply of one line, and log it at the node."""
     try:
         return task(message, context)
     except UserError as error:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Context
+from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
 from dance_flwr import events
@@ -24,9 +24,12 @@ from dance_flwr.federation.wire import messages
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.methods import check_method, get_spec
 from dance_flwr.privacy.dp import affordable_rounds
-from dance_flwr.runs import checkpoint, progress, recorder
-from dance_flwr.runs.lifecycle import observed
+from dance_flwr.runs import progress
+from dance_flwr.runs.checkpoint import Checkpoint
+from dance_flwr.runs.lifecycle import observe_run
 from dance_flwr.runs.locks import SERVER, exclusive
+from dance_flwr.runs.recorder import Recorder, reason_of_failure
+from dance_flwr.runs.resume import begin, resume_hint
 
 LOG = logging.getLogger("flwr")
 OnRound = Callable[[dict[str, Any]], None]
@@ -36,20 +39,20 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the federation that the run config describes; the result is in `result.json`."""
+    """Run the federation of the run config; the result is in `result.json`."""
     name = str(context.run_id)
     try:
         config = parse(context.run_config)
         folder = out_dir(config, name)
-        # A server whose SuperLink died may still be at work here.
+        # A server whose SuperLink died may still be running here.
         with (
-            recorder.reason_of_failure(folder),
+            reason_of_failure(folder),
             exclusive(folder, SERVER),
-            checkpoint.telling_how_to_resume(folder),
+            resume_hint(folder),
         ):
             run(grid, config, name, folder)
     except UserError:
-        # Flower logs the exception; without a traceback it is the one line that the user needs.
+        # Flower logs the exception; without its traceback this is the one line that users need.
         sys.tracebacklimit = 0
         raise
 
@@ -57,65 +60,48 @@ def main(grid: Grid, context: Context) -> None:
 def run(
     grid: Grid, config: RunConfig, name: str, folder: Path, on_round: OnRound | None = None
 ) -> None:
-    """Join, prepare, train the rounds that are left, and read the test split once with the best
-    model.
-    """
+    """Find the clients, train the remaining rounds, and test the best model once."""
     check_method(config)
-    point = checkpoint.begin(name, config, folder)
-    with observed(point, folder):
-        _run(grid, point, folder, on_round)
+    checkpoint = begin(name, config, folder)
+    with observe_run(checkpoint, folder):
+        _run(grid, checkpoint, folder, on_round)
 
 
-def _run(grid: Grid, point: checkpoint.Checkpoint, folder: Path, on_round: OnRound | None) -> None:
-    config, spec = point.config, get_spec(point.config.method)
+def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | None) -> None:
+    config, spec = checkpoint.config, get_spec(checkpoint.config.method)
     if (rounds := affordable_rounds(config)) < config.rounds:
         LOG.warning("the privacy budget ends after round %d of %d", rounds, config.rounds)
     members = join(grid, config, ledger := Ledger())
-    prepared = None if members[0].owns_data else point.prepared()
+    prepared = None if members[0].owns_data else checkpoint.prepare_partition()
     federation = federate(grid, members, config, ledger)
     timeout = config.round_timeout
     schemas = describe(federation, members, prepared.folder if prepared else None, timeout)
-    point.agree(prepared.manifest if prepared else None, schemas)
+    checkpoint.agree(prepared.manifest if prepared else None, schemas)
     shape = shape_of(schemas[0].text_dim, len(schemas[0].class_names), config)
-    rec = recorder.Recorder(
-        folder, config, federation.traffic.take, on_round, point, federation.take_absent
+    rec = Recorder(
+        folder, config, federation.traffic.take, on_round, checkpoint, federation.take_absent
     )
     strategy = make_round(config, shape, rec.on_train, rec.on_validation)
-    common = messages.run_config(point.run, str(prepared.folder if prepared else ""))
-    point.sizes = point.sizes or federation.sizes(schemas, common, timeout)
+    common = messages.run_config(checkpoint.run, str(prepared.folder if prepared else ""))
+    checkpoint.sizes = checkpoint.sizes or federation.sizes(schemas, common, timeout)
     initial = initial_arrays(strategy.side, initial_model(shape, config).state_dict())
-    start = progress.put_back(strategy, federation, point, initial)
+    start = progress.restore(strategy, federation, checkpoint, initial)
 
     def end_round(step: int, arrays: ArrayRecord) -> None:
-        save = partial(progress.save, strategy, federation, arrays, point, folder)
+        save = partial(progress.save, strategy, federation, arrays, checkpoint, folder)
         if step:
             rec.end_round(strategy.offset + step, state_of(strategy.deployed), save)
         else:
             save()
 
-    strategy.start(
-        federation,
-        start,
-        num_rounds=max(0, strategy.last - strategy.offset),
-        timeout=timeout,
-        train_config=ConfigRecord(dict(common)),
-        evaluate_config=ConfigRecord(dict(common)),
-        evaluate_fn=end_round,
-    )
-    rec.settle(state_of(strategy.deployed))
+    strategy.run(federation, start, common, end_round)
+    rec.keep_last_model(state_of(strategy.deployed))
     final = messages.final_config(common, rec.best_round)
     best = partial(strategy.model_for, arrays_of(rec.best_state))
     views = (*spec.views, "deployed")
     clients = final_counts(federation, members, best, final, timeout, views)
-    facts: dict[str, Any] = {
-        "strategy": strategy_name(config),
-        "evaluation": spec.card.evaluation,
-        "method": config.method,
-        "seed": config.seed,
-        "run": point.run,
-        "partition_dir": str(prepared.folder) if prepared else None,
-        "devices": [schema.device for schema in schemas],
-        "messages": ledger.rows(),
-        **point.sizes,
-    }
-    rec.write(clients, facts)
+    facts: dict[str, Any] = {"strategy": strategy_name(config), "evaluation": spec.card.evaluation}
+    facts |= {"method": config.method, "seed": config.seed, "run": checkpoint.run}
+    facts |= {"partition_dir": str(prepared.folder) if prepared else None}
+    facts |= {"devices": [schema.device for schema in schemas], "messages": ledger.rows()}
+    rec.write(clients, facts | checkpoint.sizes)

@@ -1,18 +1,17 @@
-"""Seconds of the costly baselines on Cora, beside those of public implementations on one CPU
-thread.
+"""Seconds of the costly baselines on Cora, compared with public implementations on one CPU thread.
 
     python benchmarks/baselines.py [--rounds 100] [--fedtad-rounds 5] [--steps 500]
 
-FedTAD: its server's step, by the run's own clock. FedSage+: processor seconds per round of
-everything, the exchanges before round 1 included. Both with 10 clients, 20 % of the nodes for
-training, 40 % each for validation and test. GCond: processor seconds of condensing all of Cora's 5
-clients by one-step matching. Clients answer one after the other in this process, on one thread;
-preparing data is not in it. Other work on the machine makes all of these longer, also processor
-seconds: it takes of the memory's bandwidth.
+FedTAD: the server's step, by the run's own clock. FedSage+: processor seconds per round in all,
+including the exchanges before round 1. Both with 10 clients, 20 % of the nodes for training, 40 %
+each for validation and test. GCond: processor seconds of condensing all of Cora's 5 clients by
+one-step matching. Clients answer one after the other in this process, on one thread; data
+preparation is not included. Other work on the machine increases all of these, also processor
+seconds, as it uses memory bandwidth.
 
-References: OpenFGL's FedTAD and FedSage+ in the same setting, 10 s and 1.97 s as measured here;
-GCond's one-step mode takes minutes by its own steps, 300 s. With fewer `--rounds` the exchanges
-weigh more.
+References: OpenFGL's FedTAD and FedSage+ in the same setting, measured as 10 s and 1.97 s on the
+same thread; GCond's one-step mode with its own steps takes minutes, 300 s. The fewer `--rounds`,
+the more the exchanges weigh.
 """
 
 import argparse
@@ -42,7 +41,7 @@ def config_of(method: str, **keys: Value) -> RunConfig:
     return parse({"data": "cora", "method": method, "device": "cpu", "torch-threads": 1, **keys})
 
 
-def ran(config: RunConfig) -> tuple[float, list[Mapping[str, Any]]]:
+def timed_run(config: RunConfig) -> tuple[float, list[Mapping[str, Any]]]:
     """Return the processor seconds of a run, and its history."""
     prepare(config)
     with tempfile.TemporaryDirectory() as folder:
@@ -53,26 +52,26 @@ def ran(config: RunConfig) -> tuple[float, list[Mapping[str, Any]]]:
 
 def of_fedtad(rounds: int) -> float:
     """Return the server's seconds per round."""
-    _, history = ran(config_of("fedtad", rounds=rounds, **TEN))
+    _, history = timed_run(config_of("fedtad", rounds=rounds, **TEN))
     return mean(row["seconds"]["distil"] for row in history)
 
 
 def of_fedsage(rounds: int) -> float:
     """Return the seconds per round, exchanges included."""
-    taken, _ = ran(config_of("fedsage", rounds=rounds, **TEN))
-    return taken / rounds
+    seconds, _ = timed_run(config_of("fedsage", rounds=rounds, **TEN))
+    return seconds / rounds
 
 
 def of_gcond(steps: int) -> float:
     """Return the seconds of condensing every client once, one after the other."""
     config = config_of("gcond", **{"condense.steps": steps})
-    folder, taken = prepare(config).folder, 0.0
+    folder, seconds = prepare(config).folder, 0.0
     for number in range(config.clients):
         site = open_client(folder / f"client-{number}", config, torch.device("cpu")).site
         start = time.process_time()
         GCond().arrays(site, config)
-        taken += time.process_time() - start
-    return taken
+        seconds += time.process_time() - start
+    return seconds
 
 
 def main() -> None:
@@ -83,31 +82,31 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100, help="of FedSage+")
     parser.add_argument("--fedtad-rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=500, help="of GCond's matching")
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.ERROR)
     print(f"{'':<8} {'seconds':>8} {'reference':>10} {'times faster':>13}  what")
-    for name, found, reference, what in (
+    for name, seconds, reference, what in (
         (
             "fedtad",
-            of_fedtad(wanted.fedtad_rounds),
+            of_fedtad(options.fedtad_rounds),
             FEDTAD,
-            f"server's step, mean of {wanted.fedtad_rounds} rounds",
+            f"server's step, mean of {options.fedtad_rounds} rounds",
         ),
         (
             "fedsage",
-            of_fedsage(wanted.rounds),
+            of_fedsage(options.rounds),
             FEDSAGE,
-            f"round with exchanges, mean of {wanted.rounds} rounds",
+            f"round with exchanges, mean of {options.rounds} rounds",
         ),
         (
             "gcond",
-            of_gcond(wanted.steps),
+            of_gcond(options.steps),
             GCOND,
-            f"5 clients condensed, {wanted.steps} one-step matches each",
+            f"5 clients condensed, {options.steps} one-step matches each",
         ),
     ):
         print(
-            f"{name:<8} {found:>8.2f} {reference:>10.2f} {reference / found:>13.1f}  {what}",
+            f"{name:<8} {seconds:>8.2f} {reference:>10.2f} {reference / seconds:>13.1f}  {what}",
             flush=True,
         )
 

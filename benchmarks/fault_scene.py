@@ -1,4 +1,4 @@
-"""A deployment on loopback with a run in it, to be struck and watched."""
+"""A deployment on loopback with a run, for the injection and observation of faults."""
 
 import json
 import time
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fault_tools import Cable, Spoiler
+from fault_tools import Cable, Corruption
 
 from dance_flwr.config.paths import ERROR, HISTORY, RESULT
 from dance_flwr.config.tree import RunConfig
@@ -22,11 +22,11 @@ RETRY_SECONDS = 5.0
 
 @dataclass
 class Scene:
-    """A deployment with a run in it, and what was seen."""
+    """A deployment with a run, and what was observed."""
 
     deployment: LocalDeployment
     cables: Sequence[Cable]
-    spoiler: Spoiler
+    corruption: Corruption
     config: RunConfig
     detected: float = NEVER
     lost: int = 0
@@ -39,34 +39,37 @@ class Scene:
         return Path(self.config.out)
 
     def history(self) -> list[dict[str, Any]]:
-        """Return the rows of the rounds that are over."""
+        """Return the rows of the finished rounds."""
         file = self.out / HISTORY
         lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
         return [json.loads(line) for line in lines]
 
     def rounds(self) -> int:
-        """Return how many rounds are over."""
+        """Return the number of finished rounds."""
         return len(self.history())
 
     def ended(self) -> bool:
-        """Whether the run has ended, well or not."""
+        """Whether the run has ended, with a result or an error."""
         return (self.out / RESULT).is_file() or (self.out / ERROR).is_file()
 
     def wait(
-        self, done: Callable[[], bool], seconds: float = PATIENCE_SECONDS, run_alone: bool = True
+        self, done: Callable[[], bool], seconds: float = PATIENCE_SECONDS, during_run: bool = True
     ) -> float:
-        """Wait until `done`, or the run's end where that matters; return how long it took, NaN = it
-        did not happen.
+        """Wait until `done` and return the seconds; NaN if it does not happen in time.
+
+        Parameters
+        ----------
+        during_run : give up when the run ends
         """
-        begin = time.monotonic()
+        start = time.monotonic()
         while not done():
-            if time.monotonic() - begin > seconds or (run_alone and self.ended()):
+            if time.monotonic() - start > seconds or (during_run and self.ended()):
                 return NEVER
             time.sleep(0.1)
-        return time.monotonic() - begin
+        return time.monotonic() - start
 
     def log(self, process: str) -> Callable[[str], bool]:
-        """Return whether the log of a process has said something since this call."""
+        """Return a check whether a process has logged some words since this call."""
         file = self.deployment.root / f"{process}.log"
         start = file.stat().st_size if file.is_file() else 0
         return lambda words: (
@@ -74,7 +77,7 @@ class Scene:
         )
 
     def pass_rounds(self, count: int) -> None:
-        """Wait until `count` more rounds are over."""
+        """Wait until `count` more rounds are finished."""
         seen = self.rounds()
         self.wait(lambda: self.rounds() >= seen + count)
 
@@ -83,7 +86,7 @@ class Scene:
         return any(str(client) in row["absent"] for row in self.history())
 
     def submit(self, config: RunConfig) -> None:
-        """Start the run, or go on with it."""
+        """Start or resume the run."""
         (self.out / ERROR).unlink(missing_ok=True)
         self.run_id = self.deployment.link.submit(config)
 
@@ -93,14 +96,14 @@ class Scene:
         return read_result(self.out)
 
 
-def deploy(root: Path, folders: Sequence[Path]) -> tuple[LocalDeployment, list[Cable], Spoiler]:
-    """Start a deployment with a cable to each node, and a word for node 0."""
+def deploy(root: Path, folders: Sequence[Path]) -> tuple[LocalDeployment, list[Cable], Corruption]:
+    """Start a deployment with a cable to each node and a corruptible node 0."""
     root.mkdir(parents=True)
     deployment = LocalDeployment(root, folders)
     cables = [Cable(deployment.port) for _ in folders]
     deployment.superlinks = {client: cable.address for client, cable in enumerate(cables)}
-    spoiler = Spoiler(root / "spoiler")
-    deployment.environment["node-0"] = spoiler.environment
+    corruption = Corruption(root / "corruption")
+    deployment.environment["node-0"] = corruption.environment
     deployment.start_server()
     deployment.register()
     for client in range(len(folders)):
@@ -108,16 +111,17 @@ def deploy(root: Path, folders: Sequence[Path]) -> tuple[LocalDeployment, list[C
     logs = [root / f"node-{client}.log" for client in range(len(folders))]
     while not all(log.is_file() and b"SuperNode ID" in log.read_bytes() for log in logs):
         time.sleep(0.5)
-    return deployment, cables, spoiler
+    return deployment, cables, corruption
 
 
 def serve_again(scene: Scene, client: int) -> None:
-    """Start a SuperNode as a service manager does, until Flower takes it: one that died is refused
-    for a minute.
+    """Start a SuperNode until Flower accepts it, as a service manager does.
+
+    Flower refuses a node that died for a minute.
     """
-    said = scene.log(f"node-{client}")
+    logged = scene.log(f"node-{client}")
     scene.deployment.start_node(client)
-    while not said("SuperNode ID"):
+    while not logged("SuperNode ID"):
         time.sleep(RETRY_SECONDS)
         if scene.deployment.nodes[client].poll() is not None:
             scene.deployment.start_node(client)

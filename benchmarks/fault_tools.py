@@ -1,4 +1,4 @@
-"""What strikes a deployment: a cable that can be cut, and a node whose replies can be spoilt."""
+"""Fault injection: a network link that can be cut, and a node that sends corrupted replies."""
 
 import asyncio
 import socket
@@ -13,12 +13,11 @@ HOST = "127.0.0.1"
 
 
 class Cable:
-    """A TCP relay on loopback that can be cut: bytes stop both ways, connections stay open, as
-    without a wire.
+    """A TCP relay on loopback that can be cut, as a cable: connections stay open, bytes stop.
 
     Parameters
     ----------
-    port : on 127.0.0.1, where the relay connects to
+    port : of the server on 127.0.0.1
     """
 
     def __init__(self, port: int) -> None:
@@ -31,11 +30,11 @@ class Cable:
         ready.wait()
 
     def cut(self) -> None:
-        """Let no byte pass."""
+        """Stop all bytes, in both directions."""
         self._loop.call_soon_threadsafe(self._whole.clear)
 
-    def mend(self) -> None:
-        """Let bytes pass again, those that waited first."""
+    def repair(self) -> None:
+        """Let bytes pass again, in order."""
         self._loop.call_soon_threadsafe(self._whole.set)
 
     def _serve(self, ready: threading.Event) -> None:
@@ -49,7 +48,7 @@ class Cable:
         await self._whole.wait()
         try:
             far_reader, far_writer = await asyncio.open_connection(HOST, self._target)
-        except OSError:  # nobody there: refused, as a cable would let the far end do
+        except OSError:  # no server: refuse, as the far end of a cable would
             writer.get_extra_info("socket").setsockopt(
                 socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
             )
@@ -69,42 +68,46 @@ class Cable:
             writer.close()
 
 
-# Python imports `sitecustomize` at its start wherever it finds one on PYTHONPATH. The word is read
-# for each message, so that a node goes astray and comes back without a restart. "again" is in the
-# SuperNode: it signs and sends anew, one message later, what it has sent before.
-_SPOIL = """
+# Python imports `sitecustomize` from PYTHONPATH at startup. The mode is read for each message, so
+# that a node misbehaves and recovers without a restart. "replay" acts in the SuperNode: it signs
+# and sends the previous message again.
+_CORRUPTION = """
 import os, sys
 from pathlib import Path
 
 program = " ".join(sys.orig_argv)
 
 
-def word():
-    file = Path(os.environ["SPOIL"])
+def mode():
+    file = Path(os.environ["CORRUPTION"])
     return file.read_text() if file.is_file() else ""
 
 
-if "flwr-clientapp" in program or "warm.py serve" in program:
+if "flwr-clientapp" in program or "prefork.py serve" in program:
     import numpy as np
     from flwr.app import Array, ArrayRecord
     from flwr.supernode.runtime import run_clientapp
 
     push = run_clientapp.push_message
 
-    def spoilt(array):
+    def corrupt(array):
         values = array.numpy()
-        return Array(np.full_like(values, np.nan) if word() == "nan" else values.ravel()[:-1].copy())
+        if mode() == "nan":
+            return Array(np.full_like(values, np.nan))
+        return Array(values.ravel()[:-1].copy())
 
-    def push_spoilt(client, message, context):
-        if word() in ("nan", "shapes") and message.metadata.message_type == "train":
-            packing = sys.modules["dance_flwr.federation.wire.serialization"]  # the run's own, loaded with its app
-            message = packing.unpacked(message)
+    def push_corrupted(client, message, context):
+        if mode() in ("nan", "shapes") and message.metadata.message_type == "train":
+            # The run's own module, loaded with its app.
+            serialization = sys.modules["dance_flwr.federation.wire.serialization"]
+            message = serialization.unpack(message)
             for name, record in list(message.content.array_records.items()):
-                message.content[name] = ArrayRecord({key: spoilt(array) for key, array in record.items()})
-            message = packing.packed([message])[0]
+                corrupted = {key: corrupt(array) for key, array in record.items()}
+                message.content[name] = ArrayRecord(corrupted)
+            message = serialization.pack([message])[0]
         push(client, message, context)
 
-    run_clientapp.push_message = push_spoilt
+    run_clientapp.push_message = push_corrupted
 
 if "flower-supernode" in program:
     from flwr.supernode.fleet_http_client import FleetHttpClient
@@ -113,11 +116,11 @@ if "flower-supernode" in program:
 
     def push_again(self, request):
         answer = push_once(self, request)
-        if word() == "again":
+        if mode() == "replay":
             for old in [*sent[-1:], request]:
                 try:
-                    found = push_once(self, old)
-                    print("REPLAY answered:", len(found.objects_to_push), "objects wanted", flush=True)
+                    objects = push_once(self, old).objects_to_push
+                    print("REPLAY answered:", len(objects), "objects wanted", flush=True)
                 except Exception as error:
                     print("REPLAY refused:", error, flush=True)
         sent.append(request)
@@ -127,19 +130,15 @@ if "flower-supernode" in program:
 """
 
 
-class Spoiler:
-    """Makes one SuperNode, started with `environment`, send what it should not, as long as a word
-    is set.
-    """
+class Corruption:
+    """Makes one SuperNode, started with `environment`, misbehave while a mode is set."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
-        (folder / "sitecustomize.py").write_text(dedent(_SPOIL), encoding="utf-8")
-        self._file = folder / "word"
-        self.environment = {"PYTHONPATH": str(folder), "SPOIL": str(self._file)}
+        (folder / "sitecustomize.py").write_text(dedent(_CORRUPTION), encoding="utf-8")
+        self._file = folder / "mode"
+        self.environment = {"PYTHONPATH": str(folder), "CORRUPTION": str(self._file)}
 
-    def set(self, word: str) -> None:
-        """Send NaN ("nan"), one number too few ("shapes"), old messages again ("again"), or nothing
-        wrong ("").
-        """
-        self._file.write_text(word, encoding="utf-8")
+    def set(self, mode: str) -> None:
+        """Send NaN ("nan"), too few numbers ("shapes"), messages twice ("replay"); "" = behave."""
+        self._file.write_text(mode, encoding="utf-8")

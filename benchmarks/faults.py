@@ -1,17 +1,16 @@
-"""What strikes a federation, and what of it is left: detected after how long, rounds and data lost,
-accuracy.
+"""Faults in a federation: time to detection, rounds and data lost, accuracy.
 
     python benchmarks/faults.py [--data cora] [--clients 5] [--rounds 6] [--faults kill-train ...]
 
 One deployment on loopback (`dance_flwr.deploy.local`: TLS, node authentication, a process per
-SuperNode) takes all faults one after the other, each in a run of its own, from round 2 on. Client 0
-is the one that is struck.
+SuperNode) takes all faults one after the other, each in a separate run, from round 2 on. Faults
+hit client 0.
 
-detected s     from the fault to the line or the round that shows it; "-": nothing was to be noticed
+detected s     from the fault to the line or the round that shows it; "-": nothing to notice
 rounds short   finished rounds without the update of some client
 rounds lost    finished rounds that the result no longer has
-data lost      files of the client folders, those of runs aside, that changed
-accuracy       on the test nodes; the first row is the undisturbed run
+data lost      whether files of the client folders changed, other than those of runs
+accuracy       on the test nodes; the first row is the run without faults
 """
 
 import argparse
@@ -47,18 +46,16 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def no_fault(scene: Scene) -> None:
-    """Nothing happens."""
+    """Do nothing."""
 
 
 def killed(*words: str) -> Callable[[Scene], None]:
-    """Return a fault: SIGKILL of client 0's SuperNode when its log has said all of this; started
-    again after it.
-    """
+    """Return a fault: SIGKILL of client 0's SuperNode once its log has all words."""
 
     def strike(scene: Scene) -> None:
-        said = scene.log("node-0")
+        logged = scene.log("node-0")
         if words:
-            scene.wait(lambda: all(said(word) for word in words))
+            scene.wait(lambda: all(logged(word) for word in words))
         scene.deployment.kill_node(0)
         seen = scene.rounds()
         seconds = scene.wait(lambda: scene.misses(0) or scene.rounds() >= seen + 1)
@@ -69,11 +66,9 @@ def killed(*words: str) -> Callable[[Scene], None]:
 
 
 def restart(scene: Scene) -> None:
-    """SIGKILL of client 0's SuperNode while it trains; started again at once, as a service manager
-    would.
-    """
-    said = scene.log("node-0")
-    scene.wait(lambda: said("Receiving: train") and said("Start `flwr-clientapp`"))
+    """SIGKILL of client 0's SuperNode while it trains, and an immediate restart."""
+    logged = scene.log("node-0")
+    scene.wait(lambda: logged("Receiving: train") and logged("Start `flwr-clientapp`"))
     scene.deployment.kill_node(0)
     begin = time.monotonic()
     serve_again(scene, 0)
@@ -83,23 +78,21 @@ def restart(scene: Scene) -> None:
 
 
 def kill_app(scene: Scene) -> None:
-    """SIGKILL of client 0's ClientApp while it trains, as by a system without memory; its SuperNode
-    lives.
-    """
-    said = scene.log("node-0")
-    scene.wait(lambda: said("Receiving: train") and bool(_apps(scene)))
+    """SIGKILL of client 0's ClientApp while it trains, as when memory runs out."""
+    logged = scene.log("node-0")
+    scene.wait(lambda: logged("Receiving: train") and bool(_apps(scene)))
     for app in _apps(scene):
         app.kill()
     scene.detected = scene.wait(lambda: scene.misses(0))
 
 
 def _apps(scene: Scene) -> list[psutil.Process]:
-    """Return the ClientApps of client 0: what the process that has the libraries loaded has forked."""
-    found = list[psutil.Process]()
+    """Return the ClientApps of client 0: the forks of the process that preloads the libraries."""
+    apps = list[psutil.Process]()
     for process in psutil.Process(scene.deployment.nodes[0].pid).children(recursive=True):
-        with suppress(psutil.Error):  # ended meanwhile
-            found += process.children() if "serve" in process.cmdline() else []
-    return found
+        with suppress(psutil.Error):  # ended in the meantime
+            apps += process.children() if "serve" in process.cmdline() else []
+    return apps
 
 
 def straggle(scene: Scene) -> None:
@@ -115,73 +108,72 @@ def straggle(scene: Scene) -> None:
 
 
 def kill_superlink(scene: Scene) -> None:
-    """SIGKILL of SuperLink and ServerApp; started again on its database, and the run resumed."""
+    """SIGKILL of SuperLink and ServerApp; restart on the same database, and resume the run."""
     before = scene.rounds()
     scene.deployment.kill_server()
-    kept = scene.rounds()
+    remaining = scene.rounds()
     begin = time.monotonic()
     scene.deployment.start_server()
     scene.submit(replace(scene.config, resume=True))
-    scene.wait(lambda: scene.rounds() > kept)
-    scene.lost = max(0, before - kept)
-    scene.notes.append(f"next round over {time.monotonic() - begin:.0f} s after the kill")
+    scene.wait(lambda: scene.rounds() > remaining)
+    scene.lost = max(0, before - remaining)
+    scene.notes.append(f"next round finished {time.monotonic() - begin:.0f} s after the kill")
 
 
 def cut(*which: int) -> Callable[[Scene], None]:
-    """Return a fault: the network of these clients is cut for 60 s; of all where none is named."""
+    """Return a fault: a cut of the network of these clients for 60 s; of all if none is named."""
 
     def strike(scene: Scene) -> None:
-        struck = [scene.cables[client] for client in which] or list(scene.cables)
-        for cable in struck:
+        cables = [scene.cables[client] for client in which] or list(scene.cables)
+        for cable in cables:
             cable.cut()
         begin = time.monotonic()
         while time.monotonic() - begin < CUT_SECONDS:
             if scene.misses(0) and scene.detected != scene.detected:
                 scene.detected = time.monotonic() - begin
             time.sleep(0.2)
-        for cable in struck:
-            cable.mend()
+        for cable in cables:
+            cable.repair()
 
     return strike
 
 
-def spoilt(word: str) -> Callable[[Scene], None]:
-    """Return a fault: client 0 uploads what cannot be averaged, until the server has said so."""
+def corrupt(mode: str) -> Callable[[Scene], None]:
+    """Return a fault: client 0 uploads what cannot be averaged, until the server reports it."""
 
     def strike(scene: Scene) -> None:
-        scene.spoiler.set(word)
+        scene.corruption.set(mode)
         scene.detected = scene.wait(lambda: scene.misses(0))
-        scene.spoiler.set("")
+        scene.corruption.set("")
 
     return strike
 
 
 def replay(scene: Scene) -> None:
-    """Client 0's SuperNode sends each message again, and the one before it, newly signed."""
-    said = scene.log("node-0")
-    scene.spoiler.set("again")
+    """Resend each message of client 0's SuperNode, and the one before it, newly signed."""
+    logged = scene.log("node-0")
+    scene.corruption.set("replay")
     scene.pass_rounds(3)
-    scene.spoiler.set("")
-    taken = [n for n in range(1, 99) if said(f"REPLAY answered: {n} objects wanted")]
-    scene.notes.append(
-        f"asked again for objects: {'yes' if taken else 'no'}; refused: {said('REPLAY refused')}"
-    )
+    scene.corruption.set("")
+    accepted = [n for n in range(1, 99) if logged(f"REPLAY answered: {n} objects wanted")]
+    again = "yes" if accepted else "no"
+    scene.notes.append(f"asked again for objects: {again}; refused: {logged('REPLAY refused')}")
 
 
 def unregistered_key(scene: Scene) -> None:
-    """A stranger with the right certificate and a key that was never registered."""
+    """Start a node with the right certificate and a key that was never registered."""
     key = make_key(scene.deployment.root / "stranger.key")
     knock(scene, scene.deployment.node_command(0, key=key), "unregistered-key")
 
 
 def wrong_authority(scene: Scene) -> None:
-    """A node that trusts another authority than the SuperLink's."""
+    """Start a node that trusts another authority than the SuperLink's."""
     other = make_certificates(scene.deployment.root / "other", [HOST])
     knock(scene, scene.deployment.node_command(0, root_certificates=other.ca), "wrong-authority")
 
 
 def expired_certificate(scene: Scene) -> None:
-    """A SuperLink whose certificate has expired."""
+    """Start a SuperLink whose certificate has expired, and a node."""
     old = make_certificates(scene.deployment.root / "old", [HOST], now=LONG_AGO)
     port = free_port()
     command = [
@@ -195,11 +187,11 @@ def expired_certificate(scene: Scene) -> None:
     ]
     command += ["--ssl-certfile", str(old.certificate), "--ssl-keyfile", str(old.key)]
     server = scene.deployment.spawn("expired-superlink", command)
-    said = scene.log("expired-superlink")
+    logged = scene.log("expired-superlink")
     scene.wait(
-        lambda: said("Uvicorn running") or said("Application startup complete"),
+        lambda: logged("Uvicorn running") or logged("Application startup complete"),
         60.0,
-        run_alone=False,
+        during_run=False,
     )
     address = f"{HOST}:{port}"
     node = scene.deployment.node_command(0, root_certificates=old.ca, superlink=address)
@@ -208,8 +200,8 @@ def expired_certificate(scene: Scene) -> None:
 
 
 def knock(scene: Scene, command: list[str], name: str) -> None:
-    """Start a SuperNode that must not get in; it is refused when its own log says why."""
-    said = scene.log(name)
+    """Start a SuperNode that must be refused; its own log must say why."""
+    logged = scene.log(name)
     process = scene.deployment.spawn(name, command)
     signs = (
         "CERTIFICATE_VERIFY_FAILED",
@@ -219,11 +211,11 @@ def knock(scene: Scene, command: list[str], name: str) -> None:
         "403",
         "expired",
     )
-    refused = lambda: process.poll() is not None or any(said(sign) for sign in signs)  # noqa: E731
-    scene.detected = scene.wait(refused, 120.0, run_alone=False)
-    found = [sign for sign in signs if said(sign)]
+    refused = lambda: process.poll() is not None or any(logged(sign) for sign in signs)  # noqa: E731
+    scene.detected = scene.wait(refused, 120.0, during_run=False)
+    reasons = [sign for sign in signs if logged(sign)]
     scene.notes.append(
-        f"its log: {found[0] if found else 'nothing'}; joined: {said('SuperNode ID')}"
+        f"its log: {reasons[0] if reasons else 'nothing'}; joined: {logged('SuperNode ID')}"
     )
     stop(process)
 
@@ -241,8 +233,8 @@ FAULTS: dict[str, Callable[[Scene], None]] = {
     "cut-node": cut(0),
     "cut-all": cut(),
     "kill-superlink": kill_superlink,
-    "nan": spoilt("nan"),
-    "shapes": spoilt("shapes"),
+    "nan": corrupt("nan"),
+    "shapes": corrupt("shapes"),
     "replay": replay,
     "unregistered-key": unregistered_key,
     "expired-certificate": expired_certificate,
@@ -252,17 +244,17 @@ RAY = "kill-ray-worker"
 
 
 def digest(folders: Sequence[Path]) -> str:
-    """Return a hash of all files of the client folders but those of runs."""
-    made = hashlib.sha256()
+    """Return a hash of all files of the client folders except those of runs."""
+    content = hashlib.sha256()
     for folder in folders:
         for path in sorted(folder.rglob("*")):
             if path.is_file() and "runs" not in path.relative_to(folder).parts:
-                made.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
-    return made.hexdigest()
+                content.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
+    return content.hexdigest()
 
 
 def play(name: str, scene: Scene) -> dict[str, Any] | str:
-    """Run once with one fault; return the result, or the line that the run ended with."""
+    """Run once with one fault; return the result, or the error line of the run."""
     scene.submit(scene.config)
     scene.wait(lambda: scene.rounds() >= STRIKE_AFTER_ROUNDS)
     FAULTS[name](scene)
@@ -273,7 +265,7 @@ def play(name: str, scene: Scene) -> dict[str, Any] | str:
 
 
 def kill_ray_worker(config: RunConfig, root: Path) -> tuple[dict[str, Any] | str, float]:
-    """Run under the simulation engine and SIGKILL one of Ray's actors in the middle."""
+    """Run under the simulation engine and SIGKILL one of Ray's actors during a round."""
     out, settings = root / "out", root / "settings.toml"
     root.mkdir()
     settings.write_text(to_toml(replace(config, out=str(out))), encoding="utf-8")
@@ -304,7 +296,7 @@ def kill_ray_worker(config: RunConfig, root: Path) -> tuple[dict[str, Any] | str
         while process.poll() is None and detected != detected:
             time.sleep(0.1)
             if history.read_text(encoding="utf-8").count("\n") > seen:
-                detected = time.monotonic() - begin  # the round that was struck is over
+                detected = time.monotonic() - begin  # the round of the fault is finished
         process.wait()
     if (out / RESULT).is_file():
         return read_result(out), detected
@@ -335,22 +327,26 @@ def row(
 def matrix(config: RunConfig, folders: Sequence[Path], names: Sequence[str], root: Path) -> None:
     """Print a line per fault."""
     before = digest(folders)
-    heading = f"{'detected s':>11}{'rounds short':>14}{'rounds lost':>13}{'data lost':>11}{'accuracy':>10}{'seconds':>8}"
+    heading = f"{'detected s':>11}{'rounds short':>14}{'rounds lost':>13}{'data lost':>11}"
+    heading += f"{'accuracy':>10}{'seconds':>8}"
     print(f"{'fault':<20}{heading}", flush=True)
 
     def state() -> str:
         return "none" if digest(folders) == before else "SOME"
 
     if set(names) - {RAY}:
-        deployment, cables, spoiler = deploy(root / "deployment", folders)
+        deployment, cables, corruption = deploy(root / "deployment", folders)
         try:
             for name in names:
                 if name == RAY:
                     continue
                 begin = time.monotonic()
-                own = {"straggler": {"round_timeout": 30.0}}.get(name, {})
+                settings = {"straggler": {"round_timeout": 30.0}}.get(name, {})
                 scene = Scene(
-                    deployment, cables, spoiler, replace(config, out=str(root / name), **own)
+                    deployment,
+                    cables,
+                    corruption,
+                    replace(config, out=str(root / name), **settings),
                 )
                 result = play(name, scene)
                 print(
@@ -374,24 +370,24 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--faults", nargs="+", choices=[*FAULTS, RAY], default=[*FAULTS, RAY])
-    asked = parser.parse_args()
+    options = parser.parse_args()
     values = {
-        "data": asked.data,
-        "clients": asked.clients,
-        "rounds": asked.rounds,
+        "data": options.data,
+        "clients": options.clients,
+        "rounds": options.rounds,
         "evaluate-every": 3,
     }
     values |= {
         "round-timeout": 150.0,
         "node-timeout": 120.0,
         "device": "cpu",
-        "min-valid-replies": asked.clients - 1,
+        "min-valid-replies": options.clients - 1,
     }
     config = parse(values)
     partition = prepare(config, print).folder
-    folders = [partition / f"client-{client}" for client in range(asked.clients)]
+    folders = [partition / f"client-{client}" for client in range(options.clients)]
     with tempfile.TemporaryDirectory() as root:
-        matrix(config, folders, asked.faults, Path(root))
+        matrix(config, folders, options.faults, Path(root))
 
 
 if __name__ == "__main__":

@@ -1,24 +1,24 @@
-"""FedAvg, FedGTA and FedSage+ on Cora in the setting of a public peer, OpenFGL, with bag-of-words
-as features.
+"""FedAvg, FedGTA and FedSage+ on Cora in the setting of OpenFGL, with bag-of-words features.
 
     python benchmarks/openfgl.py [--seeds 0 1 2] [--rounds 100] [--words-per-paper 18.2]
 
 10 Louvain clients, 20 % of the nodes for training, 40 % each for validation and test, width 64, 3
-local epochs, Adam at 0.01 with weight decay 5e-4, dropout 0.5: OpenFGL's defaults. Its features are
-the 1433 binary words of the Planetoid release, 18.2 per paper, which came without their list; here
-they are the 1433 words that most papers of `cora` use, English stop words left out, each once per
-paper, thinned evenly to as many (0 = all of title and abstract, 46). They reach the model as any
-text does: papers become lists of their words, and the encoder is a table with one row per word
-(sentence-transformers' StaticEmbedding of an identity matrix). Rows have unit length.
+local epochs, Adam with learning rate 0.01 and weight decay 5e-4, dropout 0.5: OpenFGL's defaults.
+Its features are the 1433 binary words of the Planetoid release, 18.2 per paper, released without
+the list of words. Here they are the 1433 words that most papers of `cora` use, without English stop
+words, each once per paper, thinned uniformly to as many (0 = all of title and abstract, 46). They
+reach the model as any text does: papers become lists of their words, and the encoder is a table
+with one row per word (sentence-transformers' StaticEmbedding of an identity matrix). Rows have unit
+length.
 
-Figures of OpenFGL, as measured on one thread: FedAvg 79.51 +- 0.29 where each client's own model is
+OpenFGL's accuracies, measured on one thread: FedAvg 79.51 +- 0.29 where each client's own model is
 scored after local training, 78.19 +- 0.86 for the mean; FedGTA 79.6; FedSage+ 78.6, one seed. It
-reports the best round by validation, as is done here. FedSage+'s generator is narrower here, 256
-instead of 2048: its last layer has 5 * 1433 outputs.
+reports the best round by validation, as this benchmark does. FedSage+'s generator is narrower here,
+256 instead of 2048: its last layer has 5 * 1433 outputs.
 
-"plain FedAvg" is written out in this file: OpenFGL's network, two graph convolutions on binary
-features as they are, on the same clients, splits and words. What the harness is above it is its
-backbone, which layer-normalises its input and has a linear head behind the convolutions.
+"plain FedAvg" is implemented in this file: OpenFGL's network, two graph convolutions on unscaled
+binary features, on the same clients, splits and words. The harness's advantage over it comes from
+its backbone, which layer-normalises its input and has a linear head after the convolutions.
 """
 
 import argparse
@@ -43,9 +43,9 @@ from transformers import PreTrainedTokenizerFast
 
 from dance_flwr.config.options import Value
 from dance_flwr.config.tree import RunConfig, parse
-from dance_flwr.data import load_graph
-from dance_flwr.data.folder import write_folder
-from dance_flwr.data.graph import TEST, VAL
+from dance_flwr.data.graphs.folder import write_folder
+from dance_flwr.data.graphs.graph import TEST, VAL
+from dance_flwr.data.graphs.loading import load_graph
 from dance_flwr.data.prepare import prepare
 from dance_flwr.data.site import Site
 from dance_flwr.federation.client.client import open_client
@@ -81,12 +81,11 @@ SETTING: dict[str, Value] = {
 
 
 def bags_of_words(texts: list[str], words: int, per_text: float) -> tuple[list[str], list[str]]:
-    """Return the `words` words that most texts use, and each text as the list of those that are in
-    it.
+    """Return the `words` words that most texts use, and each text reduced to these words.
 
     Parameters
     ----------
-    per_text : mean number of words of a text that stay, drawn evenly; 0 = all
+    per_text : mean number of words to keep per text, drawn uniformly; 0 = all
     """
     counter = CountVectorizer(stop_words="english", binary=True)
     table = counter.fit_transform(texts)
@@ -100,9 +99,7 @@ def bags_of_words(texts: list[str], words: int, per_text: float) -> tuple[list[s
 
 
 def write_encoder(names: list[str], folder: Path) -> None:
-    """Write an encoder that gives the mean of one-hot rows, one per word; a word that is not named
-    has none.
-    """
+    """Write an encoder that returns the mean of one-hot rows, one per word of `names`."""
     places = {name: place for place, name in enumerate([*names, "[UNK]"])}
     tokenizer = Tokenizer(WordLevel(places, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
@@ -203,29 +200,27 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--words-per-paper", type=float, default=18.2)
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    graph = load_graph(wanted.data)
-    names, bags = bags_of_words(graph.texts, WORDS, wanted.words_per_paper)
+    graph = load_graph(options.data)
+    names, bags = bags_of_words(graph.texts, WORDS, options.words_per_paper)
     with tempfile.TemporaryDirectory() as place:
         data, encoder = Path(place) / "cora-words", Path(place) / "words"
         write_folder(replace(graph, texts=bags), data)
         write_encoder(names, encoder)
         print(f"{'':<12} {'accuracy %':>14} {'OpenFGL %':>14}  seeds")
-        for method in wanted.methods:
+        for method in options.methods:
             keys: dict[str, Value] = {
                 "data": str(data),
                 "encoder": str(encoder),
-                "rounds": wanted.rounds,
+                "rounds": options.rounds,
             }
-            found = [
-                accuracy(method, parse(SETTING | keys | {"seed": seed})) for seed in wanted.seeds
+            accuracies = [
+                accuracy(method, parse(SETTING | keys | {"seed": seed})) for seed in options.seeds
             ]
-            spread = f" +- {stdev(found):.2f}" if len(found) > 1 else ""
-            print(
-                f"{method:<12} {mean(found):.2f}{spread:>8} {PEER[method]:>14}  {len(found)}",
-                flush=True,
-            )
+            spread = f" +- {stdev(accuracies):.2f}" if len(accuracies) > 1 else ""
+            line = f"{method:<12} {mean(accuracies):.2f}{spread:>8} {PEER[method]:>14}"
+            print(f"{line}  {len(accuracies)}", flush=True)
 
 
 if __name__ == "__main__":

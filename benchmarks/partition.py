@@ -1,8 +1,9 @@
 """Seconds and peak memory of importing, partitioning and writing a synthetic graph of n nodes and
 10 n edges.
 
-Run `python benchmarks/partition.py --sizes 10000 100000 1000000`; every size runs in a process of
-its own.
+    python benchmarks/partition.py [--sizes 10000 100000 1000000]
+
+Each size runs in a fresh process.
 """
 
 import argparse
@@ -97,12 +98,12 @@ def measure(n: int, edges_per_node: int, clients: int) -> dict[str, tuple[float,
         data = Path(root) / "data"
         data.mkdir()
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as other:
-            began = (
+            start = (
                 time.perf_counter()
             )  # in another process: what it takes is no part of the pipeline
             other.submit(write_synthetic, data, n, edges_per_node * n).result()
             print(
-                f"{n:>9,} nodes: made in {time.perf_counter() - began:.1f} s",
+                f"{n:>9,} nodes: generated in {time.perf_counter() - start:.1f} s",
                 file=sys.stderr,
                 flush=True,
             )
@@ -111,8 +112,8 @@ def measure(n: int, edges_per_node: int, clients: int) -> dict[str, tuple[float,
 
 
 def _pipeline(data: Path, out: Path, clients: int, steps: dict[str, tuple[float, float]]) -> None:
-    from dance_flwr.data.folder import read_folder, write_folder
-    from dance_flwr.data.graph import TextGraph
+    from dance_flwr.data.graphs.folder import read_folder, write_folder
+    from dance_flwr.data.graphs.graph import TextGraph
     from dance_flwr.data.partition import PartitionSpec, client_nodes, make_partition, manifest
 
     with _step("import", steps):
@@ -120,16 +121,17 @@ def _pipeline(data: Path, out: Path, clients: int, steps: dict[str, tuple[float,
     with _step("partition", steps):
         partition = make_partition(graph, PartitionSpec("louvain", clients, 0, 1.0, 0.6, 0.2, 0.2))
     with _step("manifest and report", steps):
-        made = manifest(graph, partition)
+        report = manifest(graph, partition)
     with _step("client folders", steps):
         whole = TextGraph(**vars(graph) | {"split": partition.split})
         for number in range(clients):
             local = whole.subgraph(client_nodes(partition, number), f"client-{number}")
             write_folder(local, out / f"client-{number}")
-    sizes = [client["nodes"] for client in made["clients"]]
+    sizes = [client["nodes"] for client in report["clients"]]
     print(
-        f"{graph.num_nodes:>9,} nodes, {graph.num_edges:,} edges: {made['ratio_of_edges_kept']:.1%} of the edges kept, "
-        f"clients of {min(sizes):,} to {max(sizes):,} nodes",
+        f"{graph.num_nodes:>9,} nodes, {graph.num_edges:,} edges: "
+        f"{report['ratio_of_edges_kept']:.1%} of the edges kept, clients of {min(sizes):,} to "
+        f"{max(sizes):,} nodes",
         file=sys.stderr,
         flush=True,
     )
@@ -143,9 +145,9 @@ def _step(name: str, steps: dict[str, tuple[float, float]]) -> Iterator[None]:
         clear.write_text("5")  # resets VmHWM
     except OSError:
         clear = Path()
-    began = time.perf_counter()
+    start = time.perf_counter()
     yield
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     status = Path("/proc/self/status")
     if clear.name and status.is_file():
         peak = next(
@@ -160,7 +162,9 @@ def _step(name: str, steps: dict[str, tuple[float, float]]) -> Iterator[None]:
 
 def main() -> None:
     """Print one row per size."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000], help="nodes"
     )

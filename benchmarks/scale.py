@@ -1,15 +1,16 @@
 """Seconds and memory of DANCE by number of clients on one machine, and whether they grow linearly.
 
-Run `python benchmarks/scale.py --clients 5 50 200`, under Flower's simulation engine; with
-`--in-process`, clients answer one after the other in one process. Every number of clients runs in
-processes of its own. The graph stays the same, so more clients are smaller clients: what grows is
-what a client costs apart from its nodes.
+    python benchmarks/scale.py [--clients 5 50 200] [--in-process]
+
+The run is under Flower's simulation engine; with `--in-process`, clients answer one after the other
+in one process. Each number of clients runs in fresh processes. The graph stays the same, so more
+clients are smaller clients: what grows is the cost of a client apart from its nodes.
 
 Memory is the proportional set size (resident where the system has none) of all processes of a run
-together, looked at about once a second; preparation is not in it. The first round also condenses
-the cores. A line y = a + b * clients is fitted by least squares of relative deviations; what a
-client adds between neighbouring rows says which way growth deviates. Other work on the machine
-makes seconds longer, and more so under the engine: Ray's workers give way to it.
+together, sampled about once a second, without preparation. The first round also condenses the
+cores. A line y = a + b * clients is fitted by least squares of relative deviations; the increase
+per client between neighbouring rows shows the direction of deviations. Other work on the machine
+increases the seconds, more so under the engine, as Ray's workers yield to it.
 """
 
 import argparse
@@ -35,7 +36,8 @@ from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.errors import UserError
 
 SAMPLE_SECONDS = 1.0
-MOST_SAMPLING = 0.05  # share of the time that looking may take: reading the page tables of large processes is not free
+# Share of the time spent on sampling: reading the page tables of large processes is slow.
+MOST_SAMPLING = 0.05
 ROUND_TIMEOUT = 3600.0
 LINEAR_WITHIN = 0.2  # largest relative deviation from a line
 COLUMNS = (
@@ -53,7 +55,7 @@ COLUMNS = (
 
 @dataclass
 class Usage:
-    """What the processes of a run took: most bytes at one time, and CPU seconds by process."""
+    """What the processes of a run used: peak bytes, and CPU seconds by process."""
 
     peak: float = 0.0
     cpu: dict[int, float] = field(default_factory=dict)
@@ -61,8 +63,11 @@ class Usage:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run took: seconds before the first round and of each round, bytes up per client and
-    round, and in all.
+    """What a run cost: seconds before the first round and per round, bytes up, and usage.
+
+    Attributes
+    ----------
+    up : bytes per client and round
     """
 
     clients: int
@@ -73,17 +78,19 @@ class Cost:
 
 
 def run(config: RunConfig, in_process: bool) -> tuple[float, list[float], float]:
-    """Run the federation; return seconds before the first round and of each round, bytes up per
-    client and round.
+    """Run the federation; return seconds before and of each round, and bytes up.
+
+    Bytes are per client and round.
     """
     from dance_flwr.config.paths import RESULT
     from dance_flwr.simulation.engine import run_in_process, run_under_flower
 
-    began = time.time()
+    start_time = time.time()
 
     def on_round(row: Mapping[str, Any]) -> None:
         _say(
-            f"{config.clients} clients: round {row['round']} of {config.rounds} took {row['round_seconds']:.1f} s"
+            f"{config.clients} clients: round {row['round']} of {config.rounds} took "
+            f"{row['round_seconds']:.1f} s"
         )
 
     result = (run_in_process if in_process else run_under_flower)(
@@ -93,21 +100,21 @@ def run(config: RunConfig, in_process: bool) -> tuple[float, list[float], float]
         shutil.rmtree(folder)
     # The server counts from the start of round 1; when its rows are seen here depends on how busy
     # the machine is.
-    before = (Path(config.out) / RESULT).stat().st_mtime - result["seconds_total"] - began
+    before = (Path(config.out) / RESULT).stat().st_mtime - result["seconds_total"] - start_time
     rounds = [row["round_seconds"] for row in result["history"]]
     up = sum(sum(row["bytes_up"].values()) for row in result["history"])
     return before, rounds, up / config.clients / len(rounds)
 
 
-def prepared(config: RunConfig) -> None:
-    """Make the client folders where they are missing."""
+def prepare_folders(config: RunConfig) -> None:
+    """Prepare the client folders that are missing."""
     from dance_flwr.data.prepare import prepare
 
     prepare(config, _say)
 
 
 def measure(values: Mapping[str, Any], in_process: bool) -> Cost:
-    """Prepare and run with these keys, each in fresh processes, and watch those of the run.
+    """Prepare and run with these keys, each in fresh processes, and sample those of the run.
 
     Raises
     ------
@@ -119,24 +126,24 @@ def measure(values: Mapping[str, Any], in_process: bool) -> Cost:
         root = data_root(parse(values))
         config = parse(dict(values) | {"out": out, "data-root": str(root)})
         with _fresh_process() as other:
-            other.submit(prepared, config).result()
+            other.submit(prepare_folders, config).result()
         _say(f"{config.clients} clients: starting")
-        with _fresh_process() as other, watched(other.submit(os.getpid).result()) as usage:
+        with _fresh_process() as other, watch_usage(other.submit(os.getpid).result()) as usage:
             before, rounds, up = other.submit(run, config, in_process).result()
     return Cost(config.clients, before, rounds, up, usage)
 
 
 @contextmanager
-def watched(pid: int) -> Iterator[Usage]:
-    """Look at a process and all below it, about once a second, while the block runs."""
+def watch_usage(pid: int) -> Iterator[Usage]:
+    """Sample a process and its descendants, about once a second, while the block runs."""
     usage, over = Usage(), threading.Event()
 
     def watch() -> None:
         pause = SAMPLE_SECONDS
         while not over.wait(pause):
-            began = time.perf_counter()
-            _look(pid, usage)
-            pause = max(SAMPLE_SECONDS, (time.perf_counter() - began) / MOST_SAMPLING)
+            start_time = time.perf_counter()
+            _sample(pid, usage)
+            pause = max(SAMPLE_SECONDS, (time.perf_counter() - start_time) / MOST_SAMPLING)
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -147,7 +154,7 @@ def watched(pid: int) -> Iterator[Usage]:
         thread.join()
 
 
-def _look(pid: int, usage: Usage) -> None:
+def _sample(pid: int, usage: Usage) -> None:
     total = 0
     with suppress(psutil.NoSuchProcess):
         top = psutil.Process(pid)
@@ -179,7 +186,7 @@ def row(cost: Cost, smallest: Cost) -> str:
 
 
 def growth(what: str, unit: str, clients: Sequence[int], values: Sequence[float]) -> str:
-    """Return one line that says whether `values` lie on a straight line over `clients`."""
+    """Return one line on whether `values` lie on a straight line over `clients`."""
     if len(clients) < 3:
         return f"{what}: three numbers of clients or more show whether growth is linear"
     x, y = np.asarray(clients, float), np.asarray(values, float)
@@ -198,8 +205,8 @@ def growth(what: str, unit: str, clients: Sequence[int], values: Sequence[float]
         for step, a, b in zip(steps, clients, clients[1:], strict=False)
     )
     return (
-        f"{what}: {verdict}; {start:.3g} + {slope:.3g} * clients {unit}, largest deviation {worst:.0%}; "
-        f"per added client {added}"
+        f"{what}: {verdict}; {start:.3g} + {slope:.3g} * clients {unit}, largest deviation "
+        f"{worst:.0%}; per added client {added}"
     )
 
 
@@ -216,7 +223,7 @@ def _say(line: str) -> None:
 
 
 def main() -> None:
-    """Print one row per number of clients, then what the growth is."""
+    """Print one row per number of clients, then the growth."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -229,20 +236,21 @@ def main() -> None:
     parser.add_argument(
         "--in-process", action="store_true", help="no Ray: clients one after the other"
     )
-    wanted = parser.parse_args()
-    shared = {"data": wanted.data, "partition": wanted.partition, "rounds": wanted.rounds}
-    engine = "in one process" if wanted.in_process else "under Flower's simulation engine"
+    options = parser.parse_args()
+    shared = {"data": options.data, "partition": options.partition, "rounds": options.rounds}
+    engine = "in one process" if options.in_process else "under Flower's simulation engine"
     print(
-        f"{wanted.data}, {wanted.partition}, {wanted.rounds} rounds {engine}, {os.cpu_count()} cores"
+        f"{options.data}, {options.partition}, {options.rounds} rounds {engine}, {os.cpu_count()} "
+        "cores"
     )
     print(_line([heading for heading, _ in COLUMNS]), flush=True)
     costs: list[Cost] = []
-    for clients in sorted(set(wanted.clients)):
+    for clients in sorted(set(options.clients)):
         try:
             costs.append(
                 measure(
                     shared | {"clients": clients, "round-timeout": ROUND_TIMEOUT},
-                    in_process=wanted.in_process,
+                    in_process=options.in_process,
                 )
             )
         except UserError as error:

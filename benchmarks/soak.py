@@ -1,11 +1,10 @@
-"""A long run whose nodes die now and then: memory on the way, accuracy beside the run that nothing
-disturbed.
+"""A long run whose nodes are killed now and then: memory over time, accuracy without faults.
 
     python benchmarks/soak.py [--data cora] [--clients 3] [--rounds 200] [--every 10]
 
 A deployment on loopback (TLS, node authentication, a process per SuperNode). Every few rounds a
-random node gets SIGKILL and is started again, as by a service manager; no round goes on without it.
-The run beside it is in one process, without faults.
+random node gets SIGKILL and is restarted, as by a service manager; no round continues without it.
+The run that it is compared with is in one process, without faults.
 """
 
 import argparse
@@ -26,7 +25,7 @@ from dance_flwr.simulation.engine import run_in_process
 
 
 def memory_mb(process: subprocess.Popen[bytes]) -> float:
-    """Return the proportional memory of a process and all below it, in MB."""
+    """Return the proportional memory of a process and its descendants, in MB."""
     total = 0
     parent = psutil.Process(process.pid)
     for member in [parent, *parent.children(recursive=True)]:
@@ -38,15 +37,13 @@ def memory_mb(process: subprocess.Popen[bytes]) -> float:
 
 
 def soak(config: RunConfig, folders: Sequence[Path], every: int, root: Path) -> None:
-    """Kill a random node every few rounds; print memory on the way, and the accuracy beside the
-    undisturbed one.
-    """
-    deployment, cables, spoiler = deploy(root / "deployment", folders)
+    """Kill a random node every few rounds; print memory over time, and both accuracies."""
+    deployment, cables, corruption = deploy(root / "deployment", folders)
     chance = random.Random(config.seed)
-    scene = Scene(deployment, cables, spoiler, replace(config, out=str(root / "out")))
+    scene = Scene(deployment, cables, corruption, replace(config, out=str(root / "out")))
     heading = f"{'round':>6}{'server MB':>11}{'nodes MB':>10}{'killed':>8}{'seconds':>9}"
     try:
-        begin = time.monotonic()
+        start = time.monotonic()
         scene.submit(scene.config)
         print(heading, flush=True)
         for round_ in range(every, config.rounds, every):
@@ -58,8 +55,8 @@ def soak(config: RunConfig, folders: Sequence[Path], every: int, root: Path) -> 
             )
             client = chance.randrange(len(folders))
             server = memory_mb(deployment.server) if deployment.server else NEVER
-            taken = time.monotonic() - begin
-            print(f"{round_:>6}{server:>11.0f}{nodes:>10.0f}{client:>8}{taken:>9.0f}", flush=True)
+            seconds = time.monotonic() - start
+            print(f"{round_:>6}{server:>11.0f}{nodes:>10.0f}{client:>8}{seconds:>9.0f}", flush=True)
             deployment.kill_node(client)
             serve_again(scene, client)
         result = scene.end()
@@ -82,12 +79,12 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--every", type=int, default=10, metavar="ROUNDS", help="between two kills")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     values = {
-        "data": asked.data,
-        "clients": asked.clients,
-        "rounds": asked.rounds,
-        "evaluate-every": asked.every,
+        "data": options.data,
+        "clients": options.clients,
+        "rounds": options.rounds,
+        "evaluate-every": options.every,
     }
     values |= {"node-timeout": 120.0, "device": "cpu"}
     config = parse(values)
@@ -95,8 +92,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root:
         soak(
             config,
-            [partition / f"client-{client}" for client in range(asked.clients)],
-            asked.every,
+            [partition / f"client-{client}" for client in range(options.clients)],
+            options.every,
             Path(root),
         )
 

@@ -1,11 +1,10 @@
-"""What a SuperNode waits for before a ClientApp computes: processor seconds of starting one, cold
-and forked.
+"""Processor seconds of starting a ClientApp, cold and forked: the delay before it computes.
 
     python benchmarks/startup.py [--repeats 5]
 
-Cold: `flwr-clientapp` as Flower starts it, then the imports of our app up to the task of a TRAIN
-message. Forked: the same in a child of `dance_flwr/deploy/warm.py`. Processor seconds, because five
-nodes on one machine share it; the median of the repeats, all in one run.
+Cold: `flwr-clientapp` as Flower starts it, then the imports of the app up to the task of a TRAIN
+message. Forked: the same in a child of `dance_flwr/deploy/prefork.py`. Processor seconds, because
+the nodes of one machine share it; the median of the repeats, all in one run.
 """
 
 import argparse
@@ -17,11 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from dance_flwr.deploy import prefork as warm
+from dance_flwr.deploy import prefork
 
 PROJECT = Path(__file__).resolve().parent.parent
 TORCH = "import torch"
-APP = "import client_app; from dance_flwr import client_tasks, methods; methods.get_method('dance')"
+APP = (
+    "import client_app; from dance_flwr.federation.client import handlers; "
+    "from dance_flwr.methods import get_spec; get_spec('dance').make_client()"
+)
 COLD = f"from flwr.supernode.cli import flwr_clientapp; {APP}"
 
 
@@ -30,7 +32,7 @@ def of_command(code: str) -> float:
     process = subprocess.Popen([sys.executable, "-c", code], cwd=PROJECT)
     _, status, used = os.wait4(process.pid, 0)
     if status:
-        raise SystemExit(f"expected this to run, found exit status {status}: {code}")
+        raise SystemExit(f"expected exit status 0, found {status}: {code}")
     return used.ru_utime + used.ru_stime
 
 
@@ -58,8 +60,8 @@ def main() -> None:
 
     torch, cold = typical(lambda: of_command(TORCH)), typical(lambda: of_command(COLD))
     for name in [name for name in sys.modules if name.split(".")[0] == "dance_flwr"]:
-        del sys.modules[name]  # a fork of warm.py has nothing of the app
-    runpy.run_path(str(Path(warm.__file__)))["_load"]()
+        del sys.modules[name]  # a fork of prefork.py has not loaded the app
+    runpy.run_path(str(Path(prefork.__file__)))["_load"]()
     forked = typical(of_fork)
     print(f"import torch            {torch:6.2f} s")
     print(f"cold ClientApp          {cold:6.2f} s, {cold - torch:.2f} s beyond torch")

@@ -1,10 +1,10 @@
-"""Files that appear whole or not at all, and one line where a disk refuses them."""
+"""Write files and folders whole or not at all, and report in one line what a disk refuses."""
 
 import errno
+import glob
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,14 +20,14 @@ _CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 @contextmanager
 def atomic_path(path: Path, *, keep: Path | None = None, lasting: bool = False) -> Iterator[Path]:
-    """Give a draft beside `path` to write, and put it in its place when it is whole.
+    """Yield the path of a draft to write; on success the draft replaces `path`.
 
-    On an error nothing changes and no draft stays. The folder is made where it is missing.
+    On an error `path` is unchanged and the draft is removed. Missing parent folders are created.
 
     Parameters
     ----------
-    keep : where a file that is replaced goes; None = nowhere
-    lasting : wait until the disk has it, so that it outlives a power cut
+    keep : where to move the file that is replaced; None discards it
+    lasting : flush to the device first, so that the file survives a power failure
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -40,7 +40,8 @@ def atomic_path(path: Path, *, keep: Path | None = None, lasting: bool = False) 
             path.replace(keep)
         draft.replace(path)
     finally:
-        # A disk that takes no file may take no removal either; the first error counts.
+        # A disk that refuses the file may refuse its removal too; the first error is the one to
+        # report.
         with suppress(OSError):
             draft.unlink()
 
@@ -49,7 +50,7 @@ def atomic_path(path: Path, *, keep: Path | None = None, lasting: bool = False) 
 def atomic_file(
     path: Path, *, keep: Path | None = None, lasting: bool = False
 ) -> Iterator[BinaryIO]:
-    """Open a draft of `path` for writing; parameters as of `atomic_path`."""
+    """Yield a draft of `path` that is open for writing; parameters as for `atomic_path`."""
     with (
         atomic_path(path, keep=keep, lasting=lasting) as draft,
         draft.open("wb") as file,
@@ -58,16 +59,23 @@ def atomic_file(
 
 
 @contextmanager
-def atomic_folder(path: Path) -> Iterator[Path]:
-    """Give a draft folder to fill, and put it in the place of `path` when it is whole.
+def atomic_folder(path: Path, *, mode: int = 0o777) -> Iterator[Path]:
+    """Yield an empty draft folder to fill; on success the draft becomes `path`.
 
-    On an error no draft stays; those that killed processes left are removed first.
+    On an error the draft is removed. Drafts that killed processes left behind are removed first,
+    so only one process may write `path` at a time.
+
+    Parameters
+    ----------
+    path : must be absent or an empty folder; missing parent folders are created
+    mode : permissions of the folder, before the umask
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    for stale in path.parent.glob(f".{path.name}-*"):
+    for stale in path.parent.glob(f".{glob.escape(path.name)}.draft-????????"):
         if stale.is_dir():
             shutil.rmtree(stale, ignore_errors=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    draft = path.with_name(f".{path.name}.draft-{os.urandom(4).hex()}")
+    draft.mkdir(mode=mode)
     try:
         yield draft
         draft.replace(path)
@@ -76,20 +84,48 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
+    """Write a UTF-8 text file, whole or not at all."""
     with atomic_path(path) as draft:
         draft.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file, whole or not at all."""
+    """Write an indented JSON file, whole or not at all."""
     write_text(path, json.dumps(content, indent=1) + "\n")
 
 
 def write_npz(path: Path, arrays: Mapping[str, Any], *, keep: Path | None = None) -> None:
-    """Write arrays, whole or not at all; a file that is replaced goes to `keep`."""
+    """Write an .npz file, whole or not at all; the file that is replaced moves to `keep`."""
     with atomic_file(path, keep=keep) as file:
         np.savez(file, **arrays)
+
+
+def write_new(files: Mapping[Path, tuple[bytes, int]]) -> None:
+    """Create files that must not exist yet, all of them or none.
+
+    Parameters
+    ----------
+    files : path -> (content, mode); a file has its mode before its first byte is written
+
+    Raises
+    ------
+    FileExistsError : one of the files exists
+    OSError : a file cannot be written; the error names it
+    """
+    written: list[Path] = []
+    try:
+        for path, (content, mode) in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            written.append(path)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+    except BaseException as error:
+        for path in written:
+            path.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(written[-1])
+        raise
 
 
 @contextmanager
@@ -98,8 +134,8 @@ def disk_of(folder: Path) -> Iterator[None]:
 
     Raises
     ------
-    UserError : the disk is full, or the folder is closed to this user; which folder, what is free,
-        what to do
+    UserError : the disk is full, or this user may not write to the folder; the line names the
+        folder, what is free and what to do
     """
     try:
         yield
@@ -110,40 +146,42 @@ def disk_of(folder: Path) -> Iterator[None]:
 
 
 def refusal(error: OSError) -> str:
-    """Return one line for what a disk refused a command; "" where the error is of another kind."""
+    """Return one line for what a disk refused a command; "" for any other error."""
     if _is_full(error):
         return (
-            f"{error.filename or 'the disk that is written to'}: expected room to write, found none "
-            f"({error.strerror or error}); make room or set DANCE_FLWR_HOME to a folder on another disk, then run the "
-            "same command again: what is whole is found again"
+            f"{error.filename or 'the output disk'}: expected room to write, found none "
+            f"({error.strerror or error}); free some space or set DANCE_FLWR_HOME to a folder on "
+            "another disk, then run the same command again: it reuses every file that is complete"
         )
     if error.errno in _CLOSED:
         return (
-            f"{error.filename}: expected that this user may read and write there, found {error.strerror!r}; "
-            "choose another folder, or give it to this user (chown)"
+            f"{error.filename}: expected read and write access for this user, "
+            f"found {error.strerror!r}; choose another folder or change its owner (chown)"
         )
     return ""
 
 
 def _is_full(error: OSError) -> bool:
-    """Whether there was no room; numpy gives the numbers of bytes instead of the disk's own number."""
+    """Whether there was no room; NumPy reports byte counts instead of the system's error number."""
     return error.errno in _FULL or (error.errno is None and " requested and " in str(error))
 
 
 def _concerns(error: OSError, folder: Path) -> bool:
-    """Whether an error is of a file in `folder`; a full disk names no file."""
+    """Whether an error is about a file in `folder`; a full disk names no file."""
     return error.filename is None or Path(os.fsdecode(error.filename)).is_relative_to(folder)
 
 
 def _line(error: OSError, folder: Path) -> str:
     if _is_full(error):
         return (
-            f"{folder}: expected room for what a round leaves, found {_free(folder)} ({error.strerror or error}); make "
-            f"room there (old runs in {folder / 'runs'} can go), the node takes part again by itself"
+            f"{folder}: expected room for the files of a round, found {_free(folder)} "
+            f"({error.strerror or error}); make room there (old runs in {folder / 'runs'} can be "
+            "deleted), the node then takes part again without a restart"
         )
     return (
-        f"{error.filename or folder}: expected that this user may read and write in its folder, found "
-        f"{error.strerror!r}; give it to the SuperNode's user (chown) and mount it read-write"
+        f"{error.filename or folder}: expected read and write access to the folder, "
+        f"found {error.strerror!r}; "
+        "change its owner to the SuperNode's user (chown) and mount it read-write"
     )
 
 

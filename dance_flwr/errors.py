@@ -1,16 +1,24 @@
-"""Errors that a user can mend: one line each, never a traceback."""
+"""Errors that a user can fix: one line each, never a traceback."""
 
 
 class UserError(Exception):
-    """What was expected, what was found, what to do. The CLI prints it and exits with 2."""
+    """A mistake that the user can correct; the command line prints it and exits with code 2.
+
+    The message is one line: what was expected, what was found, and what to do.
+    """
 
 
 class DataError(UserError):
-    """A graph, a partition or a text bank on disk is not what it should be."""
+    """A graph, a partition or a text bank on disk is missing, malformed or altered."""
 
 
 class ConfigError(UserError):
-    """One or more configuration values cannot be used; the message lists all of them."""
+    """One or more configuration values are invalid.
+
+    Attributes
+    ----------
+    problems : one line per value; the message joins them with semicolons
+    """
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
@@ -18,12 +26,12 @@ class ConfigError(UserError):
 
 
 class QuorumError(UserError):
-    """Fewer valid replies arrived in a round than the run requires."""
+    """A round received fewer valid replies than the run requires."""
 
 
 class ResumeError(UserError):
-    """A run cannot go on from where it stopped."""
+    """A run cannot be resumed from where it stopped."""
 
 
 class CodeMismatchError(UserError):
-    """A client runs other code than the server."""
+    """A client runs different code from the server."""

@@ -1,10 +1,9 @@
-"""What happens in a run, as one JSON line per event on stderr where $DANCE_FLWR_LOG is `json`;
-silent otherwise.
+"""Log the events of a run as JSON lines on stderr, if $DANCE_FLWR_LOG is `json`.
 
-Flower's own lines and every `LOG` of the app come in the same form there, as event `log`. What a
-ServerApp prints is seen by `flwr log` and nowhere else, so a server keeps its lines in
-`events.jsonl` of the run's folder too. A formatter of the standard library does: a package would
-leave the names of run, round and client, and NaN, to us as well.
+Flower's own lines and every `LOG` of the app have the same form, as event `log`. The output of a
+ServerApp reaches `flwr log` only, so a server also writes its lines to `events.jsonl` in the folder
+of the run. A formatter of the standard library is enough: a package would not handle the names of
+run, round and client, nor NaN, either.
 """
 
 import json
@@ -24,7 +23,7 @@ VARIABLE, FILE = "DANCE_FLWR_LOG", "events.jsonl"
 _EVENTS = logging.getLogger("dance_flwr.events")
 _EVENTS.addHandler(logging.NullHandler())
 _EVENTS.propagate = False
-_BOUND: ContextVar[Mapping[str, Any]] = ContextVar("bound", default=MappingProxyType({}))
+_CONTEXT: ContextVar[Mapping[str, Any]] = ContextVar("log_context", default=MappingProxyType({}))
 
 
 def structured() -> bool:
@@ -33,7 +32,7 @@ def structured() -> bool:
 
 
 def install() -> None:
-    """Make every log line of this process one JSON line on stderr, where the user asked for it."""
+    """Turn every log line of this process into JSON on stderr, if the user asked for it."""
     flower = logging.getLogger("flwr")
     if not structured() or any(isinstance(handler, _Lines) for handler in flower.handlers):
         return
@@ -50,45 +49,43 @@ def install() -> None:
 
 
 def emit(event: str, message: str, level: int = logging.INFO, **facts: Any) -> None:
-    """Tell of an event; facts whose value is None are left out, and run, round and client are those
-    of `bound`.
-    """
+    """Log an event with its facts and those of `log_context`; facts that are None are omitted."""
     _EVENTS.log(level, "%s", message, extra={"event": event, "facts": facts})
 
 
-def bind(**facts: Any) -> None:
-    """Write these facts into every line from here on, up to the end of the `bound` around it."""
-    _BOUND.set({**_BOUND.get(), **facts})
+def bind_context(**facts: Any) -> None:
+    """Add facts to every later line, up to the end of the enclosing `log_context`."""
+    _CONTEXT.set({**_CONTEXT.get(), **facts})
 
 
-def bound_fact(name: str) -> Any:
-    """Return a fact that is written into every line at this point; None where it is not."""
-    return _BOUND.get().get(name)
+def context_fact(name: str) -> Any:
+    """Return a fact of the current context; None if it has none of this name."""
+    return _CONTEXT.get().get(name)
 
 
 @contextmanager
-def bound(**facts: Any) -> Iterator[None]:
-    """Write these facts into every line of the block."""
-    token = _BOUND.set({**_BOUND.get(), **facts})
+def log_context(**facts: Any) -> Iterator[None]:
+    """Add facts to every line of the block."""
+    token = _CONTEXT.set({**_CONTEXT.get(), **facts})
     try:
         yield
     finally:
-        _BOUND.reset(token)
+        _CONTEXT.reset(token)
 
 
 @contextmanager
-def kept(folder: Path, goes_on: bool) -> Iterator[None]:
-    """Keep the lines of the block in `events.jsonl` too, where the user asked for lines.
+def log_to(folder: Path, append: bool) -> Iterator[None]:
+    """Also write the lines of the block to `events.jsonl`, if the user asked for JSON lines.
 
     Parameters
     ----------
-    goes_on : whether they are added to those of the run before it stopped
+    append : keep the lines that the run wrote before it stopped
     """
     if not structured():
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
-    file = logging.FileHandler(folder / FILE, "a" if goes_on else "w", encoding="utf-8")
+    file = logging.FileHandler(folder / FILE, "a" if append else "w", encoding="utf-8")
     file.setLevel(logging.INFO)
     file.setFormatter(_Format())
     loggers = (logging.getLogger("flwr"), _EVENTS)
@@ -103,13 +100,11 @@ def kept(folder: Path, goes_on: bool) -> Iterator[None]:
 
 
 class _Lines(logging.Handler):
-    """Writes to what is stderr at that moment: Flower exchanges it to pass on what a process
-    prints.
-    """
+    """Write to the current stderr, which Flower replaces to forward the output of a process."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            sys.stderr.write(line_of(record) + "\n")  # in one piece, as other threads write too
+            sys.stderr.write(line_of(record) + "\n")  # one write, as other threads write too
             sys.stderr.flush()
         except Exception:
             self.handleError(record)
@@ -122,7 +117,7 @@ class _Format(logging.Formatter):
 
 def line_of(record: logging.LogRecord) -> str:
     """Return a log record as one line of JSON."""
-    facts = {**_BOUND.get(), **getattr(record, "facts", {})}
+    facts = {**_CONTEXT.get(), **getattr(record, "facts", {})}
     message = record.getMessage().strip()
     if record.exc_info and record.exc_info[1]:
         facts["traceback"] = logging.Formatter().formatException(record.exc_info)
@@ -141,7 +136,7 @@ def line_of(record: logging.LogRecord) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value without NaN and infinity, which JSON does not know."""
+    """Return a value with NaN and infinity as text, which JSON lacks."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     return value

@@ -1,4 +1,4 @@
-"""The one place where a metric is computed: hits on a split, and the cost of a client's round."""
+"""Compute every metric: hits on a split, accuracy, F1, and the cost of a client's round."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of one client on one split, all that leaves it for a metric.
+    """Counts of one client on one split, all that it sends for a metric.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class Counts:
 
 
 def count(views: Mapping[str, Tensor], labels: Tensor, mask: Tensor) -> Counts:
-    """Count hits of every view on the nodes of `mask` ([n] bool) whose label is known.
+    """Return the hits of every view on the nodes of `mask` ([n] bool) with a known label.
 
     Parameters
     ----------
@@ -54,17 +54,17 @@ def count(views: Mapping[str, Tensor], labels: Tensor, mask: Tensor) -> Counts:
 
 
 def accuracy(correct: int, total: int) -> float:
-    """Correct / total, in [0, 1]; 0 where there is nothing to classify."""
+    """Return correct / total, in [0, 1]; 0 without nodes."""
     return correct / total if total else 0.0
 
 
 def macro_f1(
     true_positives: Sequence[int], predicted: Sequence[int], actual: Sequence[int]
 ) -> float:
-    """Mean over classes of 2 TP / (predicted + actual), in [0, 1], as scikit-learn's
-    `f1_score(average="macro")`.
+    """Mean over classes of 2 TP / (predicted + actual), in [0, 1].
 
-    Classes that neither occur nor are predicted are left out, as scikit-learn does by default.
+    Equals scikit-learn's `f1_score(average="macro")`: classes that neither occur nor are predicted
+    are omitted.
     """
     scores = [
         2 * tp / (p + a)
@@ -83,15 +83,13 @@ COUNTS = (
 
 @dataclass
 class Report:
-    """What a round cost and produced: seconds by phase, and counts summed over the core.
+    """The cost and the counts of a client's round: seconds by phase, counts summed over the core.
 
-    Every key is always there: Flower wants the same keys from all clients, whether or not a refresh
-    was due.
+    Every key is always present, as Flower requires the same keys from all clients.
 
     Attributes
     ----------
-    statistics : float tensors that the method's own server side reads, by name; none for a method
-        of sums
+    statistics : name -> float tensor for the method's server side; empty for a method of sums
     """
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
@@ -109,7 +107,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Training:
-    """What the training of a round cost and produced, over all clients and the server.
+    """The cost and the counts of a round of training, over all clients and the server.
 
     Attributes
     ----------

@@ -1,6 +1,4 @@
-"""Random generators, each derived from (seed, round, client, purpose) and independent of every
-other.
-"""
+"""Random generators, each derived from (seed, round, client, purpose) and independent."""
 
 import hashlib
 from collections.abc import Iterator
@@ -22,12 +20,9 @@ def generator(seed: int, purpose: str, *, round_: int = 0, client: int = -1) -> 
 
 @contextmanager
 def seeded(seed: int, purpose: str, *, round_: int = 0, client: int = -1) -> Iterator[None]:
-    """Seed torch's global generators inside the block only; dropout and initialisation have no
-    other handle.
-    """
-    # Left to itself, torch would open every CUDA device of the machine, also those that belong to
-    # other clients.
-    opened = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng([torch.cuda.current_device()] if opened else []):
+    """Seed torch's global generators within the block, for dropout and initialisation."""
+    # By default torch would initialise every CUDA device, also those of other clients.
+    initialised = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng([torch.cuda.current_device()] if initialised else []):
         torch.manual_seed(derive(seed, purpose, round_=round_, client=client))
         yield

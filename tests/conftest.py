@@ -5,8 +5,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-from support.graphs import SMALL, WORDS, node_id, sentences, text_graph
-from support.project import PROJECT
+from jaxtyping import install_import_hook
+
+# Before these modules are imported: shapes and types are checked at every call.
+CHECKED = [
+    *("nn.hops", "nn.kmeans", "nn.model", "nn.propagation", "nn.ragged", "data.text.table"),
+    *("dance.algorithm", "dance.evidence", "dance.losses", "dance.model"),
+    *("dance.nodes", "dance.topology"),
+]
+install_import_hook([f"dance_flwr.{name}" for name in CHECKED], "beartype.beartype")
+
+from support.graphs import SMALL, WORDS, node_id, sentences, text_graph  # noqa: E402
+from support.project import PROJECT  # noqa: E402
 
 # Before Flower and the model libraries are imported: nothing goes over the network, nothing lands
 # in a home.
@@ -60,7 +70,7 @@ def tiny(tmp_path_factory) -> Path:
     """A folder with 72 nodes in 3 classes: texts of the class's own words, mostly edges within a
     class.
     """
-    from dance_flwr.data.folder import write_folder
+    from dance_flwr.data.graphs.folder import write_folder
 
     rng = np.random.default_rng(7)
     labels = np.arange(72) % 3
@@ -93,7 +103,7 @@ def run_config(tiny):
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that is over: its result, its folder, its partition, and all messages as they passed."""
+    """A finished run: its result, folder and partition, and all messages as they passed."""
 
     result: dict
     folder: Path
@@ -184,9 +194,9 @@ def cli(capsys, monkeypatch):
 
 @pytest.fixture
 def crafted(tmp_path, monkeypatch):
-    """A function that writes a graph whose ids `c0-...`, `c1-...` say which client holds the node."""
+    """A function that writes a graph whose ids `c0-...`, `c1-...` name the node's client."""
     from dance_flwr.config.plugins import PARTITIONERS
-    from dance_flwr.data.folder import write_folder
+    from dance_flwr.data.graphs.folder import write_folder
 
     def assigned(graph, spec):
         return np.array([int(str(name)[1]) for name in graph.ids], np.int64)

@@ -1,12 +1,22 @@
-"""Files whole or not at all, and one line for what a disk refuses: a writer, a node, a command."""
+"""Files and folders whole or not at all, and one line for what a disk refuses."""
 
 import errno
+import json
 import os
+import stat
 
 import numpy as np
 import pytest
 
-from dance_flwr.disk import atomic_file, disk_of
+from dance_flwr.disk import (
+    atomic_file,
+    atomic_folder,
+    atomic_path,
+    disk_of,
+    write_json,
+    write_new,
+    write_text,
+)
 from dance_flwr.errors import UserError
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -33,6 +43,157 @@ def test_what_is_replaced_may_be_kept(tmp_path, lasting):
         "file": b"3",
         "kept": b"2",
     }
+
+
+class Killed(BaseException):
+    """No `except Exception` sees it, as no handler sees the end of a process."""
+
+
+def content_of(folder):
+    """Relative path -> bytes of every file below a folder; None for a folder."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, Killed])
+def test_an_exception_in_a_draft_changes_nothing(tmp_path, error):
+    (tmp_path / "file").write_bytes(b"old")
+    before = content_of(tmp_path)
+    with pytest.raises(error), atomic_path(tmp_path / "file") as draft:
+        draft.write_bytes(b"new")
+        raise error
+    assert content_of(tmp_path) == before
+    with pytest.raises(error), atomic_folder(tmp_path / "folder") as draft:
+        (draft / "part").write_bytes(b"new")
+        raise error
+    assert content_of(tmp_path) == before
+
+
+def test_a_draft_is_hidden_beside_its_file_and_parents_are_created(tmp_path):
+    path = tmp_path / "a" / "b" / "file.parquet"
+    with atomic_path(path) as draft:
+        draft.write_bytes(b"1")
+        assert draft.parent == path.parent and draft.name.startswith(".file.parquet")
+        assert not path.exists()
+    assert content_of(path.parent) == {"file.parquet": b"1"}
+
+
+def test_a_path_without_a_draft_is_an_error(tmp_path):
+    (tmp_path / "file").write_bytes(b"old")
+    with pytest.raises(FileNotFoundError), atomic_path(tmp_path / "file"):
+        pass
+    assert content_of(tmp_path) == {"file": b"old"}
+
+
+def test_the_first_file_has_no_predecessor(tmp_path):
+    with atomic_path(tmp_path / "file", keep=tmp_path / "kept") as draft:
+        draft.write_bytes(b"1")
+    assert content_of(tmp_path) == {"file": b"1"}
+
+
+def test_a_file_that_cannot_be_replaced_leaves_no_draft(tmp_path):
+    (tmp_path / "file").mkdir()
+    with pytest.raises(OSError, match="directory"), atomic_path(tmp_path / "file") as draft:
+        draft.write_bytes(b"1")
+    assert content_of(tmp_path) == {"file": None}
+
+
+def test_a_folder_appears_when_it_is_complete(tmp_path):
+    path = tmp_path / "parent" / "folder"
+    with atomic_folder(path) as draft:
+        (draft / "inner").mkdir()
+        (draft / "inner" / "part").write_bytes(b"1")
+        assert not path.exists()
+    assert content_of(tmp_path) == {
+        "parent": None,
+        "parent/folder": None,
+        "parent/folder/inner": None,
+        "parent/folder/inner/part": b"1",
+    }
+
+
+def test_a_folder_has_the_mode_that_was_asked_for(tmp_path):
+    with atomic_folder(tmp_path / "private", mode=0o700):
+        pass
+    with atomic_folder(tmp_path / "usual"):
+        pass
+    (tmp_path / "like").mkdir()
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes["private"] == 0o700 and modes["usual"] == modes["like"]
+
+
+def test_a_folder_with_content_is_never_replaced(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "mine").write_bytes(b"old")
+    before = content_of(tmp_path)
+    with pytest.raises(OSError), atomic_folder(tmp_path / "folder") as draft:
+        (draft / "part").write_bytes(b"new")
+    assert content_of(tmp_path) == before
+
+
+def test_drafts_of_a_killed_process_are_removed_and_no_others(tmp_path, monkeypatch):
+    def leave_draft(name):
+        with monkeypatch.context() as patch:
+            patch.setattr("dance_flwr.disk.shutil.rmtree", lambda *_, **__: None)
+            with pytest.raises(Killed), atomic_folder(tmp_path / name) as draft:
+                (draft / "half").write_bytes(b"1")
+                raise Killed
+        return draft
+
+    stale = [leave_draft("g[1]"), leave_draft("g[1]")]
+    others = [leave_draft(name) for name in ("g", "g[1]-2", "g[1].draft-01234567")]
+    (tmp_path / ".g[1]-notes").mkdir()
+    assert all(path.is_dir() for path in stale)
+    with atomic_folder(tmp_path / "g[1]"):
+        pass
+    assert not any(path.exists() for path in stale)
+    assert all(path.is_dir() for path in others) and (tmp_path / ".g[1]-notes").is_dir()
+
+
+def test_a_draft_of_a_killed_process_does_not_block_a_file(tmp_path):
+    stale = tmp_path / f".file.{os.getpid()}"
+    stale.write_bytes(b"half of an older, longer content")
+    write_text(tmp_path / "file", "é")
+    assert content_of(tmp_path) == {"file": "é".encode()}
+
+
+def test_json_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "sub" / "file.json"
+    write_json(path, {"a": [1, "é"]})
+    assert json.loads(path.read_text(encoding="utf-8")) == {"a": [1, "é"]}
+    assert path.read_bytes().endswith(b"}\n")
+    before = content_of(tmp_path)
+    with pytest.raises(TypeError):
+        write_json(path, {"a": object()})
+    with pytest.raises(UnicodeEncodeError):
+        write_text(path, "\ud800")
+    assert content_of(tmp_path) == before
+
+
+def test_a_full_disk_leaves_what_was_there(mounted):
+    write_json(mounted / "file.json", {"old": True})
+    before = content_of(mounted)
+    large = ["x" * 1024] * (8 << 10)
+    with pytest.raises(OSError, match="No space"):
+        write_json(mounted / "file.json", large)
+    with pytest.raises(OSError, match="No space"), atomic_folder(mounted / "folder") as draft:
+        (draft / "small").write_bytes(b"1")
+        (draft / "large").write_bytes(bytes(8 << 20))
+    with pytest.raises(OSError, match="No space") as error:
+        write_new({mounted / "a": (b"1", 0o600), mounted / "b": (bytes(8 << 20), 0o600)})
+    assert error.value.filename == str(mounted / "b")
+    assert content_of(mounted) == before
+
+
+def test_new_files_have_their_modes_and_overwrite_nothing(tmp_path):
+    write_new({tmp_path / "a" / "key": (b"1", 0o600), tmp_path / "a" / "cert": (b"2", 0o644)})
+    assert stat.S_IMODE((tmp_path / "a" / "key").stat().st_mode) == 0o600
+    before = content_of(tmp_path)
+    with pytest.raises(FileExistsError):
+        write_new({tmp_path / "a" / "new": (b"3", 0o600), tmp_path / "a" / "cert": (b"4", 0o644)})
+    assert content_of(tmp_path) == before
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
@@ -101,11 +262,11 @@ def test_what_numpy_says_of_a_full_disk_is_understood(mounted):
 
 
 def test_a_folder_of_somebody_else_is_one_line(cli, tiny, monkeypatch):
-    monkeypatch.setattr("dance_flwr.cli.commands.read_config", closed)
+    monkeypatch.setattr("dance_flwr.config.reading.read_config", closed)
     done = cli("prepare", "--set", f"data={tiny}")
     assert done.code == 2 and done.err == [
-        "error: /srv/x: expected that this user may read and write there, found 'Permission denied'; choose another "
-        "folder, or give it to this user (chown)"
+        "error: /srv/x: expected read and write access for this user, found 'Permission denied'; "
+        "choose another folder or change its owner (chown)"
     ]
 
 

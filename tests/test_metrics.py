@@ -11,6 +11,7 @@ from sklearn.metrics import accuracy_score, f1_score
 
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.metrics import accuracy, count, macro_f1
+from dance_flwr.nn.proximal import proximal_term
 from dance_flwr.nn.training import learning_rate, train_epochs
 
 
@@ -28,12 +29,12 @@ def test_counts_give_the_metrics_of_scikit_learn(seed, n, classes, masked):
         name: torch.tensor(rng.dirichlet(np.ones(classes), n)) for name in ("plain", "deployed")
     }
     counts = count(views, torch.tensor(labels), torch.tensor(mask))
-    kept = mask & (labels >= 0)
-    assert counts.total == kept.sum()
+    known = mask & (labels >= 0)
+    assert counts.total == known.sum()
     assert all(
         len(part) == classes for part in (counts.true_positives, counts.predicted, counts.actual)
     )
-    if not kept.any():
+    if not known.any():
         assert set(counts.correct.values()) == {0}
         assert (
             accuracy(0, counts.total)
@@ -42,13 +43,13 @@ def test_counts_give_the_metrics_of_scikit_learn(seed, n, classes, masked):
         )
         return
     for name, probs in views.items():
-        guess = probs.argmax(1).numpy()[kept]
+        guess = probs.argmax(1).numpy()[known]
         assert accuracy(counts.correct[name], counts.total) == pytest.approx(
-            accuracy_score(labels[kept], guess)
+            accuracy_score(labels[known], guess)
         )
-    guess = views["deployed"].argmax(1).numpy()[kept]
+    guess = views["deployed"].argmax(1).numpy()[known]
     found = macro_f1(counts.true_positives, counts.predicted, counts.actual)
-    assert found == pytest.approx(f1_score(labels[kept], guess, average="macro"))
+    assert found == pytest.approx(f1_score(labels[known], guess, average="macro"))
 
 
 def test_macro_f1_by_hand():
@@ -72,7 +73,7 @@ def test_the_cosine_rate_starts_whole_and_is_half_in_the_middle(round_, expected
 
 
 class Point(torch.nn.Module):
-    """One trained number."""
+    """A model of one number."""
 
     def __init__(self, value: float) -> None:
         super().__init__()
@@ -93,22 +94,19 @@ def adam(start: float, slopes, rate: float) -> float:
 @pytest.mark.parametrize("epochs", [1, 2, 5])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_local_epochs_on_a_quadratic_by_hand(strategy, epochs, decay):
-    """Loss (w - 3)^2 from w = 1: the gradient is 2 (w - 3) + decay w, and mu (w - 1) more under
-    fedprox.
-    """
+    """Loss (w - 3)^2 from w = 1: gradient 2 (w - 3) + decay w, and mu (w - 1) under fedprox."""
     config = RunConfig(
-        strategy=strategy,
         local_epochs=epochs,
         weight_decay=decay,
         learning_rate=0.1,
         rounds=2,
-        proximal_mu=5.0,
     )
-    model = Point(1.0)
-    loss = train_epochs(model, lambda: (model.value - 3).square().sum(), config, round_=2)
+    model, mu = Point(1.0), 5.0 if strategy == "fedprox" else 0.0
+    with proximal_term(model, mu):
+        loss = train_epochs(model, lambda: (model.value - 3).square().sum(), config, round_=2)
 
     def slope(w: float) -> float:
-        return 2 * (w - 3) + decay * w + (5.0 * (w - 1) if strategy == "fedprox" else 0.0)
+        return 2 * (w - 3) + decay * w + mu * (w - 1)
 
     slope.epochs = epochs
     assert model.value.item() == pytest.approx(adam(1.0, slope, 0.05), rel=1e-7)
@@ -120,21 +118,21 @@ def test_fedprox_pulls_towards_where_the_round_started():
     ends = {}
     for mu in (0.0, 50.0):
         model = Point(1.0)
-        config = RunConfig(
-            strategy="fedprox", proximal_mu=mu, local_epochs=30, weight_decay=0.0, learning_rate=0.1
-        )
-        train_epochs(model, lambda model=model: (model.value - 3).square().sum(), config, round_=1)
+        config = RunConfig(local_epochs=30, weight_decay=0.0, learning_rate=0.1)
+        with proximal_term(model, mu):
+            train_epochs(
+                model, lambda model=model: (model.value - 3).square().sum(), config, round_=1
+            )
         ends[mu] = model.value.item()
     assert abs(ends[50.0] - 1) < abs(ends[0.0] - 1)
 
 
 def test_parameters_outside_the_loss_stay():
-    """fedprox must not touch a parameter without a gradient; a loss without any gradient ends the
-    loop.
-    """
+    """A parameter without a gradient stays, also with fedprox; a loss without any ends the loop."""
     model = torch.nn.ModuleDict({"used": Point(1.0), "idle": Point(2.0)})
-    config = RunConfig(strategy="fedprox", local_epochs=3, learning_rate=0.1)
-    train_epochs(model, lambda: model["used"].value.square().sum(), config, round_=1)
+    config = RunConfig(local_epochs=3, learning_rate=0.1)
+    with proximal_term(model, 0.01):
+        train_epochs(model, lambda: model["used"].value.square().sum(), config, round_=1)
     assert model["idle"].value.item() == 2.0
     assert model["used"].value.item() < 1.0
     before = model["used"].value.item()

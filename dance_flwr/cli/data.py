@@ -1,17 +1,17 @@
-"""`dance-flwr data`: which graphs there are, how to get them, and what they hold."""
+"""`dance-flwr data`: which graphs are available, how to get them, and what they hold."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from dance_flwr.cli.options import DataRoot
 from dance_flwr.errors import DataError
 
-app = typer.Typer(no_args_is_help=True, help="List, fetch, import, show and check graphs.")
+app = typer.Typer(
+    name="data", no_args_is_help=True, help="List, fetch, import, show and check graphs."
+)
 
-Root = Annotated[
-    Path | None, typer.Option("--data-root", metavar="DIR", help="where prepared data lives")
-]
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="name of a graph, as `data list` prints it")
 ]
@@ -22,14 +22,14 @@ _EXAMPLE_CHARACTERS = 240
 
 
 @app.command(name="list")
-def list_(data_root: Root = None) -> None:
-    """List the graphs that are here and those that can be fetched."""
+def list_(data_root: DataRoot = None) -> None:
+    """List the graphs on this machine and those that can be fetched."""
     from rich.table import Table
 
     from dance_flwr.config.plugins import DATASETS
-    from dance_flwr.data import imported_graphs
-    from dance_flwr.data.catalogue import CATALOGUE
-    from dance_flwr.data.imported import read_card
+    from dance_flwr.data.graphs.catalogue import CATALOGUE
+    from dance_flwr.data.graphs.imported import read_card
+    from dance_flwr.data.graphs.loading import imported_graphs
 
     root = _root(data_root)
     here = imported_graphs(root)
@@ -73,13 +73,13 @@ def list_(data_root: Root = None) -> None:
 @app.command()
 def fetch(
     name: Name,
-    data_root: Root = None,
+    data_root: DataRoot = None,
     split_index: Annotated[
-        int, typer.Option(help="which of several official masks is the split", min=0)
+        int, typer.Option(help="index of the official mask to use as the split", min=0)
     ] = 0,
 ) -> None:
     """Download a published graph, check it against the paper's table, and store it."""
-    from dance_flwr.data.fetch import fetch as get
+    from dance_flwr.data.graphs.fetch import fetch as get
 
     card = get(name, _root(data_root), typer.echo, split_index)
     typer.echo(_summary(card))
@@ -89,24 +89,26 @@ def fetch(
 def import_(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="FOLDER|FILE...", help="a graph; or a node and an edge table"),
+        typer.Argument(metavar="FOLDER|FILE...", help="a graph, or a node table and an edge table"),
     ],
-    name: Annotated[str, typer.Option("--name", help="what to call the graph")],
+    name: Annotated[str, typer.Option("--name", help="name to store the graph under")],
     text: Annotated[
-        str, typer.Option(help="column or attribute of the texts; several: joined by commas")
+        str, typer.Option(help="column or attribute of the texts; several separated by commas")
     ] = "",
     label: Annotated[str, typer.Option(help="column or attribute of the labels")] = "",
     id_: Annotated[str, typer.Option("--id", help="column or attribute of the node ids")] = "",
     split_index: Annotated[
-        int, typer.Option(help="which of several masks is the split", min=0)
+        int, typer.Option(help="index of the mask to use as the split", min=0)
     ] = 0,
-    data_root: Root = None,
+    data_root: DataRoot = None,
 ) -> None:
-    """Store a graph of your own: folder, CSV pair, PyG .pt, GraphML, node-link JSON, saved data
+    """Store a graph of your own under a name.
+
+    Reads a folder, a pair of CSV files, a PyG .pt file, GraphML, node-link JSON, or a saved data
     set.
     """
     from dance_flwr.config.plugins import DATASETS
-    from dance_flwr.data.importer import Options, import_graph
+    from dance_flwr.data.graphs.importer import Options, import_graph
 
     root = _root(data_root)
     card = import_graph(paths, name, root, Options(text, label, id_, split_index), tuple(DATASETS))
@@ -115,52 +117,52 @@ def import_(
 
 
 @app.command()
-def show(name: NameOrFolder, data_root: Root = None) -> None:
+def show(name: NameOrFolder, data_root: DataRoot = None) -> None:
     """Print counts, homophily, degrees, text lengths, labels and three nodes of a graph."""
     from rich.markup import escape
     from rich.table import Table
 
-    from dance_flwr.data import load_graph
-    from dance_flwr.data.describe import QUANTILES, describe
+    from dance_flwr.data.graphs.describe import QUANTILES, describe
+    from dance_flwr.data.graphs.loading import load_graph
 
-    found = describe(load_graph(name, _root(data_root)))
+    facts = describe(load_graph(name, _root(data_root)))
     counts = Table("what", "count", title=escape(name))
-    for what, number in found.counts.items():
+    for what, number in facts.counts.items():
         counts.add_row(what, f"{number:,}")
-    counts.add_row("edge homophily", f"{found.homophily:.3f}")
+    counts.add_row("edge homophily", f"{facts.homophily:.3f}")
     spread = Table("", *(f"{q} %" for q in QUANTILES), "mean", title="Distributions")
-    for what, values in (("degree", found.degrees), ("characters per text", found.lengths)):
+    for what, values in (("degree", facts.degrees), ("characters per text", facts.lengths)):
         spread.add_row(what, *(f"{v:,.0f}" for v in values[:-1]), f"{values[-1]:,.1f}")
     labels = Table("class", "nodes", "", title="Labels")
-    most = max(found.histogram.values(), default=0) or 1
-    for label, number in found.histogram.items():
+    most = max(facts.histogram.values(), default=0) or 1
+    for label, number in facts.histogram.items():
         labels.add_row(escape(label), f"{number:,}", "#" * round(30 * number / most))
     examples = Table("id", "class", "text", title="Three nodes, by length of text")
-    for node, label, text in found.examples:
+    for node, label, text in facts.examples:
         examples.add_row(escape(node), escape(label), escape(_short(text)))
     for table in (counts, spread, labels, examples):
         _print(table)
 
 
 @app.command()
-def check(name: Name, data_root: Root = None) -> None:
+def check(name: Name, data_root: DataRoot = None) -> None:
     """Read a graph in full and compare it with its card and its recorded files."""
     from dance_flwr.config.plugins import DATASETS
-    from dance_flwr.data import imported_graphs, load_graph
-    from dance_flwr.data.catalogue import CATALOGUE
-    from dance_flwr.data.describe import faults
-    from dance_flwr.data.imported import read_card
+    from dance_flwr.data.graphs.catalogue import CATALOGUE
+    from dance_flwr.data.graphs.describe import faults
+    from dance_flwr.data.graphs.imported import read_card
+    from dance_flwr.data.graphs.loading import imported_graphs, load_graph
 
     root = _root(data_root)
     here = imported_graphs(root)
     if name in DATASETS or name not in here:
-        graph = load_graph(name, root)  # refuses what is not right
+        graph = load_graph(name, root)  # raises if anything is wrong
         typer.echo(f"{name}: {graph.num_nodes} nodes, {graph.num_edges} edges; nothing wrong found")
         return
-    found = faults(here[name], name, root)
-    if found:
+    problems = faults(here[name], name, root)
+    if problems:
         raise DataError(
-            f"{name}: {'; '.join(found)}; remove {here[name]} and fetch or import it again"
+            f"{name}: {'; '.join(problems)}; remove {here[name]} and fetch or import it again"
         )
     card = read_card(here[name])
     if name in CATALOGUE:
@@ -170,9 +172,9 @@ def check(name: Name, data_root: Root = None) -> None:
 
 def _root(chosen: Path | None) -> Path:
     from dance_flwr.config.paths import data_root
-    from dance_flwr.config.tree import RunConfig
+    from dance_flwr.config.sections import DataConfig
 
-    return data_root(RunConfig(data_root=str(chosen) if chosen else ""))
+    return data_root(DataConfig(data_root=str(chosen) if chosen else ""))
 
 
 def _split(row: Any) -> str:
@@ -197,7 +199,7 @@ def _short(text: str) -> str:
 
 
 def _print(table: Any) -> None:
-    """Print a table; where no terminal says how wide it is, lines are not broken for 80 columns."""
+    """Print a table, 160 columns wide unless a terminal says otherwise."""
     from rich.console import Console
 
     console = Console()

@@ -1,19 +1,32 @@
-"""`dance-flwr deploy`: certificates, keys, the agreed federation file, and the check of a node
-before it joins.
-"""
+"""`dance-flwr deploy` and `supernode`: certificates, keys, agreement, checks and nodes."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-app = typer.Typer(
+app = typer.Typer()
+deploy = typer.Typer(
+    name="deploy",
     no_args_is_help=True,
     help="Set up a real federation: certificates, node keys, checks of a node.",
 )
+app.add_typer(deploy)
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def supernode(context: typer.Context) -> None:
+    """Start a SuperNode that keeps the libraries of its ClientApps loaded.
+
+    Takes the options of `flower-supernode`. Each message still runs in a process of its own, but
+    without the seconds that importing the libraries takes.
+    """
+    from dance_flwr.deploy.supernode import become_supernode
+
+    become_supernode(context.args)
+
+
+@deploy.command()
 def certificates(
     host: Annotated[
         list[str],
@@ -21,73 +34,84 @@ def certificates(
     ],
     out: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="folder of ca.crt, ca.key, server.pem and server.key"),
+        typer.Option(metavar="DIR", help="folder for ca.crt, ca.key, server.pem and server.key"),
     ],
-    days: Annotated[int, typer.Option(help="days until the server's certificate ends")] = 365,
+    days: Annotated[int, typer.Option(help="validity of the server's certificate in days")] = 365,
     authority: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="sign with ca.crt and ca.key of this folder: a renewal"),
+        typer.Option(
+            metavar="DIR", help="renew: sign with the existing ca.crt and ca.key in this folder"
+        ),
     ] = None,
 ) -> None:
-    """Make a certificate authority and the SuperLink's certificate, or renew the latter under the
-    same authority.
+    """Create a certificate authority and the SuperLink's certificate, or renew the certificate.
+
+    With --authority, the new certificate is signed by that authority, so nodes keep their ca.crt.
     """
     from dance_flwr.deploy.certificates import make_certificates, renew_certificate
 
-    made = (
+    files = (
         renew_certificate(out, authority, host, days)
         if authority
         else make_certificates(out, host, days)
     )
-    typer.echo(f"authority   {made.ca} (every node gets a copy)")
+    typer.echo(f"authority   {files.ca} (give every node a copy)")
     typer.echo(
-        f"            {made.ca_key} (signs certificates: keep it to yourself, best not on the server)"
+        f"            {files.ca_key} (signs certificates: keep it private, ideally off the server)"
     )
-    typer.echo(f"SuperLink   {made.certificate} and {made.key}, {days} days, for {', '.join(host)}")
+    typer.echo(
+        f"SuperLink   {files.certificate} and {files.key}, {days} days, for {', '.join(host)}"
+    )
 
 
-@app.command()
+@deploy.command()
 def key(
     out: Annotated[
-        Path, typer.Option(metavar="FILE", help="new private key; its public half goes to FILE.pub")
+        Path, typer.Option(metavar="FILE", help="new private key; the public key is FILE.pub")
     ],
 ) -> None:
-    """Make the key that a SuperNode proves itself with (ECDSA P-384, OpenSSH)."""
+    """Create the key that authenticates a SuperNode (ECDSA P-384, OpenSSH format)."""
     from dance_flwr.deploy.certificates import make_key
 
     public = make_key(out)
     typer.echo(f"key         {out} (stays on this node)")
     typer.echo(
-        f"public key  {public} (send it to the server operator: flwr supernode register {public.name} SUPERLINK)"
+        f"public key  {public} (send it to the server operator: "
+        f"flwr supernode register {public.name} SUPERLINK)"
     )
 
 
-@app.command()
+@deploy.command()
 def agree(
     source: Annotated[
-        Path, typer.Option("--from", metavar="CLIENT_FOLDER", help="a client folder, texts encoded")
+        Path,
+        typer.Option(
+            "--from", metavar="CLIENT_FOLDER", help="a client folder with its texts encoded"
+        ),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="new file, federation.toml")],
 ) -> None:
-    """Write down what all nodes agree on: class names, text encoder, chunks, code."""
+    """Write the file that all nodes agree on: class names, text encoder, chunks, code."""
     from dance_flwr.deploy import agreement
 
-    made = agreement.agree(source)
-    agreement.write_agreement(out, made)
-    typer.echo(f"agreed      {out} (every node gets a copy)")
+    terms = agreement.agree(source)
+    agreement.write_agreement(out, terms)
+    typer.echo(f"agreed      {out} (give every node a copy)")
     typer.echo(
-        f"            {len(made.class_names)} classes, encoder {made.encoder}, code {made.code}"
+        f"            {len(terms.class_names)} classes, encoder {terms.encoder}, code {terms.code}"
     )
 
 
-@app.command()
+@deploy.command()
 def check(
     superlink: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="address of the SuperLink")
     ] = "",
     root_certificates: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="the server operator's ca.crt; left out: the system's"),
+        typer.Option(
+            metavar="FILE", help="the server operator's ca.crt; default: the system's authorities"
+        ),
     ] = None,
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="the node's private key")] = None,
     data: Annotated[
@@ -97,23 +121,28 @@ def check(
         Path | None, typer.Option(metavar="FILE", help="the agreed federation.toml")
     ] = None,
     expect: Annotated[
-        str, typer.Option(metavar="FINGERPRINT", help="of the server's code; wins over --agreed")
+        str,
+        typer.Option(
+            metavar="FINGERPRINT", help="of the server's code; takes precedence over --agreed"
+        ),
     ] = "",
     connection: Annotated[
         str,
-        typer.Option(metavar="NAME", help="of the SuperLink in the line that registers this node"),
+        typer.Option(
+            metavar="NAME", help="name of the SuperLink in the command that registers this node"
+        ),
     ] = "SUPERLINK",
     device: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="that --node-config is going to name: auto, cpu or cuda:N"
+            metavar="NAME", help="device that --node-config will name: auto, cpu or cuda:N"
         ),
     ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="print the points as JSON")] = False,
 ) -> None:
-    """Say whether this node can join, one line per point; exit code 2 if it cannot.
+    """Check whether this node can join, one line per point; exit with code 2 if it cannot.
 
-    What is not given is not checked.
+    Points whose options are omitted are not checked.
     """
     import json
 

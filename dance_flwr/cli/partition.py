@@ -1,4 +1,4 @@
-"""`dance-flwr partition`: make partitions, look at them, and make them again from a manifest."""
+"""`dance-flwr partition`: create partitions, show them, and reproduce them from a manifest."""
 
 from pathlib import Path
 from textwrap import shorten
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dance_flwr.cli.options import Graph
 from dance_flwr.config.paths import MANIFEST
-from dance_flwr.config.tree import RunConfig
+from dance_flwr.config.sections import DataConfig
 from dance_flwr.errors import UserError
 
 if TYPE_CHECKING:
@@ -16,13 +17,12 @@ if TYPE_CHECKING:
     from dance_flwr.data.partition import PartitionSpec
     from dance_flwr.data.text.bank import TextBank
 
-DEFAULT = RunConfig()
-
 app = typer.Typer(
-    no_args_is_help=True, help="Make, show and reproduce partitions of a graph among clients."
+    name="partition",
+    no_args_is_help=True,
+    help="Create, show and reproduce partitions of a graph among clients.",
 )
 
-Data = Annotated[str, typer.Option(help="data set name, or the folder of your own graph")]
 Encode = Annotated[
     bool, typer.Option("--encode/--no-encode", help="encode the texts into the client folders")
 ]
@@ -31,29 +31,29 @@ Encode = Annotated[
 @app.command()
 def make(
     out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="new folder of manifest.json and client-K/")
+        Path, typer.Option(metavar="FOLDER", help="new folder for manifest.json and client-K/")
     ],
-    data: Data = DEFAULT.data,
-    clients: Annotated[int, typer.Option(help="number of clients")] = DEFAULT.clients,
+    data: Graph = DataConfig.data,
+    clients: Annotated[int, typer.Option(help="number of clients")] = DataConfig.clients,
     method: Annotated[
         str, typer.Option(help="louvain, metis, label-dirichlet, random or by-column")
-    ] = DEFAULT.partition,
-    seed: Annotated[int, typer.Option(help="seed of partition and split")] = DEFAULT.seed,
-    resolution: Annotated[float, typer.Option(help="Louvain resolution")] = DEFAULT.resolution,
+    ] = DataConfig.partition,
+    seed: Annotated[int, typer.Option(help="seed of partition and split")] = DataConfig.seed,
+    resolution: Annotated[float, typer.Option(help="Louvain resolution")] = DataConfig.resolution,
     alpha: Annotated[
-        float, typer.Option(help="label-dirichlet: the lower, the more labels differ")
-    ] = DEFAULT.dirichlet_alpha,
+        float, typer.Option(help="label-dirichlet: concentration; lower = more skewed labels")
+    ] = DataConfig.dirichlet_alpha,
     train_ratio: Annotated[
         float, typer.Option(help="training share of the labelled nodes")
-    ] = DEFAULT.train_ratio,
-    val_ratio: Annotated[float, typer.Option(help="validation share")] = DEFAULT.val_ratio,
-    test_ratio: Annotated[float, typer.Option(help="test share")] = DEFAULT.test_ratio,
+    ] = DataConfig.train_ratio,
+    val_ratio: Annotated[float, typer.Option(help="validation share")] = DataConfig.val_ratio,
+    test_ratio: Annotated[float, typer.Option(help="test share")] = DataConfig.test_ratio,
     encode: Encode = True,
     manifest_only: Annotated[
         bool,
         typer.Option(
             "--manifest-only",
-            help="write only the manifest, to FOLDER or, if it ends in .json, there",
+            help="write only the manifest: into FOLDER, or to FOLDER itself if it ends in .json",
         ),
     ] = False,
 ) -> None:
@@ -70,10 +70,12 @@ def make(
 @app.command()
 def show(
     path: Annotated[
-        Path, typer.Argument(metavar="FOLDER|MANIFEST", help="a partition's folder or its manifest")
+        Path,
+        typer.Argument(metavar="FOLDER|MANIFEST", help="folder of a partition, or its manifest"),
     ],
     png: Annotated[
-        Path | None, typer.Option("--png", metavar="FILE", help="also plot sizes and labels")
+        Path | None,
+        typer.Option("--png", metavar="FILE", help="also plot sizes and labels to this file"),
     ] = None,
 ) -> None:
     """Print sizes, kept edges and label skew of a partition."""
@@ -97,14 +99,15 @@ def from_manifest(
     path: Annotated[
         Path, typer.Argument(metavar="MANIFEST", help="manifest.json of a partition, or its folder")
     ],
-    data: Data,
+    data: Graph,
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="also write the client folders here")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="also write the client folders to this new folder"),
     ] = None,
     encode: Encode = True,
 ) -> None:
-    """Make the clients of a manifest again and check that every one holds exactly the same nodes."""
-    from dance_flwr.data import load_graph
+    """Reproduce the partition of a manifest and check that each client holds the same nodes."""
+    from dance_flwr.data.graphs.loading import load_graph
     from dance_flwr.data.partition import manifest, read_manifest, reproduce
 
     expected = read_manifest(path / MANIFEST if path.is_dir() else path)
@@ -116,28 +119,30 @@ def from_manifest(
     typer.echo(
         f"partition   {count} of {count} clients hold the same nodes: every ids_sha256 agrees"
     )
-    made = manifest(graph, partition)
-    if made["sha256"] == expected["sha256"]:
-        typer.echo(f"manifest    sha256 {made['sha256']} agrees")
+    content = manifest(graph, partition)
+    if content["sha256"] == expected["sha256"]:
+        typer.echo(f"manifest    sha256 {content['sha256']} agrees")
     else:
         typer.echo(
-            "manifest    its sha256 differs: same clients, but the data's name, origin or edges are others"
+            "manifest    its sha256 differs: same clients, but another name, origin or edges of "
+            "the data"
         )
     if out is not None:
-        _write_folders(graph, partition, made, out, encode)
+        _write_folders(graph, partition, content, out, encode)
 
 
 def table(content: dict[str, Any]) -> "Table":
-    """Return one row per client: nodes, edges, components, the commonest label and the distance to
-    all labels.
+    """Return a table with one row per client.
+
+    Columns: nodes, edges, nodes per split, components, label skew and the most common label.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    made = Table(box=SIMPLE_HEAD)
+    rows = Table(box=SIMPLE_HEAD)
     for heading in ("client", "nodes", "edges", "train/val/test", "components", "skew"):
-        made.add_column(heading, justify="right", no_wrap=True)
-    made.add_column("commonest label")  # the one column that gives way on a narrow terminal
+        rows.add_column(heading, justify="right", no_wrap=True)
+    rows.add_column("commonest label")  # the only column that shrinks on a narrow terminal
     for k, (client, row) in enumerate(
         zip(content["clients"], content["report"]["clients"], strict=True)
     ):
@@ -151,7 +156,7 @@ def table(content: dict[str, Any]) -> "Table":
             else f"{shares[top]:.0%} {shorten(top, 24, placeholder='...')}"
         )
         parts = "/".join(f"{splits[part]:,}" for part in ("train", "val", "test"))
-        made.add_row(
+        rows.add_row(
             str(k),
             f"{row['nodes']:,}",
             f"{row['edges']:,}",
@@ -160,27 +165,29 @@ def table(content: dict[str, Any]) -> "Table":
             skew,
             common,
         )
-    return made
+    return rows
 
 
 def summary(content: dict[str, Any]) -> list[str]:
-    """Return what the partition is and what holds for it as a whole, one line each."""
+    """Return the settings and the overall figures of a partition, one line each."""
     spec, figures = content["spec"], content["report"]
     settings = {
         "louvain": f", resolution {spec['resolution']:g}",
         "label-dirichlet": f", alpha {spec['alpha']:g}",
     }
     return [
-        f"partition   {content['dataset']}, {spec['method']}, {spec['clients']} clients, seed {spec['seed']}"
-        f"{settings.get(spec['method'], '')}",
-        f"edges       {figures['kept_edges']:,} of {content['num_edges']:,} kept ({figures['kept_edges_ratio']:.1%})",
+        f"partition   {content['dataset']}, {spec['method']}, {spec['clients']} clients, "
+        f"seed {spec['seed']}{settings.get(spec['method'], '')}",
+        f"edges       {figures['kept_edges']:,} of {content['num_edges']:,} kept "
+        f"({figures['kept_edges_ratio']:.1%})",
         f"modularity  {figures['modularity']:.3f}",
-        f"label skew  {figures['non_iid']:.3f} (mean total variation distance; 0 = all clients alike)",
+        f"label skew  {figures['non_iid']:.3f} "
+        "(mean total variation distance; 0 = all clients alike)",
     ]
 
 
 def _write(data: str, spec: "PartitionSpec", out: Path, encode: bool, manifest_only: bool) -> None:
-    from dance_flwr.data import load_graph
+    from dance_flwr.data.graphs.loading import load_graph
     from dance_flwr.data.partition import make_partition, manifest, write_manifest
 
     graph = load_graph(data)
@@ -201,17 +208,17 @@ def _write_folders(
 ) -> None:
     from dance_flwr.data import client_folder, prepare
 
-    bank: TextBank | None = prepare.text_bank(DEFAULT) if encode else None
+    bank: TextBank | None = prepare.text_bank(DataConfig()) if encode else None
     client_folder.write_partition(graph, partition, content, out, bank, typer.echo)
     typer.echo(f"clients     {out}")
 
 
 def _refuse_existing(out: Path, manifest_only: bool) -> None:
-    """Keep what is there: a client folder may hold runs and evidence.
+    """Refuse to overwrite a folder: client folders may hold runs and evidence.
 
     Raises
     ------
-    UserError : `out` is a file, or a folder that holds something
+    UserError : `out` is a file or a non-empty folder
     """
     if manifest_only:
         return

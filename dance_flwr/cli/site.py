@@ -1,4 +1,4 @@
-"""`dance-flwr site`: the folder that a node serves, made from its own graph."""
+"""`dance-flwr site`: the client folder that a node serves, built from its own graph."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,46 +6,38 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    no_args_is_help=True, help="Prepare the data of a node that brings its own graph."
+    name="site",
+    no_args_is_help=True,
+    help="Prepare the data of a node that brings its own graph.",
 )
-
-
-@app.callback()
-def site() -> None:
-    """Prepare the data of a node that brings its own graph."""
 
 
 @app.command()
 def prepare(
     graph: Annotated[
         str,
-        typer.Argument(metavar="GRAPH_FOLDER", help="folder of your own graph, or a data set name"),
+        typer.Argument(
+            metavar="GRAPH_FOLDER", help="folder of your graph, or the name of a data set"
+        ),
     ],
     agreed: Annotated[Path, typer.Option(metavar="FILE", help="the agreed federation.toml")],
-    client: Annotated[int, typer.Option(help="number of this client, 0 for the first")],
-    clients: Annotated[int, typer.Option(help="number of all clients")],
+    client: Annotated[int, typer.Option(help="number of this client, from 0")],
+    clients: Annotated[int, typer.Option(help="total number of clients")],
     out: Annotated[
         Path, typer.Option(metavar="CLIENT_FOLDER", help="new folder, the SuperNode's data-path")
     ],
     encoder: Annotated[
-        str, typer.Option(help="where the agreed encoder is on this machine; empty = its name")
+        str,
+        typer.Option(help="path of the agreed encoder on this machine; empty = look up its name"),
     ] = "",
-    seed: Annotated[int, typer.Option(help="of the split, where the graph brings none")] = 0,
+    seed: Annotated[int, typer.Option(help="seed of the split, if the graph has none")] = 0,
 ) -> None:
-    """Make this node's client folder from its own graph, in the agreed classes and encoded as
-    agreed.
-    """
+    """Build the client folder of this node from its own graph, with agreed classes and encoder."""
     from dance_flwr.deploy.agreement import read_agreement
     from dance_flwr.deploy.folder import make_folder
 
+    agreement = read_agreement(agreed)
     card = make_folder(
-        graph,
-        read_agreement(agreed),
-        client,
-        clients,
-        out,
-        encoder=encoder,
-        seed=seed,
-        say=typer.echo,
+        graph, agreement, client, clients, out, encoder=encoder, seed=seed, say=typer.echo
     )
     typer.echo(f"client      {out}: client {client} of {clients}, {card.num_nodes:,} nodes")

@@ -1,4 +1,4 @@
-"""`dance-flwr status`: how far a run is, for people and for programs."""
+"""`dance-flwr status`: the progress of a run, for people and for programs."""
 
 import json
 from dataclasses import asdict
@@ -7,28 +7,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:  # `dance-flwr --help` needs none of it
+if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
     from dance_flwr.runs.status import Absent, Status
 
+app = typer.Typer()
 
+
+@app.command()
 def status(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="folder of a run, running or not: its `out`")
+        Path, typer.Argument(metavar="RUN", help="folder of a run, finished or not: its `out`")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object, for programs")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print one JSON object, for programs")
+    ] = False,
 ) -> None:
-    """Say how far a run is: round, accuracy, time left, bytes, who answered, and how to go on where
-    it stopped.
-    """
+    """Print the progress of a run: round, accuracy, time left, traffic, clients, how to resume."""
     from dance_flwr.runs.status import read_status
 
-    found = read_status(run.expanduser().resolve())
-    typer.echo(json.dumps(asdict(found), indent=1) if as_json else render(found))
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command()(status)
+    current = read_status(run.expanduser().resolve())
+    typer.echo(json.dumps(asdict(current), indent=1) if as_json else render(current))
 
 
 def render(status: "Status") -> str:
@@ -58,7 +56,7 @@ def render(status: "Status") -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in the unit that suits it."""
+    """Return a duration in seconds, minutes or hours, rounded."""
     for unit, length in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:.3g} {unit}"
@@ -66,7 +64,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Return a number of bytes in the unit that suits it."""
+    """Return a number of bytes in B, kB, MB or GB, rounded."""
     for unit, length in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= length:
             return f"{count / length:.3g} {unit}"
@@ -78,9 +76,9 @@ def _state(status: "Status") -> str:
 
 
 def _clients(status: "Status") -> list[tuple[str, str]]:
-    """Return who answered in the last round, and a line for each that did not."""
-    asked = len(status.answered) + len(status.absent)
-    rows = [("clients", f"{len(status.answered)} of {asked} answered in round {status.round}")]
+    """Return how many clients answered in the last round, and a line for each that did not."""
+    total = len(status.answered) + len(status.absent)
+    rows = [("clients", f"{len(status.answered)} of {total} answered in round {status.round}")]
     return rows + [("", _missing(absent)) for absent in status.absent]
 
 
@@ -91,4 +89,5 @@ def _missing(absent: "Absent") -> str:
         else f"last answered in round {absent.last_answered}"
     )
     rounds = "1 round" if absent.rounds == 1 else f"{absent.rounds} rounds"
-    return f"client {absent.client}: {last}, missed {rounds} in {duration(absent.seconds)}: {absent.reason}"
+    missed = f"missed {rounds} in {duration(absent.seconds)}"
+    return f"client {absent.client}: {last}, {missed}: {absent.reason}"

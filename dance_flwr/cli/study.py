@@ -1,6 +1,4 @@
-"""`dance-flwr experiment`, `report` and `tune`: run the protocols of the study, make tables, choose
-settings.
-"""
+"""`dance-flwr experiment`, `report` and `tune`: run the protocols of a study, tabulate results."""
 
 import shlex
 import sys
@@ -12,51 +10,58 @@ import click
 import typer
 from typer.core import TyperCommand
 
-from dance_flwr.experiments import EXPERIMENTS
+from dance_flwr.cli.options import Jobs, RunSettings, StudyFolder
+
+app = typer.Typer()
 
 _LISTS = ("--datasets", "--methods", "--ratios", "--seeds")
-_NAMES = "\n".join(f"{name:14s} {listed.line}" for name, listed in EXPERIMENTS.items())
-_HELP = f"""Run an experiment's grid, or what is missing of it, and keep every result in a study folder.
-
-NAME comes first; several values may follow one flag: --datasets cora citeseer
-
-\b
-{_NAMES}
-"""
 
 
 class SpaceSeparated(TyperCommand):
-    """A command whose list options take all the words that follow, up to the next option."""
+    """A command whose list options take all words that follow, up to the next option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Repeat the flag before every one of its values, as click wants it."""
+        """Repeat the flag before each of its values, as click expects."""
         return super().parse_args(ctx, repeat_flags(args))
 
 
+class ExperimentCommand(SpaceSeparated):
+    """The command `experiment`, whose help ends with the list of experiments."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Append the names and one line on each experiment."""
+        from dance_flwr.experiments import EXPERIMENTS, summary
+
+        names = "\n".join(f"{name:14s} {summary(name)}" for name in EXPERIMENTS)
+        self.help = f"{self.help}\n\n\b\n{names}\n"
+        super().format_help(ctx, formatter)
+
+
 def repeat_flags(words: list[str]) -> list[str]:
-    """Turn `--datasets a b` into `--datasets a --datasets b`; other words stay as they are."""
-    made: list[str] = []
+    """Turn `--datasets a b` into `--datasets a --datasets b`; leave other words unchanged."""
+    repeated: list[str] = []
     flag = ""
     for word in words:
         if word.startswith("--"):
             flag = word if word in _LISTS else ""
-            made += [] if flag else [word]
+            repeated += [] if flag else [word]
         else:
-            made += [flag, word] if flag else [word]
-    return made
+            repeated += [flag, word] if flag else [word]
+    return repeated
 
 
+@app.command(cls=ExperimentCommand)
 def experiment(
     name: Annotated[str, typer.Argument(metavar="NAME", help="one of the experiments above")],
     datasets: Annotated[
-        list[str] | None, typer.Option(help="data sets, or folders of graphs")
+        list[str] | None, typer.Option(help="names of data sets, or folders of graphs")
     ] = None,
     methods: Annotated[
-        list[str] | None, typer.Option(help="methods; the experiment's own where left out")
+        list[str] | None, typer.Option(help="names of methods; default: those of the experiment")
     ] = None,
     ratios: Annotated[
         list[float] | None,
-        typer.Option(help="condensation ratios of main-table; the paper's where left out"),
+        typer.Option(help="condensation ratios of main-table; default: those of the paper"),
     ] = None,
     seeds: Annotated[
         list[int] | None, typer.Option(help="seeds of partition, split, model and training")
@@ -64,49 +69,51 @@ def experiment(
     rounds: Annotated[
         int | None, typer.Option(help="communication rounds of every run", min=1)
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="one key of every run; wins over all"),
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(help="worker processes; left out: physical cores", min=1)
-    ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="folder of the study")] = Path("study"),
+    set_: RunSettings = None,
+    jobs: Jobs = None,
+    out: StudyFolder = Path("study"),
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print the grid and run nothing")
+        bool, typer.Option("--dry-run", help="print the grid without running it")
     ] = False,
-    again: Annotated[bool, typer.Option("--again", help="run also what is there already")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="also repeat runs that are already there")
+    ] = False,
 ) -> None:
-    """Run the grid of one protocol."""
+    """Run the grid of an experiment, or what is missing of it, and store it in a study folder.
+
+    NAME comes first; several values may follow one flag: --datasets cora citeseer
+    """
     from dance_flwr.experiments.start import start
 
-    asked: dict[str, Any] = {
+    request: dict[str, Any] = {
         "datasets": datasets,
         "methods": methods,
         "ratios": ratios,
         "seeds": seeds,
+        "rounds": rounds,
     }
-    asked |= {"rounds": rounds}
-    command = shlex.join(["dance-flwr", *_what(sys.argv[1:])])
+    command = shlex.join(["dance-flwr", *portable_words(sys.argv[1:])])
     code = start(
-        name, asked, set_ or [], out, jobs=jobs, dry_run=dry_run, again=again, command=command
+        name, request, set_ or [], out, jobs=jobs, dry_run=dry_run, again=again, command=command
     )
     if code:
         raise typer.Exit(code)
 
 
+@app.command()
 def report(
     path: Annotated[
         Path, typer.Argument(metavar="PATH", help="study folder, or a .jsonl file of rows")
     ] = Path("study"),
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="folder of report.md and figures")
+        Path | None, typer.Option(metavar="DIR", help="folder for report.md and figures")
     ] = None,
     export: Annotated[
-        Path | None, typer.Option(metavar="FILE.jsonl", help="also write compact rows here")
+        Path | None, typer.Option(metavar="FILE.jsonl", help="also write compact rows to this file")
     ] = None,
     update: Annotated[
-        bool, typer.Option("--update", help="with --export: keep cells there that the study lacks")
+        bool,
+        typer.Option("--update", help="with --export: keep rows of that file the study lacks"),
     ] = False,
     into: Annotated[
         Path | None,
@@ -116,7 +123,7 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Make tables and figures from the results of a study."""
+    """Create tables and figures from the results of a study."""
     from dance_flwr.experiments.reporting import export_into, insert, write_report
     from dance_flwr.experiments.rows import load_rows
 
@@ -129,26 +136,22 @@ def report(
         insert(sections, folder, into, typer.echo)
 
 
+@app.command(cls=SpaceSeparated)
 def tune(
-    dataset: Annotated[str, typer.Option(help="data set, or folder of a graph")],
-    method: Annotated[str, typer.Option(help="method")],
+    dataset: Annotated[str, typer.Option(help="name of a data set, or folder of a graph")],
+    method: Annotated[str, typer.Option(help="name of the method")],
     trials: Annotated[
-        int, typer.Option(help="settings tried, the base configuration among them", min=1)
+        int, typer.Option(help="number of settings to try, including the base configuration", min=1)
     ] = 16,
     rounds: Annotated[int, typer.Option(help="communication rounds of every run", min=1)] = 60,
     seeds: Annotated[
-        list[int] | None, typer.Option(help="seeds; a trial's score is their mean; left out: 0")
+        list[int] | None, typer.Option(help="seeds over which a trial is averaged; default: 0")
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="one key of every run, not searched"),
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(help="worker processes; left out: physical cores", min=1)
-    ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="folder of the study")] = Path("study"),
+    set_: RunSettings = None,
+    jobs: Jobs = None,
+    out: StudyFolder = Path("study"),
     write: Annotated[
-        bool, typer.Option("--write", help="write the best to configs/tuned/")
+        bool, typer.Option("--write", help="write the best settings to configs/tuned/")
     ] = False,
 ) -> None:
     """Search hyper-parameters by validation accuracy, with the same budget for every method."""
@@ -157,36 +160,25 @@ def tune(
     from dance_flwr.experiments.study import Study
     from dance_flwr.experiments.tune import Search, search, write_tuned
 
-    wanted = Search(
+    request = Search(
         dataset, method, trials, rounds, tuple(seeds or [0]), read_values([], set_ or [])
     )
-    best = search(wanted, Study(out), jobs or default_jobs(), typer.echo)
+    best = search(request, Study(out), jobs or default_jobs(), typer.echo)
     typer.echo(
-        f"best        trial {best['trial'] + 1}: {best['val_accuracy']:.4f} on validation, {best['values']}"
+        f"best        trial {best['trial'] + 1}: {best['val_accuracy']:.4f} on validation, "
+        f"{best['values']}"
     )
     if write:
-        typer.echo(f"written     {write_tuned(wanted, best)}")
+        typer.echo(f"written     {write_tuned(request, best)}")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of the study to the command line."""
-    app.command(cls=SpaceSeparated, help=_HELP)(experiment)
-    app.command()(report)
-    app.command(cls=SpaceSeparated)(tune)
-
-
-def _what(words: Sequence[str]) -> list[str]:
-    """Return the words of a command without the options that change where and how it runs, but no
-    row.
-    """
-    kept: list[str] = []
+def portable_words(words: Sequence[str]) -> list[str]:
+    """Drop the options of a command that set where and how it runs, but change no result."""
+    portable: list[str] = []
     skip = False
     for word in words:
-        if (
-            not skip
-            and word not in ("--dry-run", "--again")
-            and not word.startswith(("--out", "--jobs"))
-        ):
-            kept.append(word)
+        placement = word in ("--dry-run", "--again") or word.startswith(("--out", "--jobs"))
+        if not skip and not placement:
+            portable.append(word)
         skip = word in ("--out", "--jobs")
-    return kept
+    return portable

@@ -1,4 +1,4 @@
-"""How configuration keys are declared: one dataclass field per key, in sections."""
+"""How configuration keys are declared: one dataclass field per key, grouped in sections."""
 
 from __future__ import annotations
 
@@ -31,15 +31,17 @@ def option(
 
     Parameters
     ----------
-    above, below : open bounds; least, most : closed bounds
-    choices : the accepted values, or a function that lists them, such as the names of a registry
+    default : the default, whose type is the type of the key
+    text : one line for `dance-flwr config`, the README and error messages
+    above, below : exclusive bounds; least, most : inclusive bounds
+    choices : the accepted values, or a function that returns them, such as `Registry.names`
     """
     rules = {"above": above, "least": least, "most": most, "below": below, "choices": choices}
     return field(default=default, metadata={"help": text, **rules})
 
 
 def choices_of(item: Field[Any]) -> tuple[str, ...]:
-    """Return the values that a key accepts, empty where any value of its type will do."""
+    """Return the values that a key accepts; empty if every value of its type is accepted."""
     choices = item.metadata["choices"]
     return tuple(choices()) if callable(choices) else tuple(choices)
 
@@ -51,42 +53,53 @@ class _HasSections(Protocol):
 
 @dataclass(frozen=True)
 class Section:
-    """Keys that a plug-in brings, `<name>.<key>` on the command line.
+    """Base class for the keys of a plug-in, `<name>.<key>` on the command line.
 
-    A subclass is a frozen dataclass whose fields are declared with `option`, and names itself with
-    `name`. Code that needs the keys takes the subclass, and finds it in a run's configuration with
-    `of`.
+    A subclass is a frozen dataclass that sets `name` and declares its fields with `option`. Code
+    that reads the keys takes an instance of the subclass, which `of` returns for a run.
+
+    Attributes
+    ----------
+    name : prefix of the keys; unique among the sections of all plug-ins
     """
 
     name: ClassVar[str]
 
     @classmethod
     def of(cls, config: _HasSections) -> Self:
-        """Return this section of a run's configuration.
+        """Return the instance of this section in a run's configuration.
 
         Raises
         ------
-        LookupError : the configuration was made before the plug-in was registered
+        LookupError : the configuration has no such section; its plug-in is not registered, or was
+            registered after the configuration was built
         """
         for section in config.sections:
             if type(section) is cls:
                 return section
-        raise LookupError(f"expected section {cls.name!r} in the configuration, found none")
+        names = ", ".join(section.name for section in config.sections) or "none"
+        raise LookupError(f"expected section {cls.name!r} in the configuration, found {names}")
 
     @classmethod
     def paper_values(cls, known: Mapping[str, Value]) -> Mapping[str, Value]:
-        """Return the flat keys that `paper = true` fixes, given those that the user set."""
+        """Return the flat keys that `paper = true` fixes, and their values.
+
+        Parameters
+        ----------
+        known : the flat keys that the user set
+        """
         return {}
 
     def problems(self) -> list[str]:
-        """Return what is wrong between keys of this section, a line each."""
+        """Return the contradictions between keys of this section, one line each."""
         return []
 
 
 def leaves_of(cls: type, prefix: str = "") -> dict[str, tuple[Field[Any], type]]:
     """Return flat key -> (dataclass field, type) of every key of a configuration class, in order.
 
-    Nested dataclasses become `<field>.<key>`; fields that are no keys are left out.
+    Fields of nested dataclasses become `<field>.<key>`. Fields not declared with `option` are
+    skipped.
     """
     hints = get_type_hints(cls)
     leaves: dict[str, tuple[Field[Any], type]] = {}

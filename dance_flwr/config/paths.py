@@ -1,4 +1,4 @@
-"""Where prepared data and results live when nobody says otherwise."""
+"""Default locations of prepared data and results, and the names of the files of a run."""
 
 import os
 from pathlib import Path
@@ -7,22 +7,23 @@ from dance_flwr.config.sections import DataConfig
 from dance_flwr.config.tree import RunConfig
 
 MANIFEST = "manifest.json"  # of a partition, beside its client folders
-# Of a run's folder.
+# In the folder of a run.
 SETTINGS = "resume.toml"
 RESULT, MODEL, HISTORY, ERROR = "result.json", "model.safetensors", "history.jsonl", "error.txt"
-# Of a client's folder of a run.
+# In the folder that a run has at a client.
 STATE, PREVIOUS = "state.npz", "previous.npz"
+# The checkout, or the folder that holds the installed package.
 PROJECT = Path(__file__).resolve().parents[2]
 
 
 def data_root(config: DataConfig) -> Path:
-    """Return `data-root`, else $DANCE_FLWR_HOME, else ~/.cache/dance-flwr; absolute."""
+    """Return `data-root`, else $DANCE_FLWR_HOME, else ~/.cache/dance-flwr, as an absolute path."""
     chosen = config.data_root or os.environ.get("DANCE_FLWR_HOME") or "~/.cache/dance-flwr"
     return Path(chosen).expanduser().resolve()
 
 
 def out_dir(config: RunConfig, run: str) -> Path:
-    """Return `out`, else runs/<data>-<method>-<run> under the data root; absolute."""
+    """Return `out`, else runs/<data>-<method>-<run> below the data root, as an absolute path."""
     if config.out:
         return Path(config.out).expanduser().resolve()
     return data_root(config) / "runs" / f"{Path(config.data).name}-{config.method}-{run}"

@@ -1,7 +1,7 @@
-"""The plug-ins of this package, one line each, and those that other packages bring.
+"""The plug-ins of this package, one line each, and those of other installed packages.
 
-A name stands for "module:attribute"; the module is imported when the plug-in is used. Another
-package adds its own through an entry point of the registry's group:
+A plug-in is registered as "module:attribute"; its module is imported when the plug-in is first
+used. Another package registers plug-ins through an entry point of the registry's group:
 
     [project.entry-points."dance_flwr.methods"]
     my-method = "my_package.my_method:METHOD"
@@ -23,8 +23,8 @@ class Registry(Collection[str]):
 
     Attributes
     ----------
-    group : entry-point group that other packages add to
-    kind : what a plug-in is called in messages, which is also its configuration key if it has one
+    group : entry-point group through which other packages register plug-ins
+    kind : what messages call a plug-in; also its configuration key, if it has one
     builtin : name -> "module:attribute", or the plug-in itself; in the order of lists and tables
     """
 
@@ -33,7 +33,8 @@ class Registry(Collection[str]):
     builtin: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
-    def _found(self) -> Mapping[str, str]:
+    def _external(self) -> Mapping[str, str]:
+        """Name -> "module:attribute" of the plug-ins of other packages, read once."""
         return {point.name: point.value for point in entry_points(group=self.group)}
 
     def __iter__(self) -> Iterator[str]:
@@ -45,59 +46,78 @@ class Registry(Collection[str]):
         return len(self.names())
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is a plug-in of this name."""
-        return name in self.builtin or name in self._found
+        """Return whether a plug-in of this name is registered."""
+        return name in self.builtin or name in self._external
 
     def names(self) -> tuple[str, ...]:
-        """Return all names, those of this package first.
+        """Return all names: those of this package in their order, then the others sorted.
 
         Raises
         ------
-        UserError : an installed package takes a name of this package
+        UserError : an installed package registers a name of this package
         """
-        if taken := sorted(self.builtin.keys() & self._found.keys()):
+        if clashes := sorted(self.builtin.keys() & self._external.keys()):
+            name = clashes[0]
             raise UserError(
-                f"entry point {self.group}: expected a name of its own, found {taken[0]!r}, which "
-                "dance-flwr has; rename it in the package that declares it"
+                f"entry point {self.group}: expected a name that dance-flwr does not use, found "
+                f"{name!r} = {self._external[name]!r}; rename or uninstall the package's plug-in"
             )
-        return (*self.builtin, *sorted(self._found))
+        return (*self.builtin, *sorted(self._external))
 
     def get(self, name: str) -> Any:
-        """Return the plug-in of this name; its module is imported now.
+        """Return the plug-in of this name, importing its module if needed.
 
         Raises
         ------
-        UserError : there is no such plug-in, or it cannot be imported; the message lists the
-            choices
+        UserError : the name is not registered, is registered twice, or cannot be imported; the
+            message of an unknown name lists the choices
         """
-        if name not in self:
-            choices = ", ".join(self.names())
-            raise UserError(f"{self.kind}: expected one of {choices}, found {name!r}")
-        target = self.builtin.get(name) or self._found[name]
+        names = self.names()
+        if name not in names:
+            raise UserError(f"{self.kind}: expected one of {', '.join(names)}, found {name!r}")
+        target = self.builtin[name] if name in self.builtin else self._external[name]
         if not isinstance(target, str):
             return target
         return resolve(target, f"{self.kind} {name!r}")
 
     def all(self) -> dict[str, Any]:
-        """Return every plug-in by name."""
+        """Return every plug-in by name.
+
+        Raises
+        ------
+        UserError : as `get`
+        """
         return {name: self.get(name) for name in self.names()}
 
 
 def resolve(target: str, what: str) -> Any:
-    """Return what "module:attribute" names.
+    """Import and return the object that "module:attribute" names.
+
+    Parameters
+    ----------
+    what : what the object is, for messages, such as "method 'gcond'"
 
     Raises
     ------
-    UserError : there is no such module or attribute; errors inside the module are raised as they
-        are
+    UserError : the module cannot be imported, or has no such attribute
     """
     module, _, attribute = target.partition(":")
     try:
-        return getattr(import_module(module), attribute)
-    except (ModuleNotFoundError, AttributeError) as error:
-        if isinstance(error, ModuleNotFoundError) and not f"{module}.".startswith(f"{error.name}."):
-            raise
-        raise UserError(f"{what}: expected {attribute!r} in module {module}, found none") from None
+        loaded = import_module(module)
+    except UserError:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(
+            f"{what}: expected to import module {module!r}, found {reason}; install or "
+            f"repair its package (`python -c 'import {module}'` prints the traceback)"
+        ) from error
+    if not hasattr(loaded, attribute):
+        raise UserError(
+            f"{what}: expected {attribute!r} in module {module!r}, found none; correct the "
+            f"registration {target!r}"
+        )
+    return getattr(loaded, attribute)
 
 
 METHODS = Registry(
@@ -155,4 +175,6 @@ BACKBONES = Registry(
         "sgc": "dance_flwr.nn.backbones:Sgc",
     },
 )
-DATASETS = Registry("dance_flwr.datasets", "data", {"pydocs": "dance_flwr.data.pydocs:DATASET"})
+DATASETS = Registry(
+    "dance_flwr.datasets", "data", {"pydocs": "dance_flwr.data.graphs.pydocs:DATASET"}
+)

@@ -1,4 +1,4 @@
-"""Configuration from TOML files, KEY=VALUE pairs and named options."""
+"""Read the configuration from TOML files, KEY=VALUE pairs and named options."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -13,22 +13,22 @@ from dance_flwr.errors import UserError
 def read_config(
     files: Sequence[Path], pairs: Sequence[str], named: Mapping[str, Value]
 ) -> RunConfig:
-    """Merge TOML files, then KEY=VALUE pairs, then named options; later ones win.
+    """Merge TOML files, KEY=VALUE pairs and named options, in this order; later sources win.
 
     Raises
     ------
-    UserError : a file is missing or no TOML, a pair has no "="
+    UserError : a file is missing or not valid TOML, or a pair has no "="
     ConfigError : unknown keys or values out of range, all in one message
     """
     return parse(read_values(files, pairs) | dict(named))
 
 
 def read_values(files: Sequence[Path], pairs: Sequence[str]) -> dict[str, Value]:
-    """Return the flat keys of TOML files and KEY=VALUE pairs, unchecked; later ones win.
+    """Return the flat keys of TOML files and KEY=VALUE pairs, unchecked; later sources win.
 
     Raises
     ------
-    UserError : a file is missing or no TOML, a pair has no "="
+    UserError : a file is missing or not valid TOML, or a pair has no "="
     """
     values: dict[str, Value] = {}
     for path in files:
@@ -37,7 +37,7 @@ def read_values(files: Sequence[Path], pairs: Sequence[str]) -> dict[str, Value]
         try:
             values |= _flat(tomllib.loads(path.read_text(encoding="utf-8")))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise UserError(f"--config {path}: expected TOML, found {error}") from None
+            raise UserError(f"--config {path}: expected valid TOML, found: {error}") from None
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals:
@@ -47,6 +47,7 @@ def read_values(files: Sequence[Path], pairs: Sequence[str]) -> dict[str, Value]
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
+    """Return nested tables as flat keys, joined by dots."""
     flat: dict[str, Value] = {}
     for key, value in table.items():
         flat |= (
@@ -56,8 +57,11 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
 
 
 def _scalar(text: str) -> Value:
-    """Read a value as TOML would; a bare word is a string."""
+    """Parse a bool, a number or a quoted string as TOML does; any other text is a string."""
     try:
-        return tomllib.loads(f"x = {text}")["x"]  # type: ignore[no-any-return]
+        table = tomllib.loads(f"x = {text}")
     except tomllib.TOMLDecodeError:
         return text
+    value = table["x"]
+    # A line break in the text may start a second key; dates and lists are no values of a key.
+    return value if len(table) == 1 and isinstance(value, bool | int | float | str) else text

@@ -3,37 +3,35 @@
 from dataclasses import dataclass
 
 from dance_flwr.config.options import option
-from dance_flwr.config.plugins import BACKBONES, PARTITIONERS, STRATEGIES
+from dance_flwr.config.plugins import BACKBONES, METHODS, PARTITIONERS, STRATEGIES
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Keys of the data: which graph, how its texts are encoded, and how nodes go to clients.
+    """Keys of the data: the graph, its partition among clients, its split, and its text encoder.
 
-    Ratios of a split are ratios of labelled nodes.
+    The ratios of a split are shares of the labelled nodes.
     """
 
-    data: str = option("pydocs", "data set name, or the folder of your own graph")
+    data: str = option("pydocs", "name of a data set, or folder of your own graph")
     data_root: str = option(
-        "", "where prepared data lives; empty = $DANCE_FLWR_HOME or ~/.cache/dance-flwr"
+        "", "folder for prepared data; empty = $DANCE_FLWR_HOME or ~/.cache/dance-flwr"
     )
     clients: int = option(5, "number of clients (M)", least=1)
-    seed: int = option(0, "seed of partition, split, initial model and training", least=0)
+    seed: int = option(0, "seed of the partition, split, initial model and training", least=0)
     partition: str = option(
-        "louvain",
-        "how nodes go to clients",
-        choices=PARTITIONERS.names,
+        "louvain", "how nodes are divided among clients", choices=PARTITIONERS.names
     )
-    resolution: float = option(1.0, "Louvain resolution", above=0)
+    resolution: float = option(1.0, "resolution of the Louvain partition", above=0)
     dirichlet_alpha: float = option(
-        1.0, "concentration of label-dirichlet; small = skewed labels", above=0
+        1.0, "concentration of label-dirichlet; smaller = more skewed labels", above=0
     )
     train_ratio: float = option(0.6, "training share of the labelled nodes", above=0, below=1)
     val_ratio: float = option(0.2, "validation share of the labelled nodes", above=0, below=1)
     test_ratio: float = option(0.2, "test share of the labelled nodes", above=0, below=1)
     split_mode: str = option(
         "transductive",
-        "inductive = test nodes and their edges are absent during training",
+        "inductive = training does not see test nodes and their edges",
         choices=("transductive", "inductive"),
     )
     encoder: str = option(
@@ -44,14 +42,24 @@ class DataConfig:
     )
     encoder_precision: str = option(
         "auto",
-        "precision of encoding; auto = bfloat16 where supported",
+        "precision of the encoder; auto = bfloat16 where supported",
         choices=("auto", "float32", "bfloat16"),
     )
     chunk_tokens: int = option(
-        64, "longest chunk, in tokens of the encoder's tokenizer", least=8, most=512
+        64, "maximum length of a chunk, in tokens of the encoder", least=8, most=512
     )
     max_chunks: int = option(
-        8, "most chunks per node; the rest of a longer text is left out", least=1
+        8, "maximum number of chunks per node; longer texts are truncated", least=1
+    )
+
+
+@dataclass(frozen=True)
+class MethodConfig:
+    """Keys that choose the method of a run."""
+
+    method: str = option("dance", "federated method", choices=METHODS.names)
+    paper: bool = option(
+        False, "run the method as published: turns off every extension, overriding other keys"
     )
 
 
@@ -60,7 +68,7 @@ class BudgetConfig:
     """The budget that all condensing methods share."""
 
     condensation_ratio: float = option(
-        0.08, "condensed nodes as a ratio of all local nodes (r)", above=0, most=1
+        0.08, "condensed nodes as a share of all local nodes (r)", above=0, most=1
     )
 
 
@@ -68,7 +76,7 @@ class BudgetConfig:
 class ModelConfig:
     """Keys of the network that every method trains."""
 
-    backbone: str = option("gcn", "graph backbone", choices=BACKBONES.names)
+    backbone: str = option("gcn", "graph neural network", choices=BACKBONES.names)
     hidden_dim: int = option(64, "hidden width of the backbone (h)", least=1)
     dropout: float = option(0.5, "dropout rate", least=0, below=1)
 
@@ -79,14 +87,16 @@ class TrainingConfig:
 
     rounds: int = option(50, "communication rounds (T)", least=1)
     local_epochs: int = option(3, "local epochs per round", least=1)
-    learning_rate: float = option(0.01, "Adam learning rate in round 1", above=0)
-    weight_decay: float = option(5e-4, "Adam weight decay", least=0)
+    learning_rate: float = option(0.01, "learning rate of Adam in round 1", above=0)
     lr_schedule: str = option(
-        "cosine", "learning rate over the rounds", choices=("cosine", "constant")
+        "cosine", "schedule of the learning rate over rounds", choices=("cosine", "constant")
     )
-    torch_threads: int = option(1, "CPU threads of one client", least=1)
+    weight_decay: float = option(5e-4, "weight decay of Adam", least=0)
+    torch_threads: int = option(1, "CPU threads per client", least=1)
     device: str = option(
-        "auto", "auto = the CUDA device this client is assigned, else CPU", choices=("auto", "cpu")
+        "auto",
+        "auto = the CUDA device assigned to the client, otherwise the CPU",
+        choices=("auto", "cpu"),
     )
 
 
@@ -94,116 +104,129 @@ class TrainingConfig:
 class FederationConfig:
     """Keys of the rounds: who takes part, what is averaged, and what is deployed."""
 
+    client_fraction: float = option(
+        1.0, "share of the clients trained per round (rho)", above=0, most=1
+    )
+    min_valid_replies: int = option(
+        0, "minimum number of valid replies per round; 0 = all sampled clients", least=0
+    )
+    round_timeout: float = option(3600.0, "seconds to wait for the replies of a round", above=0)
+    node_timeout: float = option(15.0, "seconds to wait for SuperNodes to connect", above=0)
+    evaluate_every: int = option(1, "rounds between validations", least=1)
+    strategy: str = option("fedavg", "server strategy", choices=STRATEGIES.names)
+    aggregate_weight: str = option(
+        "nodes",
+        "weight of a client in the mean: its nodes or its labelled nodes",
+        choices=("nodes", "labelled"),
+    )
+    server_learning_rate: float = option(
+        0.0, "learning rate of the server; 0 = the strategy's default", least=0
+    )
+    server_momentum: float = option(0.9, "momentum of fedavgm", least=0, below=1)
+    proximal_mu: float = option(0.01, "weight of the proximal term of fedprox (mu)", least=0)
     ema_decay: float = option(
         0.0,
-        "weight of the past in the running average of global models that is evaluated and kept; 0 = none",
+        "decay of the exponential moving average of global models that is evaluated and saved; "
+        "0 = no average",
         least=0,
         below=1,
     )
     smoothing: str = option(
         "none",
-        "what follows the prediction on a client; correct-and-smooth reads its own training labels",
+        "post-processing of predictions on a client; correct-and-smooth uses its training labels",
         choices=("none", "correct-and-smooth"),
     )
-    client_fraction: float = option(
-        1.0, "share of clients trained per round (rho)", above=0, most=1
+
+
+@dataclass(frozen=True)
+class OutputConfig:
+    """Keys of the folder that a run writes."""
+
+    out: str = option(
+        "", "folder for result.json and model.safetensors; empty = runs/ under data-root"
     )
-    min_valid_replies: int = option(
-        0, "replies a round needs; 0 = one of every client asked", least=0
-    )
-    round_timeout: float = option(3600.0, "seconds to wait for the replies of a round", above=0)
-    node_timeout: float = option(15.0, "seconds to wait for SuperNodes to connect", above=0)
-    evaluate_every: int = option(1, "rounds between validations", least=1)
-    aggregate_weight: str = option(
-        "nodes", "weight of a client in the mean", choices=("nodes", "labelled")
-    )
-    strategy: str = option(
-        "fedavg",
-        "server strategy",
-        choices=STRATEGIES.names,
-    )
-    server_learning_rate: float = option(0.0, "server step; 0 = the strategy's default", least=0)
-    server_momentum: float = option(0.9, "momentum of fedavgm", least=0, below=1)
-    proximal_mu: float = option(0.01, "weight of fedprox's proximal term", least=0)
+    resume: bool = option(False, "resume after the last whole round in `out`")
 
 
 @dataclass(frozen=True)
 class PrivacyConfig:
-    """Keys of what is done so that an upload cannot be read, `privacy.*`."""
+    """Keys of the protection of uploads, `privacy.*`."""
 
-    secure_aggregation: bool = option(False, "uploads and metrics are summed under masks (SecAgg+)")
+    secure_aggregation: bool = option(False, "sum uploads and metrics under masks (SecAgg+)")
     threshold: float = option(
         0.6,
-        "share of a round's clients that must stay to take the masks off; more may not drop out",
+        "share of a round's clients that must stay so that the masks can be removed",
         above=0.5,
         most=1,
     )
     update_range: float = option(
         1.0,
-        "bound of a weight's change in one round; a client refuses to upload more under masks",
+        "maximum change of a weight per round under secure aggregation; clients refuse to "
+        "upload more",
         above=0,
     )
     dp: str = option(
         "none",
-        "differential privacy of a client's part in the model: noise added by the server (central), by all clients "
-        "together (distributed) or by each client for itself (local)",
+        "differential privacy of a client's contribution: noise added by the server (central), "
+        "by all clients jointly (distributed) or by each client alone (local)",
         choices=("none", "central", "distributed", "local"),
     )
     clipping_norm: float = option(
-        1.0, "largest norm of a client's update, under privacy.dp (C)", above=0
+        1.0, "maximum norm of a client's update under privacy.dp (C)", above=0
     )
     clipping: str = option(
         "fixed",
-        "adaptive = clipping-norm is where the norm starts from",
+        "adaptive = clipping-norm is only the initial value",
         choices=("fixed", "adaptive"),
     )
     clipping_quantile: float = option(
-        0.5, "share of updates that adaptive clipping leaves within the norm", above=0, below=1
+        0.5, "share of updates that adaptive clipping aims to leave unclipped", above=0, below=1
     )
     epsilon: float = option(
-        8.0, "privacy budget of the whole run; training stops before it is exceeded", above=0
+        8.0, "privacy budget of the whole run; training stops before exceeding it", above=0
     )
-    delta: float = option(1e-5, "chance that epsilon does not hold", above=0, below=1)
+    delta: float = option(1e-5, "probability that epsilon does not hold", above=0, below=1)
     noise_multiplier: float = option(
         0.0,
-        "noise per round in units of clipping-norm (sigma); 0 = the least that all rounds can spend",
+        "noise per round in units of clipping-norm (sigma); 0 = the least that lets the budget "
+        "cover all rounds",
         least=0,
     )
     seeded: bool = option(
-        False, "noise from the run's seed: repeatable, and no protection; for tests and studies"
+        False, "draw the noise from the run's seed: reproducible but not private, for tests only"
     )
 
 
 def privacy_problems(
     privacy: PrivacyConfig, clients: int, fraction: float, min_replies: int
 ) -> list[str]:
-    """Return which settings take away what another one promises.
+    """Return the settings that defeat the protection that `privacy.*` promises, one line each.
 
     Parameters
     ----------
     clients, fraction, min_replies : the run's `clients`, `client-fraction` and `min-valid-replies`
     """
     problems = []
-    asked = max(1, int(clients * fraction))
-    if privacy.secure_aggregation and asked < 3:
+    sampled = max(1, int(clients * fraction))
+    if privacy.secure_aggregation and sampled < 3:
         problems.append(
-            f"privacy.secure-aggregation: expected at least 3 clients asked per round, found {asked}; a sum of two "
-            "tells each the other's part"
+            "privacy.secure-aggregation: expected at least 3 clients per round, found "
+            f"{sampled}; with two, each client learns the other's upload from the sum"
         )
     if privacy.secure_aggregation and min_replies:
         problems.append(
-            f"min-valid-replies: expected 0 under privacy.secure-aggregation, found {min_replies}; "
-            "privacy.threshold says how many clients must stay"
+            "min-valid-replies: expected 0 under privacy.secure-aggregation, found "
+            f"{min_replies}; set privacy.threshold instead"
         )
-    together = privacy.secure_aggregation or privacy.dp in ("distributed", "local")
-    if privacy.dp != "none" and together and fraction < 1:
+    joint = privacy.secure_aggregation or privacy.dp in ("distributed", "local")
+    if privacy.dp != "none" and joint and fraction < 1:
         problems.append(
-            f"client-fraction: expected 1, found {fraction:g}; clients are drawn by chance only under "
+            f"client-fraction: expected 1, found {fraction:g}; clients can be sampled only under "
             "privacy.dp = central without secure aggregation"
         )
     if privacy.clipping == "adaptive" and privacy.dp == "local":
         problems.append(
-            "privacy.clipping: expected fixed under privacy.dp = local, found adaptive; a count over clients is not "
-            "something that one client protects by itself"
+            "privacy.clipping: expected fixed under privacy.dp = local, found adaptive; a single "
+            "client cannot protect the count over clients that adaptive clipping needs"
         )
     return problems

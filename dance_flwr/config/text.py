@@ -1,4 +1,7 @@
-"""The configuration as text: TOML files, the block of pyproject.toml, the table of the README."""
+"""Write the configuration as text: TOML, the block of pyproject.toml, the table of the README.
+
+`python -m dance_flwr.config.text` prints the block, `dance-flwr config` the table.
+"""
 
 import json
 from collections.abc import Mapping
@@ -8,29 +11,32 @@ from dance_flwr.config.tree import RunConfig, flat_fields, flatten
 
 
 def to_toml(config: RunConfig, table: str = "") -> str:
-    """Return `config` as TOML that `--config` and `flwr run --run-config` read, in a table if one
-    is named.
+    """Return `config` as TOML for `--config` and `flwr run --run-config`.
+
+    Parameters
+    ----------
+    table : name of the TOML table that holds the keys; empty = the top level
     """
     return "\n".join(to_lines(flatten(config), table)) + "\n"
 
 
 def to_lines(values: Mapping[str, Value], table: str = "") -> list[str]:
-    """Return flat keys as lines of TOML; keys with a dot in a table of their own, after the others."""
+    """Return flat keys as lines of TOML; keys with a dot follow the others, in tables."""
     tables: dict[str, list[str]] = {"": [f"[{table}]"] if table else []}
     for key, value in values.items():
-        own, _, name = key.rpartition(".")
-        head = f"[{table}.{own}]" if table else f"[{own}]"
-        tables.setdefault(own, ["", head]).append(f"{name} = {_toml(value)}")
+        section, _, name = key.rpartition(".")
+        head = f"[{table}.{section}]" if table else f"[{section}]"
+        tables.setdefault(section, ["", head]).append(f"{name} = {_toml(value)}")
     return [line for lines in tables.values() for line in lines]
 
 
 def toml_block() -> str:
-    """Return the `[tool.flwr.app.config]` block of pyproject.toml, made from the defaults above."""
+    """Return the `[tool.flwr.app.config]` block of pyproject.toml, with all defaults."""
     return to_toml(RunConfig(), "tool.flwr.app.config").strip()
 
 
 def markdown_table() -> str:
-    """Return the configuration table of the README: key, default, accepted values, meaning."""
+    """Return the configuration as a Markdown table: key, default, accepted values, meaning."""
     rows = ["| key | default | accepts | meaning |", "| --- | --- | --- | --- |"]
     defaults = flatten(RunConfig())
     for key, (item, kind) in flat_fields().items():
@@ -42,6 +48,7 @@ def markdown_table() -> str:
 
 
 def _toml(value: Value) -> str:
+    """Return a value as TOML; JSON strings are TOML strings."""
     if isinstance(value, bool):
         return str(value).lower()
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

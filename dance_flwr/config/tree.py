@@ -1,11 +1,12 @@
 """The run configuration: one frozen, typed dataclass tree, read from Flower's flat `run-config`.
 
-The defaults of the sections are the only ones. `pyproject.toml` repeats them because Flower refuses
-keys that are not declared there; `python -m dance_flwr.config.text` prints that block, and a test
+The sections are the single source of defaults. `pyproject.toml` repeats them because Flower rejects
+keys that it does not declare; `python -m dance_flwr.config.text` prints that block, and a test
 compares the two.
 
-Functions take the part that they read, such as `TrainingConfig`; a `RunConfig` is each of these
-parts. The sections of plug-ins are in `sections`, and are found with `Section.of`.
+A `RunConfig` inherits the sections of every run, so that a function can take the section it reads,
+such as `TrainingConfig`. The sections of plug-ins are in `RunConfig.sections`; `Section.of` returns
+one of them.
 """
 
 import math
@@ -13,47 +14,69 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field
 from typing import Any
 
-from dance_flwr.config.options import BOUNDS, Section, Value, choices_of, leaves_of, option
+from dance_flwr.config.options import BOUNDS, Section, Value, choices_of, leaves_of
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.sections import (
     BudgetConfig,
     DataConfig,
     FederationConfig,
+    MethodConfig,
     ModelConfig,
+    OutputConfig,
     PrivacyConfig,
     TrainingConfig,
     privacy_problems,
 )
-from dance_flwr.errors import ConfigError
+from dance_flwr.errors import ConfigError, UserError
 
-RENAMED = {"dance.ratio": "condensation-ratio"}  # old key -> the one that took its place
+RENAMED = {"dance.ratio": "condensation-ratio"}  # former key -> current key
 
 
 def section_types() -> tuple[type[Section], ...]:
-    """Return the sections of all registered methods, each once, in the order of the registry."""
-    found = [section for spec in METHODS.all().values() for section in spec.sections]
-    return tuple(dict.fromkeys(found))
+    """Return the sections of all registered methods, each once, in the order of the registry.
+
+    Raises
+    ------
+    UserError : a method cannot be imported, or two sections have the same name
+    """
+    specs = METHODS.all().values()
+    types = tuple(dict.fromkeys(section for spec in specs for section in spec.sections))
+    names = ["privacy", *(section.name for section in types)]
+    for section, name in zip(types, names[1:], strict=True):
+        if names.count(name) > 1:
+            raise UserError(
+                f"section {name!r} of {section.__module__}: expected a name of its own, found one "
+                "that is in use; rename the section"
+            )
+    return types
 
 
-def _defaults() -> tuple[Section, ...]:
+def _default_sections() -> tuple[Section, ...]:
     return tuple(section() for section in section_types())
 
 
-# Dataclasses put the fields of the last base first: read the bases from right to left.
+# Fields of a dataclass start with those of its last base: the keys are listed from `DataConfig` to
+# `OutputConfig`.
 @dataclass(frozen=True)
-class RunConfig(FederationConfig, TrainingConfig, BudgetConfig, ModelConfig, DataConfig):
-    """Every key of a run."""
+class RunConfig(
+    OutputConfig,
+    FederationConfig,
+    TrainingConfig,
+    ModelConfig,
+    BudgetConfig,
+    MethodConfig,
+    DataConfig,
+):
+    """Every key of a run.
 
-    method: str = option("dance", "client method", choices=METHODS.names)
-    paper: bool = option(
-        False, "the paper's method alone: every extension of it off, whatever other keys say"
-    )
-    out: str = option(
-        "", "folder of result.json and model.safetensors; empty = runs/ under data-root"
-    )
-    resume: bool = option(False, "go on from the last whole round in `out`")
+    Attributes
+    ----------
+    privacy : the keys `privacy.*`
+    sections : one instance of each section in `section_types`
+    """
+
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
-    sections: tuple[Section, ...] = field(default_factory=_defaults)
+    sections: tuple[Section, ...] = field(default_factory=_default_sections)
 
 
 def flat_fields() -> dict[str, tuple[Field[Any], type]]:
@@ -65,11 +88,12 @@ def flat_fields() -> dict[str, tuple[Field[Any], type]]:
 
 
 def parse(values: Mapping[str, Value]) -> RunConfig:
-    """Build a checked `RunConfig` from flat keys; keys that are missing keep their default.
+    """Build and validate a `RunConfig` from flat keys; missing keys keep their defaults.
 
     Raises
     ------
-    ConfigError : unknown keys, wrong types, values out of range; all of them in one message
+    ConfigError : unknown keys, wrong types, values out of range or in contradiction, all in one
+        message
     """
     leaves = flat_fields()
     problems = [_unknown(key, leaves) for key in values if key not in leaves]
@@ -77,10 +101,9 @@ def parse(values: Mapping[str, Value]) -> RunConfig:
     for key, value in values.items():
         if key in leaves:
             item, kind = leaves[key]
-            number = float(value) if kind is float and type(value) is int else value
-            problem = _problem(key, number, item, kind)
+            known[key] = _as_float(value) if kind is float else value
+            problem = _problem(key, known[key], item, kind)
             problems += [problem] if problem else []
-            known[key] = number
     if not problems:
         config = _build(known | _paper_values(known))
         problems = _cross_checks(config)
@@ -103,11 +126,20 @@ def flatten(config: RunConfig) -> dict[str, Value]:
     return values
 
 
+def _as_float(value: Value) -> Value:
+    """Return an integer as a float, infinite if it is too large for one; other values unchanged."""
+    if type(value) is not int:
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
 def _build(known: Mapping[str, Value]) -> RunConfig:
-    own = _arguments(known, "")
     privacy = PrivacyConfig(**_arguments(known, "privacy."))
     sections = [section(**_arguments(known, f"{section.name}.")) for section in section_types()]
-    return RunConfig(**own, privacy=privacy, sections=tuple(sections))
+    return RunConfig(**_arguments(known, ""), privacy=privacy, sections=tuple(sections))
 
 
 def _arguments(known: Mapping[str, Value], prefix: str) -> dict[str, Any]:
@@ -119,9 +151,7 @@ def _arguments(known: Mapping[str, Value], prefix: str) -> dict[str, Any]:
 
 
 def _paper_values(known: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the values that `paper = true` fixes; choices where the paper is silent keep their
-    keys.
-    """
+    """Return the values that `paper = true` fixes; keys on which the paper is silent are free."""
     if not known.get("paper"):
         return {}
     values: dict[str, Value] = {}
@@ -131,17 +161,19 @@ def _paper_values(known: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _unknown(key: str, leaves: Mapping[str, Any]) -> str:
+    """Return one line about an unknown key, with its current name or the most similar key."""
     from difflib import get_close_matches
 
     if key in RENAMED:
-        return f"unknown key {key!r}: it is {RENAMED[key]!r} now"
-    near = get_close_matches(key, leaves, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "`dance-flwr config` lists the keys"
-    return f"unknown key {key!r}: {hint}"
+        return f"unknown key {key!r}: it is now called {RENAMED[key]!r}"
+    near = get_close_matches(key, [*leaves, *RENAMED], n=1)
+    if not near:
+        return f"unknown key {key!r}: `dance-flwr config` lists the keys"
+    return f"unknown key {key!r}: did you mean {RENAMED.get(near[0], near[0])!r}?"
 
 
 def _problem(key: str, value: Value, item: Field[Any], kind: type) -> str:
-    """Return what is wrong with one value, or an empty string."""
+    """Return one line about an invalid value; empty if the value is valid."""
     if type(value) is not kind:
         return f"{key}: expected {kind.__name__}, found {value!r}"
     if isinstance(value, float) and not math.isfinite(value):
@@ -158,7 +190,7 @@ def _problem(key: str, value: Value, item: Field[Any], kind: type) -> str:
 
 
 def _cross_checks(config: RunConfig) -> list[str]:
-    """Return what is wrong between keys."""
+    """Return the contradictions between keys, one line each."""
     problems = []
     total = config.train_ratio + config.val_ratio + config.test_ratio
     if abs(total - 1) > 1e-6:
@@ -166,15 +198,15 @@ def _cross_checks(config: RunConfig) -> list[str]:
             f"train-ratio + val-ratio + test-ratio: expected a sum of 1, found {total:g}"
         )
     if config.resume and not config.out:
-        problems.append("resume: expected `out`, the folder of the run that goes on, found none")
+        problems.append("resume: expected `out`, the folder of the run to resume, found none")
     problems += [problem for section in config.sections for problem in section.problems()]
-    asked = max(1, int(config.clients * config.client_fraction))
+    sampled = max(1, int(config.clients * config.client_fraction))
     problems += privacy_problems(
         config.privacy, config.clients, config.client_fraction, config.min_valid_replies
     )
-    if config.min_valid_replies > asked:
+    if config.min_valid_replies > sampled:
         problems.append(
-            f"min-valid-replies: expected at most the {asked} clients asked per round, found "
-            f"{config.min_valid_replies}"
+            f"min-valid-replies: expected at most {sampled}, the number of clients sampled per "
+            f"round, found {config.min_valid_replies}"
         )
     return problems

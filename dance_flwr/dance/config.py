@@ -1,4 +1,4 @@
-"""The keys of the method itself, `dance.*`."""
+"""The configuration section of DANCE, `dance.*`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from dance_flwr.config.options import Section, Value, option
 
-# What the paper does not have; `paper = true` sets these, and dance.hop2-pool to B_2.
+# Values of `paper = true`, which switch every extension off; it also sets dance.hop2-pool to B_2.
 PAPER: dict[str, Value] = {
     "dance.coverage-penalty": 0.0,
     "dance.labelled-first": False,
@@ -22,7 +22,7 @@ PAPER: dict[str, Value] = {
 
 @dataclass(frozen=True)
 class DanceConfig(Section):
-    """Keys of the method itself, `dance.*`; the symbols are the paper's."""
+    """The keys of DANCE, `dance.*`; symbols as in the paper."""
 
     name: ClassVar[str] = "dance"
 
@@ -32,21 +32,23 @@ class DanceConfig(Section):
     text_refresh_every: int = option(
         1, "rounds between evidence selections; 0 = only in round 1", least=0
     )
-    confidence: float = option(0.7, "least confidence of a pseudo-label (tau)", least=0, most=1)
-    prototypes: int = option(8, "most prototypes per class (P)", least=1)
+    confidence: float = option(0.7, "minimum confidence of a pseudo-label (tau)", least=0, most=1)
+    prototypes: int = option(8, "maximum number of prototypes per class (P)", least=1)
     coverage_penalty: float = option(
         2.0,
-        "taken off a node's prototype score per round it was already in a core; 0 = the paper's rule",
+        "penalty on a node's prototype score per round it was already in a core; 0 = the paper's "
+        "rule",
         least=0,
     )
     core_rule: str = option(
         "label-aware",
-        "how the core is chosen; random = ablation without node condensation (NC)",
+        "how the core is selected; random = ablation without node condensation (NC)",
         choices=("label-aware", "random"),
     )
     text_rule: str = option(
         "gated",
-        "text of a condensed node; own = ablation without text condensation (TC): all chunks of the node itself",
+        "text of a condensed node; own = ablation without text condensation (TC), all chunks of "
+        "the node itself",
         choices=("gated", "own"),
     )
     topology_rule: str = option(
@@ -55,21 +57,26 @@ class DanceConfig(Section):
         choices=("self-expressive", "induced", "none"),
     )
     labelled_first: bool = option(
-        True, "fill each class quota with labelled nodes first; false = the paper's rule"
+        True, "fill the quota of each class with labelled nodes first; false = the paper's rule"
     )
     hop0_budget: int = option(1, "evidence nodes at hop 0, the node itself (B_0)", least=1, most=1)
     hop1_budget: int = option(3, "evidence neighbours at hop 1 (B_1)", least=0)
     hop2_budget: int = option(2, "evidence neighbours at hop 2 (B_2)", least=0)
     hop2_pool: int = option(
-        8, "hop-2 candidates kept by difficulty before gating; the paper: B_2", least=1
+        8, "hop-2 candidates preselected by difficulty before gating; B_2 in the paper", least=1
     )
     chunk_budget: int = option(8, "evidence chunks per node (B_tok)", least=1)
     mix: float = option(
-        0.6, "share of chunk evidence against neighbour context in the fused text", least=0, most=1
+        0.6,
+        "weight of the chunk evidence in the fused text; the neighbour context gets the rest",
+        least=0,
+        most=1,
     )
-    align_weight: float = option(0.1, "weight of the cross-view divergence (lambda_align)", least=0)
+    align_weight: float = option(
+        0.1, "weight of the divergence between views (lambda_align)", least=0
+    )
     plain_weight: float = option(
-        1.0, "weight of the supervised term on the original graph", least=0
+        1.0, "weight of the supervised loss on the original graph; 0 = the paper's loss", least=0
     )
     attention_dim: int = option(64, "width of the neighbour attention (d_a)", least=1)
     candidates: int = option(
@@ -86,31 +93,35 @@ class DanceConfig(Section):
     )
     evidence_supervision: bool = option(
         True,
-        "labelled neighbours among the evidence join the core in the plain term; false = the core alone",
+        "the supervised loss on the original graph also covers labelled evidence neighbours; "
+        "false = the core alone",
     )
     label_evidence: bool = option(
         True,
-        "training labels of the selected neighbours count in the prediction; false = the paper's rule",
+        "use the training labels of the selected neighbours in predictions; false = the paper's "
+        "rule",
     )
     feature_noise: float = option(
         0.0,
-        "scale of Laplace noise on condensed features in training (b); the paper's study, no guarantee",
+        "scale of the Laplace noise on condensed features during training (b), as in the paper's "
+        "study; no privacy guarantee",
         least=0,
     )
     evidence_keep: str = option(
         "all",
-        "evidence packs a client keeps: of every refresh, or only of the final model",
+        "evidence packs that a client keeps: those of every refresh, or only those of the final "
+        "model",
         choices=("all", "final"),
     )
 
     @classmethod
     def paper_values(cls, known: Mapping[str, Value]) -> Mapping[str, Value]:
-        """Return the values that leave the paper's method alone."""
+        """Return the values that reduce the method to the paper's."""
         pool = max(1, int(known.get("dance.hop2-budget", cls.hop2_budget)))
         return {**PAPER, "dance.hop2-pool": pool}
 
     def problems(self) -> list[str]:
-        """Return whether the pool of hop 2 is smaller than its budget."""
+        """Return a problem if the pool of hop 2 is smaller than its budget."""
         if self.hop2_pool >= self.hop2_budget:
             return []
         return [

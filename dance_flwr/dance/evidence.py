@@ -1,18 +1,17 @@
-"""Sec. 3.3 and Alg. 3: hierarchical text condensation, i.e. which neighbours and chunks count as
-evidence.
-"""
+"""Sec. 3.3 and Alg. 3: hierarchical text condensation, the choice of neighbours and chunks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
 import torch
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.data.text.table import TextTable, pooling_weights
-from dance_flwr.nn.hops import Hops
+from dance_flwr.nn.hops import HopLists
 from dance_flwr.nn.ragged import (
     Ragged,
     bilinear_rows,
@@ -25,27 +24,29 @@ from dance_flwr.nn.ragged import (
 )
 
 HOPS = (0, 1, 2)
+ThreeHops = tuple[Ragged, Ragged, Ragged]
+Gates = tuple[Float[Tensor, "E0"], Float[Tensor, "E1"], Float[Tensor, "E2"]]
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Where evidence may come from; made at a refresh and held until the next one.
+    """Where evidence may come from; selected at a refresh and kept until the next one.
 
     Attributes
     ----------
-    nodes : [m] the nodes whose evidence is gathered
+    nodes : [m] int64, the nodes whose evidence is selected
     hops : per hop l in 0, 1, 2: m rows of candidate nodes
     chunks : m rows of candidate chunks, E_v
-    gates : per hop [E_l] the gates that chose the chunks; None where the candidates were cut or
-        read back
+    gates : per hop [E_l] the gates that selected the chunks; None if the candidates were cut or
+        loaded
     """
 
-    nodes: Tensor
-    hops: tuple[Ragged, Ragged, Ragged]
+    nodes: Int64[Tensor, "m"]
+    hops: ThreeHops
     chunks: Ragged
-    gates: tuple[Tensor, Tensor, Tensor] | None = None
+    gates: Gates | None = None
 
-    def take(self, rows: Tensor) -> "Candidates":
+    def take(self, rows: Int64[Tensor, "j"]) -> "Candidates":
         """Return the candidates of these rows ([j] int64)."""
         zero, one, two = (ragged.take(rows) for ragged in self.hops)
         return Candidates(self.nodes[rows], (zero, one, two), self.chunks.take(rows))
@@ -60,7 +61,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Gates and chunk weights of m nodes, and what they add up to.
+    """Gates and chunk weights of m nodes, and the weighted sums of texts.
 
     Attributes
     ----------
@@ -68,24 +69,23 @@ class Evidence:
     chunk_weights : [E] pi, at most B_tok non-zero per row
     context : [m, d] c_v (eq:hier_context)
     text : [m, d] t~_v (eq:agg_text)
-    fused_text : [m, d] mix * t~_v + (1 - mix) * c_v, what fusion reads
+    fused_text : [m, d] mix * t~_v + (1 - mix) * c_v, the text input of fusion
     """
 
-    gates: tuple[Tensor, Tensor, Tensor]
-    chunk_weights: Tensor
-    context: Tensor
-    text: Tensor
-    fused_text: Tensor
+    gates: Gates
+    chunk_weights: Float[Tensor, "E"]
+    context: Float[Tensor, "m d"]
+    text: Float[Tensor, "m d"]
+    fused_text: Float[Tensor, "m d"]
 
 
 def hop_candidates(
-    nodes: Tensor, hops: Hops, difficulty: Tensor, pool: int
-) -> tuple[Ragged, Ragged, Ragged]:
-    """{v}, N_v^(1), and eq:hard_2hop: the `pool` hardest of N_v^(2) by u_w, ties to the lower
-    index.
+    nodes: Int64[Tensor, "m"], hops: HopLists, difficulty: Float[Tensor, "n"], pool: int
+) -> ThreeHops:
+    """{v}, N_v^(1), and eq:hard_2hop: the `pool` hardest nodes of N_v^(2) by u_w.
 
-    The paper's pool is B_2, which leaves the gate nothing to choose; the key `dance.hop2-pool`
-    widens it.
+    Ties go to the lower index. The paper's pool is B_2, which leaves the gate no choice; the key
+    `dance.hop2-pool` makes it larger.
     """
     far = hops.two(nodes)
     return (
@@ -97,23 +97,21 @@ def hop_candidates(
 
 def gate_neighbours(
     model: DanceModel,
-    hidden: Tensor,
-    hops: tuple[Ragged, Ragged, Ragged],
+    hidden: Float[Tensor, "m h"],
+    hops: ThreeHops,
     table: TextTable,
     config: DanceConfig,
-    vectors: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """eq:neighbor_score, eq:neighbor_gating: alpha^(l) = Pi_{B_l}(entmax(<W_q g_v, W_k t_u> /
-    sqrt(d))); per hop [E_l].
+    vectors: Float[Tensor, "E12 d"] | None = None,
+) -> Gates:
+    """alpha^(l) = Pi_{B_l}(entmax(<W_q g_v, W_k t_u> / sqrt(d))); per hop [E_l].
 
-    The node itself is the only candidate of hop 0, so alpha^(0) = 1. Hops 1 and 2 are gated
-    together, as 2 m rows.
+    eq:neighbor_score and eq:neighbor_gating. The node itself is the only candidate of hop 0, so
+    alpha^(0) = 1. Hops 1 and 2 are gated together, as 2 m rows.
 
     Parameters
     ----------
     hidden : [m, h] g_v of the rows
-    vectors : [E_1 + E_2, d] t_u of the candidates of hops 1 and 2, where the caller has them
-        already
+    vectors : [E_1 + E_2, d] t_u of the candidates of hops 1 and 2; None = gather them
     """
     around = stack_rows(hops[1:])
     queries = torch.cat([hidden, hidden])
@@ -129,17 +127,17 @@ def gate_neighbours(
 
 def weigh_chunks(
     model: DanceModel,
-    hidden: Tensor,
+    hidden: Float[Tensor, "m h"],
     candidates: Ragged,
     table: TextTable,
     budget: int,
-    vectors: Tensor | None = None,
-) -> Tensor:
+    vectors: Float[Tensor, "E d"] | None = None,
+) -> Float[Tensor, "E"]:
     """eq:chunk_similarity: pi = Pi_{B_tok}(entmax(<W_s g_v, e_{u,r}> / sqrt(d))); [E].
 
     Parameters
     ----------
-    vectors : [E, d] e_{u,r} of the candidates, where the caller has them already
+    vectors : [E, d] e_{u,r} of the candidates; None = gather them
     """
     scores = bilinear_rows(hidden, model.chunk_query.weight, candidates, table.chunks, vectors)
     scores = scores / sqrt(table.chunks.size(1))
@@ -147,31 +145,31 @@ def weigh_chunks(
 
 
 def budgets(config: DanceConfig) -> tuple[int, int, int]:
-    """(B_0, B_1, B_2)."""
+    """Return (B_0, B_1, B_2)."""
     return config.hop0_budget, config.hop1_budget, config.hop2_budget
 
 
 @torch.no_grad()
 def select_candidates(
     model: DanceModel,
-    nodes: Tensor,
-    hidden: Tensor,
-    difficulty: Tensor,
-    hops: Hops,
+    nodes: Int64[Tensor, "m"],
+    hidden: Float[Tensor, "n h"],
+    difficulty: Float[Tensor, "n"],
+    hops: HopLists,
     table: TextTable,
     config: DanceConfig,
 ) -> Candidates:
     """First half of Alg. 3: hop candidates, their gates, and the chunks of the gated neighbours.
 
-    Under `text_rule` "own" a node has no candidates but its own chunks.
+    Under `text_rule` "own" the only candidates of a node are its own chunks.
 
     Parameters
     ----------
     nodes : [m] int64; hidden : [n, h] g; difficulty : [n] u
     """
     if config.text_rule == "own":
-        nobody = Ragged(nodes.new_zeros(nodes.numel() + 1), nodes.new_empty(0))
-        return Candidates(nodes, (hops.zero(nodes), nobody, nobody), table.chunks_of.take(nodes))
+        empty = Ragged(nodes.new_zeros(nodes.numel() + 1), nodes.new_empty(0))
+        return Candidates(nodes, (hops.zero(nodes), empty, empty), table.chunks_of.take(nodes))
     around = hop_candidates(nodes, hops, difficulty, config.hop2_pool)
     gates = gate_neighbours(model, hidden[nodes], around, table, config)
     chosen = concat_rows(
@@ -187,9 +185,8 @@ def chunks_of_neighbours(neighbours: Ragged, chunks_of: Ragged) -> Ragged:
 
 
 @dataclass(frozen=True)
-class Gathered:
-    """Text vectors of candidates: they do not change while the candidates are held, so training
-    gathers them once.
+class CandidateVectors:
+    """Text vectors of candidates, gathered once per round: training does not change them.
 
     Attributes
     ----------
@@ -197,53 +194,48 @@ class Gathered:
     chunks : [E, d] e_{u,r} of the candidate chunks
     """
 
-    neighbours: Tensor
-    chunks: Tensor
+    neighbours: Float[Tensor, "E12 d"]
+    chunks: Float[Tensor, "E d"]
 
     @classmethod
-    def of(cls, candidates: Candidates, table: TextTable) -> "Gathered":
-        """Gather from the table, in its own types."""
+    def of(cls, candidates: Candidates, table: TextTable) -> "CandidateVectors":
+        """Gather the vectors from the table, in its data types."""
         around = torch.cat([candidates.hops[1].index, candidates.hops[2].index])
         return cls(table.nodes[around], table.chunks[candidates.chunks.index])
 
 
 def condense_text(
     model: DanceModel,
-    hidden: Tensor,
+    hidden: Float[Tensor, "m h"],
     candidates: Candidates,
     table: TextTable,
     config: DanceConfig,
-    gathered: Gathered | None = None,
+    vectors: CandidateVectors | None = None,
 ) -> Evidence:
-    """Second half of Alg. 3: gates, c_v, chunk weights and t~_v over fixed candidates, with
-    gradient.
+    """Second half of Alg. 3: gates, c_v, chunk weights and t~_v over fixed candidates.
 
-    eq:hier_context: c_v = sum_l gamma_l sum_u alpha_{v,u} t_u with gamma = softmax(hop_logits) over
-    all three hops. eq:agg_text: t~_v = sum pi_{v,(u,r)} e_{u,r}. Under `text_rule` "own" both are
-    t_v, the pooled text of the node.
+    Differentiable. eq:hier_context: c_v = sum_l gamma_l sum_u alpha_{v,u} t_u with gamma =
+    softmax(hop_logits) over all three hops. eq:agg_text: t~_v = sum pi_{v,(u,r)} e_{u,r}. Under
+    `text_rule` "own" both are t_v, the pooled text of the node.
 
     Parameters
     ----------
     hidden : [m, h] g_v of `candidates.nodes`
-    gathered : the candidates' vectors where the caller has them already
+    vectors : the candidates' vectors; None = gather them
     """
     if config.text_rule == "own":
         return own_text(candidates, table, hidden.dtype)
-    near, chunk_vectors = (gathered.neighbours, gathered.chunks) if gathered else (None, None)
-    fresh = torch.is_grad_enabled() or candidates.gates is None
-    gates = (
-        gate_neighbours(model, hidden, candidates.hops, table, config, near)
-        if fresh
-        else candidates.gates
-    )
-    assert gates is not None
+    near, chunk_vectors = (vectors.neighbours, vectors.chunks) if vectors else (None, None)
+    gates = None if torch.is_grad_enabled() else candidates.gates
+    if gates is None:
+        gates = gate_neighbours(model, hidden, candidates.hops, table, config, near)
     gamma = torch.softmax(model.hop_logits, dim=0)
-    own = gamma[0] * table.nodes[candidates.nodes].to(hidden.dtype)
+    center = gamma[0] * table.nodes[candidates.nodes].to(hidden.dtype)
     around = stack_rows(candidates.hops[1:])
     by_hop = weighted_rows(torch.cat(gates[1:]), around, table.nodes).view(
         2, -1, table.nodes.size(1)
     )
-    context = own + gamma[1] * by_hop[0] + gamma[2] * by_hop[1]
+    context = center + gamma[1] * by_hop[0] + gamma[2] * by_hop[1]
     weights = weigh_chunks(
         model, hidden, candidates.chunks, table, config.chunk_budget, chunk_vectors
     )
@@ -252,8 +244,9 @@ def condense_text(
 
 
 def own_text(candidates: Candidates, table: TextTable, dtype: torch.dtype) -> Evidence:
-    """Return the evidence of the ablation without text condensation: every own chunk with its
-    pooling weight.
+    """Return the evidence of the ablation without text condensation.
+
+    It is every chunk of the node itself with its pooling weight.
     """
     text = table.nodes[candidates.nodes].to(dtype)
     chunks = candidates.chunks
@@ -265,13 +258,13 @@ def own_text(candidates: Candidates, table: TextTable, dtype: torch.dtype) -> Ev
 def freeze(candidates: Candidates, evidence: Evidence) -> Candidates:
     """Shrink the candidates to what was selected, for rounds between two evidence refreshes.
 
-    Weights go on adapting, but only within the selected neighbours and chunks.
+    Weights continue to adapt, but only within the selected neighbours and chunks.
     """
-    kept = [
+    zero, one, two = (
         ragged.keep(gate > 0) for ragged, gate in zip(candidates.hops, evidence.gates, strict=True)
-    ]
+    )
     return Candidates(
         candidates.nodes,
-        (kept[0], kept[1], kept[2]),
+        (zero, one, two),
         candidates.chunks.keep(evidence.chunk_weights > 0),
     )

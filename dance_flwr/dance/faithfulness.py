@@ -1,11 +1,10 @@
-"""Faithfulness of evidence packs: a prediction without its evidence, and with nothing but its
-evidence.
+"""Faithfulness of evidence packs: predictions without their evidence, and with nothing else.
 
-The pool of a node v is every chunk within two hops of v, all that its evidence can come from.
-Chunks are removed from the pool or kept alone in it, and the deployed predictor runs again
-(`interventions.repredict`): graph, edges and weights of the backbone stay, texts beyond two hops
-stay unless a measure says otherwise. The predictor may then choose other evidence, so a redundant
-text makes the evidence look less necessary than it is.
+The pool of a node v is every chunk within two hops of v, from which its evidence comes. Chunks are
+removed from the pool, or all others are, and the deployed predictor runs again
+(`interventions.repredict`). Graph, edges and weights of the backbone stay; so do texts beyond two
+hops unless a measure says otherwise. The predictor may then choose other evidence, so that a
+redundant text makes the evidence look less necessary than it is.
 """
 
 from collections.abc import Mapping
@@ -17,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dance_flwr.dance.algorithm import explain, plain_pass, predict
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import HOPS, chunks_of_neighbours
+from dance_flwr.dance.inference import explain, plain_pass, predict
 from dance_flwr.dance.interventions import repredict
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.packs import Packs
@@ -30,9 +29,11 @@ from dance_flwr.nn.ragged import (
     Ragged,
     bilinear_rows,
     concat_rows,
+    heaviest,
+    prefix,
     ptr_of_rows,
     rank_in_row,
-    row_of_entry,
+    softmax_rows,
 )
 
 EVIDENCE = "evidence"
@@ -63,8 +64,8 @@ class Pool:
         ]
         return cls(concat_rows(parts), concat_rows(marks).index)
 
-    def holds(self, chosen: Ragged) -> Tensor:
-        """Whether each chunk of the pool is among its row's `chosen` ones; [E] bool."""
+    def contains(self, chosen: Ragged) -> Tensor:
+        """Whether each chunk of the pool is among the `chosen` ones of its row; [E] bool."""
         size = (
             int(torch.cat([self.chunks.index, chosen.index]).max()) + 1
             if self.chunks.index.numel()
@@ -77,22 +78,20 @@ class Pool:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Class probabilities of m nodes under every intervention, as the deployed predictor gives
-    them.
+    """Deployed class probabilities of m nodes under every intervention.
 
     Attributes
     ----------
     nodes : [m] local node numbers; packs : their evidence
-    budgets : [S] ascending numbers of chunks k, the last one B_tok; at most the pack's own number
-        is taken
-    full : [m, C] nothing changed; bare : [m, C] pool empty; textless : [m, C] no text at all
-    removed, kept : by source of the chunks, [draws, S, m, C] without, or of the pool only, its k
+    budgets : [S] ascending numbers of chunks k, the last one B_tok; capped at the number in the
+        pack
+    full : [m, C] nothing changed; bare : [m, C] empty pool; textless : [m, C] no text at all
+    removed, kept : by source of the chunks, [draws, S, m, C] the pool without, or only with, its k
         heaviest chunks
-    alone : by source, [draws, m, C] all its chunks kept and every other text of the client taken
-        out
+    alone : by source, [draws, m, C] all its chunks, without any other text of the client
     pool_chunks, pool_tokens : [m] size of the pool
-    gap : largest difference between `full` and re-prediction with the whole pool kept; the copies'
-        own error
+    gap : largest difference between `full` and re-prediction with the whole pool: the error of
+        the copies
     """
 
     nodes: NDArray[np.int64]
@@ -118,11 +117,11 @@ def outcomes(
     draws: int,
     generator: torch.Generator,
 ) -> Outcomes:
-    """Intervene on the texts of `nodes` ([m] int64) by evidence and by every control, with equally
-    many chunks each.
+    """Intervene on texts by evidence and by every control, with equally many chunks each.
 
     Parameters
     ----------
+    nodes : [m] int64
     draws : repetitions of the random controls
     generator : a CPU generator; the only source of randomness
     """
@@ -137,7 +136,7 @@ def outcomes(
 
     def each(rows: list[Ragged], remove: bool) -> Tensor:
         return torch.stack(
-            [torch.stack([again(_left(pool, row, k, remove)) for k in budgets]) for row in rows]
+            [torch.stack([again(_change(pool, row, k, remove)) for k in budgets]) for row in rows]
         )
 
     full = predict(model, site, settings)["deployed"][nodes]
@@ -163,16 +162,14 @@ def outcomes(
     )
 
 
-def _left(pool: Pool, ranked: Ragged, most: int, remove: bool) -> Ragged:
-    """Return what is left of each pool without, or with nothing but, the `most` heaviest chunks of
-    `ranked`.
-    """
-    held = pool.holds(prefix(ranked, torch.full_like(ranked.ptr[1:], most)))
-    return pool.chunks.keep(~held if remove else held)
+def _change(pool: Pool, ranked: Ragged, most: int, remove: bool) -> Ragged:
+    """Return each pool without, or only with, the `most` heaviest chunks of `ranked`."""
+    inside = pool.contains(prefix(ranked, torch.full_like(ranked.ptr[1:], most)))
+    return pool.chunks.keep(~inside if remove else inside)
 
 
 def curve_budgets(most: int) -> tuple[int, ...]:
-    """Return 1, 2, 4, ... below `most`, and `most`."""
+    """Return the powers of two below `most`, then `most`."""
     return (*(2**i for i in range((most - 1).bit_length())), most)
 
 
@@ -185,46 +182,47 @@ def rankings(
     draws: int,
     generator: torch.Generator,
 ) -> dict[str, list[Ragged]]:
-    """Return m rows of chunks, heaviest first, by source; every source gives a node as many as its
-    pack holds.
+    """Return m rows of chunks, heaviest first, by source; each as many as the node's pack has.
 
     "evidence" is the pack; "attention" the heaviest chunks of `dense_attention`; "random" are
-    chunks of the pool, each equally likely; "random-by-hop" likewise, but as many of each hop as in
-    the pack. Random ones are lists of `draws`.
+    chunks of the pool, each equally likely; "random-by-hop" too, but as many of each hop as in the
+    pack. The random ones are lists of `draws`.
     """
     chunks = Ragged(
         *(torch.as_tensor(part, device=site.device) for part in (packs.chunk_ptr, packs.chunks))
     )
-    sizes, held = chunks.ptr.diff(), pool.holds(chunks)
+    sizes, in_pack = chunks.ptr.diff(), pool.contains(chunks)
     per_hop = pool.chunks.rows() * len(HOPS) + pool.hop  # ascending, as pools run hop by hop
     ptr = ptr_of_rows(per_hop, nodes.numel() * len(HOPS))
-    quota = torch.bincount(per_hop[held], minlength=nodes.numel() * len(HOPS))
-    found: dict[str, list[Ragged]] = {
+    quota = torch.bincount(per_hop[in_pack], minlength=nodes.numel() * len(HOPS))
+    ranked: dict[str, list[Ragged]] = {
         EVIDENCE: [chunks],
         "attention": [],
         "random-by-hop": [],
         "random": [],
     }
-    found["attention"].append(
+    ranked["attention"].append(
         heaviest(pool.chunks, dense_attention(model, site, nodes, pool), sizes)
     )
     for _ in range(draws):
-        luck = torch.rand(per_hop.numel(), generator=generator, dtype=torch.float64).to(site.device)
-        found["random"].append(heaviest(pool.chunks, luck, sizes))
-        wanted = rank_in_row(luck, ptr) < quota[per_hop]
-        found["random-by-hop"].append(heaviest(pool.chunks, luck + wanted, sizes))
-    return found
+        chance = torch.rand(per_hop.numel(), generator=generator, dtype=torch.float64).to(
+            site.device
+        )
+        ranked["random"].append(heaviest(pool.chunks, chance, sizes))
+        within = rank_in_row(chance, ptr) < quota[per_hop]
+        ranked["random-by-hop"].append(heaviest(pool.chunks, chance + within, sizes))
+    return ranked
 
 
 @torch.no_grad()
 def dense_attention(model: DanceModel, site: Site, nodes: Tensor, pool: Pool) -> Tensor:
-    """gamma_l softmax_u(<W_q g_v, W_k t_u> / sqrt(d)) softmax_(u,r)(<W_s g_v, e_{u,r}> / sqrt(d));
-    [E] over the pool.
+    """Return dense attention weights of the chunks of the pool, [E].
 
+    gamma_l softmax_u(<W_q g_v, W_k t_u> / sqrt(d)) softmax_(u,r)(<W_s g_v, e_{u,r}> / sqrt(d)):
     eq:neighbor_gating and eq:chunk_similarity with softmax instead of entmax and without budgets:
     the first softmax runs over all nodes of a hop, the second over all chunks of the pool.
-    Attention weights as an explanation, of the same trained scores (Jain and Wallace 2019 on how
-    little such weights need to explain).
+    These are attention weights of the same trained scores, used as an explanation (see Jain and
+    Wallace 2019 on how little such weights may explain).
     """
     table, hops = site.table, site.graph.hops
     hidden = plain_pass(model, site, site.graph).hidden[nodes]
@@ -235,47 +233,23 @@ def dense_attention(model: DanceModel, site: Site, nodes: Tensor, pool: Pool) ->
     for hop, ragged in zip(HOPS, (hops.zero(nodes), hops.one(nodes), hops.two(nodes)), strict=True):
         score = bilinear_rows(hidden, matrix, ragged, table.nodes) / scale
         counts = table.chunks_of.ptr.diff()[ragged.index]
-        weight = torch.repeat_interleave(gamma[hop] * _softmax_rows(score, ragged.ptr), counts)
+        weight = torch.repeat_interleave(gamma[hop] * softmax_rows(score, ragged.ptr), counts)
         of_chunk.append((torch.repeat_interleave(ragged.rows(), counts), weight))
-    # Joined hop by hop, then by row: the order of the pool.
+    # Concatenated hop by hop, then sorted by row: the order of the pool.
     order = torch.sort(torch.cat([rows for rows, _ in of_chunk]), stable=True).indices
     neighbour = torch.cat([weight for _, weight in of_chunk])[order]
     chunk = bilinear_rows(hidden, model.chunk_query.weight, pool.chunks, table.chunks) / sqrt(
         table.chunks.size(1)
     )
-    return neighbour * _softmax_rows(chunk, pool.chunks.ptr)
-
-
-def _softmax_rows(scores: Tensor, ptr: Tensor) -> Tensor:
-    rows, size = row_of_entry(ptr), ptr.numel() - 1
-    peak = scores.new_full((size,), float("-inf")).scatter_reduce_(0, rows, scores, "amax")
-    weight = torch.exp(scores - peak[rows])
-    return weight / scores.new_zeros(size).index_add_(0, rows, weight)[rows]
-
-
-def heaviest(rows: Ragged, weights: Tensor, sizes: Tensor) -> Ragged:
-    """Return the `sizes` ([m]) entries of each row with the largest weights ([E]), heaviest first,
-    ties in order.
-    """
-    place = rows.ptr[:-1][rows.rows()] + rank_in_row(weights, rows.ptr)
-    index = torch.empty_like(rows.index)
-    index[place] = rows.index
-    return prefix(Ragged(rows.ptr, index), sizes)
-
-
-def prefix(rows: Ragged, sizes: Tensor) -> Ragged:
-    """Return the first `sizes` ([m]) entries of each row, or all where there are fewer."""
-    column = torch.arange(rows.index.numel(), device=rows.ptr.device) - rows.ptr[:-1][rows.rows()]
-    return rows.keep(column < sizes[rows.rows()])
+    return neighbour * softmax_rows(chunk, pool.chunks.ptr)
 
 
 def drops(full: Tensor, changed: Tensor) -> Tensor:
-    """p(y^ | full) - p(y^ | changed) with y^ = argmax full, mean over draws; [m, C], [draws, ...,
-    m, C] -> [..., m].
+    """Return p(y^ | full) - p(y^ | changed) with y^ = argmax full, mean over draws.
 
-    Without the evidence this is comprehensiveness (large = the evidence was needed), with nothing
-    but the evidence sufficiency (small = the evidence is enough). DeYoung et al. 2020, "ERASER",
-    eqs. 1 and 2.
+    [m, C], [draws, ..., m, C] -> [..., m]. Without the evidence this is comprehensiveness (large =
+    the evidence was needed), with nothing but the evidence it is sufficiency (small = the evidence
+    is enough). DeYoung et al. 2020, "ERASER", eqs. 1 and 2.
     """
     chosen = full.argmax(dim=1)
     after = changed.gather(-1, chosen[:, None].expand(*changed.shape[:-1], 1)).squeeze(-1)
@@ -283,14 +257,15 @@ def drops(full: Tensor, changed: Tensor) -> Tensor:
 
 
 def flips(full: Tensor, changed: Tensor) -> Tensor:
-    """Share of the draws in which the predicted class changes; [m, C], [draws, ..., m, C] -> [...,
-    m].
+    """Return the share of draws that change the predicted class.
+
+    [m, C], [draws, ..., m, C] -> [..., m].
     """
     return (changed.argmax(dim=-1) != full.argmax(dim=1)).float().mean(0)
 
 
 def aopc(start: Tensor, curve: Tensor) -> Tensor:
-    """Mean of a curve over its steps, the start among them; [m], [S, m] -> [m].
+    """Return the mean of a curve over its steps, including the start; [m], [S, m] -> [m].
 
     The area over the perturbation curve as ERASER defines it (eq. 3), over k = 0 and the S budgets.
     """

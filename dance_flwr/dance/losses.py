@@ -1,6 +1,7 @@
-"""What a client minimises on its condensed graph, and over which nodes."""
+"""The losses of a client on its condensed graph, and the nodes of the plain term."""
 
 import torch
+from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -11,19 +12,26 @@ from dance_flwr.dance.model import DanceModel
 
 def condensed_loss(
     model: DanceModel,
-    hidden: Tensor,
+    hidden: Float[Tensor, "K h"],
     evidence: Evidence,
-    features: Tensor,
-    core_logits: Tensor,
-    labels: Tensor,
+    features: Float[Tensor, "K d"],
+    core_logits: Float[Tensor, "K C"],
+    labels: Int64[Tensor, "K"],
     settings: DanceConfig,
-    near: Tensor | None = None,
-) -> Tensor:
+    near: Float[Tensor, "K 2*C"] | None = None,
+) -> Float[Tensor, ""]:
     """eq:fusion_train_loss + CE of the condensed graph; a scalar.
 
     L_m = mean CE(Dec(x_v), y_v) + lambda_align mean KL(softmax(o^g) || softmax(o^t)).
-    Cross-entropies are means over labelled core nodes, the divergence over all core nodes; without
-    a labelled core node only the divergence is left.
+    The cross-entropies are means over labelled core nodes, the divergence is one over all core
+    nodes; without a labelled core node only the divergence remains.
+
+    Parameters
+    ----------
+    hidden : [K, h] g_v; features : [K, d] x_v, with the noise of the round
+    core_logits : [K, C] Dec_g of the condensed graph
+    labels : [K] int64, -1 where unknown
+    near : [K, 2C] label evidence, if the model reads it
     """
     graph, text = model.graph_logits(hidden), model.text_logits(evidence.text)
     align = F.kl_div(
@@ -41,9 +49,15 @@ def condensed_loss(
     return loss
 
 
-def plain_loss(model: DanceModel, hidden: Tensor, labels: Tensor, settings: DanceConfig) -> Tensor:
-    """plain_weight * mean CE(Dec_g(g_v), y_v): ours, as nothing else trains the pass that gating
-    stands on; a scalar.
+def plain_loss(
+    model: DanceModel,
+    hidden: Float[Tensor, "s h"],
+    labels: Int64[Tensor, "s"],
+    settings: DanceConfig,
+) -> Float[Tensor, ""]:
+    """plain_weight * mean CE(Dec_g(g_v), y_v); a scalar.
+
+    An addition to the paper: nothing else trains the plain pass, on which gating relies.
 
     Parameters
     ----------
@@ -55,13 +69,15 @@ def plain_loss(model: DanceModel, hidden: Tensor, labels: Tensor, settings: Danc
 
 
 def supervised_nodes(
-    candidates: Candidates, evidence: Evidence, labels: Tensor, settings: DanceConfig
-) -> Tensor:
-    """Labelled nodes of the plain term: the core, and by `evidence_supervision` its selected
-    neighbours; [s] int64.
+    candidates: Candidates,
+    evidence: Evidence,
+    labels: Int64[Tensor, "n"],
+    settings: DanceConfig,
+) -> Int64[Tensor, "s"]:
+    """Return the labelled nodes of the plain term, [s] int64.
 
-    Their texts are read in this round anyway, under the same budgets. The paper trains on the core
-    alone.
+    They are the core and, with `evidence_supervision`, its selected neighbours, whose texts are
+    read in this round anyway, under the same budgets. The paper trains on the core alone.
 
     Parameters
     ----------

@@ -1,6 +1,7 @@
-"""omega = (theta, phi): the graph backbone and the parameters of selection, fusion and prediction."""
+"""omega = (theta, phi): the backbone and the parameters of selection, fusion and prediction."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from dance_flwr.nn.dropout import dropout as drop
@@ -8,9 +9,10 @@ from dance_flwr.nn.model import ModelShape, PlainModel
 
 
 class DanceModel(PlainModel):
-    """omega: W_q, W_k (eq:neighbor_score), W_s (eq:chunk_similarity), gamma (eq:hier_context), W_g,
-    W_t, w and the layer norm (eq:fused_embed), and the heads Dec, Dec_g, Dec_t
-    (eq:fusion_train_loss).
+    """omega: the backbone, selection, fusion and heads.
+
+    W_q, W_k (eq:neighbor_score), W_s (eq:chunk_similarity), gamma (eq:hier_context), W_g, W_t, w
+    and the layer norm (eq:fused_embed), and the heads Dec, Dec_g, Dec_t (eq:fusion_train_loss).
     """
 
     def __init__(
@@ -31,9 +33,9 @@ class DanceModel(PlainModel):
         self.fuse_graph = nn.Linear(h, d, bias=False)
         self.fuse_text = nn.Linear(d, d, bias=False)
         self.fuse_gate = nn.Linear(h + d, 1, bias=False)
-        # x_v starts as LN of text and graph in the text's own coordinates: the backbone reads t_u
-        # and x_v alike, and a random W_t would hide that they are the same words. sqrt(d) gives t,
-        # of norm at most 1, the scale of W_g g.
+        # x_v starts as LN of text and graph in the coordinates of the text: the backbone reads both
+        # t_u and x_v, and a random W_t would hide that they stand for the same words. sqrt(d) gives
+        # t, of norm at most 1, the scale of W_g g.
         nn.init.eye_(self.fuse_text.weight)
         self.fuse_text.weight.data.mul_(d**0.5)
         self.norm = nn.LayerNorm(d)
@@ -44,20 +46,25 @@ class DanceModel(PlainModel):
             self.head_labels = nn.Linear(2 * shape.classes, shape.classes, bias=False)
             nn.init.zeros_(self.head_labels.weight)
 
-    def fuse(self, hidden: Tensor, text: Tensor) -> Tensor:
+    def fuse(
+        self, hidden: Float[Tensor, "m h"], text: Float[Tensor, "m d"]
+    ) -> Float[Tensor, "m d"]:
         """eq:fused_embed: x = LN(W_g g + sigma(w^T [g || t]) W_t t); [m, h], [m, d] -> [m, d]."""
         gate = torch.sigmoid(self.fuse_gate(torch.cat([hidden, text], dim=1)))
         return self.norm(self.fuse_graph(hidden) + gate * self.fuse_text(text))  # type: ignore[no-any-return]
 
-    def fused_logits(self, fused: Tensor, labels: Tensor | None = None) -> Tensor:
-        """O = Dec(x) + W_y [y_1 || y_2]; [m, d], [m, 2C] -> [m, C]. Without label evidence O =
-        Dec(x): the paper's.
+    def fused_logits(
+        self, fused: Float[Tensor, "m d"], labels: Float[Tensor, "m C2"] | None = None
+    ) -> Float[Tensor, "m C"]:
+        """O = Dec(x) + W_y [y_1 || y_2]; [m, d], [m, 2C] -> [m, C].
+
+        Without label evidence O = Dec(x), as in the paper.
         """
         logits = self.head_fused(drop(fused, self.dropout, self.training))
         if self.head_labels is not None and labels is not None:
             logits = logits + self.head_labels(labels)
         return logits  # type: ignore[no-any-return]
 
-    def text_logits(self, text: Tensor) -> Tensor:
+    def text_logits(self, text: Float[Tensor, "m d"]) -> Float[Tensor, "m C"]:
         """o^t = Dec_t(t); [m, d] -> [m, C]."""
         return self.head_text(drop(text, self.dropout, self.training))  # type: ignore[no-any-return]

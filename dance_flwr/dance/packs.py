@@ -1,6 +1,6 @@
-"""Evidence packs: for every condensed node, what its prediction rests on, with exact source spans.
+"""Evidence packs: the evidence of every condensed node's prediction, with exact source spans.
 
-Packs stay in the client's own folder. One file holds all packs of one refresh as arrays.
+Packs stay in the client's folder. One file holds all packs of one refresh as arrays.
 """
 
 from dataclasses import dataclass, fields
@@ -25,12 +25,13 @@ _DIGEST = "digest"
 
 @dataclass(frozen=True)
 class Packs:
-    """The packs of m nodes. Nodes and chunks are numbered locally; chunk numbers are rows of the
-    client's text bank.
+    """The packs of m nodes.
+
+    Nodes and chunks are numbered locally; chunk numbers are rows of the client's text bank.
 
     Attributes
     ----------
-    round, model_id : when, and the fingerprint of the model that selected
+    round, model_id : round of the selection, and fingerprint of the model that selected
     nodes : [m] int64; predicted : [m] int64 class; confidence : [m] float32
     neighbour_ptr : [m + 1]; neighbours, neighbour_hops, neighbour_weights : alpha^(l) of the
         selected neighbours
@@ -66,12 +67,14 @@ class Packs:
         round_: int,
         model_id: str,
     ) -> "Packs":
-        """Gather the packs of `candidates.nodes`. `probs`: [m, C] the prediction that rests on
-        them.
+        """Gather the packs of `candidates.nodes`.
+
+        Parameters
+        ----------
+        probs : [m, C] the prediction that rests on the evidence
         """
         confidence, predicted = probs.max(dim=1)
-        # Entries are joined hop by hop; sorting the stacked entry numbers keeps weights and hops
-        # beside their node.
+        # Entries are concatenated hop by hop; a stable sort by row brings those of a node together.
         size = len(candidates.nodes)
         entry = torch.cat([gate > 0 for gate in evidence.gates])
         rows = torch.cat([ragged.rows() for ragged in candidates.hops])[entry]
@@ -105,11 +108,11 @@ class Packs:
         )
 
     def counts(self, site: Site) -> dict[str, int]:
-        """Return what `count_evidence` returns, of these packs."""
+        """Return the totals of `count_evidence` for these packs."""
         return _totals(site, len(self.nodes), int((self.neighbour_hops > 0).sum()), self.chunks)
 
     def save(self, path: Path) -> None:
-        """Write the packs and their digest to one file, whole or not at all."""
+        """Write the packs and their digest to one file, atomically."""
         values = {item.name: np.asarray(getattr(self, item.name)) for item in fields(self)}
         write_npz(path, values | {_DIGEST: np.array(_digest(values))})
 
@@ -127,7 +130,7 @@ class Packs:
                 digest = str(file[_DIGEST])
         except (OSError, ValueError, KeyError, BadZipFile) as error:
             raise DataError(
-                f"{path}: expected evidence packs, found {error}; they were damaged or altered"
+                f"{path}: expected evidence packs, found {error}; the file was damaged or altered"
             ) from None
         if digest != _digest(values):
             raise DataError(
@@ -136,14 +139,15 @@ class Packs:
         return cls(**values | {"round": int(values["round"]), "model_id": str(values["model_id"])})
 
     def row_of(self, node: int) -> int | None:
-        """Return the row of a node, or None when there is no pack for it."""
-        found = np.flatnonzero(self.nodes == node)
-        return int(found[0]) if len(found) else None
+        """Return the row of a node, or None if there is no pack for it."""
+        matches = np.flatnonzero(self.nodes == node)
+        return int(matches[0]) if len(matches) else None
 
 
 def count_evidence(site: Site, candidates: Candidates, evidence: Evidence) -> dict[str, int]:
-    """Return totals over `candidates.nodes`: condensed nodes, neighbours beyond the node itself,
-    chunks, tokens.
+    """Return totals over `candidates.nodes`: nodes, neighbours, chunks, tokens.
+
+    A node is not its own neighbour here.
     """
     neighbours = sum(int((gate > 0).sum()) for gate in evidence.gates[1:])
     chunks = candidates.chunks.index[evidence.chunk_weights > 0].cpu().numpy()
@@ -161,7 +165,7 @@ def _totals(site: Site, nodes: int, neighbours: int, chunks: NDArray[np.int64]) 
 
 
 def _digest(values: dict[str, NDArray[Any]]) -> str:
-    """Return sha256 hex over names, types and bytes of all arrays."""
+    """Return the sha256 hex digest of names, types and bytes of all arrays."""
     digest = sha256()
     for name, array in sorted(values.items()):
         digest.update(f"{name}:{array.dtype}:{array.shape};".encode() + array.tobytes())
@@ -171,7 +175,7 @@ def _digest(values: dict[str, NDArray[Any]]) -> str:
 def _heaviest_first(chunks: Ragged, weights: Tensor) -> tuple[Ragged, Tensor]:
     """Return the selected chunks of every row by descending weight, and their weights."""
     chosen = weights > 0
-    kept, weight = chunks.keep(chosen), weights[chosen]
+    selected, weight = chunks.keep(chosen), weights[chosen]
     by_weight = torch.sort(weight, descending=True, stable=True).indices
-    order = by_weight[torch.sort(kept.rows()[by_weight], stable=True).indices]
-    return Ragged(kept.ptr, kept.index[order]), weight[order]
+    order = by_weight[torch.sort(selected.rows()[by_weight], stable=True).indices]
+    return Ragged(selected.ptr, selected.index[order]), weight[order]

@@ -1,6 +1,4 @@
-"""What a client keeps between rounds of one run, in its own folder: core, coverage, frozen
-evidence, adjacency.
-"""
+"""The state of a client between rounds of one run: core, coverage, frozen evidence, adjacency."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +20,13 @@ class ClientState:
 
     Attributes
     ----------
-    times_selected : [n] int64, in how many cores each node was
-    core : [K] int64, the core in use; core_round, text_round : the round of the last refresh, 0 =
-        never
-    frozen : evidence candidates of all n nodes, held while the text is not refreshed; None = select
-        every round
+    times_selected : [n] int64, number of cores that contained each node
+    core : [K] int64, the current core
+    core_round, text_round : round of the last refresh; 0 = never
+    frozen : evidence candidates of all n nodes, kept until the next text refresh; None = selected
+        in every round
     adjacency : (rows, cols, weights) of the reconstructed graph on the core
-    round : the round that left this state, 0 = none yet
+    round : the round after which this state was saved; 0 = none yet
     """
 
     times_selected: Tensor
@@ -41,10 +39,12 @@ class ClientState:
 
 
 def due(last_round: int, every: int, round_: int) -> bool:
-    """Whether a refresh is due in `round_`: rounds 1, 1 + every, ...; a client that missed one
-    catches up.
+    """Whether a refresh is due in `round_`: in rounds 1, 1 + every, ..., and after a missed one.
 
-    `every` = 0 means only once. `last_round` = 0 means never done.
+    Parameters
+    ----------
+    last_round : round of the last refresh; 0 = never
+    every : rounds between refreshes; 0 = only one refresh
     """
     if last_round == 0:
         return True
@@ -56,7 +56,7 @@ class RunFolder:
 
     Parameters
     ----------
-    client_folder : the client's own folder
+    client_folder : the client's folder
     run : name of the run, chosen by the server
     """
 
@@ -65,28 +65,28 @@ class RunFolder:
         self.evidence_folder = self.folder / "evidence"
 
     def round_path(self, round_: int) -> Path:
-        """Where the packs of a round's refresh are kept."""
+        """Return the file of the packs of a round's refresh."""
         return self.evidence_folder / f"round-{round_:05d}.npz"
 
     @property
     def final_path(self) -> Path:
-        """Where the packs selected by the final (best) model are kept."""
+        """File of the packs that the final (best) model selected."""
         return self.evidence_folder / "final.npz"
 
     def all_packs(self) -> list[Path]:
-        """Return the files of all packs of the run, by round, the final ones last."""
+        """Return the files of all packs of the run, by round, then the final ones."""
         return [
             *sorted(self.evidence_folder.glob("round-*.npz")),
             *self.evidence_folder.glob("final.npz"),
         ]
 
     def load(self, num_nodes: int, device: torch.device, before: int | None = None) -> ClientState:
-        """Return the state as the last round left it, or a fresh one.
+        """Return the saved state, or a fresh one.
 
         Parameters
         ----------
-        before : a round; the state is that from before it, also where this round was trained
-            already and is asked again. None = the latest
+        before : return the state from before this round, even if this round was trained already
+            and is repeated; None = the latest
         """
         for path in (self.folder / STATE, self.folder / PREVIOUS) if before != 1 else ():
             if not path.is_file():
@@ -94,14 +94,14 @@ class RunFolder:
             state, base = _read(path, num_nodes, device)
             if before is None or state.round < before:
                 return state
-            if not base:  # the first round here is asked again
+            if not base:  # the client's first round is repeated
                 break
         return ClientState(torch.zeros(num_nodes, dtype=torch.int64, device=device))
 
-    def forgot(self, state: ClientState, round_: int) -> bool:
-        """Whether `state`, loaded before `round_`, is fresh although the client should have one.
+    def lost(self, state: ClientState, round_: int) -> bool:
+        """Whether `state`, loaded before `round_`, is fresh although an earlier one may exist.
 
-        It may also be the first round that the client is asked for; only the server knows.
+        It may also be the client's first round; only the server knows.
         """
         if state.round or round_ == 1:
             return False
@@ -111,7 +111,7 @@ class RunFolder:
         )
 
     def save(self, state: ClientState, round_: int) -> None:
-        """Write the state that `round_` leaves and keep the one before; an error changes nothing."""
+        """Write the state after `round_` and keep the one before; an error changes nothing."""
         assert state.core is not None and state.adjacency is not None
         arrays: dict[str, Tensor] = {"times_selected": state.times_selected, "core": state.core}
         arrays |= {
@@ -134,7 +134,7 @@ class RunFolder:
 
 
 def _read(path: Path, num_nodes: int, device: torch.device) -> tuple[ClientState, int]:
-    """Return the state in a file and the round that left the state before it, 0 = there was none."""
+    """Return the state in a file and the round of the state before it; 0 = there was none."""
     with np.load(path) as file:
         raw = {name: torch.as_tensor(file[name], device=device) for name in file.files}
     state = ClientState(

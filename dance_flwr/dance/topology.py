@@ -3,11 +3,18 @@
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float, Int64
 from torch import Tensor
 
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.evidence import Evidence
+from dance_flwr.dance.model import DanceModel
 from dance_flwr.nn.ragged import ptr_of_rows, rank_in_row
 
 _ROWS_PER_BLOCK = 1024
+
+# (rows, cols, weights) of a weighted graph.
+Edges = tuple[Int64[Tensor, "E"], Int64[Tensor, "E"], Float[Tensor, "E"]]
 
 
 @dataclass(frozen=True)
@@ -20,15 +27,34 @@ class Coefficients:
     values : [K, s] float32, Z[C(i), i]; 0 where padded
     """
 
-    support: Tensor
-    values: Tensor
+    support: Int64[Tensor, "K s"]
+    values: Float[Tensor, "K s"]
 
 
-def candidate_support(features: Tensor, evidence: Tensor, most: int) -> Tensor:
-    """eq:candidate_set: C(i) = TopK_q(x_i^T x_j) union TopK_q(S_ij), j != i; [K, s] int64 padded
-    with -1.
+@torch.no_grad()
+def rebuild_topology(
+    model: DanceModel, hidden: Float[Tensor, "K h"], evidence: Evidence, settings: DanceConfig
+) -> Edges:
+    """Alg. 4: (rows, cols, weights) of the adjacency on the core.
 
-    Rows are handled in blocks, so memory is O(block * K) and never O(K^2).
+    Parameters
+    ----------
+    hidden : [K, h] g_v of the core
+    """
+    features = model.fuse(hidden, evidence.fused_text)
+    support = candidate_support(features, evidence.text, settings.candidates)
+    z = self_express(
+        features, evidence.text, support, settings.alpha, settings.beta, settings.inner_iterations
+    )
+    return synthesise_adjacency(z, settings.neighbours)
+
+
+def candidate_support(
+    features: Float[Tensor, "K d"], evidence: Float[Tensor, "K d"], most: int
+) -> Int64[Tensor, "K s"]:
+    """eq:candidate_set: C(i) = TopK_q(x_i^T x_j) union TopK_q(S_ij), j != i; [K, s] int64.
+
+    Padded with -1. Rows are processed in blocks: memory is O(block * K), never O(K^2).
 
     Parameters
     ----------
@@ -52,27 +78,33 @@ def candidate_support(features: Tensor, evidence: Tensor, most: int) -> Tensor:
     return union.masked_fill(repeated, -1)
 
 
-def prior_block(evidence: Tensor, rows: Tensor) -> Tensor:
-    """S[rows, :], S_ij = clip(<t~_i, t~_j>, 0, 1): the expected cosine between a chunk of i and a
-    chunk of j.
+def prior_block(evidence: Float[Tensor, "K d"], rows: Int64[Tensor, "b"]) -> Float[Tensor, "b K"]:
+    """S[rows, :] with S_ij = clip(<t~_i, t~_j>, 0, 1); [b, K].
 
-    sum_{a,b} pi_ia pi_jb cos(e_a, e_b) collapses to an inner product because chunk embeddings have
-    unit norm. Symmetric; in [0, 1] by Cauchy-Schwarz.
+    The expected cosine between a chunk of i and a chunk of j: sum_{a,b} pi_ia pi_jb cos(e_a, e_b)
+    collapses to an inner product because chunk embeddings have unit norm. Symmetric; in [0, 1] by
+    Cauchy-Schwarz.
     """
     return (evidence[rows] @ evidence.T).clamp(0, 1)
 
 
 def self_express(
-    features: Tensor, evidence: Tensor, support: Tensor, alpha: float, beta: float, iterations: int
+    features: Float[Tensor, "K d"],
+    evidence: Float[Tensor, "K d"],
+    support: Int64[Tensor, "K s"],
+    alpha: float,
+    beta: float,
+    iterations: int,
 ) -> Coefficients:
-    """eq:self_expressive_sparse by proximal gradient on the support:
+    """eq:self_expressive_sparse by proximal gradient on the support.
+
     min_Z alpha ||X - XZ||_F^2 + beta ||Z||_1 + sum_{i != j} (1 - S_ij) |Z_ij|.
 
     Columns are independent, so each is a small problem in its own Gram matrix G_i = X_C(i)^T
     X_C(i): gradient 2 alpha (G z - b), soft threshold eta (beta + 1 - S_ij), step eta_i = 1 / (2
     alpha max_row_sum|G_i|), which is at most 1 / L_i, so the objective never rises. Alg. 4 takes
     one step size for all columns; ours is never smaller than 1 / (2 alpha s max_j ||x_j||^2) and
-    needs no spectral norm. Memory is O(block q^2) beside the O(Kq) result.
+    needs no spectral norm. Memory is O(block q^2) in addition to the O(Kq) result.
 
     Parameters
     ----------
@@ -98,11 +130,11 @@ def _solve_block(
 ) -> Tensor:
     inside = support >= 0
     index = support.clamp(min=0)
-    own = torch.arange(start, start + support.size(0), device=support.device)
+    column = torch.arange(start, start + support.size(0), device=support.device)
     columns = features[index] * inside[..., None]
     gram = columns @ columns.transpose(1, 2)
-    target = (columns @ features[own, :, None]).squeeze(2)
-    prior = (evidence[index] @ evidence[own, :, None]).squeeze(2).clamp(0, 1)
+    target = (columns @ features[column, :, None]).squeeze(2)
+    prior = (evidence[index] @ evidence[column, :, None]).squeeze(2).clamp(0, 1)
     step = 1 / (2 * alpha * gram.abs().sum(2).max(1).values.clamp(min=1e-12))[:, None]
     threshold = step * (beta + 1 - prior)
     z = torch.zeros_like(target)
@@ -113,19 +145,23 @@ def _solve_block(
 
 
 def objective(
-    features: Tensor, evidence: Tensor, z: Coefficients, alpha: float, beta: float
-) -> Tensor:
-    """Value of eq:self_expressive_sparse at Z; a scalar. O(K s d)."""
+    features: Float[Tensor, "K d"],
+    evidence: Float[Tensor, "K d"],
+    z: Coefficients,
+    alpha: float,
+    beta: float,
+) -> Float[Tensor, ""]:
+    """Return the value of eq:self_expressive_sparse at Z, a scalar; O(K s d)."""
     index = z.support.clamp(min=0)
     rebuilt = (features[index] * z.values[..., None]).sum(1)
     prior = (evidence[index] * evidence[:, None]).sum(2).clamp(0, 1)
     return alpha * (features - rebuilt).square().sum() + ((beta + 1 - prior) * z.values.abs()).sum()
 
 
-def synthesise_adjacency(z: Coefficients, most: int) -> tuple[Tensor, Tensor, Tensor]:
+def synthesise_adjacency(z: Coefficients, most: int) -> Edges:
     """eq:adjacency: W = |Z| + |Z|^T, then T_k: the k largest entries of each row, symmetrised.
 
-    An edge stays when either end keeps it, with its weight in W. Ties go to the lower column.
+    An edge stays if either end keeps it, with its weight in W. Ties go to the lower column.
 
     Returns
     -------
@@ -141,7 +177,7 @@ def synthesise_adjacency(z: Coefficients, most: int) -> tuple[Tensor, Tensor, Te
         pairs, doubled, (size, size), check_invariants=False
     ).coalesce()
     rows, cols, values = *merged.indices(), merged.values()
-    kept = rank_in_row(values, ptr_of_rows(rows, size)) < most
+    keep = rank_in_row(values, ptr_of_rows(rows, size)) < most
     key, back = rows * size + cols, cols * size + rows
-    kept = kept | torch.isin(key, back[kept])
-    return rows[kept], cols[kept], values[kept]
+    keep = keep | torch.isin(key, back[keep])
+    return rows[keep], cols[keep], values[keep]

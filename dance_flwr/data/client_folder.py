@@ -1,14 +1,10 @@
-"""The folder of one client, its privacy boundary: all that a SuperNode needs, written once and
-checked at load.
+"""Client folders, the privacy boundary: everything that one SuperNode needs, and nothing else.
 
-`client.json` (the card), `nodes.parquet`, `edges.parquet`, `arrays/` (memory-mapped), `text/` (the
-client's slice of the text bank, absent until its texts are encoded) and `runs/` (state and evidence
-of each run).
+A folder holds `client.json` (the card), `nodes.parquet`, `edges.parquet`, `arrays/`
+(memory-mapped), `text/` (the client's slice of the text bank, absent until its texts are encoded)
+and `runs/` (state and evidence of each run). It is written once and checked when it is loaded.
 """
 
-import json
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from dance_flwr.config.paths import MANIFEST
-from dance_flwr.data.folder import write_folder
-from dance_flwr.data.graph import TextGraph, ids_digest
+from dance_flwr.data.graphs.folder import write_folder
+from dance_flwr.data.graphs.graph import TextGraph, ids_digest
 from dance_flwr.data.partition import Partition, client_nodes, read_manifest, write_manifest
 from dance_flwr.data.site import (
     ARRAYS,
@@ -30,6 +26,7 @@ from dance_flwr.data.site import (
     read_texts,
 )
 from dance_flwr.data.text.bank import BankStats, TextBank, save_slice
+from dance_flwr.disk import atomic_file, atomic_folder, write_json
 from dance_flwr.errors import DataError
 
 Say = Callable[[str], None]
@@ -45,58 +42,79 @@ def write_partition(
 ) -> BankStats | None:
     """Write the manifest and one folder per client; `folder` appears whole or not at all.
 
+    Only the user who runs this may open the new folder.
+
     Parameters
     ----------
-    content : the manifest of this partition
-    bank : encodes the texts and gives each client its slice; None leaves that to `encode_client` on
-        each machine
+    content : manifest of this partition
+    bank : encodes the texts and provides each client's slice; None leaves the encoding to
+        `encode_client` on each machine
     say : receives one line per step
 
     Returns
     -------
-    what encoding took, None without a bank
+    statistics of the encoding; None without a bank
     """
-    for stale in folder.parent.glob(f".{folder.name}-*"):
-        if stale.is_dir():
-            shutil.rmtree(stale, ignore_errors=True)
-    stats = _encode(graph.texts, bank, say) if bank else None
-    whole = replace(graph, split=partition.split)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    stats = encode_texts(graph.texts, bank, say) if bank else None
+    with atomic_folder(folder, mode=0o700) as draft:
         for number in range(partition.spec.clients):
-            local = whole.subgraph(client_nodes(partition, number), f"{graph.name}-client-{number}")
-            client = building / f"client-{number}"
-            _write_client(local, number, content, client)
-            if bank:
-                _write_text(local.texts, bank, client)
-        write_manifest(building / MANIFEST, content)
-        building.replace(folder)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
+            client = draft / f"client-{number}"
+            local = client_graph(graph, partition, number)
+            write_client(local, client_card(content, number), client, bank)
+        write_manifest(draft / MANIFEST, content)
     return stats
 
 
+def client_graph(graph: TextGraph, partition: Partition, number: int) -> TextGraph:
+    """Return the subgraph of one client, with the split of the partition."""
+    whole = replace(graph, split=partition.split)
+    return whole.subgraph(client_nodes(partition, number), f"{graph.name}-client-{number}")
+
+
+def client_card(content: dict[str, Any], number: int) -> SiteCard:
+    """Return the card of one client of a partition, from the partition's manifest."""
+    client = content["clients"][number]
+    return SiteCard(
+        client=number,
+        clients=len(content["clients"]),
+        num_nodes=client["nodes"],
+        class_names=tuple(content["class_names"]),
+        ids_sha256=client["ids_sha256"],
+        partition_sha256=content["sha256"],
+    )
+
+
+def write_client(graph: TextGraph, card: SiteCard, folder: Path, bank: TextBank | None) -> None:
+    """Write one client's folder; `bank`, if any, must hold the texts of `graph`."""
+    write_folder(graph, folder)
+    (folder / "arrays").mkdir()
+    for name in ARRAYS:
+        np.save(folder / "arrays" / f"{name}.npy", getattr(graph, name))
+    write_json(folder / CARD, asdict(card))
+    if bank:
+        _write_slice(graph.texts, bank, folder)
+
+
 def encode_client(folder: Path, bank: TextBank, say: Say = lambda line: None) -> BankStats:
-    """Encode the texts of one client folder on this machine, where that was left out.
+    """Encode the texts of a client folder that was written without a text bank.
 
     Raises
     ------
-    DataError : this is no client folder, or its ids are not those of its card
+    DataError : `folder` is not a client folder, or its node ids do not match its card
     """
     card, texts = read_card(folder), read_texts(folder)
     if ids_digest(read_ids(folder)) != card.ids_sha256:
         raise DataError(
-            f"{folder}: expected the node ids of {CARD}, found others; copy the client's folder again"
+            f"{folder}: expected the node ids of {CARD}, found others; "
+            "copy the client's folder again"
         )
-    stats = _encode(texts, bank, say)
-    _write_text(texts, bank, folder)
+    stats = encode_texts(texts, bank, say)
+    _write_slice(texts, bank, folder)
     return stats
 
 
 def check(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a partition after checking it and every client's card against it.
+    """Return a partition's manifest after checking it and comparing every client's card with it.
 
     Raises
     ------
@@ -112,37 +130,23 @@ def check(folder: Path) -> dict[str, Any]:
         if found != expected:
             raise DataError(
                 f"{where}: expected client, partition and ids {expected}, found {found}; "
-                f"delete {folder} to have it made again"
+                f"delete {folder} and prepare the partition again"
             )
     return content
 
 
-def _encode(texts: Sequence[str], bank: TextBank, say: Say) -> BankStats:
+def encode_texts(texts: Sequence[str], bank: TextBank, say: Say) -> BankStats:
+    """Encode the texts that the bank lacks and report the numbers in one line."""
     stats = bank.ensure(texts)
     say(
         f"text bank   {stats.chunks_encoded:,} chunks of {stats.texts_encoded:,} texts encoded in "
-        f"{stats.seconds:.0f} s, {stats.texts_total - stats.texts_encoded:,} texts found"
+        f"{stats.seconds:.0f} s, {stats.texts_total - stats.texts_encoded:,} texts already there"
     )
     return stats
 
 
-def _write_client(local: TextGraph, number: int, content: dict[str, Any], folder: Path) -> None:
-    write_folder(local, folder)
-    (folder / "arrays").mkdir()
-    for name in ARRAYS:
-        np.save(folder / "arrays" / f"{name}.npy", getattr(local, name))
-    card = SiteCard(
-        client=number,
-        clients=len(content["clients"]),
-        num_nodes=local.num_nodes,
-        class_names=local.class_names,
-        ids_sha256=content["clients"][number]["ids_sha256"],
-        partition_sha256=content["sha256"],
-    )
-    (folder / CARD).write_text(json.dumps(asdict(card), indent=1), encoding="utf-8")
-
-
-def _write_text(texts: Sequence[str], bank: TextBank, folder: Path) -> None:
+def _write_slice(texts: Sequence[str], bank: TextBank, folder: Path) -> None:
     part = bank.gather(texts)
-    np.save(folder / "arrays" / "chunk_sha256.npy", chunk_digests(texts, part))
+    with atomic_file(folder / "arrays" / "chunk_sha256.npy") as file:
+        np.save(file, chunk_digests(texts, part))
     save_slice(folder / "text", part, bank.meta)

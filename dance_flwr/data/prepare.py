@@ -1,6 +1,4 @@
-"""From a data set to client folders: load, encode, partition. Done once, found again by everything
-that decides it.
-"""
+"""From a data set to client folders: load, partition, encode; an existing result is reused."""
 
 import hashlib
 import json
@@ -12,8 +10,8 @@ from filelock import FileLock
 
 from dance_flwr.config.paths import MANIFEST, PROJECT, data_root
 from dance_flwr.config.sections import DataConfig
-from dance_flwr.data import load_graph, source_identity
 from dance_flwr.data.client_folder import Say, check, write_partition
+from dance_flwr.data.graphs.loading import load_graph, source_identity
 from dance_flwr.data.partition import PartitionSpec, make_partition, manifest, read_manifest
 from dance_flwr.data.text.bank import BankStats, TextBank
 from dance_flwr.data.text.encoder import resolve_encoder
@@ -26,9 +24,9 @@ class Prepared:
 
     Attributes
     ----------
-    folder : holds `manifest.json` and `client-K/` for every client
-    manifest : its content, checked
-    encoded : what encoding took; None when everything was found
+    folder : contains `manifest.json` and a folder `client-K/` per client
+    manifest : content of the manifest, checked
+    encoded : statistics of the encoding; None if the partition existed already
     """
 
     folder: Path
@@ -37,7 +35,7 @@ class Prepared:
 
 
 def partition_folder(config: DataConfig) -> Path:
-    """Return where the partition that `config` describes is, or will be; nothing is made.
+    """Return the folder of the partition that `config` describes, without creating it.
 
     Raises
     ------
@@ -51,19 +49,15 @@ def _folder(config: DataConfig, bank: TextBank) -> Path:
     source = source_identity(config.data, root)
     identity = {"source": source, "partition": asdict(spec), "bank": bank.fingerprint}
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
-    return (
-        root
-        / "partitions"
-        / f"{Path(config.data).name}-{spec.method}-{spec.clients}-seed{spec.seed}-{key}"
-    )
+    name = f"{Path(config.data).name}-{spec.method}-{spec.clients}-seed{spec.seed}-{key}"
+    return root / "partitions" / name
 
 
 def prepare(config: DataConfig, say: Say = lambda line: None) -> Prepared:
-    """Return the partition that `config` describes, making what is missing.
+    """Return the partition that `config` describes, creating it if it does not exist.
 
-    Texts are encoded into the bank under the data root, which serves every partition; each client
-    folder then gets its own slice of it. A partition appears under its final name only when it is
-    whole.
+    Texts are encoded into the bank under the data root, which all partitions share; each client
+    folder then receives its own slice. A partition has its final name only when it is complete.
 
     Parameters
     ----------
@@ -71,7 +65,7 @@ def prepare(config: DataConfig, say: Say = lambda line: None) -> Prepared:
 
     Raises
     ------
-    DataError : the data, the encoder, or a partition made earlier is not what it should be
+    DataError : the data, the encoder or an existing partition is not as expected
     """
     root = data_root(config)
     bank, spec = text_bank(config), partition_spec(config)
@@ -84,31 +78,32 @@ def prepare(config: DataConfig, say: Say = lambda line: None) -> Prepared:
         say(f"data        reading {config.data}")
         graph = load_graph(config.data, root)
         say(
-            f"data        {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {len(graph.class_names)} classes"
+            f"data        {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
+            f"{len(graph.class_names)} classes"
         )
-        # The partition first: what cannot be partitioned is not worth encoding.
+        # Partition before encoding, so that bad partition settings fail at once.
         partition = make_partition(graph, spec)
-        made = manifest(graph, partition)
-        _compare_committed(made)
-        stats = write_partition(graph, partition, made, folder, bank, say)
-    kept = made["ratio_of_edges_kept"]
-    say(f"partition   {folder} (made: {spec.clients} clients, {kept:.1%} of the edges kept)")
-    return Prepared(folder, made, stats)
+        content = manifest(graph, partition)
+        _compare_committed(content)
+        stats = write_partition(graph, partition, content, folder, bank, say)
+    ratio = content["ratio_of_edges_kept"]
+    say(f"partition   {folder} (made: {spec.clients} clients, {ratio:.1%} of the edges kept)")
+    return Prepared(folder, content, stats)
 
 
 def text_bank(config: DataConfig) -> TextBank:
-    """Return the bank that `config` describes, under the data root; no model is loaded yet.
+    """Return the text bank that `config` describes, under the data root; loads no model.
 
     Raises
     ------
-    DataError : the encoder is missing, or its weights have another hash than expected
+    DataError : the encoder is missing, or the hash of its weights is not the expected one
     """
     encoder = resolve_encoder(config.encoder, config.encoder_precision, config.encoder_sha256)
     return TextBank(data_root(config), encoder, config.chunk_tokens, config.max_chunks)
 
 
 def partition_spec(config: DataConfig) -> PartitionSpec:
-    """Return the keys of `config` that decide the partition."""
+    """Return the settings of `config` that determine the partition."""
     return PartitionSpec(
         method=config.partition,
         clients=config.clients,
@@ -122,26 +117,27 @@ def partition_spec(config: DataConfig) -> PartitionSpec:
 
 
 def committed_manifest(content: dict[str, Any]) -> Path:
-    """Return where the project keeps the manifest of this data set and partition, if it keeps one."""
+    """Return the path of this partition's manifest in the repository; it may not exist."""
     spec = content["spec"]
     name = f"{content['dataset']}-{spec['method']}-{spec['clients']}-seed{spec['seed']}.json"
     return PROJECT / "partitions" / name
 
 
 def _compare_committed(content: dict[str, Any]) -> None:
-    """Check a new partition against the committed manifest of the same data and settings.
+    """Compare a new partition with the committed manifest of the same data and settings.
 
     Raises
     ------
-    DataError : the same data and settings gave other clients than those committed
+    DataError : the same data and settings gave other clients than the committed ones
     """
     path = committed_manifest(content)
     if not path.is_file():
         return
-    kept = read_manifest(path)
-    same_input = kept["provenance"] == content["provenance"] and kept["spec"] == content["spec"]
-    if same_input and kept["sha256"] != content["sha256"]:
+    committed = read_manifest(path)
+    same_input = all(committed[name] == content[name] for name in ("provenance", "spec"))
+    if same_input and committed["sha256"] != content["sha256"]:
         raise DataError(
-            f"expected the partition of {path}, sha256 {kept['sha256'][:12]}, found {content['sha256'][:12]}; "
+            f"expected the partition of {path}, sha256 {committed['sha256'][:12]}, "
+            f"found {content['sha256'][:12]}; "
             "a library that partitions has changed: install the versions of constraints.txt"
         )

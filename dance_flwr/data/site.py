@@ -1,4 +1,4 @@
-"""`Site`: all that one client owns. It opens its own folder and nothing else."""
+"""`Site`: one client's local data. It opens the client's own folder and nothing else."""
 
 import hashlib
 import json
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, diags
 from torch import Tensor
 
-from dance_flwr.data.graph import TEST, TRAIN, ids_digest
+from dance_flwr.data.graphs.graph import TEST, TRAIN, ids_digest
 from dance_flwr.data.text.bank import META, BankSlice, load_slice, read_meta
 from dance_flwr.data.text.table import TextTable
 from dance_flwr.errors import DataError
 from dance_flwr.nn.hops import Hops
 from dance_flwr.nn.propagation import operator
 
-# Above this many bytes as float32, chunk embeddings stay memory-mapped in float16.
+# Chunk embeddings larger than this as float32 stay memory-mapped in float16.
 _MOST_BYTES_IN_MEMORY = 512 * 2**20
 
 CARD = "client.json"
@@ -30,7 +30,7 @@ ARRAYS = ("indptr", "indices", "labels", "split")
 
 @dataclass(frozen=True)
 class SiteCard:
-    """What `client.json` says: whose folder this is and what a model for it must look like."""
+    """Content of `client.json`: which client this is, and the classes that its model needs."""
 
     client: int
     clients: int
@@ -41,12 +41,12 @@ class SiteCard:
 
 
 class LocalGraph:
-    """A graph on the client's nodes, as a pass or a selection sees it.
+    """A graph on the client's nodes, for forward passes and node selection.
 
     Parameters
     ----------
     indptr, indices : CSR neighbour lists of n nodes
-    visible : [n] bool; the others have no edges here and never enter a core
+    visible : [n] bool; other nodes have no edges here and never enter a core
     """
 
     def __init__(
@@ -62,15 +62,16 @@ class LocalGraph:
         return Hops(self._indptr, self._indices, self.visible.device)
 
     def edges(self) -> tuple[Tensor, Tensor]:
-        """Return (rows, cols), [E] int64 each: every edge both ways."""
+        """Return (rows, cols), [E] int64 each: every edge in both directions."""
         device = self.visible.device
         degrees = torch.tensor(np.diff(self._indptr), device=device)
         rows = torch.repeat_interleave(torch.arange(self.visible.numel(), device=device), degrees)
         return rows, torch.tensor(self._indices, device=device)
 
-    def induced(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return (rows, cols, weights) of the edges among `nodes` ([K] int64), numbered 0..K-1;
-        weights are 1.
+    def induced_edges(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (rows, cols, weights) of the edges among `nodes` ([K] int64), numbered 0..K-1.
+
+        All weights are 1.
         """
         place = torch.full_like(self.visible, -1, dtype=torch.int64)
         place[nodes] = torch.arange(nodes.numel(), device=nodes.device)
@@ -79,7 +80,7 @@ class LocalGraph:
         return rows[inside], cols[inside], torch.ones(int(inside.sum()), device=nodes.device)
 
     def operator(self, kind: str) -> Tensor:
-        """Return the propagation operator, made once per kind."""
+        """Return the propagation operator, computed once per kind."""
         if kind not in self._operators:
             rows, cols = self.edges()
             weights = torch.ones(cols.numel(), device=cols.device)
@@ -93,8 +94,9 @@ class Site:
     Parameters
     ----------
     folder : the client's folder (`client-K/`)
-    device : where tensors live
-    inductive : test nodes and their edges are absent during training and present at evaluation
+    device : device of the tensors
+    inductive : whether test nodes and their edges are absent in training; they are always present
+        at evaluation
 
     Raises
     ------
@@ -108,19 +110,21 @@ class Site:
         self.card = read_card(folder)
         if not (folder / "text" / META).is_file():
             raise DataError(
-                f"{folder}: expected encoded texts, found none; run `dance-flwr encode {folder}` on this machine"
+                f"{folder}: expected encoded texts, found none; "
+                f"run `dance-flwr encode {folder}` on this machine"
             )
         meta = read_meta(folder / "text")
         self.text_dim, self.encoder_sha256 = int(meta["dim"]), str(meta["weights_sha256"])
         if ids_digest(self.ids()) != self.card.ids_sha256:
             raise DataError(
-                f"{folder}: expected the node ids of {CARD}, found others; prepare the partition again"
+                f"{folder}: expected the node ids of {CARD}, found others; "
+                "prepare the partition again"
             )
         listed = len(self._array("indptr")) - 1
         if listed != self.card.num_nodes:
             raise DataError(
-                f"{folder}: expected neighbour lists of {self.card.num_nodes} nodes, found {listed}; "
-                "prepare the partition again"
+                f"{folder}: expected neighbour lists of {self.card.num_nodes} nodes, "
+                f"found {listed}; prepare the partition again"
             )
 
     def _array(self, name: str) -> NDArray[Any]:
@@ -133,22 +137,22 @@ class Site:
 
     @cached_property
     def labels(self) -> Tensor:
-        """[n] int64 labels in the global schema, -1 where unknown; every split."""
+        """[n] int64 labels of all splits in the global schema; -1 if unknown."""
         return torch.tensor(self._array("labels"), device=self.device)
 
     @cached_property
     def split(self) -> Tensor:
-        """[n] uint8, the codes of `dance_flwr.data.graph`."""
+        """[n] uint8, the codes of `dance_flwr.data.graphs.graph`."""
         return torch.tensor(self._array("split"), device=self.device)
 
     @cached_property
     def train_labels(self) -> Tensor:
-        """[n] int64 labels of training nodes, -1 elsewhere: all the labels that training may see."""
+        """[n] int64 labels of training nodes, -1 elsewhere: the only labels for training."""
         return torch.where(self.split == TRAIN, self.labels, -1)
 
     @cached_property
     def label_table(self) -> Tensor:
-        """[n, C] float32, one-hot training labels; rows of zeros elsewhere."""
+        """[n, C] float32, one-hot training labels; zero rows for all other nodes."""
         known = self.train_labels >= 0
         table = torch.zeros(self.num_nodes, len(self.card.class_names), device=self.device)
         table[known, self.train_labels[known]] = 1
@@ -171,12 +175,12 @@ class Site:
 
     @cached_property
     def chunk_sha256(self) -> NDArray[np.uint8]:
-        """[R, 32] sha256 of every chunk's utf-8 text, memory-mapped."""
+        """[R, 32] uint8, sha256 of every chunk's UTF-8 text, memory-mapped."""
         return self._array("chunk_sha256")
 
     @cached_property
     def graph(self) -> LocalGraph:
-        """The whole local graph: what predictions are made on."""
+        """The whole local graph, on which predictions are made."""
         everything = torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
         return LocalGraph(
             np.asarray(self._array("indptr")), np.asarray(self._array("indices")), everything
@@ -184,13 +188,11 @@ class Site:
 
     @cached_property
     def training_graph(self) -> LocalGraph:
-        """What training may see: the whole graph, or in inductive mode the graph without test nodes
-        and their edges.
-        """
+        """Graph for training: in inductive mode without test nodes and their edges, else whole."""
         if not self.inductive:
             return self.graph
         visible = self.split != TEST
-        kept = visible.cpu().numpy()
+        mask = diags(visible.cpu().numpy().astype(np.uint8), dtype=np.uint8)
         adjacency = csr_matrix(
             (
                 np.ones(len(self._array("indices")), np.uint8),
@@ -198,25 +200,23 @@ class Site:
                 self._array("indptr"),
             )
         )
-        mask = diags(kept.astype(np.uint8), dtype=np.uint8)
-        seen = (mask @ adjacency @ mask).tocsr()
-        seen.eliminate_zeros()
-        seen.sort_indices()
-        return LocalGraph(seen.indptr.astype(np.int64), seen.indices.astype(np.int64), visible)
+        reduced = (mask @ adjacency @ mask).tocsr()
+        reduced.eliminate_zeros()
+        reduced.sort_indices()
+        indptr, indices = reduced.indptr.astype(np.int64), reduced.indices.astype(np.int64)
+        return LocalGraph(indptr, indices, visible)
 
     def ids(self) -> list[str]:
         """Return the ids of all local nodes, read from disk."""
         return read_ids(self.folder)
 
     def texts(self) -> list[str]:
-        """Return the texts of all local nodes, read from disk on each call; never needed in a
-        round.
-        """
+        """Return the texts of all local nodes, read from disk; rounds do not need them."""
         return read_texts(self.folder)
 
 
 def run_folder(client_folder: Path, run: str) -> Path:
-    """Return the folder of one run inside a client's folder; nothing is made."""
+    """Return the folder of a run inside a client's folder, without creating it."""
     return client_folder / "runs" / run
 
 
@@ -262,7 +262,8 @@ def read_card(folder: Path) -> SiteCard:
     path = folder / CARD
     if not path.is_file():
         raise DataError(
-            f"expected a client folder with {CARD}, found none at {folder}; prepare the partition first"
+            f"expected a client folder with {CARD}, found none at {folder}; "
+            "prepare the partition first"
         )
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
@@ -275,7 +276,7 @@ def read_card(folder: Path) -> SiteCard:
 
 
 def chunk_digests(texts: Sequence[str], part: BankSlice) -> NDArray[np.uint8]:
-    """Return sha256 of every chunk's utf-8 text, [R, 32] uint8."""
+    """Return the sha256 of every chunk's UTF-8 text, [R, 32] uint8."""
     owner = np.repeat(np.arange(len(texts)), np.diff(part.ptr)).tolist()
     digests = [
         hashlib.sha256(texts[node][start:end].encode()).digest()

@@ -1,3 +1,1 @@
-"""The operator's side of a real federation: certificates, node keys, the agreed federation file,
-checks of a node.
-"""
+"""Deployment: certificates, node keys, the agreed federation file, and checks of a node."""

@@ -1,4 +1,4 @@
-"""`federation.toml`: what all nodes of a federation agreed on, made once from one client folder."""
+"""`federation.toml`: what all nodes of a federation agree on, created from one client folder."""
 
 import json
 import tomllib
@@ -10,24 +10,25 @@ from typing import Any
 
 from dance_flwr.data.site import read_card
 from dance_flwr.data.text.bank_slice import META, read_meta
+from dance_flwr.disk import write_new
 from dance_flwr.errors import DataError, UserError
 from dance_flwr.fingerprint import code_fingerprint
 
 FORMAT = 1
-_AGAIN = "ask the server operator for the file that `dance-flwr deploy agree` made"
+_AGAIN = "ask the server operator for the file that `dance-flwr deploy agree` wrote"
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What every node's data and software must look like.
+    """Requirements for every node's data and software.
 
     Attributes
     ----------
     class_names : names of the classes in the order of their numbers
     text_width : length of a text embedding
     encoder, encoder_sha256 : name of the text encoder and sha256 of its weights
-    chunk_tokens, max_chunks, chunker_version : how texts were cut into chunks
-    code, dance_flwr, flwr : fingerprint of the code, versions of the two packages
+    chunk_tokens, max_chunks, chunker_version : settings of the chunker
+    code, dance_flwr, flwr : fingerprint of the code and versions of the two packages
     """
 
     class_names: tuple[str, ...]
@@ -42,7 +43,7 @@ class Agreement:
     flwr: str
 
 
-# Where each attribute stands in the file: (table, key).
+# Position of each attribute in the file: (table, key).
 _PLACES = {
     "class_names": ("", "class-names"),
     "text_width": ("", "text-width"),
@@ -58,11 +59,11 @@ _PLACES = {
 
 
 def agree(folder: Path) -> Agreement:
-    """Return what a client folder and the installed code ask of every other node.
+    """Return the agreement that follows from a client folder and the installed code.
 
     Raises
     ------
-    DataError : this is no client folder, or its texts are not encoded
+    DataError : `folder` is not a client folder, or its texts are not encoded
     """
     card = read_card(folder)
     if not (folder / "text" / META).is_file():
@@ -80,8 +81,8 @@ def agree(folder: Path) -> Agreement:
             max_chunks=int(meta["max_chunks"]),
             chunker_version=int(meta["chunker_version"]),
             code=code_fingerprint(),
-            dance_flwr=installed("dance-flwr"),
-            flwr=installed("flwr"),
+            dance_flwr=installed_version("dance-flwr"),
+            flwr=installed_version("flwr"),
         )
     except KeyError as error:
         raise DataError(
@@ -90,7 +91,7 @@ def agree(folder: Path) -> Agreement:
 
 
 def write_agreement(path: Path, agreement: Agreement) -> None:
-    """Write an agreement as TOML, to a file that must not exist yet.
+    """Write an agreement as TOML to a new file.
 
     Raises
     ------
@@ -102,13 +103,12 @@ def write_agreement(path: Path, agreement: Agreement) -> None:
             f"{key} = {_toml(getattr(agreement, name))}"
         )
     head = [
-        "# What all nodes of this federation agreed on; `dance-flwr deploy check --agreed` compares a node with it."
+        "# What all nodes of this federation agreed on. "
+        "`dance-flwr deploy check --agreed` compares a node with it."
     ]
     text = "\n".join([*head, *(line for lines in tables.values() for line in lines)]) + "\n"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        write_new({path: (text.encode(), 0o666)})
     except FileExistsError:
         raise UserError(
             f"--out: expected a new file, found {path}; choose another name or remove it"
@@ -124,16 +124,13 @@ def read_agreement(path: Path) -> Agreement:
 
     Raises
     ------
-    UserError : it is missing, no TOML, of another format, or lacks a key
+    UserError : the file is missing, is not TOML, has another format, or lacks a key
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"expected the agreed file {path}, found none; {_AGAIN}") from None
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # both TOMLDecodeError and UnicodeDecodeError are ValueErrors
+    except (OSError, ValueError) as error:  # ValueError: not TOML, or not UTF-8
         raise UserError(f"{path}: expected TOML, found {error}; {_AGAIN}") from None
     if content.get("format") != FORMAT:
         raise UserError(
@@ -149,35 +146,36 @@ def read_agreement(path: Path) -> Agreement:
         if type(value) is not kind or (
             kind is list and not all(isinstance(name, str) for name in value)
         ):
-            wanted = "a list of strings" if kind is list else kind.__name__  # type: ignore[union-attr]
+            expected = "a list of strings" if kind is list else kind.__name__  # type: ignore[union-attr]
             raise UserError(
-                f"{path}: expected {wanted} as {_dotted(table, key)}, found {value!r}; {_AGAIN}"
+                f"{path}: expected {expected} as {_dotted(table, key)}, found {value!r}; {_AGAIN}"
             )
         values[field.name] = tuple(value) if kind is list else value
     return Agreement(**values)
 
 
-def class_mismatch(agreed: tuple[str, ...], found: tuple[str, ...]) -> str:
-    """Return how class names differ from the agreed ones, in words; "" if they do not."""
-    unknown = list((Counter(found) - Counter(agreed)).elements())
-    missing = list((Counter(agreed) - Counter(found)).elements())
-    words = [
-        f"{what} {', '.join(map(repr, names))}"
-        for what, names in (("unknown", unknown), ("missing", missing))
-        if names
+def class_mismatch(agreed: tuple[str, ...], names: tuple[str, ...]) -> str:
+    """Describe how class names differ from the agreed ones; "" if they do not."""
+    unknown = list((Counter(names) - Counter(agreed)).elements())
+    missing = list((Counter(agreed) - Counter(names)).elements())
+    differences = [
+        f"{what} {', '.join(map(repr, listed))}"
+        for what, listed in (("unknown", unknown), ("missing", missing))
+        if listed
     ]
-    if not words and agreed != found:
+    if not differences and agreed != names:
         first = next(
-            i for i, (one, other) in enumerate(zip(agreed, found, strict=True)) if one != other
+            i for i, (one, other) in enumerate(zip(agreed, names, strict=True)) if one != other
         )
-        words = [
-            f"the same names in another order (class {first} is {found[first]!r}, agreed is {agreed[first]!r})"
+        differences = [
+            f"the same names in another order (class {first} is {names[first]!r}, "
+            f"agreed is {agreed[first]!r})"
         ]
-    return "; ".join(words)
+    return "; ".join(differences)
 
 
-def installed(package: str) -> str:
-    """Return the installed version of a package, "not installed" without one."""
+def installed_version(package: str) -> str:
+    """Return the version of an installed package, or "not installed"."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -189,6 +187,6 @@ def _dotted(table: str, key: str) -> str:
 
 
 def _toml(value: str | int | tuple[str, ...]) -> str:
-    # A JSON string is a TOML basic string, but for DEL, which TOML wants escaped.
+    # A JSON string is a TOML basic string, except that TOML requires DEL to be escaped.
     listed = list(value) if isinstance(value, tuple) else value
     return json.dumps(listed, ensure_ascii=False).replace("\x7f", "\\u007f")

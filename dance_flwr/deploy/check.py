@@ -1,18 +1,18 @@
-"""Whether a node can join: every point of the check, one line each."""
+"""Check whether a node can join; every check gives one line."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from dance_flwr.deploy import check_data, check_key, check_link, check_machine
-from dance_flwr.deploy.finding import Point, Status
+from dance_flwr.deploy.finding import Finding, Status
 from dance_flwr.deploy.node import Node
 from dance_flwr.errors import UserError
 
 __all__ = ["CHECKS", "Node", "as_json", "can_join", "lines", "run_checks"]
 
-Check = Callable[[Node], Point]
+Check = Callable[[Node], Finding]
 
-# A new point is one function and one line here.
+# A new check is one function and one line here.
 CHECKS: Mapping[str, Check] = {
     "SuperLink": check_link.check_address,
     "TLS": check_link.check_tls,
@@ -31,20 +31,20 @@ CHECKS: Mapping[str, Check] = {
 }
 
 
-def run_checks(node: Node, checks: Mapping[str, Check] = CHECKS) -> dict[str, Point]:
-    """Return every point by name; a check that fails itself is a PROBLEM, never a traceback."""
+def run_checks(node: Node, checks: Mapping[str, Check] = CHECKS) -> dict[str, Finding]:
+    """Run every check and return its finding by name; an exception in a check is a PROBLEM."""
     return {name: _run(check, node) for name, check in checks.items()}
 
 
-def can_join(points: Mapping[str, Point]) -> bool:
-    """Return whether no point is a PROBLEM."""
-    return all(point.status is not Status.PROBLEM for point in points.values())
+def can_join(findings: Mapping[str, Finding]) -> bool:
+    """Return whether no finding is a PROBLEM."""
+    return all(finding.status is not Status.PROBLEM for finding in findings.values())
 
 
-def lines(points: Mapping[str, Point]) -> list[str]:
-    """Return one line per point and the verdict, which promises nothing about what was not checked."""
-    rows = [f"{point.status:<12}{name:<14}{point.text}" for name, point in points.items()]
-    count = _count(points)
+def lines(findings: Mapping[str, Finding]) -> list[str]:
+    """Return one line per finding, then the verdict, which covers only what was checked."""
+    rows = [f"{finding.status:<12}{name:<14}{finding.text}" for name, finding in findings.items()]
+    count = _count(findings)
     rest = [f"{count[status]} {words}" for status, words in _REST.items() if count[status]]
     added = f" ({', '.join(rest)})" if rest else ""
     number = count[Status.PROBLEM]
@@ -54,22 +54,22 @@ def lines(points: Mapping[str, Point]) -> list[str]:
     return [*rows, f"no problem found{' ' if count[Status.UNCHECKED] else ': '}{verdict}{added}"]
 
 
-def as_json(points: Mapping[str, Point]) -> dict[str, Any]:
-    """Return the same as `lines`, for programs."""
+def as_json(findings: Mapping[str, Finding]) -> dict[str, Any]:
+    """Return the findings and their totals as a JSON object, for programs."""
     listed = [
         {
             "name": name,
-            "status": point.status.value,
-            "text": point.text,
+            "status": finding.status.value,
+            "text": finding.text,
             **{
-                key: getattr(point, key)
+                key: getattr(finding, key)
                 for key in ("expected", "found", "action")
-                if getattr(point, key)
+                if getattr(finding, key)
             },
         }
-        for name, point in points.items()
+        for name, finding in findings.items()
     ]
-    count = _count(points)
+    count = _count(findings)
     totals = {
         "problems": Status.PROBLEM,
         "warnings": Status.WARNING,
@@ -81,19 +81,21 @@ def as_json(points: Mapping[str, Point]) -> dict[str, Any]:
 _REST = {Status.WARNING: "to look at", Status.UNCHECKED: "not checked"}
 
 
-def _count(points: Mapping[str, Point]) -> dict[Status, int]:
-    return {status: sum(point.status is status for point in points.values()) for status in Status}
+def _count(findings: Mapping[str, Finding]) -> dict[Status, int]:
+    return {
+        status: sum(finding.status is status for finding in findings.values()) for status in Status
+    }
 
 
-def _run(check: Check, node: Node) -> Point:
+def _run(check: Check, node: Node) -> Finding:
     try:
-        point = check(node)
+        finding = check(node)
     except UserError as error:
-        point = Point(Status.PROBLEM, str(error))
-    except Exception as error:  # the operator gets a line to send on, whatever happened
-        point = Point(
+        finding = Finding(Status.PROBLEM, str(error))
+    except Exception as error:  # a line that the operator can pass on, not a traceback
+        finding = Finding(
             Status.PROBLEM,
             f"expected this check to end, found {type(error).__name__}: {error}; report it",
         )
-    one_line = " ".join(point.text.split())
-    return Point(point.status, one_line, point.expected, point.found, point.action)
+    one_line = " ".join(finding.text.split())
+    return Finding(finding.status, one_line, finding.expected, finding.found, finding.action)

@@ -1,4 +1,4 @@
-"""Points of the check that concern the client's folder: its parts, the encoder, the labels."""
+"""Checks of the client's folder: its parts, the encoder, the labels."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from dance_flwr.data.partition import read_manifest
 from dance_flwr.data.site import SiteCard, read_card
 from dance_flwr.data.text.bank_slice import META, load_slice, read_meta
 from dance_flwr.deploy.agreement import class_mismatch, read_agreement
-from dance_flwr.deploy.finding import Point, ok, problem, unchecked, warning
+from dance_flwr.deploy.finding import Finding, ok, problem, unchecked, warning
 from dance_flwr.deploy.node import Node
 from dance_flwr.errors import DataError
 
@@ -18,7 +18,7 @@ _FOLDER = "give --data CLIENT_FOLDER"
 _AGAIN = "copy the client's folder again"
 
 
-def check_agreed(node: Node) -> Point:
+def check_agreed(node: Node) -> Finding:
     """The agreed federation file can be read."""
     if node.agreed is None:
         return unchecked("give --agreed federation.toml")
@@ -26,10 +26,8 @@ def check_agreed(node: Node) -> Point:
     return ok(f"{len(agreed.class_names)} classes, encoder {agreed.encoder}, code {agreed.code}")
 
 
-def check_data(node: Node) -> Point:
-    """The folder's parts belong together: card, node table, neighbour lists, labels, text bank,
-    manifest.
-    """
+def check_data(node: Node) -> Finding:
+    """The parts of the folder match: card, node table, neighbour lists, labels, bank, manifest."""
     if node.data is None:
         return unchecked(_FOLDER)
     import torch
@@ -43,9 +41,9 @@ def check_data(node: Node) -> Point:
         "labels": len(site.labels),
         "entries of the split": len(site.split),
     }
-    for what, found in sizes.items():
-        if found != card.num_nodes:
-            return problem(f"{card.num_nodes} {what} in {node.data}", str(found), _AGAIN)
+    for what, size in sizes.items():
+        if size != card.num_nodes:
+            return problem(f"{card.num_nodes} {what} in {node.data}", str(size), _AGAIN)
     low, high = int(site.labels.min()), int(site.labels.max())
     if low < -1 or high >= len(card.class_names):
         return problem(
@@ -60,9 +58,11 @@ def check_data(node: Node) -> Point:
     _compare_manifest(node.data, card)
     if not os.access(node.data, os.W_OK):
         return problem(
-            f"a folder that this user may write to (runs and evidence go to {node.data / 'runs'})",
+            "a folder that this user may write to "
+            f"(runs and evidence are stored in {node.data / 'runs'})",
             "that it is read-only",
-            "run the check as the SuperNode's user, give it the folder (chown), or mount it read-write",
+            "run the check as the SuperNode's user, make that user the owner (chown), "
+            "or mount the folder read-write",
         )
     known = int((site.labels >= 0).sum())
     return ok(
@@ -71,10 +71,8 @@ def check_data(node: Node) -> Point:
     )
 
 
-def check_encoder(node: Node) -> Point:
-    """Texts were encoded as agreed, and the encoder's weights on this machine are those of the
-    bank.
-    """
+def check_encoder(node: Node) -> Finding:
+    """The texts are encoded as agreed, and this machine has the weights that encoded them."""
     if node.data is None:
         return unchecked(_FOLDER)
     meta = read_meta(node.data / "text") if (node.data / "text" / META).is_file() else None
@@ -84,26 +82,28 @@ def check_encoder(node: Node) -> Point:
         )
     agreed = node.agreement
     if agreed is not None:
-        wanted = {
+        expected = {
             "weights_sha256": agreed.encoder_sha256,
             "dim": agreed.text_width,
             "chunk_tokens": agreed.chunk_tokens,
             "max_chunks": agreed.max_chunks,
             "chunker_version": agreed.chunker_version,
         }
-        wrong = [key for key, value in wanted.items() if meta.get(key) != value]
+        wrong = [key for key, value in expected.items() if meta.get(key) != value]
         if wrong:
+            settings = ", ".join(f"{key} {expected[key]}" for key in wrong)
             return problem(
-                f"texts encoded with {', '.join(f'{key} {wanted[key]}' for key in wrong)} (encoder {agreed.encoder})",
+                f"texts encoded with {settings} (encoder {agreed.encoder})",
                 ", ".join(f"{key} {meta.get(key)}" for key in wrong),
-                f"run `dance-flwr encode {node.data}` with --set for encoder, chunk-tokens and max-chunks as agreed",
+                f"run `dance-flwr encode {node.data}` with --set for encoder, chunk-tokens and "
+                "max-chunks as agreed",
             )
     return _compare_weights(
         str(meta.get("encoder")), str(meta.get("weights_sha256")), agreed is not None
     )
 
 
-def check_labels(node: Node) -> Point:
+def check_labels(node: Node) -> Finding:
     """The client's class names are the agreed ones, in the same order."""
     if node.data is None:
         return unchecked(_FOLDER)
@@ -115,13 +115,14 @@ def check_labels(node: Node) -> Point:
         return problem(
             f"the {len(node.agreement.class_names)} agreed class names",
             wrong,
-            "make the client folder again with `dance-flwr site prepare --agreed FILE`, or agree on a new file",
+            "create the client folder again with `dance-flwr site prepare --agreed FILE`, "
+            "or agree on a new file",
         )
     return ok(f"the {len(names)} agreed class names, in the same order")
 
 
 def _compare_manifest(folder: Path, card: SiteCard) -> None:
-    """Compare a card with the partition's manifest, where that lies beside the folder.
+    """Compare a card with the partition's manifest, if that is beside the folder.
 
     Raises
     ------
@@ -132,33 +133,34 @@ def _compare_manifest(folder: Path, card: SiteCard) -> None:
         return
     content = read_manifest(path)
     clients = content["clients"]
-    own = clients[card.client]["ids_sha256"] if card.client < len(clients) else None
-    if (content["sha256"], own) != (card.partition_sha256, card.ids_sha256):
+    listed = clients[card.client]["ids_sha256"] if card.client < len(clients) else None
+    if (content["sha256"], listed) != (card.partition_sha256, card.ids_sha256):
         raise DataError(
-            f"{folder}: expected the client folder of the partition in {path}, found one of another; {_AGAIN}"
+            f"{folder}: expected a client folder of the partition in {path}, "
+            f"found one of another partition; {_AGAIN}"
         )
 
 
-def _compare_weights(name: str, sha256: str, compared: bool) -> Point:
-    """Compare the weights that encoded the bank with those on this machine; goes over no network."""
+def _compare_weights(name: str, sha256: str, compared: bool) -> Finding:
+    """Compare the weights that encoded the bank with those on this machine, without network."""
     from dance_flwr.data.text.encoder import resolve_encoder
 
     by = f"texts encoded by {name}, sha256 {sha256[:12]}{' as agreed' if compared else ''}"
     try:
-        # A hub id alone would be downloaded; only what is here already counts.
+        # A hub id would be downloaded; only local files count here.
         local = name if "/" not in name or Path(name).is_dir() else _cached(name)
-        found = resolve_encoder(local, "float32").weights_sha256
+        installed = resolve_encoder(local, "float32").weights_sha256
     except (DataError, OSError):
         return warning(
             f"the encoder {name!r} on this machine",
             "none",
-            f"rounds do not need it ({by}), encoding new texts does: install it then",
+            f"rounds do not need it ({by}); install it to encode new texts",
         )
-    if found != sha256:
+    if installed != sha256:
         return warning(
             f"weights with sha256 {sha256} for {name!r}, which encoded these texts",
-            found,
-            "rounds go on with the texts as they are; restore the weights before you encode again",
+            installed,
+            "rounds use the encoded texts as they are; restore the weights before encoding again",
         )
     return ok(f"{by}, and the weights on this machine agree")
 

@@ -1,6 +1,4 @@
-"""Points of the check that concern the node's key: the file, its kind, and whether the SuperLink
-knows it.
-"""
+"""Checks of the node's key: its file, its type, and its registration at the SuperLink."""
 
 import base64
 import hashlib
@@ -15,17 +13,15 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 
-from dance_flwr.deploy.finding import Point, ok, problem, unchecked, warning
+from dance_flwr.deploy.finding import Finding, ok, problem, unchecked, warning
 from dance_flwr.deploy.node import Node
 from dance_flwr.errors import UserError
 
-_MAKE = "make one with `dance-flwr deploy key --out FILE`"
+_MAKE = "create one with `dance-flwr deploy key --out FILE`"
 
 
-def check_key(node: Node) -> Point:
-    """The key is readable, private to its owner, of a kind that Flower takes, and fits its public
-    half.
-    """
+def check_key(node: Node) -> Finding:
+    """The key is readable, private, of a type that Flower accepts, and matches its public half."""
     if node.key is None:
         return unchecked("give --key FILE, the node's private key")
     key = load_key(node.key)
@@ -34,7 +30,8 @@ def check_key(node: Node) -> Point:
         return problem(
             "a key that only its owner can read (mode 600)",
             f"mode {mode:o} of {node.key}",
-            f"chmod 600 {node.key}; if others had access to this machine, make and register a new key",
+            f"chmod 600 {node.key}; "
+            "if others had access to this machine, create and register a new key",
         )
     beside = node.key.with_name(f"{node.key.name}.pub")
     if beside.is_file() and beside.read_bytes().split()[1:2] != _line(key).split()[1:2]:
@@ -46,15 +43,16 @@ def check_key(node: Node) -> Point:
     return ok(f"ECDSA {key.curve.name}, {public_fingerprint(key)}, private to its owner")
 
 
-def check_registration(node: Node) -> Point:
-    """The SuperLink knows the key; asked without side effects."""
+def check_registration(node: Node) -> Finding:
+    """The SuperLink knows the key; the request has no side effects."""
     if node.key is None:
         return unchecked("give --key FILE, the node's private key")
     key = load_key(node.key)
     line = f"flwr supernode register {node.key.name}.pub {node.connection}"
     if not node.superlink or not node.probe.secure:
         return unchecked(
-            f"needs a SuperLink that is reached over TLS; the server operator registers with: {line}"
+            "needs a SuperLink reached over TLS; "
+            f"the server operator registers the key with: {line}"
         )
     from dance_flwr.deploy.registration import is_registered
 
@@ -73,8 +71,8 @@ def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
     Raises
     ------
-    UserError : the file is missing, not readable, protected by a passphrase, or a key of another
-        kind
+    UserError : the file is missing, unreadable or protected by a passphrase, or the key is of
+        another type
     """
     try:
         key = load_ssh_private_key(path.read_bytes(), None)
@@ -84,7 +82,8 @@ def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
         ) from None
     except TypeError:
         raise UserError(
-            f"{path}: expected a key without a passphrase, which Flower cannot ask for, found one with; {_MAKE}"
+            f"{path}: expected a key without a passphrase, which Flower cannot ask for, "
+            f"found a protected one; {_MAKE}"
         ) from None
     except (ValueError, UnsupportedAlgorithm) as error:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Points of the check that concern the way to the SuperLink: address, TLS, certificate, clock."""
+"""Checks of the connection to the SuperLink: address, TLS, certificate, clock."""
 
 import socket
 import ssl
@@ -8,13 +8,12 @@ from urllib.request import getproxies, proxy_bypass
 
 from cryptography import x509
 
-from dance_flwr.deploy.finding import Point, ok, problem, unchecked, warning
+from dance_flwr.deploy.finding import Finding, ok, problem, unchecked, warning
 from dance_flwr.deploy.network import Probe
 from dance_flwr.deploy.node import Node
 from dance_flwr.errors import UserError
 
-# Flower's node authentication refuses a signature from further in the future or in the past than
-# this (seconds).
+# Seconds; Flower's node authentication rejects signatures outside these limits.
 MOST_AHEAD, MOST_BEHIND = 5.0, 305.0
 _WARN_AHEAD, _WARN_BEHIND = 2.0, 60.0
 _WARN_DAYS = 30
@@ -24,54 +23,52 @@ _NOT_YET, _EXPIRED, _NAME, _ADDRESS = 9, 10, 62, 64
 _SIGNER = (2, 7, 18, 19, 20, 21, 24, 30, 79)
 
 
-def check_address(node: Node) -> Point:
-    """The SuperLink's name resolves, its port takes connections, and what answers there is a
-    SuperLink.
-    """
+def check_address(node: Node) -> Finding:
+    """The SuperLink's name resolves, its port accepts connections, and a SuperLink answers."""
     if not node.superlink:
         return unchecked("give --superlink HOST:PORT")
-    found = node.probe
-    where = f"{found.host}:{found.port}"
-    if found.unreached is not None:
-        return _unreached(found, where)
-    if not found.secure:
-        return ok(f"{where} takes connections")
-    if found.health != 200:
-        answer = "no HTTP answer" if found.health is None else f"HTTP status {found.health}"
+    probe = node.probe
+    where = f"{probe.host}:{probe.port}"
+    if probe.unreached is not None:
+        return _unreached(probe, where)
+    if not probe.secure:
+        return ok(f"{where} accepts connections")
+    if probe.health != 200:
+        answer = "no HTTP answer" if probe.health is None else f"HTTP status {probe.health}"
         return problem(
             f"a SuperLink at {where} (status 200 for /health)",
             answer,
             "ask the server operator for address and port",
         )
-    return ok(f"{where} answers as a SuperLink does")
+    return ok(f"{where} answers as a SuperLink")
 
 
-def check_tls(node: Node) -> Point:
-    """The TLS handshake succeeds with the given root certificates."""
+def check_tls(node: Node) -> Finding:
+    """The TLS handshake succeeds with the node's root certificates."""
     if not node.superlink or node.probe.unreached is not None:
         return unchecked("the SuperLink was not reached")
-    found = node.probe
-    if found.refused is None:
+    probe = node.probe
+    if probe.refused is None:
         by = (
             f"by {node.root_certificates}"
             if node.root_certificates
             else "by the system's authorities"
         )
         return ok(f"certificate accepted, signed {by}")
-    if isinstance(found.refused, UserError):
-        raise found.refused
-    if isinstance(found.refused, ssl.SSLCertVerificationError):
-        return _refused(found.refused, found, node.root_certificates)
+    if isinstance(probe.refused, UserError):
+        raise probe.refused
+    if isinstance(probe.refused, ssl.SSLCertVerificationError):
+        return _refused(probe.refused, probe, node.root_certificates)
     return problem(
-        f"TLS at {found.host}:{found.port}",
-        f"none ({_reason(found.refused)})",
-        "ask the server operator whether the SuperLink was started with --ssl-certfile and not with --insecure, "
-        "and whether something between you and it takes TLS apart",
+        f"TLS at {probe.host}:{probe.port}",
+        f"none ({_reason(probe.refused)})",
+        "ask the server operator whether the SuperLink was started with --ssl-certfile and not "
+        "with --insecure, and whether a proxy between you and it intercepts TLS",
     )
 
 
-def check_certificate(node: Node) -> Point:
-    """The certificates on the way do not end soon."""
+def check_certificate(node: Node) -> Finding:
+    """The certificates of the SuperLink and its authority do not expire soon."""
     shown = node.probe.certificate if node.superlink else None
     if shown is None:
         return unchecked("no certificate was seen")
@@ -103,56 +100,57 @@ def check_certificate(node: Node) -> Point:
     return ok(f"{what} holds for {days:.0f} days, until {end:%Y-%m-%d}")
 
 
-def check_clock(node: Node) -> Point:
-    """The clock of this machine agrees with the server's as far as Flower's node authentication
-    asks.
-    """
-    found = node.probe if node.superlink else None
-    if found is None or not found.secure:
-        return _clock_by_certificate(found.certificate if found else None, node.now())
-    if found.ahead is None:
+def check_clock(node: Node) -> Finding:
+    """The clock is within the tolerance of Flower's node authentication."""
+    probe = node.probe if node.superlink else None
+    if probe is None or not probe.secure:
+        return _clock_by_certificate(probe.certificate if probe else None, node.now())
+    if probe.ahead is None:
         return unchecked(
-            "the SuperLink sent no Date header; compare the clocks yourself, NTP keeps them right"
+            "the SuperLink sent no Date header; compare the clocks yourself, or use NTP on both"
         )
-    side = "ahead of" if found.ahead > 0 else "behind"
-    differs = f"this clock {abs(found.ahead):.0f} s {side} the server's"
+    side = "ahead of" if probe.ahead > 0 else "behind"
+    differs = f"this clock {abs(probe.ahead):.0f} s {side} the server's"
     limits = (
         f"at most {MOST_AHEAD:.0f} s ahead of the server's clock and {MOST_BEHIND:.0f} s behind it"
     )
-    if found.ahead >= MOST_AHEAD or found.ahead <= -MOST_BEHIND:
+    if probe.ahead >= MOST_AHEAD or probe.ahead <= -MOST_BEHIND:
         return problem(
-            limits, differs, "set the clock (NTP): Flower refuses signatures outside these limits"
+            limits, differs, "set the clock (NTP): Flower rejects signatures outside these limits"
         )
-    if found.ahead > _WARN_AHEAD or found.ahead < -_WARN_BEHIND:
+    if probe.ahead > _WARN_AHEAD or probe.ahead < -_WARN_BEHIND:
         return warning(limits, differs, "set the clock (NTP) before it drifts further")
     return ok("agrees with the server's Date header to about a second")
 
 
-def _unreached(found: Probe, where: str) -> Point:
-    error = found.unreached
+def _unreached(probe: Probe, where: str) -> Finding:
+    error = probe.unreached
     if isinstance(error, UserError):
         raise error
-    if (getproxies().get("https") or getproxies().get("all")) and not proxy_bypass(found.host):
+    if (getproxies().get("https") or getproxies().get("all")) and not proxy_bypass(probe.host):
         return warning(
-            f"{where} to take connections",
+            f"{where} to accept connections",
             f"{_reason(error)}, and in the environment a proxy that this check does not use",
-            "a SuperNode goes through that proxy: look at its log, or set NO_PROXY",
+            "a SuperNode connects through that proxy: read its log, or set NO_PROXY",
         )
     if isinstance(error, socket.gaierror):
         return problem(
-            f"that {found.host!r} has an address",
+            f"that {probe.host!r} has an address",
             _reason(error),
             "correct the name, or ask the server operator for it",
         )
     if isinstance(error, ConnectionRefusedError):
         action = "ask the server operator whether the SuperLink runs and listens on this port"
     else:
-        action = f"let your firewall pass outgoing TCP connections to port {found.port}, and ask for the address"
-    return problem(f"{where} to take connections", _reason(error), action)
+        action = (
+            f"let your firewall pass outgoing TCP connections to port {probe.port}, "
+            "and confirm the address with the server operator"
+        )
+    return problem(f"{where} to accept connections", _reason(error), action)
 
 
-def _refused(error: ssl.SSLCertVerificationError, found: Probe, roots: Path | None) -> Point:
-    shown = found.certificate
+def _refused(error: ssl.SSLCertVerificationError, probe: Probe, roots: Path | None) -> Finding:
+    shown = probe.certificate
     if error.verify_code in (_EXPIRED, _NOT_YET):
         span = (
             f" ({shown.not_valid_before_utc:%Y-%m-%d} to {shown.not_valid_after_utc:%Y-%m-%d})"
@@ -163,27 +161,29 @@ def _refused(error: ssl.SSLCertVerificationError, found: Probe, roots: Path | No
         return problem(
             "a certificate that is valid today",
             f"one that is {state}{span}",
-            "the server operator must renew it; if the dates are right, this machine's clock is wrong",
+            "the server operator must renew it; "
+            "if the dates are right, this machine's clock is wrong",
         )
     if error.verify_code in (_NAME, _ADDRESS):
         return problem(
-            f"a certificate for {found.host!r}",
+            f"a certificate for {probe.host!r}",
             f"one for {', '.join(_names(shown)) or 'no name at all'}",
-            "use one of these names in --superlink, or ask the server operator for a certificate with yours",
+            "use one of these names in --superlink, "
+            "or ask the server operator for a certificate with your name",
         )
     if error.verify_code in _SIGNER:
         signer = f"one of {shown.issuer.rfc4514_string()} with another key" if shown else "another"
         return problem(
             f"a certificate signed by {roots or 'an authority of the system'}",
             f"{signer} ({error.verify_message})",
-            "ask the server operator for the ca.crt in use, and check its sha256 by telephone",
+            "ask the server operator for the ca.crt in use, and verify its sha256 by telephone",
         )
     return problem(
         "a certificate that verifies", error.verify_message, "show this line to the server operator"
     )
 
 
-def _clock_by_certificate(shown: x509.Certificate | None, now: datetime) -> Point:
+def _clock_by_certificate(shown: x509.Certificate | None, now: datetime) -> Finding:
     if shown is None:
         return unchecked("without a connection there is nothing to compare with")
     if shown.not_valid_before_utc <= now <= shown.not_valid_after_utc:

@@ -1,19 +1,19 @@
-"""Points of the check that concern the machine: device, disk, versions, code."""
+"""Checks of the machine: device, disk, versions, code."""
 
 import platform
 import shutil
 from pathlib import Path
 
-from dance_flwr.deploy.agreement import installed
-from dance_flwr.deploy.finding import Point, ok, problem, unchecked, warning
+from dance_flwr.deploy.agreement import installed_version
+from dance_flwr.deploy.finding import Finding, ok, problem, unchecked, warning
 from dance_flwr.deploy.node import Node
 from dance_flwr.fingerprint import code_fingerprint
 
 _LEAST_BYTES = 10**9
 
 
-def check_device(node: Node) -> Point:
-    """Which device a client would compute on, and that the named one is there."""
+def check_device(node: Node) -> Finding:
+    """The configured device exists; reports the device that a client would use."""
     import torch
 
     from dance_flwr.federation.client.device import device_label, named_device
@@ -32,12 +32,12 @@ def check_device(node: Node) -> Point:
         return warning(
             f"1 GB or more free on {name}",
             f"{free / 1e9:.1f} of {total / 1e9:.1f} GB",
-            "end what else uses it, or name another device in --node-config",
+            "stop other processes on it, or name another device in --node-config",
         )
     return ok(f"{name}, {free / 1e9:.1f} of {total / 1e9:.1f} GB free")
 
 
-def check_disk(node: Node) -> Point:
+def check_disk(node: Node) -> Finding:
     """There is room for runs and evidence."""
     where = node.data if node.data and node.data.is_dir() else Path()
     free = shutil.disk_usage(where).free
@@ -45,18 +45,18 @@ def check_disk(node: Node) -> Point:
         return warning(
             f"1 GB or more free at {where.resolve()}",
             f"{free / 1e9:.2f} GB",
-            "make room; old runs in the client's folder `runs/` can go",
+            "make room; old runs in the client's folder `runs/` can be deleted",
         )
     return ok(f"{free / 1e9:.0f} GB free at {where.resolve()}")
 
 
-def check_software(node: Node) -> Point:
-    """Which versions are installed, and whether Flower's fits the agreed one."""
-    packages = {name: installed(name) for name in ("flwr", "torch", "dance-flwr")}
+def check_software(node: Node) -> Finding:
+    """The installed versions are the agreed ones; Flower's minor version must match."""
+    packages = {name: installed_version(name) for name in ("flwr", "torch", "dance-flwr")}
     listed = ", ".join(
         [
             "Python " + platform.python_version(),
-            *(f"{name} {is_}" for name, is_ in packages.items()),
+            *(f"{name} {version}" for name, version in packages.items()),
         ]
     )
     agreed = node.agreement
@@ -64,26 +64,27 @@ def check_software(node: Node) -> Point:
         return ok(listed)
     if packages["flwr"].split(".")[:2] != agreed.flwr.split(".")[:2]:
         return problem(f"flwr {agreed.flwr}", packages["flwr"], f"pip install flwr=={agreed.flwr}")
-    for name, wanted in (("flwr", agreed.flwr), ("dance-flwr", agreed.dance_flwr)):
-        if packages[name] != wanted:
-            return warning(f"{name} {wanted}", packages[name], "install the agreed version")
+    for name, expected in (("flwr", agreed.flwr), ("dance-flwr", agreed.dance_flwr)):
+        if packages[name] != expected:
+            return warning(f"{name} {expected}", packages[name], "install the agreed version")
     return ok(f"{listed}; as agreed")
 
 
-def check_code(node: Node) -> Point:
+def check_code(node: Node) -> Finding:
     """The installed code is the server's."""
     agreed = node.agreement
-    wanted = node.expect or (agreed.code if agreed else "")
-    found = code_fingerprint()
-    if not wanted:
+    expected = node.expect or (agreed.code if agreed else "")
+    installed = code_fingerprint()
+    if not expected:
         return unchecked(
-            f"fingerprint {found}; give --expect FINGERPRINT or --agreed FILE to compare"
+            f"fingerprint {installed}; give --expect FINGERPRINT or --agreed FILE to compare"
         )
-    if found != wanted:
+    if installed != expected:
         version = f" (dance-flwr {agreed.dance_flwr})" if agreed and not node.expect else ""
         return problem(
-            f"the server's code {wanted}{version}",
-            found,
-            "install what the server operator installed, unchanged; or ask for the file agreed last",
+            f"the server's code {expected}{version}",
+            installed,
+            "install what the server operator installed, unchanged; "
+            "or ask for the latest agreed file",
         )
-    return ok(f"fingerprint {found}, the server's")
+    return ok(f"fingerprint {installed}, the server's")

@@ -1,11 +1,11 @@
-"""One point of a check: what it found, in one line of plain words."""
+"""`Finding`: the result of one check of a node, in one line."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Status(StrEnum):
-    """How a point came out; only a PROBLEM keeps a node from joining."""
+    """Status of a finding; only a PROBLEM prevents a node from joining."""
 
     OK = "ok"
     WARNING = "warning"
@@ -14,14 +14,14 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True)
-class Point:
-    """What a check found.
+class Finding:
+    """The result of a check.
 
     Attributes
     ----------
-    status : how it came out
-    text : the whole message in one line
-    expected, found, action : its parts where something is wrong; "" elsewhere
+    status : whether the check passed
+    text : the message, in one line
+    expected, found, action : parts of the message of a warning or problem, else ""
     """
 
     status: Status
@@ -31,25 +31,25 @@ class Point:
     action: str = ""
 
 
-def ok(text: str) -> Point:
-    """Return a point that is as it should be."""
-    return Point(Status.OK, text)
+def ok(text: str) -> Finding:
+    """Return the finding of a check that passed."""
+    return Finding(Status.OK, text)
 
 
-def unchecked(reason: str) -> Point:
-    """Return a point that could not be checked, and why."""
-    return Point(Status.UNCHECKED, reason)
+def unchecked(reason: str) -> Finding:
+    """Return the finding of a check that could not be made, with the reason."""
+    return Finding(Status.UNCHECKED, reason)
 
 
-def warning(expected: str, found: str, action: str) -> Point:
-    """Return a point that the node can join with, and that somebody should look at."""
+def warning(expected: str, found: str, action: str) -> Finding:
+    """Return a finding that the operator should look at; the node can join nevertheless."""
     return _wrong(Status.WARNING, expected, found, action)
 
 
-def problem(expected: str, found: str, action: str) -> Point:
-    """Return a point that keeps the node from joining."""
+def problem(expected: str, found: str, action: str) -> Finding:
+    """Return a finding that prevents the node from joining."""
     return _wrong(Status.PROBLEM, expected, found, action)
 
 
-def _wrong(status: Status, expected: str, found: str, action: str) -> Point:
-    return Point(status, f"expected {expected}, found {found}; {action}", expected, found, action)
+def _wrong(status: Status, expected: str, found: str, action: str) -> Finding:
+    return Finding(status, f"expected {expected}, found {found}; {action}", expected, found, action)

@@ -1,23 +1,19 @@
-"""The client folder of an institution that brings its own graph: in the agreed classes, encoded as
-agreed.
-"""
+"""The client folder of an institution with its own graph, with agreed classes and encoder."""
 
-import json
-import shutil
-import tempfile
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data import load_graph
-from dance_flwr.data.client_folder import Say, write_partition
-from dance_flwr.data.graph import TextGraph
+from dance_flwr.data.client_folder import Say, client_card, client_graph, encode_texts, write_client
+from dance_flwr.data.graphs.graph import TextGraph
+from dance_flwr.data.graphs.loading import load_graph
 from dance_flwr.data.partition import make_partition, manifest
 from dance_flwr.data.prepare import partition_spec, text_bank
-from dance_flwr.data.site import CARD, SiteCard, read_card
+from dance_flwr.data.site import SiteCard
 from dance_flwr.deploy.agreement import Agreement
+from dance_flwr.disk import atomic_folder
 from dance_flwr.errors import DataError, UserError
 
 
@@ -32,16 +28,16 @@ def make_folder(
     seed: int = 0,
     say: Say = lambda line: None,
 ) -> SiteCard:
-    """Make one client's folder from a whole graph; it appears complete or not at all.
+    """Create one client's folder from a whole graph; it appears whole or not at all.
 
     Parameters
     ----------
-    data : data set name, or the folder of a graph
-    agreement : gives class names and their order, encoder and chunks
-    client, clients : number of this client, and of all
+    data : name of a data set, or folder of a graph
+    agreement : class names and their order, encoder and chunk settings
+    client, clients : number of this client, and number of all clients
     out : the new folder
-    encoder : name or folder of the agreed encoder on this machine; "" = the agreed name
-    seed : of the split, where the graph brings none
+    encoder : name or folder of the agreed encoder on this machine; "" for the agreed name
+    seed : seed of the split if the graph has none
     say : receives one line per step
 
     Returns
@@ -50,43 +46,29 @@ def make_folder(
 
     Raises
     ------
-    DataError : the graph has a class that was not agreed, or the encoder is another
-    UserError : `out` exists, or there is no such client
+    DataError : the graph has a class that was not agreed, or the encoder is another one
+    UserError : `out` exists, or `client` is not in 0..clients-1
     """
     if not 0 <= client < clients:
         raise UserError(
-            f"--client: expected a number in 0..{clients - 1}, found {client}; every node has another"
+            f"--client: expected a number in 0..{clients - 1}, found {client}; "
+            "every node has its own number"
         )
     if out.exists():
         raise UserError(f"--out: expected a new folder, found {out}; choose another or remove it")
-    config = replace(
-        RunConfig(),
-        partition="random",
-        clients=1,
-        seed=seed,
-        encoder=encoder or agreement.encoder,
-        encoder_sha256=agreement.encoder_sha256,
-        chunk_tokens=agreement.chunk_tokens,
-        max_chunks=agreement.max_chunks,
-    )
-    graph = in_classes(load_graph(data), agreement.class_names)
+    config = _config(agreement, encoder, seed)
+    graph = relabel(load_graph(data), agreement.class_names)
     partition = make_partition(graph, partition_spec(config))
     bank = text_bank(config)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    try:
-        write_partition(graph, partition, manifest(graph, partition), building / "made", bank, say)
-        made = building / "made" / "client-0"
-        card = replace(read_card(made), client=client, clients=clients)
-        (made / CARD).write_text(json.dumps(asdict(card), indent=1), encoding="utf-8")
-        made.rename(out)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
+    encode_texts(graph.texts, bank, say)
+    card = replace(client_card(manifest(graph, partition), 0), client=client, clients=clients)
+    with atomic_folder(out) as draft:
+        write_client(client_graph(graph, partition, 0), card, draft, bank)
     return card
 
 
-def in_classes(graph: TextGraph, names: tuple[str, ...]) -> TextGraph:
-    """Return a graph whose labels are numbered by these class names; classes without a node stay.
+def relabel(graph: TextGraph, names: tuple[str, ...]) -> TextGraph:
+    """Return a graph whose labels are numbered by these class names, also those without a node.
 
     Raises
     ------
@@ -96,10 +78,24 @@ def in_classes(graph: TextGraph, names: tuple[str, ...]) -> TextGraph:
     if unknown:
         agreed = ", ".join(map(repr, names))
         raise DataError(
-            f"{graph.name}: expected the agreed classes {agreed}, found {', '.join(map(repr, unknown))}; "
-            "rename these labels in the node table, or empty them"
+            f"{graph.name}: expected the agreed classes {agreed}, "
+            f"found {', '.join(map(repr, unknown))}; "
+            "rename these labels in the node table, or remove them"
         )
-    number = np.array(
-        [*(names.index(name) for name in graph.class_names), -1], np.int64
-    )  # -1, unlabelled, is the last
-    return replace(graph, class_names=names, labels=number[graph.labels])
+    # The last entry is for unlabelled nodes, whose label is -1.
+    numbers = np.array([*(names.index(name) for name in graph.class_names), -1], np.int64)
+    return replace(graph, class_names=names, labels=numbers[graph.labels])
+
+
+def _config(agreement: Agreement, encoder: str, seed: int) -> RunConfig:
+    """Return the settings of a partition with one client, encoded as agreed."""
+    return replace(
+        RunConfig(),
+        partition="random",
+        clients=1,
+        seed=seed,
+        encoder=encoder or agreement.encoder,
+        encoder_sha256=agreement.encoder_sha256,
+        chunk_tokens=agreement.chunk_tokens,
+        max_chunks=agreement.max_chunks,
+    )

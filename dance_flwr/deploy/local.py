@@ -1,7 +1,7 @@
-"""A deployment on one machine: the processes and commands of docs/deployment.md, a home for each,
-on loopback or apart.
+"""A deployment on one machine: the processes of docs/deployment.md, each with its own home.
 
-For tests, for measuring faults, and as a rehearsal before institutions take part.
+For tests, for fault measurements, and as a rehearsal before institutions take part. The processes
+communicate over loopback, or each in its own network namespace.
 """
 
 import shutil
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from dance_flwr.deploy.certificates import Certificates, make_certificates, make_key
+from dance_flwr.disk import write_text
+from dance_flwr.federation.wire import keys
 from dance_flwr.simulation.superlink import (
     NAME,
     SuperLink,
@@ -32,18 +34,17 @@ class LocalDeployment:
 
     Parameters
     ----------
-    root : holds certificates, keys, homes, logs and the SuperLink's database; made here
-    folders : of the clients, in the order of their numbers
-    node_config : more keys of every SuperNode, as `--node-config` takes them
-    host : address at which the SuperLink listens; it is in its certificate
-    launchers : by process name (`superlink`, `node-0`, ...), words before its command, such as `ip
+    root : folder for certificates, keys, homes, logs and the SuperLink's database
+    folders : folders of the clients, in the order of their numbers
+    node_config : additional keys of `--node-config` for every SuperNode
+    host : address at which the SuperLink listens; part of its certificate
+    launchers : process name (`superlink`, `node-0`, ...) -> prefix of its command, such as `ip
         netns exec NAME`
 
     Attributes
     ----------
-    environment : by process name, variables it gets beside those of this process
-    superlinks : by client, the address its SuperNode connects to, where that is not the SuperLink's
-        own
+    environment : process name -> additional environment variables
+    superlinks : client -> address that its SuperNode connects to, if it is not the SuperLink's
     """
 
     def __init__(
@@ -72,13 +73,14 @@ class LocalDeployment:
             root / "operator", flower_environment(root / "operator"), root / "superlink.log"
         )
         self.link.home.mkdir()
-        (self.link.home / "config.toml").write_text(
+        write_text(
+            self.link.home / "config.toml",
             f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{self.address}"\n'
-            f'root-certificates = "{self.certificates.ca}"\n'
+            f'root-certificates = "{self.certificates.ca}"\n',
         )
 
     def start_server(self) -> None:
-        """Start the SuperLink, or start it again on its database."""
+        """Start the SuperLink, or restart it on its database."""
         tls = self.certificates
         command = [
             "flower-superlink",
@@ -99,7 +101,7 @@ class LocalDeployment:
         wait_until_healthy(self.server, f"https://{self.address}", self.link.log, tls.ca)
 
     def register(self) -> None:
-        """Register every node's public key, as the server's operator does before a node starts."""
+        """Register every node's public key, as the server operator does before a node starts."""
         with ThreadPoolExecutor(2) as pool:
             list(
                 pool.map(
@@ -115,15 +117,19 @@ class LocalDeployment:
         root_certificates: Path | None = None,
         superlink: str = "",
     ) -> list[str]:
-        """Return the command that starts a client's SuperNode; with another key, authority or
-        address on request.
+        """Return the command of a client's SuperNode.
+
+        Parameters
+        ----------
+        key, root_certificates, superlink : replace the client's key, the authority's certificate
+            and the SuperLink's address
         """
-        own: dict[str, str | int | bool] = {
-            "partition-id": client,
-            "num-partitions": len(self.folders),
+        settings: dict[str, str | int | bool] = {
+            keys.PARTITION_ID: client,
+            keys.NUM_PARTITIONS: len(self.folders),
         }
-        own |= {"data-path": str(self.folders[client]), **self._node_config}
-        pairs = " ".join(f"{name}={_toml(value)}" for name, value in own.items())
+        settings |= {keys.DATA_PATH: str(self.folders[client]), **self._node_config}
+        pairs = " ".join(f"{name}={_toml(value)}" for name, value in settings.items())
         command = [
             "dance-flwr",
             "supernode",
@@ -158,7 +164,7 @@ class LocalDeployment:
             self.server = None
 
     def spawn(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        """Start a command in the home `name`; what it prints is added to `<name>.log`."""
+        """Start a command in the home `name`; its output is appended to `<name>.log`."""
         home = self.root / name
         home.mkdir(exist_ok=True)
         environment = flower_environment(home) | self.environment.get(name, {})
@@ -167,7 +173,7 @@ class LocalDeployment:
         )
 
     def close(self) -> None:
-        """Stop whatever runs."""
+        """Stop all processes."""
         processes = [*self.nodes.values(), *([self.server] if self.server else [])]
         with ThreadPoolExecutor(max(1, len(processes))) as pool:
             list(pool.map(stop, processes))
@@ -178,9 +184,7 @@ class LocalDeployment:
 def local_deployment(
     root: Path, folders: Sequence[Path], node_config: NodeConfig | None = None, **network: Any
 ) -> Iterator[LocalDeployment]:
-    """Start SuperLink and SuperNodes, and stop them all in the end; `network` as `LocalDeployment`
-    takes it.
-    """
+    """Start SuperLink and SuperNodes, and stop them on exit; parameters as `LocalDeployment`."""
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     deployment = LocalDeployment(root.resolve(), folders, node_config, **network)

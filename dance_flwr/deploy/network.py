@@ -1,4 +1,4 @@
-"""What the SuperLink's port answers: TCP, TLS, Flower's health page, and the date it sends along."""
+"""Probe a SuperLink's port: TCP, TLS, Flower's health page, and its Date header."""
 
 import http.client
 import re
@@ -20,17 +20,17 @@ Clock = Callable[[], datetime]
 
 @dataclass(frozen=True)
 class Probe:
-    """The facts of one visit to a port; what a failure left unknown is None.
+    """The results of one connection to a port; None for those that a failure left unknown.
 
     Attributes
     ----------
-    host, port : where
-    unreached : why no TCP connection came about; a UserError = no such address
-    refused : why TLS failed; a UserError = the root certificates cannot be used
-    certificate : what the server showed, also when it was refused
-    roots : certificates that were trusted; empty = the system's
+    host, port : address of the SuperLink
+    unreached : why the TCP connection failed; a `UserError` if the address is invalid
+    refused : why TLS failed; a `UserError` if the root certificates cannot be used
+    certificate : the server's certificate, even if it was rejected
+    roots : trusted certificates; empty for the system's
     health : HTTP status of `/health`
-    ahead : seconds that this machine's clock is ahead of the server's, to about a second
+    ahead : seconds by which this machine's clock is ahead of the server's, to about a second
     """
 
     host: str
@@ -44,19 +44,19 @@ class Probe:
 
     @property
     def secure(self) -> bool:
-        """Whether TLS stands with the given root certificates."""
+        """Whether the TLS connection was established."""
         return self.unreached is None and self.refused is None
 
 
 def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: float) -> Probe:
-    """Visit a SuperLink as a SuperNode would, without signing in; nothing changes there.
+    """Connect to a SuperLink as a SuperNode would, without authenticating or side effects.
 
     Parameters
     ----------
     superlink : host:port
-    root_certificates : PEM file; None = the system's
+    root_certificates : PEM file; None for the system's
     now : this machine's clock
-    timeout : seconds for each step
+    timeout : seconds per step
     """
     try:
         host, port = parse_address(superlink)
@@ -71,10 +71,7 @@ def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: f
         try:
             context, roots = _context(root_certificates)
             secure = context.wrap_socket(plain, server_hostname=host)
-        except (
-            OSError,
-            UserError,
-        ) as error:  # SSLError is an OSError; so is a connection that is closed
+        except (OSError, UserError) as error:  # OSError: also SSLError and a closed connection
             return Probe(
                 host, port, refused=error, certificate=_shown(host, port, timeout), roots=roots
             )
@@ -86,16 +83,17 @@ def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: f
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of "host:port"; an IPv6 address stands in brackets.
+    """Return host and port of "host:port"; an IPv6 address must be in brackets.
 
     Raises
     ------
-    UserError : the text is anything else
+    UserError : the text has another form
     """
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\]]+)):(\d{1,5})", text)
     if match is None or not 0 < int(match[3]) < 65536:
         raise UserError(
-            f"--superlink: expected host:port, found {text!r}; for instance superlink.example.org:8000"
+            f"--superlink: expected host:port, found {text!r}; "
+            "for example superlink.example.org:8000"
         )
     return match[1] or match[2], int(match[3])
 
@@ -103,7 +101,7 @@ def parse_address(text: str) -> tuple[str, int]:
 def _context(root_certificates: Path | None) -> tuple[ssl.SSLContext, tuple[x509.Certificate, ...]]:
     if root_certificates is None:
         return ssl.create_default_context(), ()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # as Flower's own client makes it
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # as in Flower's own client
     try:
         content = root_certificates.read_bytes()
         roots = tuple(x509.load_pem_x509_certificates(content))
@@ -115,14 +113,14 @@ def _context(root_certificates: Path | None) -> tuple[ssl.SSLContext, tuple[x509
             else "no PEM certificate"
         )
         raise UserError(
-            f"--root-certificates: expected the server operator's ca.crt, found {reason} at {root_certificates}; "
-            "ask for the file again"
+            f"--root-certificates: expected the server operator's ca.crt, "
+            f"found {reason} at {root_certificates}; ask for the file again"
         ) from None
     return context, roots
 
 
 def _shown(host: str, port: int, timeout: float) -> x509.Certificate | None:
-    """Return the certificate that a server shows to someone who does not verify it."""
+    """Return a server's certificate without verifying it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
@@ -135,7 +133,7 @@ def _shown(host: str, port: int, timeout: float) -> x509.Certificate | None:
 
 
 def _health(connection: ssl.SSLSocket, host: str, now: Clock) -> tuple[int | None, float | None]:
-    """Ask for `/health`; return its status and how far this clock is ahead of the Date header."""
+    """Request `/health`; return its status and how far this clock is ahead of the Date header."""
     before = now()
     try:
         connection.sendall(
@@ -147,8 +145,8 @@ def _health(connection: ssl.SSLSocket, host: str, now: Clock) -> tuple[int | Non
         return None, None
     here = before + (now() - before) / 2
     try:
-        # Whole seconds, which servers keep for up to a second more: the middle of what the header
-        # can mean.
+        # The header has whole seconds and may be cached for another second: use the middle of the
+        # two seconds that it can mean.
         there = parsedate_to_datetime(response.headers.get("Date", "")).astimezone(UTC) + timedelta(
             seconds=1
         )

@@ -1,4 +1,4 @@
-"""What the operator of a node says about it: the input of every point of the check."""
+"""`Node`: what the operator specifies about a node, the input of every check."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,21 +17,21 @@ def _present() -> datetime:
 
 @dataclass(frozen=True)
 class Node:
-    """A node before it joins; what is left out is not checked.
+    """A node before it joins; what is not specified is not checked.
 
     Attributes
     ----------
     superlink : host:port of the SuperLink
-    root_certificates : PEM file of the authority that signed the SuperLink's certificate; None =
-        the system's
+    root_certificates : PEM file of the authority that signed the SuperLink's certificate; None for
+        the system's authorities
     key : the SuperNode's private key
     data : the client's folder
     agreed : the agreed federation file
-    expect : fingerprint of the server's code; "" = that of the agreed file
-    device : what the node config is going to name as its device
-    connection : name of the SuperLink in the server operator's Flower configuration, for the line
-        to copy
-    now : the clock of this machine
+    expect : fingerprint of the server's code; "" for that of the agreed file
+    device : device that the node config will name
+    connection : name of the SuperLink in the server operator's Flower configuration, for the
+        command that the check suggests
+    now : this machine's clock
     timeout : seconds to wait for the network
     """
 
@@ -48,13 +48,13 @@ class Node:
 
     @cached_property
     def probe(self) -> Probe:
-        """What the SuperLink's port answered, asked once."""
+        """Result of probing the SuperLink's port, once."""
         return probe(self.superlink, self.root_certificates, self.now, self.timeout)
 
     @cached_property
     def agreement(self) -> Agreement | None:
-        """The agreed federation file's content; None without a file that can be read."""
+        """Content of the agreed federation file; None without a readable file."""
         try:
             return read_agreement(self.agreed) if self.agreed else None
-        except UserError:  # `check_agreed` says so, once
+        except UserError:  # reported by `check_agreed`
             return None

@@ -1,16 +1,18 @@
-"""A process per message without its imports: fork(libraries loaded once) -> `flwr-clientapp`.
+"""Fork a process per message from one that has imported the libraries already.
 
-Flower starts `flwr-clientapp` anew for every message, and importing torch, PyTorch Geometric and
-Flower is most of a short task's time. Here one process imports them, waits at a Unix socket, and
-forks for each message; the child runs Flower's own command with the arguments that Flower gave.
-Nothing else is shared: the app's code is imported by the child, from the run's own bundle, and a
-child's end is the end of all it knew.
+Flower starts a new `flwr-clientapp` for every message, and importing torch, PyTorch Geometric and
+Flower takes most of a short task's time. Here, one process imports them, waits at a Unix socket,
+and forks for each message. The child runs Flower's own command with Flower's arguments. Nothing
+else is shared: each child imports the app's code itself, from the run's own bundle, and keeps no
+state after it exits.
 
-    python -P warm.py serve FOLDER           forks until the process that started it has ended, then
-    removes FOLDER python -I -S warm.py send FOLDER ARG...  stands in for `flwr-clientapp ARG...`
+    python -P prefork.py serve FOLDER
+        fork for each sender until the parent process has exited, then remove FOLDER
+    python -I -S prefork.py send FOLDER ARG...
+        replaces `flwr-clientapp ARG...`
 
-Run by path, never imported by the app: `dance_flwr` must not be loaded before the run's bundle is.
-Standard library alone up to `serve`, so that `send` takes milliseconds.
+This file is run by path and never imported by the app: `dance_flwr` must not be loaded before the
+run's bundle. It uses the standard library only until `serve`, so that `send` takes milliseconds.
 """
 
 import os
@@ -19,7 +21,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 
 COMMAND, SOCKET = "flwr-clientapp", "socket"
-# What a ClientApp imports on its way to a trained model; tests/test_warm.py compares.
+# Libraries that a ClientApp imports for training; checked by tests/deploy/test_prefork.py.
 LIBRARIES = (
     *(
         "numpy",
@@ -30,13 +32,13 @@ LIBRARIES = (
         "safetensors.torch",
         "cryptography.fernet",
     ),
-    *("flwr.app", "flwr.clientapp", "flwr.supernode.cli", "typer", "tqdm", "psutil"),
+    *("flwr.app", "flwr.clientapp", "flwr.supernode.cli", "jaxtyping", "typer", "tqdm", "psutil"),
 )
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 def send(folder: str, arguments: Sequence[str]) -> None:
-    """Hand over the arguments; where nobody listens, become Flower's own command."""
+    """Send the arguments; without a listener, become Flower's own command."""
     try:
         with socket.socket(socket.AF_UNIX) as link:
             link.connect(f"{folder}/{SOCKET}")
@@ -46,19 +48,19 @@ def send(folder: str, arguments: Sequence[str]) -> None:
 
 
 def serve(folder: str) -> None:
-    """Import, then fork for each sender; in the child, run Flower's command."""
+    """Import the libraries, then fork for each sender; the child runs Flower's command."""
     import shutil
     import signal
 
-    parent, own = os.getppid(), os.getpid()
+    parent, server = os.getppid(), os.getpid()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the parent's end is what counts
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal; the parent decides when to stop
     try:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(f"{folder}/{SOCKET}")
-        listener.listen(64)  # whoever sends before the imports are done waits here
+        listener.listen(64)  # messages wait here until the imports are done
         command = _load()
-        for arguments in _asked(listener, parent):
+        for arguments in _requests(listener, parent):
             if os.fork() == 0:
                 listener.close()
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -67,29 +69,29 @@ def serve(folder: str) -> None:
                 command()
                 return
     finally:
-        if os.getpid() == own:
+        if os.getpid() == server:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _load() -> Callable[[], None]:
-    """Import all that can be shared; return Flower's command."""
+    """Import the shared libraries; return Flower's command."""
     import gc
     from importlib import import_module
     from importlib.metadata import entry_points
 
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no thread may run where a fork is made
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process with threads must not fork
     for name in LIBRARIES:
         import_module(name)
-    (found,) = entry_points(group="console_scripts", name=COMMAND)
-    command: Callable[[], None] = found.load()
+    (entry_point,) = entry_points(group="console_scripts", name=COMMAND)
+    command: Callable[[], None] = entry_point.load()
     gc.collect()
-    gc.freeze()  # a collection in a child would copy every page
+    gc.freeze()  # garbage collection in a child would copy every page
     return command
 
 
-def _asked(listener: socket.socket, parent: int) -> Iterator[list[str]]:
-    """Yield the arguments of each sender until `parent` has ended; collect children that have."""
-    listener.settimeout(_LOOK_SECONDS)
+def _requests(listener: socket.socket, parent: int) -> Iterator[list[str]]:
+    """Yield the arguments of each sender until `parent` has exited; reap exited children."""
+    listener.settimeout(_POLL_SECONDS)
     while os.getppid() == parent:
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -102,7 +104,7 @@ def _asked(listener: socket.socket, parent: int) -> Iterator[list[str]]:
             continue
         with link, link.makefile("rb") as file:
             *arguments, rest = file.read().decode().split("\0")
-        if not rest and arguments:  # else the sender died half way
+        if not rest and arguments:  # else the sender died before the end
             yield arguments
 
 

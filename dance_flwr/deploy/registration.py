@@ -1,4 +1,4 @@
-"""Asks a SuperLink whether it knows a node's key, without changing anything there."""
+"""Ask a SuperLink whether it knows a node's key, without side effects."""
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -14,7 +14,7 @@ from dance_flwr.federation.flower import (
     public_key_to_bytes,
 )
 
-# Flower looks the key up first and then refuses this interval, so the node is never activated.
+# Flower looks up the key first and then rejects this interval, so the node is never activated.
 _NO_INTERVAL = 0.0
 
 
@@ -23,19 +23,19 @@ def is_registered(
 ) -> bool:
     """Return whether a SuperLink knows this key.
 
-    The question is a signed request to activate the node with a heartbeat interval that the
-    SuperLink refuses. Flower's own answer tells an unknown key from the refused interval, and a
-    wrong signature or clock from both.
+    Sends a signed request to activate the node, with a heartbeat interval that the SuperLink
+    rejects. Flower's answer distinguishes an unknown key, a rejected interval, and a wrong
+    signature or clock.
 
     Parameters
     ----------
     superlink : host:port, reached over TLS
-    root_certificates : PEM; None = the system's
+    root_certificates : PEM; None for the system's
     key : private key of the node
 
     Raises
     ------
-    UserError : the signature was refused, or the SuperLink answered in another way
+    UserError : the signature was rejected, or the SuperLink gave another answer
     """
     client = FleetHttpClient.from_server_address(
         superlink,
@@ -55,21 +55,21 @@ def is_registered(
             raise UserError(
                 f"expected an answer of the Fleet API, found {error}; try again"
             ) from None
-        client.DeactivateNode(
-            DeactivateNodeRequest(node_id=answer.node_id)
-        )  # another Flower took the interval
+        # Another version of Flower accepted the interval.
+        client.DeactivateNode(DeactivateNodeRequest(node_id=answer.node_id))
         return True
 
 
 def _read(response: httpx.Response) -> bool:
-    told = FlowerError.from_json(response.text)
-    if told is not None and told.code == ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL:
+    error = FlowerError.from_json(response.text)
+    if error is not None and error.code == ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL:
         return True
-    if told is not None and told.code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
+    if error is not None and error.code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
         return False
     if response.status_code == httpx.codes.UNAUTHORIZED:
         raise UserError(
-            "expected the signature to be accepted, found it refused; set this machine's clock (NTP)"
+            "expected the signature to be accepted, found it refused; "
+            "set this machine's clock (NTP)"
         )
     raise UserError(
         f"expected an answer of Flower 1.41's Fleet API, found HTTP status {response.status_code}; "

@@ -1,85 +1,90 @@
-"""The registry of experiments and analyses: one file each, one line here; imported only when asked
-for.
+"""The experiments and analyses, by name; each is imported when it is used.
+
+Another package adds an experiment through an entry point:
+
+    [project.entry-points."dance_flwr.experiments"]
+    my-study = "my_package.my_study:EXPERIMENT"
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dance_flwr.config.plugins import Registry, resolve
 from dance_flwr.errors import UserError
 
 if TYPE_CHECKING:
     from dance_flwr.experiments.cells import Experiment
 
-__all__ = ["ANALYSES", "EXPERIMENTS", "Listed", "attribute", "get_experiment"]
+__all__ = [
+    "ANALYSES",
+    "EXPERIMENTS",
+    "get_analysis",
+    "get_experiment",
+    "get_measure",
+    "summary",
+]
 
+EXPERIMENTS = Registry(
+    "dance_flwr.experiments",
+    "experiment",
+    {
+        "main-table": "dance_flwr.experiments.main_table:EXPERIMENT",
+        "ablation": "dance_flwr.experiments.ablation:EXPERIMENT",
+        "refresh-study": "dance_flwr.experiments.refresh_study:EXPERIMENT",
+        "convergence": "dance_flwr.experiments.convergence:EXPERIMENT",
+        "hyper": "dance_flwr.experiments.hyper:EXPERIMENT",
+        "clients": "dance_flwr.experiments.clients:EXPERIMENT",
+        "backbone": "dance_flwr.experiments.backbone:EXPERIMENT",
+        "non-iid": "dance_flwr.experiments.non_iid:EXPERIMENT",
+        "runtime": "dance_flwr.experiments.runtime:EXPERIMENT",
+        "tokens": "dance_flwr.experiments.tokens:EXPERIMENT",
+        "settings": "dance_flwr.experiments.settings:EXPERIMENT",
+        "privacy": "dance_flwr.experiments.privacy:EXPERIMENT",
+        "faithfulness": "dance_flwr.experiments.faithfulness:EXPERIMENT",
+        "complexity": "dance_flwr.experiments.complexity:EXPERIMENT",
+        "attacks": "dance_flwr.experiments.attacks:EXPERIMENT",
+    },
+)
 
-@dataclass(frozen=True)
-class Listed:
-    """One experiment of the registry.
-
-    Attributes
-    ----------
-    where : "module:attribute" of its `Experiment`, in this package
-    line : what it is, in one line, for `dance-flwr experiment --help`
-    """
-
-    where: str
-    line: str
-
-
-EXPERIMENTS: dict[str, Listed] = {
-    "main-table": Listed(
-        "main_table:EXPERIMENT", "accuracy of every method at each condensation ratio"
-    ),
-    "ablation": Listed("ablation:EXPERIMENT", "DANCE without topology, text or node condensation"),
-    "refresh-study": Listed(
-        "refresh_study:EXPERIMENT", "refresh core and text, one of them, or neither"
-    ),
-    "convergence": Listed("convergence:EXPERIMENT", "validation accuracy by round"),
-    "hyper": Listed("hyper:EXPERIMENT", "evidence budgets, mix, alpha and beta"),
-    "clients": Listed("clients:EXPERIMENT", "3, 5, 10 and 20 clients"),
-    "backbone": Listed("backbone:EXPERIMENT", "graph backbones"),
-    "non-iid": Listed("non_iid:EXPERIMENT", "ways to divide the graph among clients"),
-    "runtime": Listed(
-        "runtime:EXPERIMENT", "seconds per round and phase, as ratios to fedavg-full"
-    ),
-    "tokens": Listed("tokens:EXPERIMENT", "text handled per condensed node against the full text"),
-    "settings": Listed(
-        "settings:EXPERIMENT", "what the harness's own settings change, for both sides alike"
-    ),
-    "privacy": Listed(
-        "privacy:EXPERIMENT", "accuracy over noise on features and over epsilon of the updates"
-    ),
-    "faithfulness": Listed(
-        "faithfulness:EXPERIMENT", "deletion, insertion, sufficiency and compactness of evidence"
-    ),
-    "complexity": Listed(
-        "complexity:EXPERIMENT", "measured growth of time and kept bytes with graph and core"
-    ),
-    "attacks": Listed(
-        "attacks:EXPERIMENT", "what uploads and means give away of training nodes and labels"
-    ),
+# For `dance-flwr experiment --help`, which imports no experiment.
+_SUMMARIES = {
+    "main-table": "accuracy of every method at each condensation ratio",
+    "ablation": "DANCE without topology, text or node condensation",
+    "refresh-study": "refresh core and text, one of them, or neither",
+    "convergence": "validation accuracy by round",
+    "hyper": "evidence budgets, mix, alpha and beta",
+    "clients": "3, 5, 10 and 20 clients",
+    "backbone": "graph backbones",
+    "non-iid": "ways to divide the graph among clients",
+    "runtime": "seconds per round and phase, as ratios to fedavg-full",
+    "tokens": "text processed per condensed node, compared with the full text",
+    "settings": "what the harness's own settings change, for both methods alike",
+    "privacy": "accuracy over noise on features and over epsilon of the updates",
+    "faithfulness": "deletion, insertion, sufficiency and compactness of evidence",
+    "complexity": "measured growth of time and stored bytes with graph and core",
+    "attacks": "what uploads and means reveal about training nodes and labels",
 }
+_OUTSIDE = "from another package"
 
-# name -> "module:function" in this package; function(run_folder, config, partition_folder) ->
-# JSON-able dict
+# name -> "module:function"; function(run_folder, config, partition_folder) -> JSON-able dict
 ANALYSES: dict[str, str] = {
-    "faithfulness": "faithfulness:analyse",
+    "faithfulness": "dance_flwr.experiments.faithfulness:analyse",
 }
+
+
+def summary(name: str) -> str:
+    """Return one line on an experiment without importing it."""
+    return _SUMMARIES.get(name, _OUTSIDE)
 
 
 def get_experiment(name: str) -> "Experiment":
-    """Return the experiment of this name, imported only now.
+    """Return the experiment of this name; its module is imported now.
 
     Raises
     ------
     UserError : there is no such experiment; the message lists the choices
     """
-    if name not in EXPERIMENTS:
-        raise UserError(f"experiment: expected one of {', '.join(EXPERIMENTS)}, found {name!r}")
-    return attribute(EXPERIMENTS[name].where)  # type: ignore[no-any-return]
+    return EXPERIMENTS.get(name)  # type: ignore[no-any-return]
 
 
 def get_analysis(name: str) -> Callable[..., dict[str, Any]]:
@@ -91,21 +96,17 @@ def get_analysis(name: str) -> Callable[..., dict[str, Any]]:
     """
     if name not in ANALYSES:
         raise UserError(f"analysis: expected one of {', '.join(ANALYSES)}, found {name!r}")
-    return attribute(ANALYSES[name])  # type: ignore[no-any-return]
+    return resolve(ANALYSES[name], f"analysis {name!r}")  # type: ignore[no-any-return]
 
 
-def attribute(where: str) -> Any:
-    """Return what "module:attribute" names; a module without dots is one of this package.
+def get_measure(target: str) -> Callable[..., dict[str, Any]]:
+    """Return the measurement that "module:function" names: function(labels) -> dict.
+
+    A module name without dots is a module of this package.
 
     Raises
     ------
-    UserError : there is no such module or attribute
+    UserError : there is no such module or function
     """
-    module, _, name = where.partition(":")
-    path = module if "." in module else f"{__name__}.{module}"
-    try:
-        return getattr(import_module(path), name)
-    except (ModuleNotFoundError, AttributeError) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name != path:
-            raise
-        raise UserError(f"expected {name!r} in module {path}, found none") from None
+    path = target if "." in target.partition(":")[0] else f"{__name__}.{target}"
+    return resolve(path, f"measurement {target!r}")  # type: ignore[no-any-return]

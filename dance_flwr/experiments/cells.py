@@ -1,6 +1,4 @@
-"""What an experiment is: a list of runs or measurements, and how their rows become tables and
-pictures.
-"""
+"""What an experiment is: runs or measurements, and how their rows become tables and pictures."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,8 +7,10 @@ from typing import Any
 
 from dance_flwr.config.options import Value
 from dance_flwr.config.paths import PROJECT
+from dance_flwr.config.reading import read_values
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.errors import UserError
+from dance_flwr.methods import get_spec
 
 Label = str | int | float
 SEEDS = (0, 1, 2, 3, 4)
@@ -18,14 +18,14 @@ SEEDS = (0, 1, 2, 3, 4)
 
 @dataclass(frozen=True)
 class Row:
-    """One cell of an experiment with what is known of it.
+    """One cell of an experiment with its settings and results.
 
     Attributes
     ----------
     name : of the run or measurement; experiments may share one
-    config : every flat key that decides the result, also of a run that is still missing; empty for
-        a measurement
-    result : what `compact` keeps of result.json and facts.json; empty = no result
+    config : every flat key that decides the result, also of a run that is not finished yet; empty
+        for a measurement
+    result : what `rows.compact` keeps of result.json and facts.json; empty = no result
     analysis, measure : the dict of the cell's analysis or measurement; empty = none
     """
 
@@ -46,11 +46,11 @@ class Cell:
     ----------
     labels : what tables group by: dataset, method, ratio, seed, variant, ...; no two cells of an
         experiment share them
-    config : the run; two cells with the same settings share one run. A measurement needs none
+    config : of the run; cells with the same settings share one run. A measurement needs none
     analysis : name in `ANALYSES`, run on the finished run; its dict is `<run folder>/<name>.json`
-    measure : "module:function", called as function(labels) -> dict, one at a time in a process of
-        its own, instead of a run
-    curve : the validation accuracy of every round is kept in exported rows
+    measure : "module:function", called as function(labels) -> dict instead of a run; measurements
+        run one at a time, each in its own process
+    curve : keep the validation accuracy of every round in exported rows
     """
 
     labels: Mapping[str, Label]
@@ -62,13 +62,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked on the command line, or an experiment's defaults.
+    """What the command line asks for, or an experiment's defaults.
 
     Attributes
     ----------
     datasets : names, or folders of graphs; methods : names in `METHODS`
-    rounds : communication rounds of every run, None for those of the configuration
-    ratios : condensation ratios, none for those of the paper
+    rounds : communication rounds of every run; None = those of the configuration
+    ratios : condensation ratios; empty = those of the paper
     overrides : flat configuration keys that win over everything else
     """
 
@@ -82,26 +82,29 @@ class Request:
     def config(
         self, dataset: str, method: str, seed: int, settings: Mapping[str, Value] | None = None
     ) -> RunConfig:
-        """Return the configuration of one cell; `settings` are the cell's own flat keys.
+        """Return the configuration of one cell.
 
         Later ones win: configs/DATASET.toml, configs/tuned/DATASET-METHOD.toml, `settings`, rounds,
         overrides.
 
+        Parameters
+        ----------
+        settings : flat keys of the cell itself
+
         Raises
         ------
-        UserError : a file is no TOML, or an override would change what the experiment itself
-            varies, so that the cell's labels would be wrong; ConfigError : unknown keys or values
-            out of range
+        UserError : a file is not valid TOML, or an override contradicts a setting of the cell, so
+            that its labels would be wrong
+        ConfigError : unknown keys or values out of range
         """
         for key, value in (settings or {}).items():
             if self.overrides.get(key, value) != value:
                 raise UserError(
-                    f"--set {key}: expected a key that this experiment does not set itself, found {key}, which it sets "
-                    f"to {value}; leave it out"
+                    f"--set {key}: expected a key that this experiment does not set itself, found "
+                    f"{key}, which it sets to {value}; omit it"
                 )
-        values: dict[str, Value] = {**base_values(dataset, method)}
-        values |= {"data": dataset, "method": method, "seed": seed, "dance.evidence-keep": "final"}
-        values |= dict(settings or {})
+        values: dict[str, Value] = {**base_values(dataset, method), **disk_values(method)}
+        values |= {"data": dataset, "method": method, "seed": seed, **(settings or {})}
         if self.rounds is not None:
             values["rounds"] = self.rounds
         return parse(values | dict(self.overrides))
@@ -126,8 +129,9 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """What an experiment shows: Markdown blocks and pictures in reading order; title and command
-    come around it.
+    """What an experiment shows: Markdown blocks and pictures in reading order.
+
+    The report adds the title, the claim and the commands.
     """
 
     parts: tuple[str | Picture, ...]
@@ -140,12 +144,12 @@ class Experiment:
     Attributes
     ----------
     name : on the command line; title : its heading; question : the paper's claim that it tests
-    cells : what is to be run for a request
-    render : tables and pictures of its rows; rows without a result are among them, and no number
-        may stand for those
-    datasets, methods, seeds : what is run when nobody says otherwise; no methods = all
-    serial : one run at a time, for timings
-    by_ratio : it has cells for each condensation ratio that is asked for
+    cells : returns what to run for a request
+    render : returns tables and pictures of its rows; rows without a result are among them and must
+        not show a number
+    datasets, methods, seeds : what to run by default; no methods = all
+    serial : run one cell at a time, for timings
+    by_ratio : it has cells for each requested condensation ratio
     """
 
     name: str
@@ -161,22 +165,26 @@ class Experiment:
 
 
 def dataset_name(dataset: str) -> str:
-    """Return the short name of a data set or of a folder with one."""
-    return (
-        Path(dataset).expanduser().resolve().name if "/" in dataset or "\\" in dataset else dataset
-    )
+    """Return the short name of a data set, or of the folder that holds it."""
+    is_folder = "/" in dataset or "\\" in dataset
+    return Path(dataset).expanduser().resolve().name if is_folder else dataset
+
+
+def disk_values(method: str) -> dict[str, Value]:
+    """Return the flat keys that keep the disk use of a run of this method small."""
+    sections = {section.name for section in get_spec(method).sections}
+    return {"dance.evidence-keep": "final"} if "dance" in sections else {}
 
 
 def base_values(dataset: str, method: str, *, tuned: bool = True) -> dict[str, Value]:
-    """Return the flat keys of the committed files for this data set and method; missing files count
-    as empty.
+    """Return the flat keys of the committed files for this data set and method.
+
+    Missing files count as empty.
 
     Parameters
     ----------
-    tuned : with configs/tuned/DATASET-METHOD.toml, what a search on validation found
+    tuned : include configs/tuned/DATASET-METHOD.toml, the result of a search on validation
     """
-    from dance_flwr.config.reading import read_values
-
     name = dataset_name(dataset)
     files = [PROJECT / "configs" / f"{name}.toml"]
     files += [PROJECT / "configs" / "tuned" / f"{name}-{method}.toml"] if tuned else []

@@ -1,4 +1,4 @@
-"""Scaling clients: the same graph divided among more and more clients."""
+"""Number of clients: the same graph divided among more and more of them."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -6,55 +6,45 @@ from typing import Any
 
 from dance_flwr.experiments.cells import Cell, Experiment, Picture, Request, Row, Section
 from dance_flwr.experiments.figures import points
-from dance_flwr.experiments.tables import Group, by_label, groups, markdown
-from dance_flwr.experiments.variants import SEED_TEXT, find, variant_cells
+from dance_flwr.experiments.tables import Group, by_label, dataset_section, markdown
+from dance_flwr.experiments.variants import SEED_TEXT, point_cells, stat_at
 
 COUNTS = (3, 5, 10, 20)
+HOW = f"M clients from Louvain communities of the same graph. {SEED_TEXT}"
 
 
 def _cells(request: Request) -> list[Cell]:
-    return [
-        cell
-        for dataset in request.datasets
-        for count in COUNTS
-        for method in request.methods
-        for cell in variant_cells(request, dataset, method, {"clients": count}, {"clients": count})
-    ]
+    sizes = [({"clients": count}, {"clients": count}) for count in COUNTS]
+    return point_cells(request, sizes, request.methods)
 
 
 def _render(rows: Sequence[Row]) -> Section:
-    parts: list[str | Picture] = [
-        f"M clients from Louvain communities of the same graph. {SEED_TEXT}"
-    ]
-    for dataset, found in by_label(groups(rows), "dataset").items():
-        parts += [f"**{dataset}**", _table(found)]
-        caption = f"Test accuracy over the number of clients on {dataset}."
-        parts.append(Picture(f"clients-{dataset}", caption, partial(_draw, found), (4.8, 3.4)))
-    return Section(tuple(parts))
+    return dataset_section(rows, HOW, _parts)
 
 
-def _table(found: Sequence[Group]) -> str:
+def _parts(dataset: str, compared: Sequence[Group]) -> list[str | Picture]:
+    caption = f"Test accuracy over the number of clients on {dataset}."
+    picture = Picture(f"clients-{dataset}", caption, partial(_draw, compared), (4.8, 3.4))
+    return [_table(compared), picture]
+
+
+def _table(compared: Sequence[Group]) -> str:
     lines = []
-    for group in found:
+    for group in compared:
         accuracy = group.stat("test_accuracy")
-        line = [
-            group.name(f"{group.labels['clients']}"),
-            str(group.labels["method"]),
-            accuracy.percent,
-            accuracy.seeds,
-        ]
+        line = [group.name(f"{group.labels['clients']}"), str(group.labels["method"])]
+        line += [accuracy.percent, accuracy.seeds]
         line += [group.stat("test_macro_f1").percent, group.stat("val_accuracy").percent]
         lines.append(line)
     return markdown(["M", "method", "accuracy %", "seeds", "macro-F1 %", "validation %"], lines)
 
 
-def _draw(found: Sequence[Group], figure: Any) -> None:
+def _draw(compared: Sequence[Group], figure: Any) -> None:
     axes = figure.subplots()
-    counts = list(dict.fromkeys(group.labels["clients"] for group in found))
-    empty = Group({}, ())
+    counts = list(dict.fromkeys(group.labels["clients"] for group in compared))
     lines = {
-        str(method): [(find(own, clients=count) or empty).stat("test_accuracy") for count in counts]
-        for method, own in by_label(found, "method").items()
+        str(method): [stat_at(members, "test_accuracy", clients=count) for count in counts]
+        for method, members in by_label(compared, "method").items()
     }
     points(axes, [float(count) for count in counts], lines)
     axes.set(xlabel="number of clients M", ylabel="test accuracy (%)", xticks=counts)
@@ -64,7 +54,8 @@ def _draw(found: Sequence[Group], figure: Any) -> None:
 EXPERIMENT = Experiment(
     name="clients",
     title="Number of clients",
-    question="DANCE stays stable and competitive as the number of clients grows (the paper's scaling figure).",
+    question="DANCE stays stable and competitive as the number of clients grows (the paper's "
+    "scaling figure).",
     cells=_cells,
     render=_render,
     methods=("fedavg-full", "dance"),

@@ -1,4 +1,4 @@
-"""Convergence: validation accuracy by round, of the main table's own runs."""
+"""Convergence: validation accuracy by round, from the runs of the main table."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,12 +18,13 @@ from dance_flwr.experiments.cells import (
 )
 from dance_flwr.experiments.figures import curves
 from dance_flwr.experiments.main_table import method_cells
-from dance_flwr.experiments.tables import Group, by_label, groups, markdown
+from dance_flwr.experiments.tables import Group, dataset_section, markdown
 
 HOW = (
-    "The curves are of the validation nodes: a run reads its test nodes once, at the end, so there is no test curve "
-    "to select by (the paper shows test accuracy). Line: mean over seeds; band: one sample standard deviation. "
-    "The table counts rounds until a run first reaches a share of its own best validation accuracy."
+    "The curves are of the validation nodes: a run reads its test nodes once, at the end, so there "
+    "is no test curve to select by (the paper shows test accuracy). Line: mean over seeds; band: "
+    "one sample standard deviation. The table counts rounds until a run first reaches a share of "
+    "its own best validation accuracy."
 )
 
 
@@ -39,63 +40,63 @@ def _cells(request: Request) -> list[Cell]:
 
 
 def _render(rows: Sequence[Row]) -> Section:
-    parts: list[str | Picture] = [HOW]
-    for dataset, found in by_label(groups(rows), "dataset").items():
-        parts += [f"**{dataset}**", _table(found)]
-        caption = f"Validation accuracy by round on {dataset}."
-        parts.append(Picture(f"convergence-{dataset}", caption, partial(_draw, found)))
-    return Section(tuple(parts))
+    return dataset_section(rows, HOW, _parts)
 
 
-def _table(found: Sequence[Group]) -> str:
-    headings = [
-        "method",
-        "r",
-        "seeds",
-        "rounds to 95 % of its best",
-        "rounds to 99 % of its best",
-        "best round",
+def _parts(dataset: str, compared: Sequence[Group]) -> list[str | Picture]:
+    caption = f"Validation accuracy by round on {dataset}."
+    return [
+        _table(compared),
+        Picture(f"convergence-{dataset}", caption, partial(_draw, compared)),
     ]
-    headings += ["best validation %", "validation %, last third of the rounds"]
+
+
+def _table(compared: Sequence[Group]) -> str:
+    headings = ["method", "r", "seeds", "rounds to 95 % of its best", "rounds to 99 % of its best"]
+    headings += ["best round", "best validation %", "validation %, last third of the rounds"]
     lines = []
-    for group in found:
+    for group in compared:
         best = group.stat("best_round")
         line = [group.name(str(group.labels["method"])), str(group.labels["ratio"]), best.seeds]
         line += [group.stat(_rounds_to(share)).text(1) for share in (0.95, 0.99)]
-        line += [best.text(1), group.stat("val_accuracy").percent, group.stat(_late).percent]
-        lines.append(line)
+        line += [best.text(1), group.stat("val_accuracy").percent]
+        lines.append([*line, group.stat(late_accuracy).percent])
     return markdown(headings, lines)
 
 
+def _curve(row: Row) -> Sequence[float | None]:
+    """Return the validation accuracy of each round, None in rounds without validation."""
+    return row.result.get("val_accuracy_by_round", [])  # type: ignore[no-any-return]
+
+
 def _rounds_to(share: float) -> Callable[[Row], float | None]:
+    """Return a metric: the first round at `share` of the run's best validation accuracy."""
+
     def first(row: Row) -> float | None:
-        curve = [
-            -1.0 if value is None else value
-            for value in row.result.get("val_accuracy_by_round", [])
-        ]
-        enough = [i for i, value in enumerate(curve, 1) if value >= share * max(curve)]
-        return float(enough[0]) if enough else None
+        curve = [-1.0 if value is None else value for value in _curve(row)]
+        reached = [i for i, value in enumerate(curve, 1) if value >= share * max(curve)]
+        return float(reached[0]) if reached else None
 
     return first
 
 
-def _late(row: Row) -> float | None:
-    """Mean over the validations in the last third of the rounds: what a run settles at, without a
-    lucky round.
-    """
-    curve = row.result.get("val_accuracy_by_round", [])
+def late_accuracy(row: Row) -> float | None:
+    """Return the mean of the validations in the last third of the rounds, free of lucky rounds."""
+    curve = _curve(row)
     values = [value for value in curve[len(curve) - len(curve) // 3 :] if value is not None]
     return fmean(values) if values else None
 
 
-def _draw(found: Sequence[Group], figure: Any) -> None:
+def _draw(compared: Sequence[Group], figure: Any) -> None:
     lines = {}
-    for group in found:
-        done = [row.result["val_accuracy_by_round"] for row in group.rows if row.result]
-        shortest = min((len(curve) for curve in done), default=0)
+    for group in compared:
+        seeds = [row.result["val_accuracy_by_round"] for row in group.rows if row.result]
+        shortest = min((len(curve) for curve in seeds), default=0)
         if shortest:
-            scaled = [[None if v is None else 100 * v for v in curve[:shortest]] for curve in done]
-            lines[group.name(str(group.labels["method"]))] = scaled
+            lines[group.name(str(group.labels["method"]))] = [
+                [None if value is None else 100 * value for value in curve[:shortest]]
+                for curve in seeds
+            ]
     axes = figure.subplots()
     curves(axes, lines)
     axes.set(xlabel="communication round", ylabel="validation accuracy (%)")
@@ -106,7 +107,8 @@ def _draw(found: Sequence[Group], figure: Any) -> None:
 EXPERIMENT = Experiment(
     name="convergence",
     title="Convergence",
-    question="DANCE reaches competitive accuracy in earlier rounds than the others (the paper's convergence figure).",
+    question="DANCE reaches competitive accuracy in earlier rounds than the others (the paper's "
+    "convergence figure).",
     cells=_cells,
     render=_render,
 )

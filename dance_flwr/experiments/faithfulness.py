@@ -1,8 +1,7 @@
-"""Faithfulness of evidence packs on test nodes: comprehensiveness, sufficiency, deletion,
-insertion, compactness.
+"""Faithfulness of evidence packs on test nodes: deletion, insertion, sufficiency, compactness.
 
-The predictor is the one that a run deploys, `dance.local.predict`, before any `smoothing`. Nothing
-is selected by these numbers: test labels are read at the very end, to report accuracies.
+The predictor is the one that a run deploys, `dance.algorithm.predict`, before any `smoothing`.
+Nothing is selected by these numbers: test labels are read at the very end, to report accuracies.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +17,13 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.faithfulness import CONTROLS, EVIDENCE, Outcomes, aopc, drops, flips, outcomes
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.data.graph import TEST
+from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.data.site import Site
 from dance_flwr.disk import write_npz
 from dance_flwr.errors import UserError
 from dance_flwr.experiments.cells import Cell, Experiment, Request
 from dance_flwr.experiments.faithfulness_report import render
-from dance_flwr.experiments.variants import variant_cells
+from dance_flwr.experiments.variants import point_cells
 from dance_flwr.federation.client.client import shape_of
 from dance_flwr.federation.client.device import pick_device
 from dance_flwr.fingerprint import model_fingerprint
@@ -33,7 +32,7 @@ from dance_flwr.metrics import accuracy, count
 from dance_flwr.runs.reader import load_model
 from dance_flwr.seeding import derive, generator
 
-NODES = 300  # per run; more narrow the intervals, half a second of one core each
+NODES = 300  # per run; more nodes narrow the intervals, at half a core second each
 DRAWS = 3  # of the random controls
 _RESAMPLES = 2000
 NODE_FILE = "faithfulness-nodes.npz"
@@ -49,12 +48,11 @@ def analyse(
     nodes: int = NODES,
     draws: int = DRAWS,
 ) -> dict[str, Any]:
-    """Measure the packs of at most `nodes` test nodes of a finished run, drawn evenly over all
-    clients.
+    """Measure the packs of at most `nodes` test nodes of a finished run, drawn over all clients.
 
-    What every node shows goes to `faithfulness-nodes.npz` in the run's folder. Of that, the
-    returned dict holds means with 95 % intervals as [mean, low, high], from a percentile bootstrap
-    over nodes; a simulation may see both.
+    The values of each node go to `faithfulness-nodes.npz` in the run's folder. The returned dict
+    holds their means with 95 % intervals as [mean, low, high], from a percentile bootstrap over
+    nodes. Only a simulation may see both.
 
     Raises
     ------
@@ -71,29 +69,29 @@ def analyse(
         )
         for client in range(config.clients)
     ]
-    found = []
+    results = []
     for client, chosen in _sample(sites, nodes, config.seed).items():
         site, model = sites[client], _model(sites[client], config, state)
         draw = generator(config.seed, "faithfulness", client=client)
-        found.append((site, outcomes(model, site, DanceConfig.of(config), chosen, draws, draw)))
-    values = _joined([node_values(seen) for _, seen in found])
+        results.append((site, outcomes(model, site, DanceConfig.of(config), chosen, draws, draw)))
+    values = _concatenate([node_values(seen) for _, seen in results])
     where = {
         "client": np.concatenate(
-            [np.full(len(seen.nodes), site.card.client) for site, seen in found]
+            [np.full(len(seen.nodes), site.card.client) for site, seen in results]
         ),
-        "node": np.concatenate([seen.nodes for _, seen in found]),
+        "node": np.concatenate([seen.nodes for _, seen in results]),
     }
     write_npz(run_folder / NODE_FILE, where | values)
     return {
         "nodes": len(where["node"]),
         "draws": draws,
-        "budgets": [0, *found[0][1].budgets],
+        "budgets": [0, *results[0][1].budgets],
         "views": DanceConfig.of(config).views,
         "smoothing": config.smoothing,
         "model_fingerprint": model_fingerprint(state),
-        "largest_gap_to_plain_rerun": max(seen.gap for _, seen in found),
-        "compactness": _compactness(found),
-        "accuracy": _accuracies(found),
+        "largest_gap_to_plain_rerun": max(seen.gap for _, seen in results),
+        "compactness": _compactness(results),
+        "accuracy": _accuracies(results),
         **_intervals(values, derive(config.seed, "faithfulness-bootstrap")),
     }
 
@@ -134,7 +132,7 @@ def _sample(sites: list[Site], most: int, seed: int) -> dict[int, torch.Tensor]:
 
 
 def node_values(seen: Outcomes) -> Values:
-    """Return what each node shows, [m] or [m, S + 1] float64, by "source/measure".
+    """Return the values of each node, [m] or [m, S + 1] float64, by "source/measure".
 
     `comprehensiveness` and `sufficiency` are the drops in p(y^) without the whole pack and with
     nothing else in the pool, `sufficiency-alone` with no other text in the client at all; `aopc-*`
@@ -168,14 +166,12 @@ def node_values(seen: Outcomes) -> Values:
     return {name: value.double().cpu().numpy() for name, value in values.items()}
 
 
-def _joined(parts: list[Values]) -> Values:
+def _concatenate(parts: list[Values]) -> Values:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _intervals(values: Values, seed: int) -> dict[str, Any]:
-    """Return "means" by source and measure, and "differences", evidence minus each control, paired
-    by node.
-    """
+    """Return "means" by source and measure, and node-wise "differences", evidence minus control."""
     means: dict[str, dict[str, Any]] = {}
     differences: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
@@ -188,11 +184,10 @@ def _intervals(values: Values, seed: int) -> dict[str, Any]:
 
 
 def bootstrap(values: NDArray[np.float64], seed: int) -> list[Any]:
-    """[mean, low, high] with the 2.5 and 97.5 percentiles of the mean over resampled rows; 5
-    digits.
+    """Return [mean, low, high]: the 2.5 and 97.5 percentiles of the mean over resampled rows.
 
-    Returns three numbers for [n] and a list of three numbers per column for [n, s]. Efron and
-    Tibshirani 1993, ch. 13.
+    Three numbers for [n] values, a list of three numbers per column for [n, s]; 5 digits. Source:
+    Efron and Tibshirani 1993, ch. 13.
     """
     size = len(values)
     weights = (
@@ -202,30 +197,29 @@ def bootstrap(values: NDArray[np.float64], seed: int) -> list[Any]:
     return np.stack([values.mean(0), low, high], axis=-1).round(5).tolist()  # type: ignore[no-any-return]
 
 
-def _compactness(found: list[tuple[Site, Outcomes]]) -> dict[str, float]:
-    """Return means per node: neighbours beyond itself, chunks and tokens of the pack, and of the
-    pool it is from.
-    """
-    counts = [seen.packs.counts(site) for site, seen in found]
+def _compactness(results: list[tuple[Site, Outcomes]]) -> dict[str, float]:
+    """Return means per node: neighbours beyond itself, chunks and tokens of pack and pool."""
+    counts = [seen.packs.counts(site) for site, seen in results]
     nodes = sum(row["condensed-nodes"] for row in counts)
     means = {
         name: sum(row[f"evidence-{name}"] for row in counts) / nodes
         for name in ("neighbours", "chunks", "tokens")
     }
     pool = {
-        "pool-chunks": float(np.concatenate([seen.pool_chunks for _, seen in found]).mean()),
-        "pool-tokens": float(np.concatenate([seen.pool_tokens for _, seen in found]).mean()),
+        "pool-chunks": float(np.concatenate([seen.pool_chunks for _, seen in results]).mean()),
+        "pool-tokens": float(np.concatenate([seen.pool_tokens for _, seen in results]).mean()),
     }
     return {name: round(value, 4) for name, value in (means | pool).items()}
 
 
-def _accuracies(found: list[tuple[Site, Outcomes]]) -> dict[str, Any]:
-    """Return accuracies in [0, 1]: "full", "bare", "textless", and by source "removed", "kept" (by
-    k) and "alone".
+def _accuracies(results: list[tuple[Site, Outcomes]]) -> dict[str, Any]:
+    """Return accuracies in [0, 1]: "full", "bare", "textless", and those of each source.
+
+    Each source has "removed" and "kept", lists over k, and "alone".
     """
     hits: dict[str, int] = {}
     total = 0
-    for site, seen in found:
+    for site, seen in results:
         nodes = torch.as_tensor(seen.nodes, device=site.device)
         counts = count(_views(seen), site.labels[nodes], torch.ones_like(nodes, dtype=torch.bool))
         total += counts.total
@@ -263,19 +257,16 @@ def _views(seen: Outcomes) -> dict[str, torch.Tensor]:
 
 
 def cells(request: Request) -> list[Cell]:
-    """One run of the method with its analysis for each data set and seed; the runs are those of the
-    main table.
+    """Return a run with its analysis per data set, method and seed; the main table shares the runs.
 
     Raises
     ------
-    UserError : a method that selects no evidence is asked for
+    UserError : a requested method selects no evidence
     """
     _check(request.methods)
     return [
         replace(cell, analysis="faithfulness")
-        for dataset in request.datasets
-        for method in request.methods
-        for cell in variant_cells(request, dataset, method, {}, {})
+        for cell in point_cells(request, [({}, {})], request.methods)
     ]
 
 
@@ -283,8 +274,8 @@ EXPERIMENT = Experiment(
     name="faithfulness",
     title="Faithfulness of evidence packs",
     question=(
-        "Keeping only the selected chunks largely preserves the prediction, and removing them hurts more than removing "
-        "as many random chunks (Sec. 5.2 and App. on Cora)."
+        "Keeping only the selected chunks largely preserves the prediction, and removing them "
+        "hurts more than removing as many random chunks (Sec. 5.2 and App. on Cora)."
     ),
     cells=cells,
     render=render,

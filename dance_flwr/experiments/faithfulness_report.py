@@ -1,4 +1,4 @@
-"""Tables and curves of the faithfulness study, made from the analyses of its runs."""
+"""Tables and curves of the faithfulness study, from the analyses of its runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
@@ -15,21 +15,22 @@ from dance_flwr.experiments.tables import NOTHING, Group, by_label, groups, mark
 Interval = tuple[float, float, float]
 
 HOW = (
-    "Chunks are taken out of the text bank and the whole deployed predictor runs again: plain pass, gates, chunk "
-    "selection, fusion, every view of `dance.views`. Graph, edges and weights stay. y^ is the class predicted from the "
-    "full text. The pool of a node is every chunk within two hops; k is the number of chunks taken, heaviest first, at "
-    "most the size of the pack.\n\n"
+    "Chunks are taken out of the text bank and the whole deployed predictor runs again: plain "
+    "pass, gates, chunk selection, fusion, every view of `dance.views`. Graph, edges and weights "
+    "stay. y^ is the class predicted from the full text. The pool of a node is every chunk within "
+    "two hops; k is the number of chunks taken, heaviest first, at most the size of the pack.\n\n"
     "- **comprehensiveness**: p(y^) lost without the pack; large = the evidence was needed\n"
-    "- **sufficiency**: p(y^) lost with nothing but the pack in the pool, texts farther away stay; small = it is "
-    "enough. **alone**: every other text of the client is taken out too\n"
+    "- **sufficiency**: p(y^) lost with nothing but the pack in the pool, texts farther away "
+    "stay; small = it is enough. **alone**: every other text of the client is taken out too\n"
     "- **AOPC**: the same, mean over k = 0 and the budgets of the curves (DeYoung et al. 2020)\n"
-    "- **dense attention**: as many chunks of the pool, by softmax gates times softmax chunk weights of the same "
-    "model, without entmax and budgets\n"
-    "- **random**: as many chunks of the pool, each equally likely; **same hops**: and as many of each hop as in the "
-    "pack, so that a node's own text does not decide the comparison\n"
+    "- **dense attention**: as many chunks of the pool, by softmax gates times softmax chunk "
+    "weights of the same model, without entmax and budgets\n"
+    "- **random**: as many chunks of the pool, each equally likely; **same hops**: and as many of "
+    "each hop as in the pack, so that a node's own text does not decide the comparison\n"
     "- **nothing**: the empty pool, what the graph and texts farther away give\n\n"
-    "The predictor chooses again from what is left, so redundant texts make any evidence look less necessary. Brackets "
-    "hold 95 % intervals: over the means of the runs (Student's t), or over nodes (bootstrap) for a single run."
+    "The predictor chooses again from what is left, so redundant texts make any evidence look "
+    "less necessary. Brackets hold 95 % intervals: over the means of the runs (Student's t), or "
+    "over nodes (bootstrap) for a single run."
 )
 NAMES = {
     "evidence": "evidence pack",
@@ -54,12 +55,10 @@ SCORE_NAMES = (
 
 
 def render(rows: Sequence[Row]) -> Section:
-    """Scores, paired differences, accuracies and compactness of every data set, and its deletion
-    and insertion.
-    """
+    """Return scores, paired differences, accuracies, compactness and curves per data set."""
     parts: list[str | Picture] = [HOW]
-    for dataset, found in by_label(groups(rows), "dataset").items():
-        for group in found:
+    for dataset, compared in by_label(groups(rows), "dataset").items():
+        for group in compared:
             analyses = [row.analysis for row in group.rows if row.analysis]
             title = f"**{group.name(str(dataset))}**: {len(analyses)} of {len(group.rows)} runs"
             if not analyses:
@@ -78,8 +77,8 @@ def render(rows: Sequence[Row]) -> Section:
 def over_runs(intervals: Sequence[Sequence[float]]) -> Interval:
     """Return (mean, low, high) of the runs' [mean, low, high].
 
-    One run keeps its own interval. Several give mean ± t_{0.975, S-1} s / sqrt(S) of their means:
-    it holds both what nodes and what seeds contribute.
+    One run keeps its own interval. Several give mean ± t_{0.975, S-1} s / sqrt(S) of their means,
+    which covers the variation over nodes and over seeds.
     """
     means = [interval[0] for interval in intervals]
     if len(means) == 1:
@@ -90,14 +89,15 @@ def over_runs(intervals: Sequence[Sequence[float]]) -> Interval:
 
 def _heading(title: str, analyses: Sequence[Mapping[str, Any]]) -> str:
     nodes = sum(analysis["nodes"] for analysis in analyses)
-    text = f"{title}, {nodes} test nodes, views {analyses[0]['views']}, {analyses[0]['draws']} draws of random chunks."
-    smoothed = {analysis["smoothing"] for analysis in analyses} - {"none"}
-    return text + (
-        f" Measured before the run's smoothing ({', '.join(sorted(smoothed))})." if smoothed else ""
-    )
+    views, draws = analyses[0]["views"], analyses[0]["draws"]
+    text = f"{title}, {nodes} test nodes, views {views}, {draws} draws of random chunks."
+    smoothing = sorted({analysis["smoothing"] for analysis in analyses} - {"none"})
+    if not smoothing:
+        return text
+    return f"{text} Measured before the run's smoothing ({', '.join(smoothing)})."
 
 
-def _shown(interval: Interval, sign: bool = False) -> str:
+def _interval_text(interval: Interval, sign: bool = False) -> str:
     plus = "+" if sign else ""
     return f"{interval[0]:{plus}.3f} [{interval[1]:{plus}.3f}, {interval[2]:{plus}.3f}]"
 
@@ -115,7 +115,7 @@ def _scores(analyses: Sequence[Mapping[str, Any]]) -> str:
             elif measure.startswith("flipped"):
                 line.append(f"{100 * over_runs(seen)[0]:.1f}")
             else:
-                line.append(_shown(over_runs(seen)))
+                line.append(_interval_text(over_runs(seen)))
         lines.append(line)
     return markdown(headings, lines)
 
@@ -127,7 +127,9 @@ def _differences(analyses: Sequence[Mapping[str, Any]]) -> str:
             over_runs([analysis["differences"][source][measure] for analysis in analyses])
             for measure in SCORES
         ]
-        lines.append([f"evidence - {NAMES[source]}", *(_shown(pair, sign=True) for pair in pairs)])
+        lines.append(
+            [f"evidence - {NAMES[source]}", *(_interval_text(pair, sign=True) for pair in pairs)]
+        )
     return "Paired by node:\n\n" + markdown(["difference", *SCORE_NAMES], lines)
 
 
@@ -152,8 +154,9 @@ def _compactness(analyses: Sequence[Mapping[str, Any]]) -> str:
         name: fmean(a["compactness"][name] for a in analyses) for name in analyses[0]["compactness"]
     }
     return (
-        f"Compactness, per node: {mean['neighbours']:.2f} neighbours beyond itself, {mean['chunks']:.2f} of "
-        f"{mean['pool-chunks']:.1f} chunks and {mean['tokens']:.0f} of {mean['pool-tokens']:.0f} tokens of the pool "
+        f"Compactness, per node: {mean['neighbours']:.2f} neighbours beyond itself, "
+        f"{mean['chunks']:.2f} of {mean['pool-chunks']:.1f} chunks and {mean['tokens']:.0f} of "
+        f"{mean['pool-tokens']:.0f} tokens of the pool "
         f"({100 * mean['tokens'] / mean['pool-tokens']:.1f} %)."
     )
 
@@ -189,7 +192,8 @@ def _picture(dataset: str, group: Group, analyses: Sequence[Mapping[str, Any]]) 
 
     place = "-".join(part for part in (dataset, *group.note.replace(", ", "-").split("=")) if part)
     caption = (
-        f"{group.name(dataset)}: probability of the predicted class while the k heaviest chunks are removed from, or "
-        "are all that is kept in, the node's two-hop pool; bands are 95 % intervals."
+        f"{group.name(dataset)}: probability of the predicted class while the k heaviest chunks "
+        "are removed from, or are all that is kept in, the node's two-hop pool; bands are 95 % "
+        "intervals."
     )
     return Picture(f"faithfulness-{place}", caption, draw, (8.0, 3.6))

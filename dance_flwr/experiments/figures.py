@@ -1,5 +1,6 @@
-"""Figures that read in greyscale: Okabe and Ito's colours with a marker, a line style and a hatch
-each.
+"""Figures that remain readable in greyscale.
+
+Each of Okabe and Ito's colours comes with a marker, a line style and a hatch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dance_flwr.disk import atomic_path
 from dance_flwr.errors import UserError
 from dance_flwr.experiments.cells import Picture
 from dance_flwr.experiments.tables import Stat
@@ -20,7 +22,7 @@ HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
 
 
 def save(picture: Picture, folder: Path) -> tuple[Path, Path]:
-    """Write a picture as PNG and SVG, the same bytes for the same rows; return both paths.
+    """Write a picture as PNG and SVG and return both paths; equal rows give equal bytes.
 
     Raises
     ------
@@ -34,7 +36,6 @@ def save(picture: Picture, folder: Path) -> tuple[Path, Path]:
         raise UserError(
             "report: expected the package matplotlib, found none; pip install 'dance-flwr[plots]'"
         ) from None
-    folder.mkdir(parents=True, exist_ok=True)
     paths = folder / f"{picture.name}.png", folder / f"{picture.name}.svg"
     with matplotlib.rc_context(
         {"svg.hashsalt": picture.name, "svg.fonttype": "none", "font.size": 9}
@@ -45,17 +46,17 @@ def save(picture: Picture, folder: Path) -> tuple[Path, Path]:
         for path, metadata in zip(
             paths, ({"Software": None}, {"Date": None, "Creator": None}), strict=True
         ):
-            partial = path.with_name(path.name + ".partial")
-            figure.savefig(partial, dpi=160, format=path.suffix[1:], metadata=metadata)
-            partial.replace(path)
+            with atomic_path(path) as draft:
+                figure.savefig(draft, dpi=160, format=path.suffix[1:], metadata=metadata)
     return paths
 
 
 def curves(
     axes: Any, lines: Mapping[str, Sequence[Sequence[float | None]]], first: int = 1
 ) -> None:
-    """Draw per name the mean over seeds with a band of one standard deviation; rounds without a
-    value are left out.
+    """Draw the mean over seeds with a band of one standard deviation, a line per name.
+
+    Rounds without a value are omitted.
     """
     for i, (name, seeds) in enumerate(lines.items()):
         values = np.array(
@@ -83,15 +84,16 @@ def curves(
 
 
 def points(axes: Any, x: Sequence[float], lines: Mapping[str, Sequence[Stat]]) -> None:
-    """Draw per name means in percent over `x` with error bars of one standard deviation; missing
-    ones are left out.
+    """Draw means in percent over `x` with error bars of one standard deviation, a line per name.
+
+    Points without a result are omitted.
     """
     for i, (name, stats) in enumerate(lines.items()):
-        there = [(at, stat) for at, stat in zip(x, stats, strict=True) if stat.mean is not None]
+        known = [(at, stat) for at, stat in zip(x, stats, strict=True) if stat.mean is not None]
         axes.errorbar(
-            [at for at, _ in there],
-            [100 * (stat.mean or 0.0) for _, stat in there],
-            yerr=[100 * (stat.std or 0.0) for _, stat in there],
+            [at for at, _ in known],
+            [100 * (stat.mean or 0.0) for _, stat in known],
+            yerr=[100 * (stat.std or 0.0) for _, stat in known],
             label=name,
             color=COLOURS[i % 8],
             linestyle=LINES[i % 8],
@@ -105,17 +107,15 @@ def points(axes: Any, x: Sequence[float], lines: Mapping[str, Sequence[Stat]]) -
 def bars(
     axes: Any, names: Sequence[str], series: Mapping[str, Sequence[Stat]], scale: float = 100.0
 ) -> None:
-    """Draw grouped bars, one group per name and one bar per series, with error bars of one standard
-    deviation.
-    """
+    """Draw grouped bars, a group per name and a bar per series, with one standard deviation."""
     width = 0.8 / max(1, len(series))
     for i, (label, stats) in enumerate(series.items()):
-        there = [(at, stat) for at, stat in enumerate(stats) if stat.mean is not None]
+        known = [(at, stat) for at, stat in enumerate(stats) if stat.mean is not None]
         axes.bar(
-            [at + (i - (len(series) - 1) / 2) * width for at, _ in there],
-            [scale * (stat.mean or 0.0) for _, stat in there],
+            [at + (i - (len(series) - 1) / 2) * width for at, _ in known],
+            [scale * (stat.mean or 0.0) for _, stat in known],
             width,
-            yerr=[scale * (stat.std or 0.0) for _, stat in there],
+            yerr=[scale * (stat.std or 0.0) for _, stat in known],
             label=label,
             color=COLOURS[i % 8],
             hatch=HATCHES[i % 8],
@@ -129,9 +129,7 @@ def bars(
 def heat(
     figure: Any, axes: Any, values: NDArray[np.float64], rows: Sequence[str], cols: Sequence[str]
 ) -> None:
-    """Draw a [rows, cols] map of validation accuracy in percent, a number in each cell; no result,
-    no number.
-    """
+    """Draw a [rows, cols] map of validation accuracy in percent; NaN cells show no number."""
     shown = np.ma.masked_invalid(100 * values)
     image = axes.imshow(shown, cmap="cividis", aspect="auto")
     middle = (shown.min() + shown.max()) / 2
@@ -145,9 +143,7 @@ def heat(
 
 
 def crop(axes: Any, stats: Sequence[Stat]) -> str:
-    """Let an axis of percent begin below the lowest bar, as differences are small; return a remark
-    for its label.
-    """
+    """Start a percent axis below the lowest bar; return a remark for the axis label."""
     low = [100 * (stat.mean - (stat.std or 0.0)) for stat in stats if stat.mean is not None]
     if not low or min(low) <= 10:
         return ""

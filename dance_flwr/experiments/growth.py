@@ -1,4 +1,4 @@
-"""Seconds of one client round of DANCE on made-up clients of growing size, phase by phase."""
+"""Seconds of one client round of DANCE on synthetic clients of growing size, by phase."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from dance_flwr.dance.algorithm import train_round
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.state import RunFolder
-from dance_flwr.data.graph import csr_from_pairs
+from dance_flwr.data.graphs.graph import csr_from_pairs
 from dance_flwr.data.site import LocalGraph, Site
 from dance_flwr.data.text.table import TextTable
 from dance_flwr.experiments.cells import Label
@@ -27,12 +27,12 @@ from dance_flwr.seeding import derive, generator, seeded
 
 CHUNKS_PER_NODE = 4
 _TEXT_DIM, _CLASSES, _LABELLED, _SEED = 384, 7, 0.6, 0
-_REPEATS = 5  # rounds, after one that is left out
+_REPEATS = 5  # rounds, after a first one that is omitted
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a made-up client and its round are.
+    """The size of a synthetic client and of its round.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Series:
-    """One quantity that grows while all others stay.
+    """One quantity that grows while all others are fixed.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Series:
     base: Scale = Scale()
 
 
-# B_1 needs nodes with more neighbours than it, else it is no limit.
+# B_1 limits only nodes with more than B_1 neighbours.
 SERIES = {
     "nodes": Series("nodes", "n", (2000, 4000, 8000, 16000, 32000), Scale(core=128)),
     "core": Series("core", "K", (125, 250, 500, 1000, 2000)),
@@ -76,19 +76,22 @@ SERIES = {
 
 
 def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
-    """Time the series `labels["series"]` at the sizes `labels["sizes"]` ("1000 2000 ...") on one
-    core.
+    """Time a series at given sizes on one core.
+
+    Parameters
+    ----------
+    labels : "series", name in `SERIES`, and "sizes", such as "1000 2000"
 
     Returns
     -------
-    "sizes", "seconds" (phase -> median over rounds, per size), "bytes" (what the client keeps of a
-    run: core, adjacency and packs), "counts" (evidence of one core, per size) and "scale" (what
-    stays)
+    "sizes", "seconds" (phase -> median over rounds, per size), "bytes" (what the client stores of a
+    run: core, adjacency and packs), "counts" (evidence of one core, per size) and "scale" (the
+    fixed quantities)
     """
     series = SERIES[str(labels["series"])]
     sizes = [int(size) for size in str(labels["sizes"]).split()]
     torch.set_num_threads(1)
-    # Sizes in turn, so that what slows the machine down for a while slows every size down.
+    # Sizes in turn: a slow spell of the machine slows every size.
     clients = [_Round(replace(series.base, **{series.key: size})) for size in sizes]
     rows = [[client.seconds() for client in clients] for _ in range(1 + _REPEATS)][1:]
     return {
@@ -99,7 +102,7 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
             ]
             for phase in (*PHASES, "total")
         },
-        "bytes": [client.kept_bytes() for client in clients],
+        "bytes": [client.stored_bytes() for client in clients],
         "counts": {name: [client.counts[name] for client in clients] for name in COUNTS},
         "scale": vars(series.base),
         "repeats": _REPEATS,
@@ -107,11 +110,11 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
 
 
 class _Round:
-    """A made-up client that trains one round after the other with the method's own code."""
+    """A synthetic client that trains round after round with the method's own code."""
 
     def __init__(self, scale: Scale) -> None:
         self._folder = tempfile.TemporaryDirectory()
-        self._site = cast(Site, made_up_client(scale))
+        self._site = synthetic_client(scale)
         self._store = RunFolder(Path(self._folder.name), "growth")
         self._config = RunConfig(
             seed=_SEED,
@@ -141,7 +144,7 @@ class _Round:
         self.counts: dict[str, int] = {}
 
     def seconds(self) -> dict[str, float]:
-        """Train one more round and return its seconds by phase and in total."""
+        """Train the next round and return its seconds by phase and in total."""
         self._rounds += 1
         with seeded(_SEED, "growth", round_=self._rounds):
             report = train_round(
@@ -155,18 +158,24 @@ class _Round:
         self.counts = report.counts
         return report.seconds | {"total": sum(report.seconds.values())}
 
-    def kept_bytes(self) -> int:
+    def stored_bytes(self) -> int:
         """Return the size of the client's state and of the packs of the last round."""
         files = (self._store.folder / "state.npz", self._store.round_path(self._rounds))
         return sum(file.stat().st_size for file in files)
 
 
-def made_up_client(scale: Scale) -> SimpleNamespace:
-    """Return what a round reads of a `Site`: a sparse random graph, random unit chunk embeddings,
-    random labels.
+class _MemorySite(Site):
+    """A client without a folder."""
 
-    n * degree / 2 pairs of nodes are drawn evenly; equal pairs count once, loops are left out.
-    Every node has 4 chunks.
+    def __init__(self, **parts: Any) -> None:
+        self.__dict__.update(parts)
+
+
+def synthetic_client(scale: Scale) -> Site:
+    """Return what a round reads of a `Site`: a sparse random graph, random chunks and labels.
+
+    n * degree / 2 pairs of nodes are drawn uniformly; equal pairs count once, loops are omitted.
+    Every node has 4 chunks with random unit embeddings.
     """
     n, chunks = scale.nodes, scale.nodes * CHUNKS_PER_NODE
     rng = np.random.default_rng(derive(_SEED, "growth-graph"))
@@ -177,10 +186,9 @@ def made_up_client(scale: Scale) -> SimpleNamespace:
         torch.randn(chunks, _TEXT_DIM, generator=generator(_SEED, "growth-text")), dim=1
     )
     graph = LocalGraph(*csr_from_pairs(ends[:, 0], ends[:, 1], n), torch.ones(n, dtype=torch.bool))
-    return SimpleNamespace(
-        num_nodes=n,
+    return _MemorySite(
         device=torch.device("cpu"),
-        card=SimpleNamespace(client=0),
+        card=SimpleNamespace(client=0, num_nodes=n, class_names=[str(c) for c in range(_CLASSES)]),
         table=TextTable.from_chunks(vectors, CHUNKS_PER_NODE * torch.arange(n + 1)),
         bank=SimpleNamespace(
             tokens=np.full(chunks, 64, np.int32), spans=np.zeros((chunks, 2), np.int32)

@@ -1,8 +1,6 @@
-"""The main table: accuracy of every method, with and without condensation, at each condensation
-ratio.
-"""
+"""The main table: accuracy of every method at each condensation ratio."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import mean
 
 from dance_flwr.config.plugins import METHODS
@@ -16,25 +14,25 @@ from dance_flwr.experiments.cells import (
     Section,
     dataset_name,
 )
-from dance_flwr.experiments.paired import comparisons
 from dance_flwr.experiments.tables import (
     NOTHING,
     Group,
     by_label,
-    common,
     difference,
     groups,
     markdown,
-    printed,
+    paper_text,
+    shared_settings,
 )
 from dance_flwr.methods import get_spec
 
 HOW = (
-    "Accuracy is that of the global model of the best validation round on each client's real, uncondensed local "
-    "graph, correct test nodes over test nodes of all clients together (micro average); the test nodes are read once. "
-    "Mean ± sample standard deviation over seeds; a seed decides partition, split, first model and training. "
-    "r is the number of condensed nodes over all local nodes of a client; the paper gives no other definition. "
-    "Methods that do not condense train on the full local graphs and have one row."
+    "Accuracy is that of the global model of the best validation round on each client's real, "
+    "uncondensed local graph, correct test nodes over test nodes of all clients together (micro "
+    "average); the test nodes are read once. Mean ± sample standard deviation over seeds; a seed "
+    "decides partition, split, first model and training. r is the number of condensed nodes over "
+    "all local nodes of a client; the paper gives no other definition. Methods that do not "
+    "condense train on the full local graphs and have one row."
 )
 SHARED = (
     "clients",
@@ -49,135 +47,99 @@ SHARED = (
 
 
 def _cells(request: Request) -> list[Cell]:
-    made = []
+    cells = []
     for dataset in request.datasets:
         for method in request.methods or tuple(METHODS):
             ratios = request.ratios or paper.main_ratios(dataset_name(dataset))
-            made += method_cells(request, dataset, method, ratios)
-    return made
+            cells += method_cells(request, dataset, method, ratios)
+    return cells
 
 
 def method_cells(
     request: Request, dataset: str, method: str, ratios: Sequence[float], curve: bool = False
 ) -> list[Cell]:
-    """Return one cell per seed, and per ratio if the method condenses; other experiments share
-    these runs.
+    """Return one cell per seed, and per ratio if the method condenses.
+
+    Other experiments share these runs.
     """
-    made = []
+    cells = []
     for ratio in ratios if get_spec(method).card.condenses else ("full",):
-        # A method that does not condense keeps the default ratio, so that it has one address.
+        # A method that does not condense keeps the default ratio: its run has one name.
         settings = {} if ratio == "full" else {"condensation-ratio": ratio}
         for seed in request.seeds:
-            labels: dict[str, Label] = {
-                "dataset": dataset_name(dataset),
-                "method": method,
-                "ratio": ratio,
-                "seed": seed,
-            }
-            made.append(Cell(labels, request.config(dataset, method, seed, settings), curve=curve))
-    return made
+            labels: dict[str, Label] = {"dataset": dataset_name(dataset), "method": method}
+            labels |= {"ratio": ratio, "seed": seed}
+            config = request.config(dataset, method, seed, settings)
+            cells.append(Cell(labels, config, curve=curve))
+    return cells
 
 
 def _render(rows: Sequence[Row]) -> Section:
-    parts: list[str] = [HOW]
-    own = sorted(
-        {str(row.labels["method"]) for row in rows if _personalised(str(row.labels["method"]))}
-    )
-    parts += (
-        [f"Personalised, so that each client's own model is scored: {', '.join(own)}."]
-        if own
-        else []
-    )
-    for dataset, found in by_label(sorted(groups(rows), key=_place), "dataset").items():
-        shared = common([row for group in found for row in group.rows], SHARED)
-        parts += [f"**{dataset}** ({shared})", _accuracies(str(dataset), found)]
-        compared = comparisons(found)
-        parts += [paired.HOW, compared] if compared else []
-        parts.append(_costs(found))
+    methods = {str(row.labels["method"]) for row in rows}
+    personalised = ", ".join(sorted(name for name in methods if _personalised(name)))
+    parts = [HOW]
+    if personalised:
+        parts.append(f"Personalised, so that each client's own model is scored: {personalised}.")
+    for dataset, compared in by_label(sorted(groups(rows), key=_place), "dataset").items():
+        shared = shared_settings([row for group in compared for row in group.rows], SHARED)
+        parts += [f"**{dataset}** ({shared})", _accuracies(str(dataset), compared)]
+        tests = paired.comparisons(compared)
+        parts += [paired.HOW, tests] if tests else []
+        parts.append(_costs(compared))
     seconds = [row.result["seconds_total"] for row in rows if row.result]
     parts.append(
-        f"{len(seconds)} of {len(rows)} runs are done, {sum(seconds):,.0f} s in all, each on one core."
+        f"{len(seconds)} of {len(rows)} runs are done, {sum(seconds):,.0f} s in all, "
+        "each on one core."
     )
     return Section(tuple(parts))
 
 
 def _place(group: Group) -> tuple[int, float]:
-    """Return where a row stands: methods in the order of the registry, larger cores first."""
+    """Return the position of a line: methods in the order of the registry, larger cores first."""
     ratio = group.labels["ratio"]
-    return list(METHODS).index(str(group.labels["method"])), 0.0 if ratio == "full" else -float(
-        ratio
-    )
+    position = list(METHODS).index(str(group.labels["method"]))
+    return position, 0.0 if ratio == "full" else -float(ratio)
 
 
 def _personalised(method: str) -> bool:
     return get_spec(method).card.evaluation == "personalised"
 
 
-def _accuracies(dataset: str, found: Sequence[Group]) -> str:
-    headings = [
-        "method",
-        "r",
-        "accuracy %",
-        "seeds",
-        "paper %",
-        "difference",
-        "macro-F1 %",
-        "validation %",
-    ]
+def _condenses(row: Row) -> bool:
+    return get_spec(str(row.config["method"])).card.condenses
+
+
+def _accuracies(dataset: str, compared: Sequence[Group]) -> str:
+    headings = ["method", "r", "accuracy %", "seeds", "paper %", "difference"]
+    headings += ["macro-F1 %", "validation %"]
     lines = []
-    for group in found:
-        ratio = group.labels["ratio"]
-        theirs = paper.main_number(
-            dataset, str(group.labels["method"]), None if ratio == "full" else float(ratio)
-        )
+    for group in compared:
+        method, ratio = str(group.labels["method"]), group.labels["ratio"]
+        theirs = paper.main_number(dataset, method, None if ratio == "full" else float(ratio))
         ours = group.stat("test_accuracy")
-        line = [
-            group.name(str(group.labels["method"])),
-            f"{ratio}",
-            ours.percent,
-            ours.seeds,
-            printed(theirs),
-        ]
-        line += [
-            difference(ours, theirs),
-            group.stat("test_macro_f1").percent,
-            group.stat("val_accuracy").percent,
-        ]
-        lines.append(line)
+        line = [group.name(method), f"{ratio}", ours.percent, ours.seeds, paper_text(theirs)]
+        line += [difference(ours, theirs), group.stat("test_macro_f1").percent]
+        lines.append([*line, group.stat("val_accuracy").percent])
     return markdown(headings, lines)
 
 
-def _costs(found: Sequence[Group]) -> str:
-    """Return what every row is trained on, what it costs and what leaves the client."""
-    headings = [
-        "method",
-        "r",
-        "trained on",
-        "K per client",
-        "K per client and class",
-        "labelled nodes per round",
-    ]
-    headings += ["tokens per node trained on", "kB up per client and round", "leaves the client"]
+def _costs(compared: Sequence[Group]) -> str:
+    """Return what each method trains on, what it costs and what leaves the client."""
+    headings = ["method", "r", "trained on", "K per client", "K per client and class"]
+    headings += ["labelled nodes per round", "tokens per node trained on"]
+    headings += ["kB up per client and round", "leaves the client"]
     lines = []
-    for group in found:
+    for group in compared:
         card = get_spec(str(group.labels["method"])).card
         line = [group.name(str(group.labels["method"])), f"{group.labels['ratio']}", card.trains_on]
-        line += [_shown(group, nodes_trained_on, 1), _per_class(group)]
-        line += [_shown(group, labelled_nodes, 1), _shown(group, tokens_per_node, 1)]
-        line += [_shown(group, _kilobytes_up, 1), card.leaves_client]
-        lines.append(line)
+        line += [group.mean_text(nodes_trained_on, 1), _per_class(group)]
+        line += [group.mean_text(metric, 1) for metric in (labelled_nodes, tokens_per_node)]
+        lines.append([*line, group.mean_text(_kilobytes_up, 1), card.leaves_client])
     return markdown(headings, lines)
-
-
-def _shown(group: Group, metric: Callable[[Row], float | None], digits: int) -> str:
-    value = group.stat(metric).mean
-    return NOTHING if value is None else f"{value:.{digits}f}"
 
 
 def nodes_trained_on(row: Row) -> float | None:
-    """Return mean condensed nodes per client, or labelled training nodes for a method that does not
-    condense.
-    """
+    """Return mean condensed nodes per client; without condensation, labelled training nodes."""
     counts = [sum(client.values()) for client in class_counts(row)]
     return mean(counts) if counts else None
 
@@ -185,33 +147,25 @@ def nodes_trained_on(row: Row) -> float | None:
 def labelled_nodes(row: Row) -> float | None:
     """Return mean labelled nodes per client that a round takes a loss over, whatever the loss."""
     nodes = nodes_trained_on(row)
-    if nodes is None or not get_spec(str(row.config["method"])).card.condenses:
+    if nodes is None or not _condenses(row):
         return nodes
     share = row.result["per_condensed_node"].get("supervised")
     return None if share is None else float(share * nodes)
 
 
 def class_counts(row: Row) -> list[dict[str, int]]:
-    """Return per client and class the condensed nodes, or the labelled training nodes without
-    condensation.
-    """
-    facts = row.result.get("facts", {})
-    name = (
-        "core_per_class"
-        if get_spec(str(row.config["method"])).card.condenses
-        else "train_per_class"
-    )
-    return [client for client in facts.get(name, []) if client is not None]
+    """Return condensed nodes per client and class; without condensation, labelled nodes."""
+    name = "core_per_class" if _condenses(row) else "train_per_class"
+    clients = row.result.get("facts", {}).get(name, [])
+    return [client for client in clients if client is not None]
 
 
 def tokens_per_node(row: Row) -> float | None:
-    """Return mean tokens per condensed node and refresh, or encoded tokens per node without
-    condensation.
-    """
-    if get_spec(str(row.config["method"])).card.condenses:
-        value = row.result["per_condensed_node"].get("tokens")
-        return None if value is None else float(value)
-    return full_tokens_per_node(row)
+    """Return mean tokens per condensed node and refresh; without condensation, per local node."""
+    if not _condenses(row):
+        return full_tokens_per_node(row)
+    value = row.result["per_condensed_node"].get("tokens")
+    return None if value is None else float(value)
 
 
 def full_tokens_per_node(row: Row) -> float:
@@ -224,7 +178,7 @@ def _kilobytes_up(row: Row) -> float:
 
 
 def _per_class(group: Group) -> str:
-    """Return mean nodes per class over clients and seeds, in the order of the data set's classes."""
+    """Return mean nodes per class over clients and seeds, in the data set's order of classes."""
     card = get_spec(str(group.labels["method"])).card
     clients = [client for row in group.rows if row.result for client in class_counts(row)]
     if not clients:
@@ -237,8 +191,8 @@ def _per_class(group: Group) -> str:
 EXPERIMENT = Experiment(
     name="main-table",
     title="Main table",
-    question="DANCE has the best or second-best accuracy on every data set, also at small condensation ratios (the "
-    "paper's main table).",
+    question="DANCE has the best or second-best accuracy on every data set, also at small "
+    "condensation ratios (the paper's main table).",
     cells=_cells,
     render=_render,
     by_ratio=True,

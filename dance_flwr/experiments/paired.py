@@ -1,8 +1,7 @@
-"""Paired tests over seeds: t = mean(d) / (std(d) / sqrt(n)), d_s = accuracy of DANCE minus that of
-another, seed s.
+"""Paired t-tests over seeds: t = mean(d) / (std(d) / sqrt(n)), d_s the difference for seed s.
 
-A seed decides partition, split, first model and training of both sides, so most of what varies over
-seeds is the same on both and leaves the difference.
+d_s is DANCE's accuracy minus the other method's. A seed decides partition, split, first model and
+training of both methods, so that most of the variation over seeds cancels in the difference.
 """
 
 from collections.abc import Sequence
@@ -11,23 +10,25 @@ from dataclasses import dataclass
 from scipy.stats import ttest_1samp
 
 from dance_flwr.experiments.tables import NOTHING, Group, Stat, markdown, stat_of
+from dance_flwr.experiments.variants import by_seed
 
-OWN = "dance"
+METHOD = "dance"  # compared with every other method
 LEVEL = 0.05
 HOW = (
-    "DANCE minus each other method in points of test accuracy, seed by seed; p of the two-sided paired t-test, not "
-    "corrected for the number of comparisons. A method without condensation is compared with its one row at every r."
+    "DANCE minus each other method in points of test accuracy, seed by seed; p of the two-sided "
+    "paired t-test, not corrected for the number of comparisons. A method without condensation is "
+    "compared with its one row at every r."
 )
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedTest:
     """DANCE against one other method on the seeds that both have.
 
     Attributes
     ----------
-    difference : of the accuracies, DANCE's minus the other's; p : None below two pairs or where all
-        differences agree
+    difference : of the accuracies, DANCE's minus the other's
+    p : None below two pairs, or where all differences are equal
     """
 
     difference: Stat
@@ -35,7 +36,7 @@ class Paired:
 
     @property
     def verdict(self) -> str:
-        """Return in words who is ahead, and whether that could be chance."""
+        """Return in words which method is ahead, and whether that could be chance."""
         if self.difference.mean is None:
             return NOTHING
         if self.difference.mean == 0:
@@ -44,40 +45,27 @@ class Paired:
         return side if self.p is not None and self.p < LEVEL else f"{side}, within chance"
 
 
-def paired(own: Group, other: Group) -> Paired:
-    """Compare two groups seed by seed; seeds without a result on either side do not count."""
-    accuracies = [
-        {
-            int(row.labels["seed"]): float(row.result["test_accuracy"])
-            for row in group.rows
-            if row.result
-        }
-        for group in (own, other)
-    ]
-    common = sorted(accuracies[0].keys() & accuracies[1].keys())
-    differences = [accuracies[0][seed] - accuracies[1][seed] for seed in common]
-    stat = stat_of(differences, len(own.rows))
-    return Paired(stat, float(ttest_1samp(differences, 0.0).pvalue) if stat.std else None)
+def paired_test(group: Group, other: Group) -> PairedTest:
+    """Compare two groups seed by seed; seeds without a result in either do not count."""
+    mine, theirs = (by_seed(side, "test_accuracy") for side in (group, other))
+    common = sorted(mine.keys() & theirs.keys(), key=int)
+    differences = [mine[seed] - theirs[seed] for seed in common]
+    stat = stat_of(differences, len(group.rows))
+    return PairedTest(stat, float(ttest_1samp(differences, 0.0).pvalue) if stat.std else None)
 
 
-def comparisons(found: Sequence[Group]) -> str:
-    """Return the table of DANCE against every other method at every ratio; empty where there is
-    nothing to compare.
-    """
+def comparisons(compared: Sequence[Group]) -> str:
+    """Return the table of DANCE against every other method at every ratio; empty without pairs."""
     lines = []
-    for own in (group for group in found if group.labels["method"] == OWN):
-        ratio = own.labels["ratio"]
-        rivals = [
-            group
-            for group in found
-            if group.labels["method"] != OWN and group.labels["ratio"] in (ratio, "full")
-        ]
-        for other in rivals:
-            made = paired(own, other)
-            p = NOTHING if made.p is None else f"{made.p:.3f}"
+    for group in (group for group in compared if group.labels["method"] == METHOD):
+        ratio = group.labels["ratio"]
+        for other in compared:
+            if other.labels["method"] == METHOD or other.labels["ratio"] not in (ratio, "full"):
+                continue
+            test = paired_test(group, other)
+            p = NOTHING if test.p is None else f"{test.p:.3f}"
             name = other.name(str(other.labels["method"]))
-            lines.append(
-                [name, f"{ratio}", made.difference.percent, p, made.difference.seeds, made.verdict]
-            )
+            line = [name, f"{ratio}", test.difference.percent, p, test.difference.seeds]
+            lines.append([*line, test.verdict])
     headings = ["DANCE against", "r of DANCE", "difference, points", "p", "seeds", "verdict"]
     return markdown(headings, lines) if lines else ""

@@ -5,7 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-# our method -> the paper's column; any other name is looked up without regard to case, "-" and "+"
+# Method -> the paper's column; other names are compared without case, "-" and "+".
 _COLUMNS = {"dance": "ours", "fedavg-full": "fedavg"}
 RATIOS = (0.08, 0.04, 0.02)
 
@@ -13,35 +13,38 @@ Printed = tuple[float, float] | str | None
 
 
 def main_number(dataset: str, method: str, ratio: float | None) -> Printed:
-    """Return (mean, standard deviation) of the main table, "OOT", or None where the paper prints
-    nothing.
+    """Return (mean, standard deviation) of the main table, "OOT", or None where nothing is printed.
 
     Parameters
     ----------
     ratio : of condensed nodes; None for a method that does not condense
     """
     row = _numbers()["main"].get(dataset, {}).get("full" if ratio is None else f"{ratio:g}", {})
-    wanted = _plain(_COLUMNS.get(method, method))
-    return next((_printed(value) for name, value in row.items() if _plain(name) == wanted), None)
+    column = _plain(_COLUMNS.get(method, method))
+    return next((_printed(value) for name, value in row.items() if _plain(name) == column), None)
 
 
 def main_ratios(dataset: str) -> tuple[float, ...]:
-    """Return the condensation ratios of the main table, largest first; 0.08, 0.04, 0.02 for other
-    data sets.
+    """Return the condensation ratios of the main table, largest first.
+
+    Data sets that the paper does not have get 0.08, 0.04 and 0.02.
     """
     rows = _numbers()["main"].get(dataset, {})
     return tuple(float(name) for name in rows if name != "full") or RATIOS
 
 
 def ablation_number(dataset: str, variant: str, metric: str) -> Printed:
-    """Return (mean, standard deviation) of the ablation table; `metric` is "accuracy" or
-    "macro_f1".
+    """Return (mean, standard deviation) of the ablation table.
+
+    Parameters
+    ----------
+    metric : "accuracy" or "macro_f1"
     """
     return _printed(_numbers()["ablation"].get(dataset, {}).get(variant, {}).get(metric))
 
 
 def refresh_gain(dataset: str) -> float | None:
-    """Return by how many points of accuracy full DANCE is above Static-DANCE in the paper's text."""
+    """Return the paper's gain of full DANCE over Static-DANCE, in points of accuracy."""
     return _numbers()["refresh_gain"].get(dataset)  # type: ignore[no-any-return]
 
 

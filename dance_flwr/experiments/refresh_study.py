@@ -1,15 +1,14 @@
-"""The refresh study: core and evidence chosen anew in every round, one of them only, or once."""
+"""The refresh study: core and evidence selected again in every round, only one of them, or once."""
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from dance_flwr.config.options import Value
 from dance_flwr.experiments import paper
-from dance_flwr.experiments.ablation import draw_variants
-from dance_flwr.experiments.cells import Experiment, Picture, Row, Section
-from dance_flwr.experiments.tables import NOTHING, Group, by_label, groups, markdown
-from dance_flwr.experiments.variants import SEED_TEXT, find, gain, named_variants, points_text
+from dance_flwr.experiments.cells import Experiment, Row, Section
+from dance_flwr.experiments.named_variants import variant_cells_of, variant_section
+from dance_flwr.experiments.tables import NOTHING, Group, markdown
+from dance_flwr.experiments.variants import SEED_TEXT, find, gain_text
 
 _CORE, _TEXT = "dance.core-refresh-every", "dance.text-refresh-every"
 # The names are the paper's.
@@ -20,22 +19,14 @@ VARIANTS: dict[str, dict[str, Value]] = {
     "Static-DANCE": {_CORE: 0, _TEXT: 0},
 }
 HOW = (
-    "What is not refreshed is chosen once, in round 1, by the first model. The paper gives gains in percent without "
-    f"saying of what; they are read as percentage points of accuracy. {SEED_TEXT}"
+    "What is not refreshed is chosen once, in round 1, by the first model. The paper gives gains "
+    "in percent without saying of what; they are read as percentage points of accuracy. "
+    f"{SEED_TEXT}"
 )
 
 
 def _render(rows: Sequence[Row]) -> Section:
-    parts: list[str | Picture] = [HOW]
-    found = by_label(groups(rows), "dataset")
-    for dataset, variants in found.items():
-        parts += [
-            f"**{dataset}**, r = {variants[0].setting('condensation-ratio')}",
-            _table(str(dataset), variants),
-        ]
-    return Section(
-        (*parts, Picture("refresh-study", "Refresh study: test accuracy.", partial(_draw, found)))
-    )
+    return variant_section(rows, HOW, _table, "refresh-study", "Refresh study: test accuracy.")
 
 
 def _table(dataset: str, variants: Sequence[Group]) -> str:
@@ -44,37 +35,20 @@ def _table(dataset: str, variants: Sequence[Group]) -> str:
     for group in variants:
         variant = str(group.labels["variant"])
         accuracy = group.stat("test_accuracy")
-        line = [
-            group.name(variant),
-            accuracy.percent,
-            accuracy.seeds,
-            group.stat("val_accuracy").percent,
-        ]
-        line += [
-            points_text(gain(full, group, "test_accuracy")) if full and group is not full else ""
-        ]
+        line = [group.name(variant), accuracy.percent, accuracy.seeds]
+        line += [group.stat("val_accuracy").percent, gain_text(full, group)]
         theirs = paper.refresh_gain(dataset) if variant == "Static-DANCE" else None
         lines.append([*line, NOTHING if theirs is None else f"{theirs:+.1f}"])
-    headings = [
-        "variant",
-        "accuracy %",
-        "seeds",
-        "validation %",
-        "DANCE is above it by, points",
-        "paper, points",
-    ]
+    headings = ["variant", "accuracy %", "seeds", "validation %"]
+    headings += ["DANCE is above it by, points", "paper, points"]
     return markdown(headings, lines)
-
-
-def _draw(found: dict[Any, list[Group]], figure: Any) -> None:
-    draw_variants(figure, found, "variant", "test_accuracy", "test accuracy (%)")
 
 
 EXPERIMENT = Experiment(
     name="refresh-study",
     title="Refresh study",
-    question="Refreshing core and text in every round beats Static-DANCE by 6.1 on Cora and 4.4 on CiteSeer; "
-    "refreshing one of them recovers a part (the paper's refresh study).",
-    cells=partial(named_variants, VARIANTS),
+    question="Refreshing core and text in every round beats Static-DANCE by 6.1 on Cora and 4.4 on "
+    "CiteSeer; refreshing one of them recovers a part (the paper's refresh study).",
+    cells=partial(variant_cells_of, VARIANTS),
     render=_render,
 )

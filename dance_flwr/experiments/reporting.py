@@ -1,6 +1,4 @@
-"""What `dance-flwr report` does: sections of Markdown and pictures from rows, and from nothing
-else.
-"""
+"""What `dance-flwr report` does: Markdown sections and pictures, from rows alone."""
 
 import os
 import re
@@ -8,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from dance_flwr.disk import write_text
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import get_experiment
 from dance_flwr.experiments.cells import Picture, Section
@@ -26,28 +25,26 @@ def write_report(rows: Rows, folder: Path, say: Say) -> dict[str, Section]:
     """
     sections: dict[str, Section] = {}
     texts = ["# Results", rows.provenance()]
-    for name, found in rows.by_experiment.items():
+    for name, members in rows.by_experiment.items():
         experiment = get_experiment(name)
-        sections[name] = _framed(
-            experiment.render(found), experiment.question, rows.commands.get(name, ())
+        sections[name] = _frame(
+            experiment.render(members), experiment.question, rows.commands.get(name, ())
         )
         for part in sections[name].parts:
             if isinstance(part, Picture):
                 save(part, folder / "figures")
         texts += [f"## {experiment.title}", _text(sections[name], folder, folder)]
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "report.md", "\n\n".join(texts) + "\n")
+    write_text(folder / "report.md", "\n\n".join(texts) + "\n")
     say(f"report      {folder / 'report.md'}: {len(sections)} experiments")
     return sections
 
 
 def insert(sections: dict[str, Section], folder: Path, file: Path, say: Say) -> None:
-    """Replace the text between `<!-- begin NAME -->` and `<!-- end NAME -->` by the section of each
-    experiment.
+    """Replace the text between `<!-- begin NAME -->` and `<!-- end NAME -->` with NAME's section.
 
     Raises
     ------
-    UserError : the file is missing, or has markers of none of these experiments
+    UserError : the file is missing, or has no marker of these experiments
     """
     if not file.is_file():
         raise UserError(f"--into: expected a Markdown file, found none at {file}")
@@ -63,30 +60,26 @@ def insert(sections: dict[str, Section], folder: Path, file: Path, say: Say) -> 
     if not names:
         expected = ", ".join(f"<!-- begin {name} -->" for name in sections)
         raise UserError(f"--into {file}: expected one of the markers {expected}, found none")
-    _write(file, text)
-    left = [name for name in sections if name not in names]
-    say(
-        f"into        {file}: {', '.join(names)}"
-        + (f"; no markers for {', '.join(left)}" if left else "")
-    )
+    write_text(file, text)
+    unmarked = [name for name in sections if name not in names]
+    remark = f"; no markers for {', '.join(unmarked)}" if unmarked else ""
+    say(f"into        {file}: {', '.join(names)}{remark}")
 
 
 def export_into(study: Path, file: Path, say: Say, update: bool = False) -> None:
-    """Write compact rows and say how many bytes they take; `update` keeps those of other
-    experiments.
-    """
+    """Write compact rows and print their size; `update` keeps rows that the study does not have."""
     lines = export_rows(study, file, update)
     say(f"rows        {file}: {lines} lines, {file.stat().st_size:,} bytes")
 
 
-def _framed(section: Section, question: str, commands: Sequence[str]) -> Section:
-    """Put the tested claim and the commands before a section."""
+def _frame(section: Section, question: str, commands: Sequence[str]) -> Section:
+    """Prepend the tested claim and the commands to a section."""
     code = "\n".join(commands)
     return Section((f"Claim tested: {question}", f"```\n{code}\n```", *section.parts))
 
 
 def _text(section: Section, folder: Path, base: Path) -> str:
-    """Return Markdown in which pictures are links relative to `base`."""
+    """Return a section as Markdown; pictures become links relative to `base`."""
     blocks = []
     for part in section.parts:
         if isinstance(part, Picture):
@@ -96,11 +89,5 @@ def _text(section: Section, folder: Path, base: Path) -> str:
     return "\n\n".join(blocks)
 
 
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
-
-
-def _between(block: str, found: re.Match[str]) -> str:
-    return f"{found[1]}\n{block}\n\n{found[2]}"
+def _between(block: str, match: re.Match[str]) -> str:
+    return f"{match[1]}\n{block}\n\n{match[2]}"

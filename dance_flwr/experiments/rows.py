@@ -1,6 +1,4 @@
-"""Rows: what tables are made of, read from the files of finished runs or from one file of compact
-rows.
-"""
+"""Rows: what tables are made from, read from a study folder or from one file of compact rows."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,56 +10,52 @@ from typing import Any
 from dance_flwr.config.options import Value
 from dance_flwr.config.paths import RESULT
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.disk import write_text
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import EXPERIMENTS
 from dance_flwr.experiments.cells import Row
-from dance_flwr.experiments.study import FACTS, Study, changed, of_method, read_json, settings_of
+from dance_flwr.experiments.study import FACTS, Study, all_settings, changes, of_method, read_json
 
-WARM_ROUNDS = 5  # left out of timings: first use of memory, caches and kernels
-_KEPT = (
-    *(
-        "test_accuracy",
-        "val_accuracy",
-        "test_macro_f1",
-        "best_round",
-        "test_accuracy_by_view",
-        "nodes_per_client",
-    ),
-    *(
-        "encoder_tokens",
-        "per_condensed_node",
-        "seconds_total",
-        "seconds_per_round",
-        "seconds_by_phase",
-        "devices",
-    ),
-    *("model_fingerprint", "code_fingerprint", "versions"),
+WARM_ROUNDS = 5  # omitted from timings: first use of memory, caches and kernels
+_RESULT_KEYS = (
+    "test_accuracy",
+    "val_accuracy",
+    "test_macro_f1",
+    "best_round",
+    "test_accuracy_by_view",
+    "nodes_per_client",
+    "encoder_tokens",
+    "per_condensed_node",
+    "seconds_total",
+    "seconds_per_round",
+    "seconds_by_phase",
+    "devices",
+    "model_fingerprint",
+    "code_fingerprint",
+    "versions",
 )
+_CLIENT_KEYS = ("test_nodes", "test_accuracy", "val_accuracy")
+
+Line = dict[str, Any]  # of a file of compact rows
 
 
 @dataclass(frozen=True)
 class Rows:
-    """All rows of a study, by experiment in the order of the registry, and the commands that asked
-    for them.
-    """
+    """All rows of a study by experiment, in the order of the registry, and their commands."""
 
     by_experiment: Mapping[str, Sequence[Row]]
     commands: Mapping[str, Sequence[str]]
 
     def provenance(self) -> str:
-        """Return one line: how many results, of which code, with which versions, on which devices."""
-        runs = {
-            row.name: row.result
-            for rows in self.by_experiment.values()
-            for row in rows
-            if row.result
-        }
+        """Return one line: the number of runs, and their code, devices and versions."""
+        rows = [row for rows in self.by_experiment.values() for row in rows if row.result]
+        runs = {row.name: row.result for row in rows}.values()
         if not runs:
             return "No finished runs."
-        code = sorted({run["code_fingerprint"] for run in runs.values()})
-        devices = sorted({device for run in runs.values() for device in run["devices"]})
-        versions = sorted({f"{k} {v}" for run in runs.values() for k, v in run["versions"].items()})
-        return f"{len(runs)} runs of code {', '.join(code)} on {', '.join(devices)}; {', '.join(versions)}."
+        code = ", ".join(sorted({run["code_fingerprint"] for run in runs}))
+        devices = ", ".join(sorted({device for run in runs for device in run["devices"]}))
+        versions = sorted({f"{k} {v}" for run in runs for k, v in run["versions"].items()})
+        return f"{len(runs)} runs of code {code} on {devices}; {', '.join(versions)}."
 
 
 def load_rows(path: Path) -> Rows:
@@ -72,21 +66,21 @@ def load_rows(path: Path) -> Rows:
     UserError : there is neither, or a file is damaged
     """
     if path.is_dir():
-        return _rows(_records(Study(path)), path)
+        return _rows_of(_lines_of(Study(path)), path)
     if path.is_file():
-        lines = _lines(path)
+        lines = _read_lines(path)
         try:
-            return _rows(lines, path)
+            return _rows_of(lines, path)
         except (KeyError, TypeError) as error:
             raise _foreign(path, error) from None
     raise UserError(
-        f"expected a study folder or a .jsonl file of rows, found none at {path}; run an experiment first"
+        f"expected a study folder or a .jsonl file of rows, found none at {path}; "
+        "run an experiment first"
     )
 
 
 def export_rows(study: Path, file: Path, update: bool = False) -> int:
-    """Write every row of a study folder as one JSON line, 1 to 2 KB each; return the number of
-    lines.
+    """Write each run and measurement of a study as one JSON line of 1 to 2 KB; return their number.
 
     Parameters
     ----------
@@ -98,25 +92,17 @@ def export_rows(study: Path, file: Path, update: bool = False) -> int:
     """
     if not study.is_dir():
         raise UserError(f"--export: expected a study folder, found none at {study}")
-    records = _records(Study(study))
+    lines = _lines_of(Study(study))
     if update and file.is_file():
-        records = _joined(records, _lines(file))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(file.name + ".partial")
-    partial.write_text(
-        "".join(json.dumps(r, separators=(",", ":")) + "\n" for r in records), encoding="utf-8"
-    )
-    partial.replace(file)
-    return len(records)
+        lines = _merge(lines, _read_lines(file))
+    write_text(file, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    return len(lines)
 
 
-def _lines(file: Path) -> list[dict[str, Any]]:
+def _read_lines(file: Path) -> list[Line]:
     try:
-        return [
-            json.loads(line)
-            for line in file.read_text(encoding="utf-8").splitlines()
-            if line.strip()
-        ]
+        lines = file.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines if line.strip()]
     except ValueError as error:
         raise _foreign(file, error) from None
 
@@ -127,85 +113,74 @@ def _foreign(file: Path, error: Exception) -> UserError:
     )
 
 
-def _joined(new: Sequence[dict[str, Any]], old: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the new lines, and of the old ones the cells and commands that are not among them.
+def _merge(new: Sequence[Line], old: Iterable[Line]) -> list[Line]:
+    """Return the new lines, and the old cells and commands that are not among them.
 
-    A key that the older version did not know has its default there.
+    A key that an older version did not know has its default there.
     """
     commands = {
         line["experiment"]: line["commands"] for line in new if line["kind"] == "experiment"
     }
-    mine = {_cell(use) for line in new for use in line.get("uses", ())}
-    known = {line["id"]: line for line in new if "id" in line}
+    cells = {_cell_key(use) for line in new for use in line.get("uses", ())}
+    by_id = {line["id"]: line for line in new if "id" in line}
     defaults: Mapping[str, Value] = new[0]["config"]
-    made = list(new)
+    merged = list(new)
     for line in old:
         if line["kind"] == "defaults":
             defaults = defaults | line["config"]
         elif line["kind"] == "experiment":
-            others = [
-                text
-                for text in line["commands"]
-                if text not in commands.get(line["experiment"], ())
-            ]
             if line["experiment"] in commands:
-                commands[line["experiment"]][:0] = others
+                known = commands[line["experiment"]]
+                known[:0] = [text for text in line["commands"] if text not in known]
             else:
-                made.append(line)
-        elif uses := [use for use in line["uses"] if _cell(use) not in mine]:
-            if line["id"] in known:
-                known[line["id"]]["uses"] += uses
+                merged.append(line)
+        elif uses := [use for use in line["uses"] if _cell_key(use) not in cells]:
+            if line["id"] in by_id:
+                by_id[line["id"]]["uses"] += uses
                 continue
-            config = (
-                {"config": changed(defaults | line["config"], new[0]["config"])}
-                if "config" in line
-                else {}
-            )
-            made.append(line | {"uses": uses} | config)
-    return made
+            line = line | {"uses": uses}
+            if "config" in line:
+                settings = of_method(defaults | line["config"])
+                line["config"] = changes(settings, new[0]["config"])
+            merged.append(line)
+    return merged
 
 
-def _cell(use: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what no two cells share: their experiment and labels."""
+def _cell_key(use: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what identifies a cell: its experiment and labels."""
     return use["experiment"], json.dumps(use["labels"], sort_keys=True)
 
 
 def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) -> dict[str, Any]:
-    """Return what tables need of a result: accuracies, seconds, bytes, counts, versions; the
-    history only as means.
+    """Return what tables need of a result; the history only as means.
 
     Parameters
     ----------
     curve : keep the validation accuracy by round, 4 digits, null in rounds without validation
     """
     history = result["history"]
-    warm = history[WARM_ROUNDS:]
-    kept = {name: _rounded(result[name]) for name in _KEPT}
+    steady = history[WARM_ROUNDS:]
     clients = result["clients"]
-    kept |= {
-        "clients": {
-            name: [row[name] for row in clients]
-            for name in ("test_nodes", "test_accuracy", "val_accuracy")
-        },
+    content = {name: _rounded(result[name]) for name in _RESULT_KEYS}
+    content |= {
+        "clients": {name: [client[name] for client in clients] for name in _CLIENT_KEYS},
         "rounds": len(history),
         "bytes_up": _rounded(mean(_of_clients(history, "bytes_up"))),
         "bytes_down": _rounded(mean(_of_clients(history, "bytes_down"))),
         # Of the rounds after the first five; empty for shorter runs.
-        "steady_seconds": _rounded(_phases(warm)) if warm else {},
+        "steady_seconds": _rounded(_phases(steady)) if steady else {},
         "facts": dict(facts),
     }
     if curve:
         values = [row["val_accuracy"] for row in history]
-        kept["val_accuracy_by_round"] = [
+        content["val_accuracy_by_round"] = [
             None if value is None else round(value, 4) for value in values
         ]
-    return kept
+    return content
 
 
 def _phases(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return mean seconds per round: of every phase summed over clients, and of the round as a
-    whole.
-    """
+    """Return mean seconds per round: of each phase summed over clients, and of the whole round."""
     phases = {name: mean(row["seconds"][name] for row in history) for name in history[0]["seconds"]}
     return phases | {"total": mean(row["train_seconds"] for row in history)}
 
@@ -215,59 +190,56 @@ def _of_clients(history: Iterable[Mapping[str, Any]], name: str) -> list[float]:
 
 
 def _rounded(value: Any) -> Any:
-    """Return timings and means with 6 significant digits; accuracies need more for no table."""
+    """Round timings and means to 6 significant digits; no table shows more."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
-    return (
-        {key: _rounded(item) for key, item in value.items()} if isinstance(value, dict) else value
-    )
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return value
 
 
-def _records(study: Study) -> list[dict[str, Any]]:
-    """Return the lines of the compact file: defaults, experiments, then every run and measurement
-    with its uses.
+def _lines_of(study: Study) -> list[Line]:
+    """Return the compact file: defaults, experiments, then runs and measurements with their uses.
+
+    The defaults hold the sections of every method, so that a later version can tell which keys
+    this one did not know.
     """
-    defaults = settings_of(RunConfig())
-    lines: list[dict[str, Any]] = [{"kind": "defaults", "config": defaults}]
-    things: dict[str, dict[str, Any]] = {}
+    defaults = all_settings(RunConfig())
+    lines: list[Line] = [{"kind": "defaults", "config": defaults}]
+    entries: dict[str, dict[str, Any]] = {}
     for name in EXPERIMENTS:
         grid = study.grid(name)
         if not grid["cells"]:
             continue
         lines.append({"kind": "experiment", "experiment": name, "commands": grid["commands"]})
         for position, cell in enumerate(grid["cells"]):
-            thing = things.setdefault(
-                cell["run"] or cell["measure"], {"curve": False, "cell": cell, "uses": []}
-            )
-            thing["curve"] |= cell["curve"]
+            key = cell["run"] or cell["measure"]
+            entry = entries.setdefault(key, {"curve": False, "cell": cell, "uses": []})
+            entry["curve"] |= cell["curve"]
             use = {"experiment": name, "at": position, "labels": cell["labels"]}
             analysis = study.runs / cell["run"] / f"{cell['analysis']}.json"
             if cell["analysis"] and analysis.is_file():
                 use["analysis"] = read_json(analysis)
-            thing["uses"].append(use)
-    for key, thing in things.items():
-        lines.append(_record(study, key, thing, defaults))
-    return lines
+            entry["uses"].append(use)
+    return lines + [_line(study, key, entry, defaults) for key, entry in entries.items()]
 
 
-def _record(
-    study: Study, key: str, thing: Mapping[str, Any], defaults: Mapping[str, Value]
-) -> dict[str, Any]:
-    cell = thing["cell"]
-    line = {"kind": "run" if cell["run"] else "measure", "id": key, "uses": thing["uses"]}
+def _line(study: Study, key: str, entry: Mapping[str, Any], defaults: Mapping[str, Value]) -> Line:
+    """Return the line of one run or measurement."""
+    cell = entry["cell"]
+    line = {"kind": "run" if cell["run"] else "measure", "id": key, "uses": entry["uses"]}
     if not cell["run"]:
         path = study.measures / f"{key}.json"
         return line | {"measure": read_json(path) if path.is_file() else {}}
-    settings = of_method(cell["config"])
-    line["config"] = changed(settings, defaults)
+    line["config"] = changes(of_method(cell["config"]), defaults)
     folder = study.runs / key
     if not (folder / RESULT).is_file():
         return line | {"result": {}}
     facts = read_json(folder / FACTS) if (folder / FACTS).is_file() else {}
-    return line | {"result": compact(read_json(folder / RESULT), facts, thing["curve"])}
+    return line | {"result": compact(read_json(folder / RESULT), facts, entry["curve"])}
 
 
-def _rows(lines: Iterable[Mapping[str, Any]], path: Path) -> Rows:
+def _rows_of(lines: Iterable[Mapping[str, Any]], path: Path) -> Rows:
     defaults: Mapping[str, Value] = {}
     commands: dict[str, Sequence[str]] = {}
     placed: dict[str, list[tuple[int, Row]]] = {}
@@ -290,7 +262,7 @@ def _rows(lines: Iterable[Mapping[str, Any]], path: Path) -> Rows:
                 )
                 placed.setdefault(use["experiment"], []).append((use["at"], row))
     ordered = {
-        name: [row for _, row in sorted(placed[name], key=_place)]
+        name: [row for _, row in sorted(placed[name], key=lambda item: item[0])]
         for name in EXPERIMENTS
         if name in placed
     }
@@ -299,7 +271,3 @@ def _rows(lines: Iterable[Mapping[str, Any]], path: Path) -> Rows:
             f"{path}: expected rows of an experiment, found none; run `dance-flwr experiment` first"
         )
     return Rows(ordered, commands)
-
-
-def _place(item: tuple[int, Row]) -> int:
-    return item[0]

@@ -1,4 +1,4 @@
-"""What `dance-flwr experiment` does, apart from reading the command line."""
+"""What `dance-flwr experiment` does once the command line is read."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,13 @@ from dance_flwr.config.reading import read_values
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import get_experiment
 from dance_flwr.experiments.cells import Cell, Experiment, Request
-from dance_flwr.experiments.runner import Outcome, absolute, check_cells, default_jobs, run_grid
+from dance_flwr.experiments.runner import (
+    Outcome,
+    check_labels,
+    default_jobs,
+    run_grid,
+    with_absolute_data,
+)
 from dance_flwr.experiments.study import Study, read_json, run_name, settings_of
 from dance_flwr.methods import get_spec
 
@@ -24,7 +30,7 @@ _STOPPED, _FAILED = 130, 2
 
 def start(
     name: str,
-    asked: Mapping[str, Any],
+    options: Mapping[str, Any],
     pairs: Sequence[str],
     out: Path,
     *,
@@ -33,23 +39,26 @@ def start(
     again: bool = False,
     command: str = "",
 ) -> int:
-    """Run or print the grid of an experiment; return the exit code: 0, 2 when a cell failed, 130
-    when stopped.
+    """Run or print the grid of an experiment; return the exit code.
 
     Parameters
     ----------
-    asked : datasets, methods, ratios, seeds, rounds; None for the experiment's own
+    options : "datasets", "methods", "ratios", "seeds", "rounds"; None = the experiment's default
     pairs : KEY=VALUE settings of every run
-    command : kept in the study, so that a report can say how its tables were made
+    command : recorded in the study, so that a report can print it
+
+    Returns
+    -------
+    0, 2 when a cell failed, 130 when interrupted
 
     Raises
     ------
     UserError : an unknown experiment or method; ConfigError : settings that cannot be used
     """
     experiment = get_experiment(name)
-    request = _request(experiment, asked, pairs)
+    request = _request(experiment, options, pairs)
     cells = experiment.cells(request)
-    check_cells(cells)
+    check_labels(cells)
     study = Study(out)
     jobs = 1 if experiment.serial else jobs or default_jobs()
     if dry_run:
@@ -59,35 +68,34 @@ def start(
     try:
         outcome = run_grid(study, cells, jobs, again, _print)
     except KeyboardInterrupt:
-        print("stopped     finished runs are kept; the same command goes on from here")
+        print("stopped     finished runs are kept; repeat the command to continue")
         return _STOPPED
-    return _tell(outcome, study)
+    return _print_outcome(outcome, study)
 
 
-def _request(experiment: Experiment, asked: Mapping[str, Any], pairs: Sequence[str]) -> Request:
-    methods = tuple(asked.get("methods") or experiment.methods)
+def _request(experiment: Experiment, options: Mapping[str, Any], pairs: Sequence[str]) -> Request:
+    methods = tuple(options.get("methods") or experiment.methods)
     for method in methods:
         get_spec(method)
-    seeds, ratios = asked.get("seeds"), tuple(dict.fromkeys(asked.get("ratios") or ()))
+    seeds, ratios = options.get("seeds"), tuple(dict.fromkeys(options.get("ratios") or ()))
     if ratios and not experiment.by_ratio:
         raise UserError(
-            f"--ratios: expected an experiment with cells for each ratio, found {experiment.name}; leave it out, or "
-            "use --set condensation-ratio=VALUE"
+            f"--ratios: expected an experiment with cells for each ratio, found {experiment.name}; "
+            "omit it, or use --set condensation-ratio=VALUE"
         )
     return Request(
-        datasets=tuple(dict.fromkeys(asked.get("datasets") or experiment.datasets)),
+        datasets=tuple(dict.fromkeys(options.get("datasets") or experiment.datasets)),
         methods=tuple(dict.fromkeys(methods)),
         seeds=tuple(dict.fromkeys(experiment.seeds if seeds is None else seeds)),
-        rounds=asked.get("rounds"),
+        rounds=options.get("rounds"),
         overrides=read_values([], pairs),
         ratios=ratios,
     )
 
 
-def _tell(outcome: Outcome, study: Study) -> int:
-    print(
-        f"study       {study.root}: {outcome.done} made, {outcome.found} found, {len(outcome.failed)} failed"
-    )
+def _print_outcome(outcome: Outcome, study: Study) -> int:
+    counts = f"{outcome.done} made, {outcome.reused} found, {len(outcome.failed)} failed"
+    print(f"study       {study.root}: {counts}")
     for name, reason in outcome.failed.items():
         print(f"failed      {name}: {reason}")
     if outcome.failed:
@@ -97,40 +105,38 @@ def _tell(outcome: Outcome, study: Study) -> int:
 
 
 def _print_grid(study: Study, cells: Sequence[Cell], jobs: int) -> None:
-    """Print one line per group of seeds: labels, what is found, settings that differ from the base
-    configuration.
-    """
-    cells = [absolute(cell) for cell in cells]
-    made = Table(box=SIMPLE_HEAD)
+    """Print the cells by group of seeds, with results and settings, and what is left to do."""
+    cells = [with_absolute_data(cell) for cell in cells]
+    table = Table(box=SIMPLE_HEAD)
     for heading in ("cell", "seeds", "found", "settings that differ from the base configuration"):
-        made.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold")
     for (text, settings), group in _by_seed(cells).items():
         seeds = " ".join(str(cell.labels["seed"]) for cell in group if "seed" in cell.labels)
-        found = sum(study.found(cell) for cell in group)
-        made.add_row(text, seeds, f"{found} of {len(group)}", settings)
-    Console().print(made)
-    missing = {study.product(cell): cell for cell in cells if not study.found(cell)}
+        existing = sum(study.has(cell) for cell in group)
+        table.add_row(text, seeds, f"{existing} of {len(group)}", settings)
+    Console().print(table)
+    missing = {study.product(cell): cell for cell in cells if not study.has(cell)}
     new = {run_name(cell.config): cell for cell in missing.values() if not cell.measure}
     runs = {name: cell for name, cell in new.items() if not study.has_run(cell.config)}
     measures = sum(bool(cell.measure) for cell in missing.values())
     analyses = sum(bool(cell.analysis) for cell in missing.values())
-    print(
-        f"to do       {len(runs)} runs, {jobs} at a time; {analyses} analyses; {measures} measurements"
-    )
+    runs_text = f"{len(runs)} runs, {jobs} at a time"
+    print(f"to do       {runs_text}; {analyses} analyses; {measures} measurements")
     print(_estimate(study, list(runs.values()), jobs))
 
 
 def _by_seed(cells: Sequence[Cell]) -> dict[tuple[str, str], list[Cell]]:
-    """Return (labels without seed, own settings) -> cells."""
-    made: dict[tuple[str, str], list[Cell]] = {}
+    """Return (labels without seed, non-base settings) -> cells."""
+    by_key: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         text = " ".join(f"{key}={value}" for key, value in cell.labels.items() if key != "seed")
-        made.setdefault((text, "" if cell.measure else _own_settings(cell)), []).append(cell)
-    return made
+        settings = "" if cell.measure else _settings_text(cell)
+        by_key.setdefault((text, settings), []).append(cell)
+    return by_key
 
 
-def _own_settings(cell: Cell) -> str:
-    """Return the settings in which a cell leaves the committed files of its data set and method."""
+def _settings_text(cell: Cell) -> str:
+    """Return the settings that differ from the committed files of the data set and method."""
     base = settings_of(
         Request((), ()).config(cell.config.data, cell.config.method, cell.config.seed)
     )
@@ -140,8 +146,9 @@ def _own_settings(cell: Cell) -> str:
 
 
 def _estimate(study: Study, runs: Sequence[Cell], jobs: int) -> str:
-    """Return the time left from the median seconds per round of found runs, by method and data set,
-    or by method.
+    """Return the time left, from the median seconds per round of finished runs.
+
+    The median is over runs of the same method and data set, else of the same method.
     """
     seconds: dict[tuple[str, ...], list[float]] = {}
     for path in study.runs.glob(f"*/{RESULT}"):
@@ -153,15 +160,15 @@ def _estimate(study: Study, runs: Sequence[Cell], jobs: int) -> str:
     total, known = 0.0, 0
     for cell in runs:
         method = cell.config.method
-        found = seconds.get((method, Path(cell.config.data).name)) or seconds.get((method,))
-        if found:
-            total, known = total + cell.config.rounds * statistics.median(found), known + 1
+        samples = seconds.get((method, Path(cell.config.data).name)) or seconds.get((method,))
+        if samples:
+            total, known = total + cell.config.rounds * statistics.median(samples), known + 1
     if not runs:
         return "time left   none"
     if not known:
-        return "time left   unknown until a run of these methods is there"
+        return "time left   unknown until a run of these methods is finished"
     rest = f", and {len(runs) - known} runs of methods without one" if known < len(runs) else ""
-    return f"time left   about {_clock(total / jobs)} by the median of found runs{rest}"
+    return f"time left   about {_clock(total / jobs)} by the median of finished runs{rest}"
 
 
 def _clock(seconds: float) -> str:

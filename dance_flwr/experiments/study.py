@@ -1,9 +1,9 @@
-"""The folder of a study: runs by content, measurements by labels, and which experiment asked for
-which of them.
+"""The folder of a study: runs named by their settings, measurements by their labels, and grids.
 
-`runs/<dataset>-<method>-seed<k>-<hash>/` holds result.json, facts.json, model.safetensors and the
-analyses; `measures/<function>-<hash>.json` one measurement each; `grids/<experiment>.json` the
-cells and the commands that asked for them; `failed/<name>.txt` the traceback of a cell that failed.
+- `runs/<dataset>-<method>-seed<k>-<hash>/`: result.json, facts.json, model.safetensors, analyses
+- `measures/<function>-<hash>.json`: one measurement each
+- `grids/<experiment>.json`: the cells of an experiment and the commands that asked for them
+- `failed/<name>.txt`: the traceback of a cell that failed
 """
 
 import hashlib
@@ -15,49 +15,52 @@ from typing import Any
 from dance_flwr.config.options import Value
 from dance_flwr.config.paths import RESULT
 from dance_flwr.config.tree import RunConfig, flatten, section_types
+from dance_flwr.disk import write_json
 from dance_flwr.errors import UserError
 from dance_flwr.experiments.cells import Cell, dataset_name
 from dance_flwr.methods import get_spec
 
 FACTS = "facts.json"
-# Where a run is made, never what it computes.
+# Where and how a run is executed, never what it computes.
 PLACES = ("data-root", "out", "resume", "device", "torch-threads")
 
 
 def settings_of(config: RunConfig) -> dict[str, Value]:
-    """Return the flat keys that decide a result; the data set by its short name, wherever it lies."""
-    return of_method(flatten(config)) | {"data": dataset_name(config.data)}
+    """Return the flat keys that decide a result; the data set is its short name, not its folder."""
+    return of_method(all_settings(config))
+
+
+def all_settings(config: RunConfig) -> dict[str, Value]:
+    """Return `settings_of` with the sections of every method."""
+    values = flatten(config) | {"data": dataset_name(config.data)}
+    return {key: value for key, value in values.items() if key not in PLACES}
 
 
 def of_method(settings: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the settings that the run's method may read, without places.
-
-    Of the sections of plug-ins these are its own.
-    """
-    own = {section.name for section in get_spec(str(settings["method"])).sections}
-    others = {section.name for section in section_types()} - own
+    """Return the settings that the run's method may read: no places, no sections of others."""
+    sections = {section.name for section in get_spec(str(settings["method"])).sections}
+    foreign = {section.name for section in section_types()} - sections
     return {
         key: value
         for key, value in settings.items()
-        if key not in PLACES and key.partition(".")[0] not in others
+        if key not in PLACES and key.partition(".")[0] not in foreign
     }
 
 
 def run_name(config: RunConfig) -> str:
-    """Return `<dataset>-<method>-seed<k>-<12 hex>` of a run; the hex digits stand for what it
-    changes of the defaults.
+    """Return `<dataset>-<method>-seed<k>-<12 hex>` of a run; the digits hash non-default settings.
 
-    So a key that a later version adds moves no run; a default that a later version changes is seen
-    by `has_run`.
+    A key that a later version adds therefore renames no run; `has_run` notices a default that a
+    later version changes.
     """
     settings = settings_of(config)
     defaults = settings_of(RunConfig(method=config.method)) | {"method": RunConfig.method}
-    text = json.dumps(changed(settings, defaults), sort_keys=True)
-    return f"{settings['data']}-{config.method}-seed{config.seed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    text = json.dumps(changes(settings, defaults), sort_keys=True)
+    return f"{settings['data']}-{config.method}-seed{config.seed}-{_digest(text)}"
 
 
-def changed(settings: Mapping[str, Value], defaults: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the settings that are not the default."""
+def changes(settings: Mapping[str, Value], defaults: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the settings that differ from the defaults."""
     return {
         key: value
         for key, value in settings.items()
@@ -66,19 +69,21 @@ def changed(settings: Mapping[str, Value], defaults: Mapping[str, Value]) -> dic
 
 
 def measure_name(cell: Cell) -> str:
-    """Return `<function>-<12 hex>` of a measurement; the hex digits stand for the function and the
-    cell's labels.
-    """
+    """Return `<function>-<12 hex>` of a measurement; the digits hash its function and labels."""
     text = json.dumps([cell.measure, dict(cell.labels)], sort_keys=True)
-    return f"{cell.measure.rpartition(':')[2]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    return f"{cell.measure.rpartition(':')[2]}-{_digest(text)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 class Study:
-    """Paths of a study, and what is already there.
+    """The paths of a study, and which results exist.
 
     Parameters
     ----------
-    root : the study's folder; made when the first file is written
+    root : the study's folder; created with the first file
     """
 
     def __init__(self, root: Path) -> None:
@@ -87,7 +92,7 @@ class Study:
         self.grids, self.failed = self.root / "grids", self.root / "failed"
 
     def run_folder(self, config: RunConfig) -> Path:
-        """Return where the run of this configuration is, or will be."""
+        """Return the folder of the run of this configuration, which need not exist."""
         return self.runs / run_name(config)
 
     def product(self, cell: Cell) -> Path:
@@ -97,26 +102,24 @@ class Study:
         folder = self.run_folder(cell.config)
         return folder / (f"{cell.analysis}.json" if cell.analysis else RESULT)
 
-    def found(self, cell: Cell) -> bool:
-        """Whether everything that a cell needs is there."""
+    def has(self, cell: Cell) -> bool:
+        """Whether every file that a cell needs exists."""
         return self.product(cell).is_file() and (bool(cell.measure) or self.has_run(cell.config))
 
     def has_run(self, config: RunConfig) -> bool:
-        """Whether the run of this configuration is finished, and no setting of it meant something
-        else then.
-        """
+        """Whether a finished run has these settings; those that it did not know are ignored."""
         path = self.run_folder(config) / RESULT
         if not path.is_file():
             return False
-        made, asked = read_json(path)["config"], settings_of(config)
+        stored = read_json(path)["config"]
         return all(
-            made[key] == value for key, value in asked.items() if key in made and key != "data"
+            stored[key] == value
+            for key, value in settings_of(config).items()
+            if key in stored and key != "data"
         )
 
     def remember(self, experiment: str, command: str, cells: Sequence[Cell]) -> None:
-        """Note that an experiment asks for these cells; cells asked for before stay unless their
-        labels are here.
-        """
+        """Record the cells of an experiment; earlier cells with other labels stay."""
         old = self.grid(experiment)
         entries = {_key(entry["labels"]): entry for entry in old["cells"]}
         for cell in cells:
@@ -133,21 +136,11 @@ class Study:
         write_json(self.grids / f"{experiment}.json", content)
 
     def grid(self, experiment: str) -> dict[str, Any]:
-        """Return what `remember` noted for an experiment; empty when it never ran here."""
+        """Return the recorded cells and commands of an experiment; empty if it never ran here."""
         path = self.grids / f"{experiment}.json"
-        return (
-            read_json(path)
-            if path.is_file()
-            else {"experiment": experiment, "commands": [], "cells": []}
-        )
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON through a `.partial` file, so that no reader ever sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
+        if not path.is_file():
+            return {"experiment": experiment, "commands": [], "cells": []}
+        return read_json(path)  # type: ignore[no-any-return]
 
 
 def read_json(path: Path) -> Any:

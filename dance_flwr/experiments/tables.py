@@ -1,6 +1,4 @@
-"""From rows to Markdown: groups over seeds, mean and deviation, and names that hide no difference
-of settings.
-"""
+"""From rows to Markdown: groups over seeds, statistics, and names that show differing settings."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -8,33 +6,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from dance_flwr.config.options import Value
-from dance_flwr.experiments.cells import Label, Row
+from dance_flwr.experiments.cells import Label, Picture, Row, Section
 from dance_flwr.experiments.paper import Printed
 
-NOTHING = "\u2013"  # an en dash: no result behind it
-# Settings that every compared row must share, or show: never a silent comparison. What a search
-# chooses for each method by itself (width, learning rate, dropout) is in configs/tuned.
+NOTHING = "\u2013"  # an en dash: no result
+# Settings that all compared rows must share, or that their names show. What a search chooses per
+# method (width, learning rate, dropout) is in configs/tuned.
 WATCHED = (
-    *(
-        "backbone",
-        "smoothing",
-        "ema-decay",
-        "rounds",
-        "local-epochs",
-        "clients",
-        "client-fraction",
-        "partition",
-    ),
-    *(
-        "dirichlet-alpha",
-        "resolution",
-        "split-mode",
-        "train-ratio",
-        "val-ratio",
-        "encoder",
-        "max-chunks",
-    ),
-    *("chunk-tokens", "strategy", "paper"),
+    "backbone",
+    "smoothing",
+    "ema-decay",
+    "rounds",
+    "local-epochs",
+    "clients",
+    "client-fraction",
+    "partition",
+    "dirichlet-alpha",
+    "resolution",
+    "split-mode",
+    "train-ratio",
+    "val-ratio",
+    "encoder",
+    "max-chunks",
+    "chunk-tokens",
+    "strategy",
+    "paper",
 )
 
 
@@ -44,19 +40,20 @@ class Stat:
 
     Attributes
     ----------
-    mean : None without a result; std : sample standard deviation (n - 1), None below two results
-    n : seeds with a result; asked : seeds asked for
+    mean : None without a result
+    std : sample standard deviation (n - 1), None below two results
+    n : seeds with a result; requested : seeds in all
     """
 
     mean: float | None
     std: float | None
     n: int
-    asked: int
+    requested: int
 
     @property
     def seeds(self) -> str:
         """Return "5", or "3 of 5" while some are missing."""
-        return str(self.n) if self.n == self.asked else f"{self.n} of {self.asked}"
+        return str(self.n) if self.n == self.requested else f"{self.n} of {self.requested}"
 
     def text(self, digits: int = 2, scale: float = 1.0) -> str:
         """Return "mean ± std", the mean alone for one seed, a dash for none."""
@@ -78,8 +75,8 @@ class Group:
 
     Attributes
     ----------
-    labels : shared by the rows, without "seed"; note : settings in which it differs from what it is
-        compared with
+    labels : shared by the rows, without "seed"
+    note : settings in which it differs from the groups that it is compared with
     """
 
     labels: Mapping[str, Label]
@@ -87,17 +84,25 @@ class Group:
     note: str = ""
 
     def stat(self, metric: "str | Callable[[Row], float | None]") -> Stat:
-        """Return mean and deviation of a key of the results, or of what a function makes of a row
-        with a result.
+        """Return mean and deviation of a metric over the rows with a result.
+
+        Parameters
+        ----------
+        metric : a key of the results, or a function of a row; None counts as missing
         """
-        done = [row for row in self.rows if row.result]
+        finished = [row for row in self.rows if row.result]
         values = [
-            row.result.get(metric) if isinstance(metric, str) else metric(row) for row in done
+            row.result.get(metric) if isinstance(metric, str) else metric(row) for row in finished
         ]
         return stat_of([value for value in values if value is not None], len(self.rows))
 
+    def mean_text(self, metric: "str | Callable[[Row], float | None]", digits: int) -> str:
+        """Return the mean of a metric alone, a dash where there is none."""
+        mean = self.stat(metric).mean
+        return NOTHING if mean is None else f"{mean:.{digits}f}"
+
     def name(self, text: str) -> str:
-        """Return `text` with the note, if there is one, in brackets."""
+        """Return `text`, with the note in brackets if there is one."""
         return f"{text} ({self.note})" if self.note else text
 
     def setting(self, key: str) -> Value:
@@ -105,45 +110,41 @@ class Group:
         return self.rows[0].config[key]
 
 
-def stat_of(values: Sequence[float], asked: int) -> Stat:
-    """Return the statistics of the values that are there."""
+def stat_of(values: Sequence[float], requested: int) -> Stat:
+    """Return the statistics of the values of `requested` seeds; missing ones are not among them."""
     mean = statistics.fmean(values) if values else None
-    return Stat(mean, statistics.stdev(values) if len(values) > 1 else None, len(values), asked)
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return Stat(mean, std, len(values), requested)
 
 
 def groups(rows: Sequence[Row]) -> list[Group]:
-    """Return the rows grouped over seeds, in order of appearance; rows with other settings are
-    other groups.
+    """Group rows over seeds, in order of appearance; rows with other settings form other groups.
 
-    Groups of one data set are compared: each is noted with the watched settings in which they
-    differ, unless a label says so already, and groups with the same labels with every setting in
+    Groups of one data set are compared. Each is noted with the watched settings in which they
+    differ, unless a label shows them; groups with equal labels are noted with every setting in
     which they differ.
     """
     parts: dict[str, list[Row]] = {}
     for row in rows:
-        parts.setdefault(
-            repr((_without_seed(row.labels), sorted(_settings(row).items()))), []
-        ).append(row)
-    made = [Group(_without_seed(part[0].labels), part) for part in parts.values()]
-    return [Group(group.labels, group.rows, _note(group, made)) for group in made]
+        key = repr((_without_seed(row.labels), sorted(_settings(row).items())))
+        parts.setdefault(key, []).append(row)
+    compared = [Group(_without_seed(part[0].labels), part) for part in parts.values()]
+    return [Group(group.labels, group.rows, _note(group, compared)) for group in compared]
 
 
 def _note(group: Group, others: Sequence[Group]) -> str:
-    own = _settings(group.rows[0])
-    rivals = [
-        other for other in others if other.labels.get("dataset") == group.labels.get("dataset")
-    ]
+    mine = _settings(group.rows[0])
     keys: dict[str, None] = {}
-    for other in rivals:
-        settings = _settings(other.rows[0])
+    for other in others:
+        if other.labels.get("dataset") != group.labels.get("dataset"):
+            continue
+        theirs = _settings(other.rows[0])
         twin = other.labels == group.labels
-        different = [
-            key for key in own.keys() | settings.keys() if own.get(key) != settings.get(key)
-        ]
+        different = [key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)]
         keys |= dict.fromkeys(
             key for key in different if key not in group.labels and (twin or key in WATCHED)
         )
-    return ", ".join(f"{key}={own.get(key, NOTHING)}" for key in sorted(keys))
+    return ", ".join(f"{key}={mine.get(key, NOTHING)}" for key in sorted(keys))
 
 
 def _settings(row: Row) -> dict[str, Value]:
@@ -156,20 +157,37 @@ def _without_seed(labels: Mapping[str, Label]) -> dict[str, Label]:
 
 def by_label(parts: Sequence[Group], label: str) -> dict[Any, list[Group]]:
     """Return value of a label -> its groups, in order of appearance."""
-    found: dict[Any, list[Group]] = {}
+    members: dict[Any, list[Group]] = {}
     for group in parts:
-        found.setdefault(group.labels[label], []).append(group)
-    return found
+        members.setdefault(group.labels[label], []).append(group)
+    return members
+
+
+def dataset_section(
+    rows: Sequence[Row],
+    how: str,
+    parts_of: Callable[[str, Sequence[Group]], Sequence[str | Picture]],
+) -> Section:
+    """Return `how`, then the name and the parts of each data set.
+
+    Parameters
+    ----------
+    parts_of : (data set, its groups) -> Markdown blocks and pictures
+    """
+    parts: list[str | Picture] = [how]
+    for dataset, compared in by_label(groups(rows), "dataset").items():
+        parts += [f"**{dataset}**", *parts_of(str(dataset), compared)]
+    return Section(tuple(parts))
 
 
 def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table; the first column to the left, the others to the right."""
+    """Return a Markdown table; the first column is aligned left, the others right."""
     text = ["| " + " | ".join(headings) + " |", "| --- |" + " ---: |" * (len(headings) - 1)]
     return "\n".join([*text, *("| " + " | ".join(line) + " |" for line in lines)])
 
 
-def printed(value: Printed) -> str:
-    """Return a number of the paper as the paper prints it, a dash where it prints none."""
+def paper_text(value: Printed) -> str:
+    """Return a number as the paper prints it, a dash where it prints none."""
     if value is None:
         return NOTHING
     return value if isinstance(value, str) else f"{value[0]:.2f} ± {value[1]:.2f}"
@@ -182,7 +200,7 @@ def difference(ours: Stat, value: Printed) -> str:
     return f"{100 * ours.mean - value[0]:+.2f}"
 
 
-def common(rows: Sequence[Row], keys: Sequence[str]) -> str:
+def shared_settings(rows: Sequence[Row], keys: Sequence[str]) -> str:
     """Return "key value" of the keys that all rows share, for the line above a table."""
     shared = []
     for key in keys:

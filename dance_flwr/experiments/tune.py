@@ -1,9 +1,8 @@
-"""Hyper-parameter search on validation: the same number of trials, rounds and seeds for every
-method.
+"""Hyper-parameter search on validation accuracy, with the same budget for every method.
 
-The sampler is optuna's TPE (Bergstra et al. 2011). Trials are asked for in batches and told in
-their order, so a search depends on its seed alone and not on which worker is faster. The first
-trial is the base configuration.
+The sampler is optuna's TPE (Bergstra et al. 2011). Trials are sampled in batches and reported in
+order, so that a search depends on its seed alone and not on which worker is faster. The first trial
+is the base configuration.
 """
 
 import shlex
@@ -17,18 +16,19 @@ from dance_flwr.config.options import Value
 from dance_flwr.config.paths import PROJECT, RESULT
 from dance_flwr.config.text import to_lines
 from dance_flwr.config.tree import RunConfig, flatten, parse
+from dance_flwr.disk import write_json, write_text
 from dance_flwr.errors import UserError
-from dance_flwr.experiments.cells import Cell, base_values, dataset_name
+from dance_flwr.experiments.cells import Cell, base_values, dataset_name, disk_values
 from dance_flwr.experiments.runner import run_grid
-from dance_flwr.experiments.study import Study, read_json, write_json
+from dance_flwr.experiments.study import Study, read_json
 from dance_flwr.methods import get_spec
 
 TUNED = PROJECT / "configs" / "tuned"
-BATCH = 4  # trials asked for at once; fixed, so that a search does not depend on --jobs
+BATCH = 4  # trials sampled at once; fixed, so that a search does not depend on --jobs
 
 Choices = tuple[Value, ...]
-# What the paper searches (hidden width, mix, alpha, beta) and, for every method alike, what it
-# fixes without a reason.
+# Searched for every method, beside its spec's own keys: what the paper searches (hidden width),
+# and what it fixes without a reason.
 COMMON: dict[str, Choices] = {
     "hidden-dim": (64, 128),
     "learning-rate": (0.003, 0.01, 0.03),
@@ -39,11 +39,11 @@ COMMON: dict[str, Choices] = {
 
 @dataclass(frozen=True)
 class Search:
-    """One search, and what it costs: `trials` * len(seeds) runs of `rounds` rounds.
+    """One search: `trials` * len(seeds) runs of `rounds` rounds.
 
     Attributes
     ----------
-    overrides : flat keys that hold in every trial
+    overrides : flat keys of every trial, not searched
     """
 
     dataset: str
@@ -55,19 +55,19 @@ class Search:
 
     @property
     def space(self) -> dict[str, Choices]:
-        """Keys and the values to choose from; keys that `overrides` holds fixed are left out."""
-        every = {**COMMON, **get_spec(self.method).search}
-        return {key: values for key, values in every.items() if key not in self.overrides}
+        """The values to choose from by flat key, without the keys of `overrides`."""
+        space = {**COMMON, **get_spec(self.method).search}
+        return {key: values for key, values in space.items() if key not in self.overrides}
 
     def base(self) -> dict[str, Value]:
-        """Return the flat keys of every trial, without those of an earlier search."""
+        """Return the flat keys of every trial, without the results of an earlier search."""
         values = base_values(self.dataset, self.method, tuned=False)
         fixed: dict[str, Value] = {
             "data": self.dataset,
             "method": self.method,
             "rounds": self.rounds,
         }
-        return values | fixed | {"dance.evidence-keep": "final", **self.overrides}
+        return values | fixed | disk_values(self.method) | dict(self.overrides)
 
     def cells(self, number: int, chosen: Mapping[str, Value]) -> list[Cell]:
         """Return the runs of one trial."""
@@ -78,94 +78,81 @@ class Search:
         ]
 
 
-def search(wanted: Search, study: Study, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Run a search, or what is missing of it, and return the best trial: number, values and
-    validation accuracy.
+def search(plan: Search, study: Study, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Run a search, or what is missing of it, and return the best trial.
 
-    Trials that failed count as the worst. Every trial is kept in `tune/<dataset>-<method>.json` of
-    the study.
+    Failed trials count as the worst. Every trial is stored in `tune/<dataset>-<method>.json` of the
+    study.
+
+    Returns
+    -------
+    "trial" (number), "values" (by flat key) and "val_accuracy" of the best trial
 
     Raises
     ------
     UserError : optuna is missing, or every trial failed
     """
     optuna = _optuna()
-    sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=max(4, wanted.trials // 2))
-    asked = optuna.create_study(direction="maximize", sampler=sampler)
-    asked.enqueue_trial(_defaults(wanted))
-    done: list[dict[str, Any]] = []
-    while len(done) < wanted.trials:
-        batch = [asked.ask() for _ in range(min(BATCH, wanted.trials - len(done)))]
-        chosen = [
-            {key: trial.suggest_categorical(key, values) for key, values in wanted.space.items()}
+    sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=max(4, plan.trials // 2))
+    optimiser = optuna.create_study(direction="maximize", sampler=sampler)
+    optimiser.enqueue_trial(_defaults(plan))
+    trials: list[dict[str, Any]] = []
+    while len(trials) < plan.trials:
+        batch = [optimiser.ask() for _ in range(min(BATCH, plan.trials - len(trials)))]
+        choices = [
+            {key: trial.suggest_categorical(key, values) for key, values in plan.space.items()}
             for trial in batch
         ]
         cells = [
-            wanted.cells(trial.number, values) for trial, values in zip(batch, chosen, strict=True)
+            plan.cells(trial.number, values) for trial, values in zip(batch, choices, strict=True)
         ]
         run_grid(study, [cell for group in cells for cell in group], jobs, False, lambda line: None)
-        for trial, values, group in zip(batch, chosen, cells, strict=True):
+        for trial, values, group in zip(batch, choices, cells, strict=True):
             score = _score(study, group)
-            asked.tell(trial, 0.0 if score is None else score)
-            done.append({"trial": trial.number, "values": values, "val_accuracy": score})
-            shown = "failed" if score is None else f"{score:.4f}"
-            say(f"trial {trial.number + 1}/{wanted.trials}  val accuracy {shown}")
-    write_json(
-        study.root / "tune" / f"{_name(wanted)}.json", {"space": wanted.space, "trials": done}
-    )
-    finished = [trial for trial in done if trial["val_accuracy"] is not None]
+            optimiser.tell(trial, 0.0 if score is None else score)
+            trials.append({"trial": trial.number, "values": values, "val_accuracy": score})
+            text = "failed" if score is None else f"{score:.4f}"
+            say(f"trial {trial.number + 1}/{plan.trials}  val accuracy {text}")
+    content = {"space": plan.space, "trials": trials}
+    write_json(study.root / "tune" / f"{_name(plan)}.json", content)
+    finished = [trial for trial in trials if trial["val_accuracy"] is not None]
     if not finished:
         raise UserError(
-            f"tune: expected a trial that finishes, found {len(done)} that failed; see {study.failed}"
+            f"tune: expected at least one finished trial, found {len(trials)} that failed; "
+            f"see {study.failed}"
         )
     return max(finished, key=lambda trial: trial["val_accuracy"])
 
 
-def write_tuned(wanted: Search, best: Mapping[str, Any], folder: Path = TUNED) -> Path:
-    """Write `configs/tuned/<dataset>-<method>.toml` with the search that found it; return its path."""
-    seeds = " ".join(map(str, wanted.seeds))
-    command = [
-        "dance-flwr",
-        "tune",
-        "--dataset",
-        dataset_name(wanted.dataset),
-        "--method",
-        wanted.method,
-    ]
-    command += [
-        "--trials",
-        str(wanted.trials),
-        "--rounds",
-        str(wanted.rounds),
-        "--seeds",
-        *seeds.split(),
-    ]
-    for key, value in wanted.overrides.items():
+def write_tuned(plan: Search, best: Mapping[str, Any], folder: Path = TUNED) -> Path:
+    """Write `configs/tuned/<dataset>-<method>.toml`, with its command; return its path."""
+    seeds = " ".join(map(str, plan.seeds))
+    command = ["dance-flwr", "tune", "--dataset", dataset_name(plan.dataset)]
+    command += ["--method", plan.method, "--trials", str(plan.trials)]
+    command += ["--rounds", str(plan.rounds), "--seeds", *seeds.split()]
+    for key, value in plan.overrides.items():
         command += ["--set", f"{key}={value}"]
     lines = [
-        f"# Best of {wanted.trials} trials of {wanted.rounds} rounds, by validation over seeds {seeds}: "
-        f"{100 * best['val_accuracy']:.2f} %.",
+        f"# Best of {plan.trials} trials of {plan.rounds} rounds, by validation over seeds "
+        f"{seeds}: {100 * best['val_accuracy']:.2f} %.",
         f"# Found by: {shlex.join(command)}",
         *to_lines(best["values"]),
     ]
-    path = folder / f"{_name(wanted)}.toml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    partial.replace(path)
+    path = folder / f"{_name(plan)}.toml"
+    write_text(path, "\n".join(lines) + "\n")
     return path
 
 
-def _defaults(wanted: Search) -> dict[str, Value]:
-    """Return the base configuration's values, or the nearest of the space."""
-    config: RunConfig = parse(wanted.base())
+def _defaults(plan: Search) -> dict[str, Value]:
+    """Return the base configuration's values, each replaced by the nearest in the space."""
+    config: RunConfig = parse(plan.base())
     values = flatten(config)
 
     def nearest(key: str, choices: Sequence[Any]) -> Value:
         value: Any = values[key]
         return value if value in choices else min(choices, key=lambda choice: abs(choice - value))  # type: ignore[no-any-return]
 
-    return {key: nearest(key, choices) for key, choices in wanted.space.items()}
+    return {key: nearest(key, choices) for key, choices in plan.space.items()}
 
 
 def _score(study: Study, cells: Sequence[Cell]) -> float | None:
@@ -177,8 +164,8 @@ def _score(study: Study, cells: Sequence[Cell]) -> float | None:
     )
 
 
-def _name(wanted: Search) -> str:
-    return f"{dataset_name(wanted.dataset)}-{wanted.method}"
+def _name(plan: Search) -> str:
+    return f"{dataset_name(plan.dataset)}-{plan.method}"
 
 
 def _optuna() -> Any:

@@ -1,5 +1,6 @@
-"""What a worker process does: one run with the facts only a simulation may know, one analysis, or
-one measurement.
+"""What a worker process does: one run, one analysis, or one measurement.
+
+A run comes with facts that only a simulation may know.
 """
 
 import hashlib
@@ -19,19 +20,20 @@ from numpy.typing import NDArray
 
 from dance_flwr.config.paths import HISTORY, data_root
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data import source_identity
-from dance_flwr.data.graph import TRAIN
+from dance_flwr.data.graphs.graph import TRAIN
+from dance_flwr.data.graphs.loading import source_identity
 from dance_flwr.data.prepare import partition_spec
 from dance_flwr.data.site import read_card
+from dance_flwr.disk import write_json
 from dance_flwr.errors import UserError
-from dance_flwr.experiments import attribute, get_analysis
+from dance_flwr.experiments import get_analysis, get_measure
 from dance_flwr.experiments.cells import Cell
-from dance_flwr.experiments.study import FACTS, Study, measure_name, run_name, write_json
+from dance_flwr.experiments.study import FACTS, Study, measure_name, run_name
 
 
 @dataclass(frozen=True)
 class Task:
-    """One thing that a worker is asked to do.
+    """One task of a worker.
 
     Attributes
     ----------
@@ -50,9 +52,9 @@ class Task:
         return measure_name(self.cell) if self.kind == "measure" else run_name(self.cell.config)
 
     @property
-    def making(self) -> Path:
-        """The folder in which a run is made before it gets its final name."""
-        return Study(self.root).runs / f".{run_name(self.cell.config)}.partial"
+    def draft(self) -> Path:
+        """The folder of an unfinished run, renamed when result and facts are in it."""
+        return Study(self.root).runs / f".{run_name(self.cell.config)}.draft"
 
     @property
     def rounds(self) -> int:
@@ -61,34 +63,28 @@ class Task:
 
     @property
     def client_run(self) -> str:
-        """Name of the run's folder at the clients: one per study and run, so that a new attempt
-        finds an old one's.
-        """
+        """Name of the run's folder at the clients, the same for every attempt at a run."""
         digest = hashlib.sha256(str(Study(self.root).root).encode()).hexdigest()[:8]
         return f"study-{digest}-{run_name(self.cell.config).rpartition('-')[2]}"
 
     def clean(self) -> None:
-        """Remove what a run that is over or was killed left: over a study, the clients' files would
-        fill the disk.
-        """
+        """Remove what a finished or killed run left at the clients, which would fill the disk."""
         if self.kind != "run" or self.partition is None:
             return
-        for folder in [self.making, *self.partition.glob(f"client-*/runs/{self.client_run}")]:
+        for folder in [self.draft, *self.partition.glob(f"client-*/runs/{self.client_run}")]:
             shutil.rmtree(folder, ignore_errors=True)
 
     def rounds_done(self) -> int:
-        """Return how many rounds of a run that is being made are over."""
-        history = self.making / HISTORY
+        """Return how many rounds of an unfinished run are over."""
+        history = self.draft / HISTORY
         try:
             return history.read_bytes().count(b"\n")
         except OSError:
             return 0
 
 
-def begin() -> None:
-    """Prepare a worker: Ctrl-C is the parent's business, one worker uses one core, and none
-    outlives its parent.
-    """
+def init_worker() -> None:
+    """Prepare a worker: ignore Ctrl-C, use one core, and end with the parent process."""
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -104,8 +100,9 @@ def _end_with_parent() -> None:
 
 
 def perform(task: Task) -> str:
-    """Do a task; return an empty string, or the one-line reason why it failed. The traceback goes
-    to `failed/`.
+    """Do a task; return an empty string, or the reason of its failure in one line.
+
+    The traceback goes to `failed/`.
     """
     note = Study(task.root).failed / f"{task.name}.txt"
     note.unlink(missing_ok=True)
@@ -119,29 +116,25 @@ def perform(task: Task) -> str:
 
 
 def one_line(error: Exception) -> str:
-    """Return the reason of a failure as one line."""
+    """Return the reason of a failure in one line."""
     reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
     return " ".join(reason.split())
 
 
 def _run(task: Task) -> None:
-    """Run in process; the folder gets its final name only when result and facts are in it."""
+    """Run in this process; the folder gets its final name when result and facts are in it."""
     from dance_flwr.simulation.engine import run_in_process
 
     assert task.partition is not None
-    config, making, final = (
-        task.cell.config,
-        task.making,
-        Study(task.root).run_folder(task.cell.config),
-    )
+    config, draft = task.cell.config, task.draft
+    final = Study(task.root).run_folder(config)
     task.clean()
     try:
-        run_in_process(replace(config, out=str(final)), making, lambda row: None, task.client_run)
-        write_json(
-            making / FACTS, facts(task.partition, task.client_run) | {"data": data_digest(config)}
-        )
+        run_in_process(replace(config, out=str(final)), draft, lambda row: None, task.client_run)
+        content = facts(task.partition, task.client_run) | {"data": data_digest(config)}
+        write_json(draft / FACTS, content)
         shutil.rmtree(final, ignore_errors=True)
-        making.replace(final)
+        draft.replace(final)
     finally:
         task.clean()
 
@@ -149,32 +142,27 @@ def _run(task: Task) -> None:
 def _analyse(task: Task) -> None:
     assert task.partition is not None
     folder = Study(task.root).run_folder(task.cell.config)
-    found = get_analysis(task.cell.analysis)(folder, task.cell.config, task.partition)
-    write_json(folder / f"{task.cell.analysis}.json", found)
+    content = get_analysis(task.cell.analysis)(folder, task.cell.config, task.partition)
+    write_json(folder / f"{task.cell.analysis}.json", content)
 
 
 def _measure(task: Task) -> None:
     start = time.perf_counter()
-    found = attribute(task.cell.measure)(task.cell.labels)
-    path = Study(task.root).product(task.cell)
-    write_json(
-        path,
-        {
-            "labels": dict(task.cell.labels),
-            **found,
-            "seconds_of_measurement": time.perf_counter() - start,
-        },
-    )
+    measured = get_measure(task.cell.measure)(task.cell.labels)
+    seconds = time.perf_counter() - start
+    content = {"labels": dict(task.cell.labels), **measured, "seconds_of_measurement": seconds}
+    write_json(Study(task.root).product(task.cell), content)
 
 
 def facts(partition: Path, run: str) -> dict[str, Any]:
-    """Return what no server of a real federation would know, by client and class; lists run over
-    clients.
+    """Return counts by client and class that no server of a real federation would know.
 
-    `core_per_class` counts the true labels of the last condensed nodes, "" for nodes without one;
-    it is None for a client that keeps no core. A method that condenses leaves `core` (node numbers)
-    or `condensed_labels` (classes) in its state.npz. `train_per_class` counts the labelled training
-    nodes.
+    Returns
+    -------
+    "core_per_class" : true labels of the last condensed nodes, "" for nodes without one; None for a
+        client that keeps no core. A method that condenses leaves `core` (node numbers) or
+        `condensed_labels` (classes) in its state.npz
+    "train_per_class" : labelled training nodes
     """
     folders = sorted(partition.glob("client-*"), key=lambda path: int(path.name.partition("-")[2]))
     return {
@@ -208,7 +196,7 @@ def _per_class(folder: Path, labels: NDArray[Any]) -> dict[str, int]:
 
 
 def data_digest(config: RunConfig) -> str:
-    """Return 16 hex digits that stand for the content of the graph.
+    """Return 16 hex digits that identify the content of the graph.
 
     Raises
     ------
@@ -217,8 +205,8 @@ def data_digest(config: RunConfig) -> str:
     return hashlib.sha256(source_identity(config.data, data_root(config)).encode()).hexdigest()[:16]
 
 
-def same_partition(config: RunConfig) -> tuple[Any, ...]:
-    """Return what decides a partition folder: equal for cells that share one."""
+def partition_key(config: RunConfig) -> tuple[Any, ...]:
+    """Return what decides a partition folder, equal for cells that share one."""
     keys = (
         "data",
         "data_root",

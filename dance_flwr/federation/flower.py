@@ -1,15 +1,28 @@
-"""Everything of Flower that is not its public API, in one place.
+"""All uses of Flower's private API, in one place.
 
-Public are `flwr.app`, `flwr.clientapp`, `flwr.serverapp` and `flwr.serverapp.strategy`. The names
-below may move with any version of Flower; `tests/federation/test_flower.py` says which one did.
-Each is imported when it is first used, as a ClientApp's process needs few of them.
+The public API is `flwr.app`, `flwr.clientapp`, `flwr.serverapp` and `flwr.serverapp.strategy`. The
+names below may move in any release of Flower; `tests/federation/test_private_api.py` names those
+that did. Each is imported on first use, as the process of a ClientApp needs few of them.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-_SECAGG = "flwr.common.secure_aggregation.secaggplus_constants"
+_SECAGG = "flwr.common.secure_aggregation"
 _WORKFLOW = "flwr.server.workflow"
+# By path: the package `flwr.client.mod` also exports a function called `secaggplus_mod`.
+_CLIENT_MASKS = "flwr.client.mod.secure_aggregation.secaggplus_mod"
+_SERVER_MASKS = f"{_WORKFLOW}.secure_aggregation.secaggplus_workflow"
+MASK_USERS = (_CLIENT_MASKS, _SERVER_MASKS)
+
+# Keys that Flower spells out where it uses them, without a constant to import.
+SECAGG_STATE_STAGE = "current_stage"
+FITRES = {
+    "fitres.parameters": (),
+    "fitres.num_examples": ("num_examples",),
+    "fitres.metrics": (),
+    "fitres.status": ("code", "message"),
+}
 
 PRIVATE = {
     # Errors, runs and grids.
@@ -18,18 +31,22 @@ PRIVATE = {
     "Run": "flwr.supercore.run:Run",
     "TaskIdentity": "flwr.supercore.task_identity:TaskIdentity",
     # SecAgg+, which Flower has for its legacy messages only.
-    "SECAGG_CONFIGS": f"{_SECAGG}:RECORD_KEY_CONFIGS",
-    "SECAGG_STATE": f"{_SECAGG}:RECORD_KEY_STATE",
-    "SecAggKey": f"{_SECAGG}:Key",
-    "SecAggStage": f"{_SECAGG}:Stage",
+    "SECAGG_CONFIGS": f"{_SECAGG}.secaggplus_constants:RECORD_KEY_CONFIGS",
+    "SECAGG_STATE": f"{_SECAGG}.secaggplus_constants:RECORD_KEY_STATE",
+    "SecAggKey": f"{_SECAGG}.secaggplus_constants:Key",
+    "SecAggStage": f"{_SECAGG}.secaggplus_constants:Stage",
     "secaggplus_mod": "flwr.client.mod:secaggplus_mod",
     "SecAggPlusWorkflow": f"{_WORKFLOW}:SecAggPlusWorkflow",
-    "WorkflowState": f"{_WORKFLOW}.secure_aggregation.secaggplus_workflow:WorkflowState",
+    "WorkflowState": f"{_SERVER_MASKS}:WorkflowState",
     "MAIN_CONFIGS_RECORD": f"{_WORKFLOW}.constant:MAIN_CONFIGS_RECORD",
     "MAIN_PARAMS_RECORD": f"{_WORKFLOW}.constant:MAIN_PARAMS_RECORD",
     "WorkflowKey": f"{_WORKFLOW}.constant:Key",
     "LegacyContext": "flwr.server.compat.legacy_context:LegacyContext",
     "LegacyStrategy": "flwr.server.strategy:FedAvg",
+    # Its generator of masks, and the modules that hold it under this name.
+    "pseudo_rand_gen": f"{_SECAGG}.secaggplus_utils:pseudo_rand_gen",
+    "CLIENT_MASKS": f"{_CLIENT_MASKS}:pseudo_rand_gen",
+    "SERVER_MASKS": f"{_SERVER_MASKS}:pseudo_rand_gen",
     # The types of those messages.
     "Code": "flwr.common:Code",
     "FitIns": "flwr.common:FitIns",

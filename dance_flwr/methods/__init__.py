@@ -1,4 +1,4 @@
-"""The client and server sides of every method; `dance_flwr.config.plugins` lists them by name."""
+"""Federated methods, one package each; `dance_flwr.config.plugins` lists them by name."""
 
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import RunConfig
@@ -11,34 +11,34 @@ def get_spec(name: str) -> MethodSpec:
 
     Raises
     ------
-    UserError : there is no such method; the message lists the choices
+    UserError : unknown method; the message lists the choices
     """
     return METHODS.get(name)  # type: ignore[no-any-return]
 
 
 def check_method(config: RunConfig) -> None:
-    """Refuse, before anything starts, settings that the method of a run cannot work under.
+    """Refuse settings that the method of a run does not support, before anything starts.
 
     Raises
     ------
-    UserError : uploads are masked or noised although the method reads each of them, or a strategy
-        is asked for although the method brings its own server side
+    UserError : uploads are masked or noised although the method reads each one, or `strategy` is
+        set although the method brings its own server side
     """
     spec = get_spec(config.method)
     if spec.uplink is Uplink.EACH and config.privacy.secure_aggregation:
         raise UserError(
             f"privacy.secure-aggregation: expected a method that needs sums only, found "
-            f"{config.method!r}, which reads each client's upload; choose another method, or switch "
-            "secure aggregation off"
+            f"{config.method!r}, which reads each client's upload; choose another method, or set "
+            "privacy.secure-aggregation = false"
         )
     if spec.uplink is Uplink.EACH and config.privacy.dp != "none":
         raise UserError(
-            f"privacy.dp: expected a method that needs sums only, found {config.method!r}, which reads "
-            "each client's upload; choose another method, or set privacy.dp = none"
+            f"privacy.dp: expected a method that needs sums only, found {config.method!r}, which "
+            "reads each client's upload; choose another method, or set privacy.dp = none"
         )
     if spec.server and config.strategy != RunConfig.strategy:
         raise UserError(
             f"strategy: expected the default, {RunConfig.strategy}, since method {config.method!r} "
-            f"brings its own server side, found {config.strategy!r}; leave it out, or choose another "
+            f"brings its own server side, found {config.strategy!r}; omit it, or choose another "
             "method"
         )

@@ -1,4 +1,4 @@
-"""Names of what belongs to one client in a flat record: "client-3/features"."""
+"""Names of the entries of one client, or of one kind, in a flat record: "client-3/features"."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -7,16 +7,24 @@ Entry = TypeVar("Entry")
 
 
 def client_prefix(client: int) -> str:
-    """Return what the names of a client's entries begin with."""
+    """Return the prefix of the names of a client's entries."""
     return f"client-{client}/"
 
 
+def entries_under(record: Mapping[str, Entry], prefix: str) -> dict[str, Entry]:
+    """Return the entries whose names start with `prefix`, named without it."""
+    return {
+        name.removeprefix(prefix): entry
+        for name, entry in record.items()
+        if name.startswith(prefix)
+    }
+
+
 def entries_of(record: Mapping[str, Entry], client: int) -> dict[str, Entry]:
-    """Return a client's own entries, under the names that they have without the client."""
-    own = client_prefix(client)
-    return {name.removeprefix(own): value for name, value in record.items() if name.startswith(own)}
+    """Return the entries of one client, named without the client."""
+    return entries_under(record, client_prefix(client))
 
 
 def for_client(entries: Mapping[str, Entry], client: int) -> dict[str, Entry]:
-    """Return entries under the names that say whose they are; the inverse of `entries_of`."""
-    return {client_prefix(client) + name: value for name, value in entries.items()}
+    """Return entries named with their client; the inverse of `entries_of`."""
+    return {client_prefix(client) + name: entry for name, entry in entries.items()}

@@ -1,9 +1,9 @@
-"""What a federated method is: the contract between the harness and a method's package.
+"""The contract between the harness and a method's package.
 
 A method is one `MethodSpec`, registered by name in `dance_flwr.config.plugins` or through the entry
-point `dance_flwr.methods`. It names the client side (`Method`), the server side where the weighted
-mean is not enough (`dance_flwr.methods.server_side.ServerSide`), the configuration sections, the
-search space and the card. Reading a spec imports neither torch nor the sides.
+point `dance_flwr.methods`. It names the client side (`Method`), the server side if the method needs
+more than the weighted mean (`dance_flwr.methods.server_side.ServerSide`), its configuration
+sections, its search space and its card. Reading a spec imports neither torch nor the two sides.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Uplink(Enum):
-    """What the server must see of the uploads: their weighted sum only, or each one."""
+    """What the server must see of the uploads: only their weighted sum, or each one."""
 
     SUM = "sum"
     EACH = "each"
@@ -35,17 +35,17 @@ class Uplink(Enum):
 
 @dataclass(frozen=True)
 class MethodCard:
-    """What a reader of a table must know of a method.
+    """What a reader of a table must know about a method.
 
     Attributes
     ----------
-    condenses : it trains on K condensed nodes, so that `condensation-ratio` matters; such a method
-        leaves `core` [K] node numbers, or `condensed_labels` [K] classes, in the `state.npz` of the
-        client's folder of the run
-    trains_on : what its loss is taken over, in a few words
-    leaves_client : all that a client sends, in a few words
-    source : where the method is from
-    evaluation : whose model is scored: the "global" one, or "personalised", each client's own
+    condenses : whether it trains on K condensed nodes, so that `condensation-ratio` applies; such a
+        method writes `core` [K] node numbers, or `condensed_labels` [K] classes, to `state.npz` in
+        the client's folder of the run
+    trains_on : what its loss is computed on, in a few words
+    leaves_client : everything that a client sends, in a few words
+    source : publication
+    evaluation : the model that is scored: the "global" one, or "personalised", each client's own
     """
 
     condenses: bool
@@ -57,18 +57,18 @@ class MethodCard:
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """One method: everything that the harness needs to run, configure, search and describe it.
+    """One method: everything that the harness needs to run, configure, tune and describe it.
 
     Attributes
     ----------
-    client : a `Method` class, or "module:Class" of one, imported when a client is made
+    client : a `Method` class, or "module:Class" of one, imported when a client is created
     uplink : what the server must see; `Uplink.SUM` allows secure aggregation
-    server : a `ServerSide` class, or "module:Class" of one; empty = the weighted mean, stepped as
-        `strategy` asks
+    server : a `ServerSide` class, or "module:Class" of one; empty = the weighted mean, followed by
+        the step of `strategy`
     sections : configuration sections of its own, or shared with other methods
     views : names of the views that it predicts beside "deployed"
-    deployed_views : returns, for a configuration, the views that "deployed" is the mean of
-    search : flat key -> values that `dance-flwr tune` chooses from, beside those of every method
+    deployed_views : returns the views that "deployed" is the mean of, given a configuration
+    search : flat key -> candidate values of `dance-flwr tune`, beside those of every method
     """
 
     card: MethodCard
@@ -87,7 +87,7 @@ class MethodSpec:
         ------
         UserError : it cannot be imported
         """
-        return _loaded(self.client, "method")()  # type: ignore[no-any-return]
+        return _load(self.client, "method")()  # type: ignore[no-any-return]
 
     def server_type(self) -> type[ServerSide]:
         """Return the class of the server side: the weighted mean unless the method brings its own.
@@ -96,25 +96,25 @@ class MethodSpec:
         ------
         UserError : it cannot be imported
         """
-        own = self.server or "dance_flwr.methods.server_side:ServerSide"
-        return _loaded(own, "server side of a method")  # type: ignore[no-any-return]
+        target = self.server or "dance_flwr.methods.server_side:ServerSide"
+        return _load(target, "server side of a method")  # type: ignore[no-any-return]
 
 
-def _loaded(target: str | type, what: str) -> Any:
+def _load(target: str | type, what: str) -> Any:
     return resolve(target, what) if isinstance(target, str) else target
 
 
 @dataclass(frozen=True)
 class RoundInfo:
-    """Where in the run a client is.
+    """The position of a client in the run, and what the server sent beside the model.
 
     Attributes
     ----------
-    run : name of the run, chosen by the server; names the client's folder of this run
+    run : name of the run, chosen by the server; also the client's folder of this run
     round : t, from 1
     model_id : fingerprint of the global model that came with the message
-    server_payload : what the server sent beside the model, for this client alone
-    needs_initial_upload : the server still lacks what this client uploads once
+    server_payload : tensors that the server sent beside the model, for this client only
+    needs_initial_upload : whether the server still lacks what this client uploads once
     """
 
     run: str
@@ -125,10 +125,10 @@ class RoundInfo:
 
 
 class Method(Protocol):
-    """The client side of a method. Stateless: what survives a round is in the client's own folder."""
+    """The client side of a method; stateless, what outlives a round is in the client's folder."""
 
     def build(self, shape: ModelShape, config: RunConfig) -> nn.Module:
-        """Return the model; its float parameters are what is uploaded and averaged."""
+        """Return the model; its float parameters are uploaded and averaged."""
         ...
 
     def train(self, model: Any, site: Site, config: RunConfig, info: RoundInfo) -> Report:
@@ -138,11 +138,11 @@ class Method(Protocol):
     def predict(
         self, model: Any, site: Site, config: RunConfig, info: RoundInfo
     ) -> dict[str, Tensor]:
-        """Return [n, C] probabilities per view; "deployed" is what counts."""
+        """Return [n, C] probabilities per view; "deployed" is the one that is scored."""
         ...
 
     def finish(self, model: Any, site: Site, config: RunConfig, info: RoundInfo) -> None:
-        """Write what the final model has to say into the client's folder."""
+        """Write the evidence of the final model to the client's folder."""
         ...
 
 
@@ -155,7 +155,7 @@ class ExchangingMethod(Protocol):
     ) -> dict[str, Tensor]:
         """Return what this client sends in `step`, from 0, given what the server sent it.
 
-        `info.round` is 0. Asked again for a step, as after a lost connection, it must send the
-        same.
+        `info.round` is 0. A step that is repeated, as after a lost connection, must be answered
+        with the same tensors.
         """
         ...

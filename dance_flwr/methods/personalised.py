@@ -1,7 +1,7 @@
-"""A model of each client, kept by the server in one record: "client-3/head_graph.bias".
+"""One model per client, stored by the server in one state: "client-3/head_graph.bias".
 
-Whatever keeps, saves and resumes a model does so with those of all clients at once. A client is
-sent its own part alone, and one that takes no part in a round keeps its last model.
+Validation, checkpoints and resumption thus treat the models of all clients like one global model. A
+client is only sent its own part; a client that skips a round keeps its last model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from dance_flwr.methods.server_side import Entry, Merged, ServerSide, State, Upl
 
 
 class Personalised(ServerSide):
-    """omega_k <- the model that client k has just trained: nothing is shared.
+    """omega_k <- the model that client k has just trained; nothing is shared.
 
     A server side that shares overrides `combine`.
     """
@@ -21,40 +21,44 @@ class Personalised(ServerSide):
     def combine(
         self, models: Mapping[int, State], statistics: Mapping[int, Mapping[str, Tensor]]
     ) -> tuple[Mapping[int, State], dict[str, int]]:
-        """Return the next model of each of these clients, and counts for the history.
+        """Return the next model of each client of the round, and counts for the history.
 
         Parameters
         ----------
-        models, statistics : by client, what the clients of this round uploaded, ordered by client
+        models, statistics : client -> what it uploaded in this round, ordered by client
         """
         return models, {}
 
     def initial(self, model: Mapping[str, Entry]) -> Mapping[str, Entry]:
-        """Return the initial model M times, once under the name of each client."""
-        every = (for_client(model, client) for client in range(self.config.clients))
-        return {name: entry for own in every for name, entry in own.items()}
+        """Return M copies of the initial model, one per client."""
+        return _join({client: model for client in range(self.config.clients)})
 
     def model_for(self, client: int, model: Mapping[str, Entry]) -> Mapping[str, Entry]:
         """Return the client's own model."""
         return entries_of(model, client)
 
     def expected(self, start: State) -> State:
-        """Return names and shapes of one client's model; they are the same at all clients."""
+        """Return one client's model; names and shapes are the same at all clients."""
         return entries_of(start, 0)
 
     def merge(self, uploads: Sequence[Upload], start: State, bound: float, round_: int) -> Merged:
-        """Return the models of all clients; those that sent nothing keep theirs."""
-        models = {_known(upload): upload.state for upload in uploads}
-        statistics = {_known(upload): upload.statistics for upload in uploads}
-        made, counts = self.combine(models, statistics)
-        new = {
-            name: tensor
-            for client, own in made.items()
-            for name, tensor in for_client(own, client).items()
-        }
+        """Return the models of all clients; those that uploaded nothing keep theirs."""
+        models = {_client_of(upload): upload.state for upload in uploads}
+        statistics = {_client_of(upload): upload.statistics for upload in uploads}
+        combined, counts = self.combine(models, statistics)
+        new = _join(combined)
         return Merged({name: new.get(name, old) for name, old in start.items()}, counts=counts)
 
 
-def _known(upload: Upload) -> int:
+def _join(models: Mapping[int, Mapping[str, Entry]]) -> dict[str, Entry]:
+    """Return the models of several clients as one record."""
+    return {
+        name: entry
+        for client, model in models.items()
+        for name, entry in for_client(model, client).items()
+    }
+
+
+def _client_of(upload: Upload) -> int:
     assert upload.client is not None, "personalised models need single uploads"
     return upload.client

@@ -1,11 +1,10 @@
-"""What methods share that train the plain network, backbone and head, on a graph of their own
-making.
-"""
+"""The parts shared by methods that train the plain network, a backbone with a linear head."""
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dance_flwr.config.sections import ModelConfig, TrainingConfig
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.site import Site
 from dance_flwr.methods.contract import RoundInfo
@@ -14,27 +13,49 @@ from dance_flwr.nn.training import train_epochs
 
 
 class PlainMethod:
-    """Trains anywhere, predicts on the whole real local graph; `train` and `card` are the method's
-    own.
-    """
+    """Predicts on the complete local graph; subclasses add `train`."""
 
     def build(self, shape: ModelShape, config: RunConfig) -> PlainModel:
         """Return backbone and linear head."""
-        return PlainModel(shape, config.backbone, config.dropout)
+        return plain_model(shape, config)
 
-    @torch.no_grad()
     def predict(
         self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo
     ) -> dict[str, Tensor]:
-        """Predict every node by one pass over the original graph."""
-        model.eval()
-        logits = model.graph_logits(
-            model.backbone(site.table.nodes, site.graph.operator(model.backbone.operator))
-        )
-        return {"deployed": torch.softmax(logits, dim=1)}
+        """Predict every node in one pass over the complete local graph."""
+        operator = site.graph.operator(model.backbone.operator)
+        return {"deployed": class_probabilities(model, site.table.nodes, operator)}
 
     def finish(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> None:
-        """Nothing to leave behind: this method selects no evidence."""
+        """Write nothing: the method selects no evidence."""
+
+
+def plain_model(shape: ModelShape, config: ModelConfig) -> PlainModel:
+    """Return an untrained plain network; its weights are drawn from torch's global generator."""
+    return PlainModel(shape, config.backbone, config.dropout)
+
+
+@torch.no_grad()
+def class_probabilities(model: PlainModel, features: Tensor, operator: Tensor) -> Tensor:
+    """Return the softmax of the logits in evaluation mode; [n, d], [n, n] sparse -> [n, C]."""
+    model.eval()
+    return torch.softmax(model.graph_logits(model.backbone(features, operator)), dim=1)
+
+
+def labelled_loss(model: PlainModel, features: Tensor, operator: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean cross-entropy of the labelled rows, a scalar; 0 without any.
+
+    Parameters
+    ----------
+    features : [m, d]
+    operator : [m, m] sparse, of the backbone's kind
+    labels : [m] int64, -1 where unknown
+    """
+    known = labels >= 0
+    if not bool(known.any()):
+        return torch.zeros((), device=features.device)
+    logits = model.graph_logits(model.backbone(features, operator))
+    return F.cross_entropy(logits[known], labels[known])
 
 
 def train_on(
@@ -42,24 +63,16 @@ def train_on(
     features: Tensor,
     operator: Tensor,
     labels: Tensor,
-    config: RunConfig,
+    config: TrainingConfig,
     round_: int,
 ) -> float:
-    """Minimise the mean cross-entropy of the labelled rows for the local epochs; return the last
-    loss.
+    """Minimise `labelled_loss` for the local epochs, in place; return the last loss.
 
     Parameters
     ----------
-    features : [m, d]; operator : [m, m] sparse, of the backbone's kind; labels : [m] int64, -1
-        where unknown
+    features, operator, labels : as in `labelled_loss`
+    round_ : t, from 1
     """
-    known = labels >= 0
-    target = labels[known]
-
-    def loss() -> Tensor:
-        if not target.numel():
-            return torch.zeros((), device=features.device)
-        logits = model.graph_logits(model.backbone(features, operator))
-        return F.cross_entropy(logits[known], target)
-
-    return train_epochs(model, loss, config, round_=round_)
+    return train_epochs(
+        model, lambda: labelled_loss(model, features, operator, labels), config, round_=round_
+    )

@@ -1,8 +1,8 @@
-"""The server side of a method: what becomes of a round's uploads.
+"""The server side of a method: merges the uploads of a round.
 
-`ServerSide` is the weighted mean, all that most methods need. A method that must see single uploads
-overrides the parts that differ. It knows tensors and clients, and nothing of Flower: messages,
-quorum, privacy and the server's step are `dance_flwr.federation.server.round`.
+`ServerSide` is the weighted mean, which is enough for most methods. A method that must see single
+uploads overrides the parts that differ. A server side knows tensors and clients but not Flower:
+messages, quorum, privacy and the server's step are in `dance_flwr.federation.server.round`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,8 +29,9 @@ class Upload:
     Attributes
     ----------
     client : its number; None = all clients together, where only their masked sum is known
-    state : the model; weight : the client's weight in the mean
-    statistics : float tensors that the method's server side reads; none for a method of sums
+    state : the model
+    weight : the client's weight in the mean
+    statistics : tensors that the method's server side reads; empty for `Uplink.SUM`
     """
 
     client: int | None
@@ -41,13 +42,13 @@ class Upload:
 
 @dataclass(frozen=True)
 class Merged:
-    """What becomes of a round's uploads.
+    """The result of merging the uploads of a round.
 
     Attributes
     ----------
     state : the next model
     seconds, counts : of the server side itself, for the history
-    loss : in the place of the clients' mean loss; None = that one
+    loss : replaces the clients' mean loss in the history; None = keep that
     """
 
     state: State
@@ -61,7 +62,9 @@ class Answer(NamedTuple):
 
     Attributes
     ----------
-    client : its number; packed : its tensors as they travel, to be handed on; state : its tensors
+    client : its number
+    packed : its tensors as they travel, for forwarding
+    state : its tensors
     """
 
     client: int
@@ -70,7 +73,7 @@ class Answer(NamedTuple):
 
 
 class Channel(Protocol):
-    """How a server side talks to its clients outside training."""
+    """The connection of a server side to its clients outside training."""
 
     @property
     def clients(self) -> Sequence[int]:
@@ -83,17 +86,18 @@ class Channel(Protocol):
         inboxes: Mapping[int, Mapping[str, Any]],
         check: Callable[[int, State], str],
     ) -> Iterator[Answer]:
-        """Ask clients for a step of the method's exchange; yield the valid answers by client.
+        """Run one step of the method's exchange; yield the valid answers, ordered by client.
 
         Parameters
         ----------
+        step : from 0
         inboxes : client -> what it is sent, tensors or `Answer.packed` values by name
-        check : says what is wrong with a client's answer, "" where nothing is; such an answer is
-            left out and its sender named
+        check : returns what is wrong with a client's answer, "" where nothing is; an invalid
+            answer is skipped, and its sender is logged
 
         Raises
         ------
-        QuorumError : fewer valid answers than a round must end with
+        QuorumError : fewer valid answers than a round needs
         """
         ...
 
@@ -103,13 +107,14 @@ class ServerSide:
 
     Parameters
     ----------
-    config : of the run; shape : widths of the global model
+    config : of the run
+    shape : widths of the global model
 
     Attributes
     ----------
-    statistics : names of the statistics that every upload must bring
+    statistics : names of the statistics that every upload must contain
     averages_rounds : whether `ema-decay` applies to its models
-    memory : name -> array, all that must survive a stop; part of the checkpoint
+    memory : name -> array, the state between rounds; saved in the checkpoint
     """
 
     statistics: tuple[str, ...] = ()
@@ -120,40 +125,41 @@ class ServerSide:
         self.memory: dict[str, NDArray[Any]] = {}
 
     def initial(self, model: Mapping[str, Entry]) -> Mapping[str, Entry]:
-        """Return what round 1 starts from, given the entries of the initial model."""
+        """Return the state that round 1 starts from, given the initial model."""
         return model
 
     def model_for(self, client: int, model: Mapping[str, Entry]) -> Mapping[str, Entry]:
-        """Return the entries of the model that this client is sent: all of them, or its own part."""
+        """Return the part of the model that this client is sent; by default all of it."""
         return model
 
     def expected(self, start: State) -> State:
-        """Return names and shapes that an upload must have, given what the round started from."""
+        """Return a model with the names and shapes of a valid upload, given the round's start."""
         return start
 
     def before_round(self, round_: int, channel: Channel) -> None:
-        """Do what must precede the messages of round `round_`, from 1."""
+        """Prepare round `round_`, from 1, before its messages are sent."""
 
     def payload(self, client: int) -> Mapping[str, Tensor]:
-        """Return what a client is sent beside the model to train with."""
+        """Return the tensors that a client is sent beside the model."""
         return {}
 
     def needs_initial_upload(self, client: int) -> bool:
         """Whether the server still lacks what this client uploads once."""
         return False
 
-    def statistics_fault(self, client: int | None, found: Mapping[str, Tensor]) -> str:
+    def statistics_fault(self, client: int | None, statistics: Mapping[str, Tensor]) -> str:
         """Return what is wrong with the statistics of an upload; "" where nothing is."""
-        return statistics_fault(found, self.statistics)
+        return statistics_fault(statistics, self.statistics)
 
     def merge(self, uploads: Sequence[Upload], start: State, bound: float, round_: int) -> Merged:
-        """Return what becomes of the uploads of a round.
+        """Merge the uploads of a round into the next model.
 
         Parameters
         ----------
         uploads : at least one, ordered by client
         start : the model that the round started from
         bound : R, unit of the rounding in `weighted_mean`
+        round_ : t, from 1
         """
         return Merged(weighted_mean(uploads, start, bound))
 
@@ -161,20 +167,20 @@ class ServerSide:
 def weighted_mean(uploads: Sequence[Upload], start: Mapping[str, Tensor], bound: float) -> State:
     """sum_k w_k omega_k / sum_k w_k in fixed point: exact sums of rounded updates, in any order.
 
-    The arithmetic is that of secure aggregation (`dance_flwr.privacy.vectors`), so that masks
-    change no bit of a model. Entries are rounded to `bound` * 2^-27 for 5 clients, about the
-    precision of a float32. A single upload is returned as it is.
+    The arithmetic is that of secure aggregation (`dance_flwr.privacy.vectors`), so that masking
+    does not change a bit of the model. For 5 clients, entries are rounded to `bound` * 2^-27, about
+    the precision of a float32. A single upload is returned unchanged.
 
     Parameters
     ----------
     uploads : at least one
     start : the global model that the clients started from
-    bound : R, unit of the rounding; larger updates are taken as they are
+    bound : R, unit of the rounding; larger updates are not clipped
     """
     if len(uploads) < 2:
         return uploads[0].state
-    levels, whole = levels_for(len(uploads)), sum(upload.weight for upload in uploads)
+    levels, weights = levels_for(len(uploads)), sum(upload.weight for upload in uploads)
     total = np.zeros(sum(tensor.numel() for tensor in start.values()))
-    for upload in uploads:  # one at a time: memory of one update, not of all
-        total += to_grid(encode_update(upload.state, start, upload.weight / whole, bound), levels)
+    for upload in uploads:  # one at a time, to hold one update in memory
+        total += to_grid(encode_update(upload.state, start, upload.weight / weights, bound), levels)
     return decode_update(total, start, 1.0, bound)

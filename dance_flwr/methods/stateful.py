@@ -1,8 +1,7 @@
-"""A server side that keeps what its clients upload once.
+"""A server side that stores what its clients upload once.
 
 A condensed graph is uploaded in the first round that its client takes part in and never again. The
-server asks for it until it has it, so a reply that was lost, or a client that was absent, costs no
-graph.
+server asks for it until it has it, so that neither a lost reply nor an absent client loses a graph.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,57 +15,57 @@ from dance_flwr.methods.upload_checks import statistics_fault
 
 
 class StatefulServerSide(ServerSide):
-    """Keeps the latest statistics of every client; the models are left to the next base.
+    """Stores the latest statistics of every client; the next base class merges the models.
 
     Attributes
     ----------
-    statistics : names of what comes in every round; once : names of what comes once from each
-        client
-    memory : "client-3/features" -> array, all that was collected. A subclass may keep entries of
-        its own under other names
+    statistics : names of the statistics of every round
+    once : names of the statistics that each client uploads once
+    memory : "client-3/features" -> array, all collected statistics; a subclass may store entries
+        of its own under other names
     """
 
     once: tuple[str, ...] = ()
 
-    def upload_fault(self, client: int, found: Mapping[str, Tensor]) -> str:
+    def upload_fault(self, client: int, statistics: Mapping[str, Tensor]) -> str:
         """Return what is wrong with the shapes or ranges of a client's statistics; "" = nothing.
 
         Parameters
         ----------
-        found : finite, with the names that were asked for
+        statistics : finite tensors with the expected names
         """
         return ""
 
     def holders(self) -> list[int]:
-        """Return the clients whose once-only upload is here, ascending."""
+        """Return the clients whose initial upload is stored, ascending."""
         first = "/" + self.once[0]
         names = (name for name in self.memory if first in name)
         return sorted(int(name.removesuffix(first).removeprefix("client-")) for name in names)
 
     def collected(self, client: int) -> dict[str, Tensor]:
-        """Return the latest statistics of a client, those that come once among them."""
-        own = entries_of(self.memory, client)
-        return {name: torch.from_numpy(array) for name, array in own.items()}
+        """Return the latest statistics of a client, including those of its initial upload."""
+        arrays = entries_of(self.memory, client)
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     def needs_initial_upload(self, client: int) -> bool:
-        """Whether this client's once-only upload is missing."""
+        """Whether this client's initial upload is missing."""
         return client not in self.holders()
 
-    def statistics_fault(self, client: int | None, found: Mapping[str, Tensor]) -> str:
-        """Check names and numbers as everywhere, then what `upload_fault` says."""
-        assert client is not None, "what one client uploads is not known of a masked sum"
-        needed = self.once if self.needs_initial_upload(client) else ()
-        names = (*self.statistics, *needed)
-        return statistics_fault(found, names) or self.upload_fault(client, found)
+    def statistics_fault(self, client: int | None, statistics: Mapping[str, Tensor]) -> str:
+        """Return what is wrong with names or numbers, or else what `upload_fault` returns."""
+        assert client is not None, "single uploads are unknown under a masked sum"
+        once = self.once if self.needs_initial_upload(client) else ()
+        names = (*self.statistics, *once)
+        return statistics_fault(statistics, names) or self.upload_fault(client, statistics)
 
-    def keep(self, uploads: Sequence[Upload]) -> None:
-        """Keep the statistics of a round's uploads."""
+    def store(self, uploads: Sequence[Upload]) -> None:
+        """Store the statistics of a round's uploads."""
         for upload in uploads:
             assert upload.client is not None
-            found = {name: tensor.numpy() for name, tensor in upload.statistics.items()}
-            self.memory |= for_client(found, upload.client)
+            arrays = {name: tensor.numpy() for name, tensor in upload.statistics.items()}
+            self.memory |= for_client(arrays, upload.client)
 
     def merge(self, uploads: Sequence[Upload], start: State, bound: float, round_: int) -> Merged:
-        """Keep the statistics of a round, then merge its models as the next base does."""
-        self.keep(uploads)
+        """Store the statistics of a round, then merge its models as the next base class does."""
+        self.store(uploads)
         return super().merge(uploads, start, bound, round_)

@@ -1,4 +1,4 @@
-"""What can be wrong with an upload, in words; "" stands for nothing."""
+"""Validation of uploads: each function returns what is wrong, in words, or ""."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,17 +9,16 @@ ExpectedShapes = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]
 
 
 def model_fault(model: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> str:
-    """Return what is wrong with an uploaded model: other names, shapes or types, or not finite.
+    """Return a fault of an uploaded model: names, shapes or types differ, or it is not finite.
 
     Parameters
     ----------
     start : the model that the round started from
     """
-    other = sorted(model.keys() ^ start.keys())
-    if other:
+    if different := sorted(model.keys() ^ start.keys()):
         return (
             f"expected the {len(start)} tensors of the global model, found others or none: "
-            f"{', '.join(other)}"
+            f"{', '.join(different)}"
         )
     for name, tensor in model.items():
         if tensor.shape != start[name].shape:
@@ -33,18 +32,18 @@ def model_fault(model: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> str
     return ""
 
 
-def statistics_fault(found: Mapping[str, Tensor], names: Sequence[str]) -> str:
-    """Return what is wrong with the statistics beside a model: other names, or not finite."""
-    if sorted(found) != sorted(names):
-        return f"expected the statistics {sorted(names)}, found {sorted(found)}"
-    broken = [name for name, tensor in found.items() if not bool(torch.isfinite(tensor).all())]
+def statistics_fault(statistics: Mapping[str, Tensor], names: Sequence[str]) -> str:
+    """Return a fault of the statistics beside a model: names differ, or they are not finite."""
+    if sorted(statistics) != sorted(names):
+        return f"expected the statistics {sorted(names)}, found {sorted(statistics)}"
+    broken = [name for name, tensor in statistics.items() if not bool(tensor.isfinite().all())]
     return f"expected finite numbers, found NaN or infinity in {broken[0]}" if broken else ""
 
 
-def shapes_fault(found: Mapping[str, Tensor], expected: ExpectedShapes) -> str:
-    """Return which of these tensors has another shape or type than expected."""
+def shapes_fault(tensors: Mapping[str, Tensor], expected: ExpectedShapes) -> str:
+    """Return the first tensor whose shape or type is not the expected one."""
     for name, (kind, shape) in expected.items():
-        tensor = found[name]
+        tensor = tensors[name]
         if (tensor.dtype, tuple(tensor.shape)) != (kind, shape):
             return (
                 f"expected {name} of {kind} and shape {shape}, found {tensor.dtype} and "
@@ -56,6 +55,6 @@ def shapes_fault(found: Mapping[str, Tensor], expected: ExpectedShapes) -> str:
 def _finite(tensor: Tensor) -> bool:
     """Whether all entries are finite.
 
-    A finite sum says so at a quarter of the cost, but large entries may overflow.
+    A finite sum proves it at a quarter of the cost; the sum of large entries may overflow.
     """
     return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())

@@ -1,1 +1,1 @@
-"""Networks, message passing and training, for every method alike."""
+"""Networks, message passing and training, shared by all methods."""

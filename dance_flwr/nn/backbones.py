@@ -1,10 +1,10 @@
 """theta: six graph backbones, torch-geometric layers behind one contract.
 
-A backbone maps features [n, d] and the sparse CSR operator that `propagation.operator` makes of its
-kind to g, [n, h]. The same parameters read the original graph (unit weights) and the reconstructed
-one (weights >= 0), so every backbone reads edge weights. Its state is its float parameters and
-nothing else: there are no running statistics or counters, so a weighted mean of states is a state.
-Hence no batch normalisation, not even where a paper has it (GIN).
+A backbone maps features [n, d] and the sparse CSR operator of its kind (`propagation.operator`) to
+g, [n, h]. The same parameters process the original graph (unit weights) and the reconstructed one
+(weights >= 0), so every backbone reads edge weights. The state holds float parameters only, no
+running statistics or counters, so that a weighted mean of states is a state. Hence there is no
+batch normalisation, even if the paper uses it (GIN).
 """
 
 from math import gcd
@@ -22,11 +22,11 @@ class Backbone(nn.Module):
     """g = f(dropout(LN(x)), P); [n, d], [n, n] -> [n, h].
 
     Inputs are layer-normalised without parameters, since text embeddings t_u (norm at most 1) and
-    fused features x_v (norm near sqrt(d)) go through the same weights.
+    fused features x_v (norm near sqrt(d)) share the same weights.
 
     Attributes
     ----------
-    operator : the kind of `propagation.operator` that `forward` is given
+    operator : the kind of `propagation.operator` that `forward` expects
     reach : g_v depends on the features of the nodes within this many hops of v
     """
 
@@ -46,7 +46,7 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     def drop(self, hidden: Tensor) -> Tensor:
-        """Dropout while training."""
+        """Apply dropout, in training mode only."""
         return dropout(hidden, self.dropout, self.training)
 
 
@@ -59,7 +59,7 @@ class TwoLayers(Backbone):
         self.second = self.layer(hidden_dim, hidden_dim)
 
     def layer(self, width_in: int, width_out: int) -> nn.Module:
-        """L: called with ([n, width_in], operator), gives [n, width_out]."""
+        """Return L, called with ([n, width_in], operator); its output is [n, width_out]."""
         raise NotImplementedError
 
     def propagate(self, hidden: Tensor, operator: Tensor) -> Tensor:
@@ -74,34 +74,33 @@ class Gcn(TwoLayers):
     operator = "gcn"
 
     def layer(self, width_in: int, width_out: int) -> nn.Module:
-        """`GCNConv` over an operator that is normalised already."""
+        """Return a `GCNConv` for an operator that is already normalised."""
         return GCNConv(width_in, width_out, normalize=False)  # type: ignore[no-any-return]
 
 
 class Sage(TwoLayers):
-    """L(x) = D^-1 A x W_1 + x W_2 + b, the mean aggregator of Hamilton et al. 2017; [n, d] -> [n,
-    h].
+    """L(x) = D^-1 A x W_1 + x W_2 + b; [n, d] -> [n, h].
 
-    `GraphConv` over a row-normalised operator: `SAGEConv` has no edge weights.
+    The mean aggregator of Hamilton et al. 2017, as `GraphConv` over a row-normalised operator:
+    `SAGEConv` has no edge weights.
     """
 
     operator = "mean"
 
     def layer(self, width_in: int, width_out: int) -> nn.Module:
-        """`GraphConv` that adds up what the operator weighs."""
+        """Return a `GraphConv` that sums neighbours by the weights of the operator."""
         return GraphConv(width_in, width_out, aggr="add")  # type: ignore[no-any-return]
 
 
 class Gat(Backbone):
-    """L(x)_i = sum_j a_ij W x_j + b over neighbours and i itself, a_i = softmax_j LeakyReLU(a^T [W
-    x_i || W x_j] + c w_ij), with weight w_ij as an edge feature (Velickovic et al. 2018); [n, d] ->
-    [n, h].
+    """L(x)_i = sum_j a_ij W x_j + b over neighbours and i itself; [n, d] -> [n, h].
 
-    `GATConv(edge_dim=1)` given the weights as `edge_attr`, as is usual in torch-geometric, with its
-    defaults: a self loop carries the mean weight of its node's edges. Given a sparse operator the
-    layer would drop the weights in silence, so it is given the edge list. After Velickovic et al.:
-    ELU, dropout of features and of a_ij, in the first layer up to eight heads side by side (the
-    most that divide h), in the second a single one.
+    a_i = softmax_j LeakyReLU(a^T [W x_i || W x_j] + c w_ij), with weight w_ij as an edge feature
+    (Velickovic et al. 2018). This is `GATConv(edge_dim=1)` with the weights as `edge_attr` and its
+    defaults: a self loop has the mean weight of its node's edges. The layer silently drops the
+    weights of a sparse operator, so it gets the edge list. After Velickovic et al.: ELU, dropout of
+    features and of a_ij, up to eight concatenated heads in the first layer (the largest divisor of
+    8 and h), a single head in the second.
     """
 
     operator = "loops"
@@ -112,8 +111,8 @@ class Gat(Backbone):
         shared = {
             "dropout": dropout,
             "edge_dim": 1,
-            "add_self_loops": False,
-        }  # the operator has them, made once
+            "add_self_loops": False,  # the operator has them
+        }
         self.first = GATConv(text_dim, hidden_dim // heads, heads, **shared)
         self.second = GATConv(hidden_dim, hidden_dim, **shared)
 
@@ -126,16 +125,15 @@ class Gat(Backbone):
 
 
 class Gin(TwoLayers):
-    """L(x) = MLP(A x + (1 + eps) x), eps learnt, MLP(s) = relu(s W_1 + b_1) W_2 + b_2 (Xu et al.
-    2019); [n, d] -> [n, h].
+    """L(x) = MLP(A x + (1 + eps) x) with learnt eps; [n, d] -> [n, h].
 
-    The sum over neighbours is weighted by A.
+    MLP(s) = relu(s W_1 + b_1) W_2 + b_2 (Xu et al. 2019). The sum over neighbours is weighted by A.
     """
 
     operator = "sum"
 
     def layer(self, width_in: int, width_out: int) -> nn.Module:
-        """`GINConv`, whose sparse product reads the values of the operator."""
+        """Return a `GINConv`; its sparse product reads the values of the operator."""
         mlp = nn.Sequential(
             nn.Linear(width_in, width_out), nn.ReLU(), nn.Linear(width_out, width_out)
         )
@@ -143,9 +141,9 @@ class Gin(TwoLayers):
 
 
 class Appnp(Backbone):
-    """z_0 = relu(x W_1 + b_1) W_2 + b_2, z_k = (1 - alpha) P z_(k-1) + alpha z_0, g = z_K with K =
-    10, alpha = 0.1 and P of "gcn" (Gasteiger et al. 2019); [n, d] -> [n, h].
+    """z_k = (1 - alpha) P z_(k-1) + alpha z_0, g = z_K; [n, d] -> [n, h].
 
+    z_0 = relu(x W_1 + b_1) W_2 + b_2, K = 10, alpha = 0.1, P of "gcn" (Gasteiger et al. 2019).
     Dropout of features, not of edges.
     """
 
@@ -167,8 +165,8 @@ class Appnp(Backbone):
 class Sgc(Backbone):
     """g = P^K x W + b with K = 2 and P of "gcn" (Wu et al. 2019); [n, d] -> [n, h].
 
-    `SGConv`, but x W comes first, which is narrower and gives the same; its own forward pass would
-    normalise P anew.
+    `SGConv`, but x W is computed first, which is narrower and gives the same; its forward pass
+    would normalise P again.
     """
 
     operator = "gcn"
@@ -183,6 +181,3 @@ class Sgc(Backbone):
         for _ in range(self.reach):
             hidden = self.layer.propagate(operator, x=hidden, edge_weight=None)
         return hidden + self.layer.lin.bias  # type: ignore[no-any-return]
-
-
-# name -> backbone(text_dim, hidden_dim, dropout)

@@ -1,4 +1,4 @@
-"""Dropout that does not dominate a round on a CPU."""
+"""Dropout that is fast on a CPU."""
 
 import torch
 from torch import Tensor
@@ -6,11 +6,10 @@ from torch.nn import functional as F
 
 
 def dropout(values: Tensor, rate: float, training: bool) -> Tensor:
-    """Zero each entry with probability `rate` and scale the others by 1 / (1 - rate) (Srivastava et
-    al. 2014).
+    """Zero each entry with probability `rate` and scale the others by 1 / (1 - rate).
 
-    `torch.nn.functional.dropout` draws its mask on a CPU one Bernoulli number at a time, slower
-    than uniform numbers and a comparison; on other devices it is used as it is.
+    Srivastava et al. 2014. On a CPU, `torch.nn.functional.dropout` draws its mask one Bernoulli
+    number at a time, which is slower than uniform numbers and a comparison; other devices use it.
     """
     if not training or rate == 0 or values.device.type != "cpu":
         return F.dropout(values, rate, training)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from dance_flwr.config.plugins import BACKBONES
@@ -17,7 +18,7 @@ class ModelShape:
 
 
 class PlainModel(nn.Module):
-    """Backbone and linear head on the original graph: what FedAvg trains on full data."""
+    """A backbone and a linear head on the original graph: the model of FedAvg on full data."""
 
     def __init__(self, shape: ModelShape, backbone: str, dropout: float) -> None:
         super().__init__()
@@ -25,6 +26,6 @@ class PlainModel(nn.Module):
         self.backbone = BACKBONES.get(backbone)(shape.text_dim, shape.hidden_dim, dropout)
         self.head_graph = nn.Linear(shape.hidden_dim, shape.classes)
 
-    def graph_logits(self, hidden: Tensor) -> Tensor:
+    def graph_logits(self, hidden: Float[Tensor, "n h"]) -> Float[Tensor, "n C"]:
         """o^g = Dec_g(g); [n, h] -> [n, C]."""
         return self.head_graph(hidden)  # type: ignore[no-any-return]

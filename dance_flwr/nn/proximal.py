@@ -10,7 +10,7 @@ from torch import Tensor, nn
 def proximal_term(model: nn.Module, mu: float) -> Iterator[None]:
     """Add the gradient of (mu / 2) ||omega - omega_0||^2 to every backward pass of the block.
 
-    omega_0 are the parameters at its start (Li et al. 2020). Nothing is done where `mu` is 0.
+    omega_0 are the parameters at the start of the block (Li et al. 2020). No effect if `mu` is 0.
     """
     hooks = []
     for parameter in model.parameters() if mu else ():

@@ -1,5 +1,6 @@
-"""Rows of unequal length as (ptr, index) pairs, and what DANCE needs of them, without loops over
-rows.
+"""Rows of unequal length as (ptr, index) pairs, and operations on them without loops over rows.
+
+In annotations of shapes, p = m + 1 is the length of `ptr` over m rows, and E the number of entries.
 """
 
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from functools import cached_property
 
 import torch
 from entmax import entmax15
+from jaxtyping import Bool, Float, Int64, Real
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -24,8 +26,8 @@ class Ragged:
     index : [E] int64, what the entries point to (nodes or chunks)
     """
 
-    ptr: Tensor
-    index: Tensor
+    ptr: Int64[Tensor, "p"]
+    index: Int64[Tensor, "E"]
 
     @property
     def num_rows(self) -> int:
@@ -33,19 +35,19 @@ class Ragged:
         return self.ptr.numel() - 1
 
     @cached_property
-    def _rows(self) -> Tensor:
+    def _rows(self) -> Int64[Tensor, "E"]:
         return row_of_entry(self.ptr)
 
-    def rows(self) -> Tensor:
+    def rows(self) -> Int64[Tensor, "E"]:
         """Return the row of every entry, [E] int64."""
         return self._rows
 
-    def keep(self, mask: Tensor) -> "Ragged":
-        """Return the entries where `mask` ([E] bool) holds, in the same order."""
+    def keep(self, mask: Bool[Tensor, "E"]) -> "Ragged":
+        """Return the entries where `mask` is true, in the same order."""
         return Ragged(ptr_of_rows(self.rows()[mask], self.num_rows), self.index[mask])
 
-    def take(self, rows: Tensor) -> "Ragged":
-        """Return these rows ([j] int64) as a new `Ragged` of j rows."""
+    def take(self, rows: Int64[Tensor, "j"]) -> "Ragged":
+        """Return these rows as a new `Ragged` of j rows."""
         sizes = (self.ptr[1:] - self.ptr[:-1])[rows]
         ptr = ptr_of_sizes(sizes)
         offset = torch.arange(int(ptr[-1]), device=ptr.device) - torch.repeat_interleave(
@@ -54,26 +56,27 @@ class Ragged:
         return Ragged(ptr, self.index[torch.repeat_interleave(self.ptr[:-1][rows], sizes) + offset])
 
 
-def ptr_of_sizes(sizes: Tensor) -> Tensor:
-    """Return ptr ([m + 1] int64) from row sizes ([m])."""
+def ptr_of_sizes(sizes: Int64[Tensor, "m"]) -> Int64[Tensor, "m+1"]:
+    """Return ptr from row sizes."""
     return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
 
 
-def ptr_of_rows(rows: Tensor, num_rows: int) -> Tensor:
+def ptr_of_rows(rows: Int64[Tensor, "E"], num_rows: int) -> Int64[Tensor, "p"]:
     """Return ptr from the sorted row of every entry."""
     return ptr_of_sizes(torch.bincount(rows, minlength=num_rows))
 
 
-def row_of_entry(ptr: Tensor) -> Tensor:
-    """Return the row of every entry, [E] int64."""
+def row_of_entry(ptr: Int64[Tensor, "p"]) -> Int64[Tensor, "E"]:
+    """Return the row of every entry."""
     return torch.repeat_interleave(
         torch.arange(ptr.numel() - 1, device=ptr.device), ptr[1:] - ptr[:-1]
     )
 
 
 def concat_rows(parts: list[Ragged]) -> Ragged:
-    """Return row i = parts[0] row i, then parts[1] row i, ...; all parts have the same number of
-    rows.
+    """Join row by row: row i is that of parts[0], then that of parts[1], ...
+
+    All parts have the same number of rows.
     """
     rows = torch.cat([part.rows() for part in parts])
     order = torch.sort(rows, stable=True).indices
@@ -82,14 +85,15 @@ def concat_rows(parts: list[Ragged]) -> Ragged:
 
 
 def stack_rows(parts: Sequence[Ragged]) -> Ragged:
-    """Return the rows of parts[0], then those of parts[1], ..."""
+    """Stack the rows of parts[0], then those of parts[1], ..."""
     ptr = ptr_of_sizes(torch.cat([part.ptr.diff() for part in parts]))
     return Ragged(ptr, torch.cat([part.index for part in parts]))
 
 
-def rank_in_row(scores: Tensor, ptr: Tensor) -> Tensor:
-    """Return each entry's rank in its row by descending score, ties to the earlier entry; [E] int64
-    from 0.
+def rank_in_row(scores: Real[Tensor, "E"], ptr: Int64[Tensor, "p"]) -> Int64[Tensor, "E"]:
+    """Return each entry's rank in its row by descending score, from 0.
+
+    Ties go to the earlier entry.
     """
     rows = row_of_entry(ptr)
     by_score = torch.sort(scores, descending=True, stable=True).indices
@@ -99,22 +103,20 @@ def rank_in_row(scores: Tensor, ptr: Tensor) -> Tensor:
     return rank
 
 
-def entmax_rows(scores: Tensor, ptr: Tensor) -> Tensor:
-    """1.5-entmax of every row, max_p <s, p> + H_1.5(p) over the simplex; [E] -> [E], each row sums
-    to 1.
+def entmax_rows(scores: Float[Tensor, "E"], ptr: Int64[Tensor, "p"]) -> Float[Tensor, "E"]:
+    """1.5-entmax of every row: argmax_p <s, p> + H_1.5(p) over the simplex; [E] -> [E].
 
-    Rows are padded to the widest of their bucket; buckets double in width, so padding at most
-    doubles the work whatever the degree distribution. Source: Peters et al. 2019, through the
-    `entmax` package.
+    Each row sums to 1. Rows are padded to the widest of their bucket; buckets double in width, so
+    padding at most doubles the work for any distribution of degrees. Source: Peters et al. 2019,
+    through the `entmax` package.
     """
     if scores.numel() == 0:
         return scores
     sizes = ptr[1:] - ptr[:-1]
     widest = int(sizes.max())
     if widest <= _WIDEST_SINGLE_BUCKET:
-        return _entmax_padded(scores, ptr, torch.arange(sizes.numel(), device=ptr.device), widest)[
-            0
-        ]
+        every = torch.arange(sizes.numel(), device=ptr.device)
+        return _entmax_padded(scores, ptr, every, widest)[0]
     level = torch.ceil(torch.log2(sizes.clamp(min=_WIDEST_SINGLE_BUCKET).double())).long()
     values, entries = [], []
     for step in torch.unique(level[sizes > 0]).tolist():
@@ -136,17 +138,23 @@ def _entmax_padded(scores: Tensor, ptr: Tensor, rows: Tensor, width: int) -> tup
     return entmax15(padded, dim=1)[inside], entry
 
 
-def project_budget(probs: Tensor, scores: Tensor, ptr: Tensor, budget: int | Tensor) -> Tensor:
-    """Pi_B: keep the B entries of each row that rank highest and renormalise; [E] -> [E],
-    straight-through.
+def project_budget(
+    probs: Float[Tensor, "E"],
+    scores: Float[Tensor, "E"],
+    ptr: Int64[Tensor, "p"],
+    budget: int | Int64[Tensor, "p-1"],
+) -> Float[Tensor, "E"]:
+    """Pi_B: keep the B entries of each row with the highest scores and renormalise; [E] -> [E].
 
-    `budget` is one number, or one per row ([m] int64).
+    A straight-through estimator. The forward value has at most B non-zero entries per row and sums
+    to 1 per row; the backward pass is the identity, so gradients reach every entry of entmax's
+    support. Entries are ranked by their scores: entmax preserves that order, and where it maps
+    several scores to zero the scores still decide, which makes the selection stable under small
+    drift (Thm. selection stability). Ties go to the earlier entry.
 
-    The forward value has at most B non-zero entries per row and sums to 1 per row; the backward
-    pass is the identity, so gradients reach every entry of entmax's support. Entries are ranked by
-    their scores: entmax keeps that order, and where it maps several scores to zero the scores still
-    decide, which is what makes the selection stable under small drift (Thm. selection stability).
-    Equal scores go to the earlier entry.
+    Parameters
+    ----------
+    budget : B, one number or one per row ([m] int64)
     """
     rows = row_of_entry(ptr)
     most = budget[rows] if isinstance(budget, Tensor) else budget
@@ -158,18 +166,22 @@ def project_budget(probs: Tensor, scores: Tensor, ptr: Tensor, budget: int | Ten
 
 
 def bilinear_rows(
-    left: Tensor, matrix: Tensor, ragged: Ragged, table: Tensor, vectors: Tensor | None = None
-) -> Tensor:
+    left: Float[Tensor, "m h"],
+    matrix: Float[Tensor, "d h"],
+    ragged: Ragged,
+    table: Float[Tensor, "R d"],
+    vectors: Float[Tensor, "E d"] | None = None,
+) -> Float[Tensor, "E"]:
     """Return <matrix left_i, table[u]> of every entry u of every row i; [E].
 
-    With gradient the rows are projected to the table's width. Without, each distinct entry is
-    projected once to the rows' width, h << d, and what is gathered per entry is h wide: memory
-    traffic falls by d / h.
+    With gradients, the rows are projected to the width of the table. Without, each distinct entry
+    is projected once to the width of the rows, h << d, and vectors of width h are gathered per
+    entry: memory traffic falls by a factor of d / h.
 
     Parameters
     ----------
     left : [m, h]; matrix : [d, h]; table : [R, d], of any float type
-    vectors : [E, d], `table[ragged.index]` where the caller has it already
+    vectors : [E, d], `table[ragged.index]`; None = gather it
     """
     if torch.is_grad_enabled():
         vectors = table[ragged.index] if vectors is None else vectors
@@ -179,17 +191,19 @@ def bilinear_rows(
     return (left[ragged.rows()] * projected[entry]).sum(1)
 
 
-def weighted_rows(weights: Tensor, ragged: Ragged, table: Tensor) -> Tensor:
-    """Return sum over each row's entries of weight * table[index]; [m, d].
+def weighted_rows(
+    weights: Float[Tensor, "E"], ragged: Ragged, table: Float[Tensor, "R d"]
+) -> Float[Tensor, "m d"]:
+    """Return the sum over each row's entries of weight * table[index]; [m, d].
 
-    Entries of weight zero do not change the value, but with straight-through weights they have a
-    gradient, <dL/dout, table[index]>; without gradient they are skipped. `table` gets no gradient.
+    Entries of weight zero do not change the value, but straight-through weights have a gradient
+    there, <dL/dout, table[index]>; without gradients they are skipped. `table` gets no gradient.
     """
     if not weights.requires_grad:
         ragged, weights = ragged.keep(weights != 0), weights[weights != 0]
     if table.dtype != weights.dtype:
         return sum_rows(weights, ragged, table[ragged.index].to(weights.dtype))
-    # One pass over memory; nothing of size [E, d] is made.
+    # One pass over memory; allocates nothing of size [E, d].
     return F.embedding_bag(
         ragged.index,
         table,
@@ -200,7 +214,34 @@ def weighted_rows(weights: Tensor, ragged: Ragged, table: Tensor) -> Tensor:
     )
 
 
-def sum_rows(weights: Tensor, ragged: Ragged, vectors: Tensor) -> Tensor:
-    """Return sum over each row's entries of weight * vector; weights [E], vectors [E, d] -> [m, d]."""
+def sum_rows(
+    weights: Float[Tensor, "E"], ragged: Ragged, vectors: Float[Tensor, "E d"]
+) -> Float[Tensor, "m d"]:
+    """Return the sum over each row's entries of weight * vector; [E], [E, d] -> [m, d]."""
     out = vectors.new_zeros(ragged.num_rows, vectors.size(1))
     return out.index_add(0, ragged.rows(), weights[:, None] * vectors)
+
+
+def softmax_rows(scores: Float[Tensor, "E"], ptr: Int64[Tensor, "p"]) -> Float[Tensor, "E"]:
+    """Return the softmax of every row; [E] -> [E], each row sums to 1."""
+    rows, size = row_of_entry(ptr), ptr.numel() - 1
+    peak = scores.new_full((size,), float("-inf")).scatter_reduce_(0, rows, scores, "amax")
+    weight = torch.exp(scores - peak[rows])
+    return weight / scores.new_zeros(size).index_add_(0, rows, weight)[rows]
+
+
+def heaviest(rows: Ragged, weights: Float[Tensor, "E"], sizes: Int64[Tensor, "m"]) -> Ragged:
+    """Return the `sizes` entries of each row with the largest weights, heaviest first.
+
+    Ties keep their order.
+    """
+    place = rows.ptr[:-1][rows.rows()] + rank_in_row(weights, rows.ptr)
+    index = torch.empty_like(rows.index)
+    index[place] = rows.index
+    return prefix(Ragged(rows.ptr, index), sizes)
+
+
+def prefix(rows: Ragged, sizes: Int64[Tensor, "m"]) -> Ragged:
+    """Return the first `sizes` entries of each row, or all if there are fewer."""
+    column = torch.arange(rows.index.numel(), device=rows.ptr.device) - rows.ptr[:-1][rows.rows()]
+    return rows.keep(column < sizes[rows.rows()])

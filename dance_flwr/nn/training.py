@@ -21,8 +21,8 @@ def train_epochs(
 ) -> float:
     """Minimise `loss_of` over full-batch local epochs with a fresh Adam; return the last loss.
 
-    Adam starts anew in each round: moments of an earlier round belong to a model that aggregation
-    replaced.
+    Adam is reset in each round: the moments of an earlier round belong to a model that aggregation
+    has replaced.
     """
     parameters = list(model.parameters())
     rate = learning_rate(config, round_)

@@ -1,3 +1,1 @@
-"""What keeps a client's upload from being read: secure aggregation, differential privacy, and their
-record.
-"""
+"""Protection of uploads: secure aggregation, differential privacy, and privacy accounting."""

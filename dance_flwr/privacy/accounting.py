@@ -1,14 +1,13 @@
-"""Spent privacy: sigma from a budget and the budget from sigma, for client-level Gaussian noise
-over rounds.
+"""Privacy accounting of client-level Gaussian noise over rounds: epsilon from sigma, and back.
 
-Neighbouring runs differ in all of one client's contributions, which are replaced by zeros. One
-round adds noise of standard deviation sigma * C to a sum whose parts have norms up to C: the
+Neighbouring runs differ in all contributions of one client, which are replaced by zeros. One round
+adds noise of standard deviation sigma * C to a sum whose parts have norms up to C: the
 Gaussian mechanism with multiplier sigma.
 
 Every client in every round: T rounds are exactly one Gaussian mechanism of multiplier sigma /
 sqrt(T), whose trade-off is known in closed form (Balle and Wang 2018). Clients drawn with
 probability q per round: Poisson-sampled Gaussians, composed by their privacy loss distributions.
-Both by `dp-accounting`.
+Both are computed by `dp-accounting`.
 """
 
 from functools import lru_cache
@@ -21,12 +20,12 @@ from dance_flwr.errors import UserError
 def epsilon_spent(
     noise_multiplier: float, sampling_rate: float, rounds: int, delta: float
 ) -> float:
-    """Return epsilon after `rounds` rounds, infinite without noise, 0 before the first.
+    """Return epsilon after `rounds` rounds; infinite without noise, 0 before the first round.
 
     Parameters
     ----------
     noise_multiplier : sigma, in units of the clipping norm
-    sampling_rate : q, the chance of a client to take part in a round
+    sampling_rate : q, the probability that a client takes part in a round
     """
     if rounds == 0:
         return 0.0
@@ -42,7 +41,7 @@ def epsilon_spent(
 
 
 def noise_for(epsilon: float, delta: float, rounds: int, sampling_rate: float) -> float:
-    """Return the least sigma with which `rounds` rounds spend at most `epsilon` at `delta`."""
+    """Return the smallest sigma for which `rounds` rounds spend at most `epsilon` at `delta`."""
     if sampling_rate >= 1:
         return float(
             _library().gaussian_mechanism.get_sigma_gaussian(epsilon, delta) * sqrt(rounds)
@@ -63,7 +62,7 @@ def noise_for(epsilon: float, delta: float, rounds: int, sampling_rate: float) -
 def rounds_within(
     noise_multiplier: float, sampling_rate: float, epsilon: float, delta: float, most: int
 ) -> int:
-    """Return how many rounds, up to `most`, stay within the budget; epsilon grows with every round."""
+    """Return how many rounds, up to `most`, stay within the budget; epsilon grows by round."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -88,6 +87,7 @@ def _library() -> Any:
         import dp_accounting.pld
     except ImportError:
         raise UserError(
-            "privacy.dp: expected dp-accounting, found none; install it with `pip install 'dance-flwr[privacy]'`"
+            "privacy.dp: expected dp-accounting, found none; install it with "
+            "`pip install 'dance-flwr[privacy]'`"
         ) from None
     return dp_accounting

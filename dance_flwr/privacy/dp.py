@@ -1,10 +1,10 @@
-"""Differential privacy of whole clients, as a run's configuration asks for it.
+"""Client-level differential privacy, as configured by `privacy.*`.
 
 Central (McMahan et al. 2018): the server adds noise of deviation sigma * C to the sum of clipped
-updates. Distributed: each client adds its part of that noise before the masks, so that no one sees
-a sum without it; the parts are sized for the fewest clients that a round can end with. Local: each
-client adds all that it needs by itself. Adaptive clipping (Andrew et al. 2021) moves C towards a
-quantile of the updates' norms, from a count that gets noise of its own.
+updates. Distributed: each client adds its share of that noise before masking, so that nobody sees a
+sum without it; the shares suffice for the fewest clients that a round can end with. Local: each
+client adds all the noise that it needs. Adaptive clipping (Andrew et al. 2021) moves C towards a
+quantile of the updates' norms, estimated from a noisy count.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,39 +17,36 @@ from torch import Tensor
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 from dance_flwr.privacy.accounting import epsilon_spent, noise_for, rounds_within
-from dance_flwr.privacy.mechanism import LARGEST_DEVIATE, Draw, State, add_noise, clip
+from dance_flwr.privacy.mechanism import LARGEST_DEVIATE, NoiseStream, State, add_noise, clip
 from dance_flwr.privacy.vectors import shares_needed
 
 
 def samples_poisson(config: RunConfig) -> bool:
-    """Whether clients are drawn one by one with probability `client-fraction`: the sampling the
-    accounting knows.
-    """
+    """Whether each client is drawn with probability `client-fraction`, as accounting assumes."""
     return config.privacy.dp == "central" and config.client_fraction < 1
 
 
 def draw_clients(nodes: Sequence[int], config: RunConfig, round_: int) -> list[int]:
-    """Return the nodes drawn for a round, each with probability `client-fraction`, perhaps none."""
+    """Return the nodes drawn for a round, each with probability `client-fraction`; may be empty."""
     draw = _draw(config, round_, -2).uniform(len(nodes))
     return [node for node, value in zip(nodes, draw, strict=True) if value < config.client_fraction]
 
 
 @lru_cache(maxsize=16)
 def noise_multiplier(config: RunConfig) -> float:
-    """Return sigma: as configured, or the least that keeps all rounds within epsilon."""
+    """Return sigma: as configured, or the smallest that keeps all rounds within epsilon."""
     settings = config.privacy
     if settings.noise_multiplier:
         return settings.noise_multiplier
     return noise_for(settings.epsilon, settings.delta, config.rounds, config.client_fraction)
 
 
-def spent(config: RunConfig, round_: int, repeats: int = 0) -> float | None:
-    """Return epsilon after this round, None where the run has no differential privacy.
+def spent_epsilon(config: RunConfig, round_: int, repeats: int = 0) -> float | None:
+    """Return epsilon after this round; None without differential privacy.
 
     Parameters
     ----------
-    repeats : rounds that were asked twice, with other noise the second time; each counts as one
-        more round
+    repeats : number of repeated rounds, with fresh noise; each counts as one more round
     """
     settings = config.privacy
     if settings.dp == "none":
@@ -60,9 +57,7 @@ def spent(config: RunConfig, round_: int, repeats: int = 0) -> float | None:
 
 
 def repeats_cost(config: RunConfig) -> bool:
-    """Whether a round that is asked twice draws other noise the second time, and so spends epsilon
-    again.
-    """
+    """Whether a repeated round draws fresh noise, and so spends epsilon again."""
     return config.privacy.dp != "none" and not config.privacy.seeded
 
 
@@ -71,11 +66,11 @@ def affordable_rounds(config: RunConfig, repeats: int = 0) -> int:
 
     Parameters
     ----------
-    repeats : rounds that were asked twice, as in `spent`
+    repeats : number of repeated rounds, as in `spent_epsilon`
 
     Raises
     ------
-    UserError : not even one does
+    UserError : not even one round does
     """
     settings = config.privacy
     if settings.dp == "none":
@@ -86,18 +81,18 @@ def affordable_rounds(config: RunConfig, repeats: int = 0) -> int:
     if not rounds:
         first = epsilon_spent(sigma, config.client_fraction, 1, settings.delta)
         raise UserError(
-            f"privacy.epsilon: expected a budget for one round at least, found {settings.epsilon:g} where a round "
-            f"spends {first:.3g}; raise privacy.noise-multiplier = {sigma:g} or privacy.epsilon"
+            "privacy.epsilon: expected a budget for one round at least, found "
+            f"{settings.epsilon:g} where a round spends {first:.3g}; raise "
+            f"privacy.noise-multiplier = {sigma:g} or privacy.epsilon"
         )
     return max(0, rounds - repeats)
 
 
 def update_noise(config: RunConfig) -> float:
-    """Return the multiplier of the noise on updates: sigma, or its part where the count of adaptive
-    clipping has one.
+    """Return the multiplier of the noise on updates: sigma, or more under adaptive clipping.
 
-    With the count's noise sigma_b = sigma the rest is (sigma^-2 - (2 sigma_b)^-2)^-1/2 = 2 sigma /
-    sqrt(3): together they cost what sigma alone does (Andrew et al. 2021, theorem 1).
+    With noise sigma_b = sigma on the count, updates need (sigma^-2 - (2 sigma_b)^-2)^-1/2 = 2 sigma
+    / sqrt(3): together they cost as much as sigma alone (Andrew et al. 2021, theorem 1).
     """
     return noise_multiplier(config) * (
         2 / sqrt(3) if config.privacy.clipping == "adaptive" else 1.0
@@ -105,10 +100,10 @@ def update_noise(config: RunConfig) -> float:
 
 
 def client_deviation(config: RunConfig, norm: float) -> float:
-    """Return the deviation of the noise that one client adds to its update of norm up to C.
+    """Return the standard deviation of the noise of one client on its update of norm up to C.
 
-    Distributed: sigma * C / sqrt(f), f the fewest clients a round can end with, whose noise alone
-    must suffice. Local: 2 sigma * C, as one update may take the place of any other.
+    Distributed: sigma * C / sqrt(f) with f = `fewest_clients`, whose noise alone must suffice.
+    Local: 2 sigma * C, since one update may replace any other.
     """
     scale = update_noise(config) * norm
     return {"distributed": scale / sqrt(fewest_clients(config)), "local": 2 * scale}.get(
@@ -117,7 +112,7 @@ def client_deviation(config: RunConfig, norm: float) -> float:
 
 
 def fewest_clients(config: RunConfig) -> int:
-    """Return the fewest clients whose updates a round can end with."""
+    """Return the smallest number of clients whose updates a round can end with."""
     asked = max(1, int(config.clients * config.client_fraction))
     if config.privacy.secure_aggregation:
         return shares_needed(asked, config.privacy.threshold)
@@ -125,23 +120,21 @@ def fewest_clients(config: RunConfig) -> int:
 
 
 def update_bound(config: RunConfig, norm: float) -> float:
-    """Return R: `update-range`, or under differential privacy what clipping and noise can reach and
-    no more.
-    """
+    """Return R: `update-range`, or the largest value after clipping and noise."""
     if config.privacy.dp == "none":
         return config.privacy.update_range
     return norm + LARGEST_DEVIATE * client_deviation(config, norm)
 
 
 @dataclass(frozen=True)
-class Upload:
+class ProtectedUpload:
     """What a client may upload.
 
     Attributes
     ----------
-    state : clipped, and with the noise that the client must add itself
-    unclipped : 1 where the update was within the norm, 0 where not, with noise under "distributed";
-        None where nobody asks
+    state : the model, clipped, with the noise that the client itself must add
+    unclipped : 1 if the update was within the norm, else 0, with noise under "distributed"; None
+        without adaptive clipping
     """
 
     state: State
@@ -156,37 +149,34 @@ def protect(
     norm: float,
     round_: int,
     client: int,
-) -> Upload:
-    """Return what a client may upload instead of `state`; as it is where the run has no
-    differential privacy.
-    """
+) -> ProtectedUpload:
+    """Return what a client may upload for `state`; unchanged without differential privacy."""
     if config.privacy.dp == "none":
-        return Upload(dict(state))
-    made, was_clipped = clip(state, start, norm)
+        return ProtectedUpload(dict(state))
+    clipped, was_clipped = clip(state, start, norm)
     draw, deviation = _draw(config, round_, client), client_deviation(config, norm)
     if deviation:
-        made = add_noise(made, deviation, draw)
+        clipped = add_noise(clipped, deviation, draw)
     if config.privacy.clipping == "fixed":
-        return Upload(made)
+        return ProtectedUpload(clipped)
     deviation = _bit_deviation(config)
     noise = deviation * float(draw.normal(1)[0]) if deviation else 0.0
-    return Upload(made, float(not was_clipped) + noise + _lift(config))
+    return ProtectedUpload(clipped, float(not was_clipped) + noise + _lift(config))
 
 
 def protect_mean(
     state: Mapping[str, Tensor], config: RunConfig, *, norm: float, round_: int, clients: int
 ) -> State:
-    """Return the mean of `clients` clipped updates with the server's noise, deviation sigma * C /
-    clients.
-    """
+    """Add the server's noise to a mean of clipped updates: deviation sigma * C / clients."""
     if config.privacy.dp != "central":
         return dict(state)
     return add_noise(state, update_noise(config) * norm / clients, _draw(config, round_, -1))
 
 
 class ClippingNorm:
-    """C of the round: fixed, or C <- C exp(-0.2 (b - quantile)) with b the noisy share of updates
-    within C.
+    """The clipping norm C of the round: fixed, or C <- C exp(-0.2 (b - quantile)).
+
+    b is the noisy share of updates within C.
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -194,7 +184,7 @@ class ClippingNorm:
         self.value = config.privacy.clipping_norm
 
     def update(self, unclipped: float, clients: int, round_: int) -> None:
-        """Take the sum of the clients' bits after a round."""
+        """Update C with the sum of the clients' bits after a round."""
         settings = self._config.privacy
         count = unclipped - _lift(self._config) * clients
         if settings.dp == "central":
@@ -206,7 +196,7 @@ class ClippingNorm:
 
 
 def _bit_deviation(config: RunConfig) -> float:
-    """Return the deviation of the noise that a client adds to its bit."""
+    """Return the standard deviation of the noise of a client on its bit."""
     return (
         noise_multiplier(config) / sqrt(fewest_clients(config))
         if config.privacy.dp == "distributed"
@@ -215,11 +205,11 @@ def _bit_deviation(config: RunConfig) -> float:
 
 
 def _lift(config: RunConfig) -> float:
-    """Return what keeps a noisy bit above zero, where numbers under masks live."""
+    """Return the offset that keeps a noisy bit positive: masked numbers cannot be negative."""
     return LARGEST_DEVIATE * _bit_deviation(config)
 
 
-def _draw(config: RunConfig, round_: int, client: int) -> Draw:
+def _draw(config: RunConfig, round_: int, client: int) -> NoiseStream:
     if config.privacy.seeded:
-        return Draw.seeded(config.seed, "privacy", round_=round_, client=client)
-    return Draw()
+        return NoiseStream.seeded(config.seed, "privacy", round_=round_, client=client)
+    return NoiseStream()

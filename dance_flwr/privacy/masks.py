@@ -1,9 +1,9 @@
 """Masks of secure aggregation from a 256-bit stream, in place of Flower's 32-bit generator.
 
 Flower 1.41 folds the shared secret of two clients to 32 bits and seeds NumPy's Mersenne Twister
-with them: a server can try all 2^32 seeds and take the mask off (flwrlabs/flower, issue 7522). Here
-the secret is the key of ChaCha20 from `cryptography`; `dance_flwr.federation.secagg_masks` puts it
-in the place of Flower's.
+with them: a server can try all 2^32 seeds and remove the mask (flwrlabs/flower, issue 7522). Here
+the secret is the key of ChaCha20 from `cryptography`; `dance_flwr.federation.secagg_masks` replaces
+Flower's generator.
 """
 
 import hashlib
@@ -19,17 +19,16 @@ _LABEL = b"dance-flwr secure aggregation mask"
 
 
 def stream(secret: bytes, length: int) -> bytes:
-    """ChaCha20 key stream (RFC 8439, block counter 0, nonce 0) under sha256(label || secret);
-    `length` bytes.
+    """Return `length` bytes of the ChaCha20 key stream under sha256(label || secret).
 
-    The nonce may be constant because a secret makes one mask only: clients draw new keys and seeds
-    in every round.
+    RFC 8439, block counter 0, nonce 0. The nonce may be constant because a secret is used for one
+    mask only: clients draw new keys and seeds in every round.
     """
     return key_stream(hashlib.sha256(_LABEL + secret).digest(), bytes(12), length)
 
 
 def key_stream(key: bytes, nonce: bytes, length: int) -> bytes:
-    """ChaCha20 key stream from block 0; `key` of 32 bytes, `nonce` of 12."""
+    """Return the ChaCha20 key stream from block 0; `key` has 32 bytes, `nonce` 12."""
     counter = bytes(4)
     return Cipher(ChaCha20(key, counter + nonce), mode=None).encryptor().update(bytes(length))
 
@@ -37,17 +36,18 @@ def key_stream(key: bytes, nonce: bytes, length: int) -> bytes:
 def masks(
     secret: bytes, modulus: int, shapes: Sequence[tuple[int, ...]]
 ) -> list[NDArray[np.int64]]:
-    """Return one array of uniform integers in [0, modulus) per shape; same signature as Flower's
-    generator.
+    """Return one array of uniform integers in [0, modulus) per shape.
+
+    The signature is that of Flower's generator.
 
     Parameters
     ----------
-    secret : all of its bits count
+    secret : any number of bytes, all of which count
     modulus : a power of two, at most 2^32
 
     Raises
     ------
-    ValueError : another modulus, for which the integers would not be uniform
+    ValueError : any other modulus, for which the integers would not be uniform
     """
     if modulus < 2 or modulus & (modulus - 1) or modulus > 2**32:
         raise ValueError(f"expected a power of two from 2 to 2^32 as modulus, found {modulus}")

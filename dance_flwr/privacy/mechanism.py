@@ -1,4 +1,4 @@
-"""Clipping and Gaussian noise: what differential privacy does to one model state."""
+"""The mechanisms of differential privacy on one model state: clipping and Gaussian noise."""
 
 import secrets
 from collections.abc import Mapping
@@ -14,17 +14,16 @@ from dance_flwr.privacy.masks import key_stream
 from dance_flwr.seeding import derive
 
 State = dict[str, Tensor]
-LARGEST_DEVIATE = 8.3  # of `Draw`: the quantile of 2^-53 is -8.21
+LARGEST_DEVIATE = 8.3  # of `NoiseStream`: the quantile of 2^-53 is -8.21
 
 
 def clip(
     state: Mapping[str, Tensor], start: Mapping[str, Tensor], norm: float
 ) -> tuple[State, bool]:
-    """Return (omega_0 + D * min(1, C / ||D||), whether it was clipped), D = omega - omega_0 over
-    all float entries.
+    """Return (omega_0 + D * min(1, C / ||D||), whether it was clipped) with D = omega - omega_0.
 
-    Scalars count like any entry, a zero update stays zero, and integer buffers, which no noise can
-    cover, stay those of omega_0. A norm that is not finite sends nothing: D = 0.
+    D spans all float entries, scalars included; a zero update stays zero. Integer buffers, which
+    noise cannot hide, stay those of omega_0. If the norm is not finite, D = 0.
 
     Parameters
     ----------
@@ -37,15 +36,15 @@ def clip(
     }
     length = sqrt(sum(float(part.square().sum()) for part in change.values()))
     factor = 0.0 if not np.isfinite(length) else min(1.0, norm / length) if length else 1.0
-    made = {
+    clipped = {
         name: (start[name].cpu().double() + factor * part.nan_to_num()).to(start[name].dtype)
         for name, part in change.items()
     }
-    return {name: made.get(name, start[name].cpu()) for name in start}, factor < 1
+    return {name: clipped.get(name, start[name].cpu()) for name in start}, factor < 1
 
 
-def add_noise(state: Mapping[str, Tensor], deviation: float, draw: "Draw") -> State:
-    """Add independent Gaussian noise of this deviation to every float entry."""
+def add_noise(state: Mapping[str, Tensor], deviation: float, draw: "NoiseStream") -> State:
+    """Add independent Gaussian noise of this standard deviation to every float entry."""
     return {
         name: tensor
         + torch.from_numpy(deviation * draw.normal(tensor.numel()))
@@ -57,13 +56,12 @@ def add_noise(state: Mapping[str, Tensor], deviation: float, draw: "Draw") -> St
     }
 
 
-class Draw:
-    """Normal deviates from a ChaCha20 stream, 52 bits each through the inverse distribution
-    function.
+class NoiseStream:
+    """Normal deviates from a ChaCha20 stream: 52 bits each, through the inverse distribution.
 
     Parameters
     ----------
-    key : 32 bytes; left out: from the operating system
+    key : 32 bytes; None = from the operating system
     """
 
     def __init__(self, key: bytes | None = None) -> None:
@@ -71,17 +69,17 @@ class Draw:
         self._used = 0
 
     @classmethod
-    def seeded(cls, seed: int, purpose: str, *, round_: int, client: int = -1) -> "Draw":
-        """Return a stream that the run's seed decides: for tests and studies, never for protection."""
+    def seeded(cls, seed: int, purpose: str, *, round_: int, client: int = -1) -> "NoiseStream":
+        """Return a stream from the run's seed: for tests and studies, never for protection."""
         return cls(derive(seed, purpose, round_=round_, client=client).to_bytes(32, "little"))
 
     def normal(self, count: int) -> NDArray[np.float64]:
-        """Return `count` standard normal deviates; the next of the stream."""
+        """Return the next `count` standard normal deviates of the stream."""
         deviates: NDArray[np.float64] = ndtri(self.uniform(count))
         return deviates
 
     def uniform(self, count: int) -> NDArray[np.float64]:
-        """Return `count` numbers between 0 and 1, both excluded; the next of the stream."""
+        """Return the next `count` numbers of the stream, uniform in (0, 1)."""
         nonce = self._used.to_bytes(12, "little")
         self._used += 1
         words = np.frombuffer(key_stream(self._key, nonce, 8 * count), "<u8") >> np.uint64(12)

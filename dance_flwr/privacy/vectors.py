@@ -1,8 +1,8 @@
-"""What is summed under masks: a model update and integers as one vector of floats in [-1, 1].
+"""The vector summed under masks: a model update and integers as floats in [-1, 1].
 
-Flower's SecAgg+ sums float vectors in fixed point: it clips to a range without a word and damages
-0-d arrays. So all that a client sends goes into one 1-d vector, nothing is clipped, and integers
-come back exactly:
+Flower's SecAgg+ sums float vectors in fixed point; it silently clips to a range and damages 0-d
+arrays. So a client sends a single 1-d vector, nothing is clipped, and integers are recovered
+exactly:
 
     [ s * (omega - omega_0) / R  ||  digits of the integers ],  s = w / W
 
@@ -36,16 +36,12 @@ Vector = NDArray[np.float64]
 
 
 def levels_for(clients: int) -> int:
-    """Levels q = 2^(31 - bits of M): the most for one entry, so that a sum over M clients stays
-    below 2^31.
-    """
+    """Return q = 2^(31 - bits of M): the most levels that keep a sum over M clients below 2^31."""
     return int(2 ** (31 - max(clients, 1).bit_length()))
 
 
 def shares_needed(clients: int, ratio: float) -> int:
-    """Return ceil(ratio * M), and always more than half: two disjoint groups must not both be able
-    to unmask.
-    """
+    """Return ceil(ratio * M), but more than half: two disjoint groups must not both unmask."""
     return max(ceil(round(ratio * clients, 9)), clients // 2 + 1)
 
 
@@ -58,7 +54,9 @@ def to_grid(vector: Vector, levels: int) -> Vector:
 def encode_update(
     state: Mapping[str, Tensor], start: Mapping[str, Tensor], share: float, bound: float
 ) -> Vector:
-    """The update s * (omega - omega_0) / R, flat, in the order of `start`; float64, not bounded.
+    """Return s * (omega - omega_0) / R as a flat float64 vector, in the order of `start`.
+
+    The values are not bounded; see `check_bounded`.
 
     Parameters
     ----------
@@ -80,26 +78,25 @@ def check_bounded(update: Vector, share: float, bound: float) -> None:
 
     Raises
     ------
-    UserError : an entry lies beyond the bound or is not finite; clipping it would change the mean
-        unseen
+    UserError : an entry exceeds the bound or is not finite; clipping would silently change the
+        mean
     """
     largest = float(np.abs(update).max(initial=0.0)) * bound / share
     if not largest <= bound:
         raise UserError(
-            f"secure aggregation: expected updates within +-{bound:g} per round, found {largest:.3g}; raise "
-            "privacy.update-range, or lower learning-rate or local-epochs"
+            f"secure aggregation: expected updates within +-{bound:g} per round, found "
+            f"{largest:.3g}; raise privacy.update-range, or lower learning-rate or local-epochs"
         )
 
 
 def decode_update(
     total: Vector, start: Mapping[str, Tensor], shares: float, bound: float
 ) -> dict[str, Tensor]:
-    """The mean omega_0 + (sum of s * (omega - omega_0)) / (sum of s), with the types of `start`.
+    """Return omega_0 + (sum of s * (omega - omega_0)) / (sum of s), in the types of `start`.
 
     Parameters
     ----------
-    total : sum of the clients' `encode_update`, on the grid; what follows the update's entries is
-        left alone
+    total : sum of the clients' `encode_update`, on the grid; later entries are ignored
     shares : sum of s over the clients in the sum
     """
     import torch
@@ -116,7 +113,7 @@ def decode_update(
 
 
 def encode_integers(values: Sequence[int]) -> Vector:
-    """Digits of each value, the lowest first; [4 m] float64 in [-1, 1).
+    """Return the digits of m values, lowest first; [4 m] float64 in [-1, 1).
 
     Raises
     ------
@@ -134,8 +131,11 @@ def encode_integers(values: Sequence[int]) -> Vector:
 
 
 def decode_integers(total: Vector, clients: int) -> list[int]:
-    """Sum over clients of each value, exact; `total` is the sum of `clients` vectors of
-    `encode_integers`.
+    """Return the exact sum of each value over clients.
+
+    Parameters
+    ----------
+    total : sum of `clients` vectors of `encode_integers`
     """
     digits = np.rint((total + clients) * 2 ** (DIGIT_BITS - 1)).astype(np.int64).reshape(-1, DIGITS)
     return [
@@ -144,11 +144,16 @@ def decode_integers(total: Vector, clients: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """Metrics of a reply as integers: names, lengths (0 = a scalar) and which are millionths.
+class MetricLayout:
+    """The layout of a reply's metrics as integers.
 
-    The names are the same at every client and say nothing of its data; the values travel under the
-    mask.
+    Names are the same at every client and reveal nothing of its data; values are masked.
+
+    Attributes
+    ----------
+    names : metrics, sorted
+    lengths : number of values of each; 0 = a scalar
+    micro : which are stored in millionths
     """
 
     names: tuple[str, ...]
@@ -156,8 +161,8 @@ class Numbers:
     micro: tuple[bool, ...]
 
     @classmethod
-    def of(cls, metrics: Mapping[str, int | float | Sequence[int]]) -> Numbers:
-        """Return the layout of these metrics, by name."""
+    def of(cls, metrics: Mapping[str, int | float | Sequence[int]]) -> MetricLayout:
+        """Return the layout of these metrics, sorted by name."""
         names = tuple(sorted(metrics))
         lengths = tuple(
             len(value) if isinstance(value, list) else 0
@@ -175,11 +180,11 @@ class Numbers:
         return values
 
     def unpack(self, values: Sequence[int]) -> dict[str, int | float | list[int]]:
-        """Return the metrics that these integers stand for."""
+        """Return the metrics of these integers."""
         metrics: dict[str, int | float | list[int]] = {}
         place = 0
         for name, length, micro in zip(self.names, self.lengths, self.micro, strict=True):
-            own = list(values[place : place + max(length, 1)])
-            place += len(own)
-            metrics[name] = own if length else own[0] / MICRO if micro else own[0]
+            part = list(values[place : place + max(length, 1)])
+            place += len(part)
+            metrics[name] = part if length else part[0] / MICRO if micro else part[0]
         return metrics

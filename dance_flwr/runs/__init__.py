@@ -1,1 +1,1 @@
-"""What a run leaves in its folder, and how it is read and resumed."""
+"""The folder of a run: what the server writes there, how it is read, how a run resumes."""

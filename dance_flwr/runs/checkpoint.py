@@ -1,17 +1,16 @@
-"""The state of a run after a whole round, in one file: what `--resume` goes on from.
+"""The state of a run after a complete round, in one file: where `--resume` continues.
 
-`checkpoint.safetensors` holds models and the server's optimiser as tensors, everything else as text
-beside them. It is there from the start of a run to its end, whenever a process dies. A new one
-takes its name only when it is whole; the one before keeps a name of its own for that moment, as
-replacing a file would wait for the disk. The best model is in it only where it is the last one;
-else it is in `model.safetensors`, which is written after the checkpoint that names it.
+`checkpoint.safetensors` holds models and the server's optimiser as tensors and everything else as
+text. It exists from the start of a run to its end, whenever a process dies: a new one takes the
+name only when it is complete, and meanwhile the previous one has another name. The checkpoint
+holds the best model only if that is the last one. Otherwise the best model is in
+`model.safetensors`, which is written after the checkpoint that names it.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,21 +20,19 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from dance_flwr.config.paths import ERROR, HISTORY, MODEL, RESULT, SETTINGS
-from dance_flwr.config.text import to_toml
+from dance_flwr.config.paths import HISTORY, MODEL
 from dance_flwr.config.tree import RunConfig, flatten, parse
-from dance_flwr.errors import ConfigError, ResumeError, UserError
+from dance_flwr.disk import atomic_path
+from dance_flwr.errors import ConfigError, ResumeError
 from dance_flwr.fingerprint import code_fingerprint
 
-if TYPE_CHECKING:  # whoever only asks how far a run is needs no torch
+if TYPE_CHECKING:  # reading the status of a run needs no torch
     from torch import Tensor
 
     from dance_flwr.data.prepare import Prepared
 
 CHECKPOINT, BEFORE = "checkpoint.safetensors", "checkpoint-before.safetensors"
-# Where and how patiently a run is made, never what it computes: these may change when it goes on.
-FREE = ("data-root", "out", "resume", "device", "torch-threads", "round-timeout", "node-timeout")
-_ANEW = "start it anew without resume"
+RESTART = "start it again without resume"
 _ROWS = "history"  # the rows as bytes, beside the tensors "<group>/<name>"
 
 Groups = dict[str, dict[str, NDArray[Any]]]
@@ -43,21 +40,21 @@ Groups = dict[str, dict[str, NDArray[Any]]]
 
 @dataclass
 class Checkpoint:
-    """All that a server must know to go on with a run.
+    """All that a server needs to continue a run.
 
     Attributes
     ----------
-    run : name of the run, which names its folder at each client; round : rounds that are over
-    code : fingerprint of the code that made it
-    data : hash of the partition and of what clients said of their data; partition : name of the
-        partition's folder, empty where clients bring their own data; both empty before `agree`
-    best_round : of the model that is kept so far; seconds : that the run has taken
-    numbers : the strategy's scalars by name; arrays : its arrays, group -> name -> array
+    run : name of the run, also of its folder at each client; round : completed rounds
+    code : fingerprint of the code that wrote it
+    data : hash of the partition and of the clients' descriptions of their data; partition : name of
+        the partition's folder, empty where clients bring their own data; both empty before `agree`
+    best_round : of the best model so far; seconds : wall clock of the run so far
+    numbers : scalars of the `Round` by name; arrays : its arrays, group -> name -> array
     history : the rows of `history.jsonl` as text; ledger : its rows
-    sizes, total_weight : of the federation, asked for once
+    sizes, total_weight : of the federation, queried once
     traffic : model bytes (down, up) per client that belong to no round yet
-    resumed_after : the last whole round of every stop
-    repeats : rounds that were asked again and drew other noise for differential privacy, 0 without
+    resumed_after : the last complete round before each stop
+    repeats : rounds that were repeated with new noise for differential privacy, 0 without
     """
 
     run: str
@@ -90,8 +87,8 @@ class Checkpoint:
         path = path if path.is_file() else folder / BEFORE
         if not path.is_file():
             raise ResumeError(
-                f"{folder}: expected {CHECKPOINT} of a run that was interrupted, found none; give the folder that "
-                f"holds {HISTORY}, or {_ANEW}"
+                f"{folder}: expected {CHECKPOINT} of an interrupted run, found none; name the "
+                f"folder that holds {HISTORY}, or {RESTART}"
             )
         try:
             with safe_open(path, "np") as file:
@@ -108,12 +105,12 @@ class Checkpoint:
             config = parse(json.loads(texts["config"]))
         except (SafetensorError, OSError, ValueError, KeyError, TypeError, ConfigError) as error:
             raise ResumeError(
-                f"{path}: expected a checkpoint of this version, found {error}; {_ANEW}"
+                f"{path}: expected a checkpoint of this version, found {error}; {RESTART}"
             ) from None
         return cls(config=config, arrays=arrays, history=rows.splitlines(), **facts)
 
     def save(self, folder: Path) -> None:
-        """Write the checkpoint; a crash at any instant leaves the one before."""
+        """Write the checkpoint; a crash at any moment leaves the previous one."""
         facts = {item.name: getattr(self, item.name) for item in fields(self)}
         for name in ("config", "arrays", "history"):
             facts.pop(name)
@@ -128,39 +125,35 @@ class Checkpoint:
             "config": _config_text(self.config),
         }
         tensors[_ROWS] = np.frombuffer("\n".join(self.history).encode(), np.uint8)
-        partial = folder / (CHECKPOINT + ".partial")
-        save_file(tensors, partial, metadata)
-        current, before = folder / CHECKPOINT, folder / BEFORE
-        if current.is_file():
-            current.replace(before)
-        partial.replace(current)
-        before.unlink(missing_ok=True)
+        # Renaming the predecessor is faster than replacing it, which waits for the disk.
+        with atomic_path(folder / CHECKPOINT, keep=folder / BEFORE) as draft:
+            save_file(tensors, draft, metadata)
+        (folder / BEFORE).unlink(missing_ok=True)
 
     def agree(self, manifest: Mapping[str, Any] | None, described: Sequence[Any]) -> None:
-        """Take note of the data of a new run; check that it is still the same in a run that goes
-        on.
+        """Store a hash of the data of a new run, or check that a resumed run has the same data.
 
         Parameters
         ----------
         manifest : of the partition, None where clients bring their own data
-        described : what each client said of its data, dataclasses with a `device`, which may change
+        described : each client's description of its data, dataclasses; `device` may change
 
         Raises
         ------
-        ResumeError : it is not the same
+        ResumeError : the data has changed
         """
-        said = [
+        descriptions = [
             {key: value for key, value in asdict(each).items() if key != "device"}
             for each in described
         ]
-        text = json.dumps([manifest and manifest["sha256"], said], sort_keys=True)
-        found = hashlib.sha256(text.encode()).hexdigest()[:16]
-        if self.data and self.data != found:
-            raise self._other_data(self.data, found)
-        self.data = found
+        text = json.dumps([manifest and manifest["sha256"], descriptions], sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        if self.data and self.data != digest:
+            raise self._other_data(self.data, digest)
+        self.data = digest
 
-    def prepared(self, say: Callable[[str], None] = lambda line: None) -> "Prepared":
-        """Return the partition of the run; nothing new is made where the data has changed.
+    def prepare_partition(self, say: Callable[[str], None] = lambda line: None) -> "Prepared":
+        """Return the partition of the run; nothing is prepared if the data has changed.
 
         Raises
         ------
@@ -172,12 +165,12 @@ class Checkpoint:
             name = partition_folder(self.config).name
             if name != self.partition:
                 raise self._other_data(self.partition, name)
-        found = prepare(self.config, say)
-        self.partition = found.folder.name
-        return found
+        partition = prepare(self.config, say)
+        self.partition = partition.folder.name
+        return partition
 
     def best(self, folder: Path) -> "dict[str, Tensor]":
-        """Return the best model so far, empty where none was validated.
+        """Return the best model so far, empty before the first validation.
 
         Raises
         ------
@@ -188,8 +181,8 @@ class Checkpoint:
         if self.best_round == self.round:
             import torch
 
-            kept = self.arrays.get("kept", self.arrays["model"])
-            return {name: torch.from_numpy(array) for name, array in kept.items()}
+            deployed = self.arrays.get("kept", self.arrays["model"])
+            return {name: torch.from_numpy(array) for name, array in deployed.items()}
         path, found = folder / MODEL, "none"
         if path.is_file():
             with safe_open(path, "pt") as file:
@@ -197,127 +190,17 @@ class Checkpoint:
                 if found == str(self.best_round):
                     return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
         raise ResumeError(
-            f"{path}: expected the model of round {self.best_round}, found {found}; {_ANEW}"
+            f"{path}: expected the model of round {self.best_round}, found {found}; {RESTART}"
         )
 
     def _other_data(self, expected: str, found: str) -> ResumeError:
         return ResumeError(
-            f"run {self.run}: expected the data and the partition that it began with, {expected}, found {found}; "
-            f"put the data back, or {_ANEW}"
+            f"run {self.run}: expected the data and the partition that it started with, "
+            f"{expected}, found {found}; "
+            f"restore the data, or {RESTART}"
         )
 
 
 @lru_cache(maxsize=4)
 def _config_text(config: RunConfig) -> str:
     return json.dumps(flatten(config))
-
-
-def resumable(folder: Path) -> Checkpoint:
-    """Return the checkpoint of a run that was interrupted.
-
-    Raises
-    ------
-    ResumeError : there is none, the run is finished, or other code made it
-    """
-    if (folder / RESULT).is_file():
-        raise ResumeError(
-            f"{folder}: expected a run that was interrupted, found {RESULT} of a finished one; read it"
-        )
-    point = Checkpoint.load(folder)
-    if point.code != code_fingerprint():
-        raise ResumeError(
-            f"{folder}: expected a checkpoint of this code, {code_fingerprint()}, found one of {point.code}; go back "
-            f"to the version that made it, or {_ANEW}"
-        )
-    return point
-
-
-def begin(name: str, config: RunConfig, folder: Path) -> Checkpoint:
-    """Return where a run begins: round 0 of a new one called `name`, or the checkpoint in `folder`
-    if it resumes.
-
-    What a run that stopped here left for a resumption is removed by a new one.
-
-    The configuration of what is returned is that of the run, with this machine's places in it and
-    without `resume`.
-
-    Raises
-    ------
-    ResumeError : it cannot be resumed, or its configuration was another
-    """
-    own = replace(config, resume=False)
-    (folder / ERROR).unlink(missing_ok=True)
-    if not config.resume:
-        forget(folder)
-        return Checkpoint(name, own)
-    point = resumable(folder)
-    kept, given = flatten(point.config), flatten(own)
-    changed = [key for key in kept if key not in FREE and kept[key] != given[key]]
-    if changed:
-        other = [f"{key} = {given[key]!r} instead of {kept[key]!r}" for key in changed]
-        raise ResumeError(
-            f"{folder}: expected the configuration that the run began with, found {', '.join(other)}; pass "
-            f"--run-config {folder / SETTINGS}"
-        )
-    point.config = own
-    return point
-
-
-def write_settings(point: Checkpoint, folder: Path) -> None:
-    """Leave the configuration with which Flower's own command goes on with this run."""
-    settings = replace(point.config, out=str(folder), resume=True)
-    (folder / SETTINGS).write_text(to_toml(settings), encoding="utf-8")
-
-
-def cut_back(point: Checkpoint, folder: Path) -> None:
-    """Leave those rows in `history.jsonl` that the checkpoint knows, and no error of the last
-    attempt.
-    """
-    partial = folder / (HISTORY + ".partial")
-    partial.write_text("".join(line + "\n" for line in point.history), encoding="utf-8")
-    partial.replace(folder / HISTORY)
-    (folder / ERROR).unlink(missing_ok=True)
-
-
-def forget(folder: Path) -> None:
-    """Remove what only a run that is not finished needs."""
-    for name in (CHECKPOINT, BEFORE, SETTINGS):
-        (folder / name).unlink(missing_ok=True)
-
-
-def how_to_resume(folder: Path) -> str:
-    """Return one line that says how to go on with the run in `folder`; empty where there is nothing
-    to go on from.
-    """
-    try:
-        point = resumable(folder)
-    except ResumeError:
-        return ""
-    command = f"dance-flwr run --resume {folder}"
-    if not point.partition:
-        command = f"flwr run APP SUPERLINK --run-config {folder / SETTINGS}"
-    return f"{point.round} of {point.config.rounds} rounds are kept; to go on: {command}"
-
-
-@contextmanager
-def telling_how_to_resume(folder: Path) -> Iterator[None]:
-    """Add the command that goes on with the run to the message of whatever ends it."""
-    try:
-        yield
-    except ResumeError:
-        raise
-    except UserError as error:
-        hint = _unsaid(folder)
-        if hint:
-            error.args = (f"{error}; {hint}", *error.args[1:])
-        raise
-    except Exception as error:
-        hint = _unsaid(folder)
-        if hint:
-            error.add_note(hint)
-        raise
-
-
-def _unsaid(folder: Path) -> str:
-    """Return how to resume, empty where the server has had its say already."""
-    return "" if (folder / ERROR).is_file() else how_to_resume(folder)

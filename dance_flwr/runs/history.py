@@ -1,6 +1,4 @@
-"""The history of a run: one JSON line per round in `history.jsonl`, which may be read while the
-server writes it.
-"""
+"""The history of a run: one JSON line per round in `history.jsonl`, readable during the run."""
 
 import json
 from dataclasses import dataclass, field
@@ -15,15 +13,14 @@ class Round:
 
     Attributes
     ----------
-    val_accuracy : of the deployed prediction, None in rounds without validation; views : of each
-        view
-    seconds : by phase, summed over clients, and of the method's own server side, if it has one
+    val_accuracy : of the deployed prediction, None in rounds without validation; views : by view
+    seconds : by phase, summed over clients, and of the method's own server side, if any
     round_seconds : wall clock, training and validation
-    counts : summed over clients, of the refresh in this round; what a server side looked at
+    counts : of the refresh in this round, summed over clients; counts of the server side
     bytes_down, bytes_up : model bytes per client
     epsilon : spent up to this round, None without differential privacy
-    absent : client -> why it did not take part: silent, not connected, failed, or its upload could
-        not be used
+    absent : client -> why it did not take part: silent, not connected, failed, or its upload was
+        invalid
     """
 
     round: int
@@ -51,15 +48,16 @@ class Round:
 
     @property
     def answered(self) -> list[int]:
-        """The clients that were asked for anything in this round and failed in nothing."""
+        """The clients that were asked in this round and never failed."""
         return [
             client for client, size in self.bytes_down.items() if size and client not in self.absent
         ]
 
 
 def whole_lines(path: Path) -> list[str]:
-    """Return the lines of a file, without one at its end that is still being written; none where
-    there is no file.
+    """Return the complete lines of a file; none if the file does not exist.
+
+    A last line without its end is omitted, as the server may still be writing it.
     """
     try:
         text = path.read_bytes()

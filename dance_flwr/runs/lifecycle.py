@@ -1,6 +1,4 @@
-"""The begin, the rounds and the end of a run, as its server tells of them: JSON lines, and numbers
-for Prometheus.
-"""
+"""Report start, rounds and end of a run: events as JSON lines, numbers for Prometheus."""
 
 import logging
 import os
@@ -20,42 +18,42 @@ METRICS = "DANCE_FLWR_METRICS_DIR"
 
 
 @contextmanager
-def observed(point: Checkpoint, folder: Path) -> Iterator[None]:
-    """Tell of the begin and of the end of the run in the block, whatever ends it."""
-    config = point.config
+def observe_run(checkpoint: Checkpoint, folder: Path) -> Iterator[None]:
+    """Emit events for the start and the end of the run in the block, however it ends."""
+    config = checkpoint.config
     facts: dict[str, Any] = {
         "method": config.method,
         "rounds": config.rounds,
         "clients": config.clients,
     }
-    event, word = ("run_resumed", "goes on") if point.arrays else ("run_started", "begins")
-    with events.bound(run=point.run), events.kept(folder, bool(point.arrays)):
+    event, word = ("run_resumed", "resumes") if checkpoint.arrays else ("run_started", "starts")
+    with events.log_context(run=checkpoint.run), events.log_to(folder, bool(checkpoint.arrays)):
         events.emit(
             event,
-            f"run {point.run} {word} with round {point.round + 1}",
+            f"run {checkpoint.run} {word} with round {checkpoint.round + 1}",
             **facts,
-            round=point.round,
+            round=checkpoint.round,
         )
-        events.bind(round=point.round + 1)
-        _export(point, folder, "running")
+        events.bind_context(round=checkpoint.round + 1)
+        _export(checkpoint, folder, "running")
         try:
             yield
         except Exception as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             events.emit(
-                "run_failed", f"run {point.run} failed: {reason}", logging.ERROR, reason=reason
+                "run_failed", f"run {checkpoint.run} failed: {reason}", logging.ERROR, reason=reason
             )
-            _export(point, folder, "failed")
+            _export(checkpoint, folder, "failed")
             raise
         except BaseException:
-            events.emit("run_interrupted", f"run {point.run} was interrupted", logging.ERROR)
-            _export(point, folder, "interrupted")
+            events.emit("run_interrupted", f"run {checkpoint.run} was interrupted", logging.ERROR)
+            _export(checkpoint, folder, "interrupted")
             raise
-        _export(point, folder, "finished")
+        _export(checkpoint, folder, "finished")
 
 
-def round_ended(row: Round, point: Checkpoint, folder: Path) -> None:
-    """Tell of a round that is over; what comes is of the next one."""
+def round_ended(row: Round, checkpoint: Checkpoint, folder: Path) -> None:
+    """Emit the event of a completed round; later events belong to the next one."""
     facts: dict[str, Any] = {
         "seconds": row.round_seconds,
         "loss": row.loss,
@@ -63,14 +61,14 @@ def round_ended(row: Round, point: Checkpoint, folder: Path) -> None:
     }
     facts |= {"bytes_down": sum(row.bytes_down.values()), "bytes_up": sum(row.bytes_up.values())}
     facts |= {"answered": row.answered, "absent": sorted(row.absent), "epsilon": row.epsilon}
-    message = f"round {row.round} of {point.config.rounds} took {row.round_seconds:.3g} s"
+    message = f"round {row.round} of {checkpoint.config.rounds} took {row.round_seconds:.3g} s"
     events.emit("round_ended", message, round=row.round, **facts)
-    events.bind(round=row.round + 1)
-    _export(point, folder, "running")
+    events.bind_context(round=row.round + 1)
+    _export(checkpoint, folder, "running")
 
 
-def _export(point: Checkpoint, folder: Path, state: str) -> None:
-    """Write the run's numbers where the user asked for them; never a reason for a run to fail."""
+def _export(checkpoint: Checkpoint, folder: Path, state: str) -> None:
+    """Write the run's numbers if the user asked for them; errors never fail the run."""
     target = os.environ.get(METRICS)
     if not target:
         return
@@ -82,6 +80,6 @@ def _export(point: Checkpoint, folder: Path, state: str) -> None:
     except (UserError, OSError) as error:
         LOG.warning("no numbers of this run in %s: %s", target, error)
         status = Status(str(folder), state)
-    config, rounds = point.config, status.rounds or point.config.rounds
-    status = replace(status, state=state, run=point.run, method=config.method, rounds=rounds)
+    config, rounds = checkpoint.config, status.rounds or checkpoint.config.rounds
+    status = replace(status, state=state, run=checkpoint.run, method=config.method, rounds=rounds)
     prometheus.write(status, Path(target).expanduser())

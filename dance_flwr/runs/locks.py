@@ -1,4 +1,4 @@
-"""One process at a time in a folder."""
+"""Lock a folder for one process at a time."""
 
 import os
 from collections.abc import Iterator
@@ -11,21 +11,20 @@ from dance_flwr.errors import UserError
 
 SERVER = "the server of a run"
 _LOCK = ".lock"
-_PATIENCE_SECONDS = 0.3  # longer than `held` has the lock
+_PATIENCE_SECONDS = 0.3  # longer than `is_locked` holds the lock
 
 
 @contextmanager
 def exclusive(folder: Path, other: str) -> Iterator[None]:
-    """Hold the lock of a folder, which is made where it is missing; a process that dies gives it
-    back.
+    """Hold the lock of a folder, which is created if missing; a dying process releases it.
 
     Parameters
     ----------
-    other : what else may be at work there, for the message
+    other : what else may hold the lock, for the message
 
     Raises
     ------
-    UserError : it is
+    UserError : another process holds the lock
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / _LOCK, timeout=_PATIENCE_SECONDS)
@@ -33,7 +32,8 @@ def exclusive(folder: Path, other: str) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise UserError(
-            f"{folder}: expected nobody else at work here, found {other}; wait for it, or choose another --out"
+            f"{folder}: expected nobody else at work here, found {other}; wait for it, or choose "
+            "another --out"
         ) from None
     try:
         yield
@@ -41,11 +41,10 @@ def exclusive(folder: Path, other: str) -> Iterator[None]:
         lock.release()
 
 
-def held(folder: Path) -> bool:
-    """Say whether a process holds the lock of a folder; nothing is made or written there.
+def is_locked(folder: Path) -> bool:
+    """Whether a process holds the lock of a folder; creates and writes nothing.
 
-    A file that may only be read is enough. Where there are no such locks (Windows), it is asked for
-    and given back.
+    Read access is enough. On Windows the lock is acquired and released instead.
     """
     try:
         import fcntl
@@ -60,7 +59,7 @@ def held(folder: Path) -> bool:
     except BlockingIOError:
         return True
     finally:
-        os.close(file)  # which also gives the lock back
+        os.close(file)  # this also releases the lock
     return False
 
 

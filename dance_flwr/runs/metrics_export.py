@@ -1,4 +1,4 @@
-"""A run's numbers for Prometheus, as a file that the textfile collector of node_exporter reads."""
+"""Export numbers of a run to Prometheus, as a file for node_exporter's textfile collector."""
 
 import logging
 import re
@@ -17,16 +17,16 @@ LOG = logging.getLogger("flwr")
 
 
 def write(status: Status, folder: Path) -> None:
-    """Write `dance_flwr_<run>.prom` into `folder`, whole or not at all; a warning where that cannot
-    be.
-    """
+    """Write `dance_flwr_<run>.prom` into `folder`, whole or not at all; warn if that fails."""
     registry = CollectorRegistry()
     registry.register(_Numbers(status))
     name = re.sub(r"[^\w.-]", "_", status.run)
     path = folder / f"dance_flwr_{name}.prom"
     try:
         write_to_textfile(str(path), registry)
-        path.chmod(0o644)  # node_exporter is another user, and a service's umask keeps others out
+        path.chmod(
+            0o644
+        )  # node_exporter runs as another user, whom a service's umask would exclude
     except OSError as error:
         _warn(folder, error.strerror or str(error))
 
@@ -35,43 +35,43 @@ def write(status: Status, folder: Path) -> None:
 def _warn(folder: Path, reason: str) -> None:
     """Warn once, not in every round."""
     LOG.warning(
-        "%s: expected a folder for metrics that can be written, found: %s; the run goes on",
+        "%s: expected a writable folder for metrics, found: %s; the run continues without",
         folder,
         reason,
     )
 
 
 class _Numbers(Collector):
-    """The numbers of one moment."""
+    """The current numbers."""
 
     def __init__(self, status: Status) -> None:
         self.status = status
 
     def collect(self) -> Iterator[Metric]:
-        """Return the metrics; what is not yet known is left out."""
+        """Return the metrics; unknown ones are omitted."""
         status, labels = self.status, ("run", "method")
-        own = (status.run, status.method)
+        values = (status.run, status.method)
         for name, text, value in _gauges(status):
             if value is not None:
                 gauge = GaugeMetricFamily(f"dance_flwr_{name}", text, labels=labels)
-                gauge.add_metric(own, value)
+                gauge.add_metric(values, value)
                 yield gauge
         sizes = CounterMetricFamily(
             "dance_flwr_bytes", "Model bytes of all rounds.", labels=(*labels, "direction")
         )
         for way, count in (("down", status.bytes_down), ("up", status.bytes_up)):
-            sizes.add_metric((*own, way), count)
+            sizes.add_metric((*values, way), count)
         yield sizes
         states = GaugeMetricFamily(
             "dance_flwr_run_state", "1 for the state of the run.", labels=(*labels, "state")
         )
         for state in STATES:
-            states.add_metric((*own, state), float(state == status.state))
+            states.add_metric((*values, state), float(state == status.state))
         yield states
 
 
 def _gauges(status: Status) -> list[tuple[str, str, float | None]]:
-    """Return name, help and value of what may go up and down."""
+    """Return name, help text and value of every gauge."""
     clients = len(status.answered)
     return [
         ("round", "Whole rounds so far.", status.round),

@@ -1,60 +1,15 @@
-"""`dance-flwr privacy report`: what a run's messages held, who could read it, on what assumption."""
+"""`dance-flwr privacy report`: what messages held and who could read it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dance_flwr.errors import UserError
+from dance_flwr.federation.meanings import meaning
 from dance_flwr.federation.server.ledger import DOWN
-
-# (record, key prefix) -> what it is, who can read it, on what that rests. The first that fits
-# counts.
-_SECAGG = "secaggplus_configs"
-_MEANING: tuple[tuple[str, str, str, str, str], ...] = (
-    (_SECAGG, "masked_params", "model update, weight and metrics, masked", "nobody; the server reads a sum",
-     "fewer than the threshold of clients collude with the server"),
-    (_SECAGG, "ctxts", "shares of a client's secrets, encrypted for another client", "their addressee",
-     "the server hands on public keys unaltered"),
-    (_SECAGG, "shares", "shares of secrets that take masks off", "the server",
-     "it asks for one secret of each client; clients refuse to give both"),
-    (_SECAGG, "", "public keys, parameters of the protocol, numbers of nodes", "the server, all clients", ""),
-    ("layout", "", "names and lengths of the metrics, no values", "the server", ""),
-    ("secure-sum", "", "what is to be summed, the range of updates, all nodes together", "all clients", ""),
-    ("fitres", "", "constants that Flower's workflow asks for", "the server", ""),
-    ("arrays", "", "model parameters", "the server", "of one client: what it trained on can be inferred from them"),
-    ("statistics", "", "what the card of the run's method names beside a model", "the server",
-     "of one client, in the open"),
-    ("given", "", "what the server made of other clients' statistics for this one", "the client it is sent to",
-     "single rows may be another client's, in the open"),
-    ("exchanged", "", "what the card of the run's method names as exchanged before round 1",
-     "the server, other clients", "of one client, in the open"),
-    ("metrics", "num-examples", "the client's weight in the mean", "the server", ""),
-    ("metrics", "loss", "training loss", "the server", ""),
-    ("metrics", "seconds", "seconds by phase", "the server", ""),
-    ("metrics", "", "counts of nodes, evidence or hits", "the server", "exact; no noise is added to counts"),
-    ("config", "num_nodes", "number of local nodes (0 where it is withheld)", "the server", ""),
-    ("config", "encoder_tokens", "number of encoded tokens (0 where it is withheld)", "the server", ""),
-    ("config", "", "settings of the run, names of classes, versions", "the server, all clients", ""),
-)  # fmt: skip
-
-
-def meaning(record: str, key: str) -> tuple[str, str, str]:
-    """Return (what, who can read it, assumption) of one key of one record.
-
-    Raises
-    ------
-    UserError : the key is of no known kind
-    """
-    for part, prefix, what, who, assumption in _MEANING:
-        if record.split(".")[0] == part and key.startswith(prefix):
-            return what, who, assumption
-    raise UserError(
-        f"privacy report: expected a key that privacy/report.py describes, found {key!r} of {record!r}"
-    )
 
 
 def table(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return rows (message, way, what, who can read it, assumption, messages, bytes) of a run's
-    record.
+    """Return the rows of the report: what each kind of message held, under the headings `columns`.
 
     Parameters
     ----------
@@ -62,7 +17,7 @@ def table(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
     Raises
     ------
-    UserError : the run was made by a version that kept no record
+    UserError : the run kept no record of its messages, or the record has a key without a meaning
     """
     if "messages" not in result:
         raise UserError(
@@ -92,12 +47,19 @@ def promises(result: Mapping[str, Any]) -> list[str]:
     """Return what the run promised and spent, a line each."""
     facts = result["privacy"]
     lines = [
-        f"secure aggregation   {'on: the server reads sums' if facts['secure_aggregation'] else 'off'}"
+        "secure aggregation   "
+        + ("on: the server reads sums" if facts["secure_aggregation"] else "off")
     ]
     if facts["dp"] == "none":
-        return [*lines, "differential privacy none: no bound on what a model tells of a client"]
-    spent = f"epsilon {facts['epsilon']:.4g} at delta {facts['delta']:g}, {facts['dp']}, per client, of the model updates"
-    detail = f"noise multiplier {facts['noise_multiplier']:.4g}, clipping norm {facts['clipping_norm']:g}"
+        return [*lines, "differential privacy none: no bound on what a model reveals of a client"]
+    spent = (
+        f"epsilon {facts['epsilon']:.4g} at delta {facts['delta']:g}, {facts['dp']}, "
+        "per client, of the model updates"
+    )
+    detail = (
+        f"noise multiplier {facts['noise_multiplier']:.4g}, "
+        f"clipping norm {facts['clipping_norm']:g}"
+    )
     lines += [
         f"differential privacy {spent}",
         f"                     {detail}; counts and metrics are not covered",

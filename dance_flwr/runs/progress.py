@@ -1,65 +1,73 @@
-"""From a round at work to a checkpoint and back: model, optimiser, averages, norm, messages."""
+"""Capture a round and its federation in a checkpoint, and restore them."""
 
 from pathlib import Path
 
-from flwr.app import ArrayRecord
-
 from dance_flwr.config.paths import SETTINGS
 from dance_flwr.federation.server.grid import LOG, FederationGrid
-from dance_flwr.federation.server.round import Round
+from dance_flwr.federation.server.round import Model, Round
 from dance_flwr.privacy.dp import affordable_rounds, repeats_cost
-from dance_flwr.runs.checkpoint import Checkpoint, write_settings
+from dance_flwr.runs.checkpoint import Checkpoint
+from dance_flwr.runs.resume import write_settings
 
 
 def save(
     round_: Round,
     federation: FederationGrid,
-    arrays: ArrayRecord,
-    point: Checkpoint,
+    arrays: Model,
+    checkpoint: Checkpoint,
     folder: Path,
 ) -> None:
-    """Write the checkpoint of a round that is over, or of the start.
+    """Write the checkpoint of a completed round, or of the start.
 
     Parameters
     ----------
     arrays : the global model
     """
-    take(round_, federation, arrays, point)
-    point.save(folder)
+    capture(round_, federation, arrays, checkpoint)
+    checkpoint.save(folder)
     if not (folder / SETTINGS).is_file():
-        write_settings(point, folder)
+        write_settings(checkpoint, folder)
 
 
-def take(round_: Round, federation: FederationGrid, arrays: ArrayRecord, point: Checkpoint) -> None:
-    """Write into `point` what the server knows after a round; parameters as of `save`."""
-    point.arrays, point.numbers = round_.state(arrays)
-    point.ledger, point.total_weight = federation.ledger.rows(), federation.total_weight
-    point.traffic = [dict(federation.traffic.down), dict(federation.traffic.up)]
+def capture(
+    round_: Round, federation: FederationGrid, arrays: Model, checkpoint: Checkpoint
+) -> None:
+    """Store the state of round and federation in `checkpoint`; parameters as for `save`."""
+    checkpoint.arrays, checkpoint.numbers = round_.state(arrays)
+    checkpoint.ledger, checkpoint.total_weight = federation.ledger.rows(), federation.total_weight
+    checkpoint.traffic = [dict(federation.traffic.down), dict(federation.traffic.up)]
 
 
-def put_back(
-    round_: Round, federation: FederationGrid, point: Checkpoint, initial: ArrayRecord
-) -> ArrayRecord:
-    """Set round and federation to where `point` left them; return the global model.
+def restore(
+    round_: Round, federation: FederationGrid, checkpoint: Checkpoint, initial: Model
+) -> Model:
+    """Restore round and federation from `checkpoint`; return the global model.
 
-    That is `initial` before round 1. The record of messages is that of whole rounds: greetings of a
-    later start and a round that was cut off are not in it, as if the run had never stopped.
+    Before round 1 this is `initial`. The restored record of messages is that of complete rounds,
+    without the queries of a later start or a round that was cut off, as if the run had not stopped.
     """
     round_.deployed = initial
-    federation.absent.clear()  # of questions before the first round
-    round_.offset, round_.last = point.round, affordable_rounds(point.config, point.repeats)
-    if not point.arrays:
+    federation.absent.clear()  # absences during the queries before the first round
+    round_.offset, round_.last = (
+        checkpoint.round,
+        affordable_rounds(checkpoint.config, checkpoint.repeats),
+    )
+    if not checkpoint.arrays:
         return initial
-    point.resumed_after.append(point.round)
-    if repeats_cost(point.config) and point.round < round_.last:
-        point.repeats += 1
-        round_.last = max(point.round, affordable_rounds(point.config, point.repeats))
-        LOG.warning(
-            "round %d may be asked twice with other noise: it is charged twice", point.round + 1
+    checkpoint.resumed_after.append(checkpoint.round)
+    if repeats_cost(checkpoint.config) and checkpoint.round < round_.last:
+        checkpoint.repeats += 1
+        round_.last = max(
+            checkpoint.round, affordable_rounds(checkpoint.config, checkpoint.repeats)
         )
-    arrays = round_.restore(point.arrays, point.numbers)
-    federation.total_weight = point.total_weight
-    federation.ledger.restore(point.ledger)
-    federation.traffic.down, federation.traffic.up = map(dict, point.traffic)
-    LOG.info("run %s goes on with round %d of %d", point.run, point.round + 1, round_.last)
+        LOG.warning(
+            "round %d may be repeated with new noise: it is charged twice", checkpoint.round + 1
+        )
+    arrays = round_.restore(checkpoint.arrays, checkpoint.numbers)
+    federation.total_weight = checkpoint.total_weight
+    federation.ledger.restore(checkpoint.ledger)
+    federation.traffic.down, federation.traffic.up = map(dict, checkpoint.traffic)
+    LOG.info(
+        "run %s resumes with round %d of %d", checkpoint.run, checkpoint.round + 1, round_.last
+    )
     return arrays

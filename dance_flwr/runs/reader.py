@@ -1,4 +1,4 @@
-"""What a finished run left in its folder."""
+"""Read the result and the model of a run."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ def read_result(folder: Path) -> dict[str, Any]:
 
     Raises
     ------
-    UserError : there is none
+    UserError : the run has not finished
     """
     path = folder / RESULT
     if not path.is_file():

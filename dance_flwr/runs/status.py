@@ -1,6 +1,4 @@
-"""How far a run is, read from its folder at any time: while the server writes it, after its end,
-after a kill.
-"""
+"""Read the progress of a run from its folder: during the run, after its end, after a kill."""
 
 import json
 import time
@@ -12,12 +10,13 @@ from typing import Any
 
 from dance_flwr.config.paths import ERROR, HISTORY, RESULT
 from dance_flwr.errors import ResumeError, UserError
-from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, Checkpoint, how_to_resume
+from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, Checkpoint
 from dance_flwr.runs.history import Round, whole_lines
-from dance_flwr.runs.locks import held
+from dance_flwr.runs.locks import is_locked
+from dance_flwr.runs.resume import how_to_resume
 
 RUNNING, FINISHED, FAILED, INTERRUPTED = STATES = ("running", "finished", "failed", "interrupted")
-_RECENT = 5  # rounds that the remaining time is reckoned from
+_RECENT = 5  # rounds from which the remaining time is estimated
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Absent:
 
     Attributes
     ----------
-    rounds : missed in a row, the last one included; seconds : that those took
+    rounds : missed in a row up to the last one; seconds : duration of those
     last_answered : round, None = never
     """
 
@@ -39,18 +38,18 @@ class Absent:
 
 @dataclass(frozen=True)
 class Status:
-    """How far a run is.
+    """The progress of a run.
 
     Attributes
     ----------
-    round : whole rounds so far; rounds : of the whole run, None where not yet known
+    round : completed rounds; rounds : of the whole run, None if not yet known
     val_accuracy, val_round : of the last validation; best_accuracy, best_round : of the best
     last_seconds : of the last round; seconds_per_round : mean of the last few; seconds_left : until
         the last round
     bytes_down, bytes_up : model bytes of all rounds and clients
-    answered, absent : clients in the last round; a client that was not drawn is in neither
-    updated : Unix time of the last change of what this was read from
-    reason : why a run failed; resume : how to go on with one that stopped, or why that cannot be
+    answered, absent : clients in the last round; a client that was not sampled is in neither
+    updated : Unix time of the last change of the files
+    reason : why a run failed; resume : how to resume one that stopped, empty if it cannot
     """
 
     folder: str
@@ -77,15 +76,15 @@ class Status:
 
 
 def read_status(folder: Path, alive: bool | None = None) -> Status:
-    """Return how far the run in `folder` is; nothing is changed there.
+    """Return the progress of the run in `folder`; changes nothing there.
 
     Parameters
     ----------
-    alive : whether a server is at work; None = ask the folder's lock
+    alive : whether a server is running; None = look at the folder's lock
 
     Raises
     ------
-    UserError : there is no run in it, or it cannot be read
+    UserError : the folder holds no run or cannot be read
     """
     try:
         return _read(folder, alive)
@@ -97,18 +96,21 @@ def read_status(folder: Path, alive: bool | None = None) -> Status:
 
 def _read(folder: Path, alive: bool | None) -> Status:
     changed = _changed(folder)
-    alive = held(folder) if alive is None else alive
+    alive = is_locked(folder) if alive is None else alive
     if not changed and not alive:
         raise UserError(
-            f"{folder}: expected the folder of a run, with {HISTORY} or {ERROR} in it, found neither; give the run's "
-            "`out`, or wait until it has begun"
+            f"{folder}: expected the folder of a run, with {HISTORY} or {ERROR} in it, found "
+            "neither; name the run's "
+            "`out`, or wait until it has started"
         )
     state = _state(changed, alive)
     result = json.loads((folder / RESULT).read_text(encoding="utf-8")) if state == FINISHED else {}
-    point = None if state == FINISHED else _checkpoint(folder)
-    rows = _rows(folder, point, alive)
+    checkpoint = None if state == FINISHED else _checkpoint(folder)
+    rows = _rows(folder, checkpoint, alive)
     values = (
-        _facts(result, point) | _numbers(rows) | {"updated": max(changed.values(), default=None)}
+        _facts(result, checkpoint)
+        | _numbers(rows)
+        | {"updated": max(changed.values(), default=None)}
     )
     if (
         state != FINISHED
@@ -124,7 +126,7 @@ def _read(folder: Path, alive: bool | None) -> Status:
 
 
 def _changed(folder: Path) -> dict[str, float]:
-    """Return when the files that tell of a run were last changed, of those that are there."""
+    """Return the modification times of the existing files of a run."""
     times: dict[str, float] = {}
     for name in (RESULT, ERROR, HISTORY, CHECKPOINT, BEFORE):
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -133,9 +135,7 @@ def _changed(folder: Path) -> dict[str, float]:
 
 
 def _state(changed: dict[str, float], alive: bool) -> str:
-    """Return the state of a run; the latest of its files has the say where an earlier attempt left
-    others.
-    """
+    """Return the state of a run, by the latest of its files if an earlier attempt left others."""
     if alive:
         return RUNNING
     error = changed.get(ERROR, 0.0)
@@ -147,17 +147,17 @@ def _state(changed: dict[str, float], alive: bool) -> str:
 
 
 def _checkpoint(folder: Path) -> Checkpoint | None:
-    """Return the checkpoint, None where there is none that can be read."""
-    for _ in range(3):  # it changes its name while a new one takes its place
+    """Return the checkpoint, None if it is missing or unreadable."""
+    for _ in range(3):  # it is renamed while a new one takes its place
         with suppress(ResumeError):
             return Checkpoint.load(folder)
         time.sleep(0.02)
     return None
 
 
-def _rows(folder: Path, point: Checkpoint | None, alive: bool) -> list[Round]:
-    """Return the whole rounds of the run: of one that stopped those that are kept."""
-    if alive and point is None:  # it gathers its clients; a history is that of an earlier run
+def _rows(folder: Path, checkpoint: Checkpoint | None, alive: bool) -> list[Round]:
+    """Return the completed rounds; of a stopped run, those of the checkpoint."""
+    if alive and checkpoint is None:  # waiting for clients; the history is of an earlier run
         return []
     path = folder / HISTORY
     try:
@@ -166,30 +166,34 @@ def _rows(folder: Path, point: Checkpoint | None, alive: bool) -> list[Round]:
         raise UserError(
             f"{path}: expected a JSON object per line, found {error}; the file was altered"
         ) from None
-    return rows if alive or point is None else rows[: point.round]
+    return rows if alive or checkpoint is None else rows[: checkpoint.round]
 
 
-def _facts(result: dict[str, Any], point: Checkpoint | None) -> dict[str, Any]:
-    """Return what is the same in all rounds."""
-    if point is not None:
-        return {"run": point.run, "method": point.config.method, "rounds": _rounds(point)}
+def _facts(result: dict[str, Any], checkpoint: Checkpoint | None) -> dict[str, Any]:
+    """Return the facts that are the same in all rounds."""
+    if checkpoint is not None:
+        return {
+            "run": checkpoint.run,
+            "method": checkpoint.config.method,
+            "rounds": _rounds(checkpoint),
+        }
     facts = {key: result[key] for key in ("run", "method", "test_accuracy") if key in result}
     return facts | {"rounds": result.get("config", {}).get("rounds")}
 
 
-def _rounds(point: Checkpoint) -> int:
-    """Return how many rounds a run has, which a privacy budget may end early."""
-    if point.config.privacy.dp == "none":
-        return point.config.rounds
+def _rounds(checkpoint: Checkpoint) -> int:
+    """Return the number of rounds, which a privacy budget may reduce."""
+    if checkpoint.config.privacy.dp == "none":
+        return checkpoint.config.rounds
     from dance_flwr.privacy.dp import affordable_rounds
 
     with suppress(UserError):  # the accountant is not installed on this machine
-        return affordable_rounds(point.config, point.repeats)
-    return point.config.rounds
+        return affordable_rounds(checkpoint.config, checkpoint.repeats)
+    return checkpoint.config.rounds
 
 
 def _numbers(rows: Sequence[Round]) -> dict[str, Any]:
-    """Return what the rows of the history say."""
+    """Return the numbers of the history."""
     values: dict[str, Any] = {"round": len(rows), "seconds_per_round": None}
     if not rows:
         return values
@@ -212,8 +216,8 @@ def _numbers(rows: Sequence[Round]) -> dict[str, Any]:
 
 
 def _absent(rows: Sequence[Round]) -> list[Absent]:
-    """Return the clients that were missing in the last round, and for how long."""
-    found = []
+    """Return the clients that missed the last round, and for how long."""
+    absences = []
     for client, reason in sorted(rows[-1].absent.items()):
         answered = max((row.round for row in rows if client in row.answered), default=None)
         since = [row for row in rows if row.round > (answered or 0)]
@@ -221,5 +225,5 @@ def _absent(rows: Sequence[Round]) -> list[Absent]:
             sum(client in row.absent for row in since),
             sum(row.round_seconds for row in since),
         )
-        found.append(Absent(client, reason, missed, seconds, answered))
-    return found
+        absences.append(Absent(client, reason, missed, seconds, answered))
+    return absences

@@ -1,6 +1,4 @@
-"""Run the app: in this process, or under a private SuperLink that is started and stopped with the
-run.
-"""
+"""Run the app in this process, or on a private SuperLink that lives as long as the run."""
 
 import json
 import math
@@ -15,11 +13,11 @@ from dance_flwr import events
 from dance_flwr.config.paths import ERROR, HISTORY, PROJECT, RESULT
 from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.errors import UserError
-from dance_flwr.runs.checkpoint import cut_back, forget, resumable, telling_how_to_resume
 from dance_flwr.runs.history import whole_lines
 from dance_flwr.runs.locks import SERVER, exclusive
 from dance_flwr.runs.reader import read_result
 from dance_flwr.runs.recorder import reason_of_failure
+from dance_flwr.runs.resume import forget, load_resumable, resume_hint, truncate_history
 from dance_flwr.simulation.superlink import SuperLink, private_superlink
 
 OnRound = Callable[[Mapping[str, Any]], None]
@@ -30,14 +28,13 @@ _STATUS_EVERY_SECONDS = 15.0
 def run_in_process(
     config: RunConfig, folder: Path, on_round: OnRound, name: str = ""
 ) -> dict[str, Any]:
-    """Run the unmodified ServerApp and ClientApp in this process, clients one after the other;
-    return the result.
+    """Run the unmodified apps in this process, one client after the other; return the result.
 
     Parameters
     ----------
     folder : receives `result.json`, `model.safetensors`, `history.jsonl`
     on_round : receives each finished row of the history
-    name : of the run, and so of its folder at each client; empty = a new one
+    name : of the run and of its folder at each client; empty = a new one
     """
     import logging
 
@@ -50,7 +47,7 @@ def run_in_process(
             logging.getLogger("flwr").setLevel(logging.ERROR)
         run_id = time.time_ns()
         grid = InProcessGrid(client_app.app, flatten(config), config.clients, run_id=run_id)
-        with reason_of_failure(folder), telling_how_to_resume(folder):
+        with reason_of_failure(folder), resume_hint(folder):
             server_app.run(grid, config, name or str(run_id), folder, on_round)
     return read_result(folder)
 
@@ -58,51 +55,50 @@ def run_in_process(
 def run_under_flower(config: RunConfig, folder: Path, on_round: OnRound) -> dict[str, Any]:
     """Run through Flower's simulation engine on a private SuperLink; return the result.
 
-    `flwr run` reports success even when the ServerApp failed, so success is what the ServerApp
-    itself left behind: `result.json`, or else `error.txt` with the reason.
+    `flwr run` reports success even if the ServerApp failed. The outcome is therefore read from the
+    files of the ServerApp: `result.json`, or `error.txt` with the reason.
 
     Raises
     ------
     UserError : the run failed; the message is the ServerApp's own, or names the log
     """
-    done = 0
-    with exclusive(folder, SERVER):  # then the server itself holds it
+    completed = 0
+    with exclusive(folder, SERVER):  # released before the server takes it
         if config.resume:
-            point = resumable(folder)
-            done = point.round
-            cut_back(point, folder)
+            checkpoint = load_resumable(folder)
+            completed = checkpoint.round
+            truncate_history(checkpoint, folder)
         else:
             forget(folder)
             for name in (RESULT, ERROR, HISTORY):
                 (folder / name).unlink(missing_ok=True)
     with private_superlink(folder / "superlink.log") as link:
         run_id = link.submit(config, _resources(config))
-        follow(link, run_id, folder, on_round, done)
+        follow(link, run_id, folder, on_round, completed)
     return read_result(folder)
 
 
 def follow(link: SuperLink, run_id: str, folder: Path, on_round: OnRound, seen: int = 0) -> None:
-    """Follow the run's history, after its first `seen` rows, until the ServerApp leaves a result or
-    an error behind.
+    """Follow the history of a run, after its first `seen` rows, until it has a result or an error.
 
     Raises
     ------
     UserError : the run failed; the message is the ServerApp's own, or names the log
     """
-    asked = time.monotonic()
+    last_sign = time.monotonic()
     while True:
         done = (folder / RESULT).is_file() or (folder / ERROR).is_file()
         lines = whole_lines(folder / HISTORY)
         for line in lines[seen:]:
             on_round(json.loads(line))
-            asked = time.monotonic()  # a row is a sign of life
+            last_sign = time.monotonic()  # a row is a sign of life
         seen = len(lines)
         if (folder / ERROR).is_file():
             raise UserError((folder / ERROR).read_text(encoding="utf-8").strip())
         if done:
             return
-        if time.monotonic() - asked > _STATUS_EVERY_SECONDS:
-            asked = time.monotonic()
+        if time.monotonic() - last_sign > _STATUS_EVERY_SECONDS:
+            last_sign = time.monotonic()
             status = link.status(run_id)
             if (
                 status.startswith("finished")
@@ -115,7 +111,7 @@ def follow(link: SuperLink, run_id: str, folder: Path, on_round: OnRound, seen: 
 
 @contextmanager
 def _apps() -> Iterator[None]:
-    """Make the top-level apps importable."""
+    """Make the two apps importable."""
     sys.path.insert(0, str(PROJECT))
     try:
         yield
@@ -124,11 +120,10 @@ def _apps() -> Iterator[None]:
 
 
 def _resources(config: RunConfig) -> str:
-    """Return Flower's --federation-config: a node per client, each with a core and its share of one
-    visible GPU.
+    """Return Flower's --federation-config: per client one node, one core and a share of a GPU.
 
-    Flower divides the GPUs by the share in single precision and drops the rest: 0.2 would be four
-    clients on a GPU, not five, so a share is a little less than its part.
+    Flower divides the GPUs by the share in single precision and rounds down: 0.2 would give four
+    clients per GPU, not five, so the share is slightly smaller than its fraction.
     """
     import torch
 

@@ -1,6 +1,4 @@
-"""A Grid that runs the unmodified ServerApp and ClientApp in this process: no Ray, no ports, no
-start-up time.
-"""
+"""A Grid that calls the unmodified ClientApp in this process: no Ray, no ports, no start-up."""
 
 from collections.abc import Iterable, Mapping
 from itertools import count
@@ -16,14 +14,14 @@ from dance_flwr.federation.wire.messages import with_content
 
 
 class InProcessGrid(Grid):
-    """Clients are called one after the other, in the order of the messages.
+    """Call one client after the other, in the order of the messages.
 
     Parameters
     ----------
     client_app : answers every message
     run_config : flat keys, the same for all clients
-    node_configs : per node id its node config; made from `num_nodes` when left out
-    on_message : sees every message and every reply as it passes, for recording
+    node_configs : node id -> node config; by default one partition per node
+    on_message : called with every message and every reply, for recording
     """
 
     crosses_a_wire = False
@@ -38,8 +36,8 @@ class InProcessGrid(Grid):
         node_configs: Mapping[int, Mapping[str, Any]] | None = None,
         on_message: Any = None,
     ) -> None:
-        made = {
-            node + 1: {keys.PARTITION_ID: node, "num-partitions": num_nodes}
+        default = {
+            node + 1: {keys.PARTITION_ID: node, keys.NUM_PARTITIONS: num_nodes}
             for node in range(num_nodes)
         }
         self._app = client_app
@@ -47,7 +45,7 @@ class InProcessGrid(Grid):
         self._on_message = on_message
         self._contexts = {
             node: Context(run_id, node, dict(config), RecordDict(), dict(run_config))
-            for node, config in (node_configs or made).items()
+            for node, config in (node_configs or default).items()
         }
         self._replies: dict[str, Message] = {}
         self._numbers = count()
@@ -89,7 +87,7 @@ class InProcessGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Answer the messages; `timeout` is of no use here."""
+        """Answer the messages; `timeout` has no effect."""
         return self.pull_messages(self.push_messages(messages))
 
     def _answer(self, message: Message) -> str:
@@ -99,9 +97,7 @@ class InProcessGrid(Grid):
             self._on_message(message)
         try:
             reply = self._app(_delivered(message), self._contexts[node])
-        except (
-            Exception
-        ) as error:  # a client's failure must reach the server as Flower would send it
+        except Exception as error:  # the server must see a client's failure as Flower would send it
             reply = Message(Error(0, f"{type(error).__name__}: {error}"), reply_to=message)
         if self._on_message:
             self._on_message(reply)
@@ -110,9 +106,7 @@ class InProcessGrid(Grid):
 
 
 def _delivered(message: Message) -> Message:
-    """Return the message with config records of its own, as the wire would deliver it: mods change
-    what they read.
-    """
+    """Return the message with copies of its config records, as mods change what they read."""
     records = dict(message.content)
     for name, record in message.content.config_records.items():
         records[name] = ConfigRecord(dict(record))

@@ -1,4 +1,4 @@
-"""A SuperLink of our own on this machine: started, asked, and stopped with everything below it."""
+"""Start, query and stop a private SuperLink on this machine, with all its processes."""
 
 import json
 import os
@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,10 +20,10 @@ from typing import Any
 
 import psutil
 
-from dance_flwr.config.paths import PROJECT
 from dance_flwr.config.text import to_toml
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
+from dance_flwr.simulation.app_folder import submitted_app
 
 NAME = "private"
 _START_SECONDS = 60.0
@@ -45,13 +44,17 @@ class SuperLink:
     log: Path
 
     def submit(self, config: RunConfig, federation: str = "") -> str:
-        """Hand in the app with this config; return the run id. `federation` is Flower's
-        --federation-config.
+        """Submit the app with this config; return the run id.
+
+        Parameters
+        ----------
+        federation : Flower's --federation-config, empty = none
         """
         settings = self.home / "run-config.toml"
         settings.write_text(to_toml(config), encoding="utf-8")
+        app = submitted_app(self.home)
         more = ["--federation-config", federation] if federation else []
-        answer = self.flwr("run", str(app_dir()), NAME, "--run-config", str(settings), *more)
+        answer = self.flwr("run", str(app), NAME, "--run-config", str(settings), *more)
         return str(answer["run-id"])
 
     def status(self, run_id: str) -> str:
@@ -63,7 +66,7 @@ class SuperLink:
 
         Raises
         ------
-        UserError : it failed; the message is what it printed
+        UserError : the command failed; the message is its output
         """
         command = [str(tool("flwr")), *arguments, "--format", "json"]
         done = subprocess.run(
@@ -80,16 +83,16 @@ class SuperLink:
 
 @contextmanager
 def private_superlink(log: Path) -> Iterator[SuperLink]:
-    """Start a SuperLink in simulation mode with its own home and free ports; stop it and all it
-    started.
+    """Run a SuperLink in simulation mode, with its own home and free ports, during the block.
 
-    Its working directory is its empty home: Ray workers import from there first, so any other
-    directory could put somebody else's `client_app.py` ahead of ours.
+    Its working directory is its empty home. Ray workers import from there first, so another
+    directory could shadow this app's `client_app.py`.
     """
     home = Path(tempfile.mkdtemp(prefix="dance-flwr-"))
     port = free_port()
     (home / "config.toml").write_text(
-        f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
+        f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\n'
+        f'address = "127.0.0.1:{port}"\ninsecure = true\n'
     )
     environment = flower_environment(home)
     command = [
@@ -111,9 +114,7 @@ def private_superlink(log: Path) -> Iterator[SuperLink]:
 
 
 def flower_environment(home: Path) -> dict[str, str]:
-    """Return this process's environment for a Flower process whose FLWR_HOME is `home`: quiet, and
-    past any proxy.
-    """
+    """Return the environment of a Flower process: its FLWR_HOME, no telemetry, no local proxy."""
     quiet = ("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "FLWR_DISABLE_UPDATE_CHECK")
     environment = (
         os.environ
@@ -132,12 +133,11 @@ def start(
     log: Path,
     launcher: Sequence[str] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a command of this environment in a session of its own, in `home`; what it prints is
-    added to `log`.
+    """Start a command of this environment in its own session, in `home`; append output to `log`.
 
     Parameters
     ----------
-    launcher : words before the command, a program of the system and its arguments
+    launcher : prefix of the command, a program of the system with its arguments
     """
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -153,11 +153,11 @@ def start(
 def wait_until_healthy(
     process: subprocess.Popen[bytes], address: str, log: Path, root_certificates: Path | None = None
 ) -> None:
-    """Wait until the SuperLink at http(s)://host:port says that it is healthy.
+    """Wait until the SuperLink at http(s)://host:port reports that it is healthy.
 
     Raises
     ------
-    UserError : it ended, or does not answer in time
+    UserError : it exited or does not answer in time
     """
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
     if root_certificates:
@@ -174,9 +174,7 @@ def wait_until_healthy(
 
 
 def stop(process: subprocess.Popen[bytes], ask: bool = True) -> None:
-    """End a process and every process below it, such as Ray's; ask first, then kill; or kill at
-    once.
-    """
+    """Stop a process and its descendants, such as Ray's: terminate, then kill, or kill at once."""
     with suppress(psutil.NoSuchProcess):
         parent = psutil.Process(process.pid)
         family = [*parent.children(recursive=True), parent]
@@ -194,40 +192,23 @@ def stop(process: subprocess.Popen[bytes], ask: bool = True) -> None:
 
 
 def _children(family: Sequence[psutil.Process]) -> list[psutil.Process]:
-    """Return the processes below these that are not among them."""
-    found: dict[int, psutil.Process] = {}
+    """Return the descendants of these processes that are not among them."""
+    children: dict[int, psutil.Process] = {}
     for member in family:
         with suppress(psutil.NoSuchProcess):
-            found |= {child.pid: child for child in member.children(recursive=True)}
-    return [child for pid, child in found.items() if pid not in {member.pid for member in family}]
-
-
-def app_dir() -> Path:
-    """Return the folder of the Flower app: the one with our pyproject.toml.
-
-    Raises
-    ------
-    UserError : the package was installed without it
-    """
-    path = PROJECT / "pyproject.toml"
-    if (
-        path.is_file()
-        and tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"] == "dance-flwr"
-    ):
-        return PROJECT
-    raise UserError(
-        f"expected the app's pyproject.toml in {PROJECT}, found none; install from a checkout with "
-        "`pip install -e .`, or add --in-process"
-    )
+            children |= {child.pid: child for child in member.children(recursive=True)}
+    return [
+        child for pid, child in children.items() if pid not in {member.pid for member in family}
+    ]
 
 
 def tool(name: str) -> Path:
-    """Return a command of this environment, not of whichever comes first on PATH."""
+    """Return a command of this environment, not the first one on PATH."""
     return Path(sys.executable).parent / name
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on."""
+    """Return a free port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

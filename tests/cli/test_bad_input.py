@@ -16,8 +16,8 @@ import torch
 
 from dance_flwr.config.text import to_toml
 from dance_flwr.errors import CodeMismatchError, QuorumError, UserError
-from dance_flwr.federation.wire import messages
-from dance_flwr.runs import checkpoint
+from dance_flwr.federation.wire import keys, tensors
+from dance_flwr.runs import resume
 
 RESULT_FILES = {"result.json", "model.safetensors"}
 
@@ -66,6 +66,8 @@ def test_a_good_run_says_nothing_of_the_kind(start, tmp_path):
     ("pair", "words"),
     [
         ("ruonds=3", ["unknown key 'ruonds'", "'rounds'"]),
+        ("dance.ratio=0.1", ["unknown key 'dance.ratio'", "now called 'condensation-ratio'"]),
+        ("method=magic", ["method: expected one of dance, fedavg-full", "found 'magic'"]),
         ("rounds=many", ["rounds: expected int, found 'many'"]),
         ("rounds=2.5", ["rounds: expected int, found 2.5"]),
         ("learning-rate=nan", ["learning-rate"]),
@@ -93,6 +95,12 @@ def test_two_mistakes_are_one_line(start, tmp_path):
 def test_bad_toml_is_named(start, tmp_path, content):
     (tmp_path / "broken.toml").write_bytes(content)
     assert_one_error(start("--config", tmp_path / "broken.toml"), tmp_path, "broken.toml", "TOML")
+
+
+def test_a_former_key_in_toml_names_the_current_one(start, tmp_path):
+    (tmp_path / "former.toml").write_text("[dance]\nratio = 0.1\n")
+    words = ["unknown key 'dance.ratio'", "'condensation-ratio'"]
+    assert_one_error(start("--config", tmp_path / "former.toml"), tmp_path, *words)
 
 
 def test_a_list_in_toml_is_refused(start, tmp_path):
@@ -246,7 +254,7 @@ def test_one_node_of_other_code_is_refused_before_anything_else_and_named(run, m
         CodeMismatchError, match=rf"^client {client}: expected .*{own}, found 0123456789abcdef"
     ):
         run(app=app, min_valid_replies=2)
-    assert set(asked) == {messages.HELLO}
+    assert set(asked) == {keys.HELLO}
 
 
 def failing(monkeypatch, client, error, methods=("train",)):
@@ -254,10 +262,10 @@ def failing(monkeypatch, client, error, methods=("train",)):
     from dance_flwr.federation.client.client import Client
 
     def wrap(honest):
-        def work(self, *arguments):
+        def work(self, *arguments, **named):
             if self.site.card.client == client:
                 raise error
-            return honest(self, *arguments)
+            return honest(self, *arguments, **named)
 
         return work
 
@@ -306,9 +314,9 @@ class Spoiling:
         asked = message.content.config_records.get("config", {})
         late = message.metadata.message_type == "train" and asked["server-round"] > 1
         if late and context.node_config["partition-id"] == self.client:
-            state = messages.state_of(reply.content["arrays"])
+            state = tensors.state_of(reply.content["arrays"])
             self.spoil(state, next(iter(state)))
-            reply.content["arrays"] = messages.arrays_of(state)
+            reply.content["arrays"] = tensors.arrays_of(state)
         return reply
 
 
@@ -324,17 +332,17 @@ SPOILS = {
 @pytest.mark.parametrize("words", SPOILS)
 def test_a_broken_update_is_left_out_and_its_client_named(run, caplog, words):
     spoiled = run(app=Spoiling(1, SPOILS[words]), min_valid_replies=2)
-    assert words in caplog.text and "left out of the mean: client 1:" in caplog.text
+    assert words in caplog.text and "omitted from the mean: client 1:" in caplog.text
     silent = run(app=Spoiling(1, lambda state, name: 1 / 0), min_valid_replies=2)
     assert spoiled.result["model_fingerprint"] == silent.result["model_fingerprint"]
 
 
 def test_a_broken_update_ends_a_run_that_needs_everyone(run, tmp_path):
     with pytest.raises(
-        QuorumError, match=r"expected at least 3 usable updates, found 2; client 1: .*NaN"
+        QuorumError, match=r"expected at least 3 valid updates, found 2; client 1: .*NaN"
     ):
         run(app=Spoiling(1, SPOILS["NaN or infinity in"]), folder=tmp_path)
-    assert "1 of 3" in checkpoint.how_to_resume(tmp_path)
+    assert "1 of 3" in resume.how_to_resume(tmp_path)
 
 
 @pytest.mark.parametrize("client", [0, 2])

@@ -6,10 +6,15 @@ import pytest
 from typer.testing import CliRunner
 
 from dance_flwr.cli.data import app
-from dance_flwr.data.catalogue import CATALOGUE
+from dance_flwr.data.graphs.catalogue import CATALOGUE
 from dance_flwr.errors import UserError
 
-NODES = "id,text,label,split\na,short,x,train\nb,[b]longer text[/b],,val\nc,the longest text of all,y,\n"
+NODES = """\
+id,text,label,split
+a,short,x,train
+b,[b]longer text[/b],,val
+c,the longest text of all,y,
+"""
 
 
 @pytest.fixture
@@ -74,7 +79,7 @@ def test_import_show_and_check(call, mine, tmp_path):
 
 
 def test_check_sees_an_altered_text(call, mine, tmp_path):
-    from dance_flwr.data.folder import read_folder, write_folder
+    from dance_flwr.data.graphs.folder import read_folder, write_folder
 
     call("import", mine, "--name", "g")
     folder = tmp_path / "root" / "graphs" / "g"

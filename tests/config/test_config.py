@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.project import PROJECT
 
-from dance_flwr.config.reading import read_config
+from dance_flwr.config.reading import read_config, read_values
 from dance_flwr.config.text import markdown_table, to_toml, toml_block
-from dance_flwr.config.tree import RunConfig, flat_fields, flatten, parse
+from dance_flwr.config.tree import RENAMED, RunConfig, flat_fields, flatten, parse
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.errors import ConfigError, UserError
 
 
@@ -96,10 +97,27 @@ def test_every_mistake_is_reported_in_one_message():
 
 
 def test_unknown_key_names_its_neighbour():
+    assert problems({"dance.miks": 0.1}) == ["unknown key 'dance.miks': did you mean 'dance.mix'?"]
+    assert problems({"condensation-rato": 0.1}) == [
+        "unknown key 'condensation-rato': did you mean 'condensation-ratio'?"
+    ]
+    assert "dance-flwr config" in problems({"xyzzy": 1})[0]
+
+
+def test_a_renamed_key_names_the_current_one():
+    assert set(RENAMED.values()) <= set(flat_fields()) and not set(RENAMED) & set(flat_fields())
+    assert problems({"dance.ratio": 0.1}) == [
+        "unknown key 'dance.ratio': it is now called 'condensation-ratio'"
+    ]
     assert problems({"dance.rato": 0.1}) == [
         "unknown key 'dance.rato': did you mean 'condensation-ratio'?"
     ]
-    assert "dance-flwr config" in problems({"xyzzy": 1})[0]
+
+
+def test_an_integer_too_large_for_a_float_is_refused():
+    assert problems({"learning-rate": 10**400}) == [
+        "learning-rate: expected a finite number, found inf"
+    ]
 
 
 @pytest.mark.parametrize("key", [key for key, (_, kind) in flat_fields().items() if kind is float])
@@ -124,10 +142,8 @@ def test_values_out_of_range_are_refused(key, low, high):
 
 
 def test_an_integer_is_a_float_but_a_bool_is_no_integer():
-    assert (
-        parse({"dance.alpha": 3}).dance.alpha == 3.0
-        and type(parse({"dance.alpha": 3}).dance.alpha) is float
-    )
+    alpha = DanceConfig.of(parse({"dance.alpha": 3})).alpha
+    assert alpha == 3.0 and type(alpha) is float
     for key, value in {
         "rounds": True,
         "learning-rate": True,
@@ -148,7 +164,7 @@ def test_keys_are_checked_against_each_other():
 
 def test_later_sources_win(tmp_path):
     for name, text in {
-        "a.toml": "rounds = 2\nseed = 2\n[dance]\nratio = 0.2\n",
+        "a.toml": "condensation-ratio = 0.2\nrounds = 2\nseed = 2\n[dance]\nmix = 0.3\n",
         "b.toml": "seed = 3\n",
     }.items():
         (tmp_path / name).write_text(text)
@@ -161,7 +177,8 @@ def test_later_sources_win(tmp_path):
         rounds=7,
         seed=3,
         data="plain word",
-        dance=replace(RunConfig().dance, ratio=0.3),
+        condensation_ratio=0.3,
+        sections=parse({"dance.mix": 0.3}).sections,
     )
 
 
@@ -175,6 +192,27 @@ def test_shipped_config_parses(path):
 
 def test_configs_are_shipped():
     assert list((PROJECT / "configs").rglob("*.toml"))
+
+
+@pytest.mark.parametrize(
+    ("pair", "value"),
+    [
+        ("x=3", 3),
+        ("x = 0.5", 0.5),
+        ("x=true", True),
+        ("x='3'", "3"),
+        ("x=word", "word"),
+        ("x=two words", "two words"),
+        ("x=a=b", "a=b"),
+        ("x=", ""),
+        ("x=2024-01-01", "2024-01-01"),
+        ("x=[1, 2]", "[1, 2]"),
+        ("x=3\nseed = 4", "3\nseed = 4"),
+    ],
+)
+def test_a_pair_is_read_as_toml_or_as_text(pair, value):
+    read = read_values([], [pair])
+    assert read == {"x": value} and type(read["x"]) is type(value)
 
 
 def test_missing_config_file_is_named(tmp_path):

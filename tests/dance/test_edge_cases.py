@@ -12,7 +12,7 @@ from support.edge_cases import (
 )
 
 from dance_flwr.dance.packs import Packs
-from dance_flwr.data.graph import TEST
+from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.runs.reader import load_model
 
 ONLY_DANCE = ("core", "condensed")

@@ -8,7 +8,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from oracles import evidence as oracle
-from support.builders import CPU, SHAPE, Client, clients, lists, make_client, ragged, split
+from support.builders import (
+    ATTENTION_DIM,
+    CPU,
+    SHAPE,
+    Client,
+    clients,
+    lists,
+    make_client,
+    ragged,
+    split,
+)
 
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import (
@@ -19,7 +29,7 @@ from dance_flwr.dance.evidence import (
     select_candidates,
 )
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.data.graph import csr_from_pairs
+from dance_flwr.data.graphs.graph import csr_from_pairs
 from dance_flwr.data.text.table import TextTable, pool_chunks
 from dance_flwr.nn.hops import Hops
 from dance_flwr.nn.model import ModelShape
@@ -130,7 +140,7 @@ def test_an_isolated_node_rests_on_its_own_text_alone():
     chunk = torch.tensor([[0.6, 0.8], [1.0, 0.0]])
     table = TextTable.from_chunks(chunk, torch.tensor([0, 1, 2]))
     hops = Hops(*csr_from_pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), 2), CPU)
-    model = DanceModel(ModelShape(2, 3, 2), "gcn", 0.0)
+    model = DanceModel(ModelShape(2, 3, 2), "gcn", 0.0, attention_dim=2)
     config, hidden, node = DanceConfig(mix=0.6), torch.ones(2, 3), torch.tensor([0])
     found = select_candidates(model, node, hidden, torch.zeros(2), hops, table, config)
     evidence = condense_text(model, hidden[node], found, table, config)
@@ -187,7 +197,7 @@ def test_a_hub_can_be_asked_for_together_with_isolated_nodes(leaves):
     n = leaves + 2
     hops = Hops(*csr_from_pairs(np.zeros(leaves, np.int64), np.arange(1, leaves + 1), n), CPU)
     table = TextTable.from_chunks(torch.eye(12)[torch.arange(n) % 12], torch.arange(n + 1))
-    model, config = DanceModel(SHAPE, "gcn", 0.0), DanceConfig()
+    model, config = DanceModel(SHAPE, "gcn", 0.0, attention_dim=ATTENTION_DIM), DanceConfig()
     hidden, nodes = (
         torch.randn(n, 6, generator=torch.Generator().manual_seed(0)),
         torch.tensor([0, n - 1]),

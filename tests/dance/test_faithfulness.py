@@ -13,11 +13,10 @@ import pytest
 import scipy.stats
 import torch
 from oracles import interventions as oracle
-from support.builders import CPU, SHAPE, lists, ragged, random_csr
+from support.builders import ATTENTION_DIM, CPU, SHAPE, lists, ragged, random_csr
 
 from dance_flwr.config.plugins import BACKBONES
 from dance_flwr.dance import interventions
-from dance_flwr.dance.algorithm import explain, plain_pass, predict
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.faithfulness import (
     CONTROLS,
@@ -28,31 +27,37 @@ from dance_flwr.dance.faithfulness import (
     dense_attention,
     drops,
     flips,
-    heaviest,
     outcomes,
-    prefix,
     rankings,
 )
+from dance_flwr.dance.inference import explain, plain_pass, predict
 from dance_flwr.dance.interventions import repredict
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.data.graph import csr_from_pairs
-from dance_flwr.data.site import LocalGraph
+from dance_flwr.data.graphs.graph import csr_from_pairs
+from dance_flwr.data.site import LocalGraph, Site
 from dance_flwr.data.text.table import TextTable
 from dance_flwr.errors import UserError
 from dance_flwr.experiments.cells import Request, Row
 from dance_flwr.experiments.faithfulness import EXPERIMENT, NODE_FILE, analyse, bootstrap
 from dance_flwr.experiments.faithfulness_report import over_runs
 from dance_flwr.nn.model import ModelShape
+from dance_flwr.nn.ragged import heaviest, prefix
 
 SETTINGS = DanceConfig(hop1_budget=2, hop2_budget=1, hop2_pool=2, chunk_budget=4)
 
 
+class MemorySite(Site):
+    """A client without a folder."""
+
+    def __init__(self, **parts):
+        self.__dict__.update(parts)
+
+
 def make_site(graph, chunks, sizes):
-    """What prediction and explanation read of a client, in memory."""
+    """What prediction and explanation read of a client."""
     n, total = len(sizes), int(sum(sizes))
     table = TextTable.from_chunks(chunks, torch.tensor(np.cumsum([0, *sizes])))
-    return SimpleNamespace(
-        num_nodes=n,
+    return MemorySite(
         device=CPU,
         table=table,
         label_table=torch.eye(SHAPE.classes)[torch.arange(n) % SHAPE.classes]
@@ -60,7 +65,7 @@ def make_site(graph, chunks, sizes):
         graph=LocalGraph(*graph, torch.ones(n, dtype=torch.bool)),
         bank=SimpleNamespace(tokens=np.arange(total) + 1, spans=np.zeros((total, 2), np.int32)),
         chunk_sha256=np.zeros((total, 32), np.uint8),
-        card=SimpleNamespace(class_names=tuple("abcd")),
+        card=SimpleNamespace(num_nodes=n, class_names=tuple("abcd")),
     )
 
 
@@ -78,7 +83,9 @@ def random_site(seed, n=24, density=0.08):
 def random_model(seed, backbone="gcn"):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = DanceModel(SHAPE, backbone, 0.5, label_evidence=seed % 2 == 0).eval()
+        model = DanceModel(
+            SHAPE, backbone, 0.5, attention_dim=ATTENTION_DIM, label_evidence=seed % 2 == 0
+        ).eval()
         for parameter in model.parameters():
             parameter.data += 0.5 * torch.randn_like(parameter)
     return model
@@ -92,7 +99,8 @@ def by_hand():
     are (2 x_0, x_1): a lone chunk along axis i gives x_i = sqrt(3) and -1/sqrt(3) elsewhere, so
     chunk 0 alone decides for class 0.
     """
-    model = DanceModel(ModelShape(text_dim=4, hidden_dim=2, classes=2), "gcn", 0.0).eval()
+    shape = ModelShape(text_dim=4, hidden_dim=2, classes=2)
+    model = DanceModel(shape, "gcn", 0.0, attention_dim=2).eval()
     for parameter in model.parameters():
         parameter.data.zero_()
     model.backbone.second.bias.data[0] = 1
@@ -270,7 +278,7 @@ def test_curves_start_at_the_full_text_and_the_empty_pool_and_end_at_the_pack():
     pack = ragged(
         [explain(model, site, nodes[[i]], SETTINGS, 0, "").chunks.tolist() for i in range(4)]
     )
-    rest = pool.chunks.keep(~pool.holds(pack))
+    rest = pool.chunks.keep(~pool.contains(pack))
     assert seen.budgets == (1, 2, 4)
     torch.testing.assert_close(seen.full, predict(model, site, SETTINGS)["deployed"][nodes])
     torch.testing.assert_close(

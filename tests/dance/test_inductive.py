@@ -1,4 +1,4 @@
-"""Inductive mode: test nodes and their edges are absent during training and present at evaluation."""
+"""Inductive mode: test nodes and their edges are absent in training and present in evaluation."""
 
 import numpy as np
 import pytest
@@ -6,14 +6,14 @@ import torch
 from support.graphs import WORDS, node_id, sentences, text_graph
 
 from dance_flwr.dance.packs import Packs
-from dance_flwr.data.folder import write_folder
-from dance_flwr.data.graph import TEST, TRAIN, VAL
+from dance_flwr.data.graphs.folder import write_folder
+from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
 
 SPLIT = np.array([TRAIN, TRAIN, VAL, TEST] * 12, np.uint8)
 LABELS = np.arange(48) % 3
 
 
-def written(path, *, other_test_nodes):
+def write(path, *, other_test_nodes):
     """One graph in two versions that differ in the texts and edges of test nodes only."""
     rng = np.random.default_rng(3)
     texts = [sentences(rng, WORDS[sorted(WORDS)[label]], 2) for label in LABELS]
@@ -47,16 +47,14 @@ def test_training_does_not_depend_on_test_nodes(run, tmp_path, method):
         states = []
         for other in (False, True):
             folder = tmp_path / f"{mode}-{other}"
-            states.append(uploads(run, written(folder, other_test_nodes=other), mode, method)[1])
+            states.append(uploads(run, write(folder, other_test_nodes=other), mode, method)[1])
         pairs = [(a[name], b[name]) for a, b in zip(*states, strict=True) for name in a]
         same[mode] = all(torch.allclose(a, b, atol=1e-6) for a, b in pairs)
     assert same == {"inductive": True, "transductive": False}
 
 
 def test_test_nodes_enter_no_core_and_no_evidence_of_a_round(run, tmp_path):
-    done, _ = uploads(
-        run, written(tmp_path / "graph", other_test_nodes=False), "inductive", "dance"
-    )
+    done, _ = uploads(run, write(tmp_path / "graph", other_test_nodes=False), "inductive", "dance")
     split = done.site(0).split.numpy()
     for path in done.store(0).all_packs():
         packs = Packs.load(path)
@@ -67,14 +65,10 @@ def test_test_nodes_enter_no_core_and_no_evidence_of_a_round(run, tmp_path):
 
 def test_the_budget_counts_visible_nodes_only(run, tmp_path):
     """36 of 48 nodes are visible: a quarter of them is 9, a quarter of all would be 12."""
-    done, _ = uploads(
-        run, written(tmp_path / "graph", other_test_nodes=False), "inductive", "dance"
-    )
+    done, _ = uploads(run, write(tmp_path / "graph", other_test_nodes=False), "inductive", "dance")
     assert done.result["per_condensed_node"]["nodes_per_round"] == 9
 
 
 def test_verification_passes(run, tmp_path, cli):
-    done, _ = uploads(
-        run, written(tmp_path / "graph", other_test_nodes=False), "inductive", "dance"
-    )
+    done, _ = uploads(run, write(tmp_path / "graph", other_test_nodes=False), "inductive", "dance")
     assert cli("evidence", "verify", done.folder).code == 0

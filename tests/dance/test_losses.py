@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.builders import SHAPE, lists, make_client, random_csr
 
-from dance_flwr.dance import algorithm as local
+from dance_flwr.dance import inference
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, freeze
 from dance_flwr.dance.losses import condensed_loss, plain_loss, supervised_nodes
@@ -147,20 +147,20 @@ def test_blocks_of_nodes_change_nothing(dance, monkeypatch):
     model = initial_model(
         shape_of(site.text_dim, len(site.card.class_names), dance.config), dance.config
     )
-    prediction = local.plain_pass(model, site, site.graph)
-    whole = local.fused_view(model, site, prediction, settings)[0]
+    prediction = inference.plain_pass(model, site, site.graph)
+    whole = inference.fused_view(model, site, prediction, settings)[0]
     kept = Candidates.stack(
         [
             freeze(*block)
-            for block in local.evidence_of_all(model, site, site.graph, prediction, settings)
+            for block in inference.evidence_of_all(model, site, site.graph, prediction, settings)
         ]
     )
-    monkeypatch.setattr(local, "_NODES_PER_BLOCK", 5)
-    torch.testing.assert_close(local.fused_view(model, site, prediction, settings)[0], whole)
+    monkeypatch.setattr(inference, "_NODES_PER_BLOCK", 5)
+    torch.testing.assert_close(inference.fused_view(model, site, prediction, settings)[0], whole)
     again = Candidates.stack(
         [
             freeze(*block)
-            for block in local.evidence_of_all(model, site, site.graph, prediction, settings)
+            for block in inference.evidence_of_all(model, site, site.graph, prediction, settings)
         ]
     )
     assert lists(again.chunks) == lists(kept.chunks)

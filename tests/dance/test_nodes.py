@@ -156,7 +156,6 @@ def test_the_core_is_that_of_the_loops(
         padded[c, counts[c] :] = np.nan
     config = DanceConfig(
         confidence=tau,
-        ratio=ratio,
         prototypes=3,
         coverage_penalty=penalty,
         labelled_first=labelled_first,
@@ -169,6 +168,7 @@ def test_the_core_is_that_of_the_loops(
             torch.tensor(labels),
             torch.tensor(times),
             config,
+            ratio,
             torch.Generator().manual_seed(0),
         )
     expected = oracle.core(
@@ -200,7 +200,8 @@ def test_the_core_with_real_prototypes_fills_every_quota(seed, n, known, present
         prediction,
         torch.tensor(labels),
         torch.zeros(n, dtype=torch.int64),
-        DanceConfig(confidence=tau, ratio=ratio, prototypes=3),
+        DanceConfig(confidence=tau, prototypes=3),
+        ratio,
         torch.Generator().manual_seed(seed),
     )
     sizes = np.bincount(assigned[assigned >= 0], minlength=CLASSES).tolist()
@@ -218,12 +219,11 @@ def test_successive_cores_cover_a_class_under_the_coverage_penalty():
     )
     labels = torch.zeros(6, dtype=torch.int64)
     for penalty, distinct in ((2.0, 6), (0.0, 2)):
-        config = DanceConfig(ratio=1 / 3, prototypes=1, coverage_penalty=penalty)
+        config = DanceConfig(prototypes=1, coverage_penalty=penalty)
         times = torch.zeros(6, dtype=torch.int64)
         for _ in range(3):
-            times[
-                condense_nodes(prediction, labels, times, config, torch.Generator().manual_seed(0))
-            ] += 1
+            draw = torch.Generator().manual_seed(0)
+            times[condense_nodes(prediction, labels, times, config, 1 / 3, draw)] += 1
         assert int((times > 0).sum()) == distinct
 
 
@@ -235,10 +235,9 @@ def test_labelled_nodes_come_first_only_when_asked():
     prediction = Prediction(hidden, torch.ones(4, 1))
     labels = torch.tensor([-1, -1, -1, 0])
     for first, expected in ((True, [3]), (False, [0])):
-        config = DanceConfig(ratio=0.25, prototypes=1, labelled_first=first)
-        core = condense_nodes(
-            prediction, labels, torch.zeros(4), config, torch.Generator().manual_seed(0)
-        )
+        config = DanceConfig(prototypes=1, labelled_first=first)
+        times, draw = torch.zeros(4, dtype=torch.int64), torch.Generator().manual_seed(0)
+        core = condense_nodes(prediction, labels, times, config, 0.25, draw)
         assert core.tolist() == expected
 
 

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file, save_file
 
-from dance_flwr.cli.commands import show_command, verify_command
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.nodes import node_budget
 from dance_flwr.dance.packs import Packs
 from dance_flwr.errors import UserError
+from dance_flwr.runs.evidence import show_evidence, verify_evidence
 
 CLIENTS = range(3)
 
@@ -39,7 +39,9 @@ def rows(ptr, *arrays):
 def test_packs_are_of_the_whole_core_and_within_the_budgets(dance):
     settings = DanceConfig.of(dance.config)
     for client, packs in every_pack_file(dance):
-        assert len(packs.nodes) == node_budget(dance.site(client).num_nodes, settings.ratio)
+        assert len(packs.nodes) == node_budget(
+            dance.site(client).num_nodes, dance.config.condensation_ratio
+        )
         for hops, weights in rows(
             packs.neighbour_ptr, packs.neighbour_hops, packs.neighbour_weights
         ):
@@ -102,7 +104,7 @@ def marks(text):
 def test_show_marks_the_spans_of_the_stored_pack(dance):
     packs, site = Packs.load(dance.store(0).final_path), dance.site(0)
     row = len(packs.nodes) // 2
-    text = show_command(dance.folder, 0, site.ids()[packs.nodes[row]], None)
+    text = show_evidence(dance.folder, 0, site.ids()[packs.nodes[row]], None)
     own = slice(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
     texts = site.texts()
     spans = zip(
@@ -120,7 +122,7 @@ def test_show_marks_the_spans_of_the_stored_pack(dance):
 
 def test_show_without_a_node_equals_the_example(dance):
     assert (
-        show_command(dance.folder, 1, None, None)
+        show_evidence(dance.folder, 1, None, None)
         == (dance.store(1).evidence_folder / "example.txt").read_text()
     )
 
@@ -128,7 +130,7 @@ def test_show_without_a_node_equals_the_example(dance):
 def test_show_explains_a_node_outside_the_core(dance):
     site, packs = dance.site(0), Packs.load(dance.store(0).final_path)
     outside = next(u for u in range(site.num_nodes) if packs.row_of(u) is None)
-    text = show_command(dance.folder, 0, site.ids()[outside], None)
+    text = show_evidence(dance.folder, 0, site.ids()[outside], None)
     assert site.ids()[outside] in text.splitlines()[0] and marks(text)
     assert sum(float(weight) for weight, _ in marks(text)) == pytest.approx(1, abs=0.01)
 
@@ -292,7 +294,7 @@ def test_verify_passes_on_a_fresh_run_and_says_what_it_read(dance, cli, copy):
 )
 def test_verify_passes_whatever_the_settings(run, keys):
     said = []
-    verify_command(run(**keys).folder, None, said.append)
+    verify_evidence(run(**keys).folder, None, said.append)
     assert said[-1] == "evidence verified"
     assert not any(" 0 spans" in line or "weights of 0 packs" in line for line in said)
 
@@ -301,7 +303,7 @@ def test_verify_passes_whatever_the_settings(run, keys):
 def test_verify_fails_on_a_single_alteration(copy, alter):
     alter(copy)
     with pytest.raises(UserError) as error:
-        verify_command(copy.run, None, lambda line: None)
+        verify_evidence(copy.run, None, lambda line: None)
     assert "\n" not in str(error.value)
 
 
@@ -315,7 +317,7 @@ def test_failed_verification_is_one_line_and_code_2(copy, cli):
 def test_verify_reads_one_client_from_its_own_folder(dance, copy):
     said = []
     shutil.rmtree(copy.partition / "client-0")
-    verify_command(copy.run, copy.client, said.append)
+    verify_evidence(copy.run, copy.client, said.append)
     assert [line.split(":")[0] for line in said] == ["client 1", "evidence verified"]
 
 

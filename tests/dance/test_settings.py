@@ -1,17 +1,15 @@
 """Settings beside the method: averaged models, smoothing, the ablations, and `paper = true`."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 from support.builders import CPU, lists, make_client, random_csr, split
 
-from dance_flwr.config.tree import PAPER, RunConfig, flatten, parse
-from dance_flwr.dance.algorithm import neighbour_labels, predict
-from dance_flwr.dance.config import DanceConfig
+from dance_flwr.config.tree import RunConfig, flatten, parse
+from dance_flwr.dance.config import PAPER, DanceConfig
+from dance_flwr.dance.inference import neighbour_labels, predict
 from dance_flwr.dance.nodes import Prediction, condense_nodes, node_budget
-from dance_flwr.data.graph import TEST, TRAIN
+from dance_flwr.data.graphs.graph import TEST, TRAIN
 from dance_flwr.data.site import LocalGraph
 from dance_flwr.data.text.table import pooling_weights
 from dance_flwr.federation.client.client import open_client
@@ -133,13 +131,14 @@ def test_smoothing_never_reads_a_test_label(run, monkeypatch):
 def test_a_random_core_has_the_budget_and_ignores_labels():
     prediction = Prediction(torch.zeros(50, 4), torch.full((50, 3), 1 / 3))
     visible = torch.arange(50) % 5 > 0
-    config, labels = DanceConfig(ratio=0.2, core_rule="random"), torch.arange(50) % 3
+    config, labels = DanceConfig(core_rule="random"), torch.arange(50) % 3
     draws = [
         condense_nodes(
             prediction,
             labels * sign,
-            torch.zeros(50),
+            torch.zeros(50, dtype=torch.int64),
             config,
+            0.2,
             torch.Generator().manual_seed(seed),
             visible,
         )
@@ -172,7 +171,7 @@ def test_induced_edges_are_those_of_the_graph_among_the_core():
     indptr, indices = random_csr(rng, 20, 0.3)
     graph = LocalGraph(indptr, indices, torch.ones(20, dtype=torch.bool, device=CPU))
     core = torch.tensor([2, 3, 7, 11, 19])
-    rows, cols, weights = graph.induced(core)
+    rows, cols, weights = graph.induced_edges(core)
     kept = core.tolist()
     wanted = {
         (i, j)
@@ -193,8 +192,7 @@ def test_neighbour_labels_are_the_gated_training_labels_of_each_hop():
     for v, label in enumerate(labels):
         if label >= 0:
             table[v, label] = 1
-    model = SimpleNamespace(head_labels=torch.nn.Linear(6, 3))
-    found = neighbour_labels(model, candidates, evidence, SimpleNamespace(label_table=table))
+    found = neighbour_labels(candidates, evidence, table)
     wanted = np.zeros((client.nodes.numel(), 6))
     for hop in (1, 2):
         gates = split(evidence.gates[hop], candidates.hops[hop].ptr)

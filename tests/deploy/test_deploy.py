@@ -31,7 +31,7 @@ from dance_flwr.deploy.agreement import agree, class_mismatch, read_agreement, w
 from dance_flwr.deploy.certificates import make_certificates, make_key, renew_certificate
 from dance_flwr.deploy.check import CHECKS, Node, can_join, lines, run_checks
 from dance_flwr.deploy.check_key import load_key, public_fingerprint
-from dance_flwr.deploy.folder import in_classes
+from dance_flwr.deploy.folder import relabel
 from dance_flwr.deploy.network import parse_address
 from dance_flwr.errors import DataError, UserError
 
@@ -271,7 +271,7 @@ def test_class_names_that_differ_are_named():
 
 
 def test_a_node_with_its_own_graph_joins_in_the_agreed_classes(good, cli, tmp_path):
-    from dance_flwr.data.folder import write_folder
+    from dance_flwr.data.graphs.folder import write_folder
     from dance_flwr.data.site import read_card
 
     texts = [
@@ -322,9 +322,9 @@ def test_a_node_with_its_own_graph_joins_in_the_agreed_classes(good, cli, tmp_pa
 
 def test_a_class_that_was_not_agreed_is_refused_by_name():
     graph = text_graph("own", ["a", "b"], ["x", "y"], [0, -1], [(0, 1)])
-    assert in_classes(graph, ("sailing", "cooking", "astronomy")).labels.tolist() == [2, -1]
+    assert relabel(graph, ("sailing", "cooking", "astronomy")).labels.tolist() == [2, -1]
     with pytest.raises(DataError, match="found 'sailing'; rename"):
-        in_classes(graph, ("astronomy", "cooking"))
+        relabel(graph, ("astronomy", "cooking"))
 
 
 # --- the check

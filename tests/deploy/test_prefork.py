@@ -1,6 +1,4 @@
-"""A SuperNode's ClientApps without their imports: one process loads the libraries, each message
-gets a fork of it.
-"""
+"""ClientApps of a SuperNode forked from one process that has loaded the libraries."""
 
 import subprocess
 import sys
@@ -9,27 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from dance_flwr.deploy import prefork as warm
+from dance_flwr.deploy import prefork
 from dance_flwr.simulation.superlink import start, stop, tool
 
-CODE = str(Path(warm.__file__))
+CODE = str(Path(prefork.__file__))
 SEND = [sys.executable, "-I", "-S", CODE, "send"]
 SAYS = "Run a Flower ClientApp"
 
-# What `serve` loads must be all that a task needs, nothing of the app, and leave one thread, or
-# forks are not safe.
+# `serve` must load all libraries that a task needs and nothing of the app; it must have one thread,
+# or forking is not safe.
 LOADED = f"""
 import os, runpy, sys
-warm = runpy.run_path({CODE!r})
-warm["_load"]()
+prefork = runpy.run_path({CODE!r})
+prefork["_load"]()
 threads = len(os.listdir("/proc/self/task"))
-own = [name for name in sys.modules if name.split(".")[0] in ("dance_flwr", "client_app", "server_app")]
-before = set(sys.modules)
+packages = lambda: {{name.split(".")[0] for name in sys.modules}}
+before = packages()
+own = sorted(before & {{"dance_flwr", "client_app", "server_app"}})
 import client_app
-from dance_flwr import client_tasks
+from dance_flwr.federation.client import handlers
 from dance_flwr.methods import get_spec
-get_method("dance")
-new = {{name.split(".")[0] for name in set(sys.modules) - before}} - {{name.split(".")[0] for name in before}}
+get_spec("dance").make_client()
+new = packages() - before
 print(threads, own, sorted(new - set(sys.stdlib_module_names) - {{"dance_flwr", "client_app"}}))
 """
 
@@ -44,12 +43,13 @@ def test_the_libraries_of_a_task_are_loaded_and_nothing_of_the_app():
 @pytest.fixture
 def served(tmp_path):
     """A process that forks, below one that stands for the SuperNode; its folder and its output."""
-    folder, log = tmp_path / "warm", tmp_path / "log"
+    folder, log = tmp_path / "prefork", tmp_path / "log"
     folder.mkdir()
-    above = f"import subprocess, sys; subprocess.run([sys.executable, '-P', {CODE!r}, 'serve', {str(folder)!r}])"
+    command = f"[sys.executable, '-P', {CODE!r}, 'serve', {str(folder)!r}]"
+    above = f"import subprocess, sys; subprocess.run({command})"
     with log.open("wb") as output:
         process = subprocess.Popen([sys.executable, "-c", above], stdout=output, stderr=output)
-    wait(lambda: (folder / warm.SOCKET).exists())
+    wait(lambda: (folder / prefork.SOCKET).exists())
     yield folder, log, process
     stop(process)
 
@@ -113,4 +113,4 @@ def test_a_supernode_is_flowers_with_our_command_before_flowers(tmp_path):
     )
     assert process.wait(60) == 2
     assert "flower-supernode: error: unrecognized arguments: --no-such-option" in log.read_text()
-    assert tool(warm.COMMAND).is_file()
+    assert tool(prefork.COMMAND).is_file()

@@ -1,6 +1,4 @@
-"""Attacks: scores by hand, what a round was trained on, an overfitting client, noise, and the
-experiment as a whole.
-"""
+"""Attacks: scores by hand, members of a round, an overfitting client, noise, the experiment."""
 
 import json
 from concurrent.futures import Future
@@ -19,32 +17,36 @@ from dance_flwr.errors import ConfigError
 from dance_flwr.experiments import attacks as experiment
 from dance_flwr.experiments import get_experiment, runner
 from dance_flwr.experiments.attack_models import (
+    class_shares,
+    head_change,
+    held_out_nodes,
+    label_correlation,
+    loss_fall,
+    loss_slope,
+    membership,
+    supervised_members,
+    unused_nodes,
+)
+from dance_flwr.experiments.attack_observations import (
     LEVELS,
     MEAN,
     OTHER,
     OWN,
-    class_shares,
-    head_change,
-    held_out,
-    label_correlation,
-    left_out,
-    loss_fall,
-    loss_slope,
     mean_state,
-    membership,
     observations,
-    protected,
-    supervised,
+    with_privacy,
 )
 from dance_flwr.experiments.cells import Request, Row
 from dance_flwr.experiments.rows import load_rows
 from dance_flwr.experiments.start import start as start_experiment
 from dance_flwr.experiments.tables import NOTHING
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
-from dance_flwr.privacy.dp import Draw, add_noise
+from dance_flwr.fingerprint import model_fingerprint
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.privacy.dp import NoiseStream, add_noise
 
 NODES = 150
-# A client that learns its labels by heart.
+# A client that memorises its labels.
 OVERFIT = {
     "method": "fedavg-full",
     "dropout": 0.0,
@@ -60,9 +62,9 @@ def test_membership_by_hand():
         torch.tensor([0, 1]),
         torch.tensor([2, 3, 4]),
     )
-    found = membership(scores, members, others)
-    assert found.auc == pytest.approx(4 / 6), "0.9 beats three of the others, 0.2 one"
-    assert found.tpr == pytest.approx(1 / 2), "one of two without a false positive"
+    result = membership(scores, members, others)
+    assert result.auc == pytest.approx(4 / 6), "0.9 beats three of the others, 0.2 one"
+    assert result.tpr == pytest.approx(1 / 2), "one of two without a false positive"
     assert membership(-scores, members, others).auc == pytest.approx(2 / 6)
     assert (
         membership(scores, members[:0], others) is None
@@ -120,7 +122,7 @@ def test_mean_state_by_hand():
     assert int(mean["n"]) == 4 and mean["n"].dtype == torch.int64
 
 
-def opened(config):
+def open_clients(config):
     folder = prepare(config).folder
     return [
         Client(Site(folder / f"client-{k}", torch.device("cpu")), config)
@@ -128,23 +130,22 @@ def opened(config):
     ]
 
 
-def trained(clients, run):
-    """Model before the first round, uploads after it."""
+def train_once(clients, run):
+    """Return the model before the first round and the uploads after it."""
     config, site = clients[0].config, clients[0].site
     start = initial_model(
         shape_of(site.text_dim, len(site.card.class_names), config), config
     ).state_dict()
+    info = RoundInfo(run, 1, model_fingerprint(start))
     return start, [
-        {k: v.clone() for k, v in client.train(start, run, 1)[0].items()} for client in clients
+        {k: v.clone() for k, v in client.train(start, info)[0].items()} for client in clients
     ]
 
 
 @pytest.fixture(scope="module")
 def overfit(run_config, tmp_path_factory):
-    """Clients, the first model and uploads where labels are drawn at random: they can only be
-    learnt by heart.
-    """
-    from dance_flwr.data.folder import write_folder
+    """Clients, the first model and uploads on random labels, which can only be memorised."""
+    from dance_flwr.data.graphs.folder import write_folder
 
     rng = np.random.default_rng(3)
     words = [word for group in WORDS.values() for word in group]
@@ -153,35 +154,37 @@ def overfit(run_config, tmp_path_factory):
     folder = tmp_path_factory.mktemp("graphs") / "by-heart"
     ids = [node_id(i) for i in range(NODES)]
     write_folder(text_graph("by-heart", ids, texts, rng.integers(0, 3, NODES), pairs), folder)
-    clients = opened(run_config(data=str(folder), partition="random", **OVERFIT))
-    start, uploads = trained(clients, "attack-overfit")
-    members = [supervised(c.model, start, c.site, c.config, "attack-overfit") for c in clients]
+    clients = open_clients(run_config(data=str(folder), partition="random", **OVERFIT))
+    start, uploads = train_once(clients, "attack-overfit")
+    members = [
+        supervised_members(c.model, start, c.site, c.config, "attack-overfit") for c in clients
+    ]
     return SimpleNamespace(clients=clients, start=start, uploads=uploads, members=members)
 
 
 def auc(overfit, states, score=loss_fall):
     """Mean AUC over clients."""
-    found = [
+    values = [
         membership(
-            score(client.model, overfit.start, state, client.site), own, held_out(client.site)
+            score(client.model, overfit.start, state, client.site), own, held_out_nodes(client.site)
         ).auc
         for client, own, state in zip(overfit.clients, overfit.members, states, strict=True)
     ]
-    return float(np.mean(found))
+    return float(np.mean(values))
 
 
 def test_candidates_are_every_labelled_node_once(overfit):
     for client, members in zip(overfit.clients, overfit.members, strict=True):
         site = client.site
-        parts = [members, held_out(site), left_out(site, members)]
+        parts = [members, held_out_nodes(site), unused_nodes(site, members)]
         assert (
             sorted(torch.cat(parts).tolist()) == torch.nonzero(site.labels >= 0).flatten().tolist()
         )
-        assert not left_out(site, members).numel(), "the full local graph leaves none out"
-        assert left_out(site, members[:3]).numel() == members.numel() - 3
+        assert not unused_nodes(site, members).numel(), "the full local graph leaves none out"
+        assert unused_nodes(site, members[:3]).numel() == members.numel() - 3
 
 
-def test_an_overfitting_client_gives_its_members_away(overfit):
+def test_an_overfitting_client_reveals_its_members(overfit):
     rng = np.random.default_rng(0)
     own = auc(overfit, overfit.uploads)
     chance = [
@@ -192,7 +195,7 @@ def test_an_overfitting_client_gives_its_members_away(overfit):
     assert auc(overfit, overfit.uploads, loss_slope) > np.mean(chance) + 0.05
 
 
-def test_the_mean_gives_less_away_than_an_upload(overfit):
+def test_the_mean_reveals_less_than_an_upload(overfit):
     means = [mean_state(overfit.uploads, [client.weight for client in overfit.clients])] * len(
         overfit.clients
     )
@@ -216,7 +219,7 @@ def test_noise_hides_members_and_little_noise_does_not(overfit, score):
     def noisy(deviation):
         draws = [
             [
-                add_noise(s, deviation, Draw.seeded(d, "test", round_=1, client=k))
+                add_noise(s, deviation, NoiseStream.seeded(d, "test", round_=1, client=k))
                 for k, s in enumerate(overfit.uploads)
             ]
             for d in range(8)
@@ -260,10 +263,10 @@ def _spread(one, start):
 
 
 def test_slope_is_the_derivative_of_the_fall(run_config):
-    client = opened(run_config(method="fedavg-full", backbone="sgc"))[
+    client = open_clients(run_config(method="fedavg-full", backbone="sgc"))[
         0
     ]  # smooth: no unit switches within a step
-    start, (seen, *_) = trained([client], "attack-slope")
+    start, (seen, *_) = train_once([client], "attack-slope")
     step = 1e-2
     near = {name: torch.lerp(start[name], seen[name], step) for name in start}
     back = {name: torch.lerp(start[name], seen[name], -step) for name in start}
@@ -275,21 +278,23 @@ def test_slope_is_the_derivative_of_the_fall(run_config):
 
 @pytest.mark.parametrize("every", [1, 2])
 def test_members_are_what_the_round_was_trained_on(run_config, monkeypatch, every):
-    taken = []
+    recorded = []
 
     def record(*arguments):
-        taken.append(nodes(*arguments))
-        return taken[-1]
+        recorded.append(nodes(*arguments))
+        return recorded[-1]
 
     nodes = local.supervised_nodes
     monkeypatch.setattr(local, "supervised_nodes", record)
-    client = opened(run_config(dance_core_refresh_every=1, dance_text_refresh_every=every))[0]
+    client = open_clients(run_config(dance_core_refresh_every=1, dance_text_refresh_every=every))[0]
     state, run = initial_model(*_shape(client)).state_dict(), f"attack-members-{every}"
     for round_ in (1, 2, 3):
-        made = {k: v.clone() for k, v in client.train(state, run, round_)[0].items()}
-        found = supervised(client.model, state, client.site, client.config, run)
-        assert found.tolist() == taken[-1].tolist() and 0 < found.numel() < client.site.num_nodes
-        state = made
+        info = RoundInfo(run, round_, model_fingerprint(state))
+        upload = {k: v.clone() for k, v in client.train(state, info)[0].items()}
+        members = supervised_members(client.model, state, client.site, client.config, run)
+        assert members.tolist() == recorded[-1].tolist()
+        assert 0 < members.numel() < client.site.num_nodes
+        state = upload
 
 
 def _shape(client):
@@ -299,11 +304,11 @@ def _shape(client):
 
 def test_two_clients_cannot_hide_in_a_sum(run_config):
     with pytest.raises(ConfigError, match="expected at least 3 clients"):
-        protected(run_config(clients=2), "distributed", LEVELS["epsilon 8"])
+        with_privacy(run_config(clients=2), "distributed", LEVELS["epsilon 8"])
 
 
 class Inline:
-    """An executor that works at once, in this process."""
+    """An executor that runs each task at once, in this process."""
 
     def __init__(self, *_, **__):
         pass

@@ -1,6 +1,4 @@
-"""Measured growth: slopes of known power laws, clients of the size asked for, and a report that
-shows every claim.
-"""
+"""Measured growth: slopes of known power laws, clients of the requested size, the report."""
 
 import json
 
@@ -14,9 +12,9 @@ from dance_flwr.experiments.growth import (
     CHUNKS_PER_NODE,
     SERIES,
     Scale,
-    made_up_client,
     measure,
     sizes_label,
+    synthetic_client,
 )
 from dance_flwr.metrics import PHASES
 
@@ -45,14 +43,14 @@ def test_a_fixed_cost_flattens_the_slope_and_less_so_the_last_step():
 
 
 @pytest.mark.parametrize(("nodes", "degree"), [(300, 4), (300, 32)])
-def test_made_up_client_has_the_size_asked_for(nodes, degree):
-    site = made_up_client(Scale(nodes=nodes, degree=degree))
+def test_synthetic_client_has_the_requested_size(nodes, degree):
+    site = synthetic_client(Scale(nodes=nodes, degree=degree))
     assert site.num_nodes == nodes and site.table.nodes.shape == (nodes, 384)
     assert site.table.chunks.norm(dim=1).numpy() == pytest.approx(1, abs=1e-5)
     assert (site.table.chunks_of.ptr.diff() == CHUNKS_PER_NODE).all()
     neighbours = site.graph.hops.one(site.table.chunks_of.ptr.new_tensor(range(nodes)))
     assert neighbours.index.numel() / nodes == pytest.approx(degree, rel=0.1)
-    again = made_up_client(Scale(nodes=nodes, degree=degree))
+    again = synthetic_client(Scale(nodes=nodes, degree=degree))
     assert (again.table.chunks == site.table.chunks).all() and (
         again.train_labels == site.train_labels
     ).all()

@@ -1,4 +1,4 @@
-"""Grids of runs: what is run, found, shared, failed and stopped."""
+"""Grids of runs: what is run, reused, shared, failed and stopped."""
 
 import json
 from concurrent.futures import Future
@@ -14,9 +14,20 @@ from dance_flwr.cli.study import repeat_flags
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.errors import UserError
-from dance_flwr.experiments import EXPERIMENTS, get_experiment, runner, study, work
-from dance_flwr.experiments.cells import Cell, Request, dataset_name
-from dance_flwr.experiments.runner import check_cells, run_grid
+from dance_flwr.experiments import (
+    EXPERIMENTS,
+    get_analysis,
+    get_experiment,
+    get_measure,
+    runner,
+    study,
+    summary,
+    work,
+)
+from dance_flwr.experiments.cells import Cell, Experiment, Request, Section, dataset_name
+from dance_flwr.experiments.reporting import write_report
+from dance_flwr.experiments.rows import export_rows, load_rows
+from dance_flwr.experiments.runner import check_labels, run_grid
 from dance_flwr.experiments.start import start
 from dance_flwr.experiments.study import Study, run_name, settings_of
 from dance_flwr.fingerprint import code_fingerprint
@@ -27,7 +38,7 @@ PAIRS = [f"{key}={value}" for key, value in QUICK.items() if key != "condensatio
 
 
 class Inline:
-    """An executor that works at once, in this process; `stop_before` raises as Ctrl-C would."""
+    """An executor that runs tasks at once, in this process; `stop_before` raises like Ctrl-C."""
 
     done: ClassVar[list] = []
     stop_before: ClassVar[int | None] = None
@@ -152,7 +163,7 @@ def test_every_protocol_has_cells_that_parse_and_are_unique(name):
     request = Request(("cora", "citeseer"), experiment.methods, experiment.seeds)
     cells = experiment.cells(request)
     assert cells
-    check_cells(cells)
+    check_labels(cells)
     for cell in cells:
         if cell.measure:
             continue
@@ -160,7 +171,11 @@ def test_every_protocol_has_cells_that_parse_and_are_unique(name):
             cell.labels["dataset"] == dataset_name(cell.config.data)
             and cell.labels["seed"] == cell.config.seed
         )
-        assert DanceConfig.of(cell.config).evidence_keep == "final"
+        if cell.config.method == "dance":
+            assert DanceConfig.of(cell.config).evidence_keep == "final"
+        else:
+            assert not [key for key in settings_of(cell.config) if key.startswith("dance.")]
+            assert flatten(cell.config)["dance.evidence-keep"] == "all", "not set for others"
 
 
 def test_ablations_differ_from_the_full_method_in_one_key_each():
@@ -188,11 +203,11 @@ def test_overrides_win_over_files_but_cannot_make_labels_wrong():
     )
 
 
-def test_a_killed_grid_goes_on_and_leaves_finished_runs_alone(go, inline, tmp_path, capsys):
+def test_a_killed_grid_continues_and_keeps_finished_runs(go, inline, tmp_path, capsys):
     inline.stop_before = 1
     assert go("ablation", seeds=(0, 1)) == 130
     first = results(tmp_path)
-    assert len(first) == 1 and "the same command goes on" in capsys.readouterr().out
+    assert len(first) == 1 and "repeat the command to continue" in capsys.readouterr().out
     inline.stop_before, before = None, list(inline.done)
     assert go("ablation", seeds=(0, 1)) == 0
     every = results(tmp_path)
@@ -210,14 +225,14 @@ def test_nothing_is_left_half_written(go, inline, tmp_path, tiny, monkeypatch):
     seen = []
 
     def killed(task):
-        task.making.mkdir(parents=True)
-        (task.making / "result.json").write_text("{}")
+        task.draft.mkdir(parents=True)
+        (task.draft / "result.json").write_text("{}")
         seen.append(task)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(runner, "perform", killed)
     assert go("ablation") == 130 and not results(tmp_path)
-    assert not seen[0].making.exists() and isinstance(seen[0], Task)
+    assert not seen[0].draft.exists() and isinstance(seen[0], Task)
 
 
 def test_a_run_leaves_facts_and_nothing_at_the_clients(go, tmp_path):
@@ -298,10 +313,10 @@ def test_a_dry_run_runs_nothing(go, inline, tmp_path, capsys):
     assert go("ablation") == 0
     assert go("ablation", seeds=(0, 1), dry_run=True) == 0
     out = capsys.readouterr().out
-    assert "4 runs" in out and "1 of 2" in out and "by the median of found runs" in out
+    assert "4 runs" in out and "1 of 2" in out and "by the median of finished runs" in out
 
 
-def test_again_makes_runs_anew_and_other_code_is_counted(go, inline, tmp_path, capsys):
+def test_again_repeats_runs_and_other_code_is_counted(go, inline, tmp_path, capsys):
     assert go("ablation") == 0
     for path in tmp_path.glob("study/runs/*/result.json"):
         path.write_text(path.read_text().replace(code_fingerprint(), "0" * 16))
@@ -336,7 +351,9 @@ def test_analyses_and_measurements_are_made_once(inline, run_config, tmp_path, m
 
     monkeypatch.setitem(experiments.ANALYSES, "look", "tests.test_experiments:look")
     monkeypatch.setattr(work, "get_analysis", lambda name: look)
-    monkeypatch.setattr(work, "attribute", lambda where: {"m:count_labels": count_labels}[where])
+    monkeypatch.setattr(
+        work, "get_measure", lambda target: {"m:count_labels": count_labels}[target]
+    )
     study, config = (
         Study(tmp_path),
         run_config(rounds=1, local_epochs=1, dance_evidence_keep="final"),
@@ -346,7 +363,7 @@ def test_analyses_and_measurements_are_made_once(inline, run_config, tmp_path, m
         Cell({"size": 3, "of": "labels"}, measure="m:count_labels"),
     ]
     outcome = run_grid(study, cells, 1, False, print)
-    assert (outcome.done, outcome.failed) == (3, {}) and all(study.found(cell) for cell in cells)
+    assert (outcome.done, outcome.failed) == (3, {}) and all(study.has(cell) for cell in cells)
     assert json.loads(study.product(cells[0]).read_text()) == {
         "files": True,
         "clients": 3,
@@ -355,7 +372,7 @@ def test_analyses_and_measurements_are_made_once(inline, run_config, tmp_path, m
     measured = json.loads(study.product(cells[1]).read_text())
     assert measured["count"] == 2 and measured["labels"] == {"size": 3, "of": "labels"}
     assert study.product(cells[1]).parent == study.measures
-    assert run_grid(study, cells, 1, False, print).found == 2 and len(inline.done) == 3
+    assert run_grid(study, cells, 1, False, print).reused == 2 and len(inline.done) == 3
     study.product(cells[0]).unlink()
     run_grid(study, cells, 1, False, print)
     assert [kind for kind, _ in inline.done] == ["run", "analysis", "measure", "analysis"]
@@ -400,8 +417,8 @@ def test_a_worker_that_dies_costs_its_own_task_only(go, inline, monkeypatch, cap
 
 
 def test_two_cells_with_the_same_labels_are_refused():
-    with pytest.raises(UserError, match="labels of their own"):
-        check_cells([Cell({"seed": 0}), Cell({"seed": 0}, RunConfig(rounds=3))])
+    with pytest.raises(UserError, match="distinct labels"):
+        check_labels([Cell({"seed": 0}), Cell({"seed": 0}, RunConfig(rounds=3))])
 
 
 def test_several_values_may_follow_one_flag():
@@ -436,10 +453,48 @@ def test_the_documented_command_line_works(cli, tmp_path, monkeypatch):
 
 def test_help_lists_every_experiment(cli):
     text = cli("experiment", "--help").out
-    for name, listed in EXPERIMENTS.items():
+    for name in EXPERIMENTS:
         assert any(
-            line.split()[:1] == [name] and listed.line in line for line in text.splitlines()
+            line.split()[:1] == [name] and summary(name) in line for line in text.splitlines()
         ), name
+    assert "from another package" not in text
+
+
+def _render_nothing(rows):
+    return Section((f"{len(rows)} rows",))
+
+
+OUTSIDE = Experiment(
+    name="outside",
+    title="Outside",
+    question="None.",
+    cells=lambda request: [Cell({"size": 1}, measure="some_package:measure")],
+    render=_render_nothing,
+)
+
+
+def test_an_experiment_of_another_package_is_listed_run_and_reported(
+    monkeypatch, inline, tmp_path, cli
+):
+    monkeypatch.setitem(EXPERIMENTS.builtin, "outside", OUTSIDE)
+    assert summary("outside") == "from another package"
+    assert "outside        from another package" in cli("experiment", "--help").out
+    monkeypatch.setattr(work, "get_measure", lambda target: count_labels)
+    assert start("outside", {}, [], tmp_path / "study", command="a command") == 0
+    export_rows(tmp_path / "study", tmp_path / "rows.jsonl")
+    for place in ("study", "rows.jsonl"):
+        (row,) = load_rows(tmp_path / place).by_experiment["outside"]
+        assert row.measure["count"] == 1
+    write_report(load_rows(tmp_path / "study"), tmp_path / "report", print)
+    assert "## Outside" in (tmp_path / "report" / "report.md").read_text()
+
+
+def test_an_unknown_measurement_is_one_line():
+    assert get_measure("growth:measure").__name__ == "measure"
+    with pytest.raises(UserError, match="measurement 'growth:nothing': expected 'nothing'"):
+        get_measure("growth:nothing")
+    with pytest.raises(UserError, match="analysis: expected one of faithfulness, found 'nothing'"):
+        get_analysis("nothing")
 
 
 @pytest.mark.parametrize(
@@ -487,11 +542,16 @@ def test_end_to_end_with_two_workers(cli, tiny, tmp_path, monkeypatch):
 
 
 def test_a_remembered_command_names_rows_and_no_place():
-    from dance_flwr.cli.study import _what
+    from dance_flwr.cli.study import portable_words
 
     words = "experiment hyper --datasets cora citeseer --out /some/where --jobs 2 --seeds 0 --again"
-    assert " ".join(_what(words.split())) == "experiment hyper --datasets cora citeseer --seeds 0"
-    assert _what(["experiment", "hyper", "--out=/some/where", "--jobs=2", "--dry-run"]) == [
+    assert (
+        " ".join(portable_words(words.split()))
+        == "experiment hyper --datasets cora citeseer --seeds 0"
+    )
+    assert portable_words(
+        ["experiment", "hyper", "--out=/some/where", "--jobs=2", "--dry-run"]
+    ) == [
         "experiment",
         "hyper",
     ]

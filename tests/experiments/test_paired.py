@@ -1,10 +1,10 @@
-"""DANCE against each other method, seed by seed: by hand, and what the main table says of it."""
+"""DANCE against each other method, seed by seed: by hand, and in the main table."""
 
 import pytest
-from support.rows import cells_of, made, table_rows
+from support.rows import cells_of, row_of, table_rows
 
 from dance_flwr.experiments import main_table
-from dance_flwr.experiments.paired import Paired, paired
+from dance_flwr.experiments.paired import PairedTest, paired_test
 from dance_flwr.experiments.tables import NOTHING, groups, stat_of
 
 
@@ -16,7 +16,7 @@ def rows_of(accuracies):
         ratios=(0.08, 0.04),
     )
     seen = {key: iter(values) for key, values in accuracies.items()}
-    return [made(cell, next(seen[cell.labels["method"], cell.labels["ratio"]])) for cell in cells]
+    return [row_of(cell, next(seen[cell.labels["method"], cell.labels["ratio"]])) for cell in cells]
 
 
 ROWS = {
@@ -30,21 +30,21 @@ ROWS = {
 
 def test_the_difference_is_taken_seed_by_seed():
     """1, 2 and 3 points: t = 2 sqrt(3) with two degrees of freedom, p = 0.0742."""
-    own, _, full, *_ = groups(rows_of(ROWS))
-    found = paired(own, full)
-    assert found.difference.percent == "2.00 ± 1.00" and found.p == pytest.approx(0.0742, abs=5e-5)
-    assert paired(full, own).difference.percent == "-2.00 ± 1.00"
+    dance, _, full, *_ = groups(rows_of(ROWS))
+    test = paired_test(dance, full)
+    assert test.difference.percent == "2.00 ± 1.00" and test.p == pytest.approx(0.0742, abs=5e-5)
+    assert paired_test(full, dance).difference.percent == "-2.00 ± 1.00"
 
 
 def test_the_table_says_where_dance_loses():
     section = main_table.EXPERIMENT.render(rows_of(ROWS))
-    own = [
+    lines = [
         row
         for name in ("fedavg-full", "gcond")
         for row in table_rows(section, name)
         if len(row) == 6
     ]
-    assert own == [
+    assert lines == [
         ["fedavg-full", "0.08", "2.00 ± 1.00", "0.074", "3", "DANCE ahead, within chance"],
         ["fedavg-full", "0.04", "-10.00 ± 0.00", "0.000", "2 of 3", "**DANCE loses**"],
         ["gcond", "0.08", "-10.33 ± 0.58", "0.001", "3", "**DANCE loses**"],
@@ -62,7 +62,7 @@ def test_the_table_says_where_dance_loses():
     ],
 )
 def test_no_verdict_without_a_test(differences, p, verdict):
-    assert Paired(stat_of(differences, 3), p).verdict == verdict
+    assert PairedTest(stat_of(differences, 3), p).verdict == verdict
 
 
 def test_without_dance_there_is_nothing_to_compare():

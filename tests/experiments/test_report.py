@@ -1,4 +1,4 @@
-"""Tables and figures: computed by hand, beside the paper's numbers, and never without a result."""
+"""Tables and figures: compared with hand computations, the paper, and empty where no result is."""
 
 import builtins
 import json
@@ -8,8 +8,9 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
-from support.rows import cells_of, facts_of, made, result_of, table_rows
+from support.rows import cells_of, facts_of, result_of, row_of, table_rows
 
+from dance_flwr.disk import write_json
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import EXPERIMENTS, convergence, get_experiment, paper
 from dance_flwr.experiments.cells import Picture, Row
@@ -17,7 +18,7 @@ from dance_flwr.experiments.figures import save
 from dance_flwr.experiments.main_table import labelled_nodes, nodes_trained_on
 from dance_flwr.experiments.reporting import export_into, insert, write_report
 from dance_flwr.experiments.rows import Rows, load_rows
-from dance_flwr.experiments.study import FACTS, Study, settings_of, write_json
+from dance_flwr.experiments.study import FACTS, Study, settings_of
 from dance_flwr.experiments.tables import NOTHING, groups
 
 
@@ -44,7 +45,7 @@ def test_the_main_table_is_the_hand_computed_one():
     cells = cells_of("main-table", methods=("dance", "fedavg-full"))
     values = [0.88, 0.9, None, *([None] * 6), 0.8, 0.81, 0.84]
     section = get_experiment("main-table").render(
-        [made(c, v) for c, v in zip(cells, values, strict=True)]
+        [row_of(c, v) for c, v in zip(cells, values, strict=True)]
     )
     scores, costs = table_rows(section, "dance | 0.08")
     # (88 + 90) / 2 and |90 - 88| / sqrt(2); the paper prints 88.87 +- 0.43
@@ -87,7 +88,7 @@ def test_the_main_table_is_the_hand_computed_one():
 
 def test_one_seed_has_no_deviation():
     cells = cells_of("main-table", methods=("fedavg-full",), seeds=(4,))
-    section = get_experiment("main-table").render([made(cells[0], 0.5)])
+    section = get_experiment("main-table").render([row_of(cells[0], 0.5)])
     assert table_rows(section, "fedavg-full | full")[0][2:4] == ["50.00", "1"]
 
 
@@ -95,7 +96,7 @@ def test_differences_are_taken_seed_by_seed():
     cells = cells_of("ablation")
     values = [0.9, 0.8, 0.7, 0.89, None, 0.68, *([None] * 6)]
     section = get_experiment("ablation").render(
-        [made(c, v) for c, v in zip(cells, values, strict=True)]
+        [row_of(c, v) for c, v in zip(cells, values, strict=True)]
     )
     row = table_rows(section, "w/o TGR")[0]
     # -1 and -2 points over the two seeds that both have
@@ -105,7 +106,7 @@ def test_differences_are_taken_seed_by_seed():
 def test_refresh_shows_the_papers_gain():
     cells = cells_of("refresh-study", datasets=("citeseer",), seeds=(0,))
     section = get_experiment("refresh-study").render(
-        [made(c, v) for c, v in zip(cells, [0.7, 0.69, 0.68, 0.66], strict=True)]
+        [row_of(c, v) for c, v in zip(cells, [0.7, 0.69, 0.68, 0.66], strict=True)]
     )
     assert table_rows(section, "Static-DANCE")[0][4:] == ["+4.00", "+4.4"]
     assert table_rows(section, "Refresh-Core-Only")[0][4:] == ["+1.00", NOTHING]
@@ -113,7 +114,7 @@ def test_refresh_shows_the_papers_gain():
 
 def test_runtime_leaves_the_first_five_rounds_out():
     cells = cells_of("runtime", methods=("fedavg-full", "dance"), seeds=(0,))
-    rows = [made(cell, 0.5) for cell in cells]
+    rows = [row_of(cell, 0.5) for cell in cells]
     rows[1].result["steady_seconds"]["total"] = 2.5
     section = get_experiment("runtime").render(rows)
     assert table_rows(section, "fedavg-full")[0][1:6] == ["1.000", "1", "1.00", "40.0", "0.100"], (
@@ -124,7 +125,7 @@ def test_runtime_leaves_the_first_five_rounds_out():
 
 def test_tokens_of_one_refresh_against_the_full_text():
     section = get_experiment("tokens").render(
-        [made(cell, 0.5) for cell in cells_of("tokens", methods=("dance",))]
+        [row_of(cell, 0.5) for cell in cells_of("tokens", methods=("dance",))]
     )
     # 1000 tokens / 50 nodes; 4 nodes x 90 tokens of 1000
     assert table_rows(section, "dance | 0.08")[0][2:8] == [
@@ -144,18 +145,18 @@ def test_compared_rows_with_other_settings_say_so():
         methods=("dance",),
         overrides={"smoothing": "correct-and-smooth", "ema-decay": 0.9},
     )
-    section = get_experiment("main-table").render([made(cell, 0.5) for cell in [*plain, *smooth]])
+    section = get_experiment("main-table").render([row_of(cell, 0.5) for cell in [*plain, *smooth]])
     assert table_rows(section, "fedavg-full (ema-decay=0.0, smoothing=none) | full")
     assert table_rows(section, "dance (ema-decay=0.9, smoothing=correct-and-smooth) | 0.08")
-    alike = [made(cell, 0.5) for cell in cells_of("main-table", methods=("fedavg-full", "dance"))]
+    alike = [row_of(cell, 0.5) for cell in cells_of("main-table", methods=("fedavg-full", "dance"))]
     assert table_rows(get_experiment("main-table").render(alike), "fedavg-full | full")
 
 
 def test_seeds_with_other_settings_are_never_averaged():
     few = cells_of("main-table", methods=("fedavg-full",), seeds=(0, 1), rounds=3)
-    rows = [made(cell, 0.2) for cell in few]
+    rows = [row_of(cell, 0.2) for cell in few]
     rows += [
-        made(cell, 0.8) for cell in cells_of("main-table", methods=("fedavg-full",), seeds=(2, 3))
+        row_of(cell, 0.8) for cell in cells_of("main-table", methods=("fedavg-full",), seeds=(2, 3))
     ]
     found = groups(rows)
     assert [(g.note, g.stat("test_accuracy").mean) for g in found] == [
@@ -247,18 +248,21 @@ def test_an_updated_export_keeps_other_cells_and_replaces_its_own(tmp_path):
     )
 
 
-def test_rows_of_an_older_version_stand_beside_those_of_today(tmp_path):
-    """A key that did not exist then does not make another group of them."""
+@pytest.mark.parametrize(
+    ("method", "key"), [("fedavg-full", "ema-decay"), ("gcond", "condense.outer")]
+)
+def test_rows_of_an_older_version_stand_beside_those_of_today(tmp_path, method, key):
+    """A key that did not exist then does not put them into another group."""
     file, first, second = (
         tmp_path / "rows.jsonl",
         Study(tmp_path / "first"),
         Study(tmp_path / "second"),
     )
-    fill(first, "main-table", [0.5] * 2, methods=("fedavg-full",), seeds=(3, 4))
-    fill(second, "main-table", [0.75] * 2, methods=("fedavg-full",), seeds=(0, 1))
+    fill(first, "main-table", [0.5] * 2, methods=(method,), seeds=(3, 4), ratios=(0.08,))
+    fill(second, "main-table", [0.75] * 2, methods=(method,), seeds=(0, 1), ratios=(0.08,))
     export_into(first.root, file, print)
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    del lines[0]["config"]["condense.outer"]
+    del lines[0]["config"][key]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     export_into(second.root, file, print, update=True)
     (group,) = groups(load_rows(file).by_experiment["main-table"])
@@ -305,7 +309,7 @@ def test_into_replaces_what_is_between_the_markers(study, tmp_path):
 def test_pictures_repeat_byte_for_byte(tmp_path):
     cells = cells_of("convergence", methods=("dance", "fedavg-full"))
     section = get_experiment("convergence").render(
-        [made(cell, 0.5 + 0.1 * i) for i, cell in enumerate(cells[:3])]
+        [row_of(cell, 0.5 + 0.1 * i) for i, cell in enumerate(cells[:3])]
     )
     (picture,) = [part for part in section.parts if isinstance(part, Picture)]
     once = [path.read_bytes() for path in save(picture, tmp_path)]
@@ -363,14 +367,14 @@ def test_what_is_no_study_is_refused_in_one_line(cli, tmp_path, write, message):
 
 def test_provenance_counts_every_run_once():
     cells = cells_of("main-table", methods=("dance",))
-    rows = [made(cell, 0.5) for cell in cells[:2]]
+    rows = [row_of(cell, 0.5) for cell in cells[:2]]
     text = Rows({"main-table": rows, "tokens": rows}, {}).provenance()
     assert text == "2 runs of code c on cpu; torch 1."
 
 
 def test_what_a_run_settles_at_is_the_mean_of_its_last_third():
     def late(*curve):
-        return convergence._late(
+        return convergence.late_accuracy(
             Row("convergence", {}, result={"val_accuracy_by_round": list(curve)})
         )
 
@@ -380,7 +384,7 @@ def test_what_a_run_settles_at_is_the_mean_of_its_last_third():
 
 
 def test_labelled_nodes_of_a_round_are_those_of_the_loss():
-    (dance, *_) = [made(cell, 0.5) for cell in cells_of("main-table", methods=("dance",))]
+    (dance, *_) = [row_of(cell, 0.5) for cell in cells_of("main-table", methods=("dance",))]
     assert labelled_nodes(dance) == 2.5 * nodes_trained_on(dance)
-    (full, *_) = [made(cell, 0.5) for cell in cells_of("main-table", methods=("fedavg-full",))]
+    (full, *_) = [row_of(cell, 0.5) for cell in cells_of("main-table", methods=("fedavg-full",))]
     assert labelled_nodes(full) == nodes_trained_on(full)

@@ -1,4 +1,10 @@
-"""The committed page of the study is what the report makes of the committed rows."""
+"""The committed page of the study is what `report` writes from the committed rows.
+
+After a change of a table or a text, write it with
+
+    dance-flwr report docs/reproduction/results.jsonl --out docs/reproduction \\
+        --into docs/reproduction.md
+"""
 
 import re
 import shutil
@@ -6,7 +12,6 @@ import shutil
 import pytest
 from support.project import PROJECT
 
-from dance_flwr.config.paths import PROJECT
 from dance_flwr.experiments import EXPERIMENTS
 from dance_flwr.experiments.reporting import insert, write_report
 from dance_flwr.experiments.rows import load_rows

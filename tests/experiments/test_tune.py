@@ -13,10 +13,11 @@ from dance_flwr.dance.config import DanceConfig
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import tune
 from dance_flwr.experiments.study import Study, read_json
-from dance_flwr.experiments.tune import COMMON, OWN, Search, search, write_tuned
+from dance_flwr.experiments.tune import COMMON, Search, search, write_tuned
+from dance_flwr.methods import get_spec
 
 
-def wanted(**changes):
+def plan(**changes):
     settings = {
         "dataset": "cora",
         "method": "dance",
@@ -30,7 +31,7 @@ def wanted(**changes):
 
 @pytest.fixture
 def scored(monkeypatch):
-    """A search whose runs are not made: a trial's validation accuracy is a function of its values."""
+    """A search without runs: a trial's validation accuracy is a function of its values."""
     asked = []
 
     def grid(study, cells, jobs, again, say):
@@ -48,7 +49,7 @@ def scored(monkeypatch):
 
 
 def test_the_best_trial_is_the_best_on_validation(scored, tmp_path):
-    best = search(wanted(trials=12), Study(tmp_path), 1, lambda line: None)
+    best = search(plan(trials=12), Study(tmp_path), 1, lambda line: None)
     trials = read_json(tmp_path / "tune" / "cora-dance.json")["trials"]
     assert len(trials) == 12 and [trial["trial"] for trial in trials] == list(range(12))
     assert best["val_accuracy"] == max(
@@ -61,7 +62,7 @@ def test_the_best_trial_is_the_best_on_validation(scored, tmp_path):
 
 def test_a_search_repeats_and_starts_from_the_base_configuration(scored, tmp_path):
     for name in ("a", "b"):
-        search(wanted(), Study(tmp_path / name), 1, lambda line: None)
+        search(plan(), Study(tmp_path / name), 1, lambda line: None)
     first, second = (read_json(tmp_path / name / "tune" / "cora-dance.json") for name in ("a", "b"))
     assert first == second
     base = {
@@ -76,7 +77,7 @@ def test_a_search_repeats_and_starts_from_the_base_configuration(scored, tmp_pat
 
 def test_every_method_has_the_same_budget_of_runs(scored, tmp_path):
     for method in METHODS:
-        search(wanted(method=method), Study(tmp_path), 1, lambda line: None)
+        search(plan(method=method), Study(tmp_path), 1, lambda line: None)
     runs = [cell for batch in scored for cell in batch]
     counts = {method: sum(cell.config.method == method for cell in runs) for method in METHODS}
     assert set(counts.values()) == {6 * 2}
@@ -87,21 +88,21 @@ def test_every_method_has_the_same_budget_of_runs(scored, tmp_path):
 
 
 def test_fixed_keys_are_not_searched(scored, tmp_path):
-    search(wanted(overrides={"hidden-dim": 32}), Study(tmp_path), 1, lambda line: None)
+    search(plan(overrides={"hidden-dim": 32}), Study(tmp_path), 1, lambda line: None)
     assert {cell.config.hidden_dim for batch in scored for cell in batch} == {32}
     assert "hidden-dim" not in read_json(tmp_path / "tune" / "cora-dance.json")["space"]
 
 
 def test_every_choice_is_a_value_that_the_configuration_accepts():
     for method in METHODS:
-        for key, values in {**COMMON, **OWN.get(method, {})}.items():
+        for key, values in {**COMMON, **get_spec(method).search}.items():
             for value in values:
                 parse({key: value})
 
 
 def test_what_a_search_found_is_written_with_the_command_that_found_it(tmp_path):
     best = {"trial": 3, "values": {"hidden-dim": 128, "dance.mix": 0.4}, "val_accuracy": 0.8871}
-    path = write_tuned(wanted(overrides={"ema-decay": 0.9}), best, tmp_path)
+    path = write_tuned(plan(overrides={"ema-decay": 0.9}), best, tmp_path)
     assert path.name == "cora-dance.toml"
     text = path.read_text()
     assert "88.71 %" in text and "--seeds 0 1 --set ema-decay=0.9" in text
@@ -112,7 +113,7 @@ def test_what_a_search_found_is_written_with_the_command_that_found_it(tmp_path)
 
 def test_a_search_in_which_every_trial_fails_says_where_to_look(scored, tmp_path):
     with pytest.raises(UserError, match="6 that failed"):
-        search(wanted(overrides={"dropout": 0.3}), Study(tmp_path), 1, lambda line: None)
+        search(plan(overrides={"dropout": 0.3}), Study(tmp_path), 1, lambda line: None)
 
 
 def test_a_real_search_on_a_small_graph(tiny, cli, tmp_path):

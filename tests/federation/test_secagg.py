@@ -1,25 +1,28 @@
-"""Secure aggregation: the same model as without, drop-outs, what the server sees, what a client
-refuses.
-"""
+"""Secure aggregation: same model, drop-outs, what the server sees, what a client refuses."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
-from flwr.common import bytes_to_ndarray
-from flwr.common.secure_aggregation.secaggplus_constants import (
-    RECORD_KEY_CONFIGS,
-    RECORD_KEY_STATE,
-    Key,
-    Stage,
-)
 from scipy import stats
 
 import client_app
+from dance_flwr.config.plugins import METHODS
 from dance_flwr.errors import ConfigError, QuorumError, UserError
-from dance_flwr.federation.client.secagg_mod import SUM
+from dance_flwr.federation import secagg_masks
+from dance_flwr.federation.flower import (
+    SECAGG_CONFIGS,
+    SECAGG_STATE,
+    SECAGG_STATE_STAGE,
+    bytes_to_ndarray,
+)
+from dance_flwr.federation.flower import SecAggKey as Key
+from dance_flwr.federation.flower import SecAggStage as Stage
+from dance_flwr.federation.wire import keys as wire_keys
+from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import Uplink
 from dance_flwr.runs.reader import load_model
 
@@ -31,13 +34,13 @@ def stage_of(message):
     """The stage that a message to a client belongs to, None for others."""
     if not message.has_content():
         return None
-    return message.content.config_records.get(RECORD_KEY_CONFIGS, {}).get(Key.STAGE)
+    return message.content.config_records.get(SECAGG_CONFIGS, {}).get(Key.STAGE)
 
 
 class Dropping:
-    """The client app, with clients that fail from one stage of one sum on, until the sum is over.
+    """The client app with clients that fail from one stage of one sum on, until the sum ends.
 
-    Sums are counted from 0: the weights, then training and validation of every round.
+    Sums count from 0: the weights, then training and validation of every round.
     """
 
     def __init__(self, stage, partitions, at=1):
@@ -117,7 +120,7 @@ def test_one_of_five_may_drop_out_in_any_stage(run, stage):
 
 
 class Silenced:
-    """The client app in the open, with clients that fail when they are asked to train."""
+    """The client app without masks, with clients that fail in training."""
 
     def __init__(self, partitions):
         self.partitions = partitions
@@ -143,7 +146,7 @@ def test_three_of_five_that_drop_out_stop_the_run_and_leave_the_last_good_model(
 
 
 def test_the_server_reads_no_weight_and_no_metric(plain, secure):
-    """Records with numbers of a client's own occur in plain runs only."""
+    """Records with a client's own numbers occur in plain runs only."""
     assert all("metrics" in reply.content for reply in plain.replies("train"))
     for reply in secure.replies("train"):
         for name, record in reply.content.metric_records.items():
@@ -156,10 +159,10 @@ def test_the_server_reads_no_weight_and_no_metric(plain, secure):
 
 
 def uploads(finished):
-    """Masked vectors as the server got them, [messages, entries], those of training only."""
+    """Masked training vectors as the server receives them, [messages, entries]."""
     found = []
     for reply in finished.replies("train"):
-        parts = reply.content.config_records.get(RECORD_KEY_CONFIGS, {}).get(Key.MASKED_PARAMETERS)
+        parts = reply.content.config_records.get(SECAGG_CONFIGS, {}).get(Key.MASKED_PARAMETERS)
         if parts:
             found.append(np.concatenate([bytes_to_ndarray(part).ravel() for part in parts]))
     longest = max(len(vector) for vector in found)
@@ -167,9 +170,7 @@ def uploads(finished):
 
 
 def p_value(left, right):
-    """Two-sample test on the bytes of two masked vectors: lowest p over the four byte positions,
-    times four.
-    """
+    """p of a two-sample test on the bytes of two masked vectors: lowest of 4 positions, times 4."""
     p = []
     for shift in (0, 8, 16, 24):
         counts = [np.bincount((side >> shift) & 255, minlength=256) for side in (left, right)]
@@ -179,15 +180,15 @@ def p_value(left, right):
 
 
 def chosen(monkeypatch, run, **keys):
-    """A run in which client 0 uploads all zeros and client 1 the largest change there may be."""
+    """A run in which client 0 uploads zeros and client 1 nearly the largest allowed change."""
     from dance_flwr.federation.client.client import Client
 
     honest = Client.train
 
-    def fixed(self, state, name, round_, given, first):
-        _, weight, report = honest(self, state, name, round_)
+    def fixed(self, state, info, **options):
+        _, report = honest(self, state, info, **options)
         change = {0: 0.0, 1: 0.9}.get(self.site.card.client, 0.1)
-        return {key: value + change for key, value in state.items()}, weight, report
+        return {key: value + change for key, value in state.items()}, report
 
     monkeypatch.setattr(Client, "train", fixed)
     return run(rounds=1, hidden_dim=32, **{k: v for k, v in keys.items() if k != "rounds"})
@@ -204,25 +205,25 @@ def test_two_chosen_updates_cannot_be_told_apart(run, monkeypatch):
 
 
 def test_the_same_test_tells_updates_apart_where_masks_are_missing(run, monkeypatch):
-    """The test above can fail: without masks, or with a mask that a guess takes off, it does."""
-    from dance_flwr.privacy import masks
-
+    """The test above can fail: with masks of zeros it does."""
     monkeypatch.setattr(
-        masks, "masks", lambda secret, modulus, shapes: [np.zeros(s, np.int64) for s in shapes]
+        secagg_masks,
+        "masks",
+        lambda secret, modulus, shapes: [np.zeros(s, np.int64) for s in shapes],
     )
     vectors = uploads(chosen(monkeypatch, run, **SECURE))
     monkeypatch.undo()
-    masks.install()
+    secagg_masks.install()
     assert p_value(vectors[0], vectors[1]) < 1e-9
     assert stats.kstest(vectors[0], stats.randint(0, 2**32).cdf).pvalue < 1e-9
 
 
 def test_a_round_uses_new_keys(secure):
     keys = [
-        reply.content.config_records[RECORD_KEY_CONFIGS][name]
+        reply.content.config_records[SECAGG_CONFIGS][name]
         for reply in secure.replies("train")
         for name in (Key.PUBLIC_KEY_1, Key.PUBLIC_KEY_2)
-        if name in reply.content.config_records[RECORD_KEY_CONFIGS]
+        if name in reply.content.config_records[SECAGG_CONFIGS]
     ]
     assert len(keys) == len(set(keys)) >= 2 * 5 * 6  # two keys, five clients, six sums
 
@@ -236,9 +237,9 @@ def context(run_config, secure):
 
 
 def asked(context, configs, message_type=MessageType.TRAIN, **records):
-    """The client's answer to one message of a server."""
+    """The client's answer to one message of the server."""
     content = RecordDict(
-        {**({RECORD_KEY_CONFIGS: ConfigRecord(configs)} if configs else {}), **records}
+        {**({SECAGG_CONFIGS: ConfigRecord(configs)} if configs else {}), **records}
     )
     return client_app.app(Message(content, 1, message_type), context)
 
@@ -276,12 +277,12 @@ def test_both_secrets_of_one_client_are_refused(context):
 
 @pytest.mark.parametrize("message_type", [MessageType.TRAIN, MessageType.EVALUATE])
 @pytest.mark.parametrize("operator", [False, True])
-def test_a_question_in_the_open_is_refused(context, message_type, operator):
+def test_an_unmasked_request_is_refused(context, message_type, operator):
     if operator:  # the run says no, the node's own operator yes
         context.run_config["privacy.secure-aggregation"] = False
         context.node_config["secure-aggregation"] = True
     reply = asked(context, None, message_type, config=ConfigRecord({}))
-    assert reply.has_error() and "found one in the open" in reply.error.reason
+    assert reply.has_error() and "found an unmasked one" in reply.error.reason
 
 
 def test_a_rounds_secrets_are_forgotten(run):
@@ -293,8 +294,8 @@ def test_a_rounds_secrets_are_forgotten(run):
 
     run(app=app, **SECURE)
     for context in contexts.values():
-        assert dict(context.state.config_records[RECORD_KEY_STATE]) == {
-            "current_stage": Stage.UNMASK
+        assert dict(context.state.config_records[SECAGG_STATE]) == {
+            SECAGG_STATE_STAGE: Stage.UNMASK
         }
 
 
@@ -312,20 +313,21 @@ def test_settings_that_defeat_it_are_refused(run_config, keys):
 
 
 def test_a_method_that_reads_each_upload_is_refused(run, monkeypatch):
-    from dance_flwr.methods.dance import Dance
-
-    monkeypatch.setattr(Dance, "uplink", Uplink.EACH)
-    with pytest.raises(UserError, match="choose another method, or switch secure aggregation off"):
+    spec = replace(get_spec("dance"), uplink=Uplink.EACH)
+    monkeypatch.setitem(METHODS.builtin, "dance", spec)
+    with pytest.raises(
+        UserError, match=r"choose another method, or set privacy\.secure-aggregation = false"
+    ):
         run(**SECURE)
 
 
 def test_sums_name_what_they_ask(secure):
     tasks = Counter(
-        message.content.config_records[SUM]["task"]
+        message.content.config_records[wire_keys.SECURE_SUM]["task"]
         for message in secure.messages
         if not message.metadata.src_node_id
         and message.has_content()
-        and SUM in message.content.config_records
+        and wire_keys.SECURE_SUM in message.content.config_records
     )
     assert tasks == {"weigh": 5, "train": 10, "evaluate": 15}
 

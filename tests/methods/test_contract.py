@@ -1,4 +1,4 @@
-"""What every registered method must keep: one suite, run on each name in METHODS."""
+"""The contract of every registered method: one suite, run for each name in METHODS."""
 
 import hashlib
 from dataclasses import dataclass
@@ -13,12 +13,13 @@ from dance_flwr.config.options import choices_of
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import flat_fields
 from dance_flwr.dance.nodes import node_budget
-from dance_flwr.data.graph import NO_SPLIT, TEST, TRAIN, VAL
+from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.data.prepare import prepare
 from dance_flwr.federation.client.client import initial_model, open_client, shape_of
+from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.condensation.budget import training_quotas
-from dance_flwr.methods.contract import Uplink
+from dance_flwr.methods.contract import RoundInfo, Uplink
 from dance_flwr.runs.privacy_report import table
 from dance_flwr.runs.reader import load_model
 
@@ -44,7 +45,7 @@ class Observed:
 
 
 def contents(partition):
-    """Digest of every file of the clients but those of their runs."""
+    """Return a digest of every file of the clients, except those of their runs."""
     files = [
         path
         for path in partition.rglob("*")
@@ -65,9 +66,7 @@ def observed(request, run, run_config):
 def test_every_method_is_a_choice_of_the_configuration():
     item, _ = flat_fields()["method"]
     assert choices_of(item) == tuple(METHODS)
-    assert {type(get_spec(name).make_client()).__name__ for name in METHODS}.__len__() == len(
-        METHODS
-    )
+    assert len({type(get_spec(name).make_client()) for name in METHODS}) == len(METHODS)
 
 
 def test_a_run_repeats_bit_by_bit(observed, run):
@@ -91,7 +90,7 @@ def test_tensors_of_the_client_stay_as_they_were(observed):
     site, start = client.site, initial_model(shape_of(384, len(WORDS), config), config).state_dict()
     held = (site.table.nodes, site.table.chunks, site.labels, site.train_labels, site.split)
     copies = [tensor.clone() for tensor in held]
-    client.train(start, observed.finished.result["run"], 1)
+    client.train(start, RoundInfo(observed.finished.result["run"], 1, model_fingerprint(start)))
     client.validate(start, observed.finished.result["run"], 1)
     assert all(tensor.equal(copy) for tensor, copy in zip(held, copies, strict=True))
 
@@ -122,9 +121,7 @@ def test_the_budget_is_respected(observed):
 
 
 def test_the_uplink_is_what_it_says(observed, run):
-    """The float parameters of the model and the metrics that the reference sends; a sum asks for no
-    more.
-    """
+    """A method of sums uploads the model and the metrics of the reference, and nothing else."""
     config = observed.finished.config
     method = get_spec(config.method)
     model = initial_model(shape_of(384, len(WORDS), config), config)
@@ -145,16 +142,20 @@ def test_the_uplink_is_what_it_says(observed, run):
 
 def test_every_key_of_its_messages_is_explained(observed):
     config = observed.finished.config
-    told = [row for row in table(observed.finished.result) if "in the open" in row[4]]
-    assert bool(told) == bool(get_spec(config.method).card.server and config.method != "local-only")
+    single = [row for row in table(observed.finished.result) if "unmasked" in row[4]]
+    assert bool(single) == bool(get_spec(config.method).server and config.method != "local-only")
 
 
 def test_a_client_reports_the_nodes_it_trains_on(observed):
     if not get_spec(observed.finished.config.method).card.condenses:
         assert observed.finished.result["per_condensed_node"] == {"nodes_per_round": 0.0}
         return
-    kept = [state.get("condensed_labels", state.get("core")) for state in states(observed.finished)]
-    assert observed.finished.result["per_condensed_node"]["nodes_per_round"] == sum(map(len, kept))
+    stored = [
+        state.get("condensed_labels", state.get("core")) for state in states(observed.finished)
+    ]
+    assert observed.finished.result["per_condensed_node"]["nodes_per_round"] == sum(
+        map(len, stored)
+    )
 
 
 # Clients of nine nodes: one lacks a class, one has no training label, one has no edge, one has
@@ -208,8 +209,10 @@ def test_odd_clients_are_survived(run, odd, method, backbone):
         arrays = reply.content.array_records["arrays"].to_torch_state_dict()
         assert all(torch.isfinite(tensor).all() for tensor in arrays.values())
     if method in SHARED_BUDGET:
-        kept = [len(state.get("condensed_labels", state.get("core"))) for state in states(finished)]
-        assert kept == [3, 0, 3, 3, 3]
+        stored = [
+            len(state.get("condensed_labels", state.get("core"))) for state in states(finished)
+        ]
+        assert stored == [3, 0, 3, 3, 3]
 
 
 @pytest.mark.parametrize("round_", [1, 2])

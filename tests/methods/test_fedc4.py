@@ -1,6 +1,4 @@
-"""FedC4: groups, choice and rebuilding against naive twins and by hand; its limits are gcond and
-fedavg-full.
-"""
+"""FedC4: its three selectors against naive twins and by hand; its limits gcond and fedavg-full."""
 
 import numpy as np
 import pytest
@@ -8,25 +6,28 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from support.condensed import graph, sent, uploads
+from support.blocks import draw
+from support.condensed import graph, payloads, uploads
 from support.models import equal
 
 from dance_flwr.experiments import paper
 from dance_flwr.federation.client.client import Client
-from dance_flwr.methods.condensation.matching import standard
+from dance_flwr.methods.condensation.graphs import layer_normalise
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.fedc4 import client as method
 from dance_flwr.methods.fedc4 import server
-from dance_flwr.methods.fedc4.client import FedC4, embeddings, joined
-from dance_flwr.methods.fedc4.selectors import apart, chosen_for, exchanged, groups_of, rebuilt
+from dance_flwr.methods.fedc4.client import FedC4, embeddings, join_received
+from dance_flwr.methods.fedc4.selectors import (
+    append_selected,
+    group_clients,
+    rebuild_graph,
+    select_nodes,
+    wasserstein_distances,
+)
 from dance_flwr.runs.reader import load_model
 
 KEYS = {"method": "fedc4", "condense_steps": 4, "rounds": 4}
-WIDE = {"fedc4_groups": 1, "fedc4_threshold": -1.0}  # everybody is given everything
-
-
-def draw(seed=0):
-    return torch.Generator().manual_seed(seed)
+WIDE = {"fedc4_groups": 1, "fedc4_threshold": -1.0}  # every client is sent all nodes
 
 
 # Groups of clients
@@ -35,38 +36,38 @@ def draw(seed=0):
 @settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=6), min_size=2, max_size=4))
 def test_distances_are_areas_between_distribution_functions(samples):
-    found = apart([np.array(own, np.float32) for own in samples])
+    actual = wasserstein_distances([np.array(own, np.float32) for own in samples])
     steps = np.arange(0, 10)
     below = np.array([[(np.array(own) <= x).mean() for x in steps] for own in samples])
     expected = np.abs(below[:, None] - below[None]).sum(axis=2)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
 def of_norms(*samples):
-    """Embeddings of these norms, each in a direction of its own."""
-    found = {}
+    """Return embeddings of these norms in random directions."""
+    actual = {}
     for client, norms in enumerate(samples):
         rows = torch.nn.functional.normalize(
             torch.randn(len(norms), 4, generator=draw(client)), dim=1
         )
-        found[client] = rows * torch.tensor(norms)[:, None]
-    return found
+        actual[client] = rows * torch.tensor(norms)[:, None]
+    return actual
 
 
 def test_clients_of_like_norms_are_one_group():
-    groups = groups_of(of_norms([1.0, 1.1], [5.0, 5.2, 5.1], [1.05], [4.9]), 2)
+    groups = group_clients(of_norms([1.0, 1.1], [5.0, 5.2, 5.1], [1.05], [4.9]), 2)
     assert groups[0] == groups[2] != groups[1] == groups[3]
-    by_hand = groups_of(
+    by_hand = group_clients(
         of_norms([0.0], [1.0], [2.2], [4.0]), 2
     )  # linkage by the mean: 0-1, then 2 at 1.7 to them
     assert by_hand[0] == by_hand[1] == by_hand[2] != by_hand[3]
 
 
 def test_a_client_without_nodes_is_in_no_group():
-    groups = groups_of(of_norms([1.0], [], [1.0], [7.0]), 2)
+    groups = group_clients(of_norms([1.0], [], [1.0], [7.0]), 2)
     assert groups.keys() == {0, 2, 3} and groups[0] == groups[2]
-    assert groups_of(of_norms([1.0], []), 2) == {0: 0} and groups_of({}, 2) == {}
-    assert groups_of(of_norms([1.0], [1.0]), 2) == {0: 0, 1: 1}, (
+    assert group_clients(of_norms([1.0], []), 2) == {0: 0} and group_clients({}, 2) == {}
+    assert group_clients(of_norms([1.0], [1.0]), 2) == {0: 0, 1: 1}, (
         "no more clients than groups: each alone"
     )
 
@@ -90,22 +91,22 @@ def test_chosen_nodes_are_those_of_the_loop(seed, threshold):
             for other in own
             if other != client and groups[other] == groups[client]
         }
-        found = chosen_for(client, own, groups, threshold)
-        assert {other: rows.tolist() for other, rows in found.items()} == expected
+        actual = select_nodes(client, own, groups, threshold)
+        assert {other: rows.tolist() for other, rows in actual.items()} == expected
 
 
 def test_above_a_cosine_of_1_nothing_is_chosen():
     same = {client: torch.ones(3, 7) * 0.1 for client in range(2)}
-    assert chosen_for(0, same, {0: 0, 1: 0}, 1.0)[1].numel() == 0
-    assert chosen_for(0, same, {0: 0, 1: 0}, 0.99)[1].tolist() == [0, 1, 2]
-    assert chosen_for(0, same, {0: 0, 1: 1}, -1.0) == {}
+    assert select_nodes(0, same, {0: 0, 1: 0}, 1.0)[1].numel() == 0
+    assert select_nodes(0, same, {0: 0, 1: 0}, 0.99)[1].tolist() == [0, 1, 2]
+    assert select_nodes(0, same, {0: 0, 1: 1}, -1.0) == {}
 
 
 def test_own_nodes_are_first_and_edges_stay_within_a_client():
     graphs = {0: graph((1, 2, 0), 0), 1: graph((2, 2, 2), 3), 2: graph((1, 1, 1), 6)}
     rows = {1: torch.tensor([1, 4]), 2: torch.tensor([0])}
-    found = exchanged(graphs[0], graphs, rows)
-    assert found.features[:3].equal(graphs[0].features) and found.labels.tolist() == [
+    actual = append_selected(graphs[0], graphs, rows)
+    assert actual.features[:3].equal(graphs[0].features) and actual.labels.tolist() == [
         0,
         1,
         1,
@@ -113,15 +114,15 @@ def test_own_nodes_are_first_and_edges_stay_within_a_client():
         2,
         0,
     ]
-    assert found.features[3:5].equal(graphs[1].features[[1, 4]]) and found.features[5].equal(
+    assert actual.features[3:5].equal(graphs[1].features[[1, 4]]) and actual.features[5].equal(
         graphs[2].features[0]
     )
     blocks = torch.zeros(6, 6, dtype=torch.bool)
     blocks[:3, :3] = blocks[3:5, 3:5] = True
-    assert not found.adjacency[~blocks].any()
-    assert found.adjacency[3, 4] == graphs[1].adjacency[1, 4] > 0 and found.adjacency[:3, :3].equal(
-        graphs[0].adjacency
-    )
+    assert not actual.adjacency[~blocks].any()
+    assert actual.adjacency[3, 4] == graphs[1].adjacency[1, 4] > 0 and actual.adjacency[
+        :3, :3
+    ].equal(graphs[0].adjacency)
 
 
 # Rebuilding
@@ -131,24 +132,22 @@ def test_own_nodes_are_first_and_edges_stay_within_a_client():
     ("similarity", "sparsity"), [(0.5, 0.1), (0.0, 0.0), (1.3, 0.26), (500.0, 100.0)]
 )
 def test_two_nodes_by_hand(similarity, sparsity):
-    """z = max(0, c - (lambda_s (1 - c) + lambda_1) / 2): the public weights leave nothing of unit
-    rows.
-    """
+    """z = max(0, c - (lambda_s (1 - c) + lambda_1) / 2): the public weights leave no edge."""
     features = torch.randn(2, 9, generator=draw(1))
     features[1] = features[0] + 0.5 * features[1]
-    unit = torch.nn.functional.normalize(standard(features), dim=1)
+    unit = torch.nn.functional.normalize(layer_normalise(features), dim=1)
     cosine = float(unit[0] @ unit[1])
     expected = max(0.0, cosine - (similarity * (1 - cosine) + sparsity) / 2)
-    found = rebuilt(features, similarity, sparsity, 200)
+    actual = rebuild_graph(features, similarity, sparsity, 200)
     assert (
-        found[0, 1] == found[1, 0] == pytest.approx(expected, abs=1e-4)
-        and not found.diagonal().any()
+        actual[0, 1] == actual[1, 0] == pytest.approx(expected, abs=1e-4)
+        and not actual.diagonal().any()
     )
     assert (expected > 0) == (sparsity < 100)
 
 
 def objective(features, similarity, sparsity):
-    unit = torch.nn.functional.normalize(standard(features), dim=1).double().numpy()
+    unit = torch.nn.functional.normalize(layer_normalise(features), dim=1).double().numpy()
     penalty = similarity * (1 - unit @ unit.T) + sparsity
 
     def value(adjacency):
@@ -174,19 +173,17 @@ def test_rebuilding_goes_as_low_as_another_solver(shape, seed):
     other = minimize(
         of_pairs, np.full(len(upper[0]), 0.1), bounds=[(0, None)] * len(upper[0]), method="L-BFGS-B"
     )
-    found = rebuilt(features, 0.5, 0.1, 400).numpy()
-    assert (found >= 0).all() and not found.diagonal().any() and np.array_equal(found, found.T), (
-        "else lower is no feat"
-    )
-    assert value(found) <= other.fun + 1e-3, (
-        "that solver may stop early where rows depend on each other"
-    )
-    assert value(rebuilt(features, 0.5, 0.1, 50).numpy()) <= 1.01 * other.fun + 1e-3
+    actual = rebuild_graph(features, 0.5, 0.1, 400).numpy()
+    assert (
+        (actual >= 0).all() and not actual.diagonal().any() and np.array_equal(actual, actual.T)
+    ), "a lower value must be feasible"
+    assert value(actual) <= other.fun + 1e-3, "that solver may stop early where rows are dependent"
+    assert value(rebuild_graph(features, 0.5, 0.1, 50).numpy()) <= 1.01 * other.fun + 1e-3
 
 
-def test_rows_that_say_nothing_have_no_edge():
-    """Layer normalisation makes constant rows zero, and a step of 1 / 0 must not make NaN of them."""
-    assert rebuilt(torch.ones(4, 3), 0.0, 0.0, 5).equal(torch.zeros(4, 4))
+def test_constant_rows_have_no_edge():
+    """Layer normalisation makes constant rows zero; a step of 1 / 0 must not make them NaN."""
+    assert rebuild_graph(torch.ones(4, 3), 0.0, 0.0, 5).equal(torch.zeros(4, 4))
 
 
 @settings(max_examples=30)
@@ -195,9 +192,11 @@ def test_a_rebuilt_graph_is_symmetric_finite_and_without_loops(rows, seed):
     features = torch.randn(rows, 4, generator=draw(seed))
     features[: rows // 2] = features[:1]  # equal rows, and one that layer normalisation makes zero
     features[rows - 1 :] = 3.0
-    found = rebuilt(features, 0.5, 0.1, 30)
-    assert found.shape == (rows, rows) and torch.isfinite(found).all() and bool((found >= 0).all())
-    assert found.equal(found.T) and not found.diagonal().any()
+    actual = rebuild_graph(features, 0.5, 0.1, 30)
+    assert (
+        actual.shape == (rows, rows) and torch.isfinite(actual).all() and bool((actual >= 0).all())
+    )
+    assert actual.equal(actual.T) and not actual.diagonal().any()
 
 
 # Runs
@@ -222,26 +221,26 @@ def test_a_graph_is_uploaded_once_and_embeddings_in_every_round(finished):
         )
 
 
-def test_a_client_is_given_the_nodes_of_others_and_a_graph_over_all(finished):
+def test_a_client_is_sent_the_nodes_of_others_and_a_graph_over_all(finished):
     graphs = {client: own[0] for client, own in sorted(uploads(finished).items())}
-    for client, rounds in sent(finished).items():
+    for client, rounds in payloads(finished).items():
         assert rounds[0] == {} and len(rounds) == 4
         own, others = graphs[client], [graphs[other] for other in graphs if other != client]
-        for given_ in rounds[1:]:
-            assert given_["features"].equal(torch.cat([other["features"] for other in others]))
-            assert given_["labels"].equal(torch.cat([other["labels"] for other in others]))
-            whole = torch.cat([own["features"], given_["features"]])
-            assert given_["adjacency"].equal(rebuilt(whole, 1.3, 0.26, 50))
-    given_nodes = 2 * sum(len(own["labels"]) for own in graphs.values())
+        for payload in rounds[1:]:
+            assert payload["features"].equal(torch.cat([other["features"] for other in others]))
+            assert payload["labels"].equal(torch.cat([other["labels"] for other in others]))
+            whole = torch.cat([own["features"], payload["features"]])
+            assert payload["adjacency"].equal(rebuild_graph(whole, 1.3, 0.26, 50))
+    nodes_received = 2 * sum(len(own["labels"]) for own in graphs.values())
     assert [row["counts"]["nodes-given"] for row in finished.result["history"]] == [
         0,
-        *[given_nodes] * 3,
+        *[nodes_received] * 3,
     ]
     assert [row["seconds"]["rebuild"] > 0 for row in finished.result["history"]] == [True] * 4
     assert (finished.result["strategy"], finished.result["evaluation"]) == ("fedc4", "global")
 
 
-def test_a_round_trains_on_own_and_given_rows(finished, monkeypatch):
+def test_a_round_trains_on_own_and_received_rows(finished, monkeypatch):
     seen = []
 
     def spy(model, features, operator, labels, config, round_):
@@ -249,12 +248,15 @@ def test_a_round_trains_on_own_and_given_rows(finished, monkeypatch):
         return 0.0
 
     monkeypatch.setattr(method, "train_on", spy)
-    client, given_ = Client(finished.site(1), finished.config), sent(finished)[1][1]
+    client, payload = Client(finished.site(1), finished.config), payloads(finished)[1][1]
     report = FedC4().train(
-        client.model, client.site, finished.config, RoundInfo(finished.result["run"], 2, "", given_)
+        client.model,
+        client.site,
+        finished.config,
+        RoundInfo(finished.result["run"], 2, "", payload),
     )
     (features, labels, operator), own = seen[0], uploads(finished)[1][0]
-    assert features.equal(torch.cat([own["features"], given_["features"]])) and len(
+    assert features.equal(torch.cat([own["features"], payload["features"]])) and len(
         operator
     ) == len(labels)
     assert (
@@ -263,22 +265,24 @@ def test_a_round_trains_on_own_and_given_rows(finished, monkeypatch):
         < report.counts["evidence-supervised"]
         == len(labels)
     )
-    assert joined(graph(), {}).features.equal(graph().features)
+    assert join_received(graph(), {}).features.equal(graph().features)
 
 
 def test_embeddings_are_of_the_trained_model_on_own_nodes(finished):
     from dance_flwr.federation.wire.messages import model_of
 
     reply = min(finished.replies("train"), key=lambda reply: reply.metadata.src_node_id)
-    client, found = Client(finished.site(0), finished.config), uploads(finished)[0][0]
+    client, actual = Client(finished.site(0), finished.config), uploads(finished)[0][0]
     client.model.load_state_dict(model_of(reply))
-    own = method.Condensed(found["labels"], found["features"], found["adjacency"])
-    assert embeddings(client.model, own).equal(found["embeddings"])
+    own = method.Condensed(actual["labels"], actual["features"], actual["adjacency"])
+    assert embeddings(client.model, own).equal(actual["embeddings"])
 
 
 def test_the_same_choice_is_not_rebuilt(run, monkeypatch):
-    calls, honest = [], server.rebuilt
-    monkeypatch.setattr(server, "rebuilt", lambda *arguments: calls.append(1) or honest(*arguments))
+    calls, honest = [], server.rebuild_graph
+    monkeypatch.setattr(
+        server, "rebuild_graph", lambda *arguments: calls.append(1) or honest(*arguments)
+    )
     run(**KEYS, **WIDE)
     assert len(calls) == 3, "one per client, of 9"
 
@@ -299,7 +303,7 @@ def test_the_released_code_trains_on_the_full_graph(run):
     assert equal(
         load_model(released.folder), load_model(run(method="fedavg-full", rounds=4).folder)
     )
-    assert all(given_ == {} for rounds in sent(released).values() for given_ in rounds)
+    assert all(payload == {} for rounds in payloads(released).values() for payload in rounds)
 
 
 def test_not_every_client_is_needed(run):
@@ -309,23 +313,23 @@ def test_not_every_client_is_needed(run):
         assert "features" in own[0] and all("features" not in later for later in own[1:])
 
 
-def test_embeddings_of_another_shape_are_told(run_config):
+def test_embeddings_of_another_shape_are_reported(run_config):
     from dance_flwr.methods.condensation.uploads import as_upload
     from dance_flwr.nn.model import ModelShape
 
-    own = server.FedC4(run_config(), ModelShape(6, 8, 3))
+    side = server.FedC4Server(run_config(), ModelShape(6, 8, 3))
     sound = as_upload(graph()) | {"embeddings": torch.zeros(5, 8)}
-    assert own.fault(0, sound) == "" and "ascending" in own.fault(
+    assert side.upload_fault(0, sound) == "" and "ascending" in side.upload_fault(
         0, sound | {"labels": torch.tensor([1, 0, 1, 2, 2])}
     )
-    assert "expected embeddings of torch.float32 and shape (5, 8)" in own.fault(
+    assert "expected embeddings of torch.float32 and shape (5, 8)" in side.upload_fault(
         0, sound | {"embeddings": torch.eye(5)}
     )
-    own.memory = {f"client-0/{name}": tensor.numpy() for name, tensor in sound.items()}
+    side.memory = {f"client-0/{name}": tensor.numpy() for name, tensor in sound.items()}
     assert (
-        own.fault(0, {"embeddings": torch.zeros(5, 8)})
+        side.upload_fault(0, {"embeddings": torch.zeros(5, 8)})
         == ""
-        != own.fault(0, {"embeddings": torch.zeros(4, 8)})
+        != side.upload_fault(0, {"embeddings": torch.zeros(4, 8)})
     )
 
 

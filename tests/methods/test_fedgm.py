@@ -1,6 +1,4 @@
-"""FedGM: pooled gradients, refinement and the union against naive twins; what travels, is kept and
-is refused.
-"""
+"""FedGM: pooled gradients, refinement and the union against naive twins; uploads, state, faults."""
 
 import re
 from dataclasses import replace
@@ -9,39 +7,57 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from dance_flwr.federation.server.stateful import Collecting
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.condensed import CLASSES, DIM, KEYS, draw, graph, rows, sent, uploads
+from support.blocks import draw
+from support.condensed import CLASSES, DIM, graph, payloads, rows, uploads
 from support.models import equal, models
 from torch.nn import functional as F
 
 from dance_flwr.experiments import paper
 from dance_flwr.federation.client.client import Client
-from dance_flwr.methods.condensation.adjacency import normalised
+from dance_flwr.methods.condensation.adjacency import normalise
 from dance_flwr.methods.condensation.config import CondenseConfig
+from dance_flwr.methods.condensation.graphs import RealGraph, layer_normalise
 from dance_flwr.methods.condensation.matching import (
     Matching,
     Network,
-    RealGraph,
     class_gradients,
     matching_loss,
-    standard,
 )
 from dance_flwr.methods.condensation.uploads import as_upload, graph_fault
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.fedgm import server
 from dance_flwr.methods.fedgm.client import FedGm, gradients
-from dance_flwr.methods.fedgm.union import Block, pooled, refine, train_on_union, union_operator
+from dance_flwr.methods.fedgm.union import (
+    Block,
+    pool_gradients,
+    refine,
+    train_on_union,
+    union_operator,
+)
+from dance_flwr.methods.stateful import StatefulServerSide
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.propagation import operator
 from dance_flwr.runs.reader import load_model
 
 EVERY = torch.ones(CLASSES, dtype=torch.bool)
+KEYS = {
+    "method": "fedgm",
+    "condense_steps": 4,
+    "rounds": 4,
+    "fedgm_train_every": 2,
+    "fedgm_train_steps": 5,
+}
+
+
+@pytest.fixture(scope="module")
+def finished(run):
+    return run(**KEYS)
 
 
 def theta(seed=0, dim=DIM, classes=CLASSES):
-    return Network.drawn(dim, classes, draw(seed), torch.device("cpu"))
+    return Network.draw(dim, classes, draw(seed), torch.device("cpu"))
 
 
 # The algorithm
@@ -50,13 +66,15 @@ def theta(seed=0, dim=DIM, classes=CLASSES):
 @settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=4))
 def test_pooled_gradients_are_those_of_the_pooled_nodes(sizes):
-    """With counts of real nodes: the mean over all nodes of a class, wherever they are."""
+    """With counts of real nodes, it is the mean over the nodes of a class at all clients."""
     parts = [rows(own, seed) for seed, own in enumerate(sizes)]
-    found = pooled([class_gradients(theta(), *part) for part in parts], torch.tensor(sizes).float())
+    actual = pool_gradients(
+        [class_gradients(theta(), *part) for part in parts], torch.tensor(sizes).float()
+    )
     hidden, labels = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
     order = torch.sort(labels, stable=True).indices
     for ours, theirs in zip(
-        found, class_gradients(theta(), hidden[order], labels[order]), strict=True
+        actual, class_gradients(theta(), hidden[order], labels[order]), strict=True
     ):
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
 
@@ -64,8 +82,8 @@ def test_pooled_gradients_are_those_of_the_pooled_nodes(sizes):
 def test_a_pooled_gradient_by_hand():
     weights = torch.tensor([1.0, 5.0]).view(2, 1, 1, 1).expand(2, 2, 1, 2)
     counts = torch.tensor([[3.0, 0.0], [1.0, 0.0]])
-    found, _ = pooled([(one, torch.zeros(2, 2)) for one in weights], counts)
-    assert found[0].tolist() == [[2.0, 2.0]] and found[1].tolist() == [[0.0, 0.0]], (
+    actual, _ = pool_gradients([(one, torch.zeros(2, 2)) for one in weights], counts)
+    assert actual[0].tolist() == [[2.0, 2.0]] and actual[1].tolist() == [[0.0, 0.0]], (
         "no node of class 1: 0"
     )
 
@@ -89,46 +107,44 @@ def test_with_one_client_the_loss_is_that_of_gcond(kind):
     sides = real.propagated()[order], real.labels[order]
     expected = matching_loss(theta(), (matching.propagated(), matching.labels), sides, kind)
     counts = torch.bincount(real.labels).float()[None]
-    wanted = pooled([class_gradients(theta(), *sides)], counts)
-    (block,), found = refine([Block(start)], theta(), wanted, EVERY, 0.1, kind)
-    assert found == pytest.approx(expected.item(), rel=1e-5)
+    reference = pool_gradients([class_gradients(theta(), *sides)], counts)
+    (block,), actual = refine([Block(start)], theta(), reference, EVERY, 0.1, kind)
+    assert actual == pytest.approx(expected.item(), rel=1e-5)
     assert block.graph.adjacency is start.adjacency and block.graph.labels is start.labels
 
 
-def naive_loss(features, graphs, network, wanted):
-    """Squared distances by class over the union as one dense block-diagonal graph, of autograd's
-    own gradients.
-    """
+def naive_loss(features, graphs, network, reference):
+    """Return squared distances by class, by autograd on one dense block-diagonal graph."""
     labels = torch.cat([one.labels for one in graphs])
-    step = normalised(torch.block_diag(*(one.adjacency for one in graphs)))
-    logits = step @ step @ standard(features) @ network.weight + network.bias
+    step = normalise(torch.block_diag(*(one.adjacency for one in graphs)))
+    logits = step @ step @ layer_normalise(features) @ network.weight + network.bias
     sizes = torch.bincount(labels, minlength=CLASSES)
     total = torch.zeros(())
     for number in range(CLASSES):
         loss = F.cross_entropy(logits[labels == number], labels[labels == number])
         slopes = torch.autograd.grad(loss, [network.weight, network.bias], create_graph=True)
         apart = [
-            ((own - part[number]) ** 2).sum() for own, part in zip(slopes, wanted, strict=True)
+            ((own - part[number]) ** 2).sum() for own, part in zip(slopes, reference, strict=True)
         ]
         total = total + sizes[number] / sizes.max() * sum(apart)
     return total
 
 
-def test_refinement_is_adam_on_the_union_that_goes_on_between_rounds():
+def test_refinement_is_adam_on_the_union_with_moments_kept_between_rounds():
     graphs = [graph((2, 1, 2), 0), graph((1, 3, 0), 5)]
     blocks = [Block(one) for one in graphs]
     features = torch.cat([one.features for one in graphs]).requires_grad_()
     optimizer = torch.optim.Adam([features], lr=0.05)
     for round_ in range(4):
         network = theta(round_)
-        wanted = class_gradients(theta(round_), *rows((4, 4, 4), 9))
-        blocks, found = refine(blocks, network, wanted, EVERY, 0.05, "mse")
+        reference = class_gradients(theta(round_), *rows((4, 4, 4), 9))
+        blocks, actual = refine(blocks, network, reference, EVERY, 0.05, "mse")
         network.weight.requires_grad_(), network.bias.requires_grad_()
-        expected = naive_loss(features, graphs, network, wanted)
+        expected = naive_loss(features, graphs, network, reference)
         optimizer.zero_grad()
         features.grad = torch.autograd.grad(expected, features)[0]
         optimizer.step()
-        assert found == pytest.approx(expected.item(), rel=1e-4)
+        assert actual == pytest.approx(expected.item(), rel=1e-4)
     moved = torch.cat([block.graph.features for block in blocks])
     torch.testing.assert_close(moved, features.detach(), atol=1e-4, rtol=1e-3)
     assert graphs[0].features.equal(graph((2, 1, 2), 0).features), "what was uploaded stays"
@@ -137,24 +153,24 @@ def test_refinement_is_adam_on_the_union_that_goes_on_between_rounds():
 
 def test_the_distance_to_the_clients_gradients_falls():
     start, goal = graph((2, 2, 2), 1), rows((2, 2, 2), 7)[0]
-    step = normalised(start.adjacency)
-    wanted = class_gradients(theta(), step @ step @ standard(goal), start.labels)
+    step = normalise(start.adjacency)
+    reference = class_gradients(theta(), step @ step @ layer_normalise(goal), start.labels)
     blocks, losses = [Block(start)], []
     for _ in range(100):
-        blocks, loss = refine(blocks, theta(), wanted, EVERY, 0.1, "mse")
+        blocks, loss = refine(blocks, theta(), reference, EVERY, 0.1, "mse")
         losses.append(loss)
     assert losses[-1] < losses[0] / 10
 
 
 def test_a_class_without_a_gradient_moves_nothing():
     alone = replace(graph((2, 2, 0)), adjacency=torch.zeros(4, 4))
-    wanted = class_gradients(theta(), *rows((3, 0, 1), 3))
+    reference = class_gradients(theta(), *rows((3, 0, 1), 3))
     (block,), _ = refine(
-        [Block(alone)], theta(), wanted, torch.tensor([True, False, True]), 0.1, "mse"
+        [Block(alone)], theta(), reference, torch.tensor([True, False, True]), 0.1, "mse"
     )
     moved = (block.graph.features != alone.features).any(dim=1)
     assert moved.tolist() == [True, True, False, False]
-    same, loss = refine([Block(alone)], theta(), wanted, ~EVERY, 0.1, "mse")
+    same, loss = refine([Block(alone)], theta(), reference, ~EVERY, 0.1, "mse")
     assert same[0].graph is alone and loss == 0 and not same[0].moments
 
 
@@ -165,9 +181,9 @@ def test_a_class_without_a_gradient_moves_nothing():
 )
 def test_the_union_has_no_edge_between_clients(sizes, kind):
     graphs = [graph((*own, 0), seed) for seed, own in enumerate(sizes)]
-    found = union_operator(kind, [one.adjacency for one in graphs]).to_dense()
+    actual = union_operator(kind, [one.adjacency for one in graphs]).to_dense()
     own = [union_operator(kind, [one.adjacency]).to_dense() for one in graphs]
-    torch.testing.assert_close(found, torch.block_diag(*own))
+    torch.testing.assert_close(actual, torch.block_diag(*own))
 
 
 def test_the_deployed_network_learns_the_union(run_config):
@@ -195,7 +211,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("words", FAULTS)
-def test_a_broken_graph_is_told(words):
+def test_a_broken_graph_is_reported(words):
     sound = as_upload(graph())
     assert (
         graph_fault(sound, DIM, CLASSES)
@@ -219,14 +235,14 @@ def test_a_graph_is_uploaded_once_and_gradients_in_every_round(finished):
 
 
 def test_every_round_has_a_theta_of_its_own_and_its_gradients(finished):
-    given_, answers = sent(finished), uploads(finished)
-    thetas = [own["weight"] for own in given_[0]]
+    sent, answers = payloads(finished), uploads(finished)
+    thetas = [own["weight"] for own in sent[0]]
     assert not any(left.equal(right) for left, right in pairwise(thetas))
     for client in range(3):
         assert all(
-            own["weight"].equal(first) for own, first in zip(given_[client], thetas, strict=True)
+            own["weight"].equal(first) for own, first in zip(sent[client], thetas, strict=True)
         )
-        for own, answer in zip(given_[client], answers[client], strict=True):
+        for own, answer in zip(sent[client], answers[client], strict=True):
             expected = gradients(finished.site(client), Network(own["weight"], own["bias"]))
             assert all(answer[name].equal(tensor) for name, tensor in expected.items())
 
@@ -236,14 +252,14 @@ def test_a_client_trains_nothing(finished):
     for client in range(3):
         assert all(equal(back, there) for back, there in zip(up[client], down[client], strict=True))
     client = Client(finished.site(0), finished.config)
-    info = RoundInfo(finished.result["run"], 2, "", sent(finished)[0][1])
+    info = RoundInfo(finished.result["run"], 2, "", payloads(finished)[0][1])
     assert FedGm().train(client.model, client.site, finished.config, info).statistics.keys() == {
         *("weights", "biases", "counts")
     }
 
 
-def test_the_deployed_network_is_made_anew_when_it_is_due(finished):
-    """In rounds 1 and 3, every second one, and in the last."""
+def test_the_deployed_network_is_retrained_when_it_is_due(finished):
+    """It is retrained in rounds 1 and 3, every second one, and in the last."""
     down = [*models(finished, up=False)[0], models(finished, "evaluate", up=False)[0][-2]]
     changed = [not equal(left, right) for left, right in pairwise(down)]
     assert changed == [True, False, True, True]
@@ -252,7 +268,9 @@ def test_the_deployed_network_is_made_anew_when_it_is_due(finished):
 def test_the_server_keeps_what_it_refines_apart_from_what_it_got(run, monkeypatch):
     seen = []
     monkeypatch.setattr(
-        server.FedGm, "_deployed", lambda self, blocks, start, round_: seen.append(self) or start
+        server.FedGmServer,
+        "_deploy",
+        lambda self, blocks, start, round_: seen.append(self) or start,
     )
     finished = run(**KEYS | {"rounds": 2})
     memory = seen[0].memory
@@ -264,7 +282,7 @@ def test_the_server_keeps_what_it_refines_apart_from_what_it_got(run, monkeypatc
             0 < np.abs(refined - own[0]["features"].numpy()).max() <= 0.0201
             and memory[f"step/{client}"] == 2
         )
-    assert seen[0].holders() == [0, 1, 2] and isinstance(seen[0], Collecting)
+    assert seen[0].holders() == [0, 1, 2] and isinstance(seen[0], StatefulServerSide)
 
 
 def test_seconds_and_loss_are_the_servers(finished):
@@ -274,7 +292,7 @@ def test_seconds_and_loss_are_the_servers(finished):
     assert finished.result["strategy"] == "fedgm" and finished.result["evaluation"] == "global"
 
 
-def test_networks_of_their_own_starts_are_not_averaged(run, finished):
+def test_networks_with_different_initial_weights_are_not_averaged(run, finished):
     assert equal(load_model(run(**KEYS, ema_decay=0.9).folder), load_model(finished.folder))
 
 
@@ -286,11 +304,12 @@ def test_a_client_that_comes_late_uploads_its_graph_then(run):
 
 
 class Misshapen:
-    """The client app, with client 1 uploading a gradient of another shape in round 1."""
+    """The ClientApp, where client 1 uploads a gradient of another shape in round 1."""
 
     def __call__(self, message, context):
         import client_app
-        from dance_flwr.federation.wire.messages import STATISTICS, arrays_of, state_of
+        from dance_flwr.federation.wire.keys import STATISTICS
+        from dance_flwr.federation.wire.tensors import arrays_of, state_of
 
         reply = client_app.app(message, context)
         asked = message.content.config_records.get("config", {})
@@ -301,7 +320,7 @@ class Misshapen:
         return reply
 
 
-def test_a_client_with_a_broken_upload_is_left_out_and_asked_again(run):
+def test_a_client_with_a_broken_upload_is_skipped_and_asked_again(run):
     finished = run(**KEYS, app=Misshapen(), min_valid_replies=2)
     (client, reason), *others = finished.result["history"][0]["absent"].items()
     assert (

@@ -1,6 +1,4 @@
-"""FedGTA: its statistics against naive twins, and the limits in which it is FedAvg or training
-alone.
-"""
+"""FedGTA: statistics against naive twins; its limits FedAvg and training in isolation."""
 
 import numpy as np
 import pytest
@@ -9,19 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import fedgta as oracle
 from support.builders import random_csr
-from support.models import equal, models, own_part
+from support.models import client_part, equal, models
 
 from dance_flwr.config.tree import parse
 from dance_flwr.federation.wire.messages import statistics_of
 from dance_flwr.methods.fedgta import client as fedgta
 from dance_flwr.methods.fedgta.config import FedGtaConfig
-from dance_flwr.methods.fedgta.server import mixtures, similar, weights_of
+from dance_flwr.methods.fedgta.server import mix_models, mixing_weights, similar_pairs
 from dance_flwr.nn.propagation import operator
 from dance_flwr.runs.reader import load_model
 
 
 def random_client(seed, n=12, classes=3):
-    """(dense A, Y_0 with one-hot training rows, training rows) in float64."""
+    """Return (dense A, Y_0 with one-hot training rows, training rows) in float64."""
     rng = np.random.default_rng(seed)
     indptr, indices = random_csr(rng, n, 0.25)
     adjacency = np.zeros((n, n))
@@ -50,11 +48,12 @@ def test_propagation_is_its_naive_twin(seed, steps, alpha):
 @given(st.integers(0, 10**6), st.integers(1, 6), st.sampled_from(["raw", "central", "hybrid"]))
 def test_moments_are_their_naive_twin(seed, order, kind):
     rows = np.random.default_rng(seed).dirichlet(np.ones(4), 9)
-    found = fedgta.moments(torch.tensor(rows), order, kind)
+    actual = fedgta.moments(torch.tensor(rows), order, kind)
     assert (
-        found.dtype == torch.float32 and found.numel() == (2 if kind == "hybrid" else 1) * order * 4
+        actual.dtype == torch.float32
+        and actual.numel() == (2 if kind == "hybrid" else 1) * order * 4
     )
-    np.testing.assert_allclose(found, oracle.moments(rows, order, kind), atol=1e-6)
+    np.testing.assert_allclose(actual, oracle.moments(rows, order, kind), atol=1e-6)
 
 
 @given(st.integers(0, 10**6))
@@ -84,10 +83,10 @@ def test_confidence_is_never_negative(seed, spread):
         float(degree[v]) * sum(np.exp(-1) + s * np.log(s + 1e-8) for s in rows[v].tolist())
         for v in range(20)
     )
-    found = float(fedgta.confidence(rows, degree))
-    assert found >= 0 and found == pytest.approx(expected, rel=1e-5)
+    actual = float(fedgta.confidence(rows, degree))
+    assert actual >= 0 and actual == pytest.approx(expected, rel=1e-5)
     assert float(fedgta.confidence(torch.full((1, 1), np.exp(-1.0)), torch.ones(1))) >= 0, (
-        "the least of x ln x"
+        "the minimum of x ln x"
     )
 
 
@@ -100,27 +99,29 @@ def test_the_means_are_their_naive_twin(seed, epsilon):
     rng = np.random.default_rng(seed)
     moments, confidence = rng.standard_normal((4, 6)), rng.random(4) + 0.1
     states = [{"a": torch.tensor(rng.standard_normal(5))} for _ in range(4)]
-    weights = weights_of(similar(torch.tensor(moments), epsilon), torch.tensor(confidence))
-    found = torch.stack([state["a"] for state in mixtures(states, weights)])
+    weights = mixing_weights(
+        similar_pairs(torch.tensor(moments), epsilon), torch.tensor(confidence)
+    )
+    actual = torch.stack([state["a"] for state in mix_models(states, weights)])
     expected = oracle.models(moments, confidence, [state["a"].numpy() for state in states], epsilon)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    np.testing.assert_allclose(actual, expected, atol=1e-12)
 
 
-def test_clients_without_confidence_count_alike():
+def test_clients_without_confidence_count_equally():
     accepted = torch.tensor([[True, True, False], [True, True, True], [False, False, True]])
-    weights = weights_of(accepted, torch.tensor([0.0, 0.0, 2.0]))
+    weights = mixing_weights(accepted, torch.tensor([0.0, 0.0, 2.0]))
     assert weights.tolist() == [[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]
-    assert similar(torch.zeros(2, 3), 0.0).tolist() == [[True, False], [False, True]]
+    assert similar_pairs(torch.zeros(2, 3), 0.0).tolist() == [[True, False], [False, True]]
 
 
-def test_nobody_is_alike_at_epsilon_1():
+def test_no_other_client_is_similar_at_epsilon_1():
     same = torch.ones(5, 7).double() / 3
-    assert torch.equal(similar(same, 1.0), torch.eye(5, dtype=torch.bool)) and bool(
-        similar(same, 0.99).all()
+    assert torch.equal(similar_pairs(same, 1.0), torch.eye(5, dtype=torch.bool)) and bool(
+        similar_pairs(same, 0.99).all()
     )
 
 
-def test_at_epsilon_1_it_is_training_alone(run):
+def test_at_epsilon_1_it_is_training_in_isolation(run):
     alone, finished = (
         run(method=name, fedgta_epsilon=1.0, rounds=3) for name in ("local-only", "fedgta")
     )
@@ -132,13 +133,13 @@ def test_at_epsilon_1_it_is_training_alone(run):
 def test_with_equal_confidence_and_all_pairs_it_is_the_uniform_mean(run, monkeypatch):
     monkeypatch.setattr(fedgta, "confidence", lambda rows, degree: torch.tensor(3.7))
     finished = run(method="fedgta", fedgta_epsilon=-1.0, rounds=1)
-    uploads, kept = models(finished), load_model(finished.folder)
+    uploads, stored = models(finished), load_model(finished.folder)
     assert finished.result["history"][0]["counts"]["pairs-accepted"] == 6
     for name in uploads[0][0]:
         mean = sum(uploads[client][0][name].double() for client in range(3)) / 3
         for client in range(3):
             torch.testing.assert_close(
-                own_part(kept, client)[name].double(), mean, atol=1e-6, rtol=0
+                client_part(stored, client)[name].double(), mean, atol=1e-6, rtol=0
             )
 
 

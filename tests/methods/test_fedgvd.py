@@ -1,6 +1,4 @@
-"""FedGVD: condensation by class statistics, glued graphs and the teaching against naive twins, and
-a run's limits.
-"""
+"""FedGVD: class statistics, united graphs and teaching against naive twins; limits of a run."""
 
 from dataclasses import replace
 
@@ -17,30 +15,27 @@ from torch.nn import functional as F
 
 import client_app
 from dance_flwr.config.plugins import BACKBONES
+from dance_flwr.config.tree import flatten, parse
 from dance_flwr.experiments import paper
 from dance_flwr.federation.client.client import open_client
-from dance_flwr.federation.wire.messages import (
-    FIRST,
-    STATISTICS,
-    arrays_of,
-    config_of,
-    given_of,
-    statistics_of,
-)
+from dance_flwr.federation.wire.keys import NEEDS_INITIAL_UPLOAD, STATISTICS
+from dance_flwr.federation.wire.messages import config_of, payload_of, statistics_of
+from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.methods.condensation.adjacency import edges
 from dance_flwr.methods.condensation.budget import training_quotas
-from dance_flwr.methods.condensation.matching import Condensed, RealGraph
+from dance_flwr.methods.condensation.graphs import Condensed, RealGraph
 from dance_flwr.methods.condensation.selection import condensed_operator
+from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.fedgvd import coordinators
 from dance_flwr.methods.fedgvd.client import condensed_loss
 from dance_flwr.methods.fedgvd.config import FedGvdConfig
-from dance_flwr.methods.fedgvd.coordinators import teach, united
+from dance_flwr.methods.fedgvd.coordinators import teach, unite
 from dance_flwr.methods.fedgvd.simgc import (
-    Aligning,
+    StatisticsMatching,
     align_loss,
     class_statistics,
     condense,
-    drawn_features,
+    draw_features,
     hop_features,
     losses,
     smooth_loss,
@@ -58,9 +53,7 @@ KEYS = {"method": "fedgvd", "clients": 3}
 
 @pytest.fixture(autouse=True)
 def the_same_draws():
-    """Teachers and pair networks start from torch's own generator; other tests must not decide
-    where.
-    """
+    """Teachers and pair networks draw from torch's global generator: isolate the tests."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         yield
@@ -73,7 +66,7 @@ def plain(seed=0, backbone="gcn", dropout=0.0):
 
 
 def graph(sizes, seed=0, density=0.4, dim=12):
-    """A condensed graph with so many rows of each class."""
+    """Return a condensed graph with so many rows of each class."""
     labels = labels_of(*sizes)
     upper = torch.triu(
         torch.rand(len(labels), len(labels), generator=draw(seed)) < density, 1
@@ -115,7 +108,7 @@ def test_losses_are_those_of_the_loops(seed):
     )
     quotas = torch.tensor([2, 1, 0, 3])
     both = (torch.tensor([5, 4, 0, 1]) > 1) & (quotas > 1)
-    found = align_loss(
+    actual = align_loss(
         class_statistics(left, ours, 4),
         class_statistics(right, theirs, 4),
         both,
@@ -127,7 +120,7 @@ def test_losses_are_those_of_the_loops(seed):
         expected += weight / 3 * float((a.mean(0) - b.mean(0)).square().mean())
         if min(len(a), len(b)) > 1:
             expected += weight / 3 * float((a.std(0) - b.std(0)).square().mean())
-    assert float(found) == pytest.approx(expected / 2)
+    assert float(actual) == pytest.approx(expected / 2)
     adjacency = torch.rand(6, 6, generator=draw(seed)).double()
     pairs = [(i, j) for i in range(6) for j in range(6)]
     terms = [adjacency[i, j] * (left[i] - left[j]).square().mean() for i, j in pairs]
@@ -135,8 +128,8 @@ def test_losses_are_those_of_the_loops(seed):
     assert float(smooth_loss(left, 0 * adjacency)) == 0
 
 
-def test_smoothness_asks_for_links_of_like_nodes():
-    """The sign that the public code has the other way round."""
+def test_smoothness_rewards_links_of_similar_nodes():
+    """The public code has the opposite sign."""
     features = torch.tensor([[1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
     alike, unlike = torch.zeros(3, 3), torch.zeros(3, 3)
     alike[0, 1] = alike[1, 0] = unlike[0, 2] = unlike[2, 0] = 1
@@ -146,9 +139,11 @@ def test_smoothness_asks_for_links_of_like_nodes():
 def test_hops_are_powers(blocks):
     real, *_ = blocks
     dense = real.operator.to_dense()
-    wanted = torch.cat([real.features, dense @ real.features, dense @ dense @ real.features], dim=1)
+    reference = torch.cat(
+        [real.features, dense @ real.features, dense @ dense @ real.features], dim=1
+    )
     torch.testing.assert_close(
-        hop_features(real.features, real.operator), wanted, atol=1e-5, rtol=1e-4
+        hop_features(real.features, real.operator), reference, atol=1e-5, rtol=1e-4
     )
 
 
@@ -166,10 +161,10 @@ def test_the_teacher_is_the_best_on_validation_and_frozen(blocks):
     first = train_teacher(real, 3, replace(FEW, teacher_steps=10), truth, nodes[:0])
     with torch.no_grad():
         said = first(real.propagated()).argmax(1)
-    for checked, kept in ((torch.arange(90), True), (nodes[:0], False)):
+    for checked, stored in ((torch.arange(90), True), (nodes[:0], False)):
         torch.manual_seed(3)
         later = train_teacher(real, 3, replace(FEW, teacher_steps=100), said, checked)
-        assert equal(first.state_dict(), later.state_dict()) == kept, (
+        assert equal(first.state_dict(), later.state_dict()) == stored, (
             "without validation nodes it is the last one"
         )
 
@@ -179,34 +174,34 @@ def test_features_start_as_noise_of_their_class(blocks):
     known = real.labels >= 0
     features, labels = real.features[known], real.labels[known]
     rows = torch.full((4000,), 1)
-    found = drawn_features(features, labels, rows, 3, draw())
+    actual = draw_features(features, labels, rows, 3, draw())
     own = features[labels == 1]
-    torch.testing.assert_close(found.mean(0), own.mean(0), atol=0.15, rtol=0)
-    torch.testing.assert_close(found.std(0), own.std(0), atol=0.15, rtol=0)
-    nearest = F.cosine_similarity(found[:, None], own[None], dim=2).max()
+    torch.testing.assert_close(actual.mean(0), own.mean(0), atol=0.15, rtol=0)
+    torch.testing.assert_close(actual.std(0), own.std(0), atol=0.15, rtol=0)
+    nearest = F.cosine_similarity(actual[:, None], own[None], dim=2).max()
     assert float(nearest) < 0.99, "no row of the client"
-    lonely = drawn_features(features[:1], torch.tensor([2]), torch.tensor([2]), 3, draw())
+    lonely = draw_features(features[:1], torch.tensor([2]), torch.tensor([2]), 3, draw())
     assert torch.isfinite(lonely).all() and not lonely.allclose(features[:1], atol=0.1)
 
 
 def aligning(real, truth, quotas=(3, 3, 3), **changes):
     own = replace(FEW, **changes)
-    return Aligning(
+    return StatisticsMatching(
         real, torch.tensor(quotas), train_teacher(real, 3, own, truth, torch.arange(0)), own, draw()
     )
 
 
 def test_the_loss_falls_and_turns_are_taken(blocks):
     real, truth, _ = blocks
-    found = aligning(real, truth, feature_rate=0.05, adjacency_rate=0.01)
-    features = [found.features.detach().clone()]
-    weights = [found.pairs.first.weight.detach().clone()]
+    actual = aligning(real, truth, feature_rate=0.05, adjacency_rate=0.01)
+    features = [actual.features.detach().clone()]
+    weights = [actual.pairs.first.weight.detach().clone()]
     seen = []
-    for number, loss in enumerate(losses(found, 150)):
+    for number, loss in enumerate(losses(actual, 150)):
         seen.append(loss)
         if number in (9, 49):
-            features.append(found.features.detach().clone())
-            weights.append(found.pairs.first.weight.detach().clone())
+            features.append(actual.features.detach().clone())
+            weights.append(actual.pairs.first.weight.detach().clone())
     assert features[0].equal(features[1]) and not features[1].equal(features[2])
     assert not weights[0].equal(weights[1]) and weights[1].equal(weights[2])
     assert seen[-1] < seen[0] / 2, (seen[0], seen[-1])
@@ -214,10 +209,10 @@ def test_the_loss_falls_and_turns_are_taken(blocks):
 
 def test_edges_are_drawn_by_their_weights(blocks):
     real, truth, _ = blocks
-    found = aligning(real, truth)
+    actual = aligning(real, truth)
     with torch.no_grad():
-        chances = found.pairs(F.layer_norm(found.features, (12,)))
-    drawn = torch.stack([found.snapshot().adjacency for _ in range(400)])
+        chances = actual.pairs(F.layer_norm(actual.features, (12,)))
+    drawn = torch.stack([actual.snapshot().adjacency for _ in range(400)])
     assert set(drawn.unique().tolist()) == {0.0, 1.0} and drawn.equal(drawn.transpose(1, 2))
     assert not drawn.diagonal(dim1=1, dim2=2).any()
     torch.testing.assert_close(drawn.mean(0), chances, atol=0.12, rtol=0)
@@ -225,7 +220,7 @@ def test_edges_are_drawn_by_their_weights(blocks):
 
 @settings(max_examples=15)
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=4).filter(any), st.integers(0, 99))
-def test_condensing_survives_any_classes(sizes, seed):
+def test_condensation_works_for_any_classes(sizes, seed):
     """Absent classes, single nodes, no edges: everything stays finite."""
     labels = labels_of(*sizes, unknown=1)
     real = RealGraph(
@@ -233,12 +228,12 @@ def test_condensing_survives_any_classes(sizes, seed):
     )
     quotas = training_quotas(labels, len(labels), len(sizes), 0.5)
     teacher = train_teacher(real, len(sizes), FEW, labels, torch.arange(0))
-    found = condense(real, quotas, teacher, replace(FEW, steps=12), draw(seed), lambda found: 0.0)
-    assert torch.isfinite(found.features).all() and torch.isfinite(found.adjacency).all()
-    assert torch.bincount(found.labels, minlength=len(sizes)).equal(quotas)
+    actual = condense(real, quotas, teacher, replace(FEW, steps=12), draw(seed), lambda actual: 0.0)
+    assert torch.isfinite(actual.features).all() and torch.isfinite(actual.adjacency).all()
+    assert torch.bincount(actual.labels, minlength=len(sizes)).equal(quotas)
 
 
-# The glued graph
+# The united graph
 
 
 def test_a_union_by_hand():
@@ -248,14 +243,14 @@ def test_a_union_by_hand():
     )
     none = Condensed(torch.empty(0, dtype=torch.int64), torch.zeros(0, 4), torch.zeros(0, 0))
     one = Condensed(torch.tensor([2]), torch.zeros(1, 4), torch.zeros(1, 1))
-    found = united([pair, none, one])
-    dense = torch.zeros(6, 6).index_put((found.rows, found.cols), found.weights, accumulate=True)
-    wanted = torch.zeros(6, 6)
+    actual = unite([pair, none, one])
+    dense = torch.zeros(6, 6).index_put((actual.rows, actual.cols), actual.weights, accumulate=True)
+    reference = torch.zeros(6, 6)
     for i, j in [(0, 1), (0, 3), (1, 3), (2, 5), (3, 4), (3, 5), (4, 5)]:
-        wanted[i, j] = wanted[j, i] = 1
-    assert dense.equal(wanted) and found.sizes == (2, 0, 1)
-    assert found.labels.tolist() == [0, 1, 2, -1, -1, -1]
-    assert found.features[3:].eq(1).all() and not found.features[:3].any()
+        reference[i, j] = reference[j, i] = 1
+    assert dense.equal(reference) and actual.sizes == (2, 0, 1)
+    assert actual.labels.tolist() == [0, 1, 2, -1, -1, -1]
+    assert actual.features[3:].eq(1).all() and not actual.features[:3].any()
 
 
 def test_coordinators_are_in_no_loss(monkeypatch):
@@ -266,38 +261,36 @@ def test_coordinators_are_in_no_loss(monkeypatch):
         return F.nll_loss(torch.log_softmax(logits, 1), labels)
 
     monkeypatch.setattr(coordinators.F, "cross_entropy", spy)
-    taught = teach(plain(), united(graphs), 3, 0.01)
+    server_logits = teach(plain(), unite(graphs), 3, 0.01)
     assert len(seen) == 3 and all(
         labels.equal(torch.cat([one.labels for one in graphs])) for labels in seen
     )
-    assert [tuple(rows.shape) for rows in taught] == [(3, 3), (4, 3)]
+    assert [tuple(rows.shape) for rows in server_logits] == [(3, 3), (4, 3)]
 
 
 @pytest.mark.parametrize("backbone", ["gcn", "gat"])
-def test_the_network_learns_the_union_and_says_what_it_says_of_it(backbone):
+def test_the_network_learns_the_union_and_returns_its_logits(backbone):
     graphs = [graph((2, 1, 0)), graph((0, 0, 0)), graph((0, 2, 2), 5)]
-    model, whole = plain(backbone=backbone), united(graphs)
+    model, whole = plain(backbone=backbone), unite(graphs)
     first = torch.cat(teach(model, whole, 0, 0.01))
-    taught = teach(model, whole, 60, 0.01)
+    server_logits = teach(model, whole, 60, 0.01)
     labels = whole.labels[:7]
-    assert F.cross_entropy(torch.cat(taught), labels) < F.cross_entropy(first, labels) / 2
+    assert F.cross_entropy(torch.cat(server_logits), labels) < F.cross_entropy(first, labels) / 2
     model.eval()
     said = model.graph_logits(
         model.backbone(whole.features, whole.operator(model.backbone.operator))
     )
-    assert torch.cat(taught).equal(said[:7]) and not len(taught[1])
+    assert torch.cat(server_logits).equal(said[:7]) and not len(server_logits[1])
 
 
-def test_clients_are_heard_at_one_another():
-    """Three hops, over two coordinators: further than two layers reach, not than ten steps of
-    APPNP.
-    """
+def test_clients_reach_one_another():
+    """Three hops, over two coordinators: out of reach of two layers, not of ten APPNP steps."""
     own, other = graph((2, 1, 0)), graph((0, 2, 2), 5)
     changed = replace(other, features=other.features + torch.randn(4, 12, generator=draw(9)))
     for backbone, heard in (("gcn", False), ("appnp", True)):
         model = plain(backbone=backbone)
         before, after = (
-            teach(model, united([own, there]), 0, 0.01)[0] for there in (other, changed)
+            teach(model, unite([own, there]), 0, 0.01)[0] for there in (other, changed)
         )
         assert before.allclose(after, atol=1e-6) != heard
 
@@ -306,21 +299,22 @@ def test_clients_are_heard_at_one_another():
 
 
 def test_the_loss_of_condensed_rows_by_hand():
-    logits, taught = torch.tensor([[0.0, 0.0], [2.0, 0.0]]), torch.tensor([[1.0, 0.0], [2.0, 0.0]])
+    logits, server_logits = (
+        torch.tensor([[0.0, 0.0], [2.0, 0.0]]),
+        torch.tensor([[1.0, 0.0], [2.0, 0.0]]),
+    )
     entropy = (np.log(2) + np.log(1 + np.exp(2))) / 2
     config = FedGvdConfig(condensed_weight=0.5, teaching_weight=2.0)
     assert float(condensed_loss(logits, torch.tensor([0, 1]), None, config)) == pytest.approx(
         0.5 * entropy
     )
-    found = condensed_loss(logits, torch.tensor([0, 1]), taught, config)
-    assert float(found) == pytest.approx(0.5 * entropy + 2 * 0.25)
+    actual = condensed_loss(logits, torch.tensor([0, 1]), server_logits, config)
+    assert float(actual) == pytest.approx(0.5 * entropy + 2 * 0.25)
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_two_passes_are_one_over_the_disjoint_union(blocks, backbone):
-    """Edges of S are its own: numbered behind the real nodes, they leave the adjacency
-    block-diagonal.
-    """
+    """Condensed nodes are numbered after the real ones: the adjacency is block-diagonal."""
     real, _, ends = blocks
     own, model = graph((2, 2, 1)), plain(backbone=backbone).eval()
     rows, cols, weights = edges(own.adjacency)
@@ -349,54 +343,54 @@ def state(finished, client):
 
 
 def by_client(finished, up=True):
-    """client -> its messages of training in their order."""
-    found = {}
+    """Return the training messages of each client, in order."""
+    actual = {}
     for message in finished.messages:
         node = message.metadata.src_node_id if up else message.metadata.dst_node_id
         if node and message.metadata.message_type == "train" and message.has_content():
-            found.setdefault(node - 1, []).append(message)
-    return found
+            actual.setdefault(node - 1, []).append(message)
+    return actual
 
 
 def test_a_graph_is_uploaded_once_and_is_what_the_client_trains_on(finished):
     for client, replies in by_client(finished).items():
-        sent, kept = statistics_of(replies[0]), state(finished, client)
+        sent, stored = statistics_of(replies[0]), state(finished, client)
         assert not any(statistics_of(reply) for reply in replies[1:])
         names = {"features": "features", "adjacency": "adjacency", "labels": "condensed_labels"}
         assert sent.keys() == names.keys()
-        assert all(np.array_equal(sent[name], kept[own]) for name, own in names.items())
+        assert all(np.array_equal(sent[name], stored[own]) for name, own in names.items())
         assert set(np.unique(sent["adjacency"])) <= {0.0, 1.0}
     asked = [
-        [config_of(message).get(FIRST, False) for message in row]
+        [config_of(message).get(NEEDS_INITIAL_UPLOAD, False) for message in row]
         for row in by_client(finished, up=False).values()
     ]
     assert asked == [[True, False, False]] * 3
 
 
-def test_a_client_is_sent_what_the_network_says_of_its_own_rows(finished):
-    """Said again without a strategy, for round 2."""
+def test_a_client_is_sent_the_networks_logits_of_its_own_rows(finished):
+    """Recomputed without a server side, for rounds 1 and 2."""
     sent = [statistics_of(replies[0]) for _, replies in sorted(by_client(finished).items())]
     graphs = [Condensed(one["labels"], one["features"], one["adjacency"]) for one in sent]
     with seeded(0, "global"):
         model = PlainModel(ModelShape(384, 8, 3), "gcn", 0.5)
     config = FedGvdConfig.of(finished.config)
     for round_ in (1, 2):
-        taught = teach(model, united(graphs), config.server_epochs, config.server_rate)
+        server_logits = teach(model, unite(graphs), config.server_epochs, config.server_rate)
         for client, messages in sorted(by_client(finished, up=False).items()):
-            assert not given_of(messages[0])
-            assert equal(given_of(messages[round_]), {"logits": taught[client]})
+            assert not payload_of(messages[0])
+            assert equal(payload_of(messages[round_]), {"logits": server_logits[client]})
     assert finished.result["history"][0]["seconds"]["teach"] > 0
 
 
 def test_without_weights_it_is_training_in_isolation_bit_by_bit(run):
     keys = {"clients": 3, "fedgvd_condensed_weight": 0.0, "fedgvd_teaching_weight": 0.0}
-    alone, found = (run(method=name, **keys) for name in ("local-only", "fedgvd"))
-    assert found.result["model_fingerprint"] == alone.result["model_fingerprint"]
-    assert found.result["test_accuracy"] == alone.result["test_accuracy"]
-    assert (found.result["strategy"], found.result["evaluation"]) == ("fedgvd", "personalised")
+    alone, actual = (run(method=name, **keys) for name in ("local-only", "fedgvd"))
+    assert actual.result["model_fingerprint"] == alone.result["model_fingerprint"]
+    assert actual.result["test_accuracy"] == alone.result["test_accuracy"]
+    assert (actual.result["strategy"], actual.result["evaluation"]) == ("fedgvd", "personalised")
 
 
-def test_clients_go_on_with_their_own_models(finished):
+def test_clients_continue_with_their_own_models(finished):
     up, down = models(finished), models(finished, up=False)
     for client in range(3):
         assert all(equal(down[client][round_], up[client][round_ - 1]) for round_ in (1, 2))
@@ -405,35 +399,36 @@ def test_clients_go_on_with_their_own_models(finished):
 def test_teaching_moves_a_clients_logits_towards_the_servers(finished):
     client = 0
     opened = open_client(finished.partition / f"client-{client}", finished.config)
-    start, kept = models(finished, up=False)[client][1], state(finished, client)
+    start, stored = models(finished, up=False)[client][1], state(finished, client)
     own = Condensed(
-        *(torch.tensor(kept[name]) for name in ("condensed_labels", "features", "adjacency"))
+        *(torch.tensor(stored[name]) for name in ("condensed_labels", "features", "adjacency"))
     )
-    taught = 3 * torch.randn(len(own.labels), 3, generator=draw())
+    server_logits = 3 * torch.randn(len(own.labels), 3, generator=draw())
     apart = []
+    flat = flatten(finished.config) | {"dropout": 0.0, "local-epochs": 10}
     for weight in (0.0, 1.0):
-        keys = replace(FedGvdConfig.of(finished.config), teaching_weight=weight)
-        opened.config = replace(finished.config, fedgvd=keys, dropout=0.0, local_epochs=10)
-        trained, _, _ = opened.train(start, finished.result["run"], 2, {"logits": taught})
+        opened.config = parse(flat | {"fedgvd.teaching-weight": weight})
+        info = RoundInfo(finished.result["run"], 2, "", {"logits": server_logits})
+        trained, _ = opened.train(start, info)
         opened.model.load_state_dict(trained)
         opened.model.eval()
         with torch.no_grad():
             said = opened.model.graph_logits(
                 opened.model.backbone(own.features, condensed_operator("gcn", own))
             )
-        apart.append(float((said - taught).square().mean()))
+        apart.append(float((said - server_logits).square().mean()))
     assert apart[1] < apart[0]
 
 
 def test_a_client_that_comes_late_uploads_then(run):
-    found = run(**KEYS | {"rounds": 4, "client_fraction": 0.34})
-    for replies in by_client(found).values():
+    actual = run(**KEYS | {"rounds": 4, "client_fraction": 0.34})
+    for replies in by_client(actual).values():
         assert [bool(statistics_of(reply)) for reply in replies] == [True] + [False] * (
             len(replies) - 1
         )
 
 
-def test_an_upload_that_is_no_graph_is_left_out_and_asked_for_again(run):
+def test_an_upload_that_is_no_graph_is_skipped_and_requested_again(run):
     def lopsided(message, context):
         reply = client_app.app(message, context)
         if context.node_config["partition-id"] == 1 and config_of(message).get("server-round") == 1:
@@ -443,37 +438,39 @@ def test_an_upload_that_is_no_graph_is_left_out_and_asked_for_again(run):
                 reply.content[STATISTICS] = arrays_of(sent)
         return reply
 
-    found = run(**KEYS, app=lopsided, min_valid_replies=2)
-    (client, reason), *others = found.result["history"][0]["absent"].items()
+    actual = run(**KEYS, app=lopsided, min_valid_replies=2)
+    (client, reason), *others = actual.result["history"][0]["absent"].items()
     assert client == "1" and "expected a symmetric adjacency" in reason and not others
-    down = by_client(found, up=False)
-    asked = [config_of(message).get(FIRST, False) for message in down[1]]
-    assert asked == [True, True, False] and [bool(given_of(message)) for message in down[1]] == [
+    down = by_client(actual, up=False)
+    asked = [config_of(message).get(NEEDS_INITIAL_UPLOAD, False) for message in down[1]]
+    assert asked == [True, True, False] and [bool(payload_of(message)) for message in down[1]] == [
         False,
         False,
         True,
     ]
-    assert [bool(given_of(message)) for message in down[0]] == [False, True, True]
+    assert [bool(payload_of(message)) for message in down[0]] == [False, True, True]
 
 
 def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
-    """Whatever a test node's text is, S is the same."""
-    from dance_flwr.data.graph import TEST
+    """S does not depend on the text of test nodes."""
+    from dance_flwr.data.graphs.graph import TEST
     from dance_flwr.data.site import Site
     from dance_flwr.methods.fedgvd.client import FedGvd
 
-    config, made = run_config(split_mode="inductive", **KEYS), []
+    config, results = run_config(split_mode="inductive", **KEYS), []
     for noise in (0.0, 1.0):
         site = Site(finished.site(1).folder, torch.device("cpu"), inductive=True)
         site.table.nodes[site.split == TEST] += noise * torch.rand(384)
-        made.append(FedGvd().condense(site, config, torch.tensor([2, 2, 2])))
-    assert made[0].features.equal(made[1].features) and made[0].adjacency.equal(made[1].adjacency)
+        results.append(FedGvd().condense(site, config, torch.tensor([2, 2, 2])))
+    assert results[0].features.equal(results[1].features) and results[0].adjacency.equal(
+        results[1].adjacency
+    )
 
 
 def test_it_learns(run):
-    found = run(**KEYS | {"rounds": 12, "dropout": 0.2})
-    assert found.result["test_accuracy"] > 0.6
-    assert all(torch.isfinite(tensor).all() for tensor in load_model(found.folder).values())
+    actual = run(**KEYS | {"rounds": 12, "dropout": 0.2})
+    assert actual.result["test_accuracy"] > 0.6
+    assert all(torch.isfinite(tensor).all() for tensor in load_model(actual.folder).values())
 
 
 def test_the_paper_prints_its_numbers():

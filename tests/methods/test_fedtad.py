@@ -1,6 +1,4 @@
-"""FedTAD: reliability, pseudo-graphs and losses against naive twins, and the limits in which it is
-FedAvg.
-"""
+"""FedTAD: reliability, pseudo-graphs and losses against naive twins; its limit FedAvg."""
 
 import numpy as np
 import pytest
@@ -14,8 +12,7 @@ from support.models import equal, models
 from dance_flwr.config.plugins import BACKBONES
 from dance_flwr.data.site import LocalGraph
 from dance_flwr.federation.client.client import Client
-from dance_flwr.federation.server.averaging import merged
-from dance_flwr.federation.wire.messages import model_of, statistics_of
+from dance_flwr.federation.wire.messages import statistics_of, upload_of
 from dance_flwr.methods.fedtad import client as fedtad
 from dance_flwr.methods.fedtad.config import FedTadConfig
 from dance_flwr.methods.fedtad.distillation import (
@@ -24,11 +21,12 @@ from dance_flwr.methods.fedtad.distillation import (
     divergence,
     forward,
     generator_loss,
-    normalised,
+    node_weights,
+    normalise_reliability,
     pseudo_labels,
     pseudo_operator,
-    weights_of,
 )
+from dance_flwr.methods.server_side import weighted_mean
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.runs.reader import load_model
 from dance_flwr.seeding import seeded
@@ -37,7 +35,7 @@ SHAPE = ModelShape(text_dim=12, hidden_dim=8, classes=3)
 
 
 def random_graph(seed, n=20, density=0.2):
-    """(LocalGraph, dense A); isolated nodes occur."""
+    """Return (LocalGraph, dense A); isolated nodes occur."""
     indptr, indices = random_csr(np.random.default_rng(seed), n, density)
     adjacency = np.zeros((n, n))
     adjacency[np.repeat(np.arange(n), np.diff(indptr)), indices] = 1
@@ -46,21 +44,21 @@ def random_graph(seed, n=20, density=0.2):
 
 @pytest.fixture(autouse=True)
 def the_same_noise():
-    """Distillation draws from torch's own generator; other tests must not decide what."""
+    """Distillation draws from torch's global generator: make tests independent of each other."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         yield
 
 
-def made(seed, backbone="gcn"):
-    """A model and a generator of their own."""
+def new_models(seed, backbone="gcn"):
+    """Return a new model and generator."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return PlainModel(SHAPE, backbone, 0.5), Generator(SHAPE.classes, SHAPE.text_dim, 4)
 
 
 def by_client(finished):
-    """Answers to training of a run of one round, in the order of client numbers."""
+    """Return the training replies of a run of one round, ordered by client."""
     return sorted(finished.replies("train"), key=lambda reply: reply.metadata.src_node_id)
 
 
@@ -73,9 +71,9 @@ def test_return_probabilities_are_diagonals_of_dense_powers(seed, density, block
     graph, adjacency = random_graph(seed, density=density)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fedtad, "_ROWS", block)
-        found = fedtad.return_probabilities(graph)
-    assert found.dtype == torch.float32 and found.shape == (20, 5)
-    np.testing.assert_allclose(found, oracle.return_probabilities(adjacency), atol=1e-6)
+        actual = fedtad.return_probabilities(graph)
+    assert actual.dtype == torch.float32 and actual.shape == (20, 5)
+    np.testing.assert_allclose(actual, oracle.return_probabilities(adjacency), atol=1e-6)
 
 
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.2]))
@@ -86,8 +84,10 @@ def test_agreement_is_its_naive_twin(seed, density):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fedtad, "_EDGES", 7)
         per_node = fedtad.agreement(torch.tensor(features).float(), *graph.edges()).numpy()
-    found = [per_node[labels == c].sum() for c in range(3)]
-    np.testing.assert_allclose(found, oracle.reliability(features, adjacency, labels, 3), atol=1e-5)
+    actual = [per_node[labels == c].sum() for c in range(3)]
+    np.testing.assert_allclose(
+        actual, oracle.reliability(features, adjacency, labels, 3), atol=1e-5
+    )
 
 
 def test_a_clients_reliability_is_its_naive_twin_and_a_count_on_request(run):
@@ -108,7 +108,7 @@ def test_a_clients_reliability_is_its_naive_twin_and_a_count_on_request(run):
         assert fedtad.reliability(site, "count").tolist() == [(labels == c).sum() for c in range(3)]
         assert not torch.equal(fedtad.reliability(site, "count"), sent)
         assert fedtad.reliability(site, "topology") is fedtad.reliability(site, "topology"), (
-            "made once"
+            "computed once"
         )
 
 
@@ -116,10 +116,10 @@ def test_a_clients_reliability_is_its_naive_twin_and_a_count_on_request(run):
 def test_shares_of_a_class_sum_to_1_or_0(seed):
     phi = np.random.default_rng(seed).random((4, 5))
     phi[:, 2], phi[1, 3] = 0, 0
-    shares = normalised(torch.tensor(phi))
+    shares = normalise_reliability(torch.tensor(phi))
     np.testing.assert_allclose(shares, oracle.normalised(phi), atol=1e-12)
     np.testing.assert_allclose(shares.sum(dim=0), [1, 1, 0, 1, 1])
-    assert normalised(torch.tensor([[-1.0], [2.0]])).tolist() == [[0.0], [1.0]]
+    assert normalise_reliability(torch.tensor([[-1.0], [2.0]])).tolist() == [[0.0], [1.0]]
 
 
 def test_pseudo_labels_are_balanced_and_the_last_class_takes_the_rest():
@@ -143,23 +143,23 @@ def test_losses_are_their_naive_twins(seed):
     ours, theirs = rng.standard_normal((11, 4)), rng.standard_normal((3, 11, 4))
     shares = oracle.normalised(rng.random((3, 4)))
     features, noise = rng.standard_normal((11, 6)), rng.standard_normal((11, 5))
-    weights = weights_of(torch.tensor(shares), labels)
-    found = divergence(torch.tensor(ours), torch.tensor(theirs), weights)
-    assert float(found) == pytest.approx(oracle.divergence(ours, theirs, shares, labels.numpy()))
+    weights = node_weights(torch.tensor(shares), labels)
+    actual = divergence(torch.tensor(ours), torch.tensor(theirs), weights)
+    assert float(actual) == pytest.approx(oracle.divergence(ours, theirs, shares, labels.numpy()))
     tensors = (torch.tensor(values) for values in (ours, theirs))
     config = settings(label_weight=0.7, diversity_weight=1.3)
-    found = generator_loss(
+    actual = generator_loss(
         *tensors, weights, labels, torch.tensor(features), torch.tensor(noise), config
     )
     expected = oracle.generator_loss(
         ours, theirs, shares, labels.numpy(), features, noise, 0.7, 1.3
     )
-    assert float(found) == pytest.approx(expected)
+    assert float(actual) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
-def test_a_clients_pass_is_that_of_its_own_model(backbone):
-    (model, _), (other, _) = made(0, backbone), made(1, backbone)
+def test_a_clients_logits_are_those_of_its_own_model(backbone):
+    (model, _), (other, _) = new_models(0, backbone), new_models(1, backbone)
     model.eval()
     other.eval()
     features = torch.randn(20, 12, generator=torch.Generator().manual_seed(0))
@@ -171,10 +171,12 @@ def test_a_clients_pass_is_that_of_its_own_model(backbone):
 
 @pytest.mark.parametrize("backbone", ["gcn", "gat"])
 def test_equal_clients_teach_nothing(backbone):
-    model, generator = made(0, backbone)
+    model, generator = new_models(0, backbone)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     first = {name: tensor.clone() for name, tensor in generator.state_dict().items()}
-    losses = distil(model, generator, [before, before], normalised(torch.rand(2, 3)), settings())
+    losses = distil(
+        model, generator, [before, before], normalise_reliability(torch.rand(2, 3)), settings()
+    )
     assert len(losses) == 25 and set(losses) == {0.0}
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert not all(
@@ -182,24 +184,24 @@ def test_equal_clients_teach_nothing(backbone):
     )
 
 
-def test_the_global_model_learns_what_clients_say():
-    (model, generator), (teacher, _) = made(0), made(1)
+def test_the_global_model_learns_the_clients_logits():
+    (model, generator), (teacher, _) = new_models(0), new_models(1)
     config = settings(steps=1, generator_steps=0, model_steps=60)
     losses = distil(model, generator, [teacher.state_dict()], torch.ones(1, 3), config)
     assert losses[-1] < 0.5 * losses[0]
 
 
 def test_clients_that_are_trusted_on_nothing_teach_nothing():
-    (model, generator), (teacher, _) = made(0), made(1)
+    (model, generator), (teacher, _) = new_models(0), new_models(1)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     distil(model, generator, [teacher.state_dict()], torch.zeros(1, 3), settings())
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 def test_the_generator_is_trained_by_the_clients_labels():
-    model, generator = made(0)
+    model, generator = new_models(0)
     config = settings(steps=80, model_steps=0, learning_rate=0.01, label_weight=10.0)
-    (teacher, _), labels = made(1), pseudo_labels(20, 3)
+    (teacher, _), labels = new_models(1), pseudo_labels(20, 3)
     noise = torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
 
     def hits():
@@ -219,22 +221,28 @@ def test_without_steps_it_is_fedavg_bit_by_bit(run):
 
 
 def test_a_round_is_the_mean_of_the_uploads_then_distilled(run):
-    """Said again without a strategy: the noise and the generator are those of the run's seed."""
+    """Recomputed without a server side: noise and generator depend on the run's seed only."""
     finished = run(method="fedtad", rounds=1, fedtad_nodes=20)
-    replies, sent = by_client(finished), models(finished, up=False)[0][0]
-    uploads = [models(finished)[client][0] for client in range(3)]
-    (mean,) = merged(
-        list(zip(replies, uploads, strict=True)), sent, finished.config.privacy.update_range
-    )
+    replies, start = by_client(finished), models(finished, up=False)[0][0]
+    uploads = [upload_of(reply, client) for client, reply in enumerate(replies)]
+    mean = weighted_mean(uploads, start, finished.config.privacy.update_range)
     model = Client(finished.site(0), finished.config).model
-    model.load_state_dict(model_of(mean))
+    model.load_state_dict(mean)
     with seeded(0, "generator"):
         generator = Generator(3, finished.site(0).text_dim, 32)
-    shares = normalised(torch.stack([statistics_of(reply)["reliability"] for reply in replies]))
+    shares = normalise_reliability(
+        torch.stack([statistics_of(reply)["reliability"] for reply in replies])
+    )
     with seeded(0, "distil", round_=1):
-        distil(model, generator, uploads, shares, FedTadConfig.of(finished.config))
+        distil(
+            model,
+            generator,
+            [upload.state for upload in uploads],
+            shares,
+            FedTadConfig.of(finished.config),
+        )
     assert equal(load_model(finished.folder), model.state_dict())
-    assert not equal(load_model(finished.folder), model_of(mean))
+    assert not equal(load_model(finished.folder), mean)
     assert finished.result["history"][0]["seconds"]["distil"] > 0
 
 

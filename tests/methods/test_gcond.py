@@ -1,6 +1,4 @@
-"""GCond as a method: condensed once, all rows labelled, kept in the client's folder, tested on the
-real graph.
-"""
+"""GCond: condensed once, all rows labelled, stored by the client, tested on the real graph."""
 
 import numpy as np
 import pytest
@@ -29,24 +27,24 @@ def state(finished, client=0):
 
 def test_s_is_whole_sorted_and_of_the_budget(finished):
     for client in range(3):
-        site, found = finished.site(client), state(finished, client)
+        site, actual = finished.site(client), state(finished, client)
         quotas = training_quotas(
             site.train_labels, site.num_nodes, 3, finished.config.condensation_ratio
         )
-        labels, adjacency = found["condensed_labels"], found["adjacency"]
+        labels, adjacency = actual["condensed_labels"], actual["adjacency"]
         assert labels.tolist() == [
             number for number, quota in enumerate(quotas.tolist()) for _ in range(quota)
         ]
-        assert found["features"].shape == (len(labels), 384) and adjacency.shape == (
+        assert actual["features"].shape == (len(labels), 384) and adjacency.shape == (
             len(labels),
             len(labels),
         )
         assert np.array_equal(adjacency, adjacency.T) and not adjacency.diagonal().any()
         assert adjacency.min() >= 0 and adjacency.max() <= 1
-        assert found["features"].dtype == adjacency.dtype == np.float32
+        assert actual["features"].dtype == adjacency.dtype == np.float32
 
 
-def test_s_is_made_in_the_first_round_alone(finished):
+def test_s_is_condensed_in_the_first_round_only(finished):
     seconds = [row["seconds"]["nodes"] for row in finished.result["history"]]
     assert seconds[0] > 5 * max(seconds[1:])
 
@@ -59,20 +57,20 @@ def test_a_round_trains_on_s_and_on_nothing_else(finished, monkeypatch):
         return 0.0
 
     monkeypatch.setattr(condensed, "train_on", spy)
-    site, found = finished.site(0), state(finished)
+    site, actual = finished.site(0), state(finished)
     model = initial_model(shape_of(384, 3, finished.config), finished.config)
     report = GCond().train(model, site, finished.config, RoundInfo(finished.result["run"], 2, ""))
     (features, operator, labels) = seen[0]
-    assert np.array_equal(features.numpy(), found["features"])
+    assert np.array_equal(features.numpy(), actual["features"])
     assert (
-        np.array_equal(labels.numpy(), found["condensed_labels"])
+        np.array_equal(labels.numpy(), actual["condensed_labels"])
         and operator.shape == (len(labels),) * 2
     )
     assert report.counts["condensed-nodes"] == report.counts["evidence-supervised"] == len(labels)
     assert isinstance(report, Report) and report.counts["evidence-tokens"] == 0
 
 
-def test_s_does_not_depend_on_when_it_is_made_nor_on_the_draws_before(finished):
+def test_s_does_not_depend_on_when_it_is_condensed_nor_on_earlier_draws(finished):
     torch.rand(5)
     again = GCond().arrays(finished.site(0), finished.config)
     assert all(np.array_equal(again[name].numpy(), state(finished)[name]) for name in again)
@@ -88,22 +86,22 @@ def test_predictions_are_of_the_real_graph(finished):
 
 
 def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
-    """Whatever a test node's text is, S is the same."""
-    from dance_flwr.data.graph import TEST
+    """S does not depend on the text of test nodes."""
+    from dance_flwr.data.graphs.graph import TEST
     from dance_flwr.data.site import Site
 
     config = run_config(split_mode="inductive", **KEYS)
-    made = []
+    results = []
     for noise in (0.0, 1.0):
         site = Site(finished.site(1).folder, torch.device("cpu"), inductive=True)
         site.table.nodes[site.split == TEST] += noise * torch.rand(384)
-        made.append(GCond().arrays(site, config))
-    assert all(made[0][name].equal(made[1][name]) for name in made[0])
+        results.append(GCond().arrays(site, config))
+    assert all(results[0][name].equal(results[1][name]) for name in results[0])
 
 
 def test_it_learns(run):
-    found = run(**KEYS | {"rounds": 12, "condense_steps": 60, "local_epochs": 3, "dropout": 0.2})
-    assert found.result["test_accuracy"] > 0.6
+    actual = run(**KEYS | {"rounds": 12, "condense_steps": 60, "local_epochs": 3, "dropout": 0.2})
+    assert actual.result["test_accuracy"] > 0.6
 
 
 def test_the_paper_prints_its_numbers():

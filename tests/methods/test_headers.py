@@ -1,9 +1,10 @@
-"""Every method's file says what the paper prints and what the committed rows give."""
+"""The header of every method states the paper's accuracy and that of the committed rows."""
+
+from importlib import import_module
 
 import pytest
 from support.project import PROJECT
 
-from dance_flwr.config.paths import PROJECT
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.experiments.paper import main_number, main_ratios
 from dance_flwr.experiments.rows import load_rows
@@ -15,14 +16,15 @@ NAMES = {"cora": "Cora", "citeseer": "CiteSeer"}
 
 @pytest.fixture(scope="module")
 def ours():
-    """(dataset, method, ratio or "full") -> mean test accuracy in %."""
+    """Return (dataset, method, ratio or "full") -> mean test accuracy in %."""
     rows = load_rows(PROJECT / "docs" / "reproduction" / "results.jsonl").by_experiment[
         "main-table"
     ]
     return {
-        (group.labels["dataset"], group.labels["method"], group.labels["ratio"]): 100 * found.mean
+        (group.labels["dataset"], group.labels["method"], group.labels["ratio"]): 100
+        * accuracy.mean
         for group in groups(rows)
-        if (found := group.stat("test_accuracy")).mean is not None
+        if (accuracy := group.stat("test_accuracy")).mean is not None
     }
 
 
@@ -38,6 +40,6 @@ def sentence(dataset, method, ours):
 
 @pytest.mark.parametrize("dataset", NAMES)
 @pytest.mark.parametrize("method", METHODS)
-def test_a_header_says_the_papers_number_and_ours(dataset, method, ours):
+def test_a_header_states_the_papers_number_and_ours(dataset, method, ours):
     header = import_module(METHODS.builtin[method].partition(":")[0]).__doc__
     assert sentence(dataset, method, ours) in " ".join(header.split())

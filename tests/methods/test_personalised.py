@@ -1,24 +1,29 @@
-"""Models of their own: who is sent which, what is kept, what is refused; training without sharing."""
+"""Personalised models: who is sent which, what is kept and refused; training in isolation."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from dance_flwr.federation.server.personal import Personal, model_for
 from flwr.app import ArrayRecord
 from support.edge_cases import CASES, Draft
-from support.models import equal, models, own_part
+from support.models import client_part, equal, models
 
 import client_app
-from dance_flwr.cli.commands import run_command
-from dance_flwr.config.plugins import METHODS
+from dance_flwr.cli.run import start_run
+from dance_flwr.config.plugins import METHODS, STRATEGIES
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
-from dance_flwr.federation.server.strategies import SERVERS, STRATEGIES
-from dance_flwr.federation.wire.messages import STATISTICS, arrays_of, state_of, with_content
+from dance_flwr.federation.server.strategies import make_round
+from dance_flwr.federation.wire.keys import STATISTICS
+from dance_flwr.federation.wire.messages import with_content
+from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.methods import get_spec
-from dance_flwr.methods.contract import Uplink
-from dance_flwr.methods.fedgta.client import FedGta
+from dance_flwr.methods.contract import RoundInfo, Uplink
+from dance_flwr.methods.personalised import Personalised
+from dance_flwr.methods.server_side import ServerSide
 from dance_flwr.metrics import accuracy
+from dance_flwr.nn.model import ModelShape
 from dance_flwr.runs.reader import load_model
 
 OWN_SERVER = ["local-only", "fedgta", "fedtad", "fedgvd", "fedsage"]
@@ -29,7 +34,7 @@ def local(run):
     return run(method="local-only", evaluate_every=3)
 
 
-def test_every_client_goes_on_with_its_own_model(local):
+def test_every_client_continues_with_its_own_model(local):
     up, down = models(local), models(local, up=False)
     checked = models(local, "evaluate", up=False)
     for client in range(3):
@@ -40,42 +45,42 @@ def test_every_client_goes_on_with_its_own_model(local):
 
 
 def test_local_only_is_training_in_isolation(local):
-    kept = load_model(local.folder)
+    stored = load_model(local.folder)
     for number in range(3):
         client = Client(local.site(number), local.config)
         shape = shape_of(client.site.text_dim, 3, local.config)
         state = initial_model(shape, local.config).state_dict()
         for round_ in (1, 2, 3):
-            state, _, _ = client.train(state, "alone", round_)
-        assert equal(own_part(kept, number), state)
+            state, _ = client.train(state, RoundInfo("alone", round_, ""))
+        assert equal(client_part(stored, number), state)
 
 
 def test_the_kept_models_give_the_reported_accuracies(local):
-    kept, hits, total = load_model(local.folder), 0, 0
-    assert len(kept) == 3 * len(own_part(kept, 0)) and all(
-        name.startswith("client-") for name in kept
+    stored, hits, total = load_model(local.folder), 0, 0
+    assert len(stored) == 3 * len(client_part(stored, 0)) and all(
+        name.startswith("client-") for name in stored
     )
     for number, row in enumerate(local.result["clients"]):
         client = Client(local.site(number), local.config)
-        counts = client.finish(own_part(kept, number), "again", 3)["test"]
+        counts = client.finish(client_part(stored, number), "again", 3)["test"]
         assert row["test_accuracy"] == accuracy(counts.correct["deployed"], counts.total)
         hits, total = hits + counts.correct["deployed"], total + counts.total
     assert local.result["test_accuracy"] == accuracy(hits, total)
 
 
 def test_the_result_says_whose_model_is_scored(local, dance):
-    assert (local.result["evaluation"], local.result["strategy"]) == ("personalised", "local")
+    assert (local.result["evaluation"], local.result["strategy"]) == ("personalised", "local-only")
     assert (dance.result["evaluation"], dance.result["strategy"]) == ("global", "fedavg")
 
 
 def test_personalised_is_declared_where_the_server_side_is():
     for name in METHODS:
-        card = get_spec(name).card
-        assert not card.server or card.server in SERVERS
-        personal = bool(card.server) and issubclass(SERVERS[card.server][0], Personal)
-        assert card.evaluation == ("personalised" if personal else "global")
-        assert not card.server or get_spec(name).uplink is Uplink.EACH
-    assert not SERVERS.keys() & STRATEGIES.keys()
+        spec = get_spec(name)
+        assert issubclass(spec.server_type(), ServerSide)
+        personal = issubclass(spec.server_type(), Personalised)
+        assert spec.card.evaluation == ("personalised" if personal else "global")
+        assert not spec.server or spec.uplink is Uplink.EACH
+        assert not spec.server or name not in STRATEGIES, "a result names either in one place"
 
 
 @pytest.mark.parametrize("method", ["local-only", "fedgta"])
@@ -89,12 +94,12 @@ def test_a_client_that_is_not_asked_keeps_its_last_model(run, method):
     assert all(len(row) == 2 for row in trained) and len({tuple(row) for row in trained}) > 1
     for client in range(3):
         for round_ in range(1, 4):
-            kept = equal(checked[client][round_], checked[client][round_ - 1])
-            assert kept == (str(client) not in trained[round_])
+            stored = equal(checked[client][round_], checked[client][round_ - 1])
+            assert stored == (str(client) not in trained[round_])
 
 
 class Broken:
-    """The client app, with client 1 uploading what cannot be used in round 2."""
+    """The ClientApp, where client 1 uploads NaN in round 2."""
 
     def __init__(self, record):
         self.record = record
@@ -124,7 +129,7 @@ class Broken:
         ("fedtad", STATISTICS),
     ],
 )
-def test_an_upload_that_cannot_be_used_is_left_out(run, method, record):
+def test_an_unusable_upload_is_skipped(run, method, record):
     finished = run(method=method, app=Broken(record), min_valid_replies=2, evaluate_every=1)
     (client, reason), *others = finished.result["history"][1]["absent"].items()
     assert client == "1" and "expected finite numbers" in reason and not others
@@ -149,7 +154,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("method", OWN_SERVER)
 @pytest.mark.parametrize(("keys", "message"), REFUSED)
-def test_what_a_method_cannot_work_under_is_refused_before_anything_starts(
+def test_unsupported_settings_are_refused_before_anything_starts(
     run, tmp_path, method, keys, message
 ):
     seen = []
@@ -161,17 +166,18 @@ def test_what_a_method_cannot_work_under_is_refused_before_anything_starts(
         for key, value in keys.items()
     ]
     with pytest.raises(UserError, match=message):
-        run_command([], [*pairs, f"method={method}"], {}, True)
+        start_run([], [*pairs, f"method={method}"], {}, True)
 
 
 def test_a_method_of_sums_may_not_send_statistics(dance, run_config, monkeypatch):
-    monkeypatch.setattr(FedGta, "uplink", Uplink.SUM)
+    spec = replace(get_spec("fedgta"), uplink=Uplink.SUM)
+    monkeypatch.setitem(METHODS.builtin, "fedgta", spec)
     client = Client(dance.site(0), run_config(method="fedgta"))
     state = {name: tensor.clone() for name, tensor in client.model.state_dict().items()}
     with pytest.raises(
         ValueError, match="expected no statistics of a method of sums, found moments"
     ):
-        client.train(state, "alone", 1)
+        client.train(state, RoundInfo("alone", 1, ""))
 
 
 @pytest.mark.parametrize("method", OWN_SERVER)
@@ -186,7 +192,7 @@ def test_the_seed_decides(run, method):
 @pytest.mark.parametrize(
     "case", ["no labelled node", "no edges", "a class is missing at one client"]
 )
-def test_clients_at_the_edge_survive(run, crafted, method, case):
+def test_edge_cases_run(run, crafted, method, case):
     edit, _, occurs = CASES[case]
     draft = Draft()
     edit(draft)
@@ -203,21 +209,26 @@ def test_methods_run_on_other_backbones_and_inductively(run, method):
     assert all(torch.isfinite(tensor).all() for tensor in load_model(finished.folder).values())
 
 
-def test_one_model_for_all_is_nobodys_part():
+def test_only_personalised_models_are_sent_in_parts(run_config):
+    def round_of(method):
+        shape = ModelShape(384, 8, 3)
+        return make_round(run_config(method=method), shape, lambda row: None, lambda row: None)
+
     whole = arrays_of({"head.bias": torch.zeros(2)})
-    assert model_for(whole, 3) is whole
+    assert round_of("fedavg-full").model_for(whole, 3) is whole
     mine = {f"client-{k}/head.bias": torch.full((2,), float(k)) for k in (1, 11)}
-    assert state_of(model_for(arrays_of(mine), 1))["head.bias"].tolist() == [1, 1]
-    assert isinstance(model_for(arrays_of(mine), 11), ArrayRecord)
+    personal = round_of("local-only")
+    assert state_of(personal.model_for(arrays_of(mine), 1))["head.bias"].tolist() == [1, 1]
+    assert isinstance(personal.model_for(arrays_of(mine), 11), ArrayRecord)
 
 
 def test_tables_say_whose_model_is_scored_and_know_the_papers_column():
-    from support.rows import cells_of, made
+    from support.rows import cells_of, row_of
 
     from dance_flwr.experiments import get_experiment, paper
 
     def text(*names):
-        rows = [made(cell, 0.5) for cell in cells_of("main-table", methods=names, seeds=(0,))]
+        rows = [row_of(cell, 0.5) for cell in cells_of("main-table", methods=names, seeds=(0,))]
         return "\n".join(map(str, get_experiment("main-table").render(rows).parts))
 
     assert "each client's own model is scored: fedgta, local-only." in text(

@@ -1,6 +1,4 @@
-"""The selected cores as methods: chosen once, the same in every round, trained on with the edges
-among them.
-"""
+"""Selected cores: selected once, the same in every round, trained on their induced subgraph."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,4 @@
-"""SFGC: gradients, unrolled students and experts against autograd, the limits of its loss, and the
-method in a run.
-"""
+"""SFGC: gradients, students and experts against autograd, limits of its loss, runs."""
 
 from dataclasses import replace
 
@@ -14,20 +12,20 @@ from support.blocks import draw, labels_of
 from support.condensed import without_edges
 from torch.nn import functional as F
 
-from dance_flwr.data.graph import TEST
+from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.data.site import Site
 from dance_flwr.experiments import paper
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.methods.condensation import client as condensed
 from dance_flwr.methods.condensation.budget import training_quotas
-from dance_flwr.methods.condensation.matching import RealGraph, standard
+from dance_flwr.methods.condensation.graphs import RealGraph, layer_normalise
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.selected_core.rules import k_center_rows
 from dance_flwr.methods.sfgc.client import Sfgc
 from dance_flwr.methods.sfgc.config import SfgcConfig
 from dance_flwr.methods.sfgc.trajectories import (
     EVERY,
-    Lesson,
+    ExpertData,
     TrajectoryMatching,
     Weights,
     condense,
@@ -41,8 +39,8 @@ KEYS = {"method": "sfgc", "clients": 3, "local_epochs": 1}
 
 
 def weights(dim, hidden, classes, seed=0):
-    """Random weights in float64, biases too."""
-    made = Weights.drawn(dim, hidden, classes, draw(seed), CPU)
+    """Return random weights and biases in float64."""
+    made = Weights.draw(dim, hidden, classes, draw(seed), CPU)
     return Weights(
         *(
             part.double() + 0.1 * torch.randn(part.shape, generator=draw(seed + 1)).double()
@@ -52,7 +50,7 @@ def weights(dim, hidden, classes, seed=0):
 
 
 def logits(theta, features, operator):
-    """The network as it is written in the paper, for autograd."""
+    """Return the logits of the network as in the paper, for autograd."""
     first, bias, second, shift = theta
     return operator @ torch.relu(operator @ features @ first + bias) @ second + shift
 
@@ -63,33 +61,33 @@ def logits(theta, features, operator):
 def test_an_experts_gradient_is_that_of_autograd(blocks):
     real, *_ = blocks
     theta = weights(12, 5, 4)  # one class has no node
-    lesson = Lesson.of(real, 4)
-    doubled = Lesson(
-        lesson.inputs.double(),
-        lesson.hop.to_dense().double(),
-        lesson.nodes,
-        lesson.targets.double(),
+    data = ExpertData.of(real, 4)
+    doubled = ExpertData(
+        data.inputs.double(),
+        data.hop.to_dense().double(),
+        data.nodes,
+        data.targets.double(),
     )
     leaves = [part.clone().requires_grad_() for part in theta]
     known = real.labels >= 0
-    found = logits(leaves, standard(real.features).double(), real.operator.to_dense().double())[
-        known
-    ]
-    wanted = torch.autograd.grad(F.cross_entropy(found, real.labels[known]), leaves)
-    for mine, own in zip(doubled.gradient(theta), wanted, strict=True):
+    actual = logits(
+        leaves, layer_normalise(real.features).double(), real.operator.to_dense().double()
+    )[known]
+    reference = torch.autograd.grad(F.cross_entropy(actual, real.labels[known]), leaves)
+    for mine, own in zip(doubled.gradient(theta), reference, strict=True):
         torch.testing.assert_close(mine, own, atol=1e-6, rtol=1e-5)
 
 
 def test_an_expert_is_plain_gradient_descent(blocks):
     real, *_ = blocks
-    theta, known = Weights.drawn(12, 5, 3, draw(), CPU), real.labels >= 0
-    path = trajectory(theta, Lesson.of(real, 3), 0.3, {0, 4, 7})
+    theta, known = Weights.draw(12, 5, 3, draw(), CPU), real.labels >= 0
+    path = trajectory(theta, ExpertData.of(real, 3), 0.3, {0, 4, 7})
     leaves = [part.clone().requires_grad_() for part in theta]
     plain = torch.optim.SGD(leaves, lr=0.3)
     for _ in range(7):
         plain.zero_grad()
         F.cross_entropy(
-            logits(leaves, standard(real.features), real.operator)[known], real.labels[known]
+            logits(leaves, layer_normalise(real.features), real.operator)[known], real.labels[known]
         ).backward()
         plain.step()
     assert list(path) == [0, 4, 7] and path[0] is theta
@@ -103,30 +101,34 @@ def test_an_expert_is_plain_gradient_descent(blocks):
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 6), st.integers(0, 4))
 def test_the_unrolled_student_is_that_of_autograd(seed, rows, dim, steps):
-    """More rows than dimensions and fewer, with the slopes in X' and in the rate."""
+    """With more rows than dimensions and fewer; gradients of X' and of the rate too."""
     nodes = torch.randn(rows, dim, generator=draw(seed)).double().requires_grad_()
     labels = torch.randint(3, (rows,), generator=draw(seed + 1))
     rate = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
     start, goal = weights(dim, 5, 3, seed), weights(dim, 5, 3, seed + 7)
-    found = trajectory_loss(nodes, F.one_hot(labels, 3).double(), start, goal, steps, rate)
+    actual = trajectory_loss(nodes, F.one_hot(labels, 3).double(), start, goal, steps, rate)
     theta = [part.clone().requires_grad_() for part in start]
     for _ in range(steps):
         loss = F.cross_entropy(logits(theta, nodes, torch.eye(rows).double()), labels)
         slopes = torch.autograd.grad(loss, theta, create_graph=True)
         theta = [own - rate * slope for own, slope in zip(theta, slopes, strict=True)]
-    missed = sum((own - wanted).square().sum() for own, wanted in zip(theta, goal, strict=True))
-    apart = sum((own - wanted).square().sum() for own, wanted in zip(start, goal, strict=True))
-    torch.testing.assert_close(found, missed / apart)
+    missed = sum(
+        (own - reference).square().sum() for own, reference in zip(theta, goal, strict=True)
+    )
+    apart = sum(
+        (own - reference).square().sum() for own, reference in zip(start, goal, strict=True)
+    )
+    torch.testing.assert_close(actual, missed / apart)
     if steps:
         for mine, own in zip(
-            torch.autograd.grad(found, (nodes, rate)),
+            torch.autograd.grad(actual, (nodes, rate)),
             torch.autograd.grad(missed / apart, (nodes, rate)),
             strict=True,
         ):
             torch.testing.assert_close(mine, own)
 
 
-def test_a_student_that_takes_no_step_has_lost_all():
+def test_without_steps_the_loss_is_1():
     start, goal = weights(4, 3, 2), weights(4, 3, 2, 5)
     loss = trajectory_loss(
         torch.rand(3, 4).double(), torch.eye(3, 2).double(), start, goal, 0, torch.tensor(0.1)
@@ -135,15 +137,20 @@ def test_a_student_that_takes_no_step_has_lost_all():
 
 
 def test_a_student_on_the_whole_graph_goes_where_its_expert_went(blocks):
-    """A' = I is the real graph's own where that has no edge; on one with edges the student strays."""
+    """A' = I is exact on a graph without edges; on one with edges the student strays."""
     real, *_ = blocks
     for graph, least, most in ((without_edges(90), 0, 1e-6), (real.operator, 1e-3, 1e3)):
         whole = RealGraph(real.features, graph, real.labels)
-        path = trajectory(Weights.drawn(12, 8, 3, draw(), CPU), Lesson.of(whole, 3), 0.2, {5, 25})
+        path = trajectory(
+            Weights.draw(12, 8, 3, draw(), CPU), ExpertData.of(whole, 3), 0.2, {5, 25}
+        )
         known = real.labels >= 0
-        nodes, targets = standard(real.features)[known], F.one_hot(real.labels[known], 3).float()
-        found = float(trajectory_loss(nodes, targets, path[5], path[25], 20, torch.tensor(0.2)))
-        assert least <= found <= most
+        nodes, targets = (
+            layer_normalise(real.features)[known],
+            F.one_hot(real.labels[known], 3).float(),
+        )
+        actual = float(trajectory_loss(nodes, targets, path[5], path[25], 20, torch.tensor(0.2)))
+        assert least <= actual <= most
 
 
 # Matching
@@ -155,37 +162,41 @@ def matching(real, quotas=(3, 3, 3), **changes):
 
 def test_it_starts_from_distinct_centres_in_the_order_of_their_classes(blocks):
     real, *_ = blocks
-    found = matching(real, (4, 0, 6))
-    assert found.labels.tolist() == [0] * 4 + [2] * 6
+    actual = matching(real, (4, 0, 6))
+    assert actual.labels.tolist() == [0] * 4 + [2] * 6
     points, rows = real.propagated(), []
     for number, count in ((0, 4), (2, 6)):
         nodes = torch.nonzero(real.labels == number).flatten()
         rows += sorted(nodes[k_center_rows(points[nodes], count, draw())].tolist())
-    assert len(set(rows)) == 10 and found.features.detach().equal(standard(real.features)[rows])
+    assert len(set(rows)) == 10 and actual.features.detach().equal(
+        layer_normalise(real.features)[rows]
+    )
 
 
 @pytest.mark.parametrize(("latest", "span"), [(0, 1), (4, 7), (10, 5), (12, 3)])
-def test_no_stretch_ends_behind_its_expert(blocks, latest, span):
+def test_no_segment_ends_after_its_expert(blocks, latest, span):
     real, *_ = blocks
-    found = matching(real, latest_start=latest, span=span, experts=1)
-    assert list(found.starts) == list(range(0, latest + 1, EVERY))
-    assert found.experts[0].keys() == {*found.starts, *(start + span for start in found.starts)}
+    actual = matching(real, latest_start=latest, span=span, experts=1)
+    assert list(actual.starts) == list(range(0, latest + 1, EVERY))
+    assert actual.experts[0].keys() == {*actual.starts, *(start + span for start in actual.starts)}
 
 
-def test_the_loss_falls_below_that_of_standing_still(blocks):
+def test_the_loss_falls_below_1(blocks):
     real, *_ = blocks
-    found = matching(real, latest_start=20, span=20, unroll=10, student_rate=0.1, feature_rate=0.05)
-    losses = [found.step() for _ in range(50)]
+    actual = matching(
+        real, latest_start=20, span=20, unroll=10, student_rate=0.1, feature_rate=0.05
+    )
+    losses = [actual.step() for _ in range(50)]
     assert np.mean(losses[-10:]) < 1 and np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10]), losses
-    assert 0 < float(found.rate.detach()) != pytest.approx(0.1, abs=1e-9), "the rate is learnt"
+    assert 0 < float(actual.rate.detach()) != pytest.approx(0.1, abs=1e-9), "the rate is learnt"
 
 
-def test_a_student_that_runs_away_moves_nothing(blocks):
+def test_a_student_that_diverges_moves_nothing(blocks):
     real, *_ = blocks
-    found = matching(real, student_rate=1e30, unroll=8)
-    before = found.features.detach().clone()
-    assert not np.isfinite([found.step() for _ in range(3)]).all()
-    assert found.features.detach().equal(before)
+    actual = matching(real, student_rate=1e30, unroll=8)
+    before = actual.features.detach().clone()
+    assert not np.isfinite([actual.step() for _ in range(3)]).all()
+    assert actual.features.detach().equal(before)
 
 
 def test_the_best_on_validation_is_kept_and_the_draws_decide(blocks):
@@ -195,33 +206,33 @@ def test_the_best_on_validation_is_kept_and_the_draws_decide(blocks):
     def made(seed, values=()):
         seen = []
 
-        def score(found):
-            seen.append(found)
+        def score(actual):
+            seen.append(actual)
             return dict(values).get(len(seen), 0.5)
 
-        torch.rand(seed)  # draws of others do not matter
+        torch.rand(seed)  # other draws do not matter
         return condense(real, torch.tensor([2, 2, 2]), 8, FEW, draw(seed), score), seen
 
-    found, seen = made(0, [(2, 0.9), (4, 0.9)])
-    assert len(seen) == 6 and found is seen[3], "the later of two alike"
-    assert found.features.equal(made(0, [(4, 0.9)])[0].features)
-    assert not found.features.equal(made(1, [(4, 0.9)])[0].features)
-    assert not found.adjacency.any() and found.adjacency.shape == (6, 6)
+    actual, seen = made(0, [(2, 0.9), (4, 0.9)])
+    assert len(seen) == 6 and actual is seen[3], "the later of two alike"
+    assert actual.features.equal(made(0, [(4, 0.9)])[0].features)
+    assert not actual.features.equal(made(1, [(4, 0.9)])[0].features)
+    assert not actual.adjacency.any() and actual.adjacency.shape == (6, 6)
     assert real.features.equal(copies[0]) and real.labels.equal(copies[1])
 
 
 @settings(max_examples=15)
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=4).filter(any), st.integers(0, 99))
-def test_it_survives_any_classes(sizes, seed):
+def test_condensation_works_for_any_classes(sizes, seed):
     """Absent classes, single nodes, no edges: everything stays finite."""
     labels = labels_of(*sizes, unknown=1)
     real = RealGraph(
         torch.randn(len(labels), 6, generator=draw(seed)), without_edges(len(labels)), labels
     )
     quotas = training_quotas(labels, len(labels), len(sizes), 0.5)
-    found = condense(real, quotas, 4, FEW, draw(seed), lambda found: 0.0)
-    assert torch.isfinite(found.features).all()
-    assert torch.bincount(found.labels, minlength=len(sizes)).equal(quotas)
+    actual = condense(real, quotas, 4, FEW, draw(seed), lambda actual: 0.0)
+    assert torch.isfinite(actual.features).all()
+    assert torch.bincount(actual.labels, minlength=len(sizes)).equal(quotas)
 
 
 # The method
@@ -239,19 +250,21 @@ def state(finished, client=0):
 
 def test_s_has_no_edges_is_sorted_and_of_the_budget(finished):
     for client in range(3):
-        site, found = finished.site(client), state(finished, client)
+        site, actual = finished.site(client), state(finished, client)
         quotas = training_quotas(
             site.train_labels, site.num_nodes, 3, finished.config.condensation_ratio
         ).tolist()
-        labels = found["condensed_labels"]
+        labels = actual["condensed_labels"]
         assert labels.tolist() == [
             number for number, quota in enumerate(quotas) for _ in range(quota)
         ]
         assert (
-            found["features"].shape == (len(labels), 384) and found["features"].dtype == np.float32
+            actual["features"].shape == (len(labels), 384)
+            and actual["features"].dtype == np.float32
         )
         assert (
-            found["adjacency"].shape == (len(labels), len(labels)) and not found["adjacency"].any()
+            actual["adjacency"].shape == (len(labels), len(labels))
+            and not actual["adjacency"].any()
         )
 
 
@@ -281,7 +294,7 @@ def test_s_does_not_depend_on_the_draws_before(finished):
 
 
 def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
-    """Whatever a test node's text is, S is the same."""
+    """S does not depend on the text of test nodes."""
     config, made = run_config(split_mode="inductive", **KEYS), []
     for noise in (0.0, 1.0):
         site = Site(finished.site(1).folder, CPU, inductive=True)
@@ -291,7 +304,7 @@ def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
 
 
 def test_it_learns(run):
-    found = run(
+    actual = run(
         **KEYS
         | {
             "rounds": 12,
@@ -303,7 +316,7 @@ def test_it_learns(run):
             "dropout": 0.2,
         }
     )
-    assert found.result["test_accuracy"] > 0.6
+    assert actual.result["test_accuracy"] > 0.6
 
 
 def test_the_paper_prints_its_numbers():

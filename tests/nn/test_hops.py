@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from oracles.evidence import hop
 from support.builders import CPU, lists, random_csr
 
-from dance_flwr.data.graph import csr_from_pairs
+from dance_flwr.data.graphs.graph import csr_from_pairs
 from dance_flwr.nn import hops as module
 from dance_flwr.nn.hops import Hops
 

@@ -1,10 +1,10 @@
-"""FedSage+ said with loops: over nodes, generated neighbours and hidden neighbours."""
+"""FedSage+ by loops over nodes, generated neighbours and hidden neighbours."""
 
 import numpy as np
 
 
 def impaired(adjacency, visible, hidden, most):
-    """Nodes left, adjacency among them, and the list of hidden neighbours of each, at most `most`."""
+    """Remaining nodes, adjacency among them, and at most `most` hidden neighbours of each."""
     nodes = [v for v in range(len(adjacency)) if visible[v] and not hidden[v]]
     among = np.array([[adjacency[u, v] for v in nodes] for u in nodes]).reshape(
         len(nodes), len(nodes)
@@ -32,7 +32,7 @@ def feature_loss(made, counts, targets, features):
     return sum(shares) / max(len(targets), 1)
 
 
-def mended(adjacency, owners):
+def augmented(adjacency, owners):
     """[n + g, n + g]: generated node i is tied to owners[i], both ways."""
     n, g = len(adjacency), len(owners)
     whole = np.zeros((n + g, n + g))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import torch
 
-from dance_flwr.dance.algorithm import predict
+from dance_flwr.dance.inference import predict
 from dance_flwr.data.text.table import TextTable
 
 

@@ -8,7 +8,7 @@ def clip(value):
 
 
 def prior(weights_i, weights_j, chunks):
-    """S_ij: the expected cosine between a selected chunk of i and one of j; `weights`: {chunk: pi}."""
+    """S_ij, the expected cosine of a selected chunk of i and one of j; `weights`: {chunk: pi}."""
     total = 0.0
     for a, pi_a in weights_i.items():
         for b, pi_b in weights_j.items():

@@ -1,4 +1,4 @@
-"""Differential privacy: clipping, noise and its size, accounting against others, the budget's end."""
+"""Differential privacy: clipping, noise, accounting against others, the end of a budget."""
 
 import math
 
@@ -19,8 +19,8 @@ from dance_flwr.privacy.dp import (
     update_bound,
     update_noise,
 )
-from dance_flwr.privacy.mechanism import LARGEST_DEVIATE, Draw, add_noise, clip
-from dance_flwr.privacy.vectors import LARGEST, Numbers
+from dance_flwr.privacy.mechanism import LARGEST_DEVIATE, NoiseStream, add_noise, clip
+from dance_flwr.privacy.vectors import LARGEST, MetricLayout
 from dance_flwr.runs.reader import load_model
 
 DP = {
@@ -73,7 +73,7 @@ def test_a_zero_update_integers_and_0d_arrays_pass():
     assert not was and all(
         torch.equal(clipped[name], start[name]) for name in start
     )  # the buffer too: no noise hides it
-    noisy = add_noise(clipped, 1.0, Draw(bytes(32)))
+    noisy = add_noise(clipped, 1.0, NoiseStream(bytes(32)))
     assert noisy["scalar"].shape == () and noisy["batches"].dtype == torch.int64
     assert float(noisy["scalar"]) != 3.0 and int(noisy["batches"]) == 3
 
@@ -86,15 +86,15 @@ def test_an_update_without_a_norm_sends_nothing(value):
 
 
 def test_deviates_are_normal_bounded_and_never_repeated():
-    draw = Draw(bytes(32))
+    draw = NoiseStream(bytes(32))
     first, second = draw.normal(200_000), draw.normal(200_000)
     assert stats.kstest(first, "norm").pvalue > 1e-4 and stats.kstest(second, "norm").pvalue > 1e-4
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.01
     from scipy.special import ndtri
 
     assert -ndtri(0.5 / 2.0**52) < LARGEST_DEVIATE
-    assert np.array_equal(Draw(bytes(32)).normal(5), first[:5])
-    assert not np.array_equal(Draw().normal(5), Draw().normal(5))
+    assert np.array_equal(NoiseStream(bytes(32)).normal(5), first[:5])
+    assert not np.array_equal(NoiseStream().normal(5), NoiseStream().normal(5))
 
 
 def test_only_the_declared_test_mode_is_repeatable(run_config):
@@ -172,9 +172,9 @@ def noise_of(run, monkeypatch, **keys):
 
     honest = Client.train
 
-    def idle(self, state, name, round_, given, first):
-        _, weight, report = honest(self, state, name, round_)
-        return {key: value.clone() for key, value in state.items()}, weight, report
+    def idle(self, state, info, *, proximal_mu=0.0):
+        _, report = honest(self, state, info, proximal_mu=proximal_mu)
+        return {key: value.clone() for key, value in state.items()}, report
 
     monkeypatch.setattr(Client, "train", idle)
     finished = run(rounds=1, **{k: v for k, v in (DP | keys).items() if k != "rounds"})
@@ -266,15 +266,21 @@ def test_such_a_budget_is_refused_before_anything_is_prepared(cli, tiny, tmp_pat
 
 @pytest.mark.parametrize("sigma", [0.1, 1e6])
 def test_a_noisy_bit_stays_above_zero(run_config, sigma):
-    config = run_config(privacy_dp="distributed", privacy_clipping="adaptive", privacy_noise_multiplier=sigma,
-                        privacy_secure_aggregation=True, privacy_seeded=True, clients=5)  # fmt: skip
+    config = run_config(
+        privacy_dp="distributed",
+        privacy_clipping="adaptive",
+        privacy_noise_multiplier=sigma,
+        privacy_secure_aggregation=True,
+        privacy_seeded=True,
+        clients=5,
+    )
     model = {"w": torch.zeros(1)}
     bits = [
         protect(model, model, config, norm=1.0, round_=round_, client=0).unclipped
         for round_ in range(200)
     ]
     assert min(bits) >= 0 and np.std(bits) == pytest.approx(sigma / math.sqrt(3), rel=0.15)
-    assert Numbers.of({"bit": max(bits)}).pack({"bit": max(bits)})[0] < LARGEST
+    assert MetricLayout.of({"bit": max(bits)}).pack({"bit": max(bits)})[0] < LARGEST
 
 
 def test_clients_are_drawn_by_chance(run):
@@ -297,12 +303,21 @@ def test_drawing_by_chance_is_refused_where_it_is_not_accounted_for(run_config, 
 
 
 def test_the_norm_moves_to_the_quantile(run_config):
-    config = run_config(clients=5, privacy_dp="central", privacy_clipping="adaptive", privacy_clipping_norm=50.0,
-                        privacy_noise_multiplier=1e-6, privacy_clipping_quantile=0.5)  # fmt: skip
+    config = run_config(
+        clients=5,
+        privacy_dp="central",
+        privacy_clipping="adaptive",
+        privacy_clipping_norm=50.0,
+        privacy_noise_multiplier=1e-6,
+        privacy_clipping_quantile=0.5,
+    )
+    start = {"w": torch.zeros(1)}
     norm, lengths = ClippingNorm(config), [1.0, 2.0, 3.0, 4.0, 5.0]
     for round_ in range(1, 200):
-        bits = [protect({"w": torch.tensor([x])}, {"w": torch.zeros(1)}, config, norm=norm.value, round_=1, client=0)
-                for x in lengths]  # fmt: skip
+        bits = [
+            protect({"w": torch.tensor([x])}, start, config, norm=norm.value, round_=1, client=0)
+            for x in lengths
+        ]
         norm.update(sum(upload.unclipped for upload in bits), 5, round_)
     assert 2.0 * 0.8 < norm.value < 3.0 * 1.2
 

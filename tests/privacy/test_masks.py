@@ -1,14 +1,8 @@
-"""The mask generator: known vectors, every bit of the secret counts, and Flower's own is really
-replaced.
-"""
-
-import importlib
+"""The mask generator: known vectors, and moduli for which masks would not be uniform."""
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from dance_flwr.errors import UserError
 from dance_flwr.privacy import masks
 
 # RFC 8439, appendix A.1: blocks 0 and 1 under a key and nonce of zeros.
@@ -37,52 +31,7 @@ def test_masks_are_stable():
     assert found.tolist() == words.tolist() and found.dtype == np.int64
 
 
-def test_every_bit_of_the_secret_counts_where_flowers_folds_them():
-    flower = importlib.import_module(masks.UTILS).pseudo_rand_gen
-    one = bytes(range(32))
-    other = one[4:8] + one[:4] + one[8:]  # the same 32-bit exclusive or
-    assert np.array_equal(flower(one, 2**32, [(8,)])[0], flower(other, 2**32, [(8,)])[0])
-    assert not np.array_equal(
-        masks.masks(one, 2**32, [(8,)])[0], masks.masks(other, 2**32, [(8,)])[0]
-    )
-
-
-def test_shapes_and_range_as_flowers_generator():
-    flower = importlib.import_module(masks.UTILS).pseudo_rand_gen
-    shapes = [(1,), (), (3, 2), (0,)]
-    ours, theirs = masks.masks(b"k" * 32, 2**20, shapes), flower(b"k" * 32, 2**20, shapes)
-    assert [(a.shape, a.dtype) for a in ours] == [
-        (np.shape(b), np.asarray(b).dtype) for b in theirs
-    ]
-    (many,) = masks.masks(b"k" * 32, 2**20, [(200_000,)])
-    assert many.min() >= 0 and many.max() < 2**20
-    assert stats.kstest(many, stats.randint(0, 2**20).cdf).pvalue > 1e-4
-
-
 @pytest.mark.parametrize("modulus", [1, 3, 2**33, 2**32 - 1])
 def test_a_modulus_without_uniform_words_is_refused(modulus):
     with pytest.raises(ValueError, match="power of two"):
         masks.masks(b"secret", modulus, [(1,)])
-
-
-def test_both_of_flowers_modules_use_it():
-    masks.install()
-    masks.install()
-    for path in (masks.CLIENT, masks.SERVER):
-        assert importlib.import_module(path).pseudo_rand_gen is masks.masks
-
-
-def test_another_generator_in_flower_is_not_replaced_unread(monkeypatch):
-    def pseudo_rand_gen(seed, num_range, dimensions_list):
-        """What a later Flower may hold."""
-
-    monkeypatch.setattr(importlib.import_module(masks.UTILS), "pseudo_rand_gen", pseudo_rand_gen)
-    with pytest.raises(UserError, match="read the new one"):
-        masks.install()
-
-
-def test_a_generator_that_moved_is_missed(monkeypatch):
-    masks.install()
-    monkeypatch.delattr(importlib.import_module(masks.SERVER), "pseudo_rand_gen")
-    with pytest.raises(UserError, match="found none"):
-        masks.install()

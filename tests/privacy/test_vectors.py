@@ -1,4 +1,4 @@
-"""The vector that is masked: integers exact, updates to the grid, means the same in any order."""
+"""The masked vector: exact integers, updates on the grid, means independent of the order."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dance_flwr.errors import UserError
 from dance_flwr.privacy.vectors import (
     LARGEST,
-    Numbers,
+    MetricLayout,
     check_bounded,
     decode_integers,
     decode_update,
@@ -45,11 +45,11 @@ def test_integers_that_do_not_fit_are_refused(value):
 
 
 def state(seed, scale=1.0):
-    """A model with every kind of entry: a matrix, a 0-d float, an integer buffer, an empty tensor."""
-    made = torch.Generator().manual_seed(seed)
+    """A model with a matrix, a 0-d float, an integer buffer and an empty tensor."""
+    draw = torch.Generator().manual_seed(seed)
     return {
-        "weight": scale * torch.randn(4, 3, generator=made),
-        "scalar": scale * torch.randn((), generator=made),
+        "weight": scale * torch.randn(4, 3, generator=draw),
+        "scalar": scale * torch.randn((), generator=draw),
         "batches": torch.tensor(seed, dtype=torch.int64),
         "empty": torch.zeros(0, 2),
     }
@@ -106,7 +106,7 @@ def test_an_update_at_the_bound_passes():
 
 def test_metrics_come_back_with_their_types():
     metrics = {"loss": 0.25, "num-examples": 7, "val-actual": [1, 2, 3]}
-    layout = Numbers.of(metrics)
+    layout = MetricLayout.of(metrics)
     values = layout.pack(metrics)
     assert layout.unpack(values) == metrics
     assert layout.unpack(decode_integers(encode_integers(values), 1)) == metrics

@@ -1,6 +1,4 @@
-"""A node whose disk is full says so in one line, leaves nothing half-written, and takes part again
-with its state.
-"""
+"""A node with a full disk says so in one line, leaves no drafts, and takes part again later."""
 
 import errno
 import os
@@ -26,7 +24,7 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def drafts(folder):
-    """Files that no writer meant to leave."""
+    """Drafts that were not removed."""
     return [path for path in folder.rglob(".*") if path.is_file()]
 
 
@@ -34,9 +32,7 @@ def drafts(folder):
 
 
 class Full:
-    """`np.savez` on a disk that is full from the `good`-th call on: a part is written, then no
-    more.
-    """
+    """`np.savez` on a disk that fills at the `good`-th call: a part is written, then an error."""
 
     def __init__(self, monkeypatch, good=0):
         self.good, self.real = good, np.savez
@@ -66,7 +62,7 @@ def contents(folder):
 
 @pytest.mark.parametrize("rounds", [0, 1, 2])
 def test_a_state_that_finds_no_room_leaves_those_before(tmp_path, monkeypatch, rounds):
-    """Both of them: the round before may be asked again."""
+    """Both states: the previous round may be asked again."""
     store = RunFolder(tmp_path, "run")
     store.folder.mkdir(parents=True)
     for round_ in range(1, rounds + 1):
@@ -83,16 +79,16 @@ def test_a_state_that_finds_no_room_leaves_those_before(tmp_path, monkeypatch, r
 
 
 def test_an_example_that_finds_no_room_leaves_the_old_one(dance, tmp_path, monkeypatch):
-    from dance_flwr.dance import show
+    from dance_flwr.dance import rendering
 
     site, store = dance.site(0), RunFolder(tmp_path, "run")
     packs = Packs.load(dance.store(0).final_path)
     store.evidence_folder.mkdir(parents=True)
-    path = show.write_example(store, site, packs)
+    path = rendering.write_example(store, site, packs)
     old = path.read_bytes()
-    monkeypatch.setattr(show, "render", lambda *_: 1 / 0)
+    monkeypatch.setattr(rendering, "render", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        show.write_example(store, site, packs)
+        rendering.write_example(store, site, packs)
     assert contents(store.evidence_folder) == {"example.txt": old}
 
 
@@ -100,9 +96,7 @@ def test_an_example_that_finds_no_room_leaves_the_old_one(dance, tmp_path, monke
 
 
 class Pretended:
-    """A disk that is full as long as `take` was called last: files are opened, what is written ends
-    half way.
-    """
+    """A disk that is full between `take` and `give`: files open, but writing fails."""
 
     def __init__(self, folder, monkeypatch):
         self.folder, self.monkeypatch, self.honest = folder, monkeypatch, np.savez
@@ -121,7 +115,7 @@ class Pretended:
 
 
 class Mounted:
-    """A small disk of its own, filled up to so many pages."""
+    """A small disk, filled up to so many pages."""
 
     def __init__(self, folder):
         self.folder, self.pages = folder, 1
@@ -142,7 +136,7 @@ class Mounted:
 
 @pytest.fixture(params=["mounted", "pretended"])
 def disk(request, tmp_path, monkeypatch):
-    """The disk of client 1, by `take` full and by `give` empty again."""
+    """The disk of client 1, filled by `take` and emptied by `give`."""
     if request.param == "mounted":
         return Mounted(request.getfixturevalue("mounted"))
     (tmp_path / "disk").mkdir()
@@ -194,7 +188,7 @@ def federation(run_config, dance, tmp_path):
 
 
 def taking_part(result):
-    """Which clients uploaded, round by round."""
+    """The clients that uploaded, round by round."""
     return [
         [int(client) for client, up in row["bytes_up"].items() if up] for row in result["history"]
     ]
@@ -236,7 +230,7 @@ def test_a_full_disk_costs_a_client_its_round_and_nothing_else(federation, disk,
         if kind == "train" and asked["server-round"] == 2:
             raise RuntimeError("out of luck")
 
-    result, kept = federation(disk.folder, fill, **keys)
+    result, store = federation(disk.folder, fill, **keys)
     reference, expected = federation(disk.folder, fail, **keys)
     (reply,) = replies
     reason = reply.error.reason
@@ -248,10 +242,10 @@ def test_a_full_disk_costs_a_client_its_round_and_nothing_else(federation, disk,
         taking_part(result) == taking_part(reference) == [[0, 1, 2], [0, 2], [0, 1, 2], [0, 1, 2]]
     )
     assert result["model_fingerprint"] == reference["model_fingerprint"]
-    assert state(kept) == state(expected)
+    assert state(store) == state(expected)
     assert [client["client"] for client in result["clients"]] == [0, 1, 2]
     assert drafts(disk.folder) == []
-    for path in kept.all_packs():
+    for path in store.all_packs():
         Packs.load(path)
 
 
@@ -262,9 +256,9 @@ def test_a_disk_that_is_full_from_the_first_round_on_starts_afresh_later(federat
         if reply is None and kind == "train" and asked["server-round"] == 3:
             disk.give()
 
-    result, kept = federation(disk.folder, fill)
+    result, store = federation(disk.folder, fill)
     assert taking_part(result) == [[0, 2], [0, 2], [0, 1, 2], [0, 1, 2]]
-    assert state(kept)["round"] == 4 and drafts(disk.folder) == []
+    assert state(store)["round"] == 4 and drafts(disk.folder) == []
 
 
 def test_a_full_disk_at_the_end_leaves_the_others_their_numbers(federation, disk):
@@ -272,10 +266,10 @@ def test_a_full_disk_at_the_end_leaves_the_others_their_numbers(federation, disk
         if reply is None and asked.get("final"):
             disk.take()
 
-    result, kept = federation(disk.folder, fill)
+    result, store = federation(disk.folder, fill)
     assert taking_part(result) == [[0, 1, 2]] * 4
     assert [client["client"] for client in result["clients"]] == [0, 2]
-    assert not kept.final_path.exists() and drafts(disk.folder) == []
+    assert not store.final_path.exists() and drafts(disk.folder) == []
 
 
 def test_a_full_disk_ends_a_run_that_needs_everyone_with_the_reason(federation, disk):
@@ -295,9 +289,9 @@ def test_under_masks_the_others_sum_goes_on_without_the_full_disk(federation, di
             disk.take() if reply is None else disk.give()
 
     keys = {"privacy_secure_aggregation": True, "privacy_threshold": 0.6, "min_valid_replies": 0}
-    result, kept = federation(disk.folder, fill, **keys)
-    assert len(result["history"]) == 4 and state(kept)["round"] == 4
-    assert not kept.round_path(2).exists() and kept.round_path(3).exists()
+    result, store = federation(disk.folder, fill, **keys)
+    assert len(result["history"]) == 4 and state(store)["round"] == 4
+    assert not store.round_path(2).exists() and store.round_path(3).exists()
     assert drafts(disk.folder) == []
 
 
@@ -314,5 +308,8 @@ def test_a_disk_that_turns_read_only_costs_a_round(federation, mounted):
 
     result, _ = federation(mounted, close)
     assert taking_part(result) == [[0, 1, 2], [0, 2], [0, 1, 2], [0, 1, 2]]
-    assert "'Read-only file system'; give it to the SuperNode's user" in replies[0].error.reason
+    assert (
+        "'Read-only file system'; change its owner to the SuperNode's user"
+        in replies[0].error.reason
+    )
     assert drafts(mounted) == []

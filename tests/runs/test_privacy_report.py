@@ -1,4 +1,4 @@
-"""The record of a run's messages and what is said of it."""
+"""The record of a run's messages and the privacy report."""
 
 import json
 
@@ -6,8 +6,9 @@ import pytest
 
 from dance_flwr.config.paths import RESULT
 from dance_flwr.errors import UserError
+from dance_flwr.federation.meanings import meaning
 from dance_flwr.federation.server.ledger import DOWN, UP
-from dance_flwr.runs.privacy_report import meaning, promises, table
+from dance_flwr.runs.privacy_report import promises, table
 
 SECURE = {"privacy_secure_aggregation": True, "clients": 5, "rounds": 2}
 DP = {"privacy_dp": "distributed", "privacy_noise_multiplier": 1.0, "privacy_epsilon": 50.0}
@@ -23,8 +24,8 @@ def secure(run):
     return run(**SECURE | DP)
 
 
-def entries(finished, **wanted):
-    return [e for e in finished.result["messages"] if all(e[k] == v for k, v in wanted.items())]
+def entries(finished, **fields):
+    return [e for e in finished.result["messages"] if all(e[k] == v for k, v in fields.items())]
 
 
 def test_the_record_counts_every_message_and_its_bytes(plain):

@@ -1,4 +1,4 @@
-"""A run that was killed goes on from its last whole round, and ends as if it had never stopped."""
+"""A killed run resumes from its last complete round, and ends as if it had never stopped."""
 
 import itertools
 import json
@@ -15,20 +15,17 @@ from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import ResumeError, UserError
 from dance_flwr.experiments.study import run_name
-from dance_flwr.federation.server import averaging
-from dance_flwr.runs import checkpoint
-from dance_flwr.runs import recorder as results
+from dance_flwr.federation.server import round as round_module
+from dance_flwr.methods import server_side
+from dance_flwr.runs import checkpoint, recorder
 from dance_flwr.runs.locks import exclusive
-from dance_flwr.runs.progress import MOMENTS
 
 SEEDED = {"privacy_seeded": True, "privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0}
 PLAIN = {"method": "fedavg-full"}
 
 
 def uploads(messages, round_):
-    """The models that came back from every training of this round, one list per client; a reply
-    follows its request.
-    """
+    """The models of every training of this round, one list per client; replies follow requests."""
     found = {}
     for request, reply in itertools.pairwise(messages):
         if to_train(request) and request.content["config"]["server-round"] == round_:
@@ -47,9 +44,7 @@ def to_train(message):
 
 
 def breaking(monkeypatch, where, name, when, half=None):
-    """Make a function raise `Killed` when `when(call number)` holds; `half` first does a part of
-    its work.
-    """
+    """Make a function raise `Killed` if `when(call number)`; `half` first does part of its work."""
     real, calls = getattr(where, name), []
 
     def broken(*arguments, **options):
@@ -64,13 +59,13 @@ def breaking(monkeypatch, where, name, when, half=None):
 
 
 def half_a_file(real, tensors, path, *rest, **options):
-    """Write the first half of a file, as a process that dies while writing."""
+    """Write half of a file, like a process that dies while writing."""
     real(tensors, path, *rest, **options)
     Path(path).write_bytes(Path(path).read_bytes()[: Path(path).stat().st_size // 2])
 
 
 def between_names(monkeypatch, number):
-    """Kill when the n-th checkpoint is about to get its name, and the one before has lost it."""
+    """Kill before the n-th checkpoint gets its name, when the previous one has lost it."""
     real, kill = (
         Path.replace,
         Kill(lambda path, name: name.name == "checkpoint.safetensors", number),
@@ -85,7 +80,7 @@ def between_names(monkeypatch, number):
 
 @pytest.fixture(scope="module", autouse=True)
 def hashed_once():
-    """The encoder's files stay what they are while these tests run."""
+    """Hash the encoder's files once, as they do not change during these tests."""
     from dance_flwr.data.text import encoder
 
     with pytest.MonkeyPatch.context() as patch:
@@ -95,9 +90,7 @@ def hashed_once():
 
 @pytest.fixture
 def stop_and_go(run, tmp_path, monkeypatch):
-    """A function that starts a run, lets `kill` end it, goes on with it, and returns the finished
-    run.
-    """
+    """A function that starts a run, lets `kill` end it, resumes it, and returns the result."""
 
     def start(kill=None, **keys):
         folder = tmp_path / "run"
@@ -117,7 +110,7 @@ def stop_and_go(run, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def whole(run):
-    """A function that returns the uninterrupted run with these keys, made once."""
+    """A function that returns the uninterrupted run with these keys, run once."""
     made = {}
 
     def get(**keys):
@@ -140,15 +133,17 @@ INSTANTS = {
     "at-the-end": lambda _: Kill(
         lambda m: m.has_content() and m.content.config_records.get("config", {}).get("final")
     ),
-    "in-the-mean": lambda patch: breaking(patch, averaging, "decode_update", lambda n: n == 2),
+    "in-the-mean": lambda patch: breaking(patch, server_side, "decode_update", lambda n: n == 2),
     "in-the-checkpoint": lambda p: breaking(
         p, checkpoint, "save_file", lambda n: n == 3, half_a_file
     ),
     "before-the-checkpoint": lambda p: breaking(p, checkpoint.Checkpoint, "save", lambda n: n == 3),
     "between-two-checkpoints": lambda patch: between_names(patch, 3),
-    "before-the-best-model": lambda p: breaking(p, results, "save_file", lambda n: n == 1),
-    "in-the-best-model": lambda p: breaking(p, results, "save_file", lambda n: n == 1, half_a_file),
-    "in-the-result": lambda p: breaking(p, results, "asdict", lambda n: n == 5),
+    "before-the-best-model": lambda p: breaking(p, recorder, "save_file", lambda n: n == 1),
+    "in-the-best-model": lambda p: breaking(
+        p, recorder, "save_file", lambda n: n == 1, half_a_file
+    ),
+    "in-the-result": lambda p: breaking(p, recorder, "asdict", lambda n: n == 5),
 }
 
 
@@ -248,30 +243,29 @@ KEEPING = [
 
 @pytest.mark.parametrize("keys", KEEPING, ids=lambda keys: "-".join(keys.values()))
 def test_a_checkpoint_leaves_out_nothing_that_a_strategy_keeps(run, monkeypatch, keys):
-    """Flower's own class decides: whatever arrays it holds after a round are known to the
-    checkpoint.
-    """
-    from dance_flwr.runs import progress
+    """All arrays that the parts of a `Round` hold after a round are known to the checkpoint."""
+    arrays = {"round": set(), "step": set(), "side": set()}
+    real = round_module.Round.state
 
-    held, real = set(), progress.take
+    def spy(round_, *rest):
+        for part, owner in (("round", round_), ("step", round_.step), ("side", round_.side)):
+            arrays[part] |= {
+                name
+                for name, value in vars(owner).items()
+                if isinstance(value, dict | list | ArrayRecord)
+            }
+        return real(round_, *rest)
 
-    def spy(strategy, *rest):
-        held.update(
-            key
-            for key, value in vars(strategy).items()
-            if isinstance(value, dict | list | ArrayRecord)
-        )
-        return real(strategy, *rest)
-
-    monkeypatch.setattr(progress, "take", spy)
+    monkeypatch.setattr(round_module.Round, "state", spy)
     run(rounds=2, **keys)
-    # `start_model` and `current_arrays` are set from the global model when a round begins, `kept`
-    # has its own group.
-    assert held - {"start_model", "current_arrays", "kept"} <= set(MOMENTS)
+    assert arrays["round"] == {"deployed", "_start"}  # `_start` is set when a round begins
+    # Flower sets `current_arrays` from the global model when a round begins.
+    assert arrays["step"] - {"current_arrays"} <= set(round_module._STEP_STATE)
+    assert arrays["side"] == {"memory"}
 
 
 def test_a_run_may_be_killed_again_and_again(whole, run, tmp_path):
-    """Also twice in the same round, and before a round is over."""
+    """Also twice in the same round, and within a round."""
     folder = tmp_path / "run"
     for number, kill in enumerate(
         [asks("train", 2, 2), asks("evaluate", 2), asks("train", 2), asks("evaluate", 3)]
@@ -315,7 +309,7 @@ def test_a_round_that_is_asked_again_gives_the_same_upload(run, tmp_path):
 
 
 def state_of(store, round_, base, count=2):
-    """Write the state that a round leaves; `count` tells it from others."""
+    """Write the state of a round; `count` distinguishes states."""
     import torch
 
     state = store.load(4, torch.device("cpu"), before=round_)
@@ -329,7 +323,7 @@ def before(store, round_):
     import torch
 
     state = store.load(4, torch.device("cpu"), before=round_)
-    return state.round, int(state.times_selected.sum()), store.forgot(state, round_)
+    return state.round, int(state.times_selected.sum()), store.lost(state, round_)
 
 
 def test_a_store_gives_the_state_before_a_round_however_often_it_is_asked(tmp_path):
@@ -342,7 +336,7 @@ def test_a_store_gives_the_state_before_a_round_however_often_it_is_asked(tmp_pa
         assert before(store, 5) == (2, 8, False) and before(store, 6) == (5, 16, False)
     state_of(store, 6, 5)
     assert before(store, 6) == (5, 16, False) and before(store, 4) == (0, 0, True)
-    assert before(store, 1) == (0, 0, False), "a run that starts anew under the same name"
+    assert before(store, 1) == (0, 0, False), "a run that starts again under the same name"
     state_of(store, 1, 0)
     assert before(store, 1) == (0, 0, False) and before(store, 2) == (1, 8, False)
 
@@ -384,7 +378,7 @@ def test_a_client_that_lost_its_state_selects_its_core_anew(run, tmp_path, monke
     assert (
         len(said) == 1
         and said[0].startswith("client 1: ")
-        and "anew" in said[0]
+        and "again" in said[0]
         and "round" in said[0]
     )
     assert [int(kept["core_round"]) for kept in states(finished)] == [1, 3, 1]
@@ -396,7 +390,7 @@ def test_a_client_that_lost_its_state_selects_its_core_anew(run, tmp_path, monke
 
 @pytest.fixture(scope="module")
 def stopped(run, tmp_path_factory):
-    """The folder of a run that was killed in its second round, to be copied."""
+    """The folder of a run that was killed in its second round, for copying."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
     with pytest.raises(Killed):
         run(folder=folder, on_message=asks("train", 2), **PLAIN)
@@ -512,16 +506,16 @@ def test_a_run_that_fails_says_how_to_go_on(cli, run, run_config, tmp_path, monk
     (tmp_path / "c.toml").write_text(to_toml(run_config(**keys)))
     real, calls = client.Client.train, []
 
-    def fail(self, *arguments):
+    def fail(self, *arguments, **keys):
         calls.append(1)
         if len(calls) == 5:
             raise RuntimeError("out of luck")
-        return real(self, *arguments)
+        return real(self, *arguments, **keys)
 
     monkeypatch.setattr(client.Client, "train", fail)
     done = cli("run", "--config", tmp_path / "c.toml", "--out", folder, "--in-process")
     assert done.code == 2 and "out of luck" in done.err[-1]
-    assert f"1 of 3 rounds are kept; to go on: dance-flwr run --resume {folder}" in done.err[-1]
+    assert f"1 of 3 rounds are kept; resume with: dance-flwr run --resume {folder}" in done.err[-1]
     assert cli("run", "--resume", folder, "--in-process").code == 0
     left, right = json.loads((folder / "result.json").read_text()), whole(**keys).result
     assert left["model_fingerprint"] == right["model_fingerprint"]
@@ -537,7 +531,7 @@ def test_a_server_that_is_still_at_work_is_waited_for(cli, copied):
 
 
 def test_the_engine_s_run_says_how_to_go_on_and_does(run_config, tmp_path, monkeypatch, whole):
-    """As Flower calls it: the run id is another one the second time, `resume` is a key."""
+    """As Flower starts it: the second time with another run id, and with the key `resume`."""
     import sys
     from dataclasses import replace
 
@@ -581,7 +575,7 @@ def test_the_file_for_flower_s_own_command_holds_the_whole_configuration(stopped
 
 
 def test_a_repeated_round_with_fresh_noise_is_charged_again(run, tmp_path):
-    from dance_flwr.privacy.dp import spent
+    from dance_flwr.privacy.dp import spent_epsilon
 
     keys = {"rounds": 4, "privacy_dp": "central", "privacy_epsilon": 20.0, **PLAIN}
     folder = tmp_path / "run"
@@ -590,6 +584,10 @@ def test_a_repeated_round_with_fresh_noise_is_charged_again(run, tmp_path):
     finished = run(folder=folder, resume=True, **keys)
     rows = finished.result["history"]
     assert len(rows) == 3, "the budget of four rounds: three, and one that was asked twice"
-    assert rows[-1]["epsilon"] == finished.result["privacy"]["epsilon"] == spent(finished.config, 4)
+    assert (
+        rows[-1]["epsilon"]
+        == finished.result["privacy"]["epsilon"]
+        == spent_epsilon(finished.config, 4)
+    )
     assert rows[-1]["epsilon"] == pytest.approx(20.0)
-    assert rows[1]["epsilon"] == spent(finished.config, 2)
+    assert rows[1]["epsilon"] == spent_epsilon(finished.config, 2)

@@ -1,4 +1,4 @@
-"""A run can be watched: its folder at any time, JSON lines on request, numbers for Prometheus."""
+"""Watching a run: its folder at any time, JSON lines on request, numbers for Prometheus."""
 
 import json
 import logging
@@ -21,7 +21,7 @@ from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.runs import lifecycle as observe
 from dance_flwr.runs import metrics_export as prometheus
 from dance_flwr.runs.history import Round, whole_lines
-from dance_flwr.runs.locks import SERVER, exclusive, held
+from dance_flwr.runs.locks import SERVER, exclusive, is_locked
 from dance_flwr.runs.status import Absent, read_status
 from dance_flwr.simulation.engine import run_in_process
 
@@ -29,11 +29,11 @@ FAST = {"method": "fedavg-full", "local_epochs": 1}
 
 
 class Killed(BaseException):
-    """No `except Exception` sees it, as no handler sees the end of a process."""
+    """Like the end of a process, no `except Exception` catches it."""
 
 
 class Failing:
-    """The client app, with one client that does not train in some rounds."""
+    """The client app with one client that does not train in some rounds."""
 
     def __init__(self, client, rounds, change=None):
         self.client, self.rounds, self.change = client, rounds, change
@@ -55,9 +55,7 @@ class Failing:
 
 @pytest.fixture
 def seen(tmp_path, run_config):
-    """A function that makes a run as the command line does, and what `status` said after each of
-    its rounds.
-    """
+    """A function that runs as the command line does and collects `status` after every round."""
 
     def start(on_round=None, **keys):
         config = run_config(out=str(tmp_path / "run"), **FAST, **keys)
@@ -213,7 +211,7 @@ def test_a_line_that_is_being_written_is_not_read(seen, tmp_path):
 
 
 def test_it_may_be_read_at_any_instant(seen, tmp_path):
-    """A reader beside the server sees rounds that only grow, and never disturbs it."""
+    """A concurrent reader sees rounds that only increase, and never disturbs the server."""
     over, rounds = threading.Event(), []
 
     def read():
@@ -250,11 +248,11 @@ def test_a_folder_that_cannot_be_read_is_one_line(tmp_path, monkeypatch):
 
 
 def test_asking_for_the_lock_changes_nothing(tmp_path):
-    assert not held(tmp_path) and not list(tmp_path.iterdir())
+    assert not is_locked(tmp_path) and not list(tmp_path.iterdir())
     with exclusive(tmp_path, SERVER):
         (tmp_path / ".lock").chmod(0o444)
-        assert held(tmp_path)
-    assert not held(tmp_path)
+        assert is_locked(tmp_path)
+    assert not is_locked(tmp_path)
 
 
 # Clients
@@ -432,7 +430,7 @@ def test_a_rejected_upload_is_an_event(run, lines):
 def test_a_line_holds_what_was_logged_and_nothing_that_json_does_not_know():
     record = logging.LogRecord("flwr", logging.WARNING, "", 0, "two\nlines of %d", (2,), None)
     record.facts = {"loss": float("nan"), "path": Path("x"), "nothing": None}
-    with events.bound(run="r", round=3):
+    with events.log_context(run="r", round=3):
         line = events.line_of(record)
     assert "\n" not in line
     found = json.loads(line, parse_constant=lambda name: pytest.fail(name))
@@ -451,9 +449,7 @@ def test_a_line_holds_what_was_logged_and_nothing_that_json_does_not_know():
 
 @pytest.fixture(scope="module")
 def printed(run_config, tmp_path_factory):
-    """A function that runs the command line in a process of its own, and returns what it printed on
-    stderr.
-    """
+    """A function that runs the command line in a process and returns its output."""
 
     def start(**variables):
         folder = tmp_path_factory.mktemp("own")

@@ -1,4 +1,4 @@
-"""The same app under Flower's simulation engine, and the bundle that Flower would ship."""
+"""The app under Flower's simulation engine, and the bundle that Flower ships."""
 
 import io
 import json
@@ -23,7 +23,7 @@ MARK = "DANCE_FLWR_TEST_MARK"
 
 
 def marked(value):
-    """Processes that inherited this mark."""
+    """The processes that inherited this mark."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -127,7 +127,7 @@ def test_a_run_that_fails_in_the_engine_is_one_error_line(run_config, dance, tmp
 
 
 def bundle(folder):
-    """Names in the bundle that Flower makes of a folder."""
+    """The names in Flower's bundle of a folder."""
     from flwr.cli.build import build_fab_from_disk
 
     with zipfile.ZipFile(io.BytesIO(build_fab_from_disk(folder))) as archive:
@@ -136,9 +136,13 @@ def bundle(folder):
 
 def test_the_bundle_holds_the_app_and_nothing_else(tmp_path):
     copy = tmp_path / "dance-flwr"
-    shutil.copytree(
-        PROJECT, copy, ignore=shutil.ignore_patterns(".git", "__pycache__", ".*_cache", "runs")
-    )
+    usual = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache")
+
+    def ignore(folder, names):
+        own_runs = {"runs"} if Path(folder) == PROJECT else set()  # not dance_flwr/runs
+        return usual(folder, names) | own_runs
+
+    shutil.copytree(PROJECT, copy, ignore=ignore)
     for name in (
         "notes.md",
         "dance_flwr/nodes.jsonl",

@@ -1,6 +1,4 @@
-"""A whole run in this process: what it leaves behind, that it repeats, and that every setting
-works.
-"""
+"""A run in this process: its files, its repeatability, and every setting."""
 
 import json
 
@@ -10,7 +8,7 @@ import torch
 
 from dance_flwr.config.plugins import STRATEGIES
 from dance_flwr.config.tree import flatten, parse
-from dance_flwr.data.graph import TEST, VAL
+from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.data.prepare import prepare
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.wire.messages import metrics_of
@@ -182,6 +180,11 @@ def test_the_seed_decides_the_first_model(run, dance):
     assert first(run(rounds=1)) == first(dance) != first(run(rounds=1, seed=1))
 
 
+def info(name, model):
+    """Round 1 of a run of this name."""
+    return RoundInfo(name, 1, model_fingerprint(model))
+
+
 @pytest.mark.parametrize(
     "keys",
     [
@@ -193,10 +196,12 @@ def test_the_seed_decides_the_first_model(run, dance):
     ],
 )
 def test_the_seed_decides_every_draw_of_a_client(dance, keys):
+    model = load_model(dance.folder)
+
     def trained(seed, name):
         client = Client(dance.site(0), parse(flatten(dance.config) | keys | {"seed": seed}))
         return model_fingerprint(
-            client.train(load_model(dance.folder), f"{name}-{seed}-{keys['dropout']}", 1)[0]
+            client.train(model, info(f"{name}-{seed}-{keys['dropout']}", model))[0]
         )
 
     prints = [trained(seed, "first") for seed in range(4)]
@@ -207,11 +212,11 @@ def test_the_seed_decides_every_draw_of_a_client(dance, keys):
     "keys", [{}, {"dance.text-refresh-every": 2}, {"dance.core-refresh-every": 1}]
 )
 def test_a_round_that_is_asked_twice_is_answered_twice(dance, keys):
-    """A reply can be lost after the client has saved its state."""
+    """A reply may be lost after the client has saved its state."""
     client = Client(dance.site(0), parse(flatten(dance.config) | keys))
     name, sent = f"twice-{len(str(keys))}", load_model(dance.folder)
     for _ in range(2):
-        state, _, report = client.train(sent, name, 1)
+        state, report = client.train(sent, info(name, sent))
         assert np.isfinite(report.loss) and all(
             torch.isfinite(tensor).all() for tensor in state.values()
         )

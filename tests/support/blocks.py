@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from dance_flwr.methods.condensation.matching import (
-    RealGraph,
-)
+from dance_flwr.methods.condensation.graphs import RealGraph
 from dance_flwr.nn.propagation import operator
 
 
 def draw(seed=0):
+    """Return a CPU generator."""
     return torch.Generator().manual_seed(seed)
 
 
 def labels_of(*sizes, unknown=0):
+    """Return `unknown` entries of -1, then so many labels of each class."""
     return torch.tensor(
         [-1] * unknown + [number for number, size in enumerate(sizes) for _ in range(size)],
         dtype=torch.int64,
@@ -23,8 +23,9 @@ def labels_of(*sizes, unknown=0):
 
 @pytest.fixture(scope="module")
 def blocks():
-    """A stochastic block model: 90 nodes of 3 classes in 12 dimensions, noisy; two thirds have a
-    training label.
+    """Return (real graph, true labels, edges) of 90 noisy nodes of 3 classes in 12 dimensions.
+
+    Two thirds have a training label.
     """
     rng = np.random.default_rng(5)
     truth = np.arange(90) % 3

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, Evidence, condense_text, select_candidates
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.data.graph import csr_from_pairs
+from dance_flwr.data.graphs.graph import csr_from_pairs
 from dance_flwr.data.text.table import TextTable
 from dance_flwr.nn.hops import Hops
 from dance_flwr.nn.model import ModelShape
@@ -18,6 +18,7 @@ from dance_flwr.nn.ragged import Ragged
 
 CPU = torch.device("cpu")
 SHAPE = ModelShape(text_dim=12, hidden_dim=6, classes=4)
+ATTENTION_DIM = 5
 
 
 def ragged(lists) -> Ragged:
@@ -73,7 +74,7 @@ class Client:
 
 
 def make_client(seed: int, n: int, density: float, scale: float, config: DanceConfig) -> Client:
-    """A client whose evidence is asked for on a random non-empty set of its nodes, in random order."""
+    """A client with evidence of a random non-empty set of its nodes, in random order."""
     rng = np.random.default_rng(seed)
     draw = torch.Generator().manual_seed(seed)
     graph = random_csr(rng, n, density)
@@ -85,7 +86,7 @@ def make_client(seed: int, n: int, density: float, scale: float, config: DanceCo
     pooled = TextTable.from_chunks(chunks, ptr)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = DanceModel(SHAPE, "gcn", 0.5).double().eval()
+        model = DanceModel(SHAPE, "gcn", 0.5, attention_dim=ATTENTION_DIM).double().eval()
         torch.nn.init.normal_(model.hop_logits)
     return Client(
         graph=graph,

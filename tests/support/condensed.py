@@ -1,35 +1,17 @@
-import pytest
+"""Condensed graphs, and what clients upload and are sent in a run."""
+
 import torch
 
+from dance_flwr.federation.wire.messages import payload_of, statistics_of
+from dance_flwr.methods.condensation.graphs import Condensed
 from dance_flwr.nn.propagation import operator
-from support.blocks import blocks as blocks  # a stochastic block model of 90 nodes
 from support.blocks import draw
-
-"""Condensed graphs as clients upload them."""
-
-from dance_flwr.federation.wire.messages import given_of, statistics_of
-from dance_flwr.methods.condensation.matching import (
-    Condensed,
-)
 
 DIM, CLASSES = 6, 3
 
 
-KEYS = {
-    "method": "fedgm",
-    "condense_steps": 4,
-    "rounds": 4,
-    "fedgm_train_every": 2,
-    "fedgm_train_steps": 5,
-}
-
-
-def draw(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
 def rows(sizes, seed):
-    """(Z, labels) with so many rows of each class."""
+    """Return (Z, labels) with so many rows of each class."""
     labels = torch.tensor(
         [number for number, size in enumerate(sizes) for _ in range(size)], dtype=torch.int64
     )
@@ -37,38 +19,34 @@ def rows(sizes, seed):
 
 
 def graph(sizes=(2, 1, 2), seed=0):
-    """A condensed graph with so many rows of each class."""
+    """Return a condensed graph with so many rows of each class."""
     features, labels = rows(sizes, seed)
     weights = torch.rand(len(labels), len(labels), generator=draw(seed + 1))
     weights = (weights + weights.T) / 2
     return Condensed(labels, features, weights.fill_diagonal_(0))
 
 
-@pytest.fixture(scope="module")
-def finished(run):
-    return run(**KEYS)
-
-
 def uploads(finished):
-    """client -> statistics of every round."""
-    found = {}
+    """Return the statistics that each client uploaded: client -> one entry per round."""
+    by_client = {}
     for reply in finished.replies("train"):
-        found.setdefault(reply.metadata.src_node_id - 1, []).append(statistics_of(reply))
-    return found
+        by_client.setdefault(reply.metadata.src_node_id - 1, []).append(statistics_of(reply))
+    return by_client
 
 
-def sent(finished):
-    """client -> what it was given in every round."""
-    asked = [
+def payloads(finished):
+    """Return what each client was sent beside the model: client -> one entry per round."""
+    requests = [
         m
         for m in finished.messages
         if m.metadata.message_type == "train" and not m.metadata.src_node_id
     ]
     return {
-        client: [given_of(m) for m in asked if m.metadata.dst_node_id == client + 1]
+        client: [payload_of(m) for m in requests if m.metadata.dst_node_id == client + 1]
         for client in range(3)
     }
 
 
 def without_edges(nodes):
+    """Return the operator of a graph without edges."""
     return operator("gcn", *torch.zeros(2, 0).long(), torch.zeros(0), nodes)

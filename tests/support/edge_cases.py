@@ -1,4 +1,4 @@
-"""Graphs at the edge of what a client may hold."""
+"""Graphs at the limits of what a client may hold."""
 
 from dataclasses import dataclass, field
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from dance_flwr.dance.packs import Packs
-from dance_flwr.data.graph import NO_SPLIT, TEST, TRAIN, VAL
+from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from support.graphs import WORDS, sentences
 
 CLASSES = sorted(WORDS)
@@ -14,9 +14,7 @@ CLASSES = sorted(WORDS)
 
 @dataclass
 class Draft:
-    """Two clients of nine nodes each, three per class in splits train, val, test, a ring inside
-    each client.
-    """
+    """Two clients of nine nodes in a ring, per class one each in train, val and test."""
 
     ids: list[str] = field(default_factory=lambda: [f"c{i // 9}-{i % 9}" for i in range(18)])
     labels: list[int] = field(default_factory=lambda: [i % 3 for i in range(18)])
@@ -70,7 +68,7 @@ def single_node(draft):
 
 
 def keep(draft):
-    """The draft as it is."""
+    """Keep the draft."""
 
 
 def account(finished, client=0):

@@ -1,8 +1,8 @@
 """Small text graphs in three classes, and small settings."""
 
-import hashlib  # noqa: E402
+import hashlib
 
-import numpy as np  # noqa: E402
+import numpy as np
 
 WORDS = {
     "astronomy": [
@@ -90,7 +90,7 @@ def sentences(rng: np.random.Generator, words: list[str], count: int) -> str:
 
 def text_graph(name, ids, texts, labels, pairs, split=None):
     """A `TextGraph` in the three classes of WORDS; `labels` are class numbers, -1 = unknown."""
-    from dance_flwr.data.graph import TextGraph, csr_from_pairs
+    from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
 
     ends = np.array(pairs, np.int64).reshape(-1, 2)
     indptr, indices = csr_from_pairs(ends[:, 0], ends[:, 1], len(ids))

@@ -1,4 +1,4 @@
-"""Runs that are killed, and what must be the same afterwards."""
+"""Kill runs, and compare what must be the same afterwards."""
 
 import numpy as np
 
@@ -11,11 +11,11 @@ ROW_TIMES = ("seconds", "train_seconds", "round_seconds")
 
 
 class Killed(BaseException):
-    """No `except Exception` sees it, as no handler sees the end of a process."""
+    """Like the end of a process, no `except Exception` catches it."""
 
 
 def comparable(finished):
-    """A result without seconds, and without what tells one run from another."""
+    """A result without seconds and without what differs between runs."""
     result = {k: v for k, v in finished.result.items() if k not in (*TIMES, "run", "resumed_after")}
     result["config"] = {k: v for k, v in result["config"].items() if k != "out"}
     result["history"] = [
@@ -58,22 +58,22 @@ def same(left, right):
 
 
 class Kill:
-    """Ends a run at the n-th message or call that `wanted` accepts."""
+    """End a run at the n-th message or call that `matches` accepts."""
 
-    def __init__(self, wanted, number=1):
-        self.wanted, self.left = wanted, number
+    def __init__(self, matches, number=1):
+        self.matches, self.left = matches, number
 
     def __call__(self, *arguments, **_):
-        if self.wanted(*arguments):
+        if self.matches(*arguments):
             self.left -= 1
             if not self.left:
                 raise Killed
 
 
 def asks(kind, round_, number=1):
-    """Kill at the n-th message of this kind in this round: the clients before it have answered."""
+    """Kill at the n-th message of this kind in this round; earlier clients have answered."""
 
-    def wanted(message):
+    def matches(message):
         if (
             message.metadata.src_node_id
             or not message.has_content()
@@ -82,4 +82,4 @@ def asks(kind, round_, number=1):
             return False
         return message.content.config_records.get("config", {}).get("server-round") == round_
 
-    return Kill(wanted, number)
+    return Kill(matches, number)

@@ -1,14 +1,14 @@
-"""Models of clients as a server keeps them."""
+"""Models of clients as they travel and as a server keeps them."""
 
 import torch
-from dance_flwr.federation.server.personal import model_for
 
-from dance_flwr.federation.wire.messages import arrays_of, state_of
+from dance_flwr.federation.wire.tensors import state_of
+from dance_flwr.methods.by_client import entries_of
 
 
 def models(finished, kind="train", up=True):
-    """client -> round -> the model in that message."""
-    found = {}
+    """Return the models in messages of one kind: client -> one state dict per message."""
+    by_client = {}
     for message in finished.messages:
         node = message.metadata.src_node_id if up else message.metadata.dst_node_id
         if (
@@ -17,15 +17,17 @@ def models(finished, kind="train", up=True):
             or message.content.get("arrays") is None
         ):
             continue
-        found.setdefault(node - 1, []).append(state_of(message.content["arrays"]))
-    return found
+        by_client.setdefault(node - 1, []).append(state_of(message.content["arrays"]))
+    return by_client
 
 
 def equal(left, right):
+    """Whether two state dicts are equal bit by bit."""
     return left.keys() == right.keys() and all(
         torch.equal(left[name], right[name]) for name in left
     )
 
 
-def own_part(state, client):
-    return state_of(model_for(arrays_of(state), client))
+def client_part(state, client):
+    """Return the part of a personalised model that belongs to one client."""
+    return entries_of(state, client)

@@ -1,6 +1,4 @@
-"""A network of its own for every SuperNode, joined to the SuperLink by a bridge, where this user
-may make one.
-"""
+"""One network namespace per SuperNode, bridged to the SuperLink, if this user may create them."""
 
 import os
 import socket
@@ -15,9 +13,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass
 class Network:
-    """Where the SuperLink listens, the words that start a process in each node's namespace, and
-    each node's address.
-    """
+    """The SuperLink's address, and command prefixes and addresses of the nodes' namespaces."""
 
     host: str = LOOPBACK
     launchers: dict[str, list[str]] = field(default_factory=dict)
@@ -26,19 +22,16 @@ class Network:
 
 @contextmanager
 def namespaces(count: int) -> Iterator[Network]:
-    """Make a bridge and `count` namespaces with a wire to it, and remove them; loopback where that
-    is not allowed.
-    """
+    """Create a bridge and `count` namespaces, and remove them; loopback if that is not allowed."""
     number = os.getpid() % 60_000
     name, subnet = f"df{number}", f"10.{200 + number % 50}.{number // 50 % 250}"
     try:
-        network = _made(name, subnet, count) if _may(name) else Network()
+        network = _create(name, subnet, count) if _may(name) else Network()
         yield network if _reaches(network) else Network()
     finally:
         for client in range(count):
-            _ip(
-                "netns", "del", f"{name}-{client}", check=False
-            )  # its end of the wire goes, and so the other
+            # Deleting a namespace removes both ends of its veth pair.
+            _ip("netns", "del", f"{name}-{client}", check=False)
         _ip("link", "del", f"{name}br", check=False)
 
 
@@ -53,7 +46,7 @@ def _may(name: str) -> bool:
 
 
 def _reaches(network: Network) -> bool:
-    """Whether a node gets through to where the SuperLink will listen; a firewall may be in between."""
+    """Whether a node reaches the SuperLink's address; a firewall may block it."""
     with socket.create_server((network.host, 0)) as server:
         ask = f"import socket; socket.create_connection({server.getsockname()}, 3)"
         first = network.launchers.get("node-0", [])
@@ -62,7 +55,7 @@ def _reaches(network: Network) -> bool:
         ).returncode
 
 
-def _made(name: str, subnet: str, count: int) -> Network:
+def _create(name: str, subnet: str, count: int) -> Network:
     network = Network(host=f"{subnet}.1")
     _ip("address", "add", f"{subnet}.1/24", "dev", f"{name}br")
     _ip("link", "set", f"{name}br", "up")

@@ -4,10 +4,8 @@ import networkx as nx
 import numpy as np
 from hypothesis import strategies as st
 
-from dance_flwr.data.graph import TextGraph, csr_from_pairs
-from dance_flwr.data.partition import (
-    PartitionSpec,
-)
+from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
+from dance_flwr.data.partition import PartitionSpec
 
 SPEC = PartitionSpec("louvain", 3, 0, 1.0, 0.6, 0.2, 0.2)
 

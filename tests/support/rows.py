@@ -1,4 +1,4 @@
-"""Rows of made-up studies."""
+"""Rows of artificial studies."""
 
 from dance_flwr.experiments import get_experiment
 from dance_flwr.experiments.cells import Request, Row
@@ -9,7 +9,7 @@ SECONDS = {"forward": 0.1, "nodes": 0.0, "text": 0.2, "topology": 0.0, "packs": 
 
 
 def result_of(config, accuracy, rounds=8):
-    """A result.json as a run writes it."""
+    """Return a result.json as a run writes it."""
     history = [
         {
             **{
@@ -60,8 +60,8 @@ def facts_of(config):
     return {"core_per_class": core, "train_per_class": [{"a": 10, "b": 8}, {"a": 6, "b": 6}]}
 
 
-def made(cell, accuracy):
-    """A row as `load_rows` makes it; no accuracy = no result."""
+def row_of(cell, accuracy):
+    """Return a row as `load_rows` does; without an accuracy, it has no result."""
     result = (
         {}
         if accuracy is None
@@ -76,7 +76,7 @@ def cells_of(name, *, datasets=("cora",), methods=(), seeds=(0, 1, 2), **setting
 
 
 def table_rows(section, first):
-    """The cells of the table rows that begin with `first`."""
+    """Return the cells of the table rows that begin with `first`."""
     text = "\n".join(part for part in section.parts if isinstance(part, str))
     return [
         [word.strip() for word in line.strip("|").split("|")]

@@ -1,6 +1,4 @@
-"""Partitions: which client holds which node, the train/val/test split, and a manifest that proves
-both.
-"""
+"""Partitions: which client holds which node, the split, and a manifest that verifies both."""
 
 from dance_flwr.data.partition.by_column import column_assignment
 from dance_flwr.data.partition.label_dirichlet import dirichlet_assignment

@@ -1,4 +1,4 @@
-"""`label-dirichlet`: clients whose labels differ by as much as one number says."""
+"""`label-dirichlet`: label skew between clients, controlled by one concentration parameter."""
 
 import math
 import zlib
@@ -7,30 +7,29 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.data.graph import UNLABELLED, TextGraph
+from dance_flwr.data.graphs.graph import UNLABELLED, TextGraph
 from dance_flwr.data.partition.pack import fill_empty
 from dance_flwr.data.partition.spec import PartitionSpec, check_clients
 from dance_flwr.errors import DataError
 
 
 def assign(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
-    """Return each node's client, [n] int64, as `spec` asks."""
+    """Return each node's client, [n] int64, for the settings of `spec`."""
     return dirichlet_assignment(graph, spec.clients, spec.seed, spec.alpha)
 
 
 def dirichlet_assignment(
     graph: TextGraph, clients: int, seed: int, alpha: float
 ) -> NDArray[np.int64]:
-    """Return each node's client ([n] int64): each class is shared out by its own draw from
-    Dirichlet(alpha).
+    """Return each node's client ([n] int64): shares of each class drawn from Dirichlet(alpha).
 
-    A client's count of a class is within one of its drawn share. Unlabelled nodes are shared out
-    evenly. A client that the draws leave empty gets one node of the largest client, so that every
-    client has a node.
+    Every class has its own draw, and a client's count of a class is within one of its share.
+    Unlabelled nodes are distributed evenly. A client without any node receives one from the
+    largest client.
 
     Raises
     ------
-    DataError : `clients` is not in 1..n, or `alpha` is not a number above 0
+    DataError : `clients` is not in 1..n, or `alpha` is not a finite number above 0
     """
     check_clients(clients, graph.num_nodes)
     if not 0 < alpha < math.inf:
@@ -47,7 +46,7 @@ def dirichlet_assignment(
         shares = (
             np.full(clients, 1 / clients) if even else generator.dirichlet(np.full(clients, alpha))
         )
-        # A tiny alpha can underflow to no share at all: then one client gets the class.
+        # A tiny alpha can underflow to zero shares; then one client receives the whole class.
         if not np.isfinite(shares).all() or shares.sum() < 0.5:
             shares = np.eye(clients)[generator.integers(clients)]
         bounds = np.rint(np.cumsum(shares)[:-1] * len(nodes))

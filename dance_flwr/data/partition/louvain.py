@@ -1,6 +1,4 @@
-"""`louvain`: communities packed into clients of balanced size, so that most edges stay inside a
-client.
-"""
+"""`louvain`: communities packed into clients of balanced size, which keeps most edges."""
 
 import math
 import zlib
@@ -9,8 +7,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dance_flwr.data.graph import TextGraph
-from dance_flwr.data.partition.pack import Nodes, bfs_chunks, halve_until, inside, pack
+from dance_flwr.data.graphs.graph import TextGraph
+from dance_flwr.data.partition.pack import Nodes, bfs_chunks, halve_until, pack, restrict
 from dance_flwr.data.partition.spec import PartitionSpec, check_clients
 from dance_flwr.errors import DataError
 
@@ -18,24 +16,23 @@ _SLACK = 1.2  # a community may exceed the mean client size by this factor befor
 
 
 def assign(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
-    """Return each node's client, [n] int64, as `spec` asks."""
+    """Return each node's client, [n] int64, for the settings of `spec`."""
     return louvain_assignment(graph, spec.clients, spec.seed, spec.resolution)
 
 
 def louvain_assignment(
     graph: TextGraph, clients: int, seed: int, resolution: float
 ) -> NDArray[np.int64]:
-    """Return each node's client ([n] int64): Louvain communities, packed largest first into the
-    smallest client.
+    """Return each node's client ([n] int64): Louvain communities, the largest packed first.
 
-    A community above L = max(1, floor(1.2 n / clients)) nodes is split first: by Louvain inside it
-    at a higher resolution, or else into chunks of its breadth-first order. Hence every client has a
-    node, the largest and the smallest differ by at most L, and the largest has at most 2 n /
-    clients nodes.
+    A community of more than L = max(1, floor(1.2 n / clients)) nodes is split first: by Louvain at
+    a higher resolution, or else into chunks of its breadth-first order. Each piece goes into the
+    client that is smallest at that point. Hence every client has a node, the largest and the
+    smallest client differ by at most L nodes, and the largest has at most 2 n / clients nodes.
 
     Raises
     ------
-    DataError : `clients` is not in 1..n, or the resolution is not above 0
+    DataError : `clients` is not in 1..n, or `resolution` is not a finite number above 0
     """
     n = graph.num_nodes
     check_clients(clients, n)
@@ -58,15 +55,15 @@ def louvain_assignment(
 
 
 def louvain_labels(adjacency: sp.csr_matrix, seed: int, resolution: float) -> NDArray[np.int64]:
-    """Return the Louvain community of each node, [n] int64, of a symmetric adjacency matrix [n, n].
+    """Return each node's Louvain community, [n] int64, for a symmetric adjacency matrix [n, n].
 
-    The compiled loop runs on one thread and visits nodes in an order drawn from `seed`.
+    The compiled loop runs on one thread and visits the nodes in an order drawn from `seed`.
     """
     from sknetwork.clustering import Louvain
 
     if not adjacency.nnz:  # no total weight to divide by
         return np.arange(adjacency.shape[0], dtype=np.int64)
-    # MT19937 behind RandomState: the one stream that numpy promises never to change.
+    # RandomState on MT19937 is the only stream that NumPy guarantees never to change.
     draws = np.random.RandomState(
         np.random.MT19937(np.random.SeedSequence([seed, zlib.crc32(b"louvain")]))
     )
@@ -91,15 +88,15 @@ def groups(labels: NDArray[np.int64]) -> list[Nodes]:
 def _split_down(
     nodes: Nodes, adjacency: sp.csr_matrix, limit: int, seed: int, resolution: float
 ) -> list[Nodes]:
-    """Return `nodes` cut into pieces of at most `limit`, along communities of their subgraph where
-    it has any.
+    """Split `nodes` into pieces of at most `limit` nodes, along communities of their subgraph.
 
-    `adjacency` is the matrix whose row numbers `nodes` are.
+    `nodes` are row numbers of `adjacency`. Without communities, the pieces are chunks of the
+    breadth-first order.
     """
-    local = inside(adjacency, nodes)
+    local = restrict(adjacency, nodes)
     for finer in (resolution, 2 * resolution):
         parts = groups(louvain_labels(local, seed, finer))
-        # Mostly single nodes means that there is no finer structure, as in a clique.
+        # If most parts are single nodes, there is no finer structure, as in a clique.
         if 1 < len(parts) <= len(nodes) // 2:
             pieces: list[Nodes] = []
             for part in parts:

@@ -1,18 +1,18 @@
-"""The account of a partition that proves it: counts, hashes of node ids, and a hash over itself."""
+"""Manifests of partitions: counts, hashes of node ids, and a hash of the manifest itself."""
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dance_flwr.data.graph import SPLIT_NAMES, TextGraph, ids_digest
+from dance_flwr.data.graphs.graph import SPLIT_NAMES, TextGraph, ids_digest
 from dance_flwr.data.partition.registry import make_partition
 from dance_flwr.data.partition.report import label_counts, report
 from dance_flwr.data.partition.spec import Partition, PartitionSpec, client_nodes
+from dance_flwr.disk import write_text
 from dance_flwr.errors import DataError
 
 MANIFEST_VERSION = 2
@@ -23,12 +23,12 @@ _FIELDS = (
 
 
 def manifest(graph: TextGraph, partition: Partition) -> dict[str, Any]:
-    """Return a JSON-able account of a partition with a sha256 over its own content.
+    """Return the manifest of a partition as a JSON object with a sha256 of its own content.
 
     Each client lists its nodes, the edges inside it, its nodes per class and per split, and the
     sha256 of its node ids, joined by newlines in ascending index order. `ratio_of_edges_kept` is
-    the share of edges that lie inside a client, 1.0 for a graph without edges. `report` is what
-    `report` gives.
+    the share of edges inside a client, 1.0 for a graph without edges. `report` is the result of
+    `dance_flwr.data.partition.report`.
     """
     figures = report(graph, partition)
     clients = partition.spec.clients
@@ -62,12 +62,11 @@ def manifest(graph: TextGraph, partition: Partition) -> dict[str, Any]:
 
 
 def reproduce(graph: TextGraph, content: dict[str, Any]) -> Partition:
-    """Return the partition that a manifest describes, made again from the graph and compared with
-    it.
+    """Recompute the partition that a manifest describes and compare it with the manifest.
 
     Raises
     ------
-    DataError : the graph is another one, the specification is of another version, or a client got
+    DataError : the graph is another one, the specification is of another version, or a client has
         other nodes or other shares of the split
     """
     found = (graph.num_nodes, graph.num_edges, list(graph.class_names))
@@ -75,13 +74,14 @@ def reproduce(graph: TextGraph, content: dict[str, Any]) -> Partition:
     for what, one, other in zip(("nodes", "edges", "classes"), expected, found, strict=True):
         if one != other:
             raise DataError(
-                f"manifest of {content['dataset']!r}: expected {one} {what}, found {other}; use its data"
+                f"manifest of {content['dataset']!r}: expected {one} {what}, found {other}; "
+                "use the data of the manifest"
             )
     names = {field.name for field in fields(PartitionSpec)}
     if set(content["spec"]) != names:
         raise DataError(
             f"manifest spec: expected the keys {', '.join(sorted(names))}, found "
-            f"{', '.join(sorted(content['spec']))}; make it again"
+            f"{', '.join(sorted(content['spec']))}; create the manifest again"
         )
     partition = make_partition(graph, PartitionSpec(**content["spec"]))
     again = manifest(graph, partition)
@@ -96,16 +96,8 @@ def reproduce(graph: TextGraph, content: dict[str, Any]) -> Partition:
 
 
 def write_manifest(path: Path, content: dict[str, Any]) -> None:
-    """Write a manifest as indented JSON, under a temporary name first, so that it is never half
-    written.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write a manifest as indented JSON with sorted keys, whole or not at all."""
+    write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -113,31 +105,33 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
     Raises
     ------
-    DataError : the file is missing, is no manifest of this version, lacks a field or was altered
+    DataError : the file is missing, is not a manifest of this version, lacks a field or was altered
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(
-            f"manifest {path}: expected a file, found none; make the partition first"
+            f"manifest {path}: expected a file, found none; create the partition first"
         ) from None
     except (OSError, ValueError) as error:
         raise DataError(
-            f"manifest {path}: expected JSON, found: {error}; make the partition again"
+            f"manifest {path}: expected JSON, found: {error}; create the partition again"
         ) from error
     missing = [name for name in _FIELDS if not isinstance(content, dict) or name not in content]
     if missing:
         raise DataError(
-            f"manifest {path}: expected the fields {', '.join(missing)}, found none; make it again"
+            f"manifest {path}: expected the fields {', '.join(missing)}, found none; "
+            "create the partition again"
         )
     if content["version"] != MANIFEST_VERSION:
         raise DataError(
-            f"manifest {path}: expected version {MANIFEST_VERSION}, found {content['version']!r}"
+            f"manifest {path}: expected version {MANIFEST_VERSION}, found {content['version']!r}; "
+            "create the partition again"
         )
-    found = _digest({name: value for name, value in content.items() if name != "sha256"})
-    if found != content["sha256"]:
+    digest = _digest({name: value for name, value in content.items() if name != "sha256"})
+    if digest != content["sha256"]:
         raise DataError(
-            f"manifest {path}: expected sha256 {content['sha256']}, found {found}; it was altered"
+            f"manifest {path}: expected sha256 {content['sha256']}, found {digest}; it was altered"
         )
     return dict(content)
 

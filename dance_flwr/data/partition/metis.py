@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.data.graph import TextGraph
+from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.partition.pack import fill_empty
 from dance_flwr.data.partition.spec import PartitionSpec, check_clients
 from dance_flwr.errors import DataError
@@ -13,7 +13,7 @@ _SEEDS = 2**31 - 1  # METIS keeps its seed in 32 signed bits
 
 
 def assign(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
-    """Return each node's client, [n] int64, as `spec` asks."""
+    """Return each node's client, [n] int64, for the settings of `spec`."""
     return metis_assignment(graph, spec.clients, spec.seed)
 
 
@@ -34,7 +34,8 @@ def metis_assignment(graph: TextGraph, clients: int, seed: int) -> NDArray[np.in
         import pymetis
     except ImportError:
         raise DataError(
-            "partition metis: expected the package pymetis, found none; pip install 'dance-flwr[metis]'"
+            "partition metis: expected the package pymetis, found none; "
+            "pip install 'dance-flwr[metis]'"
         ) from None
     options = pymetis.Options(seed=seed % _SEEDS, ufactor=_UNBALANCE)
     adjacency = pymetis.CSRAdjacency(graph.indptr, graph.indices)

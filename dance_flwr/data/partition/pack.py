@@ -1,4 +1,4 @@
-"""Pieces of a graph to clients of balanced size; no client stays empty."""
+"""Pack pieces of a graph into clients of balanced size, none of them empty."""
 
 import heapq
 
@@ -11,12 +11,11 @@ Nodes = NDArray[np.int64]
 
 
 def pack(pieces: list[Nodes], num_nodes: int, clients: int) -> NDArray[np.int64]:
-    """Return each node's client ([n] int64): pieces go, largest first, into the client that is
-    smallest by then.
+    """Return each node's client ([n] int64): each piece goes into the smallest client so far.
 
-    Ties go to the piece with the smallest node and to the client with the smallest number. The
-    largest and the smallest client differ by at most the largest piece. With at least `clients`
-    pieces every client gets one.
+    The largest pieces come first. Ties go to the piece with the smallest node and to the client
+    with the smallest number. The largest and the smallest client differ by at most the size of the
+    largest piece. With at least `clients` pieces, every client receives one.
     """
     pieces = sorted(pieces, key=lambda piece: (-len(piece), int(piece.min())))
     heap = [(0, client) for client in range(clients)]  # sorted, hence a heap
@@ -29,32 +28,28 @@ def pack(pieces: list[Nodes], num_nodes: int, clients: int) -> NDArray[np.int64]
 
 
 def halve_until(pieces: list[Nodes], count: int, adjacency: sp.csr_matrix) -> list[Nodes]:
-    """Return at least `count` pieces (at most one per node): the largest is halved in breadth-first
-    order till then.
-    """
+    """Halve the largest piece, in breadth-first order, until there are at least `count` pieces."""
     heap = [(-len(piece), int(piece.min()), piece) for piece in pieces]
     heapq.heapify(heap)
     while len(heap) < count:
         _, _, largest = heapq.heappop(heap)
-        for half in bfs_chunks(largest, inside(adjacency, largest), -(-len(largest) // 2)):
+        for half in bfs_chunks(largest, restrict(adjacency, largest), -(-len(largest) // 2)):
             heapq.heappush(heap, (-len(half), int(half.min()), half))
     return [piece for _, _, piece in heap]
 
 
-def inside(adjacency: sp.csr_matrix, nodes: Nodes) -> sp.csr_matrix:
-    """Return the adjacency matrix [m, m] of the induced subgraph on `nodes` ([m] row numbers,
-    ascending).
-    """
+def restrict(adjacency: sp.csr_matrix, nodes: Nodes) -> sp.csr_matrix:
+    """Return the adjacency matrix [m, m] of the subgraph on `nodes` ([m] ascending row numbers)."""
     if len(nodes) == adjacency.shape[0]:
         return adjacency
     return adjacency[nodes][:, nodes]
 
 
 def bfs_chunks(nodes: Nodes, adjacency: sp.csr_matrix, limit: int) -> list[Nodes]:
-    """Cut the breadth-first order of `nodes` into the fewest chunks of at most `limit`, near equal.
+    """Cut the breadth-first order of `nodes` into the fewest chunks of at most `limit` nodes.
 
-    `adjacency` [m, m] is that of the subgraph on `nodes` [m]. Components follow one another in the
-    order of their first nodes.
+    The chunks have nearly equal sizes. `adjacency` [m, m] is that of the subgraph on `nodes` [m].
+    Components follow each other in the order of their first nodes.
     """
     count, component = connected_components(adjacency, directed=False)
     if count == len(nodes):
@@ -70,10 +65,9 @@ def bfs_chunks(nodes: Nodes, adjacency: sp.csr_matrix, limit: int) -> list[Nodes
 
 
 def fill_empty(assignment: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
-    """Return `assignment` with every client non-empty: the last node of the largest client moves to
-    an empty one.
+    """Return `assignment` with no empty client: each takes the last node of the largest client.
 
-    Needs at least `clients` nodes. Clients of the same size give in the order of their numbers.
+    Requires at least `clients` nodes. Among clients of equal size, the lowest number gives first.
     """
     sizes = np.bincount(assignment, minlength=clients)
     empty = np.flatnonzero(sizes == 0)

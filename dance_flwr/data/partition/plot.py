@@ -1,33 +1,27 @@
-"""A partition as a picture: sizes and labels per client, readable without colour."""
+"""Plot a partition: sizes and label shares per client, readable without colour."""
 
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dance_flwr.disk import atomic_path
 from dance_flwr.errors import DataError
 
-# Okabe and Ito's eight colours, distinguishable under the common kinds of colour blindness.
+# The eight colours of Okabe and Ito, distinguishable with common types of colour blindness.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
-_HATCHES = (
-    "",
-    "//",
-    "..",
-    "xx",
-    "\\\\",
-    "++",
-    "oo",
-    "--",
-)  # a second cue, for print and beyond eight classes
-_MOST_CLASSES = 16  # more shades than this nobody tells apart
+# A second cue, for print and for more than eight classes.
+_HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
+_MOST_CLASSES = 16  # more cannot be told apart
 _OTHER = "other classes"
 
 
 def plot(content: dict[str, Any], file: Path) -> None:
-    """Draw a manifest's clients: nodes each holds, and stacked bars of the shares of their labels.
+    """Plot the clients of a manifest: their numbers of nodes, and stacked bars of label shares.
 
-    Beyond 16 classes the rarest are drawn as one. The kind of picture follows the file's ending.
+    With more than 16 classes, the rarest are combined. The suffix of `file` determines the format.
 
     Raises
     ------
@@ -56,16 +50,7 @@ def plot(content: dict[str, Any], file: Path) -> None:
         f"{figures['kept_edges_ratio']:.1%} of the edges kept, label skew {figures['non_iid']:.3f}",
         fontsize=10,
     )
-    base = np.zeros(clients)
-    for i, name in enumerate(names):
-        colour, hatch = (
-            _COLOURS[i % len(_COLOURS)],
-            _HATCHES[(i + i // len(_COLOURS)) % len(_HATCHES)],
-        )
-        label = textwrap.shorten(name, 28, placeholder="...")
-        style = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.5}
-        bottom.bar(x, shares[:, i], bottom=base, label=label, **style)
-        base += shares[:, i]
+    _stack(bottom, names, shares)
     bottom.set(xlabel="client", ylabel="share of labelled nodes", ylim=(0, 1))
     bottom.set_xticks(x[:: max(1, clients // 25)])
     if names:
@@ -75,14 +60,28 @@ def plot(content: dict[str, Any], file: Path) -> None:
             handles[::-1], labels[::-1], loc="outside right center", fontsize=8, handlelength=2.5
         )
     try:
-        figure.savefig(file, dpi=200)
+        file.parent.stat()  # a missing folder is a mistyped path: it is not created
+        with atomic_path(file) as draft:
+            figure.savefig(draft, dpi=200, format=file.suffix.removeprefix(".") or "png")
     except (OSError, ValueError) as error:
         raise DataError(
-            f"plot {file}: expected a picture file that can be written, found: {error}"
+            f"plot {file}: expected a writable file in an image format, found: {error}; "
+            "choose another file"
         ) from error
 
 
-def _shares(content: dict[str, Any]) -> tuple[list[str], Any]:
+def _stack(axes: Any, names: list[str], shares: NDArray[np.float64]) -> None:
+    """Draw one bar per client, stacked from its shares [clients, classes]."""
+    x, base = np.arange(len(shares)), np.zeros(len(shares))
+    for i, name in enumerate(names):
+        hatch = _HATCHES[(i + i // len(_COLOURS)) % len(_HATCHES)]
+        style = {"color": _COLOURS[i % len(_COLOURS)], "hatch": hatch, "edgecolor": "black"}
+        label = textwrap.shorten(name, 28, placeholder="...")
+        axes.bar(x, shares[:, i], bottom=base, label=label, linewidth=0.5, **style)
+        base += shares[:, i]
+
+
+def _shares(content: dict[str, Any]) -> tuple[list[str], NDArray[np.float64]]:
     """Return the classes to draw and their shares, [clients, classes] float64."""
     names = list(content["class_names"])
     rows = [[row["label_shares"][name] for name in names] for row in content["report"]["clients"]]
@@ -90,7 +89,7 @@ def _shares(content: dict[str, Any]) -> tuple[list[str], Any]:
     if len(names) <= _MOST_CLASSES:
         return names, shares
     order = np.argsort(-shares.sum(axis=0), kind="stable")
-    kept, rest = np.sort(order[: _MOST_CLASSES - 1]), order[_MOST_CLASSES - 1 :]
-    return [names[i] for i in kept] + [_OTHER], np.column_stack(
-        [shares[:, kept], shares[:, rest].sum(axis=1)]
+    largest, rest = np.sort(order[: _MOST_CLASSES - 1]), order[_MOST_CLASSES - 1 :]
+    return [names[i] for i in largest] + [_OTHER], np.column_stack(
+        [shares[:, largest], shares[:, rest].sum(axis=1)]
     )

@@ -1,4 +1,4 @@
-"""What a partition costs and how unlike its clients are."""
+"""Figures of a partition: edges kept, modularity and label skew."""
 
 import math
 from typing import Any
@@ -8,27 +8,28 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from dance_flwr.data.graph import UNLABELLED, TextGraph
+from dance_flwr.data.graphs.graph import UNLABELLED, TextGraph
 from dance_flwr.data.partition.spec import Partition
 
 
 def report(graph: TextGraph, partition: Partition) -> dict[str, Any]:
-    """Return JSON-able figures of a partition.
+    """Return the figures of a partition as a JSON object.
 
-    Every figure is made of whole numbers and divided once, so that it is the same on every machine.
+    Every figure is computed from integers with a single division, so it is the same on every
+    machine.
 
     Returns
     -------
-    kept_edges, kept_edges_ratio : undirected edges inside a client; as a share of all edges, 1.0
-        where there is none
+    kept_edges, kept_edges_ratio : undirected edges inside a client, and their share of all edges
+        (1.0 without edges)
     modularity : of the clients as communities at resolution 1, in -0.5..1; 0.0 without edges
-    non_iid : mean over clients of their `non_iid`, in 0..1; clients without a labelled node are
-        left out, 0.0 when all are. 0 means that all clients have the labels of the whole, 1 would
-        mean nothing in common with it
+    non_iid : mean over the clients of their `non_iid`, in 0..1, without clients that have no
+        labelled node; 0.0 if no client has one. 0 means that every client has the label
+        distribution of the whole graph, 1 would mean that they have no label in common
     clients : one entry per client: `nodes`, `edges` inside it, `unlabelled` nodes, `label_shares`
         (class -> share of its labelled nodes), `components` (connected components of its subgraph),
         and `non_iid`: the total variation distance 1/2 sum_c |p_k(c) - p(c)| between its label
-        shares p_k and those of all labelled nodes p; None where it has no labelled node
+        shares p_k and those of all labelled nodes p; None without a labelled node
     """
     clients = partition.spec.clients
     edges, components, modularity = _structure(graph, partition.assignment, clients)
@@ -36,10 +37,10 @@ def report(graph: TextGraph, partition: Partition) -> dict[str, Any]:
     nodes = np.bincount(partition.assignment, minlength=clients)
     distances = total_variation(counts)
     known = [distance for distance in distances if distance is not None]
-    kept = int(edges.sum())
+    kept_edges = int(edges.sum())
     return {
-        "kept_edges": kept,
-        "kept_edges_ratio": kept / graph.num_edges if graph.num_edges else 1.0,
+        "kept_edges": kept_edges,
+        "kept_edges_ratio": kept_edges / graph.num_edges if graph.num_edges else 1.0,
         "modularity": modularity,
         "non_iid": math.fsum(known) / len(known) if known else 0.0,
         "clients": [
@@ -59,7 +60,7 @@ def report(graph: TextGraph, partition: Partition) -> dict[str, Any]:
 def label_counts(
     graph: TextGraph, assignment: NDArray[np.int64], clients: int
 ) -> NDArray[np.int64]:
-    """Return the labelled nodes of each client and class, [clients, classes] int64."""
+    """Return the number of labelled nodes of each client and class, [clients, classes] int64."""
     classes = len(graph.class_names)
     labelled = graph.labels != UNLABELLED
     cells = assignment[labelled] * classes + graph.labels[labelled]
@@ -67,8 +68,9 @@ def label_counts(
 
 
 def total_variation(counts: NDArray[np.int64]) -> list[float | None]:
-    """Return each row's total variation distance to the sum of all rows, in 0..1; None for a row of
-    zeros.
+    """Return each row's total variation distance to the sum of all rows; None for a zero row.
+
+    Distances lie in 0..1.
 
     Parameters
     ----------
@@ -79,12 +81,11 @@ def total_variation(counts: NDArray[np.int64]) -> list[float | None]:
     distances: list[float | None] = []
     for row in counts.tolist():
         size = sum(row)
-        # Python's whole numbers: products of counts may exceed 64 bits, and one division rounds
-        # once.
-        apart = sum(
+        # Python integers, as products of counts may exceed 64 bits; a single division rounds once.
+        numerator = sum(
             abs(count * total - all_ * size) for count, all_ in zip(row, whole, strict=True)
         )
-        distances.append(apart / (2 * size * total) if size else None)
+        distances.append(numerator / (2 * size * total) if size else None)
     return distances
 
 
@@ -101,19 +102,19 @@ def _structure(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], float]:
     """Return each client's inner edges [clients] and components [clients], and the modularity."""
     n, stored = graph.num_nodes, len(graph.indices)  # both directions are stored
-    owner = assignment.astype(
-        np.int32
-    )  # half the memory in the arrays of one entry per stored edge
+    owner = assignment.astype(np.int32)  # halves the memory of arrays with one entry per edge
     degree = np.diff(graph.indptr)
-    kept = np.repeat(owner, degree) == owner[graph.indices]
+    inside = np.repeat(owner, degree) == owner[graph.indices]
     inner = (
-        np.add.reduceat(np.append(kept, False), graph.indptr[:-1], dtype=np.int64)
+        np.add.reduceat(np.append(inside, False), graph.indptr[:-1], dtype=np.int64)
         if n
         else np.empty(0, np.int64)
     )
-    inner[degree == 0] = 0  # reduceat gives an empty range its first element
+    inner[degree == 0] = 0  # reduceat returns the first element for an empty range
     indptr = np.concatenate([[0], np.cumsum(inner)])
-    local = sp.csr_matrix((np.ones(indptr[-1], np.int8), graph.indices[kept], indptr), shape=(n, n))
+    local = sp.csr_matrix(
+        (np.ones(indptr[-1], np.int8), graph.indices[inside], indptr), shape=(n, n)
+    )
     _, component = connected_components(local, directed=False)
     first = np.unique(component, return_index=True)[1]
     edges = _sums(inner, assignment, clients) // 2

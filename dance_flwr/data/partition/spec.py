@@ -1,4 +1,4 @@
-"""What a partition is: its specification, its result, and which nodes a client holds."""
+"""The specification of a partition, its result, and the nodes of a client."""
 
 from dataclasses import dataclass
 
@@ -10,16 +10,16 @@ from dance_flwr.errors import DataError
 
 @dataclass(frozen=True)
 class PartitionSpec:
-    """How to divide a graph: a partitioner's name, its settings and the three shares of the split.
+    """Settings of a partition: the partitioner, its parameters and the shares of the split.
 
     Attributes
     ----------
     method : a name in `PARTITIONERS`
     clients : number of clients, 1..n
-    seed : integer >= 0 of every random choice
-    resolution : Louvain resolution, above 0; higher makes smaller communities
+    seed : integer >= 0 for every random choice
+    resolution : Louvain resolution, above 0; higher values give smaller communities
     train_ratio, val_ratio, test_ratio : shares of the labelled nodes; they sum to 1
-    alpha : concentration of `label-dirichlet`, above 0; lower makes clients' labels differ more
+    alpha : concentration of `label-dirichlet`, above 0; lower values give more label skew
     """
 
     method: str
@@ -34,11 +34,11 @@ class PartitionSpec:
 
 @dataclass(frozen=True)
 class Partition:
-    """A divided graph.
+    """The result of partitioning a graph.
 
     Attributes
     ----------
-    spec : what was asked for
+    spec : settings of the partition
     assignment : [n] int64, client of each node, 0..clients-1
     split : [n] uint8, NO_SPLIT, TRAIN, VAL or TEST of each node
     """
@@ -61,7 +61,7 @@ def client_nodes(partition: Partition, k: int) -> NDArray[np.int64]:
 
 
 def check_clients(clients: int, nodes: int) -> None:
-    """Refuse a number of clients that would leave one of them without a node.
+    """Check that every client can have a node.
 
     Raises
     ------

@@ -1,24 +1,23 @@
-"""Train, validation and test nodes."""
+"""Split the labelled nodes into training, validation and test nodes."""
 
 import zlib
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.data.graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, TextGraph
+from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, TextGraph
 from dance_flwr.errors import DataError
 
 
 def stratified_split(
     graph: TextGraph, assignment: NDArray[np.int64], ratios: tuple[float, float, float], seed: int
 ) -> NDArray[np.uint8]:
-    """Return [n] uint8 splits by systematic sampling within each (client, class) cell of the
-    labelled nodes.
+    """Return [n] uint8 splits by systematic sampling within each (client, class) cell.
 
-    A cell is permuted and gets one offset u in [0, 1); its i-th node of m lies at t = (i + u) / m
-    and is TRAIN for t < train, VAL for t < train + val, else TEST. Counts are within one of the
-    exact share, and in expectation equal to it even in a cell of one node. Unlabelled nodes get
-    NO_SPLIT.
+    The labelled nodes of a cell are permuted and share one offset u in [0, 1). The i-th of m nodes
+    lies at t = (i + u) / m and is TRAIN for t < train, VAL for t < train + val, else TEST. Counts
+    are within one of the exact share, and equal to it in expectation even in a cell of one node.
+    Unlabelled nodes are NO_SPLIT.
 
     Raises
     ------
@@ -42,7 +41,7 @@ def stratified_split(
     )
     offset = generator.random(len(start))
     t = (np.arange(len(nodes)) - start[cell] + offset[cell]) / size[cell]
-    # With no test share the last bound is open: rounding in train + val must not make a test node.
+    # Without a test share the last bound is open: rounding in train + val must not add a test node.
     bound = train + val if test > 0 else np.inf
     split[nodes[order]] = np.where(t < train, TRAIN, np.where(t < bound, VAL, TEST))
     return split
@@ -51,8 +50,11 @@ def stratified_split(
 def resolve_split(
     graph: TextGraph, assignment: NDArray[np.int64], ratios: tuple[float, float, float], seed: int
 ) -> NDArray[np.uint8]:
-    """Return the graph's own split where it has one, otherwise `stratified_split` (which see for
-    errors).
+    """Return the graph's own split if it has one, else that of `stratified_split`.
+
+    Raises
+    ------
+    DataError : as for `stratified_split`
     """
     if graph.split.any():
         return graph.split.copy()

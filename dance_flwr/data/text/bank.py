@@ -1,4 +1,4 @@
-"""Text bank: embeddings of chunks on disk, addressed by the content of the text, encoded once."""
+"""Text bank: chunk embeddings on disk, addressed by the content of the text, encoded once."""
 
 import hashlib
 import json
@@ -33,21 +33,21 @@ __all__ = [
     "text_key",
 ]
 
-BLOCK_CHUNKS = 1024  # chunks encoded between two commits: at most this much work is lost by a crash
+BLOCK_CHUNKS = 1024  # chunks per commit: the most work that a crash can lose
 
-_GROUP = 128  # chunks between two updates of the bar
-_SPECIAL_TOKENS = 2  # the encoder puts one token before and one after every chunk
+_GROUP = 128  # chunks per update of the progress bar
+_SPECIAL_TOKENS = 2  # the encoder adds one token before and one after every chunk
 
 
 @dataclass(frozen=True)
 class BankStats:
-    """What `TextBank.ensure` did.
+    """Statistics of a call of `TextBank.ensure`.
 
     Attributes
     ----------
-    texts_total : texts asked for
-    texts_encoded, chunks_encoded, tokens_encoded : what was missing and is now in the bank
-    texts_truncated : texts asked for whose end is left out because of the limit on chunks
+    texts_total : number of texts in the call
+    texts_encoded, chunks_encoded, tokens_encoded : numbers that were missing and are now encoded
+    texts_truncated : number of texts whose end is omitted because of the limit on chunks
     seconds : wall-clock time
     """
 
@@ -62,25 +62,26 @@ class BankStats:
 class TextBank:
     """An append-only store of chunk embeddings under `<root>/bank/<fingerprint[:16]>/`.
 
-    Data are committed before the index line that names them, so a crash leaves at most unnamed
-    rows, which the next writer removes. One process writes at a time; any number may read.
+    Embeddings are committed before the index line that refers to them, so a crash leaves at most
+    unindexed rows, which the next writer removes. One process writes at a time; any number may
+    read.
 
     Parameters
     ----------
-    root : folder that holds the banks
+    root : folder of the banks
     encoder : a resolved encoder, loaded only if a text is missing, or a loaded one
-    chunk_tokens : largest number of tokens of a chunk
-    max_chunks : largest number of chunks of a text
+    chunk_tokens : maximum number of tokens per chunk
+    max_chunks : maximum number of chunks per text
     device : torch device to encode on
 
     Attributes
     ----------
-    fingerprint : sha256 hex over the encoder, the chunk settings and the version of the chunker
-    meta : what bank.json holds
+    fingerprint : sha256 hex of the encoder, the chunk settings and the version of the chunker
+    meta : content of bank.json
 
     Raises
     ------
-    DataError : chunks would be longer than the encoder reads, or the folder holds another bank
+    DataError : chunks would be longer than the encoder's input, or the folder holds another bank
     """
 
     def __init__(
@@ -101,7 +102,8 @@ class TextBank:
             or 0 < self.spec.max_seq_tokens < chunk_tokens + _SPECIAL_TOKENS
         ):
             raise DataError(
-                f"text bank: expected chunk_tokens in 1..{longest} for encoder {self.spec.name!r} and max_chunks >= 1, "
+                f"text bank: expected chunk_tokens in 1..{longest} for encoder "
+                f"{self.spec.name!r} and max_chunks >= 1, "
                 f"found {chunk_tokens} and {max_chunks}; change them"
             )
         settings = {
@@ -128,23 +130,23 @@ class TextBank:
 
         Parameters
         ----------
-        texts : n texts, repeats allowed
-        progress : show a bar on stderr with tokens/s and the time left
+        texts : n texts, which may repeat
+        progress : show a progress bar on stderr with tokens/s and the remaining time
 
         Raises
         ------
         DataError : the bank on disk is damaged
         """
         begin = time.perf_counter()
-        wanted = {text_key(text): text for text in texts}
+        by_key = {text_key(text): text for text in texts}
         chunks: Chunks | None = None
         self._index.read()
-        if not wanted.keys() <= self._index.entries.keys():
+        if not by_key.keys() <= self._index.entries.keys():
             with _one_writer(self.folder):
                 self._open()
                 self._index.repair()
                 missing = {
-                    key: text for key, text in wanted.items() if key not in self._index.entries
+                    key: text for key, text in by_key.items() if key not in self._index.entries
                 }
                 if missing:
                     chunks = self._encode(missing, progress)
@@ -159,7 +161,7 @@ class TextBank:
         )
 
     def gather(self, texts: Sequence[str]) -> BankSlice:
-        """Return the chunks of these texts, in order, copied out of the memory-mapped bank.
+        """Return the chunks of these texts, in order, copied from the memory-mapped bank.
 
         Raises
         ------
@@ -170,7 +172,8 @@ class TextBank:
         absent = sum(key not in self._index.entries for key in keys)
         if absent:
             raise DataError(
-                f"text bank: expected all {len(keys)} texts in it, {absent} are missing; run ensure() first"
+                f"text bank: expected all {len(keys)} texts in it, {absent} are missing; "
+                "run ensure() first"
             )
         entries = [self._index.entries[key] for key in keys]
         counts = np.array([len(entry["tokens"]) for entry in entries], np.int64)
@@ -188,19 +191,18 @@ class TextBank:
         return BankSlice(embeddings, spans.reshape(-1, 2), tokens, ptr)
 
     def _open(self) -> None:
-        """Check bank.json against this bank, or write it."""
+        """Compare bank.json with this bank, or write it."""
         path = self.folder / META
         if not path.is_file():
-            self.folder.mkdir(parents=True, exist_ok=True)
             with atomic_file(path, lasting=True) as file:
                 file.write(json.dumps(self.meta, indent=1).encode())
-        found = read_meta(self.folder)
-        # Another path or id may name the same weights; the fingerprint decides, not the name.
-        wrong = [key for key in self.meta if key != "encoder" and found.get(key) != self.meta[key]]
+        meta = read_meta(self.folder)
+        # Different names may refer to the same weights, so the fingerprint decides.
+        wrong = [key for key in self.meta if key != "encoder" and meta.get(key) != self.meta[key]]
         if wrong:
             raise DataError(
                 f"text bank {self.folder}: expected {wrong[0]} {self.meta[wrong[0]]!r}, "
-                f"found {found.get(wrong[0])!r}; remove the folder to encode again"
+                f"found {meta.get(wrong[0])!r}; remove the folder to encode again"
             )
 
     def _encode(self, missing: Mapping[str, str], progress: bool) -> Chunks:
@@ -208,8 +210,7 @@ class TextBank:
             self._encoder = TextEncoder.from_spec(self.spec, self._device)
         keys, texts = list(missing), list(missing.values())
         chunks = chunk_texts(texts, self._encoder.tokenizer, self.chunk_tokens, self.max_chunks)
-        # Counted in tokens: chunks differ in length, so their rate would mislead about the time
-        # left.
+        # The bar counts tokens, as chunks differ in length.
         bar = tqdm(
             total=int(chunks.tokens.sum()),
             unit="token",
@@ -247,7 +248,7 @@ class TextBank:
     def _encode_block(
         self, parts: list[str], tokens: NDArray[np.int32], bar: Any
     ) -> NDArray[np.float16]:
-        """Encode one block from short to long, so that chunks of a batch need little padding."""
+        """Encode one block from short to long chunks, so that batches need little padding."""
         assert self._encoder is not None
         vectors = np.empty((len(parts), self.spec.dim), np.float16)
         order = np.argsort(tokens, kind="stable")
@@ -258,7 +259,7 @@ class TextBank:
 
 
 def _blocks(ptr: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of texts that hold at least BLOCK_CHUNKS chunks; the last one may hold fewer."""
+    """Yield ranges of texts with at least BLOCK_CHUNKS chunks; the last may have fewer."""
     first = 0
     while first < len(ptr) - 1:
         last = min(int(np.searchsorted(ptr, ptr[first] + BLOCK_CHUNKS)), len(ptr) - 1)

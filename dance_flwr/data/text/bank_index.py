@@ -1,4 +1,4 @@
-"""Index of a text bank: which rows hold the chunks of which text; append-only and self-repairing."""
+"""Index of a text bank: the rows of each text's chunks; append-only, repaired after a crash."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ DATA, INDEX = "embeddings.f16", "index.jsonl"
 
 
 class BankIndex:
-    """Texts of a bank, one JSON line each, read on from where the last reading ended.
+    """Index of a bank, one JSON line per text, read incrementally.
 
     Parameters
     ----------
@@ -22,9 +22,9 @@ class BankIndex:
 
     Attributes
     ----------
-    entries : per text key "row" (first row), "tokens" and "spans" of its chunks, and "cut" (end
-        left out)
-    rows : number of rows that the entries name
+    entries : text key -> "row" (first row), "tokens" and "spans" of its chunks, and "cut" (whether
+        its end is omitted)
+    rows : number of rows of all entries
     """
 
     def __init__(self, folder: Path, dim: int) -> None:
@@ -36,21 +36,21 @@ class BankIndex:
         self.rows = self._offset = 0
 
     def read(self) -> None:
-        """Take in the lines written since; a torn last line is left out.
+        """Read the lines added since the last call, without an incomplete last line.
 
         Raises
         ------
         DataError : an earlier line is damaged, or rows are missing in the data file
         """
         size = self._path.stat().st_size if self._path.is_file() else 0
-        if size < self._offset:  # someone removed the bank
+        if size < self._offset:  # the bank was removed
             self._forget()
         if size > self._offset:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
                 lines = file.read().splitlines(keepends=True)
             for number, line in enumerate(lines):
-                if not self._take(line):
+                if not self._add(line):
                     if number < len(lines) - 1:
                         raise self._damaged(
                             f"line {len(self.entries) + 1} of {INDEX} is not an entry"
@@ -60,7 +60,7 @@ class BankIndex:
         if held < self.rows * self._row_bytes:
             raise self._damaged(f"{DATA} has {held} bytes, not {self.rows * self._row_bytes}")
 
-    def _take(self, line: bytes) -> bool:
+    def _add(self, line: bytes) -> bool:
         try:
             entry = json.loads(line)
             good = (
@@ -79,7 +79,7 @@ class BankIndex:
         return bool(good)
 
     def repair(self) -> None:
-        """Remove what an interrupted writer left behind the last whole entry; needs the lock."""
+        """Truncate the files after the last complete entry; the caller must hold the lock."""
         self.read()
         for path, size in ((self._path, self._offset), (self._data, self.rows * self._row_bytes)):
             if path.is_file() and path.stat().st_size > size:
@@ -98,22 +98,20 @@ def text_key(text: str) -> str:
 
 
 def index_line(key: str, row: int, chunks: Chunks, text: int) -> bytes:
-    """Return the line of the text with this number in `chunks`, whose first row in the bank is
-    `row`.
-    """
-    own = slice(chunks.ptr[text], chunks.ptr[text + 1])
+    """Return the index line of text number `text` of `chunks`; `row` is its first row."""
+    rows = slice(chunks.ptr[text], chunks.ptr[text + 1])
     entry = {
         "text": key,
         "row": row,
-        "tokens": chunks.tokens[own].tolist(),
-        "spans": chunks.spans[own].tolist(),
+        "tokens": chunks.tokens[rows].tolist(),
+        "spans": chunks.spans[rows].tolist(),
         "cut": bool(chunks.truncated[text]),
     }
     return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
 
 
 def append(file: BinaryIO, data: bytes) -> None:
-    """Append and wait until the bytes are on the disk."""
+    """Append bytes and flush them to the device."""
     file.write(data)
     file.flush()
     os.fsync(file.fileno())

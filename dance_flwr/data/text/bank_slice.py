@@ -44,13 +44,12 @@ def save_slice(folder: Path, part: BankSlice, meta: Mapping[str, Any]) -> None:
 
     Parameters
     ----------
-    folder : made if absent; an older slice in it is replaced
+    folder : created if missing; an older slice in it is replaced
     part : the slice
-    meta : goes into bank.json; `TextBank.meta` is meant, and must be serialisable as JSON
+    meta : `TextBank.meta`, stored in bank.json
     """
-    folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps({**meta, "texts": len(part.ptr) - 1, "chunks": len(part.tokens)}, indent=1)
-    (folder / META).unlink(missing_ok=True)  # its absence marks an unfinished slice
+    (folder / META).unlink(missing_ok=True)  # a slice without it is incomplete
     for field, (name, dtype, _) in _SLICE_FILES.items():
         with atomic_file(folder / name, lasting=True) as file:
             np.save(file, np.ascontiguousarray(getattr(part, field), dtype=dtype))
@@ -59,7 +58,7 @@ def save_slice(folder: Path, part: BankSlice, meta: Mapping[str, Any]) -> None:
 
 
 def load_slice(folder: Path) -> BankSlice:
-    """Open a slice; the embeddings are memory-mapped, read-only.
+    """Open a slice; its embeddings are memory-mapped and read-only.
 
     Raises
     ------
@@ -114,5 +113,6 @@ def read_meta(folder: Path) -> dict[str, Any]:
 
 def _bad_slice(folder: Path, expected: str, found: str) -> DataError:
     return DataError(
-        f"text bank {folder}: expected {expected}, found {found}; remove the folder and prepare it again"
+        f"text bank {folder}: expected {expected}, found {found}; "
+        "remove the folder and prepare it again"
     )

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Part of every bank fingerprint: raise it whenever the spans of any text would change.
+# Part of every bank fingerprint: increase it whenever the spans of a text would change.
 CHUNKER_VERSION = 1
 
 _TOKENISE_BATCH = 512
 _SENTENCE_END = re.compile(
-    r"""[.!?\u2026]+["'\u2019\u201d)\]]*(?=\s)"""  # end punctuation, closing quotes, then white space
+    r"""[.!?\u2026]+["'\u2019\u201d)\]]*(?=\s)"""  # end punctuation, closing quotes, white space
     r"""|[\u3002\uff01\uff1f]+["'\u2019\u201d\u300d)\]]*"""  # CJK end marks stand without a space
     r"""|\n\s*\n"""  # blank line
     r"""|\n(?=[^\S\n]*(?:[-*\u2022\u2013]|\(?\d{1,3}[.)]|\(?[a-z]\))\s)"""  # next item of a list
 )
 _ABBREVIATION = re.compile(
-    r"e\.g|eg|i\.e|ie|al|figs?|cf|eqs?|secs?|refs?|tab|thm|prop|vs|dr|mr|mrs|ms|prof|st|vol|pp|eds?|resp|approx"
-    r"|ca|ch|viz|incl|dept|univ",
+    r"e\.g|eg|i\.e|ie|al|figs?|cf|eqs?|secs?|refs?|tab|thm|prop|vs|dr|mr|mrs|ms|prof|st|vol|pp|eds?"
+    r"|resp|approx|ca|ch|viz|incl|dept|univ",
     re.IGNORECASE,
 )
 _LAST_WORD = 16  # no abbreviation above is longer than this many characters
@@ -49,24 +49,24 @@ class Chunks:
 
     @property
     def num_truncated(self) -> int:
-        """Number of texts whose end was left out."""
+        """Number of texts whose end is omitted."""
         return int(self.truncated.sum())
 
 
 def chunk_texts(texts: Sequence[str], tokenizer: Any, max_tokens: int, max_chunks: int) -> Chunks:
     """Split texts into sentences and pack consecutive sentences greedily into chunks.
 
-    A sentence longer than `max_tokens` is cut at the last white space that fits, or between
-    two tokens where there is none. Tokens are counted in the text as a whole; the piece after
-    a cut inside a word may tokenise differently on its own. Deterministic.
+    A sentence longer than `max_tokens` is cut at the last white space that fits, or between two
+    tokens if there is none. Tokens are counted in the whole text; the piece after a cut inside a
+    word may be tokenised differently on its own. The result is deterministic.
 
     Parameters
     ----------
     texts : n raw texts; an empty or all-white text yields one chunk with span (0, 0) and 0 tokens
     tokenizer : fast (Rust) tokenizer of the encoder, with offsets
-    max_tokens : largest number of tokens of a chunk. Only a single character that is itself
-        more tokens than that exceeds it
-    max_chunks : largest number of chunks of a text; the rest of the text is left out
+    max_tokens : maximum number of tokens per chunk, exceeded only by a single character that has
+        more tokens
+    max_chunks : maximum number of chunks per text; the rest of the text is omitted
 
     Returns
     -------
@@ -99,15 +99,15 @@ def chunk_texts(texts: Sequence[str], tokenizer: Any, max_tokens: int, max_chunk
 
 
 def replace_surrogates(text: str) -> str:
-    """Replace lone surrogates, which no tokenizer accepts, one for one; offsets stay exact."""
+    """Replace each lone surrogate, which no tokenizer accepts, by one character."""
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
 def split_sentences(text: str) -> list[int]:
-    """Return ascending character positions [0, ..., len(text)] that bound the sentences.
+    """Return the ascending character positions [0, ..., len(text)] that bound the sentences.
 
-    Sentences end at end punctuation before white space, at blank lines and before list items,
-    but not after common abbreviations or a single initial.
+    A sentence ends at end punctuation before white space, at a blank line or before a list item,
+    but not after a common abbreviation or an initial.
     """
     ends = [
         match.end() for match in _SENTENCE_END.finditer(text) if not _is_abbreviation(text, match)
@@ -116,7 +116,7 @@ def split_sentences(text: str) -> list[int]:
 
 
 def _is_abbreviation(text: str, match: re.Match[str]) -> bool:
-    if match.group() != ".":  # "e.g.)" or "!" really ends something
+    if match.group() != ".":  # "e.g.)" and "!" do end a sentence
         return False
     words = text[max(0, match.start() - _LAST_WORD) : match.start()].split()
     if not words or text[match.start() - 1].isspace():
@@ -145,23 +145,20 @@ def _chunk_one(text: str, starts: list[int], max_tokens: int) -> list[tuple[int,
     for here, there in pairwise(cuts):
         stop = bisect_left(starts, there, last)
         if stop - first > max_tokens and here > begin:
-            chunks.append(_trimmed(text, begin, here, last - first))
+            chunks.append(_trim(text, begin, here, last - first))
             begin, first = here, last
         last = stop
-    chunks.append(_trimmed(text, begin, len(text), len(starts) - first))
-    kept = [chunk for chunk in chunks if chunk[1] > chunk[0]]
-    return kept or [(0, 0, 0)]
+    chunks.append(_trim(text, begin, len(text), len(starts) - first))
+    return [chunk for chunk in chunks if chunk[1] > chunk[0]] or [(0, 0, 0)]
 
 
 def _cut_sentence(text: str, starts: list[int], begin: int, end: int, max_tokens: int) -> list[int]:
-    """Return the inner cut positions of text[begin:end] so that each piece has at most max_tokens
-    tokens.
-    """
+    """Return the positions that cut text[begin:end] into pieces of at most `max_tokens` tokens."""
     cuts = []
     first, stop = bisect_left(starts, begin), bisect_left(starts, end)
     while stop - first > max_tokens:
         limit = starts[first + max_tokens]
-        if limit <= begin:  # one character is several tokens: take it whole
+        if limit <= begin:  # one character has several tokens: keep it whole
             limit = begin + 1
         begin = _last_gap(text, begin, limit)
         cuts.append(begin)
@@ -177,7 +174,7 @@ def _last_gap(text: str, begin: int, limit: int) -> int:
     return limit - len(words[1]) if len(words) == 2 else limit
 
 
-def _trimmed(text: str, begin: int, end: int, tokens: int) -> tuple[int, int, int]:
+def _trim(text: str, begin: int, end: int, tokens: int) -> tuple[int, int, int]:
     chunk = text[begin:end]
     begin += len(chunk) - len(chunk.lstrip())
     return begin, begin + len(chunk.strip()), tokens

@@ -1,10 +1,11 @@
-"""The text bank of one client as tensors: chunks, and one pooled embedding per node (eq:text_pool)."""
+"""One client's text bank as tensors: chunks, and one pooled embedding per node (eq:text_pool)."""
 
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
 
 import torch
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from dance_flwr.nn.ragged import Ragged, row_of_entry, sum_rows
@@ -21,37 +22,35 @@ class TextTable:
     nodes : [n, d] float32, t_u
     """
 
-    chunks: Tensor
+    chunks: Float[Tensor, "R d"]
     chunks_of: Ragged
-    nodes: Tensor
+    nodes: Float[Tensor, "n d"]
 
     @classmethod
-    def from_chunks(cls, chunks: Tensor, ptr: Tensor) -> "TextTable":
-        """Pool chunks to nodes once; the result is reused in every round because the encoder is
-        frozen.
-        """
+    def from_chunks(cls, chunks: Float[Tensor, "R d"], ptr: Int64[Tensor, "p"]) -> "TextTable":
+        """Pool the chunks of each node; done once, as the encoder is frozen."""
         chunks_of = Ragged(ptr, torch.arange(chunks.size(0), device=chunks.device))
         return cls(chunks, chunks_of, pool_chunks(chunks, ptr))
 
     @cached_property
-    def node_of_chunk(self) -> Tensor:
+    def node_of_chunk(self) -> Int64[Tensor, "R"]:
         """[R] int64, the node that owns each chunk."""
         return self.chunks_of.rows()
 
 
-def pool_chunks(chunks: Tensor, ptr: Tensor) -> Tensor:
-    """eq:text_pool: t_u = sum_r a_r e_{u,r}, a = softmax(<e_{u,r}, mean_r e_{u,r}> / sqrt(d)); [R,
-    d] -> [n, d].
+def pool_chunks(chunks: Float[Tensor, "R d"], ptr: Int64[Tensor, "p"]) -> Float[Tensor, "n d"]:
+    """eq:text_pool: t_u = sum_r a_r e_{u,r}, a = softmax(<e_{u,r}, mean_r e_{u,r}> / sqrt(d)).
 
-    Softmax attention pooling with the node's mean chunk as query. The paper refers to the equation
-    without printing it; this form has no parameters, so t_u is computed once.
+    Softmax attention pooling with the node's mean chunk as query, [R, d] -> [n, d]. The paper
+    refers to the equation without printing it; this form has no parameters, so t_u is computed
+    once.
     """
     floats = chunks.float()
     every = Ragged(ptr, torch.arange(chunks.size(0), device=chunks.device))
     return sum_rows(pooling_weights(floats, ptr), every, floats)
 
 
-def pooling_weights(chunks: Tensor, ptr: Tensor) -> Tensor:
+def pooling_weights(chunks: Float[Tensor, "R d"], ptr: Int64[Tensor, "p"]) -> Float[Tensor, "R"]:
     """Weights of eq:text_pool, a_{u,r}: a softmax over each node's chunks; [R, d] -> [R]."""
     rows = row_of_entry(ptr)
     sizes = (ptr[1:] - ptr[:-1]).clamp(min=1)

@@ -1,4 +1,4 @@
-"""One client at work: its site, its method and the model of the moment. Knows nothing of Flower."""
+"""A client: its site, its method and its model. Independent of Flower."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.graph import TEST, VAL
+from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.data.site import Site, read_card
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.device import pick_device
@@ -34,8 +34,9 @@ def initial_model(shape: ModelShape, config: RunConfig) -> nn.Module:
 
 
 class Client:
-    """A site with a method and a model that is overwritten by each message, and shared by the
-    clients of a process.
+    """A site, a method, and a model that each message overwrites.
+
+    The clients of one process share the model.
     """
 
     def __init__(self, site: Site, config: RunConfig) -> None:
@@ -69,7 +70,7 @@ class Client:
         return {name: tensor.clone() for name, tensor in self.model.state_dict().items()}, report
 
     def exchange(self, run: str, step: int, inbox: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Make a step of the method's exchange with other clients; return what goes to the server.
+        """Run a step of the method's exchange; return the tensors for the server.
 
         Raises
         ------
@@ -77,7 +78,8 @@ class Client:
         """
         if not isinstance(self.method, ExchangingMethod):
             raise UserError(
-                f"method: expected one that exchanges tensors before round 1, found {self.config.method!r}"
+                "method: expected one that exchanges tensors before round 1, found "
+                f"{self.config.method!r}"
             )
         with seeded(self.config.seed, "exchange", round_=step, client=self.site.card.client):
             here = {name: tensor.to(self.site.device) for name, tensor in inbox.items()}
@@ -95,9 +97,7 @@ class Client:
         return self.site.num_nodes
 
     def predict(self, info: RoundInfo) -> dict[str, Tensor]:
-        """Return [n, C] probabilities per view as deployed: the method's, then what `smoothing`
-        asks for.
-        """
+        """Return [n, C] probabilities per view: the method's, smoothed as `smoothing` says."""
         views = self.method.predict(self.model, self.site, self.config, info)
         if unknown := views.keys() - {*self.spec.views, "deployed"}:
             raise ValueError(f"expected the views of the method's spec, found {sorted(unknown)}")
@@ -112,9 +112,7 @@ class Client:
         return {"val": count(views, self.site.labels, self.site.split == VAL)}
 
     def finish(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
-        """With the final model: count hits on validation and test nodes and leave the evidence
-        behind.
-        """
+        """Count hits of the final model on validation and test nodes, and write the evidence."""
         self.model.load_state_dict(state)
         info = RoundInfo(run, round_, model_fingerprint(state))
         views = self.predict(info)
@@ -127,11 +125,11 @@ class Client:
 
 
 def open_client(folder: Path, config: RunConfig, device: torch.device | None = None) -> Client:
-    """Open a client's folder, once per process and device as long as the folder does not change.
+    """Open a client's folder; cached per process and device until the folder changes.
 
     Parameters
     ----------
-    device : where the client computes; None = the one that `config` picks
+    device : where the client computes; None = as `pick_device` chooses
 
     Raises
     ------
@@ -144,7 +142,7 @@ def open_client(folder: Path, config: RunConfig, device: torch.device | None = N
 
 
 def close_clients() -> None:
-    """Forget all opened clients and free what they hold on CUDA devices."""
+    """Close all clients and free their memory on CUDA devices."""
     for cache in (_client, _site, _model):
         cache.cache_clear()
     torch.cuda.empty_cache()

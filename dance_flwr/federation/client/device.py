@@ -1,4 +1,4 @@
-"""The device of a client: which one, what share of its memory, and what it is called."""
+"""Choose the device of a client and its share of the memory."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -9,15 +9,13 @@ import torch
 
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
+from dance_flwr.federation.wire.keys import DEVICE, MEMORY_RATIO
 
-# Keys of --node-config.
-DEVICE, MEMORY_RATIO = "device", "gpu-memory-ratio"
 AUTO = "auto"
 
 
 def pick_device(config: RunConfig, node_config: Mapping[str, Any] | None = None) -> torch.device:
-    """Return the device that the node names, else what `auto` finds; the CPU where the run asks for
-    it.
+    """Return the CPU if the run asks for it, else the device that the node config names.
 
     Raises
     ------
@@ -31,8 +29,8 @@ def pick_device(config: RunConfig, node_config: Mapping[str, Any] | None = None)
 def named_device(name: str) -> torch.device:
     """Return a device by name: `auto`, `cpu`, `cuda` (the first) or `cuda:N`.
 
-    `auto` is the first visible CUDA device, else the CPU: Ray hides the devices that a client was
-    not assigned.
+    `auto` is the first visible CUDA device, else the CPU. Ray hides the devices that are not
+    assigned to a client.
 
     Raises
     ------
@@ -45,30 +43,33 @@ def named_device(name: str) -> torch.device:
     )
     if name == AUTO:
         return torch.device(cuda[0] if cuda else "cpu")
-    wanted = "cuda:0" if name == "cuda" else name
-    if wanted not in ("cpu", *cuda):
+    device = "cuda:0" if name == "cuda" else name
+    if device not in ("cpu", *cuda):
         found = ", ".join(["cpu", *cuda])
         raise UserError(
-            f"{DEVICE}: expected {AUTO} or a device of this node ({found}), found {name!r}; name one of these in "
+            f"{DEVICE}: expected {AUTO} or a device of this node ({found}), found {name!r}; name "
+            "one of these in "
             "--node-config, or leave it out"
         )
-    return torch.device(wanted)
+    return torch.device(device)
 
 
 def memory_ratio(node_config: Mapping[str, Any]) -> float | None:
-    """Return the share of a CUDA device's memory that this process may use: the node's, else Ray's;
-    None = all.
+    """Return the share of a CUDA device's memory for this process: the node's, else Ray's.
+
+    None stands for all of it.
 
     Raises
     ------
-    UserError : the node names no share
+    UserError : the node config does not hold a share in (0, 1]
     """
     if MEMORY_RATIO not in node_config:
         return _share_of_ray()
     ratio = node_config[MEMORY_RATIO]
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio <= 1:
         raise UserError(
-            f"{MEMORY_RATIO}: expected a number > 0 and <= 1, found {ratio!r}; correct it in --node-config, or leave "
+            f"{MEMORY_RATIO}: expected a number > 0 and <= 1, found {ratio!r}; correct it in "
+            "--node-config, or leave "
             "it out"
         )
     return float(ratio)
@@ -76,8 +77,11 @@ def memory_ratio(node_config: Mapping[str, Any]) -> float | None:
 
 @contextmanager
 def claim(device: torch.device, ratio: float | None) -> Iterator[None]:
-    """Make a CUDA device the current one of this process, within a share of its memory (None = all
-    of it).
+    """Make a CUDA device the current one of this process, limited to a share of its memory.
+
+    Parameters
+    ----------
+    ratio : share in (0, 1]; None = all of it
 
     Raises
     ------
@@ -91,23 +95,23 @@ def claim(device: torch.device, ratio: float | None) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError:
         raise UserError(
-            f"{device_label(device)}: expected this client to fit into {ratio or 1:.0%} of its memory, found that it "
-            f"does not; raise {MEMORY_RATIO} or name another {DEVICE} in --node-config, in simulation raise "
+            f"{device_label(device)}: expected this client to fit into {ratio or 1:.0%} of its "
+            "memory, found that it "
+            f"does not; raise {MEMORY_RATIO} or name another {DEVICE} in --node-config, in "
+            "simulation raise "
             "client-resources-num-gpus"
         ) from None
 
 
 def device_label(device: torch.device) -> str:
-    """Return a device with the name of its model, "cuda:0 (NVIDIA H200)"; a CPU has none."""
+    """Return a device with the name of its model, as "cuda:0 (NVIDIA H200)"; a CPU has none."""
     return (
         f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
     )
 
 
 def _share_of_ray() -> float | None:
-    """Return the GPU share of the actor that this process is: `client-resources-num-gpus`, to four
-    digits.
-    """
+    """Return the GPU share of this process's Ray actor, `client-resources-num-gpus`."""
     ray = sys.modules.get("ray")
     if (
         ray is None

@@ -1,5 +1,6 @@
-"""What a client does for a message: message -> Site -> method -> reply. Imports torch, unlike the
-ClientApp.
+"""Answer messages at a client: message -> Site -> method -> reply.
+
+Unlike the ClientApp, this module imports torch.
 """
 
 from collections.abc import Callable
@@ -24,24 +25,22 @@ Task = Callable[[Message, Client], Message]
 
 
 def describe(message: Message, context: Context) -> Message:
-    """Say what the local data asks of the global model; counts only where the client may show its
-    own.
-    """
+    """Answer what the local data requires of the global model; counts are withheld under masks."""
     sizes = not demands_masks(context)
     return _do(
-        lambda asked, client: messages.schema_reply(asked, _schema_of(client.site, sizes)),
+        lambda request, client: messages.schema_reply(request, _schema_of(client.site, sizes)),
         message,
         context,
     )
 
 
 def work(message: Message, context: Context) -> Message:
-    """Train, evaluate, weigh or exchange, as the message asks."""
+    """Train, evaluate, weigh or exchange, as the message requests."""
     return _do(_TASKS[task_of(message, context)], message, context)
 
 
 def _do(task: Task, message: Message, context: Context) -> Message:
-    """Do a task with the client of this node's folder, on this node's device.
+    """Run a task with the client of this node's folder, on this node's device.
 
     Raises
     ------
@@ -53,17 +52,17 @@ def _do(task: Task, message: Message, context: Context) -> Message:
         try:
             return task(message, open_client(folder, config, device))
         except torch.OutOfMemoryError:
-            close_clients()  # under Ray a process holds the data of every client that it has been
+            close_clients()  # under Ray, a process holds the data of every client that it ran
         return task(message, open_client(folder, config, device))
 
 
 def _folder(message: Message, context: Context) -> Path:
-    """Return the folder that this node names, or the one that was prepared for its partition."""
-    own = context.node_config.get(keys.DATA_PATH)
+    """Return the folder in the node config, or the one that was prepared for the partition."""
+    path = context.node_config.get(keys.DATA_PATH)
     partition = int(context.node_config.get(keys.PARTITION_ID, 0))
     return (
-        Path(str(own))
-        if own
+        Path(str(path))
+        if path
         else Path(messages.config_of(message)[keys.PARTITION_DIR]) / f"client-{partition}"
     )
 
@@ -104,7 +103,7 @@ def _weigh(message: Message, client: Client) -> Message:
 
 
 def _exchange(message: Message, client: Client) -> Message:
-    config, inbox = messages.config_of(message), state_of(messages.exchanged(message))
+    config, inbox = messages.config_of(message), state_of(messages.exchange_record(message))
     return messages.exchange_reply(
         message, client.exchange(config[keys.RUN], config[keys.STEP], inbox)
     )
@@ -112,14 +111,14 @@ def _exchange(message: Message, client: Client) -> Message:
 
 _TASKS: dict[str, Task] = {
     keys.EXCHANGE: _exchange,
-    "train": _train,
-    "evaluate": _evaluate,
+    keys.TRAIN: _train,
+    keys.EVALUATE: _evaluate,
     keys.WEIGH: _weigh,
 }
 
 
 def _schema_of(site: Site, sizes: bool) -> messages.Schema:
-    """Return what a site's data asks of the global model; without `sizes` its counts are 0."""
+    """Return what a site requires of the global model; without `sizes` its counts are 0."""
     card = site.card
     return messages.Schema(
         class_names=card.class_names,

@@ -1,4 +1,4 @@
-"""A ClientApp's answers in its log."""
+"""Log the answers of a ClientApp."""
 
 import logging
 import time
@@ -9,12 +9,12 @@ from dance_flwr import events
 from dance_flwr.federation.wire import keys, messages
 
 
-def answering(message: Any, context: Any, answer: Callable[[Any, Any], Any]) -> Any:
-    """Answer a message at a client and tell of it: a Flower mod."""
+def log_answers(message: Any, context: Any, answer: Callable[[Any, Any], Any]) -> Any:
+    """Answer a message and log an event: a mod of the ClientApp."""
     config = messages.config_of(message) if message.has_content() else {}
-    run = config.get(keys.RUN) or events.bound_fact("run") or str(message.metadata.run_id)
+    run = config.get(keys.RUN) or events.context_fact("run") or str(message.metadata.run_id)
     kind, begin = message.metadata.message_type, time.perf_counter()
-    with events.bound(
+    with events.log_context(
         run=run, round=config.get(keys.ROUND), client=context.node_config.get(keys.PARTITION_ID)
     ):
         try:

@@ -1,6 +1,4 @@
-"""Secure aggregation at a client: answers SecAgg+ stages, and masks whatever the app would have
-replied.
-"""
+"""Secure aggregation at a client: answer the stages of SecAgg+ and mask the app's replies."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -13,6 +11,7 @@ from dance_flwr.federation import secagg_masks
 from dance_flwr.federation.flower import (
     SECAGG_CONFIGS,
     SECAGG_STATE,
+    SECAGG_STATE_STAGE,
     Code,
     FitRes,
     SecAggKey,
@@ -27,7 +26,7 @@ from dance_flwr.federation.flower import (
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
 from dance_flwr.privacy.vectors import (
-    Numbers,
+    MetricLayout,
     Vector,
     check_bounded,
     encode_integers,
@@ -39,12 +38,11 @@ Handler = Callable[[Message, Context], Message]
 
 
 def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
-    """Flower mod: SecAgg+ around `handler` where the server runs its stages, refusal where it must
-    but does not.
+    """Run SecAgg+ around `handler` if the message is a stage of it: a mod of the ClientApp.
 
-    Flower's own mod does the protocol. Around it: the server's parameters are checked, the reply of
-    `handler` becomes one vector with its weight and metrics inside, and the round's keys are
-    forgotten after the last stage.
+    Flower's own mod implements the protocol. This one checks the parameters of the server, packs
+    the reply of `handler` with its weight and metrics into one vector, and deletes the keys of the
+    round after the last stage.
     """
     stage = message.content.config_records.get(SECAGG_CONFIGS)
     if stage is None:
@@ -58,15 +56,13 @@ def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
     _compact(reply)
     if stage_of(context) == SecAggStage.UNMASK:
         context.state.config_records[SECAGG_STATE] = ConfigRecord(
-            {"current_stage": SecAggStage.UNMASK}
+            {SECAGG_STATE_STAGE: SecAggStage.UNMASK}
         )
     return reply
 
 
 def _compact(reply: Message) -> None:
-    """Send masked integers in four bytes instead of Flower's eight; their sums wrap at 2^32, as
-    they should.
-    """
+    """Shrink masked integers from Flower's eight bytes to four; sums wrap at 2^32 as intended."""
     answer = reply.content.config_records[SECAGG_CONFIGS] if reply.has_content() else {}
     if SecAggKey.MASKED_PARAMETERS in answer:
         wide = [
@@ -79,9 +75,7 @@ def _compact(reply: Message) -> None:
 
 
 def demands_masks(context: Context) -> bool:
-    """Whether this client answers under masks only: the run says so, or its own operator in the
-    node config.
-    """
+    """Whether this client answers under masks only, by the run config or its own node config."""
     return bool(
         context.run_config.get("privacy.secure-aggregation")
         or context.node_config.get(keys.DEMANDS_MASKS)
@@ -89,53 +83,55 @@ def demands_masks(context: Context) -> bool:
 
 
 def task_of(message: Message, context: Context) -> str:
-    """Return what the server asks: "train", "evaluate", "weigh" or "query.exchange".
+    """Return the task of a message: "train", "evaluate", "weigh" or "query.exchange".
 
     Raises
     ------
-    UserError : it asks in the open what this client only says under a mask
+    UserError : the message is unmasked, and this client answers under masks only
     """
     options = message.content.config_records.get(keys.SECURE_SUM)
     if options is None and demands_masks(context):
         raise UserError(
-            f"secure aggregation: expected a masked {message.metadata.message_type}, found one in the open; set "
-            "privacy.secure-aggregation = true for this run"
+            f"secure aggregation: expected a masked {message.metadata.message_type}, found an "
+            "unmasked one; set privacy.secure-aggregation = true for this run"
         )
     return str(options[keys.TASK]) if options is not None else message.metadata.message_type
 
 
 def stage_of(context: Context) -> str:
-    """Return the SecAgg+ stage that this client answered last."""
+    """Return the last SecAgg+ stage that this client answered."""
     record = context.state.config_records.get(SECAGG_STATE) or ConfigRecord({})
-    return str(record.get("current_stage", SecAggStage.UNMASK))
+    return str(record.get(SECAGG_STATE_STAGE, SecAggStage.UNMASK))
 
 
 def _check(stage: ConfigRecord) -> None:
-    """Refuse what an honest server does not ask.
+    """Refuse requests that an honest server does not send.
 
     Raises
     ------
-    UserError : a threshold at which half of the clients could unmask another; both secrets of one
-        client
+    UserError : the threshold would let half of the clients unmask another one, or the server
+        requests both secrets of a client
     """
     kind = stage.get(SecAggKey.STAGE)
     if kind == SecAggStage.SETUP:
         shares, threshold = int(stage[SecAggKey.SHARE_NUMBER]), int(stage[SecAggKey.THRESHOLD])  # type: ignore[arg-type]
         if 2 * threshold <= shares:
             raise UserError(
-                f"secure aggregation: expected more than half of {shares} shares as threshold, found {threshold}"
+                f"secure aggregation: expected more than half of {shares} shares as threshold, "
+                f"found {threshold}; this client does not take part"
             )
     elif kind == SecAggStage.UNMASK:
         lists = (SecAggKey.ACTIVE_NODE_ID_LIST, SecAggKey.DEAD_NODE_ID_LIST)
         alive, dead = (set(cast(list[int], stage[key])) for key in lists)
         if alive & dead:
             raise UserError(
-                "secure aggregation: expected one secret of each client, found a request for both of one"
+                "secure aggregation: expected a request for one secret of each client, found one "
+                "for both of one; this client does not take part"
             )
 
 
 def _masked(handler: Handler) -> Handler:
-    """Return a handler whose reply is a legacy `FitRes` of one vector, as Flower's mod expects it."""
+    """Return a handler that replies with a legacy `FitRes` of one vector, for Flower's mod."""
 
     def work(message: Message, context: Context) -> Message:
         reply = handler(message, context)
@@ -155,22 +151,24 @@ def reply_vector(message: Message, reply: Message) -> tuple[Vector, ConfigRecord
 
     Raises
     ------
-    UserError : the update lies beyond the bound of this run
+    UserError : the update exceeds the bound of this run
     """
     options: dict[str, Any] = dict(message.content.config_records[keys.SECURE_SUM])
     metrics = messages.metrics_of(reply.content)
     weight = metrics[keys.WEIGHT]
     if keys.LOSS in metrics:
         metrics[keys.LOSS] *= weight
-    numbers = Numbers.of(metrics)
+    numbers = MetricLayout.of(metrics)
     parts = [encode_integers(numbers.pack(metrics))]
     if keys.ARRAYS in reply.content.array_records:
         state = state_of(reply.content.array_records[keys.ARRAYS])
         share = weight / max(options[keys.TOTAL_WEIGHT], 1)
         if share > 1:
             raise UserError(
-                f"secure aggregation: expected at least this client's {weight} nodes in the federation's total, found "
-                f"{options['total-weight']}; was it away when the run began? Start the run again"
+                f"secure aggregation: expected at least this client's {weight} nodes in the "
+                f"federation's total, found {options[keys.TOTAL_WEIGHT]}; it was not connected "
+                "when "
+                "the run started: start the run again"
             )
         update = encode_update(state, messages.model_of(message), share, options[keys.UPDATE_RANGE])
         check_bounded(update, share, options[keys.UPDATE_RANGE])

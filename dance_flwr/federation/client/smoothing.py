@@ -1,4 +1,4 @@
-"""What a client may do with a prediction on its own graph, whatever the method that made it."""
+"""Post-process the predictions of any method on the client's own graph."""
 
 import torch
 from torch import Tensor
@@ -11,11 +11,10 @@ _STEPS, _ALPHA = 50, 0.8
 
 @torch.no_grad()
 def correct_and_smooth(probs: Tensor, site: Site) -> Tensor:
-    """Correct and smooth (Huang et al. 2021): spread the residuals of training labels, then the
-    labels themselves.
+    """Correct and smooth (Huang et al. 2021): propagate residuals of training labels, then labels.
 
-    torch-geometric's module with 50 steps of alpha = 0.8 each way. Only the client's own graph and
-    training labels are read; nothing leaves it.
+    Uses torch-geometric's module with 50 steps of alpha = 0.8 for each. Only the client's own graph
+    and training labels are read; nothing leaves the client.
 
     Parameters
     ----------
@@ -32,6 +31,6 @@ def correct_and_smooth(probs: Tensor, site: Site) -> Tensor:
     rows, cols = site.graph.edges()
     target = site.train_labels[known]
     smoothed = module(probs, target, known, torch.stack([cols, rows]))
-    # A node without neighbours is left with nothing to average: its own prediction stands.
+    # A node without neighbours has nothing to average and keeps its prediction.
     total = smoothed.sum(dim=1, keepdim=True)
     return torch.where(total > 0, smoothed / total.clamp(min=torch.finfo(probs.dtype).tiny), probs)

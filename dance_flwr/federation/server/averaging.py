@@ -1,4 +1,4 @@
-"""An average of global models over rounds, for what is validated and deployed."""
+"""Average the global models over rounds, for validation and deployment."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ class ModelAverage:
 
     An exponential moving average with its start-up bias divided out (as Adam does, Kingma and Ba
     2015): the first average is the first model. Only aggregated models enter, so the server learns
-    nothing more of any client.
+    nothing more about any client.
 
     Parameters
     ----------
@@ -37,11 +37,11 @@ class ModelAverage:
         return self._mean
 
     def restore(self, weight: float, mean: Mapping[str, Tensor]) -> None:
-        """Go on from this sum of weights and this average."""
+        """Restore a sum of weights and an average."""
         self._weight, self._mean = weight, dict(mean)
 
     def add(self, arrays: ArrayRecord) -> ArrayRecord:
-        """Take a round's aggregated model and return the average so far."""
+        """Add the aggregated model of a round and return the average so far."""
         if not self._decay:
             return arrays
         model = state_of(arrays)

@@ -1,4 +1,4 @@
-"""The steps of an exchange between clients through the server, before round 1."""
+"""Exchange tensors between clients through the server, step by step, before round 1."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -16,11 +16,11 @@ from dance_flwr.privacy.dp import fewest_clients
 
 
 class GridChannel:
-    """A server side's way to the clients of a Grid; a `dance_flwr.methods.server_side.Channel`.
+    """Connect a server side to the clients of a Grid: a `methods.server_side.Channel`.
 
     Parameters
     ----------
-    common : config of a training message, of which run and folder are taken
+    common : config of a training message, which names run and folder
     """
 
     def __init__(self, grid: FederationGrid, config: RunConfig, common: Mapping[str, Any]) -> None:
@@ -42,7 +42,7 @@ class GridChannel:
         inboxes: Mapping[int, Mapping[str, Any]],
         check: Callable[[int, State], str],
     ) -> Iterator[Answer]:
-        """Ask clients for a step; yield the valid answers one at a time, in the order of clients.
+        """Run one step; yield the valid answers one at a time, in the order of clients.
 
         Raises
         ------
@@ -55,22 +55,23 @@ class GridChannel:
         replies = self._grid.send_and_receive(batch, timeout=self._config.round_timeout)
         valid = 0
         for reply in replies:
-            client, packed = self._grid.client_of(reply), messages.exchanged(reply)
+            client, packed = self._grid.client_of(reply), messages.exchange_record(reply)
             state = state_of(packed)
             if fault := check(client, state):
-                self._grid.miss("upload_rejected", client, fault)
-                LOG.error("left out of the exchange: client %d: %s", client, fault)
+                self._grid.mark_absent("upload_rejected", client, fault)
+                LOG.error("omitted from the exchange: client %d: %s", client, fault)
                 continue
             valid += 1
             yield Answer(client, packed, state)
         if valid < (fewest := min(len(replies), fewest_clients(self._config))):
             raise QuorumError(
-                f"expected at least {fewest} usable answers in an exchange, found {valid}"
+                f"expected at least {fewest} valid answers in an exchange, found {valid}; "
+                "the log says what was wrong with the others"
             )
 
 
 def _record(inbox: Mapping[str, Any]) -> ArrayRecord:
-    """Return tensors, and arrays that are handed on as they travel, as one record."""
+    """Return tensors, and arrays that are forwarded unread, as one record."""
     return ArrayRecord(
         {
             name: value if isinstance(value, Array) else array_of(value)

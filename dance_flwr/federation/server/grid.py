@@ -1,6 +1,4 @@
-"""The federation as a strategy sees it: known clients in a fixed order, a quorum, and bytes
-counted.
-"""
+"""A Grid that knows its clients: fixed order, a quorum, and traffic per client."""
 
 import logging
 import time
@@ -22,7 +20,7 @@ from dance_flwr.privacy.dp import fewest_clients, repeats_cost
 
 LOG = logging.getLogger("flwr")
 POLL_NODES_SECONDS = 0.5
-_MOST_ASKED_AGAIN = 3  # in one round; a client may be what kills the process that it is in
+_MOST_ASKED_AGAIN = 3  # in one round; a client may itself be what kills its process
 
 
 @dataclass
@@ -34,29 +32,29 @@ class Traffic:
 
     def take(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return (down, up) in bytes per client and start again from zero."""
-        taken = dict(sorted(self.down.items())), dict(sorted(self.up.items()))
+        traffic = dict(sorted(self.down.items())), dict(sorted(self.up.items()))
         self.down, self.up = {}, {}
-        return taken
+        return traffic
 
 
 class FederationGrid(Grid):
-    """A Grid that knows its clients.
+    """Wrap the Grid of a run and order nodes and replies by client.
 
-    Flower returns replies in the order of completion and gives nodes random ids; here nodes and
-    replies are ordered by client, so sums do not depend on timing. A round with fewer valid replies
-    than the quorum raises instead of going on with the old model.
+    Flower gives nodes random ids and returns replies in the order of completion. With a fixed order
+    sums do not depend on timing. A round with fewer valid replies than the quorum raises instead of
+    continuing with the old model.
 
     Parameters
     ----------
     grid : the Grid of the run
-    client_of_node : node id -> client number, as HELLO found it
+    client_of_node : node id -> client number, from the answers to HELLO
     config : of the run; `min-valid-replies` is the quorum of any batch of messages, 0 = all
-    ledger : takes note of every message
+    ledger : records every message
 
     Attributes
     ----------
-    total_weight : of all clients, known and needed under secure aggregation only
-    absent : client -> why it did not take part since the last `take_absent`
+    total_weight : of all clients, used under secure aggregation only
+    absent : client -> why it has not taken part since the last `take_absent`
     """
 
     def __init__(
@@ -71,12 +69,12 @@ class FederationGrid(Grid):
         self.ledger = ledger
 
     def set_run(self, run: Run) -> None:
-        """Pass on to the run's Grid."""
+        """Delegate to the wrapped Grid."""
         self._grid.set_run(run)
 
     @property
     def run(self) -> Run:
-        """The run of the Grid underneath."""
+        """The run of the wrapped Grid."""
         return self._grid.run
 
     def create_message(
@@ -87,18 +85,18 @@ class FederationGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ) -> Message:
-        """Pass on to the run's Grid."""
+        """Delegate to the wrapped Grid."""
         return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the clients' nodes that are connected, in the order of client numbers.
+        """Return the connected nodes of clients, ordered by client.
 
-        Waits `node-timeout` seconds for as many as a round must end with, so that a node that
-        restarts finds its place; Flower's own sampling would wait for ever.
+        Waits up to `node-timeout` seconds for the quorum, so that a node can restart. Flower's own
+        sampling would wait forever.
 
         Raises
         ------
-        QuorumError : fewer are connected; says which are not
+        QuorumError : fewer are connected; names the missing clients
         """
         fewest, deadline = (
             fewest_clients(self._config),
@@ -106,28 +104,30 @@ class FederationGrid(Grid):
         )
         while True:
             connected = set(self._grid.get_node_ids())
-            found = [node for node in self._client_of_node if node in connected]
-            if len(found) >= fewest:
+            nodes = [node for node in self._client_of_node if node in connected]
+            if len(nodes) >= fewest:
                 for node, client in self._client_of_node.items():
                     if node not in connected:
-                        self.miss("client_silent", client, "its SuperNode is not connected")
-                return found
+                        self.mark_absent("client_silent", client, "its SuperNode is not connected")
+                return nodes
             if time.monotonic() > deadline:
                 absent = [
                     client for node, client in self._client_of_node.items() if node not in connected
                 ]
                 raise QuorumError(
-                    f"expected at least {fewest} of {len(self._client_of_node)} SuperNodes connected within "
-                    f"{self._config.node_timeout:g} s, found {len(found)}; start those of clients {absent}"
+                    f"expected at least {fewest} of {len(self._client_of_node)} SuperNodes "
+                    "connected within "
+                    f"{self._config.node_timeout:g} s, found {len(nodes)}; start those of clients "
+                    f"{absent}"
                 )
             time.sleep(POLL_NODES_SECONDS)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Pass on to the run's Grid."""
+        """Delegate to the wrapped Grid."""
         return self._grid.push_messages(messages)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Pass on to the run's Grid."""
+        """Delegate to the wrapped Grid."""
         return self._grid.pull_messages(message_ids)
 
     def send_and_receive(
@@ -135,22 +135,21 @@ class FederationGrid(Grid):
     ) -> list[Message]:
         """Send, wait, and return the valid replies ordered by client.
 
-        Clients whose connection was lost, so that too few replies came, are asked again once they
-        are back.
+        Below the quorum, clients that lost their connection are asked again once they are back.
 
         Raises
         ------
         QuorumError : fewer valid replies than the quorum; says which client failed and why
         """
-        sent, begin = list(messages), time.monotonic()
+        sent, start = list(messages), time.monotonic()
         expected = min(self._config.min_valid_replies or len(sent), len(sent))
         replies = self.exchange(sent, timeout)
         for _ in range(_MOST_ASKED_AGAIN):
             if sum(not reply.has_error() for reply in replies) >= expected or not (
-                again := self._back(sent, replies)
+                again := self._retries(sent, replies)
             ):
                 break
-            left = None if timeout is None else max(0.0, timeout - (time.monotonic() - begin))
+            left = None if timeout is None else max(0.0, timeout - (time.monotonic() - start))
             nodes = {message.metadata.dst_node_id for message in again}
             replies = [reply for reply in replies if reply.metadata.src_node_id not in nodes]
             for node in nodes:
@@ -162,8 +161,9 @@ class FederationGrid(Grid):
         return valid
 
     def exchange(self, sent: list[Message], timeout: float | None) -> list[Message]:
-        """Send, wait, and return every reply, errors too, ordered by client; bytes are counted,
-        nothing is judged.
+        """Send, wait, and return every reply ordered by client, errors included.
+
+        Counts bytes and checks nothing.
         """
         if not sent:
             return []
@@ -173,8 +173,8 @@ class FederationGrid(Grid):
         self._note_absent(sent, replies, timeout)
         return replies
 
-    def miss(self, event: str, client: int, reason: str) -> None:
-        """Take note, once in a round, of a client that does not take part."""
+    def mark_absent(self, event: str, client: int, reason: str) -> None:
+        """Record, once per round, that a client does not take part, and emit an event."""
         if client not in self.absent:
             self.absent[client] = one_line = " ".join(reason.split())
             events.emit(
@@ -186,9 +186,9 @@ class FederationGrid(Grid):
             )
 
     def take_absent(self) -> dict[int, str]:
-        """Return the clients that did not take part since the last call, and why."""
-        taken, self.absent = dict(sorted(self.absent.items())), {}
-        return taken
+        """Return and clear the clients that have not taken part since the last call, and why."""
+        absent, self.absent = dict(sorted(self.absent.items())), {}
+        return absent
 
     def client_of(self, reply: Message) -> int:
         """Return the number of the client that sent this reply."""
@@ -199,19 +199,17 @@ class FederationGrid(Grid):
         return self._client_of_node[node]
 
     def author(self, reply: Message) -> int | None:
-        """Return the number of the client whose numbers a reply holds; None = those of all clients
-        together.
-        """
+        """Return the client whose numbers a reply holds; None = all clients together."""
         return self.client_of(reply)
 
     def sizes(
         self, schemas: Sequence[wire.Schema], config: Mapping[str, Any], timeout: float
     ) -> dict[str, list[int]]:
-        """Return nodes and encoded tokens of each client, as far as the server may know them.
+        """Return nodes and encoded tokens per client, as far as the server may know them.
 
         Parameters
         ----------
-        config : of a message to clients; used where they must be asked
+        config : of a message to clients, for subclasses that must ask them
         """
         for client, schema in enumerate(schemas):
             LOG.info("client %d: %d nodes on %s", client, schema.num_nodes, schema.device)
@@ -230,15 +228,15 @@ class FederationGrid(Grid):
     ) -> None:
         for reply in replies:
             if reply.has_error():
-                self.miss("client_failed", self.client_of(reply), str(reply.error.reason))
+                self.mark_absent("client_failed", self.client_of(reply), str(reply.error.reason))
         answered = {reply.metadata.src_node_id for reply in replies}
         for node in {message.metadata.dst_node_id for message in sent} - answered:
-            self.miss("client_silent", self._client_of_node[node], f"no reply within {timeout} s")
+            self.mark_absent(
+                "client_silent", self._client_of_node[node], f"no reply within {timeout} s"
+            )
 
-    def _back(self, sent: Sequence[Message], replies: Sequence[Message]) -> list[Message]:
-        """Return anew the messages to nodes that Flower gave up and that are connected again; waits
-        for them.
-        """
+    def _retries(self, sent: Sequence[Message], replies: Sequence[Message]) -> list[Message]:
+        """Wait for the nodes that Flower gave up; return new messages to those that are back."""
         lost = {reply.metadata.src_node_id for reply in replies if is_lost(reply)}
         if not lost or repeats_cost(self._config):
             return []
@@ -265,4 +263,5 @@ class FederationGrid(Grid):
             f"client {self._client_of_node[node]}: no reply within {timeout} s" for node in silent
         ]
         valid = len(replies) - len(failed)
-        return f"expected at least {expected} valid replies, found {valid}; {'; '.join(sorted(reasons))}"
+        failures = "; ".join(sorted(reasons))
+        return f"expected at least {expected} valid replies, found {valid}; {failures}"

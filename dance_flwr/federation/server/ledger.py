@@ -1,6 +1,4 @@
-"""A record of what passed between server and clients: kinds of messages, the keys they held, counts
-and bytes.
-"""
+"""Record the messages between server and clients: kinds, keys, counts and bytes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -10,6 +8,7 @@ from flwr.app import Message
 
 from dance_flwr.federation.flower import SECAGG_CONFIGS, SecAggKey
 from dance_flwr.federation.wire import messages as wire
+from dance_flwr.federation.wire.keys import NODE
 
 DOWN, UP = "to clients", "to the server"
 
@@ -43,7 +42,7 @@ class Ledger:
         self._stage_of: dict[str, str] = {}
 
     def add(self, batch: Iterable[Message], way: str) -> None:
-        """Take messages that were sent (DOWN) or received (UP)."""
+        """Record messages that were sent (DOWN) or received (UP)."""
         for message in batch:
             kind = message.metadata.message_type
             stage = self._stage(message, way)
@@ -54,7 +53,7 @@ class Ledger:
             for name, record in message.content.items() if message.has_content() else ():
                 seen = entry.keys.setdefault(name, [])
                 new = {
-                    "<node>" if str(key).lstrip("-").isdigit() else str(key) for key in record
+                    NODE if str(key).lstrip("-").isdigit() else str(key) for key in record
                 } - set(seen)
                 entry.keys[name] = sorted([*seen, *new])
 
@@ -63,14 +62,12 @@ class Ledger:
         return [asdict(entry) for entry in self._entries.values()]
 
     def restore(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Put back the entries of `rows`, in the place of those that are here."""
+        """Replace all entries by those of `rows`."""
         entries = [Entry(**row) for row in rows]
         self._entries = {(entry.type, entry.stage, entry.way): entry for entry in entries}
 
     def _stage(self, message: Message, way: str) -> str:
-        """Return the stage that a request names; a reply belongs to the stage its node was last
-        asked for.
-        """
+        """Return the stage of a request; a reply belongs to the last stage asked of its node."""
         node = str(message.metadata.dst_node_id if way == DOWN else message.metadata.src_node_id)
         if way == DOWN:
             record = message.content.config_records.get(SECAGG_CONFIGS)

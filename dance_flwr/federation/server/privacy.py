@@ -1,4 +1,4 @@
-"""Differential privacy of a round at the server: sampling, clipping norm, noise on the mean."""
+"""Differential privacy at the server: sampling, clipping norm, noise on the mean."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from dance_flwr.privacy.dp import (
 
 
 class RoundPrivacy:
-    """The server's part of differential privacy; nothing changes where a run has none.
+    """The server's part of differential privacy; without any, nothing changes.
 
     Attributes
     ----------
@@ -33,13 +33,13 @@ class RoundPrivacy:
         return update_bound(self._config, self.norm.value)
 
     def sample(self, nodes: Sequence[int], round_: int) -> list[int] | None:
-        """Return the nodes drawn for a round, one by one; None where Flower's sampling stands."""
+        """Return the nodes of a round under Poisson sampling; None keeps Flower's sampling."""
         if not samples_poisson(self._config):
             return None
         return draw_clients(nodes, self._config, round_)
 
     def protect(self, mean: State, metrics: Mapping[str, Any], round_: int) -> State:
-        """Return the mean of a round's updates with the server's noise, and move the norm.
+        """Return the mean of a round with the server's noise, and adapt the clipping norm.
 
         Parameters
         ----------

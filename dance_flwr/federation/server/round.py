@@ -1,9 +1,9 @@
 """One round at the server: sample, send, check, merge, protect, step, average, validate.
 
 `Round` wraps one of Flower's strategies, as Flower's own differential-privacy strategies do.
-Flower's strategy samples clients and takes the server's step on one merged update; the parts around
-it are named: the method's server side merges, `RoundPrivacy` clips and adds noise, `ModelAverage`
-keeps what is deployed, the Grid knows clients and counts bytes.
+Flower's strategy samples clients and takes the server's step on one merged update. Each other part
+has its own class: the method's `ServerSide` merges uploads, `RoundPrivacy` samples and adds noise,
+`ModelAverage` computes the deployed model, `FederationGrid` knows the clients and counts bytes.
 """
 
 import random
@@ -21,41 +21,37 @@ from dance_flwr.federation.server.exchange import GridChannel
 from dance_flwr.federation.server.grid import FederationGrid
 from dance_flwr.federation.server.privacy import RoundPrivacy
 from dance_flwr.federation.server.validation import valid_updates
-from dance_flwr.federation.wire import messages
-from dance_flwr.federation.wire.tensors import (
-    arrays_of,
-    in_types_of,
-    numpy_of,
-    record_of,
-    state_of,
-)
+from dance_flwr.federation.wire import counts, messages
+from dance_flwr.federation.wire.tensors import arrays_of, in_types_of, numpy_of, record_of, state_of
 from dance_flwr.methods.server_side import Merged, ServerSide, State
 from dance_flwr.metrics import Counts, Training
 from dance_flwr.privacy.dp import affordable_rounds, fewest_clients
 from dance_flwr.seeding import derive
 
+Model = ArrayRecord  # a global model as it travels
+OnEnd = Callable[[int, ArrayRecord], None]
 Groups = dict[str, dict[str, NDArray[Any]]]
 # Names under which Flower's strategies keep arrays between rounds, one per entry of the model.
 _STEP_STATE = ("momentum_vector", "m_t", "v_t")
 
 
 class Round(Strategy):
-    """A strategy whose rounds end with a quorum, protect clients and keep an average model.
+    """A strategy with a quorum, differential privacy and an average of models over rounds.
 
     Parameters
     ----------
     config : of the run
     step : Flower's strategy, which samples clients and steps on the merged update
     side : the method's server side, which merges uploads
-    on_train : receives what a round's training cost and produced
+    on_train : receives the cost and the counts of a round of training
     on_validation : receives the summed counts of a validation
     views : names of the views that a validation may count
 
     Attributes
     ----------
-    deployed : the model that is validated and kept: the last one, or the average over rounds
-    offset : rounds of the run that were over before `start`
-    last : the last round, which is always validated
+    deployed : the model that is validated and saved: the last one, or the average over rounds
+    offset : rounds of the run that were completed before `start`
+    last : number of the last round, which is always validated
     """
 
     deployed: ArrayRecord
@@ -82,26 +78,52 @@ class Round(Strategy):
         """Log the settings of Flower's strategy."""
         self.step.summary()
 
+    def run(
+        self, grid: Grid, arrays: ArrayRecord, config: Mapping[str, Any], on_end: OnEnd
+    ) -> None:
+        """Run the remaining rounds.
+
+        Parameters
+        ----------
+        arrays : the model to start from
+        config : config of every message
+        on_end : called before the first round with 0, then after each with its number, from 1
+        """
+        self.start(
+            grid,
+            arrays,
+            num_rounds=max(0, self.last - self.offset),
+            timeout=self.config.round_timeout,
+            train_config=ConfigRecord(dict(config)),
+            evaluate_config=ConfigRecord(dict(config)),
+            evaluate_fn=on_end,
+        )
+
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Sample clients and return a message to each, with its model and what the method adds."""
+        """Sample clients; return a message to each, with its model and the method's payload."""
         round_ = server_round + self.offset
         self._grid, self._start = grid, state_of(arrays)
         if isinstance(grid, FederationGrid):
             self.side.before_round(round_, GridChannel(grid, self.config, config))
-        # Of the round alone, so that a run that is resumed asks the same clients.
+        # A function of the round alone, so that a resumed run asks the same clients.
         random.seed(derive(self.config.seed, "sampling", round_=round_))
         settings = messages.with_clipping_norm(config, self.privacy.norm.value)
         batch = list(self.step.configure_train(round_, arrays, settings, grid))
         if (drawn := self.privacy.sample(list(grid.get_node_ids()), round_)) is not None:
-            batch = [messages.addressed(batch[0], node) for node in drawn]
-        return [self._addressed(message, grid, trains=True) for message in batch]
+            batch = [messages.to_node(batch[0], node) for node in drawn]
+        return [self._for_client(message, grid, trains=True) for message in batch]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Merge the valid uploads of a round and step; raise below the quorum."""
+        """Merge the valid uploads of a round and take the server's step.
+
+        Raises
+        ------
+        QuorumError : too few uploads are valid
+        """
         round_ = server_round + self.offset
         assert self._grid is not None
         answers = list(replies)
@@ -110,12 +132,12 @@ class Round(Strategy):
         )
         if not uploads:
             return None, None
-        total = messages.sum_metrics(metrics)
+        total = counts.sum_metrics(metrics)
         merged = self.side.merge(uploads, self._start, self.privacy.bound, round_)
         state = self.privacy.protect(merged.state, total, round_)
         one = messages.merged_reply(answers[0], arrays_of(state), total)
         arrays, record = self.step.aggregate_train(round_, [one])
-        self._on_train(_with_server_side(messages.read_training(total), merged))
+        self._on_train(_with_server_side(counts.read_training(total), merged))
         if arrays is not None:
             arrays = in_types_of(self._start, arrays)
             self.deployed = self.average.add(arrays)
@@ -124,30 +146,30 @@ class Round(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask all clients to validate the deployed model, in rounds where that is due."""
+        """Ask all clients to validate the deployed model, in every `evaluate-every`-th round."""
         round_ = server_round + self.offset
         if round_ % self.config.evaluate_every and round_ != self.last:
             return []
         batch = self.step.configure_evaluate(round_, self.deployed, config, grid)
-        return [self._addressed(message, grid, trains=False) for message in batch]
+        return [self._for_client(message, grid, trains=False) for message in batch]
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Sum the counts of a validation."""
-        found = [messages.metrics_of(reply.content) for reply in replies]
-        if found:
-            total = messages.sum_metrics(found)
-            self._on_validation(messages.read_counts(total, "val", self._views))
+        metrics = [messages.metrics_of(reply.content) for reply in replies]
+        if metrics:
+            total = counts.sum_metrics(metrics)
+            self._on_validation(counts.read_counts(total, "val", self._views))
         return None
 
     def model_for(self, arrays: ArrayRecord, client: int) -> ArrayRecord:
-        """Return the part of a model that this client is sent."""
-        own = self.side.model_for(client, arrays)
-        return arrays if own is arrays else ArrayRecord(dict(own))
+        """Return the part of a model that this client receives."""
+        part = self.side.model_for(client, arrays)
+        return arrays if part is arrays else ArrayRecord(dict(part))
 
     def state(self, arrays: ArrayRecord) -> tuple[Groups, dict[str, float]]:
-        """Return what must survive a stop: arrays by group and name, and numbers by name.
+        """Return the state that a checkpoint needs: arrays by group and name, numbers by name.
 
         Parameters
         ----------
@@ -168,7 +190,7 @@ class Round(Strategy):
         return groups, numbers
 
     def restore(self, groups: Groups, numbers: Mapping[str, float]) -> ArrayRecord:
-        """Continue from what `state` returned; return the global model."""
+        """Restore the result of `state`; return the global model."""
         arrays = record_of(groups["model"])
         self.deployed = record_of(groups["kept"]) if "kept" in groups else arrays
         for name in _STEP_STATE:
@@ -183,14 +205,14 @@ class Round(Strategy):
         self.privacy.norm.value = numbers["norm"]
         return arrays
 
-    def _addressed(self, message: Message, grid: Grid, *, trains: bool) -> Message:
-        """Return the message with what is for its client alone."""
+    def _for_client(self, message: Message, grid: Grid, *, trains: bool) -> Message:
+        """Return the message with the model and the payload of its client."""
         if not isinstance(grid, FederationGrid):
             return message
         client = grid.client_at(message.metadata.dst_node_id)
-        own = self.model_for(messages.arrays_in(message), client)
-        if own is not messages.arrays_in(message):
-            message = messages.with_arrays(message, own)
+        part = self.model_for(messages.arrays_in(message), client)
+        if part is not messages.arrays_in(message):
+            message = messages.with_arrays(message, part)
         if not trains:
             return message
         return messages.with_payload(
@@ -199,27 +221,27 @@ class Round(Strategy):
 
 
 def initial_arrays(side: ServerSide, model: State) -> ArrayRecord:
-    """Return what round 1 starts from, given the initial model."""
+    """Return the arrays that round 1 starts from, given the initial model."""
     return ArrayRecord(dict(side.initial(arrays_of(model))))
 
 
 def sample_sizes(config: RunConfig) -> dict[str, Any]:
-    """Return Flower's options of sampling: whom a round asks, and how few it may find.
+    """Return Flower's sampling options: the share of clients per round, and the least numbers.
 
-    `fraction_train` is a share of all connected nodes, rounded down; the least number makes the
-    count that of the configuration.
+    `fraction_train` is a share of the connected nodes, rounded down; `min_train_nodes` raises the
+    count to that of the configuration.
     """
-    asked, fewest = max(1, int(config.clients * config.client_fraction)), fewest_clients(config)
+    sampled, fewest = max(1, int(config.clients * config.client_fraction)), fewest_clients(config)
     return {
         "fraction_train": config.client_fraction,
-        "min_train_nodes": min(asked, fewest),
+        "min_train_nodes": min(sampled, fewest),
         "min_evaluate_nodes": fewest,
         "min_available_nodes": fewest,
     }
 
 
 def _with_server_side(clients: Training, merged: Merged) -> Training:
-    """Return what clients report together with what the method's server side adds."""
+    """Return the report of the clients, extended by the method's server side."""
     return Training(
         clients.loss if merged.loss is None else merged.loss,
         {**clients.seconds, **merged.seconds},

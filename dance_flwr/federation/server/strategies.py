@@ -1,4 +1,4 @@
-"""Flower's strategies by name, with the keys that each reads, and the round around the chosen one."""
+"""Flower's strategies by name, and the `Round` around the one of a run."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ from dance_flwr.nn.model import ModelShape
 
 
 def fedavg(config: RunConfig, **options: Any) -> FedAvg:
-    """Return the weighted mean as it is (McMahan et al. 2017)."""
+    """Return the plain weighted mean (McMahan et al. 2017)."""
     return FedAvg(**options)
 
 
@@ -50,7 +50,7 @@ def _step(config: RunConfig, argument: str) -> dict[str, Any]:
 
 
 def strategy_name(config: RunConfig) -> str:
-    """Return what makes the next model: the method's own server side, or else `strategy`."""
+    """Return the name of the strategy: the method if it has its own server side."""
     return config.method if get_spec(config.method).server else config.strategy
 
 
@@ -60,7 +60,7 @@ def make_round(
     on_train: Callable[[Training], None],
     on_validation: Callable[[Counts], None],
 ) -> Round:
-    """Return the round of a run: its method's server side around the strategy that it names.
+    """Return the round of a run, with its method's server side and its strategy.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which uploads can be merged: a broken one is left out and its sender named, or the round ends."""
+"""Check uploads: an invalid one is omitted and its sender named, or the round fails."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,18 +16,18 @@ from dance_flwr.methods.upload_checks import model_fault
 def valid_updates(
     replies: Sequence[Message], side: ServerSide, start: State, grid: Grid, fewest: int
 ) -> tuple[list[Upload], list[Mapping[str, Any]]]:
-    """Return the uploads that can be merged and their metrics; the others are named in the log.
+    """Return the valid uploads and their metrics; log the sender of every other one.
 
     Parameters
     ----------
     replies : valid training replies, ordered by client
-    side : says what an upload must hold
+    side : defines what an upload must hold
     start : the model that the round started from
     fewest : clients that a round must end with
 
     Raises
     ------
-    QuorumError : fewer uploads can be used; says whose cannot, and why
+    QuorumError : fewer uploads are valid; says whose are not, and why
     """
     expected = side.expected(start)
     uploads: list[Upload] = []
@@ -44,15 +44,14 @@ def valid_updates(
             continue
         rejected.append(f"{_sender(client)}: {fault}")
         if client is not None and isinstance(grid, FederationGrid):
-            grid.miss("upload_rejected", client, fault)
+            grid.mark_absent("upload_rejected", client, fault)
     fewest = min(len(replies), fewest)
     if len(uploads) < fewest:
         raise QuorumError(
-            f"expected at least {fewest} usable updates, found {len(uploads)}; "
-            f"{'; '.join(rejected)}"
+            f"expected at least {fewest} valid updates, found {len(uploads)}; {'; '.join(rejected)}"
         )
     if rejected:
-        LOG.error("left out of the mean: %s", "; ".join(rejected))
+        LOG.error("omitted from the mean: %s", "; ".join(rejected))
     return uploads, metrics
 
 

@@ -1,9 +1,9 @@
-"""Every literal key of a message: record names, keys of configs and metrics, kinds of queries."""
+"""Every literal key of a message: record names, keys of configs and metrics, types of messages."""
 
-# Kinds of queries, beside Flower's "train" and "evaluate".
+# Types of messages: Flower's own, and the queries of this app.
+TRAIN, EVALUATE = "train", "evaluate"
 HELLO, DESCRIBE, EXCHANGE = "query.hello", "query.describe", "query.exchange"
-# A masked sum names its task; "train" and "evaluate" are Flower's, this one is asked under masks
-# only.
+# A masked sum names its task: TRAIN, EVALUATE, or this one, which exists under masks only.
 WEIGH = "weigh"
 
 # Records.
@@ -18,7 +18,12 @@ CLIPPING_NORM, NEEDS_INITIAL_UPLOAD = "clipping-norm", "needs-initial-upload"
 PROXIMAL_MU = "proximal-mu"  # Flower's own FedProx sends it
 
 # Node config of a SuperNode.
-PARTITION_ID, DATA_PATH, DEMANDS_MASKS = "partition-id", "data-path", "secure-aggregation"
+PARTITION_ID, NUM_PARTITIONS = "partition-id", "num-partitions"
+DATA_PATH, DEMANDS_MASKS = "data-path", "secure-aggregation"
+DEVICE, MEMORY_RATIO = "device", "gpu-memory-ratio"
+
+# Fields of `messages.Schema` that a client may withhold.
+SCHEMA_NODES, SCHEMA_TOKENS = "num_nodes", "encoder_tokens"
 
 # Metrics of a reply.
 WEIGHT, LOSS, UNCLIPPED = "num-examples", "loss", "unclipped"
@@ -28,7 +33,14 @@ NODES, ENCODER_TOKENS = "nodes", "encoder-tokens"
 TASK, TOTAL_WEIGHT, LEVELS, UPDATE_RANGE = "task", "total-weight", "levels", "update-range"
 NAMES, LENGTHS, MICRO = "names", "lengths", "micro"
 
+NODE = "<node>"  # stands for the number of a node in the record of messages
+
 USER_ERROR = 1000  # code of an error that a user can correct
+
+
+def action_of(query: str) -> str:
+    """Return the name under which Flower's `ClientApp.query` registers a query."""
+    return query.partition(".")[2]
 
 
 def seconds_of(phase: str) -> str:

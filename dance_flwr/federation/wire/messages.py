@@ -1,14 +1,14 @@
-"""Messages between server and clients, built and read; the literal keys are in `keys`.
+"""Build and read the messages between server and clients; the literal keys are in `keys`.
 
-Down: the global model, the round, the run's name. Up: the trained model, counts and seconds; of
-methods whose server reads single uploads also the statistics that their card names, and down what
-such a server makes of them for one client. Both ways, where a method's clients exchange tensors
-before round 1: those. Nothing else.
+Down: the global model, the round, the name of the run. Up: the trained model, counts, seconds.
+Methods whose server reads single uploads also send the statistics that their card names, and the
+server sends each client what it computed for that client. Methods that exchange tensors before
+round 1 send these in both directions. Nothing else travels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,12 @@ from flwr.app import (
     ConfigRecord,
     Error,
     Message,
-    MessageType,
     MetricRecord,
     RecordDict,
 )
 
 from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire.counts import PER_CLASS
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 
 # A SuperNode starts a process for every message: what needs no torch must not import it.
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dance_flwr.methods.server_side import Upload
-    from dance_flwr.metrics import Counts, Report, Training
-
-_PER_CLASS = ("true_positives", "predicted", "actual")
+    from dance_flwr.metrics import Counts, Report
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class Hello:
 
 @dataclass(frozen=True)
 class Schema:
-    """What a client's data asks of the global model."""
+    """What the data of a client requires of the global model."""
 
     class_names: tuple[str, ...]
     text_dim: int
@@ -72,7 +70,7 @@ def describe(node: int, partition_dir: str) -> Message:
 
 
 def exchange(node: int, config: Mapping[str, Any], step: int, tensors: ArrayRecord) -> Message:
-    """Return EXCHANGE to one node: a step, with what the server has for this client."""
+    """Return EXCHANGE to one node: the number of a step and the tensors for this client."""
     settings = ConfigRecord({**config, keys.STEP: step})
     content = RecordDict({keys.CONFIG: settings, keys.EXCHANGED: tensors})
     return Message(content, dst_node_id=node, message_type=keys.EXCHANGE)
@@ -81,17 +79,17 @@ def exchange(node: int, config: Mapping[str, Any], step: int, tensors: ArrayReco
 def evaluate(node: int, config: Mapping[str, Any], arrays: ArrayRecord) -> Message:
     """Return Flower's "evaluate" to one node."""
     content = RecordDict({keys.ARRAYS: arrays, keys.CONFIG: ConfigRecord(dict(config))})
-    return Message(content, dst_node_id=node, message_type=MessageType.EVALUATE)
+    return Message(content, dst_node_id=node, message_type=keys.EVALUATE)
 
 
 def weigh(node: int, config: Mapping[str, Any]) -> Message:
     """Return the message whose masked sum is weights, nodes and tokens."""
     content = RecordDict({keys.CONFIG: ConfigRecord(dict(config))})
-    return Message(content, dst_node_id=node, message_type=MessageType.TRAIN)
+    return Message(content, dst_node_id=node, message_type=keys.TRAIN)
 
 
 def run_config(run: str, partition_dir: str) -> dict[str, Any]:
-    """Return the config that every message of a run holds."""
+    """Return the config that is part of every message of a run."""
     return {keys.RUN: run, keys.PARTITION_DIR: partition_dir}
 
 
@@ -101,12 +99,12 @@ def final_config(common: Mapping[str, Any], round_: int) -> dict[str, Any]:
 
 
 def run_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `run_config` put into a config."""
+    """Return the part of a config that `run_config` returned."""
     return {key: config[key] for key in (keys.RUN, keys.PARTITION_DIR)}
 
 
 def with_clipping_norm(config: Mapping[str, Any], norm: float) -> ConfigRecord:
-    """Return a config that also says what updates are clipped to."""
+    """Return a config with the norm that updates are clipped to."""
     return ConfigRecord({**config, keys.CLIPPING_NORM: norm})
 
 
@@ -147,9 +145,13 @@ def train_reply(
     report: Report,
     unclipped: float | None = None,
 ) -> Message:
-    """Answer TRAIN: the model, its weight in the mean, loss, counts, seconds, bit of the clipping.
+    """Answer TRAIN: the model, its weight in the mean, loss, counts and seconds.
 
-    Statistics that the method's own server side reads come in a record of their own.
+    Statistics for the method's server side are a record of their own.
+
+    Parameters
+    ----------
+    unclipped : 1.0 if the update was within the clipping norm, under adaptive clipping only
     """
     metrics: dict[str, Any] = {keys.WEIGHT: weight, keys.LOSS: report.loss}
     metrics |= {keys.UNCLIPPED: unclipped} if unclipped is not None else {}
@@ -162,7 +164,7 @@ def train_reply(
 
 
 def weigh_reply(message: Message, weight: int, nodes: int, tokens: int) -> Message:
-    """Answer "weigh": the client's weight, nodes and encoded tokens; only ever sent under a mask."""
+    """Answer "weigh": the client's weight, nodes and encoded tokens; sent under masks only."""
     metrics: dict[str, Any] = {keys.WEIGHT: weight, keys.NODES: nodes}
     metrics[keys.ENCODER_TOKENS] = tokens
     return _reply(message, {keys.METRICS: MetricRecord(metrics)})
@@ -174,7 +176,7 @@ def evaluate_reply(message: Message, counts: Mapping[str, Counts]) -> Message:
     for split, values in counts.items():
         metrics[keys.total_of(split)] = values.total
         metrics |= {keys.correct_of(split, view): n for view, n in values.correct.items()}
-        for name in _PER_CLASS:
+        for name in PER_CLASS:
             metrics[keys.per_class(split, name)] = list(getattr(values, name))
     return _reply(message, {keys.METRICS: MetricRecord(metrics)})
 
@@ -185,7 +187,7 @@ def error_reply(message: Message, reason: str) -> Message:
 
 
 def merged_reply(message: Message, arrays: ArrayRecord, metrics: Mapping[str, Any]) -> Message:
-    """Return one answer to TRAIN in the place of a round's; Flower's strategies read it."""
+    """Return one answer to TRAIN that stands for all of a round; Flower's strategies read it."""
     content = RecordDict({keys.ARRAYS: arrays, keys.METRICS: MetricRecord(dict(metrics))})
     return with_content(message, content)
 
@@ -199,7 +201,7 @@ def config_of(message: Message) -> dict[str, Any]:
 
 
 def arrays_in(message: Message) -> ArrayRecord:
-    """Return the model of a message as it travels."""
+    """Return the model of a message, still serialised."""
     return message.content.array_records[keys.ARRAYS]
 
 
@@ -214,12 +216,12 @@ def statistics_of(message: Message) -> dict[str, Tensor]:
 
 
 def payload_of(message: Message) -> dict[str, Tensor]:
-    """Return what the server sent beside the model for this client alone."""
+    """Return what the server sent to this client alone, beside the model."""
     return state_of(message.content.array_records.get(keys.SERVER_PAYLOAD, ArrayRecord()))
 
 
-def exchanged(message: Message) -> ArrayRecord:
-    """Return the tensors of EXCHANGE or of an answer to it, as they travel; none = no record."""
+def exchange_record(message: Message) -> ArrayRecord:
+    """Return the tensors of EXCHANGE or of its answer, still serialised; empty without any."""
     return message.content.array_records.get(keys.EXCHANGED, ArrayRecord())
 
 
@@ -236,57 +238,8 @@ def upload_of(reply: Message, client: int | None) -> Upload:
     return Upload(client, model_of(reply), weight, statistics_of(reply))
 
 
-def sum_metrics(found: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Add the metrics of all clients, element by element; "loss" becomes the weighted mean.
-
-    Those of a single client are returned as they are.
-    """
-    every = [dict(metrics) for metrics in found]
-    if len(every) == 1:
-        return every[0]
-    total: dict[str, Any] = {}
-    for metrics in every:
-        if keys.LOSS in metrics:
-            metrics[keys.LOSS] *= metrics[keys.WEIGHT]
-        for key, value in metrics.items():
-            old = total.get(key, [0] * len(value) if isinstance(value, list) else 0)
-            lists = isinstance(value, list)
-            total[key] = [a + b for a, b in zip(old, value, strict=True)] if lists else old + value
-    if keys.LOSS in total:
-        total[keys.LOSS] /= max(total[keys.WEIGHT], 1)
-    return total
-
-
-def read_counts(metrics: Mapping[str, Any], split: str, views: Iterable[str]) -> Counts:
-    """Read the counts of one split from (summed) metrics.
-
-    Parameters
-    ----------
-    views : names that may occur; those that do not are left out
-    """
-    from dance_flwr.metrics import Counts
-
-    named = {view: keys.correct_of(split, view) for view in views}
-    return Counts(
-        correct={view: metrics[key] for view, key in named.items() if key in metrics},
-        total=metrics[keys.total_of(split)],
-        **{name: metrics[keys.per_class(split, name)] for name in _PER_CLASS},
-    )
-
-
-def read_training(metrics: Mapping[str, Any]) -> Training:
-    """Read what a round's training cost and produced from (summed) metrics."""
-    from dance_flwr.metrics import COUNTS, PHASES, Training
-
-    return Training(
-        loss=metrics[keys.LOSS],
-        seconds={phase: metrics[keys.seconds_of(phase)] for phase in PHASES},
-        counts={name: metrics[name] for name in COUNTS},
-    )
-
-
 def bytes_of(message: Message) -> int:
-    """Return the payload in bytes: arrays, and byte strings such as masked vectors and keys."""
+    """Return the size of a message in bytes: arrays and byte strings, such as masked vectors."""
     if not message.has_content():
         return 0
     records = message.content.array_records.values()
@@ -300,12 +253,12 @@ def bytes_of(message: Message) -> int:
 
 
 def with_content(message: Message, content: RecordDict) -> Message:
-    """Return a message with the same sender, receiver and type, and another content."""
+    """Return a message with the same metadata and another content."""
     copy: Message = Message(content, metadata=message.metadata)  # type: ignore[call-overload]  # Flower's own keyword
     return copy
 
 
-def addressed(message: Message, node: int) -> Message:
+def to_node(message: Message, node: int) -> Message:
     """Return a message with the same content and type to another node."""
     return Message(message.content, dst_node_id=node, message_type=message.metadata.message_type)
 
@@ -318,7 +271,7 @@ def with_arrays(message: Message, arrays: ArrayRecord) -> Message:
 def with_payload(
     message: Message, payload: Mapping[str, Tensor], needs_initial_upload: bool
 ) -> Message:
-    """Return a training message with what the method's server side adds for its client."""
+    """Return a training message with what the method's server side sends to this client."""
     records = dict(message.content)
     if needs_initial_upload:
         config = config_of(message) | {keys.NEEDS_INITIAL_UPLOAD: True}

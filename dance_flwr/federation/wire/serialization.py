@@ -1,8 +1,8 @@
-"""The tensors of a message as one array: Flower sends each array, and each part of it, in a request
-of its own, between SuperLink and SuperNode and once more between SuperNode and ClientApp.
+"""Pack the tensors of a message into one array.
 
-Safetensors, so that names, dtypes and shapes travel with the numbers; nothing is executed to read
-it.
+Flower sends each array, and each part of it, in its own request, from SuperLink to SuperNode and
+again from SuperNode to ClientApp. The packed format is safetensors: names, dtypes and shapes travel
+with the numbers, and reading it executes no code.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,16 +16,20 @@ from dance_flwr.federation.wire.keys import PACKED
 from dance_flwr.federation.wire.messages import with_content
 
 
-def packed(messages: Iterable[Message]) -> list[Message]:
-    """Return the messages with each ArrayRecord as one array of bytes, a record that several share
-    packed once.
+def pack(messages: Iterable[Message]) -> list[Message]:
+    """Return the messages with each ArrayRecord as one array of bytes.
+
+    A record that several messages share is packed once.
     """
-    made: dict[int, tuple[ArrayRecord, ArrayRecord]] = {}
+    packed: dict[int, tuple[ArrayRecord, ArrayRecord]] = {}
 
     def once(record: ArrayRecord) -> ArrayRecord:
-        if id(record) not in made:
-            made[id(record)] = record, _pack(record)  # kept, so that no other record gets its id
-        return made[id(record)][1]
+        if id(record) not in packed:
+            packed[id(record)] = (
+                record,
+                _pack_record(record),
+            )  # kept, so that no other record gets its id
+        return packed[id(record)][1]
 
     return [
         with_content(message, _each(message.content, once))
@@ -35,15 +39,17 @@ def packed(messages: Iterable[Message]) -> list[Message]:
     ]
 
 
-def unpacked(message: Message) -> Message:
-    """Return the message that `packed` was given; what cannot be read becomes a record without
-    tensors.
-    """
-    return with_content(message, _each(message.content, _unpack)) if is_packed(message) else message
+def unpack(message: Message) -> Message:
+    """Return the message as it was before `pack`; an unreadable record becomes an empty one."""
+    return (
+        with_content(message, _each(message.content, _unpack_record))
+        if is_packed(message)
+        else message
+    )
 
 
 def is_packed(message: Message) -> bool:
-    """Whether `packed` has made this message."""
+    """Whether a message comes from `pack`."""
     return message.has_content() and any(
         PACKED in record for record in message.content.array_records.values()
     )
@@ -52,10 +58,10 @@ def is_packed(message: Message) -> bool:
 def answer_packed(
     message: Message, context: Context, call_next: Callable[[Message, Context], Message]
 ) -> Message:
-    """Unpack what the server packed, and answer it alike: a mod of the ClientApp."""
+    """Unpack a packed request and pack its reply: a mod of the ClientApp."""
     if not is_packed(message):
         return call_next(message, context)
-    return packed([call_next(unpacked(message), context)])[0]
+    return pack([call_next(unpack(message), context)])[0]
 
 
 def _each(content: RecordDict, change: Callable[[ArrayRecord], ArrayRecord]) -> RecordDict:
@@ -63,7 +69,7 @@ def _each(content: RecordDict, change: Callable[[ArrayRecord], ArrayRecord]) -> 
     return RecordDict(dict(content) | changed)
 
 
-def _pack(record: ArrayRecord) -> ArrayRecord:
+def _pack_record(record: ArrayRecord) -> ArrayRecord:
     # Safetensors orders by dtype and name; the number in front brings the order of the model back.
     tensors = {
         f"{place}.{name}": array.numpy() for place, (name, array) in enumerate(record.items())
@@ -71,7 +77,7 @@ def _pack(record: ArrayRecord) -> ArrayRecord:
     return ArrayRecord({PACKED: Array(np.frombuffer(save(tensors), np.uint8))})
 
 
-def _unpack(record: ArrayRecord) -> ArrayRecord:
+def _unpack_record(record: ArrayRecord) -> ArrayRecord:
     try:
         tensors = load(record[PACKED].numpy().tobytes())
         numbered = sorted((int(key.partition(".")[0]), key) for key in tensors)

@@ -1,4 +1,4 @@
-"""State dicts and arrays as Flower's ArrayRecords, and back."""
+"""Convert state dicts and arrays to Flower's ArrayRecords and back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def arrays_of(state: Mapping[str, Tensor]) -> ArrayRecord:
 def array_of(tensor: Tensor) -> Array:
     """Return what Flower's `Array(tensor)` is, byte for byte.
 
-    Flower's grows a buffer, ten times as slow at 16 MB.
+    Flower's own grows a buffer, which is ten times slower at 16 MB.
     """
     array, header = tensor.detach().cpu().numpy(), BytesIO()
     array = array if array.flags.c_contiguous else array.copy(order="C")
@@ -47,9 +47,9 @@ def record_of(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
 
 
 def in_types_of(start: Mapping[str, Tensor], arrays: ArrayRecord) -> ArrayRecord:
-    """Return the model in the types of `start`.
+    """Return the model with the dtypes of `start`.
 
-    Flower's FedAdam makes float64 of float32, twice the bytes.
+    Flower's FedAdam returns float64 for float32, which doubles the bytes.
     """
     model = state_of(arrays)
     return arrays_of({name: tensor.to(start[name].dtype) for name, tensor in model.items()})

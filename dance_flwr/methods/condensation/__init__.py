@@ -1,6 +1,5 @@
-"""Graph condensation shared by the baselines: a budget, a learnt adjacency, gradient distances, the
-matching loop.
+"""Graph condensation shared by the baselines: budget, learnt adjacency, distances, matching loop.
 
-Pure functions of tensors and a generator; no Flower, no client boundary, no files except in
-`store`.
+Most modules are pure functions of tensors and a generator. Only `cache` writes files, and only
+`client` and `selection` know a client's site; nothing here knows Flower.
 """

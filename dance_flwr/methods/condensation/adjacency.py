@@ -1,4 +1,4 @@
-"""A'_ij = sigmoid((g[x_i || x_j] + g[x_j || x_i]) / 2), A'_ii = 0: the adjacency that GCond learns."""
+"""A'_ij = sigmoid((g[x_i || x_j] + g[x_j || x_i]) / 2), A'_ii = 0: GCond's adjacency."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -13,27 +13,27 @@ _EPS = 1e-5
 
 
 class PairNetwork(nn.Module):
-    """g: [x_i || x_j] -> Linear -> BatchNorm -> ReLU -> Linear -> BatchNorm -> ReLU -> Linear, of
-    width 1.
+    """g: [x_i || x_j] -> (Linear -> BatchNorm -> ReLU) twice -> Linear of width 1.
 
     From x [K, d] float32 to A' [K, K] in [0, 1], symmetric with a zero diagonal (Jin et al. 2022,
-    Sec. 3.2). Both normalisations use the statistics of all K^2 pairs of this x, in training as
-    afterwards: there are no running ones, so that the same weights give another A' on other nodes.
+    Sec. 3.2). Both normalisations use the statistics of all K^2 pairs of this x, during and after
+    training. There are no running statistics, so that the same weights give another A' on other
+    nodes.
 
     The first layer is linear in the pair, W [x_i || x_j] = W_a x_i + W_b x_j, and over all pairs
     its mean and variance are sums of those of the two parts: it costs O(K d) instead of O(K^2 d).
-    The second layer goes through blocks of rows and is computed again in the backward pass where
-    one block does not hold all pairs.
+    The second layer is computed in blocks of rows, and recomputed in the backward pass where one
+    block does not hold all pairs.
 
     Parameters
     ----------
     dim : d; width : of both hidden layers
-    pairs : most pairs held at once
+    pairs : most pairs in memory at once
     """
 
     def __init__(self, dim: int, width: int = 128, pairs: int = _PAIRS) -> None:
         super().__init__()
-        # No biases before a normalisation, which would take them off again.
+        # No biases before a normalisation, which would cancel them.
         self.first = nn.Linear(2 * dim, width, bias=False)
         self.second = nn.Linear(width, width, bias=False)
         self.last = nn.Linear(width, 1)
@@ -48,14 +48,12 @@ class PairNetwork(nn.Module):
         return adjacency * (1 - torch.eye(len(nodes), device=nodes.device))
 
     def _first(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (left, right), [K, width] each: the normalised first layer of pair ij is left_i +
-        right_j.
-        """
-        own, other = self.first.weight.chunk(2, dim=1)
-        left, right = nodes @ own.T, nodes @ other.T
-        (at_left, of_left), (at_right, of_right) = _moments(left), _moments(right)
-        scale = self.scales[0] * torch.rsqrt(of_left + of_right + _EPS)
-        return (left - at_left) * scale, (right - at_right) * scale + self.shifts[0]
+        """Return (left, right), [K, width]; the normalised layer of pair ij is left_i + right_j."""
+        left_weight, right_weight = self.first.weight.chunk(2, dim=1)
+        left, right = nodes @ left_weight.T, nodes @ right_weight.T
+        (left_mean, left_variance), (right_mean, right_variance) = _moments(left), _moments(right)
+        scale = self.scales[0] * torch.rsqrt(left_variance + right_variance + _EPS)
+        return (left - left_mean) * scale, (right - right_mean) * scale + self.shifts[0]
 
     def _logits(self, left: Tensor, right: Tensor) -> Tensor:
         """Return g of every pair, [K, K]."""
@@ -67,10 +65,10 @@ class PairNetwork(nn.Module):
             )
             return self.last(torch.relu(pairs)).view(len(left), -1)  # type: ignore[no-any-return]
         blocks = left.split(size)  # type: ignore[no-untyped-call]
-        found = [
+        moments = [
             checkpoint(self._block_moments, block, right, use_reentrant=False) for block in blocks
         ]
-        mean, variance = _combined(found, [len(block) for block in blocks])
+        mean, variance = _combine_moments(moments, [len(block) for block in blocks])
         rows = [
             checkpoint(self._block, block, right, mean, variance, use_reentrant=False)
             for block in blocks
@@ -92,20 +90,17 @@ class PairNetwork(nn.Module):
         return self._last(self._second(left, right), mean, variance)
 
 
-def normalised(adjacency: Tensor) -> Tensor:
-    """D^-1/2 (A + I) D^-1/2 of a dense symmetric A >= 0; [K, K] -> [K, K]. The dense twin of
-    operator "gcn".
-    """
+def normalise(adjacency: Tensor) -> Tensor:
+    """D^-1/2 (A + I) D^-1/2 of a dense symmetric A >= 0, as operator "gcn"; [K, K] -> [K, K]."""
     looped = adjacency + torch.eye(len(adjacency), dtype=adjacency.dtype, device=adjacency.device)
     root = looped.sum(dim=1).rsqrt()
     return root[:, None] * looped * root
 
 
 def edges(adjacency: Tensor, least: float = 0.01) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (rows, cols, weights) of the positive entries of a dense adjacency that are at least
-    `least`.
+    """Return (rows, cols, weights) of the positive entries of A that are at least `least`.
 
-    Zeros are no edges: an explicit one on the diagonal would stand in the place of the self loop.
+    Zeros are no edges: an explicit zero on the diagonal would replace the self loop.
     """
     rows, cols = torch.nonzero((adjacency >= least) & (adjacency > 0), as_tuple=True)
     return rows, cols, adjacency[rows, cols]
@@ -114,36 +109,34 @@ def edges(adjacency: Tensor, least: float = 0.01) -> tuple[Tensor, Tensor, Tenso
 def union_edges(
     adjacencies: Sequence[Tensor], least: float = 0.01
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (rows, cols, weights), as `edges`, of the disjoint union: the nodes of graph 0 first,
-    then of graph 1, ..
+    """Return (rows, cols, weights) of the disjoint union, the nodes of graph 0 first.
 
     Parameters
     ----------
     adjacencies : at least one, each [K_i, K_i] dense, K_i = 0 allowed
+    least : as in `edges`
     """
     parts = [edges(adjacency, least) for adjacency in adjacencies]
     starts = accumulate((len(adjacency) for adjacency in adjacencies), initial=0)
-    moved = [
+    shifted = [
         (rows + start, cols + start, weights)
         for (rows, cols, weights), start in zip(parts, starts, strict=False)
     ]
-    rows, cols, weights = (torch.cat(part) for part in zip(*moved, strict=True))
+    rows, cols, weights = (torch.cat(part) for part in zip(*shifted, strict=True))
     return rows, cols, weights
 
 
 def _moments(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance (divided by the number of rows) of each column."""
+    """Return mean and variance (divided by the number of rows) of each column."""
     mean = values.mean(0)
     return mean, (values - mean).square().mean(0)
 
 
-def _combined(
-    found: Sequence[tuple[Tensor, Tensor]], sizes: Sequence[int]
+def _combine_moments(
+    moments: Sequence[tuple[Tensor, Tensor]], sizes: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    """Mean and variance of the union of blocks, from those of the blocks: no difference of large
-    sums of squares.
-    """
-    means, variances = (torch.stack(part) for part in zip(*found, strict=True))
+    """Return mean and variance of a union of blocks, without a difference of large sums."""
+    means, variances = (torch.stack(part) for part in zip(*moments, strict=True))
     share = means.new_tensor(sizes)[:, None] / sum(sizes)
     mean = (share * means).sum(0)
     return mean, (share * (variances + (means - mean) ** 2)).sum(0)

@@ -1,6 +1,4 @@
-"""What a condensation baseline keeps in a client's folder of a run: made once, read in every later
-round.
-"""
+"""Cores and condensed graphs in a client's folder of a run: computed once, then loaded."""
 
 import hashlib
 import json
@@ -19,13 +17,11 @@ from dance_flwr.disk import write_npz
 from dance_flwr.fingerprint import code_fingerprint
 
 Arrays = dict[str, Tensor]
-_KEY = "made_from"
+_KEY = "cache_key"
 
 
-def decided_by(site: Site, config: RunConfig) -> dict[str, Any]:
-    """Return what decides every core and condensed graph: ratio, seed, partition, and what training
-    may see of it.
-    """
+def cache_key(site: Site, config: RunConfig) -> dict[str, Any]:
+    """Return what every core and condensed graph depends on; a method adds settings of its own."""
     return {
         "ratio": config.condensation_ratio,
         "seed": config.seed,
@@ -34,35 +30,34 @@ def decided_by(site: Site, config: RunConfig) -> dict[str, Any]:
     }
 
 
-def kept(
+def load_or_compute(
     client_folder: Path,
     run: str,
-    made_from: Mapping[str, Any],
+    key: Mapping[str, Any],
     device: torch.device,
-    make: Callable[[], Arrays],
+    compute: Callable[[], Arrays],
 ) -> Arrays:
-    """Return the arrays in `state.npz` of this run, or make and write them; a killed write leaves
-    nothing.
+    """Return the arrays in `state.npz` of this run, or compute and write them atomically.
 
-    A client that is first asked in a later round, or lost its folder, makes them then: `make` may
-    not depend on the round.
+    A client that joins in a later round, or has lost its folder, computes them then: `compute`
+    must not depend on the round.
 
     Parameters
     ----------
-    made_from : what decides the arrays; they are made anew where the file was made from something
-        else, or by other code
+    key : what the arrays depend on; they are recomputed where the file has another key, or was
+        written by other code
     """
     path = run_folder(client_folder, run) / STATE
-    text = json.dumps({**made_from, "code": code_fingerprint()}, sort_keys=True)
-    key = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)
+    text = json.dumps({**key, "code": code_fingerprint()}, sort_keys=True)
+    digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)
     if path.is_file():
         with np.load(path) as file:
-            if _KEY in file and np.array_equal(file[_KEY], key):
+            if _KEY in file and np.array_equal(file[_KEY], digest):
                 return {
                     name: torch.as_tensor(file[name], device=device)
                     for name in file.files
                     if name != _KEY
                 }
-    arrays = make()
-    write_npz(path, {name: tensor.cpu().numpy() for name, tensor in arrays.items()} | {_KEY: key})
+    arrays = compute()
+    write_npz(path, {name: array.cpu().numpy() for name, array in arrays.items()} | {_KEY: digest})
     return arrays

@@ -1,4 +1,4 @@
-"""What methods share that condense a client's graph once to S = (X', A', Y') and then train on S."""
+"""The parts shared by methods that condense a client's graph once to S = (X', A', Y')."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,8 +8,8 @@ from torch import Tensor
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.site import Site
 from dance_flwr.methods.condensation.budget import training_quotas
-from dance_flwr.methods.condensation.cache import Arrays, decided_by, kept
-from dance_flwr.methods.condensation.matching import Condensed
+from dance_flwr.methods.condensation.cache import Arrays, cache_key, load_or_compute
+from dance_flwr.methods.condensation.graphs import Condensed, RealGraph
 from dance_flwr.methods.condensation.selection import condensed_operator
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.plain_method import PlainMethod, train_on
@@ -17,13 +17,11 @@ from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 
 
-class Condensing(PlainMethod):
-    """S is made before the first training, kept in the client's folder of the run, and read in
-    every round.
-    """
+class CondensingMethod(PlainMethod):
+    """Condenses before its first training, keeps S in its folder of the run, trains on S."""
 
     def settings(self, config: RunConfig) -> Mapping[str, Any]:
-        """Return the settings of the method's own that decide S."""
+        """Return the settings of the method that S depends on."""
         raise NotImplementedError
 
     def condense(self, site: Site, config: RunConfig, quotas: Tensor) -> Condensed:
@@ -36,18 +34,16 @@ class Condensing(PlainMethod):
         raise NotImplementedError
 
     def graph_of(self, site: Site, config: RunConfig, info: RoundInfo, report: Report) -> Condensed:
-        """Return S, made now where it is not in the folder of the run; the report counts its nodes
-        and the seconds.
+        """Return S, condensed now if the folder of the run has none.
+
+        The report counts its nodes and the seconds.
         """
-        made_from = decided_by(site, config) | {
-            "hidden": config.hidden_dim,
-            **self.settings(config),
-        }
+        key = cache_key(site, config) | {"hidden": config.hidden_dim, **self.settings(config)}
         with report.phase("nodes"):
-            found = kept(
-                site.folder, info.run, made_from, site.device, lambda: self.arrays(site, config)
+            arrays = load_or_compute(
+                site.folder, info.run, key, site.device, lambda: self.arrays(site, config)
             )
-        condensed = Condensed(found["condensed_labels"], found["features"], found["adjacency"])
+        condensed = Condensed(arrays["condensed_labels"], arrays["features"], arrays["adjacency"])
         report.counts |= dict.fromkeys(
             ("condensed-nodes", "evidence-supervised"), condensed.labels.numel()
         )
@@ -65,16 +61,26 @@ class Condensing(PlainMethod):
         return report
 
     def arrays(self, site: Site, config: RunConfig) -> Arrays:
-        """Return what goes into the client's `state.npz`; without a training label S is empty."""
-        nodes, classes = int(site.training_graph.visible.sum()), len(site.card.class_names)
-        quotas = training_quotas(site.train_labels, nodes, classes, config.condensation_ratio)
+        """Return the content of the client's `state.npz`; S is empty without a training label."""
+        quotas = site_quotas(site, config)
         if int(quotas.sum()):
-            made = self.condense(site, config, quotas)
+            condensed = self.condense(site, config, quotas)
         else:
             features = site.table.nodes[:0]
-            made = Condensed(quotas.new_empty(0), features, features.new_empty(0, 0))
+            condensed = Condensed(quotas.new_empty(0), features, features.new_empty(0, 0))
         return {
-            "condensed_labels": made.labels,
-            "features": made.features,
-            "adjacency": made.adjacency,
+            "condensed_labels": condensed.labels,
+            "features": condensed.features,
+            "adjacency": condensed.adjacency,
         }
+
+
+def site_quotas(site: Site, config: RunConfig) -> Tensor:
+    """Return K_c of a client's training graph, [C] int64."""
+    nodes, classes = int(site.training_graph.visible.sum()), len(site.card.class_names)
+    return training_quotas(site.train_labels, nodes, classes, config.condensation_ratio)
+
+
+def real_graph(site: Site) -> RealGraph:
+    """Return what condensation reads of a client: features, training graph, training labels."""
+    return RealGraph(site.table.nodes, site.training_graph.operator("gcn"), site.train_labels)

@@ -1,24 +1,21 @@
-"""D(g', g): how far the gradients of the condensed graph are from those of the real one, one value
-per class.
-"""
+"""D(g', g): distance of the gradients of the condensed graph from the real ones, by class."""
 
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-DEAD = 1e-8  # a column of this norm has no direction
+DEAD = 1e-8  # a column of a smaller norm has no direction
 _EPS = 1e-6
 
 Gradients = Sequence[Tensor]
 
 
 def by_columns(condensed: Gradients, real: Gradients) -> Tensor:
-    """D = sum over weight matrices and their columns j of 1 - cos(g'_j, g_j); biases do not count;
-    [B].
+    """D = sum_j 1 - cos(g'_j, g_j) over the columns j of all weight matrices, without biases; [B].
 
     Jin et al. 2022, eq. 9. The cosine's denominator gets 1e-6, as in the public code. Deviation: a
-    column that is dead on either side is left out; its cosine would be noise.
+    column that is dead on either side is omitted; its cosine would be noise.
 
     Parameters
     ----------
@@ -28,15 +25,12 @@ def by_columns(condensed: Gradients, real: Gradients) -> Tensor:
     total = real[0].new_zeros(len(real[0]))
     for left, right in zip(condensed, real, strict=True):
         if left.dim() == 3:
-            sizes = torch.linalg.vector_norm(left, dim=1), torch.linalg.vector_norm(right, dim=1)
-            cosine = (left * right).sum(1) / (sizes[0] * sizes[1] + _EPS)
-            alive = (sizes[0].detach() >= DEAD) & (sizes[1] >= DEAD)
-            total = total + torch.where(alive, 1 - cosine, torch.zeros_like(cosine)).sum(1)
+            total = total + _cosine_distance(left, right).sum(1)
     return total
 
 
 def squared(condensed: Gradients, real: Gradients) -> Tensor:
-    """D = sum (g' - g)^2 over all entries, biases included; a sum and no mean; [B]."""
+    """D = sum (g' - g)^2 over all entries, biases included; a sum, not a mean; [B]."""
     pairs = zip(condensed, real, strict=True)
     return torch.stack([(left - right).square().flatten(1).sum(1) for left, right in pairs]).sum(0)
 
@@ -46,6 +40,11 @@ def one_cosine(condensed: Gradients, real: Gradients) -> Tensor:
     left, right = (
         torch.cat([part.flatten(1) for part in side], dim=1) for side in (condensed, real)
     )
+    return _cosine_distance(left, right)
+
+
+def _cosine_distance(left: Tensor, right: Tensor) -> Tensor:
+    """1 - cos along dimension 1, 0 where either side is dead; only `left` gets a gradient."""
     sizes = torch.linalg.vector_norm(left, dim=1), torch.linalg.vector_norm(right, dim=1)
     cosine = (left * right).sum(1) / (sizes[0] * sizes[1] + _EPS)
     alive = (sizes[0].detach() >= DEAD) & (sizes[1] >= DEAD)

@@ -1,15 +1,15 @@
-"""min over S of E_theta sum_c D(grad L_c(S; theta), grad L_c(G; theta)): gradient matching of GCond
-(Jin et al. 2022).
+"""min_S E_theta sum_c D(grad L_c(S; theta), grad L_c(G; theta)): GCond's gradient matching.
 
-The matching network is the simplified graph convolution of the public code on Cora and CiteSeer,
-logits Z W + b with Z = P^2 LN(X), P = D^-1/2 (A + I) D^-1/2, so the gradient of the loss of class c
-has a closed form: (1 / n_c) sum over nodes of c of z (softmax(zW + b) - y)^T. It is written out,
-and S is reached by one backward pass.
+Jin, Zhao, Zhang, Liu, Tang and Shah, "Graph Condensation for Graph Neural Networks", ICLR 2022. The
+matching network is the simplified graph convolution of the public code on Cora and CiteSeer, with
+logits Z W + b, Z = P^2 LN(X) and P = D^-1/2 (A + I) D^-1/2. The gradient of the loss of class c
+then has a closed form, (1 / n_c) sum over nodes of c of z (softmax(zW + b) - y)^T. It is written
+out, and the gradient with respect to S takes one backward pass.
 
-Deviations: features are layer-normalised on both sides, as every backbone here normalises what it
-reads; the full graph with the class masked instead of sampled neighbourhoods, the same expectation;
-no feature-smoothness term (its weight is 0 in the public runs); the S of the best validation
-accuracy is kept, not the last.
+Deviations: features are layer-normalised on both sides, as every backbone here normalises its
+input; the full graph with the class masked instead of sampled neighbourhoods, which has the same
+expectation; no feature-smoothness term (its weight is 0 in the public runs); the S with the best
+validation accuracy is kept, not the last one.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,54 +19,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.methods.condensation.adjacency import PairNetwork, normalised
+from dance_flwr.methods.condensation.adjacency import PairNetwork, normalise
 from dance_flwr.methods.condensation.config import CondenseConfig
 from dance_flwr.methods.condensation.distances import DISTANCES
+from dance_flwr.methods.condensation.graphs import HOPS, Condensed, RealGraph, layer_normalise
 
-HOPS = 2
-CHECKS = 10  # how often S is tried on validation
+CHECKS = 10  # how often S is validated
 _NETWORK_RATE = 0.01
-_CYCLE, _ADJACENCY_TURN = (
-    50,
-    10,
-)  # of 50 epochs the first 10 move the adjacency, the others the features
-
-
-@dataclass(frozen=True)
-class Condensed:
-    """S = (X', A', Y').
-
-    Attributes
-    ----------
-    labels : [K] int64, sorted; features : [K, d] float32, in layer-normalised coordinates
-    adjacency : [K, K] float32 in [0, 1], symmetric, zero diagonal
-    """
-
-    labels: Tensor
-    features: Tensor
-    adjacency: Tensor
-
-
-@dataclass(frozen=True)
-class RealGraph:
-    """What condensation reads of a client.
-
-    Attributes
-    ----------
-    features : [n, d] float32; operator : [n, n] sparse, kind "gcn"; labels : [n] int64 training
-        labels, -1 elsewhere
-    """
-
-    features: Tensor
-    operator: Tensor
-    labels: Tensor
-
-    def propagated(self) -> Tensor:
-        """Z = P^2 LN(X), [n, d]."""
-        hidden = standard(self.features)
-        for _ in range(HOPS):
-            hidden = self.operator @ hidden
-        return hidden
+_CYCLE, _ADJACENCY_TURN = 50, 10  # of 50 steps the first 10 move A', the others X'
 
 
 @dataclass
@@ -77,32 +37,31 @@ class Network:
     bias: Tensor
 
     @classmethod
-    def drawn(
+    def draw(
         cls, dim: int, classes: int, generator: torch.Generator, device: torch.device
     ) -> "Network":
-        """Draw theta as `nn.Linear` does: uniform within 1 / sqrt(d)."""
+        """Draw theta as `nn.Linear` does, uniformly within 1 / sqrt(d)."""
         values = (torch.rand(dim + 1, classes, generator=generator).to(device) * 2 - 1) / dim**0.5
         return cls(values[:dim], values[dim])
 
     def residuals(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        """softmax(Z W + b) - Y, [m, C]: what the cross-entropy sends back to the logits."""
+        """softmax(Z W + b) - Y, the gradient of the cross-entropy at the logits; [m, C]."""
         return torch.softmax(hidden @ self.weight + self.bias, dim=1) - F.one_hot(
             labels, len(self.bias)
         )
 
 
-def standard(features: Tensor) -> Tensor:
-    """LN(x) without parameters, as the backbones do with what they read."""
-    return F.layer_norm(features, features.shape[-1:])
-
-
 def class_gradients(network: Network, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """G_c = (1 / n_c) sum_(y_i = c) z_i r_i^T and the same of the bias; ([C, d, C], [C, C]), zeros
-    without nodes.
+    """G_c = (1 / n_c) sum_(y_i = c) z_i r_i^T, and the same for the bias; 0 without nodes.
 
     Parameters
     ----------
-    hidden : [m, d], Z; labels : [m] int64, sorted
+    hidden : Z, [m, d]
+    labels : [m] int64, sorted
+
+    Returns
+    -------
+    [C, d, C] for the weight, [C, C] for the bias
     """
     classes = len(network.bias)
     sizes = torch.bincount(labels, minlength=classes).tolist()
@@ -121,38 +80,41 @@ def matching_loss(
 
     Parameters
     ----------
-    condensed, real : (Z, labels), labels sorted; only the first one gets a gradient
+    condensed, real : (Z, labels), labels sorted; only the first pair gets a gradient
     kind : name in `DISTANCES`
     """
     with torch.no_grad():
-        wanted = class_gradients(network, *real)
-    return distance_to(wanted, network, condensed, kind)
+        target = class_gradients(network, *real)
+    return distance_to_gradients(target, network, condensed, kind)
 
 
-def distance_to(
-    wanted: tuple[Tensor, Tensor], network: Network, condensed: tuple[Tensor, Tensor], kind: str
+def distance_to_gradients(
+    target: tuple[Tensor, Tensor], network: Network, condensed: tuple[Tensor, Tensor], kind: str
 ) -> Tensor:
-    """L = sum_c (K_c / max K_c) D(G'_c, G_c) to gradients `wanted` that are known; as
-    `matching_loss`.
+    """L = sum_c (K_c / max K_c) D(G'_c, G_c), as `matching_loss`, for gradients G that are known.
+
+    Parameters
+    ----------
+    target : G, as `class_gradients` returns it
     """
     sizes = torch.bincount(condensed[1], minlength=len(network.bias))
-    distance = DISTANCES[kind](class_gradients(network, *condensed), wanted)
+    distance = DISTANCES[kind](class_gradients(network, *condensed), target)
     return (sizes / sizes.max() * distance).sum()
 
 
 def initial_graph(
     labels: Tensor, quotas: Tensor, generator: torch.Generator, released: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return (Y' [K], the real training nodes [K] whose features start X'); row i of both has the
-    same class.
+    """Return (Y' [K], the real training nodes [K] whose features start X').
 
-    Nodes are drawn without repetition within a class. `released` is the public code's mismatch (its
-    issue 17): labels by ascending frequency of the class in the training nodes, features by class
-    number.
+    Row i of both has the same class. Nodes are drawn without repetition within a class.
 
     Parameters
     ----------
-    labels : [n] int64 training labels, -1 elsewhere; quotas : [C] int64
+    labels : [n] int64 training labels, -1 elsewhere
+    quotas : [C] int64
+    released : reproduce the mismatch of the public code (its issue 17): labels by ascending
+        frequency of the class in the training nodes, features by class number
     """
     order = list(range(len(quotas)))
     drawn = []
@@ -168,9 +130,9 @@ def initial_graph(
 
 
 class Matching:
-    """S while it is learnt: free features X', and the pair network that makes A' of them.
+    """S while it is learnt: free features X', and the pair network that maps them to A'.
 
-    Rows are sorted by class inside, whatever the order in which they start.
+    Rows are sorted by class.
     """
 
     def __init__(
@@ -179,10 +141,9 @@ class Matching:
         labels, nodes = initial_graph(real.labels, quotas, generator, settings.released_code)
         order = torch.sort(labels, stable=True).indices
         self.labels = labels[order]
-        self.features = standard(real.features)[nodes][order].clone().requires_grad_()
+        self.features = layer_normalise(real.features)[nodes][order].clone().requires_grad_()
         self.pairs = PairNetwork(real.features.size(1)).to(real.features.device)
-        known = torch.nonzero(real.labels >= 0).flatten()
-        known = known[torch.sort(real.labels[known], stable=True).indices]
+        known = real.nodes_by_class()
         self._real = real.propagated()[known], real.labels[known]
         self._settings, self._generator, self._classes = settings, generator, len(quotas)
         self._optimizers = (
@@ -192,16 +153,21 @@ class Matching:
 
     def propagated(self) -> Tensor:
         """Z' = P'^2 LN(X'), [K, d]."""
-        hidden = standard(self.features)
-        operator = normalised(self.pairs(hidden))
+        hidden = layer_normalise(self.features)
+        operator = normalise(self.pairs(hidden))
         for _ in range(HOPS):
             hidden = operator @ hidden
         return hidden
 
     def epoch(self, number: int) -> float:
-        """Match one fresh network `outer` times; return the last loss."""
-        settings, turn = self._settings, int(number % _CYCLE >= _ADJACENCY_TURN)
-        network = Network.drawn(
+        """Match one fresh network `outer` times; return the last loss.
+
+        Parameters
+        ----------
+        number : of the epoch, from 0
+        """
+        settings, turn = self._settings, turn_of(number)
+        network = Network.draw(
             self.features.size(1), self._classes, self._generator, self.features.device
         )
         train = torch.optim.Adam([network.weight, network.bias], lr=_NETWORK_RATE)
@@ -227,7 +193,7 @@ class Matching:
         return float(loss.detach())
 
     def _train(self, network: Network, optimizer: torch.optim.Optimizer) -> None:
-        """Train theta on S as it is now for `inner` steps of the mean cross-entropy."""
+        """Train theta on the current S for `inner` steps of the mean cross-entropy."""
         hidden = self.propagated()
         for _ in range(self._settings.inner):
             residuals = network.residuals(hidden, self.labels) / len(self.labels)
@@ -236,12 +202,17 @@ class Matching:
 
     @torch.no_grad()
     def snapshot(self) -> Condensed:
-        """Return S as it is now."""
+        """Return the current S."""
         features = self.features.detach().clone()
-        adjacency = self.pairs(standard(features))
-        # A sigmoid rounds by its place in a vector register: a_ij and a_ji may differ in the last
-        # bit.
+        adjacency = self.pairs(layer_normalise(features))
+        # The rounding of a sigmoid depends on its position in a vector register, so that a_ij and
+        # a_ji may differ in the last bit.
         return Condensed(self.labels, features, torch.maximum(adjacency, adjacency.T))
+
+
+def turn_of(number: int) -> int:
+    """Return what step `number`, from 0, moves: 0 = the adjacency A', 1 = the features X'."""
+    return int(number % _CYCLE >= _ADJACENCY_TURN)
 
 
 def losses(matching: Matching, steps: int) -> Iterator[float]:
@@ -257,14 +228,13 @@ def condense(
     generator: torch.Generator,
     score: Callable[[Condensed], float],
 ) -> Condensed:
-    """Return the S of the highest score among `CHECKS` evenly spaced epochs; the latest among
-    equals.
+    """Return the S with the highest score among `CHECKS` evenly spaced epochs.
 
     Parameters
     ----------
     quotas : [C] int64, at least one node in all
-    generator : a CPU generator; the only source of randomness but for the pair network's
-        initialisation, which reads torch's own
+    generator : a CPU generator; the only source of randomness, except that the pair network is
+        initialised from torch's global generator
     score : validation accuracy of a network trained on S
     """
     matching = Matching(real, quotas, settings, generator)
@@ -277,22 +247,24 @@ def best_of(
     snapshot: Callable[[], Condensed],
     score: Callable[[Condensed], float],
 ) -> Condensed:
-    """Let `steps` steps of learning pass; return the S of the highest score among `CHECKS` evenly
-    spaced ones.
+    """Run `learning`; return the S with the highest score among `CHECKS` evenly spaced steps.
 
-    The latest among equals; the last step is one of them.
+    The last step is one of them; ties go to the later one.
 
     Parameters
     ----------
-    learning : one entry per step, at least one; snapshot : S as it is now
+    learning : yields once per step, at least once
+    steps : number of steps
+    snapshot : returns the current S
+    score : validation accuracy of a network trained on S
     """
     every = max(1, steps // CHECKS)
     best, highest = None, float("-inf")
     for number, _ in enumerate(learning, start=1):
         if number % every == 0 or number == steps:
-            found = snapshot()
-            value = score(found)
+            candidate = snapshot()
+            value = score(candidate)
             if value >= highest:
-                best, highest = found, value
+                best, highest = candidate, value
     assert best is not None
     return best

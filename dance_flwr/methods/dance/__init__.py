@@ -1,6 +1,6 @@
-"""DANCE as a method of the harness; the algorithm itself is `dance_flwr.dance`.
+"""DANCE, the paper's method; the algorithm itself is in `dance_flwr.dance`.
 
-Uplink: the weighted mean of omega = (theta, phi), nothing else.
+Uplink: omega = (theta, phi), of which the server needs the weighted mean only.
 
 Test accuracy of `dance` on Cora at r = 8 / 4 / 2 %: 88.87 / 87.12 / 86.32 % in the DANCE paper,
 87.80 / 86.29 / 86.29 % here. Test accuracy of `dance` on CiteSeer at r = 8 / 4 / 2 %: 80.19 / 78.19
@@ -15,7 +15,8 @@ METHOD = MethodSpec(
     uplink=Uplink.SUM,
     card=MethodCard(
         condenses=True,
-        trains_on="labelled nodes of the condensed core; plain term: and of its selected neighbours",
+        trains_on="labelled nodes of the condensed core; plain term: "
+        "and of its selected neighbours",
         leaves_client="model parameters, counts, seconds",
         source="the paper's method",
     ),

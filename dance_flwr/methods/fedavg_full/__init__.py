@@ -1,9 +1,12 @@
-"""FedAvg on the full local graphs, no condensation: the reference (McMahan et al. 2017; Kipf and
-Welling 2017).
+"""FedAvg on the full local graphs without condensation: the reference.
 
-Each client trains backbone and head on all its labelled training nodes. Uplink: the weighted mean
-of the parameters. Deviations: Adam where the paper descends by plain gradients, started anew in
-each round.
+McMahan, Moore, Ramage, Hampson and Aguera y Arcas, "Communication-Efficient Learning of Deep
+Networks from Decentralized Data", AISTATS 2017, with the GCN of Kipf and Welling, ICLR 2017. Each
+client trains backbone and head on all its labelled training nodes.
+
+Uplink: the model, of which the server needs the weighted mean only.
+
+Deviations: Adam, with fresh moments in each round, where the paper uses plain gradient descent.
 
 Test accuracy of `fedavg-full` on Cora: 82.45 % in the DANCE paper, 87.69 % here.
 Test accuracy of `fedavg-full` on CiteSeer: 75.28 % in the DANCE paper, 76.72 % here.

@@ -1,4 +1,4 @@
-"""The client side of FedAvgFull."""
+"""The client side of FedAvg."""
 
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.site import Site
@@ -9,7 +9,7 @@ from dance_flwr.nn.model import PlainModel
 
 
 class FedAvgFull(PlainMethod):
-    """A plain graph network on every node's text embedding t_u."""
+    """The plain network on the text embedding t_u of every node."""
 
     def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
         """Minimise the mean cross-entropy of all labelled training nodes."""

@@ -1,22 +1,20 @@
-"""FedC4, the client side: train on one's own condensed nodes and on those that the server chose of
-other clients.
+"""FedC4: train on one's own condensed nodes and on nodes of other clients that the server selects.
 
 Chen, Li, Zhu, Li and Wang, "Rethinking Client-oriented Federated Graph Learning", CIKM 2025, arXiv
-2504.14188; public code at Ereshkigal1/FedC4 f9aa425. The client condenses as `gcond` does and
-uploads S = (X', A', Y') once, in every round its model and the embeddings E of its condensed nodes.
-The server side, `dance_flwr.methods.fedc4.server`, averages the models and gives each client nodes
-of other clients and a graph over all of them, on which it trains from then on. Predictions are made
-on the real graph.
+2504.14188; public code at Ereshkigal1/FedC4 f9aa425. The client condenses as `gcond` does. It
+uploads S = (X', A', Y') once, and in every round its model and the embeddings E of its condensed
+nodes. The server averages the models and sends each client nodes of other clients with a graph over
+all of its nodes, on which the client trains from then on. Predictions are made on the real graph.
 
-Uplink: S once; in every round the model and K h floats. A server reads single uploads, and other
+Uplink: S once; in every round the model and K h floats. The server reads single uploads, and other
 clients are sent rows of X' with their labels; X' is synthetic but starts from training nodes.
 
 Deviations from the public code: **its run takes the loss of the full, uncondensed graph** of a
-client, 70 % of all nodes labelled whatever the split, and drops what the condensed pass found; here
-only condensed nodes are trained on, and `fedc4.released-code` brings back the full graph, with the
-harness's own training nodes. Condensation is GCond's, 500 steps from training nodes, where the code
-takes 21 from noise. Models are weighted by nodes, not by K. X' and Y' travel once, not in every
-round, and a client is not sent its own. See also `condense.exchange`.
+client, with 70 % of all nodes labelled whatever the split, and discards the output of the condensed
+pass. Here clients train on condensed nodes only; `fedc4.released-code` restores the full graph,
+with the harness's own training nodes. Condensation is GCond's, 500 steps from training nodes, where
+the code takes 21 from noise. Models are weighted by nodes, not by K. X' and Y' travel once, not in
+every round, and a client is not sent its own. See also `dance_flwr.methods.fedc4.selectors`.
 
 Test accuracy of `fedc4` on Cora at r = 8 / 4 / 2 %: 86.02 / 84.98 / 84.33 % in the DANCE paper,
 83.22 / 82.11 / 81.12 % here. Test accuracy of `fedc4` on CiteSeer at r = 8 / 4 / 2 %: 75.95 / 74.84
@@ -33,10 +31,11 @@ METHOD = MethodSpec(
     uplink=Uplink.EACH,
     card=MethodCard(
         condenses=True,
-        trains_on="its own synthetic labelled nodes and others' that the server chose, on a graph that the server made",
-        leaves_client="model parameters; its synthetic graph, features, labels and adjacency, once; embeddings of its "
-        "synthetic nodes in every round; counts, seconds; the server reads each client's, other clients get synthetic "
-        "nodes of it",
+        trains_on="its own synthetic labelled nodes and others' that the server chose, "
+        "on a graph that the server made",
+        leaves_client="model parameters; its synthetic graph, features, labels and adjacency, "
+        "once; embeddings of its synthetic nodes in every round; counts, seconds; the server reads "
+        "each client's, other clients get synthetic nodes of it",
         source="Chen et al. 2025, arXiv 2504.14188",
     ),
     sections=(

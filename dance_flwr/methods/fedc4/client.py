@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.site import Site
-from dance_flwr.methods.condensation.matching import Condensed
+from dance_flwr.methods.condensation.graphs import Condensed
 from dance_flwr.methods.condensation.selection import condensed_operator
 from dance_flwr.methods.condensation.uploads import as_upload
 from dance_flwr.methods.contract import RoundInfo
@@ -19,28 +19,25 @@ from dance_flwr.nn.model import PlainModel
 
 
 class FedC4(GCond):
-    """GCond's S, joined by condensed nodes of other clients."""
+    """GCond's S together with condensed nodes of other clients."""
 
     def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
-        """Minimise the mean cross-entropy of own and given rows; add embeddings of the own ones, at
-        first also S.
+        """Minimise the mean cross-entropy of own and received rows.
+
+        The statistics are the embeddings of the own rows, and S when the server asks for it.
         """
-        report = Report()
+        report, kind = Report(), model.backbone.operator
         own = self.graph_of(site, config, info, report)
         with report.phase("train"):
             if FedC4Config.of(config).released_code:
-                graph, labels = (
-                    site.training_graph.operator(model.backbone.operator),
-                    site.train_labels,
-                )
-                report.loss = train_on(model, site.table.nodes, graph, labels, config, info.round)
+                features, labels = site.table.nodes, site.train_labels
+                operator = site.training_graph.operator(kind)
             else:
-                whole = joined(own, info.server_payload)
-                graph = condensed_operator(model.backbone.operator, whole)
-                report.loss = train_on(
-                    model, whole.features, graph, whole.labels, config, info.round
-                )
-                report.counts["evidence-supervised"] = whole.labels.numel()
+                graph = join_received(own, info.server_payload)
+                features, labels = graph.features, graph.labels
+                operator = condensed_operator(kind, graph)
+                report.counts["evidence-supervised"] = labels.numel()
+            report.loss = train_on(model, features, operator, labels, config, info.round)
         with report.phase("forward"):
             report.statistics = {"embeddings": embeddings(model, own)}
         if info.needs_initial_upload:
@@ -48,22 +45,22 @@ class FedC4(GCond):
         return report
 
 
-def joined(own: Condensed, given: Mapping[str, Tensor]) -> Condensed:
-    """Return the K own rows, then the m given ones, on the given graph; S itself where nothing is
-    given.
+def join_received(own: Condensed, payload: Mapping[str, Tensor]) -> Condensed:
+    """Return the K own rows and the m received ones on the received graph; S without a payload.
 
     Parameters
     ----------
-    given : "features" [m, d], "labels" [m], "adjacency" [K + m, K + m]
+    payload : "features" [m, d], "labels" [m], "adjacency" [K + m, K + m]; or empty
     """
-    if not given:
+    if not payload:
         return own
-    labels = torch.cat([own.labels, given["labels"]])
-    return Condensed(labels, torch.cat([own.features, given["features"]]), given["adjacency"])
+    labels = torch.cat([own.labels, payload["labels"]])
+    features = torch.cat([own.features, payload["features"]])
+    return Condensed(labels, features, payload["adjacency"])
 
 
 @torch.no_grad()
 def embeddings(model: PlainModel, own: Condensed) -> Tensor:
-    """E = g(X', A'), what the head reads, of the model as it was just trained; [K, h]."""
+    """E = g(X', A'), the input of the head of the trained model; [K, h]."""
     model.eval()
     return model.backbone(own.features, condensed_operator(model.backbone.operator, own))  # type: ignore[no-any-return]

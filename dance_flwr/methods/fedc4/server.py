@@ -1,4 +1,4 @@
-"""The server side of FedC4: FedAvg, and condensed nodes of like clients for each client."""
+"""The server side of FedC4: FedAvg, and for each client condensed nodes of similar clients."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -8,10 +8,16 @@ import torch
 from torch import Tensor
 
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.methods.condensation.matching import Condensed
+from dance_flwr.methods.condensation.graphs import Condensed
 from dance_flwr.methods.condensation.uploads import GRAPH, graph_fault, graph_in
 from dance_flwr.methods.fedc4.config import FedC4Config
-from dance_flwr.methods.fedc4.selectors import Chosen, chosen_for, exchanged, groups_of, rebuilt
+from dance_flwr.methods.fedc4.selectors import (
+    Selection,
+    append_selected,
+    group_clients,
+    rebuild_graph,
+    select_nodes,
+)
 from dance_flwr.methods.server_side import Channel, Merged, State, Upload
 from dance_flwr.methods.stateful import StatefulServerSide
 from dance_flwr.methods.upload_checks import shapes_fault
@@ -19,12 +25,11 @@ from dance_flwr.nn.model import ModelShape
 
 
 class FedC4Server(StatefulServerSide):
-    """omega <- sum_k n_k omega_k / sum_k n_k; client k is given what `selectors` chooses and
-    rebuilds.
+    """omega <- sum_k n_k omega_k / sum_k n_k; client k is sent the output of `selectors`.
 
-    Both follow from the uploads of the rounds before, so that a run that is resumed gives the same.
-    A graph is only made anew when other nodes were chosen. The history says how many nodes were
-    handed out.
+    Both depend only on the uploads of earlier rounds, so that a resumed run gives the same result.
+    A graph is rebuilt only when the selected nodes have changed. The history counts the nodes that
+    were sent.
     """
 
     statistics = ("embeddings",)
@@ -32,74 +37,74 @@ class FedC4Server(StatefulServerSide):
 
     def __init__(self, config: RunConfig, shape: ModelShape) -> None:
         super().__init__(config, shape)
-        self._own = FedC4Config.of(config)
-        # Of the clients that have uploaded: their condensed graphs, embeddings and groups.
+        self._settings = FedC4Config.of(config)
+        # Condensed graphs, embeddings and groups of the clients that have uploaded.
         self.graphs: dict[int, Condensed] = {}
         self.embeddings: dict[int, Tensor] = {}
         self.groups: dict[int, int] = {}
-        # Of this round: seconds of choosing and rebuilding, nodes handed out.
+        # In this round: seconds of selecting and rebuilding, nodes sent.
         self._seconds, self._nodes = 0.0, 0
-        # client -> the nodes that were chosen last, and their graph
-        self._made: dict[int, tuple[str, Tensor]] = {}
+        # client -> its last selection, and the graph over it
+        self._rebuilt: dict[int, tuple[str, Tensor]] = {}
 
     def before_round(self, round_: int, channel: Channel) -> None:
         """Group the clients that have uploaded."""
         begin, self._nodes = time.perf_counter(), 0
-        if not self._own.released_code:
+        if not self._settings.released_code:
             collected = {client: self.collected(client) for client in self.holders()}
-            self.graphs = {client: graph_in(own) for client, own in collected.items()}
-            self.embeddings = {client: own["embeddings"] for client, own in collected.items()}
-            self.groups = groups_of(self.embeddings, self._own.groups)
+            self.graphs = {client: graph_in(upload) for client, upload in collected.items()}
+            self.embeddings = {client: upload["embeddings"] for client, upload in collected.items()}
+            self.groups = group_clients(self.embeddings, self._settings.groups)
         self._seconds = time.perf_counter() - begin
 
     def payload(self, client: int) -> Mapping[str, Tensor]:
-        """Return "features" and "labels" of others' rows and the "adjacency" of own and given ones.
+        """Return "features" and "labels" of others' rows, and "adjacency" over own and those rows.
 
-        Nothing before the client's first upload, nor to a client without condensed nodes.
+        Empty before the client's first upload, and for a client without condensed nodes.
         """
         if client not in self.groups:
             return {}
         begin = time.perf_counter()
-        chosen = chosen_for(client, self.embeddings, self.groups, self._own.threshold)
-        whole = exchanged(self.graphs[client], self.graphs, chosen)
-        adjacency = self._adjacency(client, chosen, whole)
+        threshold = self._settings.threshold
+        selection = select_nodes(client, self.embeddings, self.groups, threshold)
+        graph = append_selected(self.graphs[client], self.graphs, selection)
+        adjacency = self._adjacency(client, selection, graph)
         own = len(self.graphs[client].labels)
-        self._nodes += len(whole.labels) - own
+        self._nodes += len(graph.labels) - own
         self._seconds += time.perf_counter() - begin
         return {
-            "features": whole.features[own:],
-            "labels": whole.labels[own:],
+            "features": graph.features[own:],
+            "labels": graph.labels[own:],
             "adjacency": adjacency,
         }
 
-    def upload_fault(self, client: int, found: Mapping[str, Tensor]) -> str:
-        """Judge S where it is there, and whether there is an embedding of each of its rows."""
-        if GRAPH[0] in found:
-            if fault := graph_fault(found, self.shape.text_dim, self.shape.classes):
+    def upload_fault(self, client: int, statistics: Mapping[str, Tensor]) -> str:
+        """Return a fault of S if it was uploaded, or of its embeddings, one per row of S."""
+        if GRAPH[0] in statistics:
+            if fault := graph_fault(statistics, self.shape.text_dim, self.shape.classes):
                 return fault
-            rows = len(found["labels"])
+            rows = len(statistics["labels"])
         else:
             rows = len(self.collected(client)["labels"])
-        return shapes_fault(found, {"embeddings": (torch.float32, (rows, self.shape.hidden_dim))})
+        shape = (rows, self.shape.hidden_dim)
+        return shapes_fault(statistics, {"embeddings": (torch.float32, shape)})
 
     def merge(self, uploads: Sequence[Upload], start: State, bound: float, round_: int) -> Merged:
-        """Return the mean, the server's seconds ("rebuild") and the nodes that were handed out."""
+        """Return the mean, the server's seconds ("rebuild") and the number of nodes sent."""
         merged = super().merge(uploads, start, bound, round_)
         return replace(
             merged, seconds={"rebuild": self._seconds}, counts={"nodes-given": self._nodes}
         )
 
-    def _adjacency(self, client: int, chosen: Chosen, whole: Condensed) -> Tensor:
-        """Return the graph over own and chosen rows, the one of the last round where the same were
-        chosen.
-        """
-        settings = self._own
+    def _adjacency(self, client: int, selection: Selection, graph: Condensed) -> Tensor:
+        """Return the graph over own and selected rows, rebuilt only for another selection."""
+        settings = self._settings
         if not settings.rebuild:
-            return whole.adjacency
-        name = str({other: rows.tolist() for other, rows in chosen.items()})
-        last, made = self._made.get(client, ("", whole.adjacency))
+            return graph.adjacency
+        name = str({other: rows.tolist() for other, rows in selection.items()})
+        last, adjacency = self._rebuilt.get(client, ("", graph.adjacency))
         if last != name:
             weights = settings.similarity_weight, settings.sparsity_weight
-            made = rebuilt(whole.features, *weights, settings.rebuild_steps)
-            self._made[client] = name, made
-        return made
+            adjacency = rebuild_graph(graph.features, *weights, settings.rebuild_steps)
+            self._rebuilt[client] = name, adjacency
+        return adjacency

@@ -1,24 +1,23 @@
-"""FedGM, the client side: condense once, then answer every round with the gradients of the real
-graph by class.
+"""FedGM: the server refines the union of condensed graphs by the clients' class gradients.
 
 Zhang, Li, Zhu and Hu, "Rethinking Federated Graph Learning: A Data Condensation Perspective", IJCAI
 2025, arXiv 2505.02573; public code at hanhan1900/FedGM d4e7a05. The client condenses as `gcond`
-does and uploads S = (X', Y', A') once. In every round it is sent theta, a matching network drawn
-anew, and answers with the mean gradient of each class at theta; it trains nothing. The server side
-is `dance_flwr.methods.fedgm.server`: it refines X' and trains the one model that is validated and
-deployed.
+does and uploads S = (X', Y', A') once. In every round it is sent theta, a newly drawn matching
+network, and answers with the mean gradient of each class at theta; it trains nothing. The server
+refines X' and trains the one model that is validated and deployed.
 
-Uplink: S once; in every round C (d + 1) C floats of gradients and C node counts. A server reads
+Uplink: S once; in every round C (d + 1) C floats of gradients and C node counts. The server reads
 single uploads: S is synthetic but starts from training nodes, and the gradients of classes with few
-nodes can be inverted. The model that the harness sends down comes back as it was.
+nodes can be inverted. The client returns the model unchanged.
 
 Deviations from the paper and the public code: theta is the linear matching network of
-`condense.matching`, whose gradients have a closed form, not a GCN of width 256; clients upload A'_k
-itself and not the network that makes it, which another set of nodes would make say something else;
-gradients of the full local graph, weighted by the numbers of real nodes (the code: sampled
-neighbourhoods, synthetic counts); S of the best validation accuracy of 500 steps, the code of the
-least loss of 1000 at different theta; labels and first features in the same order. See also the
-server side.
+`dance_flwr.methods.condensation.matching`, whose gradients have a closed form, not a GCN of width
+256; clients upload A'_k itself and not the network that generates it, whose output depends on all
+nodes that it reads; gradients of the full local graph, weighted by the numbers of real nodes (the
+code: sampled neighbourhoods, synthetic counts); the S with the best validation accuracy of 500
+steps (the code: with the least loss of 1000 steps at different theta); labels and first features in
+the same order; clients validate, where the code's server selects by the validation nodes of the
+whole graph; the server trains in every 10th round for 50 steps, not in each for 600.
 
 Test accuracy of `fedgm` on Cora at r = 8 / 4 / 2 %: 84.15 / 80.78 / 74.09 % in the DANCE paper,
 82.11 / 83.22 / 81.80 % here. Test accuracy of `fedgm` on CiteSeer at r = 8 / 4 / 2 %: 73.82 / 72.57
@@ -36,8 +35,9 @@ METHOD = MethodSpec(
     card=MethodCard(
         condenses=True,
         trains_on="the union of all clients' synthetic labelled nodes, at the server",
-        leaves_client="its synthetic graph, features, labels and adjacency, once; gradients of its real graph and "
-        "training nodes by class in every round; counts, seconds; the server reads each client's",
+        leaves_client="its synthetic graph, features, labels and adjacency, once; gradients of "
+        "its real graph and training nodes by class in every round; counts, seconds; the server "
+        "reads each client's",
         source="Zhang et al. 2025, arXiv 2505.02573",
     ),
     sections=(

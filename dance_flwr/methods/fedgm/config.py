@@ -1,4 +1,4 @@
-"""The keys of fedgm, `fedgm.*`."""
+"""The section `fedgm.*`."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,13 +8,13 @@ from dance_flwr.config.options import Section, option
 
 @dataclass(frozen=True)
 class FedGmConfig(Section):
-    """Keys of `fedgm`, `fedgm.*`; how clients condense is `condense.*`."""
+    """Keys of FedGM; those of the clients' condensation are `condense.*`."""
 
     name: ClassVar[str] = "fedgm"
     feature_rate: float = option(
-        0.01, "Adam learning rate of the condensed features at the server", above=0
+        0.01, "learning rate of Adam for the condensed features at the server", above=0
     )
     train_every: int = option(
         10, "rounds between trainings of the deployed network at the server", least=1
     )
-    train_steps: int = option(50, "steps of such a training, from a new start", least=1)
+    train_steps: int = option(50, "steps of each such training, which starts from scratch", least=1)

@@ -1,4 +1,4 @@
-"""The client side of FedGta."""
+"""The client side of FedGTA."""
 
 import math
 
@@ -15,14 +15,10 @@ from dance_flwr.nn.model import PlainModel
 
 
 class FedGta(FedAvgFull):
-    """FedAvg's local training; then M and H of the trained model's soft labels, of which no
-    gradient is taken.
-    """
+    """FedAvg's local training, then M and H of the trained model's soft labels."""
 
     def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
-        """Train as FedAvg does and add the statistics "moments" [P C or 2 P C] and "confidence"
-        [1].
-        """
+        """Train as FedAvg; add the statistics "moments" [P C or 2 P C] and "confidence" [1]."""
         report = super().train(model, site, config, info)
         with report.phase("forward"):
             report.statistics = statistics(model, site, FedGtaConfig.of(config))
@@ -31,7 +27,7 @@ class FedGta(FedAvgFull):
 
 @torch.no_grad()
 def statistics(model: PlainModel, site: Site, config: FedGtaConfig) -> dict[str, Tensor]:
-    """Return M and H of a model's soft labels on what training may see of a client's graph."""
+    """Return M and H of a model's soft labels on a client's training graph, without a gradient."""
     graph, known = site.training_graph, site.train_labels >= 0
     model.eval()
     hidden = model.backbone(site.table.nodes, graph.operator(model.backbone.operator))
@@ -39,23 +35,24 @@ def statistics(model: PlainModel, site: Site, config: FedGtaConfig) -> dict[str,
     start = torch.where(known[:, None], site.label_table, soft)
     spread = propagate(start, known, graph.operator("gcn"), config.steps, config.alpha)
     flat = torch.softmax(spread / config.temperature, dim=1)
-    # One-hot rows stay what they are: propagation only tells of the others.
-    even, flat = (
+    # Training rows stay one-hot: propagation counts for the others only.
+    sharp, flat = (
         torch.where(known[:, None], start, rows) for rows in (torch.softmax(spread, dim=1), flat)
     )
     return {
-        "moments": moments(even[graph.visible], config.moments, config.kind),
+        "moments": moments(sharp[graph.visible], config.moments, config.kind),
         "confidence": confidence(flat, degrees(graph)).reshape(1),
     }
 
 
 def propagate(start: Tensor, known: Tensor, operator: Tensor, steps: int, alpha: float) -> Tensor:
-    """Y_l = alpha P Y_(l-1) + (1 - alpha) Y_0, then + Y_0 on training rows; [n, C] -> [n, C] after
-    `steps` steps.
+    """Y_l = alpha P Y_(l-1) + (1 - alpha) Y_0, then + Y_0 on training rows; [n, C] -> [n, C].
 
     Parameters
     ----------
-    start : Y_0, soft labels with one-hot training rows; known : [n] bool, the training rows
+    start : Y_0, soft labels with one-hot training rows
+    known : [n] bool, the training rows
+    steps : last l
     operator : P = D^-1/2 (A + I) D^-1/2, sparse
     """
     again = torch.where(known[:, None], start, 0)
@@ -66,13 +63,18 @@ def propagate(start: Tensor, known: Tensor, operator: Tensor, steps: int, alpha:
 
 
 def moments(rows: Tensor, order: int, kind: str) -> Tensor:
-    """M: mu_p = mean_v R_v^p ("raw"), c_p = mean_v (R_v - mean_u R_u)^p ("central") for p = 1..P,
-    entry by entry.
+    """M: mu_p = mean_v R_v^p ("raw"), c_p = mean_v (R_v - mean_u R_u)^p ("central"), p = 1..P.
+
+    Parameters
+    ----------
+    rows : R, [n, C]
+    order : P
+    kind : "raw", "central" or "hybrid"
 
     Returns
     -------
-    [P C], or [2 P C] for "hybrid", raw before central, float32; computed in float64. Zeros where
-    there is no row
+    [P C], or [2 P C] for "hybrid", raw before central; float32, computed in float64; zeros without
+    rows
     """
     rows = rows.double()
     parts = []
@@ -84,8 +86,12 @@ def moments(rows: Tensor, order: int, kind: str) -> Tensor:
 
 
 def confidence(rows: Tensor, degree: Tensor) -> Tensor:
-    """H = sum_v d_v sum_c (1 / e + S_vc ln(S_vc + 1e-8)) >= 0, as x ln x >= -1 / e; [n, C], [n] ->
-    [].
+    """H = sum_v d_v sum_c (1 / e + S_vc ln(S_vc + 1e-8)) >= 0, since x ln x >= -1 / e; a scalar.
+
+    Parameters
+    ----------
+    rows : S, [n, C]
+    degree : d, [n]
     """
     rows = rows.double()
     certain = (math.exp(-1) + rows * torch.log(rows + 1e-8)).sum(dim=1)
@@ -93,6 +99,6 @@ def confidence(rows: Tensor, degree: Tensor) -> Tensor:
 
 
 def degrees(graph: LocalGraph) -> Tensor:
-    """Return [n] float32 degrees of a graph."""
+    """Return the degree of each node, [n] float32."""
     rows, _ = graph.edges()
     return torch.bincount(rows, minlength=graph.visible.numel()).float()

@@ -1,48 +1,47 @@
-"""The server side of FedGVD (Dai et al. 2025): a network on all condensed graphs tells clients of
-each other.
-"""
+"""The server side of FedGVD: a network trained on all condensed graphs teaches the clients."""
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
 
 import torch
 from torch import Tensor
 
-from dance_flwr.methods import get_spec
+from dance_flwr.methods.by_client import entries_under
 from dance_flwr.methods.condensation.uploads import GRAPH, graph_fault, graph_in
 from dance_flwr.methods.fedgvd.config import FedGvdConfig
-from dance_flwr.methods.fedgvd.coordinators import teach, united
+from dance_flwr.methods.fedgvd.coordinators import teach, unite
 from dance_flwr.methods.personalised import Personalised
+from dance_flwr.methods.plain_method import plain_model
 from dance_flwr.methods.server_side import Merged, State, Upload
 from dance_flwr.methods.stateful import StatefulServerSide
-from dance_flwr.nn.model import PlainModel
 from dance_flwr.seeding import seeded
 
-_NETWORK, _TAUGHT = "global/", "taught/"  # names in `memory`
+_NETWORK, _LOGITS = "global/", "logits/"  # prefixes of names in `memory`
 
 
 class FedGvdServer(StatefulServerSide, Personalised):
-    """Z_g <- f_g(S_1 + .. + S_M + coordinators), f_g trained a few steps on in every round; models
-    stay with clients.
+    """Z_g <- f_g(S_1 + .. + S_M + coordinators); the clients' models are not merged.
 
-    The network goes on from round to round and, like what it last said, is part of the checkpoint.
+    f_g is trained for a few more steps in every round. Its parameters and its last logits are part
+    of the checkpoint.
     """
 
     once = GRAPH
 
     def payload(self, client: int) -> Mapping[str, Tensor]:
         """Return the network's logits of the client's own condensed rows, from round 2 on."""
-        taught = self.memory.get(f"{_TAUGHT}{client}")
-        return {} if taught is None or not len(taught) else {"logits": torch.from_numpy(taught)}
+        logits = self.memory.get(f"{_LOGITS}{client}")
+        return {} if logits is None or not len(logits) else {"logits": torch.from_numpy(logits)}
 
-    def upload_fault(self, client: int, found: Mapping[str, Tensor]) -> str:
-        """Return what keeps an upload from being a condensed graph."""
-        return graph_fault(found, self.shape.text_dim, self.shape.classes) if found else ""
+    def upload_fault(self, client: int, statistics: Mapping[str, Tensor]) -> str:
+        """Return a fault of the uploaded S; "" where none was uploaded."""
+        if not statistics:
+            return ""
+        return graph_fault(statistics, self.shape.text_dim, self.shape.classes)
 
     def merge(self, uploads: Sequence[Upload], start: State, bound: float, round_: int) -> Merged:
-        """Return the clients' models as they are; "teach" are the server's seconds."""
+        """Return the clients' models unchanged; the server's seconds are "teach"."""
         merged = super().merge(uploads, start, bound, round_)
         begin = time.perf_counter()
         if self.holders():
@@ -50,30 +49,17 @@ class FedGvdServer(StatefulServerSide, Personalised):
         return replace(merged, seconds={"teach": time.perf_counter() - begin})
 
     def _teach(self) -> None:
-        """Train the network on every graph that is here and take down what it says of it."""
-        clients = self.holders()
+        """Train the network on all stored graphs; store it and its logits."""
+        clients, settings = self.holders(), FedGvdConfig.of(self.config)
         graphs = [graph_in(self.collected(client)) for client in clients]
         with seeded(self.config.seed, "global"):
-            model = cast(
-                PlainModel,
-                get_spec(self.config.method).make_client().build(self.shape, self.config),
-            )
-        kept = {
-            name.removeprefix(_NETWORK): array
-            for name, array in self.memory.items()
-            if name.startswith(_NETWORK)
-        }
-        if kept:
-            model.load_state_dict({name: torch.from_numpy(array) for name, array in kept.items()})
-        taught = teach(
-            model,
-            united(graphs),
-            FedGvdConfig.of(self.config).server_epochs,
-            FedGvdConfig.of(self.config).server_rate,
-        )
+            model = plain_model(self.shape, self.config)
+        if last := entries_under(self.memory, _NETWORK):
+            model.load_state_dict({name: torch.from_numpy(array) for name, array in last.items()})
+        logits = teach(model, unite(graphs), settings.server_epochs, settings.server_rate)
         self.memory |= {
             _NETWORK + name: tensor.numpy().copy() for name, tensor in model.state_dict().items()
         }
         self.memory |= {
-            f"{_TAUGHT}{client}": rows.numpy() for client, rows in zip(clients, taught, strict=True)
+            f"{_LOGITS}{client}": rows.numpy() for client, rows in zip(clients, logits, strict=True)
         }

@@ -1,16 +1,15 @@
-"""min over S of NLL(f(S), Y') + w_a L_align + w_s L_smooth: condensation by a teacher and class
-statistics (SimGC).
+"""min_S NLL(f(S), Y') + w_a L_align + w_s L_smooth: SimGC's condensation by class statistics.
 
 Xiao et al., "Simple Graph Condensation", 2024, as FedGVD (Dai et al., CIKM 2025) uses it. The
 teacher f is a linear network of two layers on P^2 LN(X), P = D^-1/2 (A + I) D^-1/2, trained on the
-real graph and then frozen; S = (X', A', Y') is to be told apart by it, to have the means and
-deviations of the real classes over U = [X || P X || P^2 X], and to link nodes that are alike.
+real graph and then frozen. It must classify S = (X', A', Y'); S must have the means and standard
+deviations of the real classes over U = [X || P X || P^2 X], and must link similar nodes.
 
-Deviations: features are layer-normalised, as every backbone here normalises what it reads; the
-teacher is narrower and trains shorter (2048 and 1000 steps in the public code); X' starts as noise
-of the classes' means and deviations, not as rows of X, since S is uploaded; the smoothness is
-SimGC's squared distance, where FedGVD's code has the exponential of its negative, which rewards
-links of unlike nodes.
+Deviations: features are layer-normalised, as every backbone here normalises its input; the teacher
+is narrower and trained for fewer steps (2048 and 1000 in the public code); X' starts as noise with
+the classes' means and deviations, not as rows of X, since S is uploaded; the smoothness is SimGC's
+squared distance, where FedGVD's code has the exponential of its negative, which rewards links
+between dissimilar nodes.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,16 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dance_flwr.methods.condensation.adjacency import PairNetwork, normalised
-from dance_flwr.methods.condensation.matching import HOPS, Condensed, RealGraph, best_of, standard
+from dance_flwr.methods.condensation.adjacency import PairNetwork, normalise
+from dance_flwr.methods.condensation.graphs import HOPS, Condensed, RealGraph, layer_normalise
+from dance_flwr.methods.condensation.matching import best_of, turn_of
 from dance_flwr.methods.fedgvd.config import FedGvdConfig
 
 LEAST = 0.01  # smaller entries of A' are no edges
 _TEACHER_RATE, _CHECK_EVERY = 1e-3, 10
-_CYCLE, _ADJACENCY_TURN = (
-    50,
-    10,
-)  # of 50 steps the first 10 move the adjacency, the others the features
 _TINY = 1e-12
 
 
@@ -41,18 +37,16 @@ def hop_features(features: Tensor, operator: Tensor) -> Tensor:
 
 
 def class_statistics(values: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Return (mean_c, std_c) over the rows of each class, [C, D] each; 0 without rows, the
-    deviation 0 with one.
+    """Return (mean_c, std_c) over the rows of each class, [C, D] each.
 
-    The deviation divides by n_c - 1.
+    The deviation divides by n_c - 1. Both are 0 without rows; the deviation is 0 with one row.
     """
     member = F.one_hot(labels, classes).to(values.dtype)
     sizes = member.sum(0)[:, None]
     mean = member.T @ values / sizes.clamp(min=1)
     variance = member.T @ (values - mean[labels]).square() / (sizes - 1).clamp(min=1)
-    return mean, torch.where(
-        sizes > 1, (variance + _TINY).sqrt(), 0.0
-    )  # no infinite slope where all rows are equal
+    # _TINY keeps the gradient finite where all rows are equal.
+    return mean, torch.where(sizes > 1, (variance + _TINY).sqrt(), 0.0)
 
 
 def align_loss(
@@ -63,12 +57,12 @@ def align_loss(
     Parameters
     ----------
     condensed, real : (mean, std), [C, D] each
-    both : [C] bool, classes with two rows at least on both sides: the others have no deviation to
+    both : [C] bool, classes with at least two rows on both sides; the others have no deviation to
         compare
     shares : k_c = K_c / max K, [C]; 0 for absent classes
     """
     means, deviations = (
-        (own - wanted).square().mean(1) for own, wanted in zip(condensed, real, strict=True)
+        (left - right).square().mean(1) for left, right in zip(condensed, real, strict=True)
     )
     return (shares * (means + both * deviations)).sum() / shares.sum()
 
@@ -83,15 +77,14 @@ def smooth_loss(features: Tensor, adjacency: Tensor) -> Tensor:
 def train_teacher(
     real: RealGraph, classes: int, settings: FedGvdConfig, labels: Tensor, validation: Tensor
 ) -> nn.Sequential:
-    """Train f(Z) = (Z W + b) V + c on Z = P^2 LN(X) by Adam at 0.001; return the one of best
-    validation, frozen.
+    """Train f(Z) = (Z W + b) V + c on Z = P^2 LN(X) with Adam at 0.001; return it frozen.
 
-    Reads torch's own generator.
+    The parameters are those with the best validation accuracy. Draws from torch's global generator.
 
     Parameters
     ----------
-    labels : [n] int64, every split; validation : [m] int64, nodes with a label. Without any the
-        last one is returned
+    labels : [n] int64, of every split
+    validation : [m] int64, labelled validation nodes; without any the last parameters are returned
     """
     hidden, known = real.propagated(), real.labels >= 0
     width, dim = settings.teacher_width, hidden.size(1)
@@ -106,43 +99,43 @@ def train_teacher(
             with torch.no_grad():
                 hits = int((teacher(hidden[validation]).argmax(1) == labels[validation]).sum())
             if hits >= highest:
-                highest, best = (
-                    hits,
-                    {name: tensor.clone() for name, tensor in teacher.state_dict().items()},
-                )
+                state = teacher.state_dict().items()
+                highest, best = hits, {name: tensor.clone() for name, tensor in state}
     teacher.load_state_dict(best)
     return teacher.requires_grad_(False)
 
 
-def drawn_features(
+def draw_features(
     features: Tensor, labels: Tensor, rows: Tensor, classes: int, generator: torch.Generator
 ) -> Tensor:
     """x'_i = mean_c + std_c * z, z ~ N(0, I), c the class of row i; [K, d].
 
-    A class of one node has the deviation of all labelled nodes; 1 where there is but one of them:
-    no row of X is there to be read off.
+    A class with one node gets the deviation of all labelled nodes, or 1 if there is only one
+    labelled node, so that no row of X can be read from X'.
 
     Parameters
     ----------
-    features : [m, d]; labels : [m] int64; rows : [K] int64, the classes of the rows wanted
+    features : [m, d]
+    labels : [m] int64
+    rows : [K] int64, classes of the rows to draw
     """
     mean, deviation = class_statistics(features, labels, classes)
-    _, whole = class_statistics(features, torch.zeros_like(labels), 1)
+    _, overall = class_statistics(features, torch.zeros_like(labels), 1)
     several = (torch.bincount(labels, minlength=classes) > 1)[:, None]
-    deviation = torch.where(several, deviation, whole if len(features) > 1 else 1.0)
+    deviation = torch.where(several, deviation, overall if len(features) > 1 else 1.0)
     noise = torch.randn(len(rows), features.size(1), generator=generator).to(features.device)
     return mean[rows] + deviation[rows] * noise
 
 
-class Aligning:
-    """S while it is learnt: free features X', and the pair network that makes A' of them.
+class StatisticsMatching:
+    """S while it is learnt: free features X', and the pair network that maps them to A'.
 
     Parameters
     ----------
     quotas : [C] int64, K_c, at least one node in all; rows are sorted by class
     teacher : frozen, [*, d] -> [*, C]
-    generator : a CPU generator; with torch's own, which the pair network starts from, the only
-        randomness
+    generator : a CPU generator; the only source of randomness, except that the pair network is
+        initialised from torch's global generator
     """
 
     def __init__(
@@ -155,11 +148,11 @@ class Aligning:
     ) -> None:
         classes, device = len(quotas), real.features.device
         known = torch.nonzero(real.labels >= 0).flatten()
-        labels, features = real.labels[known], standard(real.features)
+        labels, features = real.labels[known], layer_normalise(real.features)
         self.labels = torch.repeat_interleave(
             torch.arange(classes, device=device), quotas.to(device)
         )
-        self.features = drawn_features(
+        self.features = draw_features(
             features[known], labels, self.labels, classes, generator
         ).requires_grad_()
         self.pairs = PairNetwork(features.size(1)).to(device)
@@ -174,10 +167,10 @@ class Aligning:
         )
 
     def loss(self) -> Tensor:
-        """L of S as it is now, a scalar."""
-        settings, features = self._settings, standard(self.features)
+        """L of the current S, a scalar."""
+        settings, features = self._settings, layer_normalise(self.features)
         adjacency = self._adjacency(features)
-        hops = hop_features(features, normalised(adjacency))
+        hops = hop_features(features, normalise(adjacency))
         known = F.cross_entropy(self._teacher(hops[:, -features.size(1) :]), self.labels)
         statistics = class_statistics(hops, self.labels, len(self._shares))
         aligned = align_loss(statistics, self._real, self._both, self._shares)
@@ -188,8 +181,8 @@ class Aligning:
         )
 
     def step(self, number: int) -> float:
-        """Move the adjacency or the features; return the loss before."""
-        turn = int(number % _CYCLE >= _ADJACENCY_TURN)
+        """Move the adjacency or the features by one step; return the loss before it."""
+        turn = turn_of(number)
         self.features.requires_grad_(bool(turn))
         self.pairs.requires_grad_(not turn)
         self._optimizers[turn].zero_grad()
@@ -200,11 +193,11 @@ class Aligning:
 
     @torch.no_grad()
     def snapshot(self) -> Condensed:
-        """Return S as it is now, its edges drawn: A_ij = A_ji ~ Bernoulli(A'_ij)."""
+        """Return the current S with drawn edges: A_ij = A_ji ~ Bernoulli(A'_ij)."""
         features = self.features.detach().clone()
-        chances = self._adjacency(standard(features))
-        draws = torch.rand(chances.shape, generator=self._generator).to(chances.device)
-        upper = torch.triu(draws < chances, 1).to(chances.dtype)
+        probabilities = self._adjacency(layer_normalise(features))
+        draws = torch.rand(probabilities.shape, generator=self._generator).to(probabilities.device)
+        upper = torch.triu(draws < probabilities, 1).to(probabilities.dtype)
         return Condensed(self.labels, features, upper + upper.T)
 
     def _adjacency(self, features: Tensor) -> Tensor:
@@ -212,10 +205,10 @@ class Aligning:
         return adjacency * (adjacency >= LEAST)  # type: ignore[no-any-return]
 
 
-def losses(aligning: Aligning, steps: int) -> Iterator[float]:
+def losses(matching: StatisticsMatching, steps: int) -> Iterator[float]:
     """Take `steps` steps and yield the loss of each."""
     for number in range(steps):
-        yield aligning.step(number)
+        yield matching.step(number)
 
 
 def condense(
@@ -226,11 +219,13 @@ def condense(
     generator: torch.Generator,
     score: Callable[[Condensed], float],
 ) -> Condensed:
-    """Return the S of the highest score among evenly spaced steps; parameters as of `Aligning`.
+    """Return the S with the highest score among evenly spaced steps.
+
+    Parameters as of `StatisticsMatching`, and:
 
     Parameters
     ----------
     score : validation accuracy of a network trained on S
     """
-    aligning = Aligning(real, quotas, teacher, settings, generator)
-    return best_of(losses(aligning, settings.steps), settings.steps, aligning.snapshot, score)
+    matching = StatisticsMatching(real, quotas, teacher, settings, generator)
+    return best_of(losses(matching, settings.steps), settings.steps, matching.snapshot, score)

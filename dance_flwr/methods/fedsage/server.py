@@ -1,4 +1,4 @@
-"""The server side of FedSage+: before round 1 generators go round for gradients, then FedAvg."""
+"""The server side of FedSage+: generators are exchanged before round 1, then FedAvg."""
 
 import numpy as np
 
@@ -7,14 +7,14 @@ from dance_flwr.methods.fedsage.exchange import GeneratorExchange
 from dance_flwr.methods.fedsage.neighgen.networks import Widths
 from dance_flwr.methods.server_side import Channel, ServerSide
 
-_OVER = "exchanged"
+_EXCHANGED = "exchanged"
 
 
 class FedSageServer(ServerSide):
-    """FedAvg on mended graphs, after the clients' generators have learnt from each other.
+    """FedAvg on augmented graphs, after the clients have trained their generators together.
 
-    A run that is killed before its first round is over exchanges again, one that is killed later
-    does not.
+    A run that is killed before the end of its first round repeats the exchange; one that is
+    killed later does not.
 
     Attributes
     ----------
@@ -22,8 +22,8 @@ class FedSageServer(ServerSide):
     """
 
     def before_round(self, round_: int, channel: Channel) -> None:
-        """Let the clients exchange their generators, once."""
+        """Run the exchange, once."""
         settings = FedSageConfig.of(self.config)
-        if settings.most and _OVER not in self.memory:
+        if settings.most and _EXCHANGED not in self.memory:
             GeneratorExchange(settings, Widths.of(self.shape.text_dim, settings), channel).run()
-            self.memory[_OVER] = np.ones(1, np.int64)
+            self.memory[_EXCHANGED] = np.ones(1, np.int64)

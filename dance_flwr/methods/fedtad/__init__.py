@@ -1,20 +1,20 @@
-"""FedTAD, the client side: FedAvg and one vector that says on which classes this client is to be
-trusted.
+"""FedTAD: FedAvg, then data-free distillation weighted by each client's reliability by class.
 
 Zhu, Li, Wu, Wu, Hu and Li, "FedTAD: Topology-aware Data-free Knowledge Distillation for Subgraph
-Federated Learning", IJCAI 2024, arXiv 2404.14061; public code at zyl24/FedTAD 3285d54. The server
-side is `dance_flwr.methods.fedtad.server`: after the mean by nodes a generator of pseudo-graphs and
-the clients' own models teach the global model. Evaluated is that global model.
+Federated Learning", IJCAI 2024, arXiv 2404.14061; public code at zyl24/FedTAD 3285d54. After the
+mean weighted by nodes, the global model learns at the server from the clients' own models on
+pseudo-graphs of a generator. That global model is evaluated.
 
-Uplink: the model and C floats, the reliability; a server reads single uploads, and the reliability
-tells of labels.
+Uplink: the model and C floats, the reliability. The server reads single uploads, and the
+reliability reveals the distribution of labels.
 
-Deviations from the paper: divergence is the L1 distance of logits, as in the public code, not KL.
-From the public code: its "random walk" samples almost uniformly from all nodes and puts their
-numbers into the features, so that reliability comes down to class counts (`fedtad.reliability =
-count`); here the structural encoding is the return probabilities of a walk, deterministic and
-sparse. Reliability is normalised across clients, as the paper says. See also `distil`. The paper
-reports 85.1 on Cora and 73.5 on CiteSeer for 5 clients and 20/40/40.
+Deviations from the paper: the divergence is the L1 distance of logits, as in the public code, not
+KL. From the public code: its "random walk" samples almost uniformly from all nodes and adds their
+numbers to the features, so that reliability amounts to class counts (`fedtad.reliability = count`);
+here the structural encoding is the return probabilities of a walk, deterministic and sparse.
+Reliability is normalised across clients, as in the paper. See also
+`dance_flwr.methods.fedtad.distillation`. The paper reports 85.1 on Cora and 73.5 on CiteSeer for 5
+clients and 20/40/40.
 
 Test accuracy of `fedtad` on Cora: 87.66 % here.
 Test accuracy of `fedtad` on CiteSeer: 76.44 % here.
@@ -30,8 +30,8 @@ METHOD = MethodSpec(
     card=MethodCard(
         condenses=False,
         trains_on="every labelled training node of the full local graph",
-        leaves_client="model parameters; a reliability per class, which tells of its labels; counts, seconds; the "
-        "server reads each client's",
+        leaves_client="model parameters; a reliability per class, which reveals its labels; "
+        "counts, seconds; the server reads each client's",
         source="Zhu et al. 2024, arXiv 2404.14061",
     ),
     sections=(FedTadConfig,),

@@ -1,4 +1,4 @@
-"""The client side of FedTad."""
+"""The client side of FedTAD."""
 
 from weakref import WeakKeyDictionary
 
@@ -17,19 +17,16 @@ from dance_flwr.methods.fedtad.config import FedTadConfig
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 
-_ROWS, _EDGES = 1024, 65536  # of S^2 and S^3, and of pairs of features, in memory at a time
-_FOUND: WeakKeyDictionary[Site, Tensor] = (
-    WeakKeyDictionary()
-)  # it never changes: once per process and site
+_ROWS, _EDGES = 1024, 65536  # rows of S^2 and S^3, and pairs of features, in memory at a time
+# Reliability by site; it never changes, and is computed once per process.
+_RELIABILITY: WeakKeyDictionary[Site, Tensor] = WeakKeyDictionary()
 
 
 class FedTad(FedAvgFull):
-    """FedAvg's local training; beside the model goes the reliability of the client, the same in
-    every round.
-    """
+    """FedAvg's local training; uploads the client's reliability too, the same in every round."""
 
     def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
-        """Train as FedAvg does and add the statistic "reliability" [C]."""
+        """Train as FedAvg; add the statistic "reliability" [C]."""
         report = super().train(model, site, config, info)
         with report.phase("topology"):
             report.statistics = {
@@ -39,30 +36,37 @@ class FedTad(FedAvgFull):
 
 
 def reliability(site: Site, kind: str) -> Tensor:
-    """Phi_c = sum over labelled nodes v of class c of (1 + sum_{u in N(v)} cos(f_v, f_u)) / (|N(v)|
-    + 1), [C] float32.
+    """Phi_c = sum_v (1 + sum_{u in N(v)} cos(f_v, f_u)) / (|N(v)| + 1) over v in c; [C] float32.
 
-    f_v = [t_v || s_v], the text embedding and the return probabilities of a walk from v. Under
-    "count" every labelled node counts 1.
+    The sum is over the labelled training nodes v of class c; f_v = [t_v || s_v], the text embedding
+    and the return probabilities of a walk from v.
+
+    Parameters
+    ----------
+    kind : "topology", or "count", under which every labelled node counts 1
     """
     labels = site.train_labels
     classes = len(site.card.class_names)
     if kind == "count":
         return torch.bincount(labels[labels >= 0], minlength=classes).float()
-    if site not in _FOUND:
+    if site not in _RELIABILITY:
         features = torch.cat(
             [site.table.nodes, return_probabilities(site.training_graph).to(site.device)], dim=1
         )
         per_node = agreement(features, *site.training_graph.edges())
         known = labels >= 0
         total = torch.zeros(classes, device=site.device)
-        _FOUND[site] = total.index_add_(0, labels[known], per_node[known])
-    return _FOUND[site]
+        _RELIABILITY[site] = total.index_add_(0, labels[known], per_node[known])
+    return _RELIABILITY[site]
 
 
 def agreement(features: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
-    """(1 + sum_{u in N(v)} cos(f_v, f_u)) / (|N(v)| + 1); [n, d], [E] edges both ways -> [n], 1
-    without neighbours.
+    """(1 + sum_{u in N(v)} cos(f_v, f_u)) / (|N(v)| + 1), 1 without neighbours; [n].
+
+    Parameters
+    ----------
+    features : f, [n, d]
+    rows, cols : [E] int64, edges in both directions
     """
     unit = F.normalize(features, dim=1)
     nodes = len(features)
@@ -73,12 +77,11 @@ def agreement(features: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
 
 
 def return_probabilities(graph: LocalGraph) -> Tensor:
-    """s_v = [T_vv, (T^2)_vv, .., (T^5)_vv] of the walk T = D^-1 A; [n, 5] float32, zeros without
-    neighbours.
+    """s_v = [T_vv, (T^2)_vv, .., (T^5)_vv] of the walk T = D^-1 A; [n, 5] float32.
 
-    T and S = D^-1/2 A D^-1/2 are similar by a diagonal matrix, so their powers have the same
-    diagonal; S is symmetric, hence (S^4)_vv = ||(S^2)_v||^2 and (S^5)_vv = (S^2)_v S (S^2)_v^T, and
-    no power above the third is made, in blocks of rows.
+    Zeros without neighbours. T and S = D^-1/2 A D^-1/2 are similar by a diagonal matrix, so their
+    powers have the same diagonal. S is symmetric, hence (S^4)_vv = ||(S^2)_v||^2 and
+    (S^5)_vv = (S^2)_v S (S^2)_v^T: no power above the third is computed, in blocks of rows.
     """
     rows, cols = (ends.cpu().numpy() for ends in graph.edges())
     nodes = graph.visible.numel()

@@ -1,13 +1,12 @@
-"""Distillation on generated graphs, the core of FedTAD's server (Zhu et al. 2024, IJCAI, arXiv
-2404.14061).
+"""Distillation on generated graphs, the core of FedTAD's server (Zhu et al., IJCAI 2024).
 
-A generator makes pseudo-nodes on which the clients' models, each trusted on class c by its
-reliability, agree on the label and disagree with the global model; the global model then learns to
-say what they say. Here a pseudo-graph is built once per update and not once per client, and the
-clients' answers to it, which do not change while the global model learns, are asked for once: 2 m
-passes of clients per outer step instead of 6 m. Graphs have N = 100 nodes, so that a pass is little
-more than its overhead; clients pass one after the other through the same kernels as the global
-model: equal models give equal logits, bit by bit.
+A generator is trained to produce pseudo-nodes on which the clients' models, each weighted on class
+c by its reliability, agree on the label and disagree with the global model; the global model then
+learns to agree with them. Here a pseudo-graph is built once per update, not once per client, and
+the clients' logits, which do not change while the global model learns, are computed once: 2 m
+passes of clients per outer step instead of 6 m. Graphs have N = 100 nodes, so that a pass costs
+little more than its overhead. Clients pass one after the other through the same kernels as the
+global model: equal models give equal logits, bit by bit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,9 +25,7 @@ _WEIGHT_DECAY = 5e-4  # of the generator; the global model has none, see `distil
 
 
 class Generator(nn.Module):
-    """x_hat = W tanh(W_3 tanh(W_2 tanh(W_1 [E_c || z]))), widths 64, 128, 256 and d; [N], [N,
-    noise] -> [N, d].
-    """
+    """x_hat = W tanh(W_3 tanh(W_2 tanh(W_1 [E_c || z]))), of widths 64, 128, 256 and d."""
 
     def __init__(self, classes: int, text_dim: int, noise_dim: int) -> None:
         super().__init__()
@@ -41,13 +38,14 @@ class Generator(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], text_dim))
 
     def forward(self, labels: Tensor, noise: Tensor) -> Tensor:
-        """Return features of pseudo-nodes with these labels."""
+        """Return features of pseudo-nodes; labels [N], noise z [N, noise] -> [N, d]."""
         return self.layers(torch.cat([self.classes(labels), noise], dim=1))  # type: ignore[no-any-return]
 
 
-def normalised(reliability: Tensor) -> Tensor:
-    """Phi_bar_kc = max(Phi_kc, 0) / sum_j max(Phi_jc, 0), 0 / 0 = 0; [m, C] -> [m, C], columns sum
-    to 1 or 0.
+def normalise_reliability(reliability: Tensor) -> Tensor:
+    """Phi_bar_kc = max(Phi_kc, 0) / sum_j max(Phi_jc, 0), 0 / 0 = 0; [m, C] -> [m, C].
+
+    Columns sum to 1 or 0.
     """
     shares = reliability.clamp(min=0)
     total = shares.sum(dim=0)
@@ -55,25 +53,25 @@ def normalised(reliability: Tensor) -> Tensor:
 
 
 def pseudo_labels(nodes: int, classes: int) -> Tensor:
-    """Return [N] int64 labels, as many of each class, the remainder of the last one."""
+    """Return balanced labels, the remainder in the last class; [N] int64."""
     return (torch.arange(nodes) // max(nodes // classes, 1)).clamp(max=classes - 1)
 
 
 @torch.no_grad()
 def pseudo_operator(features: Tensor, neighbours: int, kind: str) -> Tensor:
-    """Return the `kind` operator of the graph that links each node with those of highest cosine,
-    symmetrised.
+    """Return the operator of the symmetrised graph of nearest neighbours by cosine.
 
     Parameters
     ----------
-    features : [N, d], of which no gradient is taken; neighbours : per node, the node itself among
-        them
+    features : [N, d], without a gradient
+    neighbours : per node, including the node itself
+    kind : of the operator
     """
     unit = F.normalize(features, dim=1)
     nodes = len(features)
     nearest = (unit @ unit.T).topk(min(neighbours, nodes), dim=1).indices
     linked = torch.zeros(nodes, nodes, dtype=torch.bool).scatter_(1, nearest, True)
-    linked = (linked | linked.T).fill_diagonal_(False)  # operators that want self loops add them
+    linked = (linked | linked.T).fill_diagonal_(False)  # operators with self loops add them
     rows, cols = linked.nonzero(as_tuple=True)
     return operator(kind, rows, cols, torch.ones(rows.numel(), dtype=features.dtype), nodes)
 
@@ -81,11 +79,9 @@ def pseudo_operator(features: Tensor, neighbours: int, kind: str) -> Tensor:
 def forward(
     model: PlainModel, state: Mapping[str, Tensor], features: Tensor, graph: Tensor
 ) -> Tensor:
-    """Return the logits of `model` with the parameters `state` in place of its own; [N, d], [N, N]
-    -> [N, C].
-    """
-    own = {f"model.{name}": value for name, value in state.items()}
-    return functional_call(_Logits(model), own, (features, graph))  # type: ignore[no-any-return]
+    """Return the logits of `model` with the parameters `state`; [N, d], [N, N] -> [N, C]."""
+    parameters = {f"model.{name}": value for name, value in state.items()}
+    return functional_call(_Logits(model), parameters, (features, graph))  # type: ignore[no-any-return]
 
 
 class _Logits(nn.Module):
@@ -99,17 +95,23 @@ class _Logits(nn.Module):
         return self.model.graph_logits(self.model.backbone(features, graph))
 
 
-def weights_of(reliability: Tensor, labels: Tensor) -> Tensor:
-    """r_ki = Phi_bar_k,y_i / N_y_i: with these a sum over nodes is sum_c Phi_bar_kc mean_{i of
-    class c}; [m, N].
+def node_weights(reliability: Tensor, labels: Tensor) -> Tensor:
+    """r_ki = Phi_bar_k,y_i / N_y_i, so that sum_i r_ki x_i = sum_c Phi_bar_kc mean_{i in c} x_i.
+
+    Returns [m, N], given Phi_bar [m, C] and y [N].
     """
     sizes = torch.bincount(labels, minlength=reliability.size(1))
     return reliability[:, labels] / sizes[labels]
 
 
 def divergence(ours: Tensor, theirs: Tensor, weights: Tensor) -> Tensor:
-    """L_D = sum_k sum_i r_ki mean_c |f_g(i)_c - f_k(i)_c|; [N, C], [m, N, C], [m, N] -> []. The
-    paper writes KL.
+    """L_D = sum_k sum_i r_ki mean_c |f_g(i)_c - f_k(i)_c|, a scalar; KL in the paper.
+
+    Parameters
+    ----------
+    ours : f_g, [N, C]
+    theirs : f_k, [m, N, C]
+    weights : r, [m, N]
     """
     return (weights * (ours - theirs).abs().mean(dim=2)).sum()
 
@@ -123,25 +125,26 @@ def generator_loss(
     noise: Tensor,
     config: FedTadConfig,
 ) -> Tensor:
-    """L_G = lambda_1 sum_ki r_ki CE(f_k(i), y_i) - L_D + lambda_2 m exp(-mean_ij ||z_i - z_j||^2 /
-    dim_z * ||x_i - x_j||_1 / d).
+    """L_G = lambda_1 sum_ki r_ki CE(f_k(i), y_i) - L_D + lambda_2 m exp(-mean_ij D_ij).
 
-    As in the public code no gradient of L_D passes through the clients' logits, and diversity
-    counts once per client.
+    D_ij = ||z_i - z_j||^2 / dim_z * ||x_i - x_j||_1 / d. As in the public code, L_D has no gradient
+    through the clients' logits, and diversity counts once per client.
 
     Parameters
     ----------
-    ours : [N, C]; theirs : [m, N, C]; weights : r, [m, N]; labels : [N]; features : [N, d]; noise :
-        [N, dim_z]
+    ours, theirs, weights : as in `divergence`
+    labels : y, [N]
+    features : x, [N, d]
+    noise : z, [N, dim_z]
     """
     clients = len(theirs)
     entropy = F.cross_entropy(theirs.flatten(0, 1), labels.repeat(clients), reduction="none").view(
         clients, -1
     )
-    apart = (noise[:, None] - noise).square().mean(dim=2) * (
+    distances = (noise[:, None] - noise).square().mean(dim=2) * (
         torch.cdist(features, features, p=1) / features.size(1)
     )
-    diversity = clients * torch.exp(-apart.mean())
+    diversity = clients * torch.exp(-distances.mean())
     return (
         config.label_weight * (weights * entropy).sum()
         - divergence(ours, theirs.detach(), weights)
@@ -156,19 +159,18 @@ def distil(
     reliability: Tensor,
     config: FedTadConfig,
 ) -> list[float]:
-    """Alternate updates of `generator` by L_G and of `model` by L_D, both in place; return L_D
-    before each update.
+    """Alternate updates of `generator` by L_G and of `model` by L_D, both in place.
 
-    Both read the same noise within an outer step. Deviations from the public code: dropout is off,
-    and the global model has no weight decay, which would move it by up to 1e-3 an update also where
-    L_D is 0.
+    Returns L_D before each update of `model`. Both use the same noise within an outer step.
+    Deviations from the public code: dropout is off, and the global model has no weight decay, which
+    would move it by up to 1e-3 per update even where L_D is 0.
 
     Parameters
     ----------
     clients : m states; reliability : Phi_bar, [m, C]
     """
     labels = pseudo_labels(config.nodes, reliability.size(1))
-    weights = weights_of(reliability, labels)
+    weights = node_weights(reliability, labels)
     for_generator = torch.optim.Adam(
         generator.parameters(), lr=config.learning_rate, weight_decay=_WEIGHT_DECAY
     )

@@ -1,13 +1,15 @@
-"""GCond (Jin et al., ICLR 2022) at every client, then FedAvg on the condensed graphs.
+"""GCond at every client, then FedAvg on the condensed graphs.
 
-Each client condenses its labelled graph once, before its first round, to S = (X', A', Y') of the
-shared budget by matching gradients (`condense.matching`), keeps S in its own folder and trains on
-it in every round; all K rows are labelled. Predictions are made on the real graph. Uplink: the
-weighted mean of the parameters; S never leaves.
+Jin, Zhao, Zhang, Liu, Tang and Shah, "Graph Condensation for Graph Neural Networks", ICLR 2022.
+Before its first round each client condenses its labelled graph to S = (X', A', Y') of the shared
+budget by gradient matching (`dance_flwr.methods.condensation.matching`), stores S in its own folder
+and trains on it in every round; all K rows are labelled. Predictions are made on the real graph.
 
-GCond is a centralised method: running it at each client and averaging is how the paper compares
-with it. Deviations from paper and public code are told in `condense.matching`, in short one-step
-matching at a linear network with gradients in closed form.
+Uplink: the model, of which the server needs the weighted mean only; S never leaves the client.
+
+GCond is a centralised method; the paper compares with it by running it at each client and
+averaging. Deviations from paper and public code are listed in `condensation.matching`; in short,
+one-step matching of a linear network with gradients in closed form.
 
 Test accuracy of `gcond` on Cora at r = 8 / 4 / 2 %: 83.61 / 82.97 / 81.36 % in the DANCE paper,
 83.10 / 82.91 / 81.25 % here. Test accuracy of `gcond` on CiteSeer at r = 8 / 4 / 2 %: 72.03 / 67.46

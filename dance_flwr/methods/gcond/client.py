@@ -1,4 +1,4 @@
-"""The client side of GCond."""
+"""The client side of GCond, also the base of methods that upload its condensed graph."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -8,15 +8,16 @@ from torch import Tensor
 
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.site import Site
-from dance_flwr.methods.condensation.client import Condensing
+from dance_flwr.methods.condensation.client import CondensingMethod, real_graph
 from dance_flwr.methods.condensation.config import CondenseConfig
-from dance_flwr.methods.condensation.matching import Condensed, RealGraph, condense
-from dance_flwr.methods.condensation.selection import scored_by
+from dance_flwr.methods.condensation.graphs import Condensed
+from dance_flwr.methods.condensation.matching import condense
+from dance_flwr.methods.condensation.selection import validation_scorer
 from dance_flwr.seeding import generator, seeded
 
 
-class GCond(Condensing):
-    """The plain network on a synthetic graph that gives its gradients."""
+class GCond(CondensingMethod):
+    """The plain network on a synthetic graph whose gradients match those of the real graph."""
 
     def settings(self, config: RunConfig) -> Mapping[str, Any]:
         """Return `condense.*`."""
@@ -24,8 +25,10 @@ class GCond(Condensing):
 
     def condense(self, site: Site, config: RunConfig, quotas: Tensor) -> Condensed:
         """Match the gradients of the client's training graph."""
-        operator, client = site.training_graph.operator("gcn"), site.card.client
-        draw = generator(config.seed, "condense", client=client)
+        settings, client = CondenseConfig.of(config), site.card.client
+        draws, score = (
+            generator(config.seed, "condense", client=client),
+            validation_scorer(site, config),
+        )
         with seeded(config.seed, "condense", client=client):
-            real = RealGraph(site.table.nodes, operator, site.train_labels)
-            return condense(real, quotas, CondenseConfig.of(config), draw, scored_by(site, config))
+            return condense(real_graph(site), quotas, settings, draws, score)

@@ -1,10 +1,11 @@
-"""No sharing: every client trains its own model on its own graph, as if it were alone. The floor of
-a comparison.
+"""Training in isolation: every client trains its own model on its own graph; the lower bound.
 
-The server keeps each client's model and hands it back to that client alone, so that rounds,
-validation, best round and resumption are those of every other method; no number of one client
-reaches another. The initial model is the same at all clients, as it is everywhere else, and Adam
-starts anew in each round, as it does there.
+The server stores each client's model and returns it to that client only, so that rounds,
+validation, best round and resumption work as for every other method; nothing of one client reaches
+another. As elsewhere, the initial model is the same at all clients, and Adam starts with fresh
+moments in each round.
+
+Uplink: the model, stored by the server for this client only.
 
 Test accuracy of `local-only` on Cora: 87.72 % here.
 Test accuracy of `local-only` on CiteSeer: 76.44 % here.
@@ -19,7 +20,8 @@ METHOD = MethodSpec(
     card=MethodCard(
         condenses=False,
         trains_on="every labelled training node of the full local graph",
-        leaves_client="its own model's parameters, kept by the server for this client alone; counts, seconds",
+        leaves_client="its own model's parameters, kept by the server for this client alone; "
+        "counts, seconds",
         source="reference without federation",
         evaluation="personalised",
     ),

@@ -1,4 +1,4 @@
-"""The client side of LocalOnly."""
+"""The client side of training in isolation."""
 
 from dance_flwr.methods.fedavg_full.client import FedAvgFull
 

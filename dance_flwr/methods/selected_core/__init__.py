@@ -1,11 +1,14 @@
-"""FedAvg on K real training nodes per client and the edges among them: what condensation must beat.
+"""FedAvg on K real training nodes per client and the edges among them: coreset baselines.
 
-Each client picks its core once, K_c nodes of every class that its training nodes have
-(`condense.budget`), at random, by herding (Welling 2009) or by k-center (Sener and Savarese 2018),
-and trains the plain network on the induced subgraph. Herding and k-center measure in the space of
-P^2 X, P = D^-1/2 (A + I) D^-1/2 and X the text embeddings t_u, and are deterministic. The public
-condensation code measures in the hidden space of a trained network instead; P^2 X is what its
-matching network reads and needs no training.
+Each client selects its core once, K_c nodes of every class that its training nodes have
+(`dance_flwr.methods.condensation.budget`), at random, by herding (Welling 2009) or by k-center
+(Sener and Savarese 2018), and trains the plain network on the induced subgraph.
+
+Uplink: the model, of which the server needs the weighted mean only.
+
+Deviations: herding and k-center measure distances in P^2 X, P = D^-1/2 (A + I) D^-1/2 and X the
+text embeddings t_u, and are deterministic. The public condensation code measures in the hidden
+space of a trained network; P^2 X is the input of its matching network and needs no training.
 
 Test accuracy of `random-core` on Cora at r = 8 / 4 / 2 %: 83.22 / 81.31 / 75.26 % here.
 Test accuracy of `random-core` on CiteSeer at r = 8 / 4 / 2 %: 73.72 / 72.61 / 71.20 % here.

@@ -4,8 +4,8 @@ from torch import Tensor
 
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.site import Site
-from dance_flwr.methods.condensation.budget import training_quotas
-from dance_flwr.methods.condensation.cache import decided_by, kept
+from dance_flwr.methods.condensation.cache import cache_key, load_or_compute
+from dance_flwr.methods.condensation.client import site_quotas
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.plain_method import PlainMethod, train_on
 from dance_flwr.methods.selected_core.rules import RULES, select_core
@@ -16,7 +16,7 @@ from dance_flwr.seeding import generator
 
 
 class SelectedCore(PlainMethod):
-    """The plain network on a core that is selected before round 1 and never again."""
+    """The plain network on a core that is selected once, before round 1."""
 
     rule: str
 
@@ -24,15 +24,15 @@ class SelectedCore(PlainMethod):
         """Minimise the mean cross-entropy of the core's nodes on the subgraph that they induce."""
         report = Report()
         with report.phase("nodes"):
-            made_from = decided_by(site, config) | {"rule": self.rule}
-            found = kept(
+            key = cache_key(site, config) | {"rule": self.rule}
+            arrays = load_or_compute(
                 site.folder,
                 info.run,
-                made_from,
+                key,
                 site.device,
                 lambda: {"core": self.select(site, config)},
             )
-            core = found["core"]
+            core = arrays["core"]
         chunks = site.table.chunks_of.take(core).index.cpu().numpy()
         report.counts |= {"condensed-nodes": core.numel(), "evidence-supervised": core.numel()}
         report.counts |= {
@@ -41,7 +41,7 @@ class SelectedCore(PlainMethod):
         }
         with report.phase("train"):
             induced = operator(
-                model.backbone.operator, *site.training_graph.induced(core), core.numel()
+                model.backbone.operator, *site.training_graph.induced_edges(core), core.numel()
             )
             labels = site.train_labels[core]
             report.loss = train_on(
@@ -51,30 +51,25 @@ class SelectedCore(PlainMethod):
 
     def select(self, site: Site, config: RunConfig) -> Tensor:
         """Return the core, [K] int64 in ascending order."""
-        graph, labels = site.training_graph, site.train_labels
-        quotas = training_quotas(
-            labels, int(graph.visible.sum()), len(site.card.class_names), config.condensation_ratio
-        )
-        hop = graph.operator("gcn")
-        draw = generator(config.seed, f"{self.rule}-core", client=site.card.client)
-        return select_core(hop @ (hop @ site.table.nodes), labels, quotas, RULES[self.rule], draw)
+        quotas, hop = site_quotas(site, config), site.training_graph.operator("gcn")
+        points = hop @ (hop @ site.table.nodes)
+        draws = generator(config.seed, f"{self.rule}-core", client=site.card.client)
+        return select_core(points, site.train_labels, quotas, RULES[self.rule], draws)
 
 
 class RandomCore(SelectedCore):
-    """Nodes drawn evenly within each class."""
+    """Selects uniformly at random within each class."""
 
     rule = "random"
 
 
 class HerdingCore(SelectedCore):
-    """Nodes whose running mean follows the mean of their class."""
+    """Selects nodes whose running mean follows the mean of their class."""
 
     rule = "herding"
 
 
 class KCenterCore(SelectedCore):
-    """Nodes that cover their class: the first nearest to its mean, each next the farthest from
-    those chosen.
-    """
+    """Selects nodes that cover their class: nearest to the mean, then farthest from the others."""
 
     rule = "k-center"

@@ -1,21 +1,21 @@
-"""SFGC (Zheng et al., NeurIPS 2023) at every client, then FedAvg on the condensed nodes.
+"""SFGC at every client, then FedAvg on the condensed nodes.
 
 Zheng, Zhang, Chen, Nguyen, Zhu and Pan, "Structure-free Graph Condensation: From Large-scale Graphs
 to Condensed Graph-free Data", NeurIPS 2023, arXiv 2306.02664; public code at Amanda-Zheng/SFGC
-b034621. Each client condenses its labelled graph once, before its first round, to S = (X', I, Y')
-of the shared budget by matching training trajectories (`condense.trajectories`), keeps S in its own
-folder and trains on it in every round, where a graph network is a perceptron; all K rows are
-labelled. Predictions are made on the real graph. Uplink: the weighted mean of the parameters; S
-never leaves.
+b034621. Before its first round each client condenses its labelled graph to S = (X', I, Y') of the
+shared budget by matching training trajectories (`dance_flwr.methods.sfgc.trajectories`), stores S
+in its own folder and trains on it in every round; on S a graph network is a perceptron. All K rows
+are labelled. Predictions are made on the real graph.
 
-SFGC is a centralised method: running it at each client and averaging is how the paper compares with
-it.
+Uplink: the model, of which the server needs the weighted mean only; S never leaves the client.
+
+SFGC is a centralised method; the paper compares with it by running it at each client and averaging.
 
 Deviations from paper and public code, beside those of `trajectories`: 5 experts of 100 steps and
-students of 20, where the code has 200 of 800 to 2500 and 200 to 1200; experts descend by plain
-gradients on every data set, as the code's do on Cora. 300 steps of matching, of 2000. A student
-that runs away moves nothing, where the code stops. Selection by the graph neural tangent kernel is
-left out: it grows with the square of the validation edges.
+students of 20, where the code has 200 experts of 800 to 2500 steps and students of 200 to 1200;
+experts use plain gradient descent on every data set, as the code's do on Cora; 300 matching steps,
+not 2000; a student that diverges moves nothing, where the code stops. Selection by the graph neural
+tangent kernel is omitted: its cost grows with the square of the validation edges.
 
 Test accuracy of `sfgc` on Cora at r = 8 / 4 / 2 %: 83.58 / 83.15 / 81.42 % in the DANCE paper,
 85.75 / 84.52 / 83.71 % here. Test accuracy of `sfgc` on CiteSeer at r = 8 / 4 / 2 %: 73.14 / 71.03

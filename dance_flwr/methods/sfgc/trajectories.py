@@ -1,16 +1,15 @@
-"""min over X' of E ||theta_N(X') - theta*||^2 / ||theta_s - theta*||^2: trajectory matching (SFGC,
-Zheng et al. 2023).
+"""min_X' E ||theta_N(X') - theta*||^2 / ||theta_s - theta*||^2: SFGC's trajectory matching.
 
-Experts are trained on the real graph, theta_s and theta* are two of their snapshots, and the
-student leaves theta_s for N steps of gradient descent on (X', A' = I, Y'). Both are graph networks
-of two layers, logits P relu(P LN(X) W + b) V + c with P = D^-1/2 (A + I) D^-1/2, or P = I for the
-student, so that gradients are written out. All that N steps do to W is to add -rate * LN(X')^T (D_1
-+ .. + D_N), D_i [K, h]: the student is unrolled in the space of its K rows, by their Gram matrix,
-and the d x h weights are met once, at the end.
+Zheng et al., NeurIPS 2023. Experts are trained on the real graph; theta_s and theta* are two of
+their snapshots. The student starts at theta_s and takes N steps of gradient descent on
+(X', A' = I, Y'). Both are graph networks of two layers, with logits P relu(P LN(X) W + b) V + c and
+P = D^-1/2 (A + I) D^-1/2, or P = I for the student, so that gradients are written out. N steps add
+-rate * LN(X')^T (D_1 + .. + D_N) to W, D_i [K, h]: the student is unrolled in the space of its K
+rows, by their Gram matrix, and the d x h weights are computed once, at the end.
 
-Deviations: features are layer-normalised, as every backbone here normalises what it reads; the S of
-the best validation accuracy is kept, not that of the least error of a graph neural tangent kernel's
-ridge regression.
+Deviations: features are layer-normalised, as every backbone here normalises its input; the S with
+the best validation accuracy is kept, not the one with the least error of a graph neural tangent
+kernel's ridge regression.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -20,15 +19,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.methods.condensation.matching import Condensed, RealGraph, best_of, standard
+from dance_flwr.methods.condensation.graphs import Condensed, RealGraph, layer_normalise
+from dance_flwr.methods.condensation.matching import best_of
 from dance_flwr.methods.selected_core.rules import k_center_rows, select_core
 from dance_flwr.methods.sfgc.config import SfgcConfig
 
-EVERY = 5  # steps of an expert between two starts
-_RATE_STEP, _RATE_MOMENTUM = (
-    1e-6,
-    0.5,
-)  # of the descent on the student's rate, as in the public code
+EVERY = 5  # steps of an expert between two possible starts
+_RATE_STEP, _RATE_MOMENTUM = 1e-6, 0.5  # of SGD on the student's rate, as in the public code
 
 
 @dataclass(frozen=True)
@@ -49,31 +46,31 @@ class Weights:
         return iter((self.first, self.bias, self.second, self.shift))
 
     @classmethod
-    def drawn(
+    def draw(
         cls, dim: int, hidden: int, classes: int, generator: torch.Generator, device: torch.device
     ) -> "Weights":
-        """Draw W and V as Glorot and Bengio (2010) do, uniform within sqrt(6 / (in + out)); b = c =
-        0.
-        """
+        """Draw W, V uniformly within sqrt(6 / (in + out)) (Glorot and Bengio 2010); b = c = 0."""
         first, second = (
             (torch.rand(size, generator=generator).to(device) * 2 - 1) * (6 / sum(size)) ** 0.5
             for size in ((dim, hidden), (hidden, classes))
         )
         return cls(first, first.new_zeros(hidden), second, first.new_zeros(classes))
 
-    def less(self, gradient: "Weights", rate: float) -> "Weights":
+    def descend(self, gradient: "Weights", rate: float) -> "Weights":
         """Return theta - rate * gradient."""
-        return Weights(*(own - rate * slope for own, slope in zip(self, gradient, strict=True)))
+        return Weights(*(part - rate * slope for part, slope in zip(self, gradient, strict=True)))
 
 
 @dataclass(frozen=True)
-class Lesson:
+class ExpertData:
     """What an expert is trained on.
 
     Attributes
     ----------
-    inputs : P LN(X), [n, d]; hop : P, [n, n] sparse; nodes : [m] int64, training nodes; targets :
-        [m, C] one-hot
+    inputs : P LN(X), [n, d]
+    hop : P, [n, n] sparse
+    nodes : [m] int64, training nodes
+    targets : [m, C] one-hot
     """
 
     inputs: Tensor
@@ -82,11 +79,11 @@ class Lesson:
     targets: Tensor
 
     @classmethod
-    def of(cls, real: RealGraph, classes: int) -> "Lesson":
-        """Return the lesson of a client's labelled training nodes."""
+    def of(cls, real: RealGraph, classes: int) -> "ExpertData":
+        """Return the labelled training nodes of a client."""
         nodes = torch.nonzero(real.labels >= 0).flatten()
         targets = F.one_hot(real.labels[nodes], classes).to(real.features.dtype)
-        return cls(real.operator @ standard(real.features), real.operator, nodes, targets)
+        return cls(real.operator @ layer_normalise(real.features), real.operator, nodes, targets)
 
     def gradient(self, theta: Weights) -> Weights:
         """Return the gradient of the mean cross-entropy of the training nodes."""
@@ -102,15 +99,15 @@ class Lesson:
 
 
 def trajectory(
-    theta: Weights, lesson: Lesson, rate: float, steps: Collection[int]
+    theta: Weights, data: ExpertData, rate: float, steps: Collection[int]
 ) -> dict[int, Weights]:
-    """Return theta after each of these numbers of steps of full-batch gradient descent, by number."""
+    """Return theta after each of these numbers of full-batch descent steps: number -> theta."""
     path = {}
     for step in range(max(steps) + 1):
         if step in steps:
             path[step] = theta
         if step < max(steps):
-            theta = theta.less(lesson.gradient(theta), rate)
+            theta = theta.descend(data.gradient(theta), rate)
     return path
 
 
@@ -127,7 +124,7 @@ def trajectory_loss(
     nodes : Z = LN(X'), [K, d]; targets : [K, C] one-hot; start, goal : theta_s, theta*
     steps : N; rate : the student's, a scalar; it and `nodes` get gradients
     """
-    gram = nodes @ nodes.T + 1  # the 1 is of the bias
+    gram = nodes @ nodes.T + 1  # + 1 for the bias
     hidden, second, shift = nodes @ start.first + start.bias, start.second, start.shift
     total = torch.zeros_like(hidden)
     for _ in range(steps):
@@ -136,18 +133,18 @@ def trajectory_loss(
         back = residuals @ second.T * (hidden > 0)
         second, shift = second - active.T @ residuals, shift - residuals.sum(0)
         hidden, total = hidden - gram @ back, total + back
-    found = (start.first - nodes.T @ total, start.bias - total.sum(0), second, shift)
-    return _apart(found, goal) / _apart(start, goal)
+    final = (start.first - nodes.T @ total, start.bias - total.sum(0), second, shift)
+    return _squared_distance(final, goal) / _squared_distance(start, goal)
 
 
-def _apart(left: Iterable[Tensor], right: Iterable[Tensor]) -> Tensor:
+def _squared_distance(left: Iterable[Tensor], right: Iterable[Tensor]) -> Tensor:
     return torch.stack(
         [(one - other).square().sum() for one, other in zip(left, right, strict=True)]
     ).sum()
 
 
 class TrajectoryMatching:
-    """X' while it is learnt, and the experts whose trajectories it is to give.
+    """X' while it is learnt, and the experts whose trajectories it has to reproduce.
 
     X' starts as a k-centre coreset of the training nodes, class by class, measured in P^2 LN(X).
 
@@ -170,17 +167,15 @@ class TrajectoryMatching:
         rows = select_core(real.propagated(), real.labels, quotas, k_center_rows, generator)
         rows = rows[torch.sort(real.labels[rows], stable=True).indices]
         self.labels = real.labels[rows]
-        self.features = standard(real.features)[rows].clone().requires_grad_()
+        self.features = layer_normalise(real.features)[rows].clone().requires_grad_()
         self.rate = torch.tensor(settings.student_rate, device=device, requires_grad=True)
         self.starts = range(0, settings.latest_start + 1, EVERY)
-        lesson, kept = (
-            Lesson.of(real, classes),
-            {*self.starts, *(start + settings.span for start in self.starts)},
-        )
+        data = ExpertData.of(real, classes)
+        snapshots = {*self.starts, *(start + settings.span for start in self.starts)}
         self.experts = []
         for _ in range(settings.experts):
-            theta = Weights.drawn(real.features.size(1), hidden, classes, generator, device)
-            self.experts.append(trajectory(theta, lesson, settings.expert_rate, kept))
+            theta = Weights.draw(real.features.size(1), hidden, classes, generator, device)
+            self.experts.append(trajectory(theta, data, settings.expert_rate, snapshots))
         self._targets = F.one_hot(self.labels, classes).to(real.features.dtype)
         self._settings, self._generator = settings, generator
         self._optimizers = (
@@ -189,15 +184,15 @@ class TrajectoryMatching:
         )
 
     def step(self) -> float:
-        """Match one stretch of one expert; return the loss before X' and the student's rate move.
+        """Match one segment of one expert; return the loss before X' and the student's rate move.
 
-        A student that ran away, so that slopes are not finite, moves nothing.
+        A student that diverges, so that gradients are not finite, moves nothing.
         """
         expert = self.experts[self._draw(len(self.experts))]
         start = self.starts[self._draw(len(self.starts))]
         ends = expert[start], expert[start + self._settings.span]
         loss = trajectory_loss(
-            standard(self.features), self._targets, *ends, self._settings.unroll, self.rate
+            layer_normalise(self.features), self._targets, *ends, self._settings.unroll, self.rate
         )
         slopes = torch.autograd.grad(loss, (self.features, self.rate))
         if all(bool(torch.isfinite(slope).all()) for slope in slopes):
@@ -212,7 +207,7 @@ class TrajectoryMatching:
 
     @torch.no_grad()
     def snapshot(self) -> Condensed:
-        """Return S as it is now; A' has no entry but the self loops that an operator adds."""
+        """Return the current S; A' is empty, an operator adds the self loops."""
         return Condensed(
             self.labels,
             self.features.detach().clone(),
@@ -228,8 +223,9 @@ def condense(
     generator: torch.Generator,
     score: Callable[[Condensed], float],
 ) -> Condensed:
-    """Return the S of the highest score among evenly spaced steps; parameters as of
-    `TrajectoryMatching`.
+    """Return the S with the highest score among evenly spaced steps.
+
+    Parameters as of `TrajectoryMatching`, and:
 
     Parameters
     ----------

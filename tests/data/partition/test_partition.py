@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from support.partitions import SPEC, cliques, graph_and_clients, make_graph
 from support.project import PROJECT
 
-from dance_flwr.data import load_graph
-from dance_flwr.data.graph import NO_SPLIT, TEST, TRAIN, VAL
+from dance_flwr.config.plugins import PARTITIONERS
+from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
+from dance_flwr.data.graphs.loading import load_graph
 from dance_flwr.data.partition import (
-    PARTITIONERS,
     client_nodes,
     louvain_assignment,
     make_partition,
@@ -26,7 +26,7 @@ from dance_flwr.data.partition import (
     stratified_split,
     write_manifest,
 )
-from dance_flwr.errors import DataError
+from dance_flwr.errors import DataError, UserError
 
 RATIOS = (0.6, 0.2, 0.2)
 COMMITTED = PROJECT / "partitions"
@@ -108,7 +108,6 @@ def test_as_many_clients_as_nodes_and_isolated_nodes(method, pairs):
     [
         ({"clients": 8}, "found 8"),
         ({"clients": 0}, "found 0"),
-        ({"method": "best"}, "by-column, label-dirichlet, louvain, metis, random, found 'best'"),
         ({"method": "random", "clients": 8}, "1..7"),
         ({"seed": -1}, "found -1"),
         ({"resolution": 0.0}, "found 0.0"),
@@ -123,6 +122,13 @@ def test_bad_settings_are_refused_in_one_line(change, said):
         make_partition(make_graph(7, [(0, 1)]), replace(SPEC, **change))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_partitioner_is_refused_with_the_choices():
+    with pytest.raises(UserError) as caught:
+        make_partition(make_graph(7, [(0, 1)]), replace(SPEC, method="best"))
+    names = "louvain, metis, label-dirichlet, random, by-column"
+    assert str(caught.value) == f"partition: expected one of {names}, found 'best'"
 
 
 @settings(max_examples=60, deadline=None)

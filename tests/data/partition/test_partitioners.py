@@ -1,6 +1,4 @@
-"""The partitioners beside Louvain, the compiled Louvain itself, and that nothing but the seed
-decides.
-"""
+"""Partitioners other than Louvain, the compiled Louvain, and determinism for a given seed."""
 
 import os
 import subprocess
@@ -15,8 +13,8 @@ from hypothesis import strategies as st
 from support.partitions import SPEC, cliques, graph_and_clients, make_graph
 from support.project import PROJECT
 
+from dance_flwr.config.plugins import PARTITIONERS
 from dance_flwr.data.partition import (
-    PARTITIONERS,
     client_nodes,
     column_assignment,
     dirichlet_assignment,
@@ -102,7 +100,7 @@ def test_sites_of_other_nodes_are_refused():
 
 def test_a_partitioner_that_leaves_a_client_empty_is_refused(monkeypatch):
     monkeypatch.setitem(
-        PARTITIONERS, "random", lambda graph, spec: np.zeros(graph.num_nodes, np.int64)
+        PARTITIONERS.builtin, "random", lambda graph, spec: np.zeros(graph.num_nodes, np.int64)
     )
     with pytest.raises(DataError) as caught:
         make_partition(make_graph(5, []), replace(SPEC, method="random", clients=2))
@@ -165,8 +163,8 @@ def test_louvain_of_isolated_nodes_is_one_community_each():
 SCRIPT = """
 import sys
 import numpy as np
-from dance_flwr.graph import TextGraph, csr_from_pairs
-from dance_flwr.partition import PartitionSpec, make_partition, manifest
+from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
+from dance_flwr.data.partition import PartitionSpec, make_partition, manifest
 rng = np.random.default_rng(0)
 n = 600
 source, target = rng.integers(0, n, 2400), rng.integers(0, n, 2400)
@@ -174,9 +172,11 @@ near = rng.random(2400) < 0.8
 target = np.where(near, source // 30 * 30 + target % 30, target)
 indptr, indices = csr_from_pairs(source, target, n)
 ids, labels = np.array([f"n{i}" for i in range(n)]), np.arange(n) // 30 % 4
-graph = TextGraph("toy", ids, ["t"] * n, labels, tuple("abcd"), indptr, indices, np.zeros(n, np.uint8))
+split = np.zeros(n, np.uint8)
+graph = TextGraph("toy", ids, ["t"] * n, labels, tuple("abcd"), indptr, indices, split)
 for method in sys.argv[1:]:
-    print(manifest(graph, make_partition(graph, PartitionSpec(method, 7, 3, 1.0, 0.6, 0.2, 0.2)))["sha256"])
+    spec = PartitionSpec(method, 7, 3, 1.0, 0.6, 0.2, 0.2)
+    print(manifest(graph, make_partition(graph, spec))["sha256"])
 assert "torch" not in sys.modules, "partitioning needs no torch"
 """
 

@@ -1,4 +1,4 @@
-"""The figures of a partition against slow and obvious ways to get them, and manifests made again."""
+"""Figures of a partition against slow, simple implementations; manifests that are reproduced."""
 
 import json
 from dataclasses import replace

@@ -90,8 +90,11 @@ def test_no_split_inside_abbreviations_and_initials():
         "Nets, e.g. those of J. Smith et al. (see Fig. 3, cf. Eq. 2), work. They do! Do they? Yes."
     )
     assert sentences(text) == [
-        "Nets, e.g. those of J. Smith et al. (see Fig. 3, cf. Eq. 2), work.", "They do!", "Do they?", "Yes."
-    ]  # fmt: skip
+        "Nets, e.g. those of J. Smith et al. (see Fig. 3, cf. Eq. 2), work.",
+        "They do!",
+        "Do they?",
+        "Yes.",
+    ]
 
 
 def test_splits_at_blank_lines_list_items_quotes_and_cjk():

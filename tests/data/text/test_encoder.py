@@ -90,7 +90,8 @@ def test_spec_agrees_with_the_loaded_encoder(encoder):
 
 def test_fingerprint_loads_no_model_and_import_is_cheap():
     code = (
-        "import sys; from dance_flwr.data.text import encoder as e; assert 'torch' not in sys.modules;"
+        "import sys; from dance_flwr.data.text import encoder as e;"
+        "assert 'torch' not in sys.modules;"
         "e.encoder_fingerprint(e.DEFAULT_ENCODER, 'float32');"
         "assert not {'torch', 'transformers', 'sentence_transformers'} & set(sys.modules)"
     )
@@ -106,7 +107,7 @@ def test_wrong_hash_is_refused(copy, monkeypatch):
     good = resolve_encoder(str(copy), "float32").weights_sha256
     assert resolve_encoder(str(copy), "float32", good.upper()).weights_sha256 == good
     # The default name is checked even when nobody asks for it.
-    monkeypatch.setattr(module, "_find_folder", lambda name: copy)
+    monkeypatch.setattr(module, "find_folder", lambda name: copy)
     with pytest.raises(DataError, match=f"expected weights with sha256 {DEFAULT_SHA256}"):
         resolve_encoder(DEFAULT_ENCODER, "float32")
 

@@ -1,4 +1,4 @@
-"""The device of a client: the node's own choice, its share of the memory, its name in the result."""
+"""The device of a client: the node's choice, its share of the memory, its name in the result."""
 
 import re
 import sys
@@ -29,7 +29,7 @@ from dance_flwr.simulation.in_process import InProcessGrid
 
 @pytest.fixture
 def gpus(monkeypatch):
-    """A function that makes torch see this many GPUs, and a list of what is asked of them."""
+    """A function that makes torch see this many GPUs, and the calls that it receives."""
     asked = []
 
     def see(count):
@@ -48,7 +48,7 @@ def gpus(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("run", "count", "node", "wanted"),
+    ("run", "count", "node", "expected"),
     [
         ("auto", 0, {}, "cpu"),
         ("auto", 2, {}, "cuda:0"),
@@ -61,10 +61,10 @@ def gpus(monkeypatch):
     ],
 )
 def test_the_node_s_choice_wins_and_a_run_on_cpu_stays_there(
-    run_config, gpus, run, count, node, wanted
+    run_config, gpus, run, count, node, expected
 ):
     gpus(count)
-    assert str(pick_device(run_config(device=run), node)) == wanted
+    assert str(pick_device(run_config(device=run), node)) == expected
 
 
 @pytest.mark.parametrize(("count", "found"), [(0, "cpu"), (2, "cpu, cuda:0, cuda:1")])
@@ -119,9 +119,7 @@ def test_an_opened_client_stays_on_the_device_it_was_opened_on(dance, gpus):
 
 @pytest.fixture
 def mixed(run_config, dance, tmp_path, gpus):
-    """A function that runs three nodes with these additions to their node configs; returns the
-    result.
-    """
+    """A function that runs three nodes with additions to their node configs."""
     gpus(0)
 
     def start(*more, **keys):
@@ -143,9 +141,7 @@ def mixed(run_config, dance, tmp_path, gpus):
 
 @pytest.fixture
 def pretended(monkeypatch, gpus):
-    """Torch sees two GPUs; what is computed on them is computed on the CPU, and a site still says
-    where it is.
-    """
+    """Torch sees two GPUs; all is computed on the CPU, but a site reports its GPU."""
     asked = gpus(2)
     opened = open_client
 
@@ -155,13 +151,12 @@ def pretended(monkeypatch, gpus):
         return client
 
     from dance_flwr.federation.client import handlers as client_tasks
-    from dance_flwr.federation.wire import messages
 
-    real = messages.schema_of
+    real = client_tasks._schema_of
     monkeypatch.setattr(client_tasks, "open_client", on_cpu)
     monkeypatch.setattr(
-        messages,
-        "schema_of",
+        client_tasks,
+        "_schema_of",
         lambda site, sizes: replace(real(site, sizes), device=device_label(site.named)),
     )
     return asked
@@ -189,7 +184,7 @@ def test_the_devices_of_cpu_nodes_are_in_the_result(mixed):
 def test_a_wrong_node_config_ends_the_run_before_training_and_names_the_client(
     mixed, monkeypatch, extra, words
 ):
-    monkeypatch.setattr(Client, "train", lambda *_: pytest.fail("no client may train"))
+    monkeypatch.setattr(Client, "train", lambda *_, **__: pytest.fail("no client may train"))
     with pytest.raises(QuorumError, match=rf"client 1: {words}.*--node-config") as error:
         mixed({}, extra, {})
     assert len(str(error.value).splitlines()) == 1
@@ -197,16 +192,14 @@ def test_a_wrong_node_config_ends_the_run_before_training_and_names_the_client(
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_memory_that_is_too_small_is_one_line_after_others_were_closed(run, monkeypatch, times):
-    """The first time, what the process holds of other clients is given up and the task is done
-    again.
-    """
+    """The first time, the process closes its other clients and repeats the task."""
     honest, left = Client.train, [times]
 
-    def train(self, *arguments):
+    def train(self, *arguments, **keys):
         if self.site.card.client == 1 and left[0]:
             left[0] -= 1
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return honest(self, *arguments)
+        return honest(self, *arguments, **keys)
 
     monkeypatch.setattr(Client, "train", train)
     if times == 1:
@@ -245,7 +238,7 @@ def test_no_gpu_is_asked_for_without_one_or_on_cpu(run_config, gpus):
 
 
 class FakeRay:
-    """As much of Ray as is asked."""
+    """The part of Ray that is called."""
 
     def __init__(self, actor, resources):
         self.actor, self.resources = actor, resources
@@ -265,7 +258,7 @@ class FakeRay:
 
 
 @pytest.mark.parametrize(
-    ("actor", "resources", "wanted"),
+    ("actor", "resources", "expected"),
     [
         ("a1", {"CPU": 1.0, "GPU": 0.25}, 0.25),
         ("a1", {"CPU": 1.0}, None),
@@ -274,10 +267,10 @@ class FakeRay:
     ],
 )
 def test_an_actor_of_ray_has_its_share_and_a_node_s_own_word_wins(
-    monkeypatch, actor, resources, wanted
+    monkeypatch, actor, resources, expected
 ):
     monkeypatch.setitem(sys.modules, "ray", FakeRay(actor, resources))
-    assert memory_ratio({}) == wanted
+    assert memory_ratio({}) == expected
     assert memory_ratio({"gpu-memory-ratio": 0.5}) == 0.5
 
 

@@ -1,6 +1,4 @@
-"""Nodes that Flower gives up in the middle of a round: asked again once they are back, where the
-quorum needs them.
-"""
+"""Nodes that Flower gives up in the middle of a round are asked again once they are back."""
 
 import time
 from threading import Event
@@ -19,7 +17,7 @@ KILLED = Error(ErrorCode.CLIENT_APP_CRASHED, "ClientApp stopped responding.")
 
 
 class Lost:
-    """The client app behind a network that loses clients for one message each, in round 2."""
+    """The client app behind a network that loses one message of each client, in round 2."""
 
     def __init__(self, clients, kind="train", times=1, error=GONE):
         self.left = dict.fromkeys(clients, times)

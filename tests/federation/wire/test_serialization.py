@@ -1,4 +1,4 @@
-"""Tensors of a message as one array and back, and what a hostile node may send instead."""
+"""Tensors of a message as one array and back, and hostile input."""
 
 import numpy as np
 import pytest
@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dance_flwr.federation.wire import messages
-from dance_flwr.federation.wire.serialization import (
-    PACKED,
-    answer_packed,
-    is_packed,
-    packed,
-    unpacked,
-)
+from dance_flwr.federation.wire.serialization import PACKED, answer_packed, is_packed, pack, unpack
 
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.uint8)
@@ -48,9 +42,9 @@ def test_a_tensor_becomes_flowers_own_bytes(shape, dtype, turned):
 @given(STATES)
 def test_names_order_shapes_dtypes_and_bits_come_back(described):
     state = {name: (torch.randn(shape) * 9).to(dtype) for name, (shape, dtype) in described.items()}
-    (there,) = packed([message_with(state)])
+    (there,) = pack([message_with(state)])
     assert list(there.content["arrays"]) == [PACKED]
-    back = messages.state_of(unpacked(there).content["arrays"])
+    back = messages.state_of(unpack(there).content["arrays"])
     assert list(back) == list(state)
     for name, tensor in state.items():
         assert back[name].dtype == tensor.dtype and torch.equal(back[name], tensor), name
@@ -59,10 +53,10 @@ def test_names_order_shapes_dtypes_and_bits_come_back(described):
 def test_a_model_is_a_few_objects_on_the_wire_and_no_larger():
     state = {f"layer.{i}": torch.randn(16, 16) for i in range(20)}
     plain = message_with(state, config=ConfigRecord({"server-round": 1}))
-    (there,) = packed([plain])
+    (there,) = pack([plain])
     assert len(get_all_nested_objects(there)) == 6 and len(get_all_nested_objects(plain)) == 44
     assert messages.bytes_of(there) <= messages.bytes_of(plain)
-    assert unpacked(there).content["config"] == {"server-round": 1}
+    assert unpack(there).content["config"] == {"server-round": 1}
 
 
 @pytest.mark.parametrize(
@@ -70,12 +64,12 @@ def test_a_model_is_a_few_objects_on_the_wire_and_no_larger():
 )
 def test_what_cannot_be_read_has_no_tensors(data):
     record = ArrayRecord({PACKED: Array(np.frombuffer(data, np.uint8))})
-    assert not unpacked(Message(RecordDict({"arrays": record}), 1, "train")).content["arrays"]
+    assert not unpack(Message(RecordDict({"arrays": record}), 1, "train")).content["arrays"]
 
 
 def test_a_model_for_many_clients_is_packed_once():
     content = message_with({"w": torch.ones(2)}).content
-    first, second, other = packed(
+    first, second, other = pack(
         [
             Message(content, 1, "train"),
             Message(content, 2, "train"),
@@ -84,21 +78,21 @@ def test_a_model_for_many_clients_is_packed_once():
     )
     assert first.content["arrays"] is second.content["arrays"]
     assert (first.metadata.dst_node_id, second.metadata.dst_node_id) == (1, 2)
-    assert messages.state_of(unpacked(other).content["arrays"])["w"].sum() == 0
+    assert messages.state_of(unpack(other).content["arrays"])["w"].sum() == 0
 
 
 def test_an_array_of_another_kind_has_no_tensors():
     record = ArrayRecord(
         {PACKED: Array(dtype="uint8", shape=(3,), stype="torch.tensor", data=b"abc")}
     )
-    assert not unpacked(Message(RecordDict({"arrays": record}), 1, "train")).content["arrays"]
+    assert not unpack(Message(RecordDict({"arrays": record}), 1, "train")).content["arrays"]
 
 
 def test_names_without_a_number_are_no_tensors():
     from safetensors.numpy import save
 
     record = ArrayRecord({PACKED: Array(np.frombuffer(save({"weight": np.ones(3)}), np.uint8))})
-    assert not unpacked(Message(RecordDict({"arrays": record}), 1, "train")).content["arrays"]
+    assert not unpack(Message(RecordDict({"arrays": record}), 1, "train")).content["arrays"]
 
 
 def test_a_client_answers_as_it_was_asked():
@@ -112,10 +106,10 @@ def test_a_client_answers_as_it_was_asked():
     context = Context(1, 1, {}, RecordDict(), {})
     plain = message_with({"w": torch.ones(2)})
     assert not is_packed(answer_packed(plain, context, train))
-    reply = answer_packed(packed([plain])[0], context, train)
-    assert is_packed(reply) and unpacked(reply).content["arrays"] == plain.content["arrays"]
+    reply = answer_packed(pack([plain])[0], context, train)
+    assert is_packed(reply) and unpack(reply).content["arrays"] == plain.content["arrays"]
     without = Message(RecordDict({"config": ConfigRecord({"a": 1})}), 1, "query")
-    assert packed([without])[0] is without and unpacked(without) is without
+    assert pack([without])[0] is without and unpack(without) is without
 
 
 def test_a_run_over_a_wire_is_the_run_without_one(run, dance, monkeypatch):

@@ -1,6 +1,4 @@
-"""Graph condensation: budget, learnt adjacency, distances and the matching loop against naive twins
-and limits.
-"""
+"""Graph condensation: budget, adjacency, distances and matching against naive twins and limits."""
 
 from dataclasses import replace
 from itertools import product
@@ -10,20 +8,20 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.blocks import blocks as blocks  # a stochastic block model of 90 nodes
 from support.blocks import draw, labels_of
 from torch.nn import functional as F
 
 from dance_flwr.dance.nodes import node_budget
-from dance_flwr.methods.condensation.adjacency import PairNetwork, edges, normalised
+from dance_flwr.methods.condensation.adjacency import PairNetwork, edges, normalise
 from dance_flwr.methods.condensation.budget import training_quotas
-from dance_flwr.methods.condensation.cache import kept
+from dance_flwr.methods.condensation.cache import load_or_compute
 from dance_flwr.methods.condensation.config import CondenseConfig
 from dance_flwr.methods.condensation.distances import DISTANCES
+from dance_flwr.methods.condensation.graphs import Condensed, RealGraph
 from dance_flwr.methods.condensation.matching import (
-    Condensed,
     Matching,
     Network,
-    RealGraph,
     class_gradients,
     condense,
     initial_graph,
@@ -127,7 +125,7 @@ def pair_network(dim=5, pairs=2**17):
 
 
 def naive_adjacency(network, nodes):
-    """Pair by pair, with torch's own batch normalisation over the K^2 rows."""
+    """Return A' pair by pair, with torch's batch normalisation over the K^2 rows."""
     pairs = torch.stack([torch.cat([a, b]) for a, b in product(nodes, nodes)])
     for layer, scale, shift in zip(
         (network.first, network.second), network.scales, network.shifts, strict=True
@@ -146,15 +144,15 @@ def naive_adjacency(network, nodes):
 def test_the_pair_network_is_that_of_the_pairs(pairs):
     nodes = torch.randn(7, 5, dtype=torch.float64, generator=draw(1))
     network, twin = pair_network(pairs=pairs), pair_network()
-    found, expected = network(nodes.requires_grad_()), naive_adjacency(twin, nodes)
-    torch.testing.assert_close(found, expected)
+    actual, expected = network(nodes.requires_grad_()), naive_adjacency(twin, nodes)
+    torch.testing.assert_close(actual, expected)
     assert (
-        found.equal(found.T)
-        and not found.diag().any()
-        and bool(((found >= 0) & (found <= 1)).all())
+        actual.equal(actual.T)
+        and not actual.diag().any()
+        and bool(((actual >= 0) & (actual <= 1)).all())
     )
     weights = torch.randn(7, 7, dtype=torch.float64, generator=draw(2))
-    ours = torch.autograd.grad((found * weights).sum(), [nodes, *network.parameters()])
+    ours = torch.autograd.grad((actual * weights).sum(), [nodes, *network.parameters()])
     theirs = torch.autograd.grad((expected * weights).sum(), [nodes, *twin.parameters()])
     for left, right in zip(ours, theirs, strict=True):
         torch.testing.assert_close(left, right, atol=1e-9, rtol=1e-6)
@@ -162,14 +160,14 @@ def test_the_pair_network_is_that_of_the_pairs(pairs):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_one_node_and_two_have_an_adjacency(count):
-    found = pair_network()(torch.ones(count, 5, dtype=torch.float64))
-    assert torch.isfinite(found).all() and not found.diag().any()
+    actual = pair_network()(torch.ones(count, 5, dtype=torch.float64))
+    assert torch.isfinite(actual).all() and not actual.diag().any()
 
 
 def test_the_dense_operator_is_the_sparse_one():
     adjacency = pair_network()(torch.randn(6, 5, dtype=torch.float64, generator=draw(1))).detach()
     sparse = operator("gcn", *edges(adjacency, 0.0), 6).to_dense()
-    torch.testing.assert_close(normalised(adjacency), sparse)
+    torch.testing.assert_close(normalise(adjacency), sparse)
     few = edges(adjacency, 0.5)
     assert 0 < len(few[2]) < 30 and float(few[2].min()) >= 0.5
 
@@ -210,14 +208,14 @@ def test_a_distance_is_that_of_the_loops(kind):
     left[0][0, :, 1] = 0  # a dead column on either side, and a gradient that is dead altogether
     right[0][1, :, 2] = 0
     right[0][2], right[1][2] = 0, 0
-    found = DISTANCES[kind]([part.requires_grad_() for part in left], right)
+    actual = DISTANCES[kind]([part.requires_grad_() for part in left], right)
     with torch.no_grad():
         expected = [
             naive_distance(kind, [p[i] for p in left], [p[i] for p in right]) for i in range(3)
         ]
-    assert found.tolist() == pytest.approx(expected)
+    assert actual.tolist() == pytest.approx(expected)
     used = left[:1] if kind == "ours" else left
-    assert all(torch.isfinite(slope).all() for slope in torch.autograd.grad(found.sum(), used))
+    assert all(torch.isfinite(slope).all() for slope in torch.autograd.grad(actual.sum(), used))
     assert float(DISTANCES[kind](left, left).sum()) == pytest.approx(0, abs=1e-4)
 
 
@@ -225,7 +223,7 @@ def test_a_distance_is_that_of_the_loops(kind):
 
 
 def network(dim=12, classes=3, seed=0):
-    return Network.drawn(dim, classes, draw(seed), CPU)
+    return Network.draw(dim, classes, draw(seed), CPU)
 
 
 def test_class_gradients_are_those_of_autograd(blocks):
@@ -233,15 +231,15 @@ def test_class_gradients_are_those_of_autograd(blocks):
     order = torch.sort(real.labels, stable=True).indices
     order = order[real.labels[order] >= 0]
     theta = network(classes=4)  # one class has no node
-    found = class_gradients(theta, real.propagated()[order], real.labels[order])
+    actual = class_gradients(theta, real.propagated()[order], real.labels[order])
     theta.weight.requires_grad_(), theta.bias.requires_grad_()
     logits = real.propagated() @ theta.weight + theta.bias
     for number in range(3):
         loss = F.cross_entropy(logits[real.labels == number], real.labels[real.labels == number])
         slopes = torch.autograd.grad(loss, [theta.weight, theta.bias], retain_graph=True)
-        for mine, own in zip(found, slopes, strict=True):
+        for mine, own in zip(actual, slopes, strict=True):
             torch.testing.assert_close(mine[number].detach(), own)
-    assert not found[0][3].any() and not found[1][3].any()
+    assert not actual[0][3].any() and not actual[1][3].any()
 
 
 @pytest.mark.parametrize("kind", DISTANCES)
@@ -249,7 +247,7 @@ def test_the_whole_real_graph_matches_itself(blocks, kind):
     real, *_ = blocks
     known = torch.nonzero(real.labels >= 0).flatten()
     known = known[torch.sort(real.labels[known], stable=True).indices]
-    hidden, dense = real.features, normalised(real.operator.to_dense() * 0)
+    hidden, dense = real.features, normalise(real.operator.to_dense() * 0)
     assert dense.equal(torch.eye(90))
     hidden = F.layer_norm(hidden, (12,))
     for _ in range(2):
@@ -266,8 +264,8 @@ def test_the_loss_falls_tenfold_on_blocks(blocks, changes):
     chosen = replace(CondenseConfig(feature_rate=0.05, adjacency_rate=0.01), **changes)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        found = list(losses(Matching(real, torch.tensor([3, 3, 3]), chosen, draw()), 200))
-    assert np.mean(found[-20:]) < np.mean(found[:10]) / 10, (found[:3], found[-3:])
+        actual = list(losses(Matching(real, torch.tensor([3, 3, 3]), chosen, draw()), 200))
+    assert np.mean(actual[-20:]) < np.mean(actual[:10]) / 10, (actual[:3], actual[-3:])
 
 
 def test_rows_are_in_the_order_of_their_classes(blocks):
@@ -281,9 +279,7 @@ def test_rows_are_in_the_order_of_their_classes(blocks):
 
 
 def test_a_snapshot_is_symmetric_to_the_bit():
-    """Sigmoids of equal numbers may differ in the last bit by where they stand; a server refuses
-    such a graph.
-    """
+    """Sigmoids of equal numbers may differ in the last bit; a server refuses such a graph."""
     features, labels = torch.randn(60, 16, generator=draw()), torch.zeros(60, dtype=torch.int64)
     real = RealGraph(features, torch.eye(60).to_sparse(), labels)
     for count in range(2, 61):
@@ -311,26 +307,26 @@ def test_the_released_code_mismatches_rows_and_labels():
     )
 
 
-def test_the_best_on_validation_is_kept(blocks):
+def test_the_best_on_validation_is_returned(blocks):
     real, *_ = blocks
     seen = []
 
-    def score(found):
-        seen.append(found)
+    def score(actual):
+        seen.append(actual)
         return {3: 0.9, 6: 0.9}.get(len(seen), 0.5)
 
-    found = condense(real, torch.tensor([2, 2, 2]), CondenseConfig(steps=20), draw(), score)
-    assert len(seen) == 10 and found is seen[5], "the later of two alike"
+    actual = condense(real, torch.tensor([2, 2, 2]), CondenseConfig(steps=20), draw(), score)
+    assert len(seen) == 10 and actual is seen[5], "the later of two alike"
     assert not seen[0].features.equal(seen[9].features), "snapshots do not change with what follows"
 
 
-def accuracy(found, blocks, seed):
+def accuracy(actual, blocks, seed):
     real, truth, _ = blocks
     nodes = torch.nonzero(real.labels < 0).flatten()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         shape = ModelShape(12, 16, 3)
-        return validation_accuracy(found, shape, real.features, real.operator, truth, nodes)
+        return validation_accuracy(actual, shape, real.features, real.operator, truth, nodes)
 
 
 def test_condensed_nodes_beat_as_many_real_ones(blocks):
@@ -352,34 +348,34 @@ def test_condensed_nodes_beat_as_many_real_ones(blocks):
 
 def test_a_graph_without_validation_nodes_scores_zero(blocks):
     real, truth, _ = blocks
-    found = Matching(real, torch.tensor([1, 1, 1]), CondenseConfig(), draw()).snapshot()
+    actual = Matching(real, torch.tensor([1, 1, 1]), CondenseConfig(), draw()).snapshot()
     none = torch.empty(0, dtype=torch.int64)
     assert (
-        validation_accuracy(found, ModelShape(12, 4, 3), real.features, real.operator, truth, none)
+        validation_accuracy(actual, ModelShape(12, 4, 3), real.features, real.operator, truth, none)
         == 0
     )
-    assert condensed_operator("mean", found).shape == (3, 3)
+    assert condensed_operator("mean", actual).shape == (3, 3)
 
 
-# What is kept
+# Cache
 
 
-def test_arrays_are_made_once_and_anew_from_other_settings(tmp_path):
+def test_arrays_are_computed_once_and_again_for_other_settings(tmp_path):
     calls = []
 
     def make():
         calls.append(1)
         return {"core": torch.tensor([3, 1]), "features": torch.rand(2, 3)}
 
-    first = kept(tmp_path, "run", {"ratio": 0.1}, CPU, make)
-    again = kept(tmp_path, "run", {"ratio": 0.1}, CPU, make)
+    first = load_or_compute(tmp_path, "run", {"ratio": 0.1}, CPU, make)
+    again = load_or_compute(tmp_path, "run", {"ratio": 0.1}, CPU, make)
     assert (
         len(calls) == 1
         and all(first[name].equal(again[name]) for name in first)
         and first.keys() == again.keys()
     )
-    kept(tmp_path, "run", {"ratio": 0.2}, CPU, make)
-    kept(tmp_path, "other", {"ratio": 0.2}, CPU, make)
+    load_or_compute(tmp_path, "run", {"ratio": 0.2}, CPU, make)
+    load_or_compute(tmp_path, "other", {"ratio": 0.2}, CPU, make)
     assert len(calls) == 3
     assert {path.name for path in (tmp_path / "runs" / "run").iterdir()} == {"state.npz"}
 
@@ -388,15 +384,19 @@ def test_arrays_are_made_once_and_anew_from_other_settings(tmp_path):
 @given(
     sizes=st.lists(st.integers(0, 3), min_size=2, max_size=4).filter(any), seed=st.integers(0, 99)
 )
-def test_condensing_survives_any_classes(sizes, seed):
+def test_condensation_works_for_any_classes(sizes, seed):
     """Absent classes, single nodes, no edges: everything stays finite."""
     labels = labels_of(*sizes, unknown=1)
     graph = operator("gcn", *torch.zeros(2, 0).long(), torch.zeros(0), len(labels))
     real = RealGraph(torch.randn(len(labels), 6, generator=draw(seed)), graph, labels)
     quotas = training_quotas(labels, len(labels), len(sizes), 0.5)
     for distance in DISTANCES:
-        found = condense(
-            real, quotas, CondenseConfig(steps=12, distance=distance), draw(seed), lambda found: 0.0
+        actual = condense(
+            real,
+            quotas,
+            CondenseConfig(steps=12, distance=distance),
+            draw(seed),
+            lambda actual: 0.0,
         )
-        assert torch.isfinite(found.features).all() and torch.isfinite(found.adjacency).all()
-        assert torch.bincount(found.labels, minlength=len(sizes)).equal(quotas)
+        assert torch.isfinite(actual.features).all() and torch.isfinite(actual.adjacency).all()
+        assert torch.bincount(actual.labels, minlength=len(sizes)).equal(quotas)

@@ -1,6 +1,6 @@
-"""Missing neighbours (FedSage+, Zhang et al., NeurIPS 2021): hide some, learn to make them, mend
-the graph.
+"""NeighGen of FedSage+ (Zhang et al., NeurIPS 2021): learn to generate missing neighbours.
 
-Pure functions of tensors that read torch's own random generator; no Flower, no client boundary, no
-files except in `store`.
+Hide some nodes, learn to generate them, and augment the graph with generated neighbours. Pure
+functions of tensors that draw from torch's global generator. Only `files` writes to disk; nothing
+here knows Flower or messages.
 """

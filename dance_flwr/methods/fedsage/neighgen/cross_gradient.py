@@ -1,49 +1,58 @@
-"""What one client's generator learns of another's nodes: a gradient of fGen's weights, taken where
-the nodes are.
-"""
+"""The cross gradient: the gradient of one client's fGen, computed on another client's nodes."""
 
 import torch
 from torch import Tensor
 
-from dance_flwr.methods.fedsage.neighgen.losses import nearest
-from dance_flwr.methods.fedsage.neighgen.networks import Maker
+from dance_flwr.methods.fedsage.neighgen.losses import nearest_distances
+from dance_flwr.methods.fedsage.neighgen.networks import FeatureGenerator
 
 State = dict[str, Tensor]
 
 
 def cross_loss(
-    made: Tensor, counts: Tensor, targets: Tensor, features: Tensor, clients: int
+    generated: Tensor, counts: Tensor, targets: Tensor, features: Tensor, clients: int
 ) -> Tensor:
     """(1 / M) mean_v sum_{p < c_v} min_{u in T_v} ||x'_vp - x_u||^2 over the b nodes of the batch.
 
     Parameters
     ----------
-    made : x', [b, P, F]; counts : c, [b] int64; targets : T, [b, D] int64 rows of `features` [n,
-        F], -1 beyond them
+    generated : x', [b, P, F]
+    counts : c, [b] int64
+    targets : T, [b, D] int64 rows of `features`, padded with -1
+    features : [n, F]
     clients : M
     """
-    return nearest(made, counts, targets, features).sum() / (max(len(counts), 1) * clients)
+    distances = nearest_distances(generated, counts, targets, features)
+    return distances.sum() / (max(len(counts), 1) * clients)
 
 
 def cross_gradient(
-    maker: Maker, latents: Tensor, counts: Tensor, table: Tensor, features: Tensor, clients: int
+    feature_generator: FeatureGenerator,
+    latents: Tensor,
+    counts: Tensor,
+    table: Tensor,
+    features: Tensor,
+    clients: int,
 ) -> State:
-    """D cross_loss / d theta of another client's fGen, by name of a parameter; zeros where nothing
-    can be said.
+    """Return d cross_loss / d theta of another client's fGen, by parameter name.
 
-    Each node of the batch is held against the neighbours of a random node here.
+    Each node of the batch is compared with the neighbours of a random local node. The gradient is
+    zero where the batch is empty or no local node has a neighbour.
 
     Parameters
     ----------
-    maker : the other client's fGen
-    latents : its z + noise, [b, latent]; counts : its c, [b] int64
-    table : [n, D] int64, neighbours of the nodes here, -1 beyond them; no test node is among them
-    features : [n, F] of the nodes here
+    feature_generator : the other client's fGen
+    latents : its z + noise, [b, latent]
+    counts : its c, [b] int64
+    table : [n, D] int64, neighbours of the local nodes without test nodes, padded with -1
+    features : [n, F] of the local nodes
+    clients : M
     """
-    own = torch.nonzero(table[:, 0] >= 0).flatten() if table.size(1) else table.new_empty(0)
-    if not len(own) or not len(counts):
-        return {name: torch.zeros_like(parameter) for name, parameter in maker.named_parameters()}
-    targets = table[own[torch.randint(len(own), (len(counts),)).to(own.device)]]
-    loss = cross_loss(maker(latents), counts, targets, features, clients)
-    gradients = torch.autograd.grad(loss, list(maker.parameters()))
-    return dict(zip(dict(maker.named_parameters()), gradients, strict=True))
+    nodes = torch.nonzero(table[:, 0] >= 0).flatten() if table.size(1) else table.new_empty(0)
+    parameters = dict(feature_generator.named_parameters())
+    if not len(nodes) or not len(counts):
+        return {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+    targets = table[nodes[torch.randint(len(nodes), (len(counts),)).to(nodes.device)]]
+    loss = cross_loss(feature_generator(latents), counts, targets, features, clients)
+    gradients = torch.autograd.grad(loss, list(parameters.values()))
+    return dict(zip(parameters, gradients, strict=True))

@@ -1,6 +1,4 @@
-"""What a client keeps of its generator in its folder of a run: its state between exchanges, and
-what it generated.
-"""
+"""Files of NeighGen in a client's folder of a run: its state between exchanges, and its result."""
 
 import errno
 from collections.abc import Mapping
@@ -13,15 +11,16 @@ from torch import Tensor
 
 from dance_flwr.disk import atomic_file
 
-GENERATOR, MENDED = "generator.safetensors", "mended.safetensors"
+GENERATOR = "generator.safetensors"  # state between two steps of the exchange
+GENERATED = "generated.safetensors"  # generated neighbours, all that rounds need
 
 
 def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors to `path`, whole or not at all.
+    """Write tensors to `path` atomically.
 
     Raises
     ------
-    OSError : the disk takes no more
+    OSError : the disk is full or not writable
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as file:
@@ -33,7 +32,7 @@ def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read(path: Path, device: torch.device) -> dict[str, Tensor] | None:
-    """Return the tensors at `path`; None where there is no file, or one that cannot be read."""
+    """Return the tensors at `path`, or None where the file is missing or cannot be read."""
     if not path.is_file():
         return None
     try:

@@ -1,6 +1,4 @@
-"""The generator learns: first with its encoder on the client's own hidden nodes, then fGen alone,
-with the others'.
-"""
+"""Training of NeighGen: first all of it on the client's own hidden nodes, then fGen with peers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,170 +7,167 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dance_flwr.methods.by_client import entries_under
 from dance_flwr.methods.fedsage.config import FedSageConfig
-from dance_flwr.methods.fedsage.neighgen.impair import Impaired
+from dance_flwr.methods.fedsage.neighgen.augmented_graph import augmented_operator, select_generated
+from dance_flwr.methods.fedsage.neighgen.impair import ImpairedGraph
 from dance_flwr.methods.fedsage.neighgen.losses import feature_loss
-from dance_flwr.methods.fedsage.neighgen.mended_graph import chosen, mended_operator
 from dance_flwr.methods.fedsage.neighgen.networks import (
-    Counter,
+    DegreeGenerator,
     Encoder,
-    Maker,
+    FeatureGenerator,
     Widths,
-    noisy,
-    opened,
-    whole_counts,
+    add_noise,
+    load_feature_generator,
+    round_counts,
 )
 from dance_flwr.nn.model import PlainModel
 
 State = dict[str, Tensor]
-MAKER = "maker/"
+FEATURE_GENERATOR = "feature-generator/"  # prefix of fGen's parameters in a state
 _FIRST, _SECOND, _STEP = "first/", "second/", "step"  # Adam's moments and number of steps
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """What a generator learns of.
+class ImpairedSample:
+    """What NeighGen is trained on.
 
     Attributes
     ----------
-    impaired : m nodes are left; features : [n, F] of all; labels : [m] int64 training labels, -1
-        elsewhere
+    graph : m nodes that remain
+    features : [n, F] of all nodes
+    labels : [m] int64 training labels, -1 elsewhere
     """
 
-    impaired: Impaired
+    graph: ImpairedGraph
     features: Tensor
     labels: Tensor
 
 
 class NeighGen(nn.Module):
-    """Encoder, dGen and fGen, and the classifier whose loss on mended graphs they are trained by."""
+    """Encoder, dGen and fGen, and the classifier whose loss on augmented graphs trains them too."""
 
-    def __init__(self, widths: Widths, judge: PlainModel) -> None:
+    def __init__(self, widths: Widths, classifier: PlainModel) -> None:
         super().__init__()
-        self.encoder, self.counter = Encoder(widths), Counter(widths)
-        self.maker, self.judge = Maker(widths, judge.dropout), judge
+        self.encoder, self.degree_generator = Encoder(widths), DegreeGenerator(widths)
+        self.feature_generator = FeatureGenerator(widths, classifier.dropout)
+        self.classifier = classifier
 
 
-def learn_alone(model: NeighGen, lesson: Lesson, config: FedSageConfig) -> None:
-    """Minimise a L_d + b L_f + c L_c; L_d = mean_v SmoothL1(m'_v, m_v), for L_f and L_c see
-    `maker_loss`.
+def train_locally(model: NeighGen, sample: ImpairedSample, config: FedSageConfig) -> None:
+    """Minimise a L_d + b L_f + c L_c with L_d = mean_v SmoothL1(m'_v, m_v), in place.
 
-    Counts are rounded before nodes are made, so that L_d alone trains dGen.
+    For L_f and L_c see `generator_loss`. Counts are rounded before nodes are generated, so that
+    L_d alone trains dGen.
     """
     optimizer = _adam(model, config)
-    own, graph = lesson.features[lesson.impaired.nodes], lesson.impaired.operator("gcn")
+    features, operator = sample.features[sample.graph.nodes], sample.graph.operator("gcn")
     model.train()
     for _ in range(config.steps):
         optimizer.zero_grad()
-        latents = model.encoder(own, graph)
-        missing = model.counter(latents)
-        loss = maker_loss(
-            model.maker, model.judge, lesson, latents, whole_counts(missing, config.most), config
+        latents = model.encoder(features, operator)
+        missing = model.degree_generator(latents)
+        counts = round_counts(missing, config.most)
+        loss = generator_loss(
+            model.feature_generator, model.classifier, sample, latents, counts, config
         )
         if len(missing):
-            loss = loss + config.count_weight * F.smooth_l1_loss(missing, lesson.impaired.missing)
+            loss = loss + config.count_weight * F.smooth_l1_loss(missing, sample.graph.missing)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     model.eval()
 
 
-def sampled(counts: Tensor, batch: int) -> Tensor:
-    """Return at most `batch` of the nodes that get neighbours, at random; [m] int64 -> [b] int64."""
+def draw_nodes(counts: Tensor, batch: int) -> Tensor:
+    """Return at most `batch` random nodes with a count above 0; [m] int64 -> [b] int64."""
     nodes = torch.nonzero(counts).flatten()
     return nodes[torch.randperm(len(nodes)).to(nodes.device)[:batch]]
 
 
-def maker_loss(
-    maker: Maker,
-    judge: PlainModel,
-    lesson: Lesson,
+def generator_loss(
+    feature_generator: FeatureGenerator,
+    classifier: PlainModel,
+    sample: ImpairedSample,
     latents: Tensor,
     counts: Tensor,
     config: FedSageConfig,
 ) -> Tensor:
-    """B L_f + c L_c, of a sample of the nodes that get neighbours.
+    """Return b L_f + c L_c, estimated on a random batch of the nodes that get neighbours.
 
-    L_f = mean_v (1/m_v) sum_{p < c_v} min_u ||x'_vp - x_u||^2 over all m nodes, estimated by the
-    sample; L_c = the classifier's cross-entropy of the training nodes on the impaired graph, mended
-    at the sample.
+    L_f = mean_v (1/m_v) sum_{p < c_v} min_u ||x'_vp - x_u||^2 over all m nodes. L_c is the
+    classifier's cross-entropy of the training nodes on the impaired graph, augmented at the batch.
 
     Parameters
     ----------
     latents : z, [m, latent]; counts : c, [m] int64
     """
-    rows = sampled(counts, config.batch)
-    made = maker(noisy(latents[rows]))
+    batch = draw_nodes(counts, config.batch)
+    generated = feature_generator(add_noise(latents[batch]))
     share = int((counts > 0).sum()) / max(len(counts), 1)
-    near = feature_loss(made, counts[rows], lesson.impaired.lost[rows], lesson.features)
-    added = chosen(rows, made, counts[rows])
-    here, known = lesson.impaired, lesson.labels >= 0
+    graph, known = sample.graph, sample.labels >= 0
+    near = feature_loss(generated, counts[batch], graph.lost[batch], sample.features)
+    added = select_generated(batch, generated, counts[batch])
     loss = config.feature_weight * share * near
     if not config.class_weight or not bool(known.any()):
         return loss
-    graph = mended_operator(
-        judge.backbone.operator, here.rows, here.cols, added.owners, len(here.nodes)
-    )
-    hidden = judge.backbone(torch.cat([lesson.features[here.nodes], added.features]), graph)
-    logits = judge.graph_logits(hidden)[: len(here.nodes)]
-    return loss + config.class_weight * F.cross_entropy(logits[known], lesson.labels[known])
+    nodes, kind = len(graph.nodes), classifier.backbone.operator
+    operator = augmented_operator(kind, graph.rows, graph.cols, added.owners, nodes)
+    features = torch.cat([sample.features[graph.nodes], added.features])
+    logits = classifier.graph_logits(classifier.backbone(features, operator))[:nodes]
+    return loss + config.class_weight * F.cross_entropy(logits[known], sample.labels[known])
 
 
-def learn_step(
+def step_with_peers(
     state: State,
-    judge: PlainModel,
-    lesson: Lesson,
-    others: Mapping[str, Tensor],
+    classifier: PlainModel,
+    sample: ImpairedSample,
+    peer_gradients: Mapping[str, Tensor],
     config: FedSageConfig,
 ) -> State:
-    """One Adam step of fGen alone by the gradient of `maker_loss` plus those of other clients.
+    """Take one Adam step of fGen by the gradient of `generator_loss` plus those of other clients.
 
     Parameters
     ----------
     state : "latents" [m, latent] and "counts" [m] of the nodes, which no longer change, fGen's
         parameters, and Adam's moments (none before the first step), as returned; all but the first
         two are overwritten
-    judge : the classifier, which is frozen too
-    others : by name of a parameter, the gradients of other clients added up; none = of no other
-        client
+    classifier : frozen here, as the encoder and dGen are
+    peer_gradients : parameter name -> sum of the other clients' gradients; empty without any
 
     Returns
     -------
     the state after the step
     """
-    maker = opened(part(state, MAKER), Widths.of(lesson.features.size(1), config), judge.dropout)
-    optimizer = _adam(maker, config)
-    for name, parameter in maker.named_parameters():
+    widths = Widths.of(sample.features.size(1), config)
+    weights = entries_under(state, FEATURE_GENERATOR)
+    feature_generator = load_feature_generator(weights, widths, classifier.dropout)
+    optimizer = _adam(feature_generator, config)
+    for name, parameter in feature_generator.named_parameters():
         if _FIRST + name in state:
-            moments = {"exp_avg": state[_FIRST + name], "exp_avg_sq": state[_SECOND + name]}
             optimizer.state[parameter] = {
-                "step": state[_STEP].clone(),
-                **moments,
-            }  # each counts its own steps
-    judge.requires_grad_(False).eval()
-    maker_loss(maker, judge, lesson, state["latents"], state["counts"], config).backward()  # type: ignore[no-untyped-call]
-    for name, parameter in maker.named_parameters():
-        if name in others and parameter.grad is not None:
-            parameter.grad.add_(others[name])
+                "step": state[_STEP].clone(),  # each parameter counts its own steps
+                "exp_avg": state[_FIRST + name],
+                "exp_avg_sq": state[_SECOND + name],
+            }
+    classifier.requires_grad_(False).eval()
+    loss = generator_loss(
+        feature_generator, classifier, sample, state["latents"], state["counts"], config
+    )
+    loss.backward()  # type: ignore[no-untyped-call]
+    for name, parameter in feature_generator.named_parameters():
+        if name in peer_gradients and parameter.grad is not None:
+            parameter.grad.add_(peer_gradients[name])
     optimizer.step()
     after = dict(state)
-    for name, parameter in maker.named_parameters():
+    for name, parameter in feature_generator.named_parameters():
         moments = optimizer.state[parameter]
         after |= {
             _FIRST + name: moments["exp_avg"],
             _SECOND + name: moments["exp_avg_sq"],
             _STEP: moments["step"],
         }
-        after[MAKER + name] = parameter.detach()
+        after[FEATURE_GENERATOR + name] = parameter.detach()
     return after
-
-
-def part(state: Mapping[str, Tensor], prefix: str) -> State:
-    """Return the tensors whose names begin with `prefix`, without it."""
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in state.items()
-        if name.startswith(prefix)
-    }
 
 
 def _adam(model: nn.Module, config: FedSageConfig) -> torch.optim.Adam:

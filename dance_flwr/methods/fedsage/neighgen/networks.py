@@ -1,6 +1,4 @@
-"""NeighGen: an encoder of nodes, a count of what they miss (dGen), and makers of what is missing
-(fGen).
-"""
+"""NeighGen's networks: encoder, dGen (number of missing neighbours), fGen (their features)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,8 +20,8 @@ class Widths:
 
     Attributes
     ----------
-    text : F; latent : of z; hidden : of fGen's last hidden layer; most : P, generated neighbours of
-        a node at most
+    text : F; latent : of z; hidden : of fGen's last hidden layer
+    most : P, generated neighbours of a node at most
     """
 
     text: int
@@ -33,16 +31,15 @@ class Widths:
 
     @classmethod
     def of(cls, text_dim: int, config: FedSageConfig) -> "Widths":
-        """Return the widths that a configuration asks for."""
+        """Return the widths of a configuration."""
         return cls(text_dim, config.latent_dim, config.maker_dim, config.most)
 
 
 class Encoder(nn.Module):
-    """z = P relu(P LN(x) W_1 + b_1) W_2 + b_2, P = D^-1/2 (A + I) D^-1/2; [n, F], [n, n] -> [n,
-    latent].
+    """z = P relu(P LN(x) W_1 + b_1) W_2 + b_2, P = D^-1/2 (A + I) D^-1/2; [n, F] -> [n, latent].
 
     Inputs are layer-normalised as in every backbone: entries of a unit vector of text are small
-    beside the unit noise that is added to z.
+    compared with the unit noise that is added to z.
     """
 
     def __init__(self, widths: Widths) -> None:
@@ -51,12 +48,12 @@ class Encoder(nn.Module):
         self.second = GCNConv(ENCODER_WIDTH, widths.latent, normalize=False)
 
     def forward(self, features: Tensor, graph: Tensor) -> Tensor:
-        """Return z."""
+        """Return z; `graph` is P, [n, n] sparse."""
         hidden = F.relu(self.first(F.layer_norm(features, features.shape[-1:]), graph))
         return self.second(hidden, graph)  # type: ignore[no-any-return]
 
 
-class Counter(nn.Module):
+class DegreeGenerator(nn.Module):
     """dGen: m = relu(w^T z + b); [n, latent] -> [n]."""
 
     def __init__(self, widths: Widths) -> None:
@@ -64,7 +61,7 @@ class Counter(nn.Module):
         self.line = nn.Linear(widths.latent, 1)
 
     def forward(self, latents: Tensor) -> Tensor:
-        """Return m, how many neighbours each node misses."""
+        """Return m, the number of neighbours that each node misses."""
         return F.relu(self.line(latents)).flatten()
 
 
@@ -77,9 +74,10 @@ class _Dropout(nn.Module):
         return dropout(values, self.rate, self.training)
 
 
-class Maker(nn.Sequential):
-    """fGen: z + noise -> 256 -> hidden -> P F, relu between, dropout, tanh at the end; [b, latent]
-    -> [b, P, F].
+class FeatureGenerator(nn.Sequential):
+    """fGen: z + noise -> 256 -> hidden -> P F; [b, latent] -> [b, P, F].
+
+    ReLU between the layers, dropout before the last one, tanh at the end.
     """
 
     def __init__(self, widths: Widths, rate: float) -> None:
@@ -95,30 +93,31 @@ class Maker(nn.Sequential):
         )
 
 
-def whole_counts(missing: Tensor, most: int) -> Tensor:
-    """round(m), at most P; [n] -> [n] int64. No gradient flows through it."""
+def round_counts(missing: Tensor, most: int) -> Tensor:
+    """round(m), at most P; [n] -> [n] int64, without a gradient."""
     return missing.detach().round().clamp(max=most).long()
 
 
-def noisy(latents: Tensor) -> Tensor:
-    """Z + N(0, I)."""
+def add_noise(latents: Tensor) -> Tensor:
+    """Return z + N(0, I)."""
     return latents + torch.randn_like(latents)
 
 
-def unmade(widths: Widths, rate: float) -> Maker:
-    """Return fGen without memory: names and shapes of its parameters."""
+def empty_feature_generator(widths: Widths, rate: float) -> FeatureGenerator:
+    """Return fGen on the meta device: names and shapes of its parameters, no memory."""
     with torch.device("meta"):
-        return Maker(widths, rate)
+        return FeatureGenerator(widths, rate)
 
 
-def opened(weights: Mapping[str, Tensor], widths: Widths, rate: float) -> Maker:
-    """Return fGen with these very tensors as parameters, in training mode; nothing is copied or
-    drawn.
+def load_feature_generator(
+    weights: Mapping[str, Tensor], widths: Widths, rate: float
+) -> FeatureGenerator:
+    """Return fGen with these tensors as its parameters, in training mode; nothing is copied.
 
     Raises
     ------
-    RuntimeError : names or shapes are others
+    RuntimeError : names or shapes differ
     """
-    maker = unmade(widths, rate)
-    maker.load_state_dict(dict(weights), assign=True)
-    return maker.train()
+    feature_generator = empty_feature_generator(widths, rate)
+    feature_generator.load_state_dict(dict(weights), assign=True)
+    return feature_generator.train()

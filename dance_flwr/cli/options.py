@@ -1,0 +1,53 @@
+"""Arguments and options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ConfigFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--config", metavar="FILE", help="TOML file; repeatable, later files win"),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="set one key; repeatable, takes precedence over files"
+    ),
+]
+FinishedRun = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", help="folder of a finished run, the one with result.json"),
+]
+ClientFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--client-folder",
+        metavar="CLIENT_FOLDER",
+        help="the client's folder, if RUN's partition is not on this machine",
+    ),
+]
+DataRoot = Annotated[
+    Path | None,
+    typer.Option("--data-root", metavar="DIR", help="folder that holds prepared data"),
+]
+Graph = Annotated[
+    str, typer.Option("--data", metavar="GRAPH", help="name of a data set, or folder of your graph")
+]
+OptionalGraph = Annotated[
+    str | None,
+    typer.Option("--data", metavar="GRAPH", help="name of a data set, or folder of your graph"),
+]
+StudyFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="folder of the study")]
+Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", help="number of worker processes; default: physical cores", min=1),
+]
+RunSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="set one key of every run; repeatable, takes precedence over everything else",
+    ),
+]

@@ -1,0 +1,230 @@
+"""`dance-flwr run`, `prepare` and `encode`: prepare the data, run a federation, or resume one."""
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dance_flwr.cli.options import ConfigFiles, OptionalGraph, Settings
+from dance_flwr.errors import ResumeError, UserError
+
+if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
+    from rich.table import Table
+
+    from dance_flwr.config.options import Value
+    from dance_flwr.config.tree import RunConfig
+
+app = typer.Typer()
+
+
+@app.command()
+def run(
+    config: ConfigFiles = None,
+    set_: Settings = None,
+    data: OptionalGraph = None,
+    clients: Annotated[int | None, typer.Option(help="number of clients")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="seed of partition, split, model and training")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="folder for result.json and the model")
+    ] = None,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="run the clients one after the other, without Ray")
+    ] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN", help="folder of an interrupted run, the one with history.jsonl"
+        ),
+    ] = None,
+) -> None:
+    """Prepare the data, run the federation and print the accuracy of each client.
+
+    With --resume, continue a run that was interrupted.
+    """
+    named = {"data": data, "clients": clients, "seed": seed, "out": str(out) if out else None}
+    if resume is None:
+        values = {key: value for key, value in named.items() if value is not None}
+        start_run(config or [], set_ or [], values, in_process)
+        return
+    options = {"config": config, "set": set_, **named}
+    extra = [f"--{name}" for name, value in options.items() if value is not None]
+    if extra:
+        raise UserError(
+            f"--resume: expected no other option than --in-process, found {', '.join(extra)}; "
+            "a run resumes with its own configuration, so omit them"
+        )
+    resume_run(resume, in_process)
+
+
+@app.command()
+def prepare(config: ConfigFiles = None, set_: Settings = None) -> None:
+    """Encode the texts and write the client folders, without running anything."""
+    from dance_flwr.config.reading import read_config
+    from dance_flwr.data import prepare as preparation
+
+    preparation.prepare(read_config(config or [], set_ or [], {}), typer.echo)
+
+
+@app.command()
+def encode(
+    folder: Annotated[
+        Path, typer.Argument(metavar="CLIENT_FOLDER", help="folder of one client, `client-K/`")
+    ],
+    config: ConfigFiles = None,
+    set_: Settings = None,
+) -> None:
+    """Encode the texts of one client folder that `partition make --no-encode` wrote."""
+    from dance_flwr.config.reading import read_config
+    from dance_flwr.data.client_folder import encode_client
+    from dance_flwr.data.prepare import text_bank
+
+    encode_client(folder, text_bank(read_config(config or [], set_ or [], {})), typer.echo)
+
+
+def start_run(
+    files: Sequence[Path], pairs: Sequence[str], named: "Mapping[str, Value]", in_process: bool
+) -> None:
+    """Prepare the data of a new run, run it, and print its results.
+
+    Parameters
+    ----------
+    files, pairs, named : TOML files, KEY=VALUE pairs and flat keys; later sources win
+    in_process : run the clients in this process instead of Flower's simulation engine
+
+    Raises
+    ------
+    UserError : the configuration cannot be used, or the run fails
+    """
+    from dataclasses import replace
+
+    from dance_flwr.config.paths import data_root
+    from dance_flwr.config.reading import read_config
+    from dance_flwr.data.graphs.loading import absolute_source
+    from dance_flwr.data.prepare import prepare
+    from dance_flwr.methods import check_method
+    from dance_flwr.privacy.dp import affordable_rounds
+    from dance_flwr.simulation.app_folder import app_dir
+
+    config = read_config(files, pairs, named)
+    if config.resume:
+        raise UserError(
+            "resume: expected `dance-flwr run --resume RUN`, found the key `resume`; the key is "
+            f"for `flwr run`, so call `dance-flwr run --resume {config.out}`"
+        )
+    check_method(config)
+    affordable_rounds(config)  # refuses a budget below one round before texts are encoded
+    if not in_process:
+        app_dir()
+    name = time.strftime(
+        f"{Path(config.data).name}-{config.method}-seed{config.seed}-%Y%m%d-%H%M%S"
+    )
+    folder = Path(config.out).expanduser().resolve() if config.out else Path.cwd() / "runs" / name
+    # The server of an engine has another working directory: all paths it gets are absolute.
+    data = absolute_source(config.data, data_root(config))
+    config = replace(config, out=str(folder), data=data, data_root=str(data_root(config)))
+    _run(config, prepare(config, print).folder, in_process, 0)
+
+
+def resume_run(folder: Path, in_process: bool) -> None:
+    """Resume the run in `folder` after its last whole round, with its own configuration.
+
+    Raises
+    ------
+    ResumeError : there is nothing to resume, or it cannot be resumed
+    """
+    from dataclasses import replace
+
+    from dance_flwr.config.paths import SETTINGS
+    from dance_flwr.runs.resume import load_resumable
+    from dance_flwr.simulation.app_folder import app_dir
+
+    folder = folder.expanduser().resolve()
+    point = load_resumable(folder)
+    if not point.partition:
+        raise ResumeError(
+            f"{folder}: expected a run on data of this machine, found one whose clients hold their "
+            f"own data; resume it with `flwr run APP SUPERLINK --run-config {folder / SETTINGS}`"
+        )
+    if not in_process:
+        app_dir()
+    prepared = point.prepare_partition(print)
+    print(
+        f"resume      {point.run} in {folder}, {point.round} of {point.config.rounds} rounds done"
+    )
+    config = replace(point.config, out=str(folder), resume=True)
+    _run(config, prepared.folder, in_process, point.round)
+
+
+def _run(config: "RunConfig", partition: Path, in_process: bool, done: int) -> None:
+    """Run all rounds after round `done` with a progress bar, then print results and paths."""
+    from rich.console import Console
+    from tqdm import tqdm
+
+    from dance_flwr.events import structured
+    from dance_flwr.runs.locks import SERVER, exclusive
+    from dance_flwr.runs.resume import how_to_resume, resume_hint
+    from dance_flwr.simulation.engine import run_in_process, run_under_flower
+
+    folder = Path(config.out)
+    engine = "in this process" if in_process else "under Flower's simulation engine"
+    print(
+        f"run         {config.method}, {config.rounds} rounds, {config.clients} clients, {engine}",
+        flush=True,
+    )
+    bar = tqdm(total=config.rounds, initial=done, unit="round", desc="rounds", disable=structured())
+    try:
+        with resume_hint(folder), bar:
+            if in_process:
+                with exclusive(folder, SERVER):
+                    result = run_in_process(config, folder, _progress(bar))
+            else:
+                result = run_under_flower(config, folder, _progress(bar))
+    except KeyboardInterrupt:
+        print(how_to_resume(folder), file=sys.stderr)
+        raise
+    Console().print(accuracy_table(result))
+    print(
+        f"macro-F1    {result['test_macro_f1']:.4f} on the test nodes, best validation in round "
+        f"{result['best_round']}"
+    )
+    print(f"device      {', '.join(sorted(set(result['devices'])))}")
+    example = partition / "client-0" / "runs" / result["run"] / "evidence" / "example.txt"
+    if example.is_file():
+        print(f"evidence    {example}")
+    print(f"result      {folder / 'result.json'}")
+
+
+def accuracy_table(result: Mapping[str, Any]) -> "Table":
+    """Return the accuracy of each client and of all together, as a table."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD)
+    for heading in ("client", "nodes", "test nodes", "val accuracy", "test accuracy"):
+        table.add_column(heading, justify="right")
+    nodes = result["nodes_per_client"]
+    for row in result["clients"]:
+        scores = (f"{row['val_accuracy']:.4f}", f"{row['test_accuracy']:.4f}")
+        table.add_row(
+            str(row["client"]), str(nodes[row["client"]]), str(row["test_nodes"]), *scores
+        )
+    table.add_section()
+    scores = (f"{result['val_accuracy']:.4f}", f"{result['test_accuracy']:.4f}")
+    table.add_row("overall", str(sum(nodes)), str(result["test_nodes"]), *scores)
+    return table
+
+
+def _progress(bar: Any) -> Callable[[Mapping[str, Any]], None]:
+    """Return a function that moves the bar on by the row of a round."""
+
+    def update(row: Mapping[str, Any]) -> None:
+        bar.update(row["round"] - bar.n)
+        if row["val_accuracy"] is not None:
+            bar.set_postfix_str(f"val accuracy {row['val_accuracy']:.4f}")
+
+    return update

@@ -1,0 +1,268 @@
+"""Published graphs that can be fetched by name: their counts, splits and files.
+
+Every row is checked when its graph is imported: the counts must match the paper's table.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dance_flwr.errors import DataError
+
+BOTH_WAYS, ONE_WAY, ARCS = "both ways", "one way", "arcs"
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """One file of a data set and its source.
+
+    Attributes
+    ----------
+    path : path in the hub repository or after `url`; its last part is the local name
+    repo : data set repository on the hub; empty if the file is not on the hub
+    revision : pinned commit; empty if none is known, and then the commit that was downloaded is
+        recorded beside the file
+    url : address of the file; empty for a hub file and for a file without a direct download
+    page : web page that links to the file
+    """
+
+    path: str
+    repo: str = ""
+    revision: str = ""
+    url: str = ""
+    page: str = ""
+
+    @property
+    def name(self) -> str:
+        """Local file name."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def short(self) -> str:
+        """Hub repository, or host, owner and repository of the address."""
+        return self.repo or "/".join(
+            self.origin.split(" ")[0].removeprefix("https://").split("/")[:3]
+        )
+
+    @property
+    def origin(self) -> str:
+        """Address at which a person can download the file."""
+        if self.repo:
+            tree = f"https://huggingface.co/datasets/{self.repo}/blob/{self.revision or 'main'}"
+            return f"{tree}/{self.path}"
+        return self.url or self.page
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One published graph.
+
+    Attributes
+    ----------
+    name : name on the command line
+    nodes, edges, classes : counts as printed in the paper
+    counting : unit of `edges`: both directions (`BOTH_WAYS`), undirected edges (`ONE_WAY`), or the
+        arcs of the published list (`ARCS`)
+    split : shares (train, val, test) of the labelled nodes
+    official : whether the published masks are the split; `split` then only describes them
+    inductive : whether validation and test nodes, with their edges, are unseen in training
+    text : content of a node's text
+    licence, remark : as stated by the source
+    layout : file layout, see `dance_flwr.data.graphs.layouts`
+    files : files to download
+    """
+
+    name: str
+    nodes: int
+    edges: int
+    classes: int
+    split: tuple[float, float, float]
+    text: str
+    licence: str
+    layout: str
+    files: tuple[RemoteFile, ...]
+    counting: str = BOTH_WAYS
+    official: bool = False
+    inductive: bool = False
+    remark: str = ""
+
+    def edge_counts(self, counts: dict[str, int]) -> list[int]:
+        """Return the edge counts that a paper may print for a graph, the one without loops first.
+
+        Published counts may include each self loop once; a stored graph never has self loops.
+        """
+        plain = {
+            BOTH_WAYS: counts["directed_edges"],
+            ONE_WAY: counts["edges"],
+            ARCS: counts["arcs"],
+        }[self.counting]
+        return [plain, plain + counts["self_loops"]]
+
+    def check(self, counts: dict[str, int]) -> None:
+        """Compare a graph's counts with those of the paper.
+
+        Raises
+        ------
+        DataError : the counts differ (the message lists both), or no node has a text
+        """
+        edges = self.edge_counts(counts)
+        same = (counts["nodes"], counts["classes"]) == (
+            self.nodes,
+            self.classes,
+        ) and self.edges in edges
+        if not same:
+            raise DataError(
+                f"{self.name}: expected {self.nodes} nodes, {self.edges} edges ({self.counting}) "
+                f"and {self.classes} classes as in the paper's table, found {counts['nodes']} "
+                f"nodes, {edges[0]} edges and {counts['classes']} classes; use another source, or "
+                "another --name for another graph"
+            )
+        if counts["empty_texts"] == counts["nodes"]:
+            raise DataError(
+                f"{self.name}: expected node texts, found only empty ones; use a source with texts"
+            )
+
+
+_MIT = "MIT (collection); texts by their authors"
+_BED = "xxwu/LLMNodeBed"
+_TAG = "Graph-COM/Text-Attributed-Graphs"
+_WIKICS = "https://github.com/pmernyei/wiki-cs-dataset/raw/master/dataset/"
+_TAPE = "https://github.com/XiaoxinHe/TAPE"
+_OGB = "https://snap.stanford.edu/ogb/data/"
+_PAPER = "title and abstract of the paper"
+
+
+def _bed(name: str) -> tuple[RemoteFile, ...]:
+    return (RemoteFile(f"{name}.pt", repo=_BED),)
+
+
+_ROWS = (
+    Dataset("cora", 2708, 10556, 7, (0.6, 0.2, 0.2), _PAPER, _MIT, "pyg", _bed("cora")),
+    Dataset("citeseer", 3186, 8450, 6, (0.6, 0.2, 0.2), _PAPER, _MIT, "pyg", _bed("citeseer")),
+    Dataset(
+        "wikics",
+        11701,
+        431726,
+        10,
+        (0.05, 0.225, 0.5),
+        "title and tokens of the article",
+        "MIT",
+        "wikics",
+        tuple(RemoteFile(name, url=_WIKICS + name) for name in ("data.json", "metadata.json")),
+        official=True,
+        remark="20 official masks, chosen with --split-index; "
+        "the printed count includes each self loop once",
+    ),
+    Dataset(
+        "arxiv2023",
+        46198,
+        38863,
+        38,
+        (0.63, 0.2, 0.17),
+        _PAPER,
+        "MIT (collection); texts by their authors",
+        "tape",
+        (
+            RemoteFile(
+                "dataset/arxiv_2023/graph.pt", url=f"{_TAPE}/raw/main/dataset/arxiv_2023/graph.pt"
+            ),
+            RemoteFile("paper_info.csv", page=f"{_TAPE} (arxiv_2023_orig, a link in its README)"),
+        ),
+        counting=ONE_WAY,
+        remark="paper_info.csv has no direct download and must be put in place by hand",
+    ),
+    Dataset(
+        "instagram",
+        11339,
+        144010,
+        2,
+        (0.1, 0.1, 0.8),
+        "profile of the user",
+        _MIT,
+        "pyg",
+        _bed("instagram"),
+        inductive=True,
+    ),
+    Dataset(
+        "reddit",
+        33434,
+        269442,
+        2,
+        (0.1, 0.1, 0.8),
+        "last 3 posts of the user",
+        _MIT,
+        "pyg",
+        _bed("reddit"),
+        inductive=True,
+    ),
+    Dataset(
+        "ratings",
+        24492,
+        186100,
+        5,
+        (0.25, 0.25, 0.5),
+        "name of the product",
+        "none stated",
+        "pyg",
+        (RemoteFile("ratings.pt", repo="zkchen/tsgfm"),),
+        remark="names only: versions with review texts leak the label; "
+        "the path on the hub is not confirmed",
+    ),
+    Dataset(
+        "children",
+        76875,
+        1162522,
+        24,
+        (0.6, 0.2, 0.2),
+        "name and description of the book",
+        "Apache-2.0 (collection); texts by their authors",
+        "pyg+texts",
+        tuple(
+            RemoteFile(f"bookchild/{name}", repo=_TAG)
+            for name in ("processed_data.pt", "raw_texts.pt", "categories.csv")
+        ),
+        counting=ONE_WAY,
+    ),
+    Dataset(
+        "ogbn-arxiv",
+        169343,
+        1166243,
+        40,
+        (0.54, 0.18, 0.28),
+        _PAPER,
+        "ODC-BY",
+        "ogbn",
+        (
+            RemoteFile("arxiv.zip", url=_OGB + "nodeproppred/arxiv.zip"),
+            RemoteFile("titleabs.tsv.gz", url=_OGB + "misc/ogbn_arxiv/titleabs.tsv.gz"),
+        ),
+        counting=ARCS,
+        official=True,
+        remark="not in the paper; the official split is by year",
+    ),
+)
+CATALOGUE: dict[str, Dataset] = {row.name: row for row in _ROWS}
+
+
+def graphs_folder(root: Path) -> Path:
+    """Return the folder of the imported graphs under a data root."""
+    return root / "graphs"
+
+
+def downloads_folder(root: Path, name: str) -> Path:
+    """Return the folder of a published graph's files as downloaded."""
+    return root / "downloads" / name
+
+
+def recommended_settings(name: str) -> dict[str, float | str]:
+    """Return the run-config keys for a published graph's split; none for any other graph.
+
+    A graph with official masks has its own split and needs no ratios (those of WikiCS do not sum
+    to 1).
+    """
+    if name not in CATALOGUE:
+        return {}
+    row = CATALOGUE[name]
+    mode: dict[str, float | str] = {"split-mode": "inductive" if row.inductive else "transductive"}
+    if row.official:
+        return mode
+    return dict(zip(("train-ratio", "val-ratio", "test-ratio"), row.split, strict=True)) | mode

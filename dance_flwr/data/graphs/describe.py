@@ -1,0 +1,123 @@
+"""Statistics of a graph for `data show`, and the faults that `data check` reports."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dance_flwr.data.graphs.catalogue import CATALOGUE, downloads_folder
+from dance_flwr.data.graphs.fetch import check_files
+from dance_flwr.data.graphs.folder import read_folder
+from dance_flwr.data.graphs.graph import SPLIT_NAMES, UNLABELLED, TextGraph, edge_homophily
+from dance_flwr.data.graphs.imported import read_card
+from dance_flwr.fingerprint import file_sha256
+
+QUANTILES = (0, 25, 50, 75, 100)
+
+
+@dataclass(frozen=True)
+class Description:
+    """Statistics of a graph.
+
+    Attributes
+    ----------
+    counts : name of a count -> its value
+    homophily : share of edges between two labelled nodes that connect the same class; NaN without
+        such an edge
+    degrees, lengths : 0, 25, 50, 75 and 100 % quantiles, then the mean, of node degrees and of
+        characters per text
+    histogram : class -> number of nodes
+    examples : (id, label, text) of the nodes with the shortest, the median and the longest text
+    """
+
+    counts: dict[str, int]
+    homophily: float
+    degrees: list[float]
+    lengths: list[float]
+    histogram: dict[str, int]
+    examples: list[tuple[str, str, str]]
+
+
+def describe(graph: TextGraph) -> Description:
+    """Return the statistics of a graph."""
+    degrees = np.diff(graph.indptr)
+    lengths = np.array([len(text) for text in graph.texts], np.int64)
+    labels = np.bincount(graph.labels[graph.labels >= 0], minlength=len(graph.class_names))
+    split = np.bincount(graph.split, minlength=len(SPLIT_NAMES))
+    counts = {
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "edges both ways": len(graph.indices),
+        "classes": len(graph.class_names),
+        "unlabelled": int((graph.labels == UNLABELLED).sum()),
+        "isolated nodes": int((degrees == 0).sum()),
+        "empty texts": sum(not text.strip() for text in graph.texts),
+        "characters": int(lengths.sum()),
+        **{f"{name} nodes": int(split[i]) for i, name in enumerate(SPLIT_NAMES) if name},
+    }
+    order = np.argsort(lengths, kind="stable")
+    chosen = (
+        dict.fromkeys([int(order[i]) for i in (0, len(order) // 2, len(order) - 1)])
+        if len(order)
+        else {}
+    )
+    names = (*graph.class_names, "")  # UNLABELLED = -1 selects the last entry
+    return Description(
+        counts,
+        labelled_homophily(graph),
+        _spread(degrees),
+        _spread(lengths),
+        dict(zip(graph.class_names, labels.tolist(), strict=True)),
+        [(str(graph.ids[i]), names[graph.labels[i]], graph.texts[i]) for i in chosen],
+    )
+
+
+def labelled_homophily(graph: TextGraph) -> float:
+    """Return the edge homophily among labelled nodes; NaN if no edge connects two of them."""
+    labelled = graph.subgraph(np.flatnonzero(graph.labels != UNLABELLED), graph.name)
+    return edge_homophily(labelled) if labelled.num_edges else float("nan")
+
+
+def faults(folder: Path, name: str, root: Path) -> list[str]:
+    """Return the faults of a stored graph, one line each, after reading it in full.
+
+    Raises
+    ------
+    DataError : the graph cannot be read
+    """
+    graph = read_folder(folder)
+    card = read_card(folder)
+    counts = card.get("counts", {})
+    actual = {"nodes": graph.num_nodes, "edges": graph.num_edges, "classes": len(graph.class_names)}
+    lines = [
+        f"{name}: the card says {counts[name]}, the tables hold {value}"
+        for name, value in actual.items()
+        if counts.get(name, value) != value
+    ]
+    lines += [
+        f"{file}: not as it was stored"
+        for file, sha256 in card.get("tables", {}).items()
+        if _differs(folder, file, sha256)
+    ]
+    if name in CATALOGUE and not card:
+        lines.append(f"{name}: no card.json, so the counts cannot be compared with the paper's")
+    lines += [
+        f"{file}: not the file that was first fetched"
+        for file in check_files(downloads_folder(root, name))
+    ]
+    if not (graph.labels >= 0).any():
+        lines.append("no node has a label")
+    if not any(text.strip() for text in graph.texts):
+        lines.append("no node has a text")
+    return lines
+
+
+def _differs(folder: Path, file: str, sha256: str) -> bool:
+    return not (folder / file).is_file() or file_sha256(folder / file) != sha256
+
+
+def _spread(values: NDArray[np.int64]) -> list[float]:
+    if not len(values):
+        return [0.0] * (len(QUANTILES) + 1)
+    return [*map(float, np.percentile(values, QUANTILES)), float(values.mean())]

@@ -1,0 +1,203 @@
+"""`data fetch`: download a published graph, check its files against recorded hashes, store it."""
+
+import re
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from dance_flwr.data.graphs.catalogue import (
+    CATALOGUE,
+    Dataset,
+    RemoteFile,
+    downloads_folder,
+    graphs_folder,
+)
+from dance_flwr.data.graphs.imported import read_card, save
+from dance_flwr.data.graphs.json_files import read_object
+from dance_flwr.data.graphs.layouts import read_layout
+from dance_flwr.disk import atomic_path, write_json
+from dance_flwr.errors import DataError
+from dance_flwr.fingerprint import file_sha256
+
+LOCK = "lock.json"
+_TIMEOUT = 10.0  # seconds without an answer
+_CHUNK = 1 << 20
+
+
+def fetch(
+    name: str, root: Path, say: Callable[[str], None] = print, split_index: int = 0
+) -> dict[str, Any]:
+    """Download a published graph and store it as `<root>/graphs/<name>`; return its card.
+
+    A file that is already in place is not downloaded again, whether it was downloaded before or
+    put there by hand. An interrupted download resumes where it stopped.
+
+    Raises
+    ------
+    DataError : the name is unknown, a file cannot be downloaded or differs from the one recorded
+        first, or the counts are not those of the paper; no partial graph is stored
+    """
+    if name not in CATALOGUE:
+        raise DataError(
+            f"dataset {name!r} cannot be fetched; expected one of: {', '.join(CATALOGUE)}"
+        )
+    if (graphs_folder(root) / name).is_dir():
+        say(f"{name} is already at {graphs_folder(root) / name}")
+        return read_card(graphs_folder(root) / name)
+    from filelock import FileLock
+
+    row, folder = CATALOGUE[name], downloads_folder(root, name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"{folder}: expected a writable folder, found: {error.strerror}; "
+            "choose another data root or change its owner (chown)"
+        ) from error
+    with FileLock(folder / ".busy"):
+        records = read_lock(folder)
+        for file in row.files:
+            records[file.name] = _obtain(row, file, folder, records.get(file.name, {}), say)
+            write_json(folder / LOCK, records)
+        extra = {"origin": {file.name: records[file.name]["from"] for file in row.files}}
+        card = save(read_layout(row, folder, split_index), name, root, extra)
+    say(f"{name} is at {graphs_folder(root) / name}")
+    return card
+
+
+def read_lock(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return local file name -> its record of the first download: sha256, size, from, revision.
+
+    Raises
+    ------
+    DataError : the record cannot be read
+    """
+    file = folder / LOCK
+    return read_object(file, "the recorded hashes", "remove the file") if file.is_file() else {}
+
+
+def check_files(folder: Path) -> list[str]:
+    """Return the names of the files whose content is no longer the recorded one.
+
+    Raises
+    ------
+    DataError : the record cannot be read
+    """
+    return [
+        name
+        for name, record in read_lock(folder).items()
+        if (folder / name).is_file() and file_sha256(folder / name) != record["sha256"]
+    ]
+
+
+def _obtain(
+    row: Dataset, file: RemoteFile, folder: Path, first: dict[str, Any], say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Download one file unless it is in place, compare it with `first`, return its record."""
+    place = folder / file.name
+    revision = first.get("revision", "")
+    origin = first.get("from", "put in place by hand")
+    if not place.is_file():
+        say(f"fetching {file.name} from {file.origin}")
+        try:
+            revision = _from_hub(file, place, revision) if file.repo else _from_url(file, place)
+        except Exception as error:  # of the hub client, of httpx or of the system
+            raise DataError(_advice(row, file, folder, error)) from error
+        origin = file.origin
+    record = {
+        "sha256": file_sha256(place),
+        "size": place.stat().st_size,
+        "from": origin,
+        "revision": revision,
+    }
+    if first and record["sha256"] != first["sha256"]:
+        raise DataError(
+            f"{place}: expected sha256 {first['sha256'][:12]} as first recorded, "
+            f"found {record['sha256'][:12]}; "
+            f"remove the file to download it again, or {folder / LOCK} to accept it"
+        )
+    return record
+
+
+def _from_hub(file: RemoteFile, place: Path, recorded: str) -> str:
+    """Download a hub file, resuming an earlier download, and return the commit it is from."""
+    from huggingface_hub import HfApi, hf_hub_download
+
+    revision = file.revision or recorded or None
+    unreachable: Exception | None = None
+    try:
+        # One request with a short timeout, so that an unreachable hub fails here and at once.
+        revision = (
+            HfApi().dataset_info(file.repo, revision=revision, timeout=_TIMEOUT).sha or revision
+        )
+    except Exception as error:  # an earlier download may still be complete in the cache
+        unreachable = error
+    cache = place.parent / ".hub"
+    settings: dict[str, Any] = {
+        "repo_type": "dataset",
+        "revision": revision,
+        "cache_dir": cache,
+        "etag_timeout": _TIMEOUT,
+    }
+    offline = unreachable is not None
+    try:
+        cached = Path(hf_hub_download(file.repo, file.path, local_files_only=offline, **settings))
+    except Exception as error:
+        raise unreachable or error from error
+    with atomic_path(place) as draft:
+        shutil.copyfile(cached, draft)
+    shutil.rmtree(cache, ignore_errors=True)
+    commit = re.search(r"/snapshots/([0-9a-f]{40})/", cached.as_posix())
+    return commit[1] if commit else revision or ""
+
+
+def _from_url(file: RemoteFile, place: Path) -> str:
+    """Download a URL to a `.part` file, resuming an earlier one; move it into place when complete.
+
+    The `.part` file stays after an interruption, unlike the drafts of `dance_flwr.disk`.
+    """
+    if not file.url:
+        raise OSError("it can be downloaded by hand only")
+    part = place.with_name(place.name + ".part")
+    start = part.stat().st_size if part.is_file() else 0
+    # A server that cannot resume sends the whole file.
+    request = urllib.request.Request(
+        file.url, headers={"Range": f"bytes={start}-"} if start else {}
+    )
+    try:
+        reply = urllib.request.urlopen(request, timeout=_TIMEOUT)
+    except urllib.error.HTTPError as error:
+        if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            part.unlink()  # a part of another version of the file
+        raise
+    with reply:
+        resumes = start > 0 and getattr(reply, "status", 200) == HTTPStatus.PARTIAL_CONTENT
+        length = reply.headers.get("Content-Length")
+        with part.open("ab" if resumes else "wb") as stream:
+            shutil.copyfileobj(reply, stream, _CHUNK)
+    whole = int(length) + (start if resumes else 0) if length else part.stat().st_size
+    if part.stat().st_size != whole:
+        raise OSError(
+            f"{part.stat().st_size} of {whole} bytes arrived; run the command again to resume"
+        )
+    part.replace(place)
+    return ""
+
+
+def _advice(row: Dataset, file: RemoteFile, folder: Path, error: Exception) -> str:
+    """Return the line that says which file is missing, where to put it and how to import it."""
+    source = quote(str(folder if len(row.files) > 1 else folder / file.name))
+    others = ", ".join(other.name for other in row.files if other != file)
+    beside = f" beside {others}" if others else ""
+    reason = " ".join(str(error).split())[:100]
+    return (
+        f"{row.name}: {file.name} cannot be downloaded ({type(error).__name__}: {reason}); "
+        f"download it from {file.origin}, put it at {folder / file.name}{beside}, then run: "
+        f"dance-flwr data import {source} --name {row.name} "
+        f"--data-root {quote(str(folder.parent.parent))}"
+    )

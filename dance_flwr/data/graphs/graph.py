@@ -1,0 +1,163 @@
+"""`TextGraph`: an undirected text-attributed graph G = (V, A, S), checked on construction."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dance_flwr.errors import DataError
+
+UNLABELLED = -1
+NO_SPLIT, TRAIN, VAL, TEST = 0, 1, 2, 3
+SPLIT_NAMES = ("", "train", "val", "test")
+
+
+@dataclass(frozen=True)
+class TextGraph:
+    """An undirected graph whose nodes have texts and, where known, labels.
+
+    Attributes
+    ----------
+    name : name of the graph in manifests and results
+    ids : [n] unique strings, node ids of the user
+    texts : [n] raw node texts; an empty text is allowed
+    labels : [n] int64, index into `class_names`; `UNLABELLED` (-1) if the label is unknown
+    class_names : classes of the global schema, sorted
+    indptr, indices : CSR neighbour lists, int64; symmetric, no self loops, no duplicates
+    split : [n] uint8, one of NO_SPLIT, TRAIN, VAL, TEST
+    provenance : origin of the data (package versions, files), for manifests
+    site : [n] institution that holds each node, or None if the data do not say
+
+    Raises
+    ------
+    DataError : shapes disagree, ids repeat, labels or neighbours are out of range
+    """
+
+    name: str
+    ids: NDArray[np.str_]
+    texts: list[str]
+    labels: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int64]
+    split: NDArray[np.uint8]
+    provenance: dict[str, str] = field(default_factory=dict)
+    site: NDArray[np.str_] | None = None
+
+    def __post_init__(self) -> None:
+        n = len(self.ids)
+        sizes = {"texts": len(self.texts), "labels": len(self.labels), "split": len(self.split)}
+        if self.site is not None:
+            sizes["sites"] = len(self.site)
+        for what, size in sizes.items():
+            if size != n:
+                raise DataError(
+                    f"graph {self.name!r}: expected {n} {what}, one per node, found {size}"
+                )
+        if len(np.unique(self.ids)) != n:
+            raise DataError(
+                f"graph {self.name!r}: expected unique node ids, found "
+                f"{_first_duplicate(self.ids)!r} more than once; rename one"
+            )
+        if n and not (self.labels.min() >= -1 and self.labels.max() < len(self.class_names)):
+            raise DataError(
+                f"graph {self.name!r}: expected labels in -1..{len(self.class_names) - 1}, "
+                f"found {self.labels.min()}..{self.labels.max()}"
+            )
+        if len(self.indptr) != n + 1 or self.indptr[-1] != len(self.indices):
+            raise DataError(
+                f"graph {self.name!r}: expected neighbour lists of {n} nodes, "
+                f"found {len(self.indptr) - 1}"
+            )
+        if len(self.indices) and not (self.indices.min() >= 0 and self.indices.max() < n):
+            raise DataError(
+                f"graph {self.name!r}: expected neighbours in 0..{n - 1}, "
+                f"found {self.indices.min()}..{self.indices.max()}"
+            )
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes |V|."""
+        return len(self.ids)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of undirected edges."""
+        return len(self.indices) // 2
+
+    def subgraph(self, nodes: NDArray[np.int64], name: str) -> "TextGraph":
+        """Return the induced subgraph on `nodes` ([m] int64 indices), in this order."""
+        adjacency = self.adjacency()[nodes][:, nodes].tocsr()
+        adjacency.sort_indices()
+        return TextGraph(
+            name=name,
+            ids=self.ids[nodes],
+            texts=[self.texts[i] for i in nodes],
+            labels=self.labels[nodes],
+            class_names=self.class_names,
+            indptr=adjacency.indptr.astype(np.int64),
+            indices=adjacency.indices.astype(np.int64),
+            split=self.split[nodes],
+            provenance=self.provenance,
+            site=None if self.site is None else self.site[nodes],
+        )
+
+    def adjacency(self) -> sp.csr_matrix:
+        """Return A as a scipy CSR matrix of uint8 ones, [n, n]."""
+        n = self.num_nodes
+        return sp.csr_matrix(
+            (np.ones(len(self.indices), np.uint8), self.indices, self.indptr), shape=(n, n)
+        )
+
+
+def csr_from_pairs(
+    source: NDArray[np.int64], target: NDArray[np.int64], num_nodes: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (indptr, indices), int64 each, of the undirected graph with these edges.
+
+    Both directions are stored, self loops dropped, duplicates merged and neighbours sorted.
+    """
+    keep = source != target
+    rows = np.concatenate([source[keep], target[keep]])
+    cols = np.concatenate([target[keep], source[keep]])
+    csr = sp.coo_matrix(
+        (np.ones(len(rows), np.int8), (rows, cols)), shape=(num_nodes, num_nodes)
+    ).tocsr()
+    csr.sort_indices()
+    return csr.indptr.astype(np.int64), csr.indices.astype(np.int64)
+
+
+def edge_homophily(graph: TextGraph) -> float:
+    """Return the share of edges in 0..1 that connect nodes of the same label; 0 without edges."""
+    source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    same = graph.labels[source] == graph.labels[graph.indices]
+    return float(same.mean()) if len(same) else 0.0
+
+
+def summary(graph: TextGraph) -> str:
+    """Return the counts of a graph as lines `name value`, then one line per class."""
+    counts = np.bincount(graph.labels, minlength=len(graph.class_names))
+    return "\n".join(
+        [
+            f"nodes {graph.num_nodes}",
+            f"edges {graph.num_edges}",
+            f"classes {len(graph.class_names)}",
+            f"edge homophily {edge_homophily(graph):.3f}",
+            f"isolated nodes {int((np.diff(graph.indptr) == 0).sum())}",
+            f"characters {sum(map(len, graph.texts))}",
+            *(f"  {name} {count}" for name, count in zip(graph.class_names, counts, strict=True)),
+        ]
+    )
+
+
+def ids_digest(ids: Iterable[str]) -> str:
+    """Return the sha256 hex of node ids joined by newlines, for manifests and client cards."""
+    return hashlib.sha256("\n".join(ids).encode()).hexdigest()
+
+
+def _first_duplicate(ids: NDArray[np.str_]) -> str:
+    values, counts = np.unique(ids, return_counts=True)
+    return str(values[counts > 1][0])

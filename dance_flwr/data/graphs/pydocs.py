@@ -1,0 +1,265 @@
+"""The `pydocs` graph: documentation of the installed numpy, scipy, scikit-learn and networkx.
+
+Nodes are documented public functions and classes, edges the documentation's cross-references,
+labels the package areas (`scipy.stats`, `networkx.algorithms.centrality`, ...). Nothing is
+downloaded. The graph depends only on the installed versions, which the provenance records.
+
+A node's text is its docstring *without* the "See Also", "References" and "Examples" sections: most
+edges come from "See Also", so that section would list a node's neighbours in its text. Qualified
+names of the four packages are cut to their last component (`scipy.stats.norm` -> `norm`), because
+they would reveal the label.
+"""
+
+import importlib
+import inspect
+import logging
+import pkgutil
+import re
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from dance_flwr.data.graphs import docstrings
+from dance_flwr.data.graphs.graph import NO_SPLIT, TextGraph, csr_from_pairs, summary
+from dance_flwr.data.graphs.source import GraphSource
+from dance_flwr.errors import DataError
+
+PACKAGES = {
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "sklearn": "scikit-learn",
+    "networkx": "networkx",
+}  # distributions
+MIN_TEXT = 40  # characters; shorter texts are too short to classify
+MIN_AREA = 40  # nodes; smaller areas of a package are merged into "<package>.other"
+
+# numpy.core is a deprecated alias tree; the others are plug-ins, vendored code or checks, which are
+# not part of the documented interface.
+_SKIPPED_PARTS = {"tests", "conftest", "setup", "externals", "f2py", "distutils"}
+_SKIPPED_MODULES = {
+    "numpy.core",
+    "numpy.typing",
+    "sklearn.utils.estimator_checks",
+    "sklearn.utils.fixes",
+}
+_SHORTHANDS = {"np": "numpy", "nx": "networkx", "sp": "scipy"}
+_LOG = logging.getLogger(__name__)
+
+# scipy prints a set of names into a docstring, in an order that changes with the hash seed.
+_PRINTED_SET = re.compile(r"(?<=Use of argument\(s\) ``\{)[^}]*(?=\})")
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A documented object: canonical name, every public path to it, and its cleaned docstring."""
+
+    name: str
+    paths: tuple[str, ...]
+    doc: str
+
+
+def build() -> TextGraph:
+    """Return the documentation graph of the installed numpy, scipy, scikit-learn and networkx.
+
+    Nodes are sorted by their canonical name. This is the shortest public path; among equally short
+    ones, the path that the object states itself, then one that ends in the object's name, then the
+    first in alphabetical order. In networkx it is the path in the defining module, under which its
+    functions are documented. An object exported under several paths is one node.
+
+    Raises
+    ------
+    DataError : the interpreter has stripped the docstrings (`python -OO`)
+    """
+    if sys.flags.optimize > 1:  # only compiled modules keep theirs: a quarter of the graph
+        raise DataError(
+            "pydocs: expected docstrings, found Python running with -OO, which strips them; "
+            "run it without -OO"
+        )
+    described = [(entry, docstrings.node_text(entry.doc)) for entry in _collect()]
+    described = [(entry, text) for entry, text in described if len(text) >= MIN_TEXT]
+    nodes = [entry for entry, _ in described]
+    areas = _merge_small([_area(entry.name) for entry in nodes])
+    class_names, labels = np.unique(np.array(areas), return_inverse=True)
+    pairs = np.array(sorted(_links(nodes)), dtype=np.int64).reshape(-1, 2)
+    indptr, indices = csr_from_pairs(pairs[:, 0], pairs[:, 1], len(nodes))
+    return TextGraph(
+        name="pydocs",
+        ids=np.array([entry.name for entry in nodes]),
+        texts=[text for _, text in described],
+        labels=labels.astype(np.int64),
+        class_names=tuple(str(name) for name in class_names),
+        indptr=indptr,
+        indices=indices,
+        split=np.full(len(nodes), NO_SPLIT, np.uint8),
+        provenance={dist: version(dist) for dist in PACKAGES.values()},
+    )
+
+
+def identity() -> str:
+    """Return what the graph depends on: the packages' versions and the builder's source code."""
+    versions = ",".join(f"{dist}={version(dist)}" for dist in PACKAGES.values())
+    source = b"".join(Path(str(file)).read_bytes() for file in (__file__, docstrings.__file__))
+    return f"{versions},{sha256(source).hexdigest()[:12]}"
+
+
+def _public_modules(package: str) -> Iterator[ModuleType]:
+    """Yield the package and its importable public submodules, depth first."""
+    pending = [package]
+    while pending:
+        name = pending.pop()
+        try:
+            module = importlib.import_module(name)
+        except Exception as error:  # an optional dependency is missing, or another platform
+            _LOG.warning("pydocs: %s cannot be imported and is omitted: %s", name, error)
+            continue
+        yield module
+        for info in pkgutil.iter_modules(getattr(module, "__path__", [])):
+            full = f"{name}.{info.name}"
+            if (
+                not info.name.startswith("_")
+                and info.name not in _SKIPPED_PARTS
+                and full not in _SKIPPED_MODULES
+            ):
+                pending.append(full)
+
+
+def _collect() -> list[_Entry]:
+    """Return every documented public object of the four packages once, sorted by canonical name."""
+    objects: dict[int, tuple[Any, str, set[str]]] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # Import everything first: some modules (sklearn.experimental) add names to others on
+        # import.
+        modules = {
+            package: sorted(_public_modules(package), key=lambda m: m.__name__)
+            for package in PACKAGES
+        }
+        for package, submodules in modules.items():
+            for module in submodules:
+                for attribute, value in _public_members(module, package):
+                    # Keep a reference: an id is unique only among living objects.
+                    _, _, paths = objects.setdefault(id(value), (value, package, set()))
+                    paths.add(f"{module.__name__}.{attribute}")
+    entries = {}
+    for value, package, paths in objects.values():
+        name = _canonical(value, {path for path in paths if path.startswith(package + ".")})
+        doc = _PRINTED_SET.sub(
+            lambda match: ", ".join(sorted(match[0].split(", "))), inspect.cleandoc(value.__doc__)
+        )
+        entries[name] = _Entry(name, tuple(sorted(paths)), doc)
+    return [entries[name] for name in sorted(entries)]
+
+
+def _public_members(module: ModuleType, package: str) -> Iterator[tuple[str, Any]]:
+    """Yield (name, object) of the documented public callables of a module and its package.
+
+    The public names of a module without `__all__` are those defined in it or below it, not those
+    that it imports.
+    """
+    owner = package if hasattr(module, "__all__") else module.__name__
+    for name in sorted(
+        name for name in set(getattr(module, "__all__", dir(module))) if not name.startswith("_")
+    ):
+        value = getattr(module, name, None)  # None for a lazy name that is gone
+        home = str(getattr(value, "__module__", None) or owner)  # ufuncs have no module
+        if _is_documented(value) and f"{home}.".startswith(f"{owner}."):
+            yield name, value
+
+
+def _is_documented(value: Any) -> bool:
+    """Return whether `value` is a class, function, ufunc or callable with its own docstring."""
+    doc = getattr(value, "__doc__", None)
+    if not callable(value) or not isinstance(doc, str):
+        return False
+    kind = type(value)
+    if kind.__name__ == "fortran":  # BLAS and LAPACK wrappers: a thousand signatures, no prose
+        return False
+    # An instance without its own docstring (a scalar, a partial) shows that of its class.
+    return inspect.isclass(value) or doc != kind.__doc__
+
+
+def _canonical(value: Any, paths: set[str]) -> str:
+    """Return the node's name among its public paths; see `build` for the rule."""
+    stated_name = getattr(value, "__name__", None)
+    home = f"{getattr(value, '__module__', None)}.{stated_name}"
+    if home in paths and home.startswith("networkx."):
+        return home
+    return min(
+        paths,
+        key=lambda path: (
+            path.count("."),
+            path != home,
+            path.rpartition(".")[2] != stated_name,
+            path,
+        ),
+    )
+
+
+def _area(name: str) -> str:
+    """Return the package area of a canonical name; networkx.algorithms is divided further."""
+    parts = name.split(".")[:-1]
+    depth = 3 if parts[:2] == ["networkx", "algorithms"] else 2
+    return ".".join(parts[:depth])
+
+
+def _merge_small(areas: list[str]) -> list[str]:
+    """Merge areas of fewer than `MIN_AREA` nodes into the area `other` of their package."""
+    sizes = Counter(areas)
+    return [
+        area if sizes[area] >= MIN_AREA else f"{area.partition('.')[0]}.other" for area in areas
+    ]
+
+
+def _links(nodes: list[_Entry]) -> set[tuple[int, int]]:
+    """Return (smaller, larger) index pairs of the mentions that resolve to exactly one node."""
+    by_path = {path: i for i, entry in enumerate(nodes) for path in entry.paths}
+    by_last: dict[tuple[str, str], set[int]] = {}
+    for path, i in by_path.items():
+        by_last.setdefault((path.partition(".")[0], path.rpartition(".")[2]), set()).add(i)
+    links = set()
+    for i, entry in enumerate(nodes):
+        for mention in docstrings.mentions(entry.doc):
+            j = _resolve(mention, entry, by_path, by_last)
+            if j is not None and j != i:
+                links.add((min(i, j), max(i, j)))
+    return links
+
+
+def _resolve(
+    mention: str, entry: _Entry, by_path: dict[str, int], by_last: dict[tuple[str, str], set[int]]
+) -> int | None:
+    """Return the node that a mention names, or None.
+
+    Tries in turn the full path; the path below the entry's module and each parent module; the only
+    node of the package with that ending; the class, if the mention is `Class.method`.
+    """
+    first, dot, rest = mention.strip(".").partition(".")
+    mention = _SHORTHANDS.get(first, first) + dot + rest
+    parts = entry.name.split(".")
+    parents = (".".join(parts[:depth]) for depth in range(len(parts) - 1, 0, -1))
+    for path in (mention, *(f"{parent}.{mention}" for parent in parents)):
+        if path in by_path:
+            return by_path[path]
+    same = by_last.get((parts[0], mention), set())
+    if len(same) == 1:
+        return next(iter(same))
+    holder = mention.rpartition(".")[0]
+    if holder and holder not in PACKAGES:
+        return _resolve(holder, entry, by_path, by_last)
+    return None
+
+
+if __name__ == "__main__":
+    print(summary(build()))
+
+
+DATASET = GraphSource(build, identity)

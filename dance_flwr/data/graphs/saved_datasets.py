@@ -1,0 +1,173 @@
+"""Folders written by `save_to_disk` of the Hugging Face `datasets` library, read with pyarrow."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dance_flwr.data.graphs.json_files import read_object
+from dance_flwr.data.graphs.tables import as_strings, join, readable, require
+from dance_flwr.errors import DataError
+
+NEIGHBOUR_COLUMNS = ("neighbors", "neighbours", "edges")
+_SPLITS = {
+    "train": "train",
+    "validation": "val",
+    "valid": "val",
+    "val": "val",
+    "dev": "val",
+    "test": "test",
+}
+
+
+@dataclass(frozen=True)
+class SavedDataset:
+    """The Arrow files of a saved data set, in order.
+
+    Attributes
+    ----------
+    folder : folder of the saved data set
+    parts : (split or "", Arrow file) in the order of the rows
+    names : names of the columns
+    classes : ClassLabel column -> class names
+    """
+
+    folder: Path
+    parts: tuple[tuple[str, Path], ...]
+    names: tuple[str, ...]
+    classes: dict[str, list[str]]
+
+    def raw(self, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
+        """Yield (split of the part, record batch) as stored."""
+        require(self.names, columns, str(self.folder))
+        for split, file in self.parts:
+            with (
+                readable(file),
+                pa.OSFile(str(file)) as source,
+                pa.ipc.open_stream(source) as reader,
+            ):
+                for batch in reader:
+                    yield split, batch.select(list(columns))
+
+    def batches(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield column name -> large_string array, with the names of a ClassLabel.
+
+        Without a column `split`, the split is that of the part.
+
+        Raises
+        ------
+        DataError : a column is missing, its values are neither strings nor numbers, or a class
+            number has no name
+        """
+        stored = [name for name in columns if name != "split" or name in self.names]
+        for part, batch in self.raw(stored):
+            strings = {name: self._strings(batch.column(name), name) for name in stored}
+            if "split" in columns and "split" not in strings:
+                strings["split"] = pa.repeat(pa.scalar(part, pa.large_string()), len(batch))
+            yield strings
+
+    def neighbours(self, column: str, key: str) -> dict[str, Any]:
+        """Return source and target ids from a column that lists the neighbours of each node.
+
+        Raises
+        ------
+        DataError : the column does not hold lists
+        """
+        sources, targets, start = [], [], 0
+        for _, batch in self.raw([column, *([key] if key else [])]):
+            lists = batch.column(column)
+            if not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)):
+                raise DataError(
+                    f"{self.folder}: expected lists of ids in {column!r}, found {lists.type}; "
+                    "convert it"
+                )
+            rows = pc.list_parent_indices(lists)
+            ids = batch.column(key) if key else pa.array(np.arange(start, start + len(batch)))
+            sources.append(as_strings(ids.take(rows), key, str(self.folder)))
+            targets.append(as_strings(pc.list_flatten(lists), column, str(self.folder)))
+            start += len(batch)
+        return {"source": join(sources), "target": join(targets)}
+
+    def _strings(self, values: Any, column: str) -> Any:
+        if column not in self.classes or not pa.types.is_integer(values.type):
+            return as_strings(values, column, str(self.folder))
+        names = self.classes[column]
+        numbers = pc.fill_null(values, -1).to_numpy(zero_copy_only=False)
+        if len(numbers) and not (numbers.min() >= -1 and numbers.max() < len(names)):
+            raise DataError(
+                f"{self.folder}: expected labels in -1..{len(names) - 1}, "
+                f"as {column!r} has {len(names)} class names, "
+                f"found {numbers.min()}..{numbers.max()}; correct them"
+            )
+        return pa.array(np.array([*names, ""], object)[numbers], pa.large_string())
+
+
+def is_saved(folder: Path) -> bool:
+    """Return whether a folder was written by `save_to_disk`."""
+    return (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file()
+
+
+def open_saved(folder: Path) -> SavedDataset:
+    """Return the data set in a folder; the parts of a `DatasetDict` become its splits.
+
+    Raises
+    ------
+    DataError : a file is missing or damaged, the name of a part is not that of a split, or the data
+        set was saved with a selection of rows
+    """
+    if (folder / "dataset_dict.json").is_file():
+        listed = _json(folder / "dataset_dict.json").get("splits", [])
+        unknown = [name for name in listed if name not in _SPLITS]
+        if unknown:
+            raise DataError(
+                f"{folder}: expected parts train, validation and test, found {unknown[0]!r}; "
+                "rename it"
+            )
+        folders = [(_SPLITS[name], folder / name) for name in listed]
+    else:
+        folders = [("", folder)]
+    parts: list[tuple[str, Path]] = []
+    for split, inner in folders:
+        state = _json(inner / "state.json")
+        if state.get("_indices_data_files") or state.get("_indices_files"):
+            raise DataError(
+                f"{inner}: expected all rows in order, found an index; "
+                "call flatten_indices() and save again"
+            )
+        names = [str(entry.get("filename", "")) for entry in state.get("_data_files", [])]
+        outside = [name for name in names if Path(name).name != name]
+        if outside or not names:
+            raise DataError(
+                f"{inner}/state.json: expected the names of Arrow files, "
+                f"found {outside or 'none'}; save again"
+            )
+        parts += [(split, inner / name) for name in names]
+    if not parts:
+        raise DataError(
+            f"{folder}: expected at least one part, found none; save the data set again"
+        )
+    with (
+        readable(parts[0][1]),
+        pa.OSFile(str(parts[0][1])) as source,
+        pa.ipc.open_stream(source) as reader,
+    ):
+        columns = tuple(reader.schema.names)
+    return SavedDataset(
+        folder, tuple(parts), columns, _classes(folders[0][1] / "dataset_info.json")
+    )
+
+
+def _classes(file: Path) -> dict[str, list[str]]:
+    features = (_json(file) if file.is_file() else {}).get("features") or {}
+    labels = {
+        k: v for k, v in features.items() if isinstance(v, dict) and v.get("_type") == "ClassLabel"
+    }
+    return {str(k): [str(name) for name in v.get("names", [])] for k, v in labels.items()}
+
+
+def _json(file: Path) -> dict[str, Any]:
+    return read_object(file, "a JSON object", "save the data set again")

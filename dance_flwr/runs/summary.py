@@ -1,0 +1,97 @@
+"""Summarise a run for `result.json`: totals, privacy, versions."""
+
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from dance_flwr import __version__
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.methods import get_spec
+from dance_flwr.metrics import Counts, accuracy
+from dance_flwr.privacy.dp import noise_multiplier, spent_epsilon
+from dance_flwr.runs.history import Round
+
+_VERSIONS = ("flwr", "torch", "torch-geometric", "sentence-transformers", "entmax", "scikit-learn")
+
+
+def client_rows(
+    clients: Mapping[int | None, Mapping[str, Counts]],
+) -> list[dict[str, float | int]]:
+    """Return the nodes and accuracies of every client; none where only sums are known."""
+    return [
+        {
+            "client": number,
+            "test_nodes": counts["test"].total,
+            "test_accuracy": accuracy(counts["test"].correct["deployed"], counts["test"].total),
+            "val_accuracy": accuracy(counts["val"].correct["deployed"], counts["val"].total),
+        }
+        for number, counts in clients.items()
+        if number is not None
+    ]
+
+
+def privacy_facts(config: RunConfig, rounds: int, repeats: int) -> dict[str, Any]:
+    """Return the privacy settings and the spent epsilon, which is void for seeded noise."""
+    settings = config.privacy
+    facts: dict[str, Any] = {"secure_aggregation": settings.secure_aggregation, "dp": settings.dp}
+    if settings.dp != "none":
+        facts |= {
+            "epsilon": spent_epsilon(config, rounds, repeats),
+            "delta": settings.delta,
+            "seeded": settings.seeded,
+        }
+        facts |= {
+            "noise_multiplier": noise_multiplier(config),
+            "clipping_norm": settings.clipping_norm,
+        }
+    return facts
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the app, of Python and of the main libraries."""
+    app = {"dance-flwr": __version__, "python": platform.python_version()}
+    return app | {name: version(name) for name in _VERSIONS}
+
+
+def total_counts(counts: Sequence[Counts]) -> Counts:
+    """Return the sum of the counts of clients."""
+
+    def add(rows: Sequence[Sequence[int]]) -> list[int]:
+        return [sum(column) for column in zip(*rows, strict=True)]
+
+    return Counts(
+        correct={view: sum(c.correct[view] for c in counts) for view in counts[0].correct},
+        total=sum(c.total for c in counts),
+        true_positives=add([c.true_positives for c in counts]),
+        predicted=add([c.predicted for c in counts]),
+        actual=add([c.actual for c in counts]),
+    )
+
+
+def view_shares(config: RunConfig) -> dict[str, float]:
+    """Return the share of each view in the deployed prediction."""
+    views = get_spec(config.method).deployed_views(config)
+    return {view: 1 / len(views) for view in views}
+
+
+def sum_by_key(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the sum of dictionaries, key by key."""
+    total: dict[str, float] = {}
+    for row in rows:
+        for key, value in row.items():
+            total[key] = total.get(key, 0.0) + value
+    return total
+
+
+def per_condensed_node(history: Sequence[Round]) -> dict[str, float]:
+    """Return mean neighbours, chunks and tokens per condensed node over all refreshes."""
+    total = sum_by_key([row.counts for row in history])
+    nodes = total.pop("condensed-nodes", 0.0)
+    means = (
+        {key.removeprefix("evidence-"): value / nodes for key, value in total.items()}
+        if nodes
+        else {}
+    )
+    rounds = sum(1 for row in history if row.counts.get("condensed-nodes"))
+    return {"nodes_per_round": nodes / rounds if rounds else 0.0, **means}

@@ -1,0 +1,71 @@
+"""The folder of the Flower app that is submitted, with every key declared."""
+
+import re
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from dance_flwr.config.paths import PROJECT
+from dance_flwr.config.text import toml_block
+from dance_flwr.config.tree import flat_fields
+from dance_flwr.errors import UserError
+
+_PYPROJECT = "pyproject.toml"
+# From the first table of keys to the next table that is none, or the end.
+_BLOCK = re.compile(
+    r"^\[tool\.flwr\.app\.config\].*?(?=^\[(?!tool\.flwr\.app\.config)|\Z)", re.M | re.S
+)
+
+
+def app_dir() -> Path:
+    """Return the folder of the Flower app: the one with our pyproject.toml.
+
+    Raises
+    ------
+    UserError : the package was installed without it
+    """
+    path = PROJECT / _PYPROJECT
+    if path.is_file() and _read(path)["project"]["name"] == "dance-flwr":
+        return PROJECT
+    raise UserError(
+        f"expected the app's {_PYPROJECT} in {PROJECT}, found none; install from a checkout with "
+        "`pip install -e .`, or add --in-process"
+    )
+
+
+def submitted_app(scratch: Path) -> Path:
+    """Return the app's folder, or a copy below `scratch` where plug-ins bring keys of their own.
+
+    Flower refuses keys that pyproject.toml does not declare; the copy declares them.
+
+    Raises
+    ------
+    UserError : the package was installed without its app
+    """
+    app = app_dir()
+    settings = _read(app / _PYPROJECT)["tool"]["flwr"]["app"]
+    if flat_fields().keys() <= _flat(settings["config"]):
+        return app
+    copy = scratch / "app"
+    for pattern in settings["fab-include"]:
+        for file in app.glob(pattern):
+            target = copy / file.relative_to(app)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+    text = (app / _PYPROJECT).read_text(encoding="utf-8")
+    declared = _BLOCK.sub(lambda _: toml_block() + "\n\n", text)
+    (copy / _PYPROJECT).write_text(declared, encoding="utf-8")
+    return copy
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> set[str]:
+    """Return the flat keys of a TOML table."""
+    keys: set[str] = set()
+    for key, value in table.items():
+        keys |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key}
+    return keys

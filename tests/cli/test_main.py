@@ -1,0 +1,167 @@
+"""The command line as a whole: its commands, what `--help` imports, and how it ends."""
+
+import json
+import subprocess
+import sys
+
+import click
+import pytest
+import typer
+
+from dance_flwr.cli.main import GROUPS, app
+from dance_flwr.errors import UserError
+
+COMMANDS = {
+    "config": set(),
+    "data check": {"--data-root"},
+    "data fetch": {"--data-root", "--split-index"},
+    "data import": {"--name", "--text", "--label", "--id", "--split-index", "--data-root"},
+    "data list": {"--data-root"},
+    "data show": {"--data-root"},
+    "deploy agree": {"--from", "--out"},
+    "deploy certificates": {"--host", "--out", "--days", "--authority"},
+    "deploy check": {
+        *("--superlink", "--root-certificates", "--key", "--data", "--agreed", "--expect"),
+        *("--connection", "--device", "--json"),
+    },
+    "deploy key": {"--out"},
+    "encode": {"--config", "--set"},
+    "evidence show": {"--client", "--node", "--client-folder"},
+    "evidence verify": {"--client-folder"},
+    "experiment": {
+        *("--datasets", "--methods", "--ratios", "--seeds", "--rounds", "--set", "--jobs", "--out"),
+        *("--dry-run", "--again"),
+    },
+    "partition from-manifest": {"--data", "--out", "--encode", "--no-encode"},
+    "partition make": {
+        *("--out", "--data", "--clients", "--method", "--seed", "--resolution", "--alpha"),
+        *("--train-ratio", "--val-ratio", "--test-ratio", "--encode", "--no-encode"),
+        "--manifest-only",
+    },
+    "partition show": {"--png"},
+    "prepare": {"--config", "--set"},
+    "privacy report": set(),
+    "report": {"--out", "--export", "--update", "--into"},
+    "run": {
+        *("--config", "--set", "--data", "--clients", "--seed", "--out", "--in-process"),
+        "--resume",
+    },
+    "site prepare": {"--agreed", "--client", "--clients", "--out", "--encoder", "--seed"},
+    "status": {"--json"},
+    "supernode": set(),
+    "tune": {
+        *("--dataset", "--method", "--trials", "--rounds", "--seeds", "--set", "--jobs", "--out"),
+        "--write",
+    },
+}
+
+
+def leaves(command, words=()):
+    """Every command below a group, by its words."""
+    if not isinstance(command, click.Group):
+        return {" ".join(words): command}
+    found = {}
+    for name, child in command.commands.items():
+        found |= leaves(child, (*words, name))
+    return found
+
+
+PROGRAM = leaves(typer.main.get_command(app))
+
+
+def test_commands_and_options_are_the_documented_ones():
+    flags = {
+        words: {
+            flag
+            for parameter in command.params
+            if not isinstance(parameter, click.Argument)
+            for flag in (*parameter.opts, *parameter.secondary_opts)
+        }
+        for words, command in PROGRAM.items()
+    }
+    assert flags == COMMANDS
+
+
+@pytest.mark.parametrize("words", PROGRAM)
+def test_every_command_and_option_is_explained(words):
+    command = PROGRAM[words]
+    assert command.help and command.help.splitlines()[0].endswith(".")
+    unexplained = [parameter.name for parameter in command.params if not help_of(parameter)]
+    assert not [name for name in unexplained if name != "help"]
+
+
+def help_of(parameter):
+    # Arguments of some versions of click drop the help that typer gives them.
+    return isinstance(parameter, click.Argument) or getattr(parameter, "help", None)
+
+
+def test_every_group_is_registered_in_the_same_way():
+    assert all(isinstance(group.app, typer.Typer) for group in GROUPS)
+    names = [group.__name__.rpartition(".")[2] for group in GROUPS]
+    assert len(set(names)) == len(names)
+
+
+def test_help_imports_no_heavy_library():
+    heavy = ("torch", "torch_geometric", "numpy", "scipy", "sklearn", "flwr", "ray", "pyarrow")
+    code = (
+        "import json, sys\n"
+        "from dance_flwr.cli.main import main\n"
+        "sys.argv = ['dance-flwr', *sys.argv[1:]]\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    code = end.code\n"
+        f"print(json.dumps([code, [name for name in {heavy} if name in sys.modules]]))\n"
+    )
+    for words in (["--help"], ["run", "--help"], ["experiment", "--help"]):
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+        assert json.loads(done.stdout.splitlines()[-1]) == [0, []], done.stderr
+
+
+def test_the_help_of_experiment_lists_all_of_them(cli):
+    from dance_flwr.experiments import EXPERIMENTS
+
+    shown = cli("experiment", "--help").out
+    assert all(f" {name} " in shown for name in EXPERIMENTS)
+
+
+def test_config_prints_the_table(cli):
+    from dance_flwr.config.text import markdown_table
+
+    assert cli("config").out == markdown_table() + "\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "lines"),
+    [
+        (UserError("expected x, found y"), ["error: expected x, found y"]),
+        (UserError("expected x,\nfound y"), ["error: expected x, found y"]),
+        (PermissionError(13, "Permission denied", "/srv/x"), ["error: /srv/x: expected "]),
+    ],
+    ids=["user error", "line break", "disk"],
+)
+def test_a_mistake_is_one_line_and_code_2(cli, monkeypatch, error, lines):
+    def fail():
+        raise error
+
+    monkeypatch.setattr("dance_flwr.config.text.markdown_table", fail)
+    done = cli("config")
+    assert done.code == 2 and len(done.err) == 1 and done.err[0].startswith(lines[0])
+
+
+def test_a_bug_is_not_hidden(cli, monkeypatch):
+    def fail():
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("dance_flwr.config.text.markdown_table", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        cli("config")
+
+
+@pytest.mark.parametrize("option", [["--seed", "3"], ["--set", "rounds=2"], ["--out", "x"]])
+def test_resume_takes_no_other_option(cli, tmp_path, option):
+    done = cli("run", "--resume", tmp_path, *option)
+    assert done.code == 2 and len(done.err) == 1
+    assert f"expected no other option than --in-process, found {option[0]}" in done.err[0]
+
+
+def test_the_key_resume_is_for_flower(cli, tmp_path):
+    done = cli("run", "--in-process", "--out", tmp_path, "--set", "resume=true")
+    assert done.code == 2 and f"--resume {tmp_path}" in done.err[-1]

@@ -1,0 +1,344 @@
+"""Reading and writing graph folders, and finding a graph by name."""
+
+import hashlib
+import json
+import sys
+import types
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dance_flwr.config.plugins import DATASETS
+from dance_flwr.data.graphs.folder import read_folder, write_folder
+from dance_flwr.data.graphs.graph import (
+    NO_SPLIT,
+    TEST,
+    TRAIN,
+    UNLABELLED,
+    VAL,
+    TextGraph,
+    csr_from_pairs,
+)
+from dance_flwr.data.graphs.importer import Options, import_graph
+from dance_flwr.data.graphs.loading import absolute_source, load_graph, source_identity
+from dance_flwr.data.graphs.source import GraphSource
+from dance_flwr.data.partition import PartitionSpec, make_partition
+from dance_flwr.errors import DataError
+
+NODES = "id,text,label,split\na,first,x,train\nb,second,,val\nc,third,y,\nd,fourth,x,test\n"
+EDGES = "source,target\na,b\nb,a\nc,c\nd,a\na,b\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "toy"
+    path.mkdir()
+    (path / "nodes.csv").write_text(NODES)
+    (path / "edges.csv").write_text(EDGES)
+    return path
+
+
+def refusal(path) -> str:
+    with pytest.raises(DataError) as caught:
+        read_folder(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "expected" in message
+    return message
+
+
+def neighbours(graph: TextGraph, i: int) -> list[int]:
+    return graph.indices[graph.indptr[i] : graph.indptr[i + 1]].tolist()
+
+
+def same(one: TextGraph, two: TextGraph) -> bool:
+    arrays = ("ids", "labels", "indptr", "indices", "split")
+    plain = ("texts", "class_names")
+    return all(np.array_equal(getattr(one, k), getattr(two, k)) for k in arrays) and all(
+        getattr(one, k) == getattr(two, k) for k in plain
+    )
+
+
+def test_csv_folder_gives_the_graph_it_describes(folder):
+    graph = read_folder(folder)
+    assert graph.name == "toy"
+    assert graph.ids.tolist() == ["a", "b", "c", "d"]
+    assert graph.texts == ["first", "second", "third", "fourth"]
+    assert graph.class_names == ("x", "y")
+    assert graph.labels.tolist() == [0, UNLABELLED, 1, 0]
+    assert graph.split.tolist() == [TRAIN, VAL, NO_SPLIT, TEST]
+    # undirected, the self loop at c dropped, a-b (three rows) merged
+    assert [neighbours(graph, i) for i in range(4)] == [[1, 3], [0], [], [0]]
+    assert (graph.labels.dtype, graph.split.dtype, graph.indptr.dtype) == (
+        np.int64,
+        np.uint8,
+        np.int64,
+    )
+    assert graph.provenance["edges.csv"] == "sha256:" + hashlib.sha256(EDGES.encode()).hexdigest()
+
+
+def test_parquet_and_jsonl_and_csv_agree(folder, tmp_path):
+    expected = read_folder(folder)
+    rows = [
+        {"id": "a", "text": "first", "label": "x", "split": "train"},
+        {"id": "b", "text": "second", "split": "val"},
+        {"id": "c", "text": "third", "label": "y", "split": None},
+        {"id": "d", "text": "fourth", "label": "x", "split": "test"},
+    ]
+    lines = tmp_path / "jsonl"
+    lines.mkdir()
+    (lines / "nodes.jsonl").write_bytes(
+        b"\xef\xbb\xbf" + "\r\n".join(map(json.dumps, rows)).encode()
+    )
+    (lines / "edges.csv").write_text(EDGES)
+    table = tmp_path / "parquet"
+    table.mkdir()
+    pq.write_table(
+        pa.Table.from_pylist(rows, schema=pa.schema([(k, pa.string()) for k in rows[0]])),
+        table / "nodes.parquet",
+    )
+    pq.write_table(
+        pa.table({"source": list("abcda"), "target": list("bacab")}), table / "edges.parquet"
+    )
+    assert same(read_folder(lines), expected)
+    assert same(read_folder(table), expected)
+
+
+def test_integer_ids_match_across_formats(tmp_path):
+    pq.write_table(
+        pa.table({"id": [10, 20], "text": ["t", "u"], "label": [3, 12]}), tmp_path / "nodes.parquet"
+    )
+    (tmp_path / "edges.csv").write_text("source,target\n10,20\n")
+    graph = read_folder(tmp_path)
+    assert graph.ids.tolist() == ["10", "20"]
+    assert graph.num_edges == 1
+    assert graph.class_names == ("12", "3")  # sorted as strings
+    assert graph.labels.tolist() == [1, 0]
+
+
+def test_csv_keeps_leading_zeros_and_date_like_ids(tmp_path):
+    (tmp_path / "nodes.csv").write_text("id,text,label\n007,t,01\n7,u,1\n2020-01-01,v,\n")
+    (tmp_path / "edges.csv").write_text("source,target\n007,7\n")
+    graph = read_folder(tmp_path)
+    assert graph.ids.tolist() == ["007", "7", "2020-01-01"]
+    assert graph.class_names == ("01", "1")
+
+
+def test_bom_windows_line_ends_and_quoted_newlines(tmp_path):
+    text = '\ufeffid,text,label\r\na,"one, ""two""\nthree",x\r\nb,plain,x\r\n'
+    (tmp_path / "nodes.csv").write_bytes(text.encode())
+    (tmp_path / "edges.csv").write_bytes("\ufeffsource,target\r\na,b\r\n".encode())
+    graph = read_folder(tmp_path)
+    assert graph.texts == ['one, "two"\nthree', "plain"]
+    assert (graph.ids.tolist(), graph.class_names, graph.num_edges) == (["a", "b"], ("x",), 1)
+
+
+def test_a_text_longer_than_a_csv_block_is_read(tmp_path):
+    long = "word " * 600_000
+    (tmp_path / "nodes.csv").write_text(f"id,text,label\na,{long},x\nb,short,x\n")
+    (tmp_path / "edges.csv").write_text("source,target\na,b\n")
+    assert len(read_folder(tmp_path).texts[0]) == len(long)
+
+
+def test_empty_and_null_texts_are_kept_with_one_warning(tmp_path):
+    table = pa.table({"id": ["a", "b", "c"], "text": ["t", None, ""], "label": ["x", None, ""]})
+    pq.write_table(table, tmp_path / "nodes.parquet")
+    (tmp_path / "edges.csv").write_text("source,target\n")
+    with pytest.warns(UserWarning, match="2 of 3 nodes have an empty text") as caught:
+        graph = read_folder(tmp_path)
+    assert len(caught) == 1
+    assert graph.texts == ["t", "", ""]
+    assert graph.labels.tolist() == [0, UNLABELLED, UNLABELLED]
+    assert graph.num_edges == 0
+    assert graph.indptr.tolist() == [0, 0, 0, 0]
+
+
+def test_missing_folder_and_files_are_named(folder, tmp_path):
+    assert "nowhere" in refusal(tmp_path / "nowhere")
+    (folder / "edges.csv").unlink()
+    assert "edges.parquet, edges.csv" in refusal(folder)
+    (folder / "nodes.csv").unlink()
+    assert "nodes.parquet, nodes.csv, nodes.jsonl" in refusal(folder)
+
+
+def test_two_tables_of_one_kind_are_ambiguous(folder):
+    (folder / "nodes.jsonl").write_text("{}")
+    assert "found nodes.csv and nodes.jsonl" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "parts"),
+    [
+        ("nodes.csv", "id,body,label\na,t,x\n", ["'text'", "id, body, label"]),
+        ("nodes.csv", "id,text,label\n", ["at least one node"]),
+        ("nodes.csv", "", ["readable csv", "Empty CSV"]),
+        ("nodes.csv", "id,text,label\na,t\n", ["readable csv", "columns"]),
+        ("nodes.csv", NODES + "b,again,x,\n", ["row 5", "'b'"]),
+        ("nodes.csv", NODES + ",no id,x,\n", ["row 5", "empty"]),
+        ("nodes.csv", NODES + "e,t,x,dev\n", ["row 5", "'dev'", "train, val, test"]),
+        ("edges.csv", "from,target\na,b\n", ["'source'", "from, target"]),
+        ("edges.csv", EDGES + "a,zz\n", ["row 6", "'zz'", "target"]),
+        ("edges.csv", "source,target\nyy,b\n", ["row 1", "'yy'", "source"]),
+        ("edges.csv", "source,target\n,b\n", ["row 1", "''"]),
+    ],
+)
+def test_bad_content_is_refused_with_the_value(folder, file, content, parts):
+    (folder / file).write_text(content)
+    message = refusal(folder)
+    assert all(part in message for part in (file, *parts)), message
+
+
+def test_bad_json_lines_and_column_types_are_refused(tmp_path):
+    (tmp_path / "edges.csv").write_text("source,target\n")
+    nodes = tmp_path / "nodes.jsonl"
+    nodes.write_text('{"id": 1, "text": "t", "label": "x"}\n{"id": 2,\n')
+    assert "line 2" in refusal(tmp_path)
+    nodes.write_text('{"id": 1, "text": "t", "label": "x"}\n[1]\n')
+    assert "line 2" in refusal(tmp_path)
+    nodes.unlink()
+    pq.write_table(
+        pa.table({"id": [1], "text": [["t"]], "label": ["x"]}), tmp_path / "nodes.parquet"
+    )
+    assert "'text'" in refusal(tmp_path)
+    (tmp_path / "nodes.parquet").write_bytes(b"no table")
+    assert "readable parquet" in refusal(tmp_path)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+
+
+@st.composite
+def graphs(draw):
+    ids = draw(st.lists(TEXT.filter(bool), min_size=1, max_size=8, unique=True))
+    n = len(ids)
+    names = tuple(sorted(draw(st.sets(TEXT.filter(bool), max_size=3))))
+    ends = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=12))
+    pairs = np.array(ends, np.int64).reshape(-1, 2)
+    indptr, indices = csr_from_pairs(pairs[:, 0], pairs[:, 1], n)
+    each = {"min_size": n, "max_size": n}
+    return TextGraph(
+        name="g",
+        ids=np.array(ids),
+        texts=draw(st.lists(TEXT, **each)),
+        labels=np.array(draw(st.lists(st.integers(-1, len(names) - 1), **each)), np.int64),
+        class_names=names,
+        indptr=indptr,
+        indices=indices,
+        split=np.array(draw(st.lists(st.integers(0, 3), **each)), np.uint8),
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(graph=graphs())
+@pytest.mark.filterwarnings("ignore:.*empty text")
+def test_what_is_written_is_read_back(graph, tmp_path_factory):
+    path = tmp_path_factory.mktemp("round") / "g"
+    write_folder(graph, path)
+    again = read_folder(path)
+    assert same(again, graph)
+    assert again.name == graph.name
+    assert sorted(file.name for file in path.iterdir()) == ["edges.parquet", "nodes.parquet"]
+    assert pq.read_metadata(path / "edges.parquet").num_rows == graph.num_edges
+
+
+def test_writing_stores_null_for_no_label_and_no_split(folder, tmp_path):
+    write_folder(read_folder(folder), tmp_path / "out")
+    table = pq.read_table(tmp_path / "out" / "nodes.parquet")
+    assert table["label"].to_pylist() == ["x", None, "y", "x"]
+    assert table["split"].to_pylist() == ["train", "val", None, "test"]
+
+
+def test_writing_beside_another_format_is_refused(folder):
+    with pytest.raises(DataError, match=r"nodes\.csv"):
+        write_folder(read_folder(folder), folder)
+
+
+def test_a_failed_write_leaves_the_old_files(folder, tmp_path, monkeypatch):
+    graph = read_folder(folder)
+    out = tmp_path / "out"
+    write_folder(graph, out)
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    real = pq.write_table
+
+    def failing(table, file):
+        if "edges" in file.name:
+            file.write_bytes(b"half")
+            raise OSError("disk full")
+        real(table.slice(0, 1), file)
+
+    monkeypatch.setattr(pq, "write_table", failing)
+    with pytest.raises(OSError, match="disk full"):
+        write_folder(graph, out)
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+
+
+def test_load_graph_finds_folders_and_names(folder, monkeypatch):
+    assert same(load_graph(str(folder)), read_folder(folder))
+    marker = read_folder(folder)
+    module = types.ModuleType("fake_builder")
+    module.DATASET = GraphSource(build=lambda: marker, identity=lambda: "1")
+    monkeypatch.setitem(sys.modules, "fake_builder", module)
+    monkeypatch.setitem(DATASETS.builtin, "fake", "fake_builder:DATASET")
+    assert load_graph("fake") is marker
+    assert source_identity("fake") == "fake:1"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("./nothing/here", "folder './nothing/here' is missing"),
+        ("pydoc", "'pydoc' is unknown"),
+        ("", "'' is unknown"),
+    ],
+)
+def test_load_graph_lists_the_known_names(name, said):
+    with pytest.raises(DataError) as caught:
+        load_graph(name)
+    message = str(caught.value)
+    assert said in message
+    assert "pydocs" in message
+    assert "path of a folder" in message
+
+
+def test_load_graph_refuses_a_file(folder):
+    with pytest.raises(DataError, match="is a file"):
+        load_graph(str(folder / "nodes.csv"))
+
+
+def test_the_site_column_decides_who_holds_a_node(tmp_path):
+    nodes = "id,text,label,site\na,one text,x,north\nb,two texts,y,south\nc,three texts,x,north\n"
+    (tmp_path / "nodes.csv").write_text(nodes)
+    (tmp_path / "edges.csv").write_text("source,target\na,c\na,b\n")
+    graph = read_folder(tmp_path)
+    assert graph.site.tolist() == ["north", "south", "north"]
+    partition = make_partition(graph, PartitionSpec("by-column", 2, 0, 1.0, 0.6, 0.2, 0.2))
+    assert partition.assignment.tolist() == [0, 1, 0]
+    write_folder(graph, tmp_path / "again")
+    assert read_folder(tmp_path / "again").site.tolist() == graph.site.tolist()
+
+
+def test_a_row_without_a_site_is_named(tmp_path):
+    (tmp_path / "nodes.csv").write_text("id,text,label,site\na,one,x,north\nb,two,y,\n")
+    (tmp_path / "edges.csv").write_text("source,target\n")
+    with pytest.raises(DataError, match="row 2: expected a site"):
+        read_folder(tmp_path)
+
+
+def test_an_import_keeps_the_site_column(tmp_path):
+    (tmp_path / "nodes.csv").write_text("id,text,label,site\na,one,x,north\nb,two,y,south\n")
+    (tmp_path / "edges.csv").write_text("source,target\na,b\n")
+    import_graph([tmp_path], "sites", tmp_path / "root", Options(), ())
+    assert load_graph("sites", tmp_path / "root").site.tolist() == ["north", "south"]
+
+
+def test_a_name_stays_a_name_beside_a_folder_of_that_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("pydocs", "mine"):
+        (tmp_path / name).mkdir()
+    assert absolute_source("pydocs", tmp_path / "root") == "pydocs"
+    assert absolute_source("./pydocs", tmp_path / "root") == str(tmp_path / "pydocs")
+    assert absolute_source("mine", tmp_path / "root") == str(tmp_path / "mine")

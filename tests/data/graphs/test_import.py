@@ -1,0 +1,551 @@
+"""Import user files: every format gives the graph it describes, or one line and no files."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+import torch
+from support.project import PROJECT
+from torch_geometric.data import Data
+
+from dance_flwr.data.graphs.folder import read_folder, write_folder
+from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL
+from dance_flwr.data.graphs.importer import Options, import_graph
+from dance_flwr.data.graphs.loading import imported_graphs, load_graph, source_identity
+from dance_flwr.data.graphs.pickles import ZIP_FLOOR
+from dance_flwr.errors import DataError
+
+NODES = "id,text,label,split\na,first,x,train\nb,second,,val\nc,third,y,\nd,fourth,x,test\n"
+EDGES = "source,target\na,b\nb,a\nc,c\nd,a\na,b\n"
+ARCS = [[0, 1, 2, 3, 0], [1, 0, 2, 0, 1]]  # one both ways, a self loop, a one-way arc, a duplicate
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "root"
+
+
+def take(path, root, name="g", **options):
+    paths = path if isinstance(path, list) else [path]
+    card = import_graph(paths, name, root, Options(**options))
+    return load_graph(name, root), card
+
+
+def refused(path, root, name="g", **options) -> str:
+    """The one line with which an import ends; nothing may be left behind."""
+    paths = path if isinstance(path, list) else [path]
+    with pytest.raises(DataError) as caught:
+        import_graph(paths, name, root, Options(**options))
+    assert "\n" not in str(caught.value)
+    assert not root.exists() or not [p for p in (root / "graphs").iterdir() if p.name != "kept"]
+    return str(caught.value)
+
+
+def neighbours(graph):
+    return [
+        graph.indices[graph.indptr[i] : graph.indptr[i + 1]].tolist()
+        for i in range(graph.num_nodes)
+    ]
+
+
+def tables(folder, nodes=NODES, edges=EDGES):
+    folder.mkdir(exist_ok=True, parents=True)
+    (folder / "nodes.csv").write_text(nodes, encoding="utf-8")
+    (folder / "edges.csv").write_text(edges, encoding="utf-8")
+    return folder
+
+
+def is_the_toy(graph):
+    assert neighbours(graph) == [[1, 3], [0], [], [0]]
+    assert graph.texts == ["first", "second", "third", "fourth"]
+    assert [graph.class_names[i] if i >= 0 else None for i in graph.labels] == ["x", None, "y", "x"]
+    assert graph.split.tolist() == [TRAIN, VAL, NO_SPLIT, TEST]
+
+
+def data(**changes):
+    masks = np.eye(4, dtype=bool)
+    values = {
+        "edge_index": torch.tensor(ARCS),
+        "y": torch.tensor([0, -1, 1, 0]),
+        "raw_texts": ["first", "second", "third", "fourth"],
+        "label_name": ["x", "y"],
+        "train_mask": torch.tensor(masks[0]),
+        "val_mask": torch.tensor(masks[1]),
+        "test_mask": torch.tensor(masks[3]),
+        "x": torch.zeros(4, 3),
+    }
+    return Data(**{k: v for k, v in {**values, **changes}.items() if v is not None})
+
+
+@pytest.fixture
+def pt(tmp_path):
+    def save(content, name="graph.pt"):
+        torch.save(content, tmp_path / name)
+        return tmp_path / name
+
+    return save
+
+
+def test_our_own_folder_and_its_card(tmp_path, root):
+    folder = tables(tmp_path / "mine")
+    graph, card = take(folder, root)
+    is_the_toy(graph)
+    assert graph.name == "g"
+    assert card["counts"]["edges"] == 2
+    assert (
+        card["counts"]["arcs"],
+        card["counts"]["self_loops"],
+        card["counts"]["directed_edges"],
+    ) == (3, 1, 4)
+    assert (card["counts"]["train_nodes"], card["counts"]["labelled"], card["inductive"]) == (
+        1,
+        3,
+        False,
+    )
+    assert set(card["files"]) == {"nodes.csv", "edges.csv"}
+    assert json.loads((root / "graphs" / "g" / "card.json").read_text()) == card
+    assert imported_graphs(root) == {"g": root / "graphs" / "g"}
+    assert source_identity("g", root) == source_identity(str(root / "graphs" / "g"))
+
+
+def test_declared_classes_without_a_node_survive(tmp_path, root):
+    (tmp_path / "nodes.csv").write_text("id,text,label\na,t,x\n")
+    (tmp_path / "edges.csv").write_text("source,target\n")
+    graph = read_folder(tmp_path)
+    write_folder(type(graph)(**{**vars(graph), "class_names": ("x", "y")}), tmp_path / "two")
+    assert take(tmp_path / "two", root)[0].class_names == ("x", "y")
+
+
+def test_a_pair_of_tables_with_other_names_bom_and_windows_line_ends(tmp_path, root):
+    text = '\ufeffkey,title,abstract,kind\r\n007,"one, ""two""\r\nthree",more,x\r\n7,four,,y\r\n'
+    (tmp_path / "n.csv").write_bytes(text.encode())
+    (tmp_path / "e.csv").write_bytes("\ufefffrom,to,weight\r\n007,7,0.5\r\n".encode())
+    files = [tmp_path / "n.csv", tmp_path / "e.csv"]
+    graph, _ = take(files, root, id="key", text="title,abstract", label="kind")
+    assert graph.ids.tolist() == ["007", "7"]
+    assert graph.texts == ['one, "two"\r\nthree\nmore', "four\n"]
+    assert (graph.class_names, graph.num_edges) == (("x", "y"), 1)
+
+
+def test_parquet_and_jsonl_give_the_same(tmp_path, root):
+    columns = {
+        "id": [1, 2, 3, 4],
+        "text": ["first", "second", "third", "fourth"],
+        "label": ["x", None, "y", "x"],
+    }
+    columns["split"] = ["train", "val", None, "test"]
+    pq.write_table(pa.table(columns), tmp_path / "n.parquet", row_group_size=2)
+    pq.write_table(
+        pa.table({"source": [1, 2, 3, 4, 1], "target": [2, 1, 3, 1, 2]}), tmp_path / "e.parquet"
+    )
+    is_the_toy(take([tmp_path / "n.parquet", tmp_path / "e.parquet"], root, name="one")[0])
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    (tmp_path / "n.jsonl").write_text("\r\n".join(map(json.dumps, rows)))
+    is_the_toy(take([tmp_path / "n.jsonl", tmp_path / "e.parquet"], root, name="two")[0])
+
+
+def test_integers_with_gaps_made_floats_are_ids_and_labels(tmp_path, root):
+    nodes = {"id": [1.0, 2.0], "text": ["a", "b"], "label": [3.0, float("nan")]}
+    pq.write_table(pa.table(nodes), tmp_path / "nodes.parquet")
+    (tmp_path / "edges.csv").write_text("source,target\n1,2\n")
+    graph, _ = take(tmp_path, root)
+    assert (graph.ids.tolist(), graph.class_names, graph.labels.tolist()) == (
+        ["1", "2"],
+        ("3",),
+        [0, UNLABELLED],
+    )
+
+
+def test_only_a_header_of_edges_is_a_graph_without_edges(tmp_path, root):
+    graph, card = take(tables(tmp_path / "mine", edges="source,target\n"), root)
+    assert (graph.num_edges, card["counts"]["edges"], graph.num_nodes) == (0, 0, 4)
+
+
+@pytest.mark.filterwarnings("ignore:.*empty text")
+def test_rows_longer_than_a_block_are_streamed_once(tmp_path, root):
+    texts = ["word " * n for n in (10, 3_000_000, 5, 100_000, 0)]
+    rows = "".join(f"{i},{text},x\n" for i, text in enumerate(texts))
+    graph, _ = take(
+        tables(tmp_path / "mine", "id,text,label\n" + rows, "source,target\n0,1\n"), root
+    )
+    assert [len(text) for text in graph.texts] == [len(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "parts"),
+    [
+        ("id,body,label\na,t,x\n", EDGES, ["'text'", "id, body, label"]),
+        ("id,text,label\n", EDGES, ["at least one node"]),
+        ("id,text,label\na,t,x\na,u,x\n", EDGES, ["row 2", "'a'"]),
+        ("id,text,label\n,t,x\n", EDGES, ["row 1", "empty"]),
+        (NODES.replace("val", "dev"), EDGES, ["row 2", "'dev'"]),
+        (NODES, "source,target\na,zz\n", ["row 1", "'zz'"]),
+        (NODES, "first,second\na,b\n", ["'source'", "first, second"]),
+        (NODES, "", ["edges.csv", "readable csv"]),
+        ("id,text,label\na,t\n", EDGES, ["nodes.csv", "readable csv"]),
+    ],
+)
+def test_bad_tables_are_refused(tmp_path, root, nodes, edges, parts):
+    message = refused(tables(tmp_path / "mine", nodes, edges), root)
+    assert all(part in message for part in parts), message
+
+
+def test_nan_ids_wrong_types_and_truncated_parquet_are_refused(tmp_path, root):
+    (tmp_path / "edges.csv").write_text("source,target\n")
+    nodes = tmp_path / "nodes.parquet"
+    pq.write_table(
+        pa.table({"id": [1.0, float("nan")], "text": ["a", "b"], "label": ["x", "x"]}), nodes
+    )
+    assert "row 2: expected a node id" in refused(tmp_path, root)
+    (tmp_path / "n.jsonl").write_text(
+        '{"id": 1.0, "text": "a", "label": "x"}\n{"id": NaN, "text": "b", "label": "x"}\n'
+    )
+    assert "row 2: expected a node id" in refused(
+        [tmp_path / "n.jsonl", tmp_path / "edges.csv"], root
+    )
+    pq.write_table(pa.table({"id": [1], "text": [["a"]], "label": ["x"]}), nodes)
+    assert "'text'" in refused(tmp_path, root)
+    pq.write_table(
+        pa.table({"id": list(range(999)), "text": ["a"] * 999, "label": ["x"] * 999}), nodes
+    )
+    nodes.write_bytes(nodes.read_bytes()[:-40])
+    assert "readable parquet" in refused(tmp_path, root)
+    not_text = pa.array([b"\xff\xfe"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"id": [1], "text": not_text, "label": ["x"]}), nodes)
+    assert "Unicode text in 'text'" in refused(tmp_path, root)
+    pq.write_table(
+        pa.table({"id": list(range(999)), "text": ["a"] * 999, "label": ["x"] * 999}), nodes
+    )
+    content = bytearray(nodes.read_bytes()[:-40])
+    content[200:400] = bytes(200)
+    nodes.write_bytes(content)
+    assert "readable parquet" in refused(tmp_path, root)
+
+
+def test_pyg_data_directed_with_duplicates_and_loops(pt, root):
+    graph, card = take(pt(data()), root)
+    is_the_toy(graph)
+    assert graph.ids.tolist() == ["0", "1", "2", "3"]
+    assert (graph.class_names, card["kind"]) == (("x", "y"), "PyG Data")
+
+
+def test_pyg_labels_without_names_are_numbers(pt, root):
+    graph, _ = take(pt(data(label_name=None, y=torch.tensor([[0], [2], [10], [0]]))), root)
+    assert graph.class_names == ("0", "10", "2")
+    assert graph.labels.tolist() == [0, 2, 1, 0]
+
+
+@pytest.mark.parametrize("shape", ["list", "matrix", "transposed", "bytes"])
+def test_several_masks(pt, root, shape):
+    masks = np.zeros((2, 4), bool)
+    masks[0, 0] = masks[1, 2] = True
+    kinds = {
+        "list": [torch.tensor(mask) for mask in masks],
+        "matrix": torch.tensor(masks.T),
+        "transposed": torch.tensor(masks),
+        "bytes": torch.tensor(masks.T.astype(np.uint8)),
+    }
+    file = pt(data(train_mask=kinds[shape]))
+    assert take(file, root, name="first")[0].split.tolist() == [TRAIN, VAL, NO_SPLIT, TEST]
+    assert take(file, root, name="other", split_index=1)[0].split.tolist() == [
+        NO_SPLIT,
+        VAL,
+        TRAIN,
+        TEST,
+    ]
+    with pytest.raises(DataError, match="--split-index below 2, found 2"):
+        take(file, root, name="none", split_index=2)
+
+
+def test_other_keys_dicts_and_saved_data_sets(pt, root):
+    content = {
+        "edge_index": torch.tensor(ARCS),
+        "label": torch.tensor([0, 1, 0, 1]),
+        "raw_text": ["a", "b", "c", None],
+    }
+    with pytest.warns(UserWarning, match="1 of 4 nodes have an empty text"):
+        graph, _ = take(pt(content), root, name="one", label="label")
+    assert graph.texts == ["a", "b", "c", ""]
+    graph, _ = take(pt((data().to_dict(), {"y": torch.tensor([0, 4])})), root, name="two")
+    is_the_toy(graph)
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"raw_texts": None}, ["node texts", "--text"]),
+        ({"raw_texts": ["a", "b", "c", 4]}, ["texts", "int"]),
+        ({"raw_texts": ["a"]}, ["1 labels", "[4]"]),
+        ({"raw_texts": ["a", "b", "c", "\ud800"]}, ["half a character"]),
+        ({"y": torch.tensor([0, 1, 2, 0])}, ["-1..1", "0..2"]),
+        ({"y": torch.tensor([0.0, float("nan"), 1, 0])}, ["whole numbers", "NaN"]),
+        ({"y": torch.tensor([0.5, 0, 1, 0])}, ["whole numbers"]),
+        ({"y": None}, ["labels in 'y'", "--label"]),
+        ({"y": [0, 1, 0, 1]}, ["a tensor 'y'", "list"]),
+        ({"label_name": ["x", "x"]}, ["class names that differ"]),
+        ({"edge_index": torch.tensor([[0, 9], [1, 0]])}, ["0..3", "0..9"]),
+        ({"edge_index": torch.zeros(5, 2, dtype=torch.long)}, ["[2, m]", "[5, 2]"]),
+        ({"edge_index": torch.zeros(1, dtype=torch.long).expand(2, 1 << 40)}, ["as are stored"]),
+        ({"edge_index": torch.eye(4).to_sparse()}, ["sparse"]),
+        ({"train_mask": torch.ones(3, dtype=torch.bool)}, ["train_mask", "4 values"]),
+        ({"train_mask": torch.ones(4, dtype=torch.bool)}, ["do not overlap"]),
+    ],
+)
+def test_bad_pyg_files_are_refused(pt, root, changes, parts):
+    message = refused(pt(data(**changes)), root)
+    assert all(part in message for part in parts), message
+
+
+class Payload:
+    """What an attacker would put into a pickle."""
+
+    def __init__(self, target):
+        self.target = str(target)
+
+    def __reduce__(self):
+        return Path.touch, (Path(self.target),)
+
+
+def test_code_in_a_pickle_is_refused_and_not_run(tmp_path, pt, root):
+    target = tmp_path / "owned"
+    for content in (Payload(target), data(raw_texts=Payload(target)), {"y": [Payload(target)]}):
+        message = refused(pt(content), root)
+        assert "nothing of it was run" in message
+    plain = tmp_path / "plain.pt"
+    plain.write_bytes(pickle.dumps(Payload(target)))
+    refused(plain, root)
+    assert not target.exists()
+    pickle.loads(plain.read_bytes())  # it would have worked
+    assert target.exists()
+
+
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path, root, monkeypatch):
+    bomb = tmp_path / "bomb.pt"
+    with (
+        zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("bomb/data.pkl", "w") as stream,
+    ):
+        for _ in range(ZIP_FLOOR // (1 << 20) + 1):
+            stream.write(bytes(1 << 20))
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("the file was opened"))
+    assert "MiB declared" in refused(bomb, root)
+
+
+def test_broken_and_foreign_files_are_refused(tmp_path, pt, root):
+    whole = pt(data()).read_bytes()
+    for name, content in {
+        "cut.pt": whole[:-200],
+        "text.pt": b"hello",
+        "none.pt": b"",
+        "half.pt": whole[:300],
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        assert name in refused(tmp_path / name, root)
+    assert "PyG Data object" in refused(pt([1, 2]), root)
+    (tmp_path / "a.xlsx").write_bytes(b"x")
+    assert "'.xlsx'" in refused(tmp_path / "a.xlsx", root)
+    assert "nothing there" in refused(tmp_path / "nowhere", root)
+    assert "found 3 paths" in refused([tmp_path / "a.xlsx"] * 3, root)
+
+
+def test_graphml_and_node_link_json(tmp_path, root):
+    graph = nx.DiGraph()
+    columns = zip("abcd", ["first", "second", "third", "fourth"], ["x", "", "y", "x"], strict=True)
+    for (node, text, label), split in zip(columns, ["train", "val", "", "test"], strict=True):
+        graph.add_node(node, body=text, topic=label, split=split)
+    graph.add_edges_from([("a", "b"), ("b", "a"), ("c", "c"), ("d", "a")], weight=0.5)
+    nx.write_graphml(graph, tmp_path / "g.graphml")
+    keys = {"text": "body", "label": "topic"}
+    is_the_toy(take(tmp_path / "g.graphml", root, name="one", **keys)[0])
+    for edges in ("links", "edges"):
+        (tmp_path / "g.json").write_bytes(
+            b"\xef\xbb\xbf" + json.dumps(nx.node_link_data(graph, edges=edges)).encode()
+        )
+        is_the_toy(take(tmp_path / "g.json", root, name=edges, **keys)[0])
+    numbered = nx.convert_node_labels_to_integers(nx.MultiGraph(graph))
+    (tmp_path / "n.json").write_text(json.dumps(nx.node_link_data(numbered, edges="links")))
+    assert take(tmp_path / "n.json", root, name="numbers", **keys)[0].ids.tolist() == [
+        "0",
+        "1",
+        "2",
+        "3",
+    ]
+    nx.write_graphml(nx.MultiGraph(graph), tmp_path / "m.graphml")
+    is_the_toy(take(tmp_path / "m.graphml", root, name="multi", **keys)[0])
+
+
+def test_bad_networks_are_refused(tmp_path, root):
+    for name, content, part in (
+        ("a.graphml", "<graphml><node", "expected GraphML"),
+        ("b.graphml", '<!DOCTYPE x [<!ENTITY a "b">]><graphml/>', "entity"),
+        ("c.json", "[1]", "'nodes' and 'links'"),
+        ("d.json", '{"nodes": [{"id": 1}], "links": []}', "attribute 'text'"),
+        ("e.json", '{"nodes": [{"text": "t"}], "links": []}', "an id in 'id'"),
+        (
+            "f.json",
+            '{"nodes": [{"id": 1, "text": "t"}], "links": [{"source": 1, "target": 2}]}',
+            "'2'",
+        ),
+        (
+            "g.json",
+            '{"nodes": [{"id": 1, "text": "t"}], "links": [{"source": [1], "target": 2}]}',
+            "'source'",
+        ),
+        ("i.json", '{"nodes": [{"id": 1, "text": "\\ud800"}], "links": []}', "half a character"),
+        ("h.json", "[" * 100_000, "node-link JSON"),
+    ):
+        (tmp_path / name).write_text(content)
+        message = refused(tmp_path / name, root)
+        assert name in message or "half" in part
+        assert part in message
+
+
+def saved(folder, table, classes=None):
+    """A folder as `save_to_disk` of the datasets library writes it."""
+    folder.mkdir(parents=True)
+    with (
+        pa.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as sink,
+        pa.ipc.new_stream(sink, table.schema) as out,
+    ):
+        for batch in table.to_batches(max_chunksize=2):
+            out.write_batch(batch)
+    state = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_split": None}
+    (folder / "state.json").write_text(json.dumps(state))
+    features = {"text": {"dtype": "string", "_type": "Value"}}
+    features |= {"label": {"names": classes, "_type": "ClassLabel"}} if classes else {}
+    (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
+    return folder
+
+
+def test_a_saved_data_set_with_class_labels_and_neighbours(tmp_path, root):
+    columns = {"text": ["first", "second", "third", "fourth"], "label": [0, -1, 1, 0]}
+    columns |= {"neighbors": [[1], [0], [2], [0]], "split": ["train", "val", "", "test"]}
+    is_the_toy(take(saved(tmp_path / "one", pa.table(columns), ["x", "y"]), root)[0])
+    columns["label"] = [0, 1, 2, 0]
+    assert "0..2" in refused(saved(tmp_path / "two", pa.table(columns), ["x", "y"]), root / "other")
+
+
+def test_a_saved_dict_of_data_sets_with_an_edge_table_beside(tmp_path, root):
+    folder = tmp_path / "ds"
+    for part, ids in (("train", ["a", "b"]), ("validation", ["c"]), ("test", ["d"])):
+        saved(folder / part, pa.table({"id": ids, "text": ids, "label": ["x"] * len(ids)}))
+    (folder / "dataset_dict.json").write_text(
+        json.dumps({"splits": ["train", "validation", "test"]})
+    )
+    assert "edges.parquet" in refused(folder, root)
+    (folder / "edges.csv").write_text(EDGES)
+    graph, _ = take(folder, root)
+    assert graph.split.tolist() == [TRAIN, TRAIN, VAL, TEST]
+    assert neighbours(graph) == [[1, 3], [0], [], [0]]
+
+
+def test_a_broken_saved_data_set_is_refused(tmp_path, root):
+    folder = saved(tmp_path / "ds", pa.table({"text": ["a"], "label": ["x"], "neighbors": [[0]]}))
+    arrow = folder / "data-00000-of-00001.arrow"
+    whole = arrow.read_bytes()
+    arrow.write_bytes(whole[: len(whole) // 2])
+    assert "readable arrow" in refused(folder, root)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "../x.arrow"}]}))
+    assert "names of Arrow files" in refused(folder, root)
+    (folder / "state.json").write_text("{")
+    assert "state.json" in refused(folder, root)
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "pydocs", "a" * 65])
+def test_names_that_cannot_be(tmp_path, root, name):
+    with pytest.raises(DataError, match="--name"):
+        import_graph([tables(tmp_path / "mine")], name, root, Options(), ("pydocs",))
+
+
+def test_an_import_is_all_or_nothing(tmp_path, root, monkeypatch):
+    folder = tables(tmp_path / "mine")
+    take(folder, root, name="kept")
+    with pytest.raises(DataError, match="already there"):
+        take(folder, root, name="kept")
+    real = pq.write_table
+
+    def failing(table, file, *rest, **more):
+        if "edges" in str(file):
+            raise OSError(28, "No space left on device")
+        real(table, file, *rest, **more)
+
+    monkeypatch.setattr(pq, "write_table", failing)
+    assert "No space left" in refused(folder, root)
+    assert list(imported_graphs(root)) == ["kept"]
+
+
+def test_a_name_wins_over_a_folder_and_unknown_ones_are_listed(tmp_path, root, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    take(tables(tmp_path / "mine"), root)
+    tables(tmp_path / "g", "id,text,label\nz,t,x\n", "source,target\n")
+    assert load_graph("g", root).num_nodes == 4
+    assert load_graph("./g", root).num_nodes == 1
+    assert source_identity("g", root) != source_identity("./g", root)
+    with pytest.raises(DataError, match="data fetch instagram"):
+        load_graph("instagram", root)
+
+
+@pytest.mark.parametrize(("name", "edges"), [("cora", 10556), ("citeseer", 8450)])
+def test_real_graphs_have_the_papers_counts(name, edges, root):
+    folder = os.environ.get(f"DANCE_FLWR_{name.upper()}")
+    if not folder:
+        pytest.skip(f"set DANCE_FLWR_{name.upper()} to the {name} folder to run this")
+    graph, card = take(Path(folder), root, name=name)
+    assert (card["counts"]["directed_edges"], len(graph.indices)) == (edges, edges)
+
+
+MEASURE = """
+import sys
+from pathlib import Path
+from dance_flwr.data.graphs.loading import load_graph
+status = Path("/proc/self/status")  # ru_maxrss would hold the parent's peak too
+peak = lambda: 1024 * int(status.read_text().partition("VmHWM:")[2].split()[0])
+small, paths, root = Path(sys.argv[1]), [Path(p) for p in sys.argv[2:4]], Path(sys.argv[-1])
+if len(sys.argv) > 3:
+    from dance_flwr.data.graphs.importer import import_graph
+    work = lambda paths, name: import_graph(paths, name, root)
+else:
+    work = lambda paths, name: load_graph(str(paths[0]))
+work([small], "small")  # what is loaded on first use is not counted
+before = peak()
+work(paths, "big")
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/status").is_file(), reason="needs the peak memory that Linux reports"
+)
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_large_texts_are_not_held_twice(tmp_path, root, kind):
+    words = " ".join(f"word{i * 7919 % 1_000_003:07d}" for i in range(400_000))
+    texts = [words[i * 223 : i * 223 + 5_000] for i in range(20_000)]  # 100 MB
+    nodes = tmp_path / f"nodes.{kind}"
+    table = pa.table(
+        {"id": [str(i) for i in range(20_000)], "text": texts, "label": ["x", "y"] * 10_000}
+    )
+    pq.write_table(table, nodes) if kind == "parquet" else pa.csv.write_csv(table, nodes)
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
+    size = sum(map(len, texts))
+    del table, texts
+
+    def measure(*paths):
+        command = [sys.executable, "-c", MEASURE, *map(str, (tables(tmp_path / "small"), *paths))]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=PROJECT)
+        return int(done.stdout) / size
+
+    imported = measure(nodes, tmp_path / "edges.csv", root)
+    loaded = measure(tmp_path)
+    print(f"{kind}, {size / 1e6:.0f} MB: import {imported:.2f}, load {loaded:.2f} times")
+    assert imported < 1.5
+    assert loaded < 2.2

@@ -1,0 +1,248 @@
+"""The documentation graph of the installed packages."""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from dance_flwr.data.graphs import docstrings, pydocs
+from dance_flwr.data.graphs.graph import edge_homophily
+from dance_flwr.data.graphs.loading import load_graph
+
+DIGEST = """
+import hashlib, {first}
+from dance_flwr.data.graphs.pydocs import build
+g = build()
+h = hashlib.sha256()
+arrays = [part.tolist() for part in (g.labels, g.indptr, g.indices)]
+for part in (g.ids.tolist(), g.texts, g.class_names, *arrays):
+    h.update(repr(part).encode("utf-8", "backslashreplace"))
+print(h.hexdigest())
+"""
+
+
+@pytest.fixture(scope="module")
+def built():
+    start = time.perf_counter()
+    graph = load_graph("pydocs")
+    return graph, time.perf_counter() - start
+
+
+@pytest.fixture(scope="module")
+def graph(built):
+    return built[0]
+
+
+def index(graph, name: str) -> int:
+    found = np.flatnonzero(graph.ids == name)
+    assert len(found) == 1, name
+    return int(found[0])
+
+
+def linked(graph, one: str, two: str) -> bool:
+    i = index(graph, one)
+    return index(graph, two) in graph.indices[graph.indptr[i] : graph.indptr[i + 1]]
+
+
+def label(graph, name: str) -> str:
+    return graph.class_names[graph.labels[index(graph, name)]]
+
+
+def test_it_is_built_in_time(built):
+    assert built[1] < 15
+
+
+def test_size_is_what_the_experiments_expect(graph):
+    assert 2500 <= graph.num_nodes <= 6000
+    assert graph.num_edges >= 4000
+    assert 20 <= len(graph.class_names) <= 40
+    assert np.bincount(graph.labels).min() >= 15
+    assert graph.labels.min() == 0
+    assert min(map(len, graph.texts)) >= pydocs.MIN_TEXT
+    # labels must have to do with the edges, yet not decide them
+    assert 0.5 < edge_homophily(graph) < 0.95
+    assert graph.ids.tolist() == sorted(graph.ids.tolist())
+
+
+def test_every_kind_of_object_counts_once_under_its_public_name(graph):
+    for name, area in [
+        ("numpy.add", "numpy"),  # a ufunc
+        ("numpy.linalg.norm", "numpy.other"),
+        ("scipy.stats.linregress", "scipy.stats"),
+        ("scipy.stats.norm", "scipy.stats"),  # an instance with a text of its own
+        ("sklearn.linear_model.Ridge", "sklearn.linear_model"),
+        (
+            "networkx.algorithms.shortest_paths.generic.shortest_path",
+            "networkx.algorithms.shortest_paths",
+        ),
+    ]:
+        assert label(graph, name) == area
+    ids = set(graph.ids.tolist())
+    assert "networkx.shortest_path" not in ids
+    assert not any(re.search(r"(^|\.)_|\.tests\.", name) for name in ids)
+
+
+def test_edges_follow_the_documentation(graph):
+    assert linked(graph, "numpy.add", "numpy.ndarray") is False
+    assert linked(graph, "numpy.cumsum", "numpy.sum")
+    assert linked(graph, "sklearn.linear_model.Ridge", "sklearn.linear_model.RidgeClassifier")
+    # `random_state` docs name the class by its full path, across packages
+    assert linked(graph, "scipy.stats.bootstrap", "numpy.random.Generator")
+
+
+def test_texts_hold_neither_the_neighbour_lists_nor_the_label(graph):
+    text = "\n".join(graph.texts)
+    assert not re.search(
+        r"^(See Also|References|Examples)\n-{3,}", text, re.MULTILINE | re.IGNORECASE
+    )
+    assert ":func:`" not in text
+    dotted = [i for i, t in enumerate(graph.texts) if graph.ids[i] in t]
+    assert dotted == []
+    leaking = [
+        i
+        for i, t in enumerate(graph.texts)
+        if (area := graph.class_names[graph.labels[i]]).count(".") and area in t
+    ]
+    assert leaking == []
+
+
+def test_provenance_names_the_versions(graph):
+    assert set(graph.provenance) == {"numpy", "scipy", "scikit-learn", "networkx"}
+    assert graph.provenance["numpy"] == np.__version__
+
+
+def test_hash_seed_and_import_order_do_not_matter():
+    digests = set()
+    for seed, first in (
+        ("1", "networkx"),
+        ("77", "sklearn.experimental.enable_halving_search_cv, scipy.stats"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", DIGEST.format(first=first)],
+            env={
+                **os.environ,
+                "PYTHONHASHSEED": seed,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            },
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stderr == ""
+        digests.add(done.stdout.strip())
+    assert len(digests) == 1
+    assert digests != {hashlib.sha256().hexdigest()}
+
+
+def test_stripped_docstrings_are_refused():
+    code = "from dance_flwr.data.graphs.pydocs import build\nbuild()"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, "-OO", "-c", code], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "-OO" in done.stderr.splitlines()[-1]
+
+
+def test_a_module_that_cannot_be_imported_is_left_out_and_logged(monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "scipy.stats.qmc", None)
+    names = {module.__name__ for module in pydocs._public_modules("scipy")}
+    assert "scipy.stats" in names
+    assert "scipy.stats.qmc" not in names
+    assert "scipy.stats.qmc cannot be imported" in caplog.text
+
+
+def entry(doc: str, name: str = "pkg.area.here") -> pydocs._Entry:
+    return pydocs._Entry(name, (name,), doc)
+
+
+DOC = """Do a thing with `alpha`, ``beta`` and `t`.
+
+See :func:`text <pkg.gamma>` and :class:`~pkg.area.Delta`.
+
+Parameters
+----------
+alpha : int
+    Unlike ``epsilon(x)``, quoted code, it is `a + b`.
+
+See Also
+--------
+zeta, eta : Two of them,
+    described with `theta` here.
+iota: no space before the colon
+:func:`kappa`
+lam
+
+References
+----------
+.. [1] Nobody, `https://example.org`.
+"""
+
+
+def test_mentions_are_the_references_and_not_the_parameters():
+    assert docstrings.mentions(DOC) == {
+        "beta",
+        "pkg.gamma",
+        "pkg.area.Delta",
+        "zeta",
+        "eta",
+        "iota",
+        "kappa",
+        "lam",
+    }
+
+
+def test_node_text_drops_sections_markup_and_qualified_names():
+    text = docstrings.node_text(
+        DOC + "\nNotes\n-----\nAs in `scipy.stats.norm`, np.linalg.det and `a <https://x.y/z>`__.\n"
+    )
+    assert "zeta" not in text
+    assert "Nobody" not in text
+    assert (
+        "See text and Delta" not in text
+    )  # a role keeps its target or its text, not only the last component
+    assert "See text and pkg.area.Delta." in text
+    assert text.endswith("As in `norm`, det and a.")
+
+
+@pytest.mark.parametrize(
+    ("mention", "node"),
+    [
+        ("pkg.other.far", 1),  # full path
+        ("near", 2),  # in the same module, although another module has the name too
+        ("far", 1),  # the only one of the package
+        ("Near.method", None),
+        ("near.method", 2),  # a method counts for its class
+        ("twice", None),  # two candidates
+        ("elsewhere", None),  # other package
+    ],
+)
+def test_a_mention_resolves_to_exactly_one_node(mention, node):
+    names = [
+        "pkg.area.here",
+        "pkg.other.far",
+        "pkg.area.near",
+        "pkg.other.near",
+        "pkg.x.twice",
+        "pkg.y.twice",
+    ]
+    entries = [entry("", name) for name in [*names, "oth.elsewhere"]]
+    entries[0] = entry(f"`{mention}`")
+    expected = set() if node is None else {(0, node)}
+    assert pydocs._links(entries) == expected
+
+
+def test_summary_lists_counts(graph):
+    lines = pydocs.summary(graph).splitlines()
+    assert lines[0] == f"nodes {graph.num_nodes}"
+    assert len(lines) == 6 + len(graph.class_names)
+
+
+def test_homophily_of_a_graph_without_edges_is_zero(graph):
+    alone = graph.subgraph(np.array([0], np.int64), "one")
+    assert edge_homophily(alone) == 0.0

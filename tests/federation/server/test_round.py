@@ -1,0 +1,286 @@
+"""One round at the server: what `Round` composes around Flower's strategies."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ConfigRecord
+
+from dance_flwr.config.plugins import STRATEGIES
+from dance_flwr.errors import QuorumError
+from dance_flwr.federation.client.client import initial_model
+from dance_flwr.federation.server.grid import FederationGrid
+from dance_flwr.federation.server.ledger import Ledger
+from dance_flwr.federation.server.round import initial_arrays
+from dance_flwr.federation.server.strategies import make_round
+from dance_flwr.federation.wire import keys, messages
+from dance_flwr.federation.wire.tensors import arrays_of, state_of
+from dance_flwr.methods.by_client import entries_of, for_client
+from dance_flwr.methods.server_side import Upload, weighted_mean
+from dance_flwr.metrics import Counts, Report
+from dance_flwr.nn.model import ModelShape
+from dance_flwr.privacy.dp import draw_clients
+from dance_flwr.simulation.in_process import InProcessGrid
+
+SHAPE = ModelShape(text_dim=6, hidden_dim=4, classes=3)
+POISSON = {
+    **{"privacy_dp": "central", "client_fraction": 0.5, "clients": 4, "rounds": 12},
+    **{"privacy_seeded": True, "privacy_noise_multiplier": 1.0, "privacy_epsilon": 5000.0},
+}
+
+
+def moved(state, client):
+    """What client k "trains": every entry a little larger, by another amount at each client."""
+    return {name: tensor + 0.01 * (client + 1) for name, tensor in state.items()}
+
+
+def app(message, context):
+    """A client without data: it moves every entry of the model, with weight k + 1."""
+    client = context.node_config[keys.PARTITION_ID]
+    if message.metadata.message_type == keys.EVALUATE:
+        counts = Counts({"deployed": client}, 4, [client, 0, 0], [2, 1, 1], [1, 2, 1])
+        return messages.evaluate_reply(message, {"val": counts})
+    state = moved(messages.model_of(message), client)
+    return messages.train_reply(message, state, client + 1, Report(loss=float(client)))
+
+
+class Server:
+    """A `Round` with its Grid of fake clients and the model of the moment."""
+
+    def __init__(self, config, client_app=app):
+        self.config, self.trained, self.validated = config, [], []
+        self.round = make_round(config, SHAPE, self.trained.append, self.validated.append)
+        self.grid = FederationGrid(
+            InProcessGrid(client_app, {}, config.clients),
+            {client + 1: client for client in range(config.clients)},
+            config,
+            Ledger(),
+        )
+        model = initial_model(SHAPE, config).state_dict()
+        self.arrays = self.round.deployed = initial_arrays(self.round.side, model)
+        self.common = ConfigRecord(messages.run_config("run", ""))
+
+    def ask(self, number):
+        """The messages of a training round."""
+        return list(self.round.configure_train(number, self.arrays, self.common, self.grid))
+
+    def train(self, number):
+        """A training round; returns the clients that were asked."""
+        batch = self.ask(number)
+        replies = self.grid.send_and_receive(batch, timeout=1.0)
+        arrays, _ = self.round.aggregate_train(number, replies)
+        self.arrays = self.arrays if arrays is None else arrays
+        return [message.metadata.dst_node_id - 1 for message in batch]
+
+    def validate(self, number):
+        batch = self.round.configure_evaluate(number, self.arrays, self.common, self.grid)
+        self.round.aggregate_evaluate(number, self.grid.send_and_receive(batch, timeout=1.0))
+
+
+def equal(left, right):
+    left, right = state_of(left), state_of(right)
+    assert left.keys() == right.keys()
+    return all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.fixture
+def server(run_config):
+    def make(client_app=app, **options):
+        return Server(run_config(**{"method": "fedavg-full", **options}), client_app)
+
+    return make
+
+
+# Sample, merge, validate
+
+
+def test_a_round_is_the_weighted_mean_of_the_clients(server):
+    one = server(clients=3)
+    start = state_of(one.arrays)
+    assert sorted(one.train(1)) == [0, 1, 2]
+    uploads = [Upload(client, moved(start, client), client + 1) for client in range(3)]
+    assert equal(one.arrays, arrays_of(weighted_mean(uploads, start, one.round.privacy.bound)))
+    assert one.round.deployed is one.arrays
+    (training,) = one.trained
+    assert training.loss == pytest.approx((0 * 1 + 1 * 2 + 2 * 3) / 6)
+
+
+def test_a_validation_sums_the_counts_of_all_clients(server):
+    one = server(clients=3, evaluate_every=2, rounds=3)
+    for number in (1, 2, 3):
+        one.validate(number)
+    first, last = one.validated  # round 1 is not due; the last one always is
+    assert first == last == Counts({"deployed": 3}, 12, [3, 0, 0], [6, 3, 3], [3, 6, 3])
+
+
+def test_a_fraction_is_sampled_by_the_round_alone(server):
+    options = {"clients": 4, "client_fraction": 0.5, "rounds": 8}
+    first, again = server(**options), server(**options)
+    asked = [first.train(number) for number in range(1, 9)]
+    assert all(len(clients) == 2 for clients in asked) and len(set(map(tuple, asked))) > 1
+    again.round.offset = 4
+    assert [
+        [message.metadata.dst_node_id - 1 for message in again.ask(number)]
+        for number in range(1, 5)
+    ] == asked[4:]
+
+
+# Quorum
+
+
+def broken(*clients):
+    """The app, with clients whose models hold NaN."""
+
+    def answer(message, context):
+        reply = app(message, context)
+        client = context.node_config[keys.PARTITION_ID]
+        if client not in clients or message.metadata.message_type != keys.TRAIN:
+            return reply
+        state = {name: tensor * math.nan for name, tensor in messages.model_of(reply).items()}
+        return messages.train_reply(message, state, client + 1, Report())
+
+    return answer
+
+
+def test_a_broken_upload_is_omitted_above_the_quorum(server):
+    one = server(broken(1), clients=3, min_valid_replies=2)
+    start = state_of(one.arrays)
+    one.train(1)
+    uploads = [Upload(client, moved(start, client), client + 1) for client in (0, 2)]
+    assert equal(one.arrays, arrays_of(weighted_mean(uploads, start, one.round.privacy.bound)))
+    assert list(one.grid.take_absent()) == [1]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_round_below_the_quorum_raises_and_names_the_senders(server, strategy):
+    one = server(broken(0, 2), clients=3, min_valid_replies=2, strategy=strategy)
+    with pytest.raises(QuorumError, match=r"at least 2 .*found 1; client 0: .*; client 2: "):
+        one.train(1)
+    assert one.trained == []
+
+
+# Poisson sampling: each client by itself, so that a round may ask any number of clients
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_steps_under_poisson_sampling(server, strategy):
+    one = server(strategy=strategy, **POISSON)
+    start, sizes, rounds = one.arrays, set(), []
+    for number in range(1, 13):
+        before = one.arrays
+        asked = one.train(number)
+        expected = draw_clients([1, 2, 3, 4], one.config, number)
+        assert asked == [node - 1 for node in expected]
+        assert equal(before, one.arrays) == (not asked), "a round without clients changes nothing"
+        sizes.add(len(asked))
+        rounds.append(bool(asked))
+    assert len(sizes) > 2 and not equal(start, one.arrays)
+    assert len(one.trained) == sum(rounds)
+    for name, tensor in state_of(one.arrays).items():
+        assert torch.isfinite(tensor).all() and tensor.dtype == state_of(start)[name].dtype
+
+
+def test_poisson_sampling_keeps_what_a_strategy_sends(server):
+    one = server(strategy="fedprox", proximal_mu=0.25, **POISSON)
+    batch = [message for number in range(1, 13) for message in one.ask(number)]
+    assert batch
+    for message in batch:
+        config = messages.config_of(message)
+        assert config[keys.PROXIMAL_MU] == 0.25 and keys.CLIPPING_NORM in config
+
+
+def test_fedadam_steps_once_on_the_protected_mean(server):
+    """Flower's own strategy on the merged update alone gives the same model."""
+    one, reference = server(strategy="fedadam", **POISSON), server(strategy="fedadam", **POISSON)
+    start = state_of(one.arrays)
+    number = next(n for n in range(1, 13) if len(draw_clients([1, 2, 3, 4], one.config, n)) > 1)
+    asked = one.train(number)
+    uploads = [Upload(client, moved(start, client), client + 1) for client in asked]
+    mean = weighted_mean(uploads, start, one.round.privacy.bound)
+    total = {keys.WEIGHT: sum(client + 1 for client in asked)}
+    mean = reference.round.privacy.protect(mean, total, number)
+    batch = list(
+        reference.round.step.configure_train(
+            number, reference.arrays, reference.common, reference.grid
+        )
+    )
+    reply = messages.train_reply(batch[0], mean, 1, Report())
+    arrays, _ = reference.round.step.aggregate_train(number, [reply])
+    for name, tensor in state_of(arrays).items():
+        assert torch.equal(state_of(one.arrays)[name], tensor.to(start[name].dtype))
+
+
+# Personalised models
+
+
+def test_a_personalised_model_reaches_its_client_alone(server):
+    one = server(method="local-only", clients=3)
+    entries = {
+        name: tensor + client
+        for client in range(3)
+        for name, tensor in for_client(entries_of(state_of(one.arrays), client), client).items()
+    }
+    one.arrays = one.round.deployed = arrays_of(entries)
+    evaluated = one.round.configure_evaluate(1, one.arrays, one.common, one.grid)
+    for message in (*one.ask(1), *evaluated):
+        client = message.metadata.dst_node_id - 1
+        assert equal(messages.arrays_in(message), arrays_of(entries_of(entries, client)))
+        assert equal(one.round.model_for(one.arrays, client), messages.arrays_in(message))
+    one.train(1)
+    for client in range(3):
+        own = arrays_of(moved(entries_of(entries, client), client))
+        assert equal(one.round.model_for(one.arrays, client), own)
+
+
+def test_a_client_that_sends_nothing_keeps_its_personalised_model(server):
+    one = server(broken(1), method="local-only", clients=3, min_valid_replies=2)
+    before = one.round.model_for(one.arrays, 1)
+    one.train(1)
+    assert equal(one.round.model_for(one.arrays, 1), before)
+    assert not equal(one.round.model_for(one.arrays, 0), before)
+
+
+# State
+
+
+@pytest.mark.parametrize("options", [{}, {"ema_decay": 0.5}], ids=["last", "average"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_restored_round_continues_bit_by_bit(server, strategy, options):
+    options = {"clients": 3, "rounds": 4, "strategy": strategy, **options}
+    whole, resumed = server(**options), server(**options)
+    for number in (1, 2):
+        whole.train(number)
+    groups, numbers = whole.round.state(whole.arrays)
+    assert all(isinstance(a, np.ndarray) for group in groups.values() for a in group.values())
+    copies = {
+        group: {name: array.copy() for name, array in part.items()}
+        for group, part in groups.items()
+    }
+    resumed.arrays = resumed.round.restore(copies, numbers)
+    resumed.round.offset = 2
+    for number in (3, 4):
+        whole.train(number)
+        resumed.train(number - 2)
+        assert equal(whole.arrays, resumed.arrays)
+        assert equal(whole.round.deployed, resumed.round.deployed)
+    assert equal(whole.arrays, whole.round.deployed) == ("ema_decay" not in options)
+    again, more = resumed.round.state(resumed.arrays)
+    groups, numbers = whole.round.state(whole.arrays)
+    assert more == numbers and again.keys() == groups.keys()
+    for group, part in groups.items():
+        assert list(part) == list(again[group])
+        assert all(np.array_equal(array, again[group][name]) for name, array in part.items())
+
+
+def test_the_memory_of_a_server_side_and_the_clipping_norm_are_restored(server):
+    options = {
+        **{"clients": 3, "privacy_dp": "central", "privacy_clipping": "adaptive"},
+        **{"privacy_seeded": True, "privacy_noise_multiplier": 1.0, "privacy_epsilon": 500.0},
+    }
+    one, other = server(**options), server(**options)
+    one.round.side.memory["client-0/features"] = np.arange(3.0)
+    one.round.privacy.norm.value = 0.75
+    other.round.restore(*one.round.state(one.arrays))
+    assert other.round.privacy.norm.value == 0.75
+    assert list(other.round.side.memory) == ["client-0/features"]

@@ -1,0 +1,85 @@
+"""What of Flower is not its public API: where it is, and that one module alone imports it."""
+
+import ast
+from importlib import import_module
+
+import pytest
+from support.project import PROJECT
+
+from dance_flwr.federation import flower
+
+PUBLIC = {"flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy"}
+# This one runs by path, without the package, and so cannot import `flower`.
+ALONE = {"prefork.py": {"flwr.supernode.cli"}}
+SOURCES = [
+    *sorted((PROJECT / "dance_flwr").rglob("*.py")),
+    PROJECT / "client_app.py",
+    PROJECT / "server_app.py",
+]
+
+
+def moved(places):
+    """Names of `places` (name -> "module:attribute") that are not where they are said to be."""
+    found = []
+    for name, place in places.items():
+        module, _, attribute = place.partition(":")
+        try:
+            getattr(import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            found.append(f"{name}: expected {place}, found {error}")
+    return found
+
+
+def test_every_private_name_is_where_it_was():
+    assert moved(flower.PRIVATE) == []
+
+
+def test_a_name_that_moved_is_named():
+    places = {"Code": flower.PRIVATE["Code"], "Gone": "flwr.common:Gone", "Lost": "flwr.lost:Lost"}
+    assert [line.partition(":")[0] for line in moved(places)] == ["Gone", "Lost"]
+
+
+def test_names_are_resolved_when_they_are_used():
+    assert (
+        flower.SecAggKey is import_module("flwr.common.secure_aggregation.secaggplus_constants").Key
+    )
+    with pytest.raises(AttributeError, match="NoSuchName"):
+        _ = flower.NoSuchName
+
+
+def test_every_private_name_is_used():
+    text = "".join(path.read_text(encoding="utf-8") for path in SOURCES if path.name != "flower.py")
+    masks = {"CLIENT_MASKS", "SERVER_MASKS"}  # `install` finds them through MASK_USERS
+    assert [name for name in flower.PRIVATE if name not in text and name not in masks] == []
+
+
+def test_the_type_checker_sees_every_function_and_class():
+    """Names that mypy must know are imported again under TYPE_CHECKING, from the same modules."""
+    tree = ast.parse((PROJECT / "dance_flwr/federation/flower.py").read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    typed = {alias.asname: node.module for node in imports for alias in node.names if alias.asname}
+    assert typed
+    for name, module in typed.items():
+        assert getattr(import_module(module), flower.PRIVATE[name].partition(":")[2]) is getattr(
+            flower, name
+        )
+
+
+def flower_modules(path):
+    """Modules of Flower that a source file names, in imports or in texts such as "flwr.a.b:C"."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names.add(node.module)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names |= {node.value} if " " not in node.value else set()
+    return {name for name in names if name == "flwr" or name.startswith("flwr.")}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.relative_to(PROJECT).as_posix())
+def test_only_one_module_names_private_modules_of_flower(path):
+    if path != PROJECT / "dance_flwr" / "federation" / "flower.py":
+        # The package's name is also that of Flower's logger and of its distribution.
+        assert flower_modules(path) - PUBLIC - {"flwr"} == ALONE.get(path.name, set())

@@ -1,0 +1,148 @@
+"""Cluster({z_v}; P_c) of eq:proto_score: mini-batch k-means in every class at once."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.cluster import MiniBatchKMeans
+
+from dance_flwr.nn import kmeans as module
+from dance_flwr.nn.kmeans import cluster_by_class
+
+QUICK = settings(max_examples=30, deadline=None)
+
+
+def cluster(points, classes, num_classes, most, seed=0):
+    return cluster_by_class(points, classes, num_classes, most, torch.Generator().manual_seed(seed))
+
+
+def draw(seed: int, n: int, num_classes: int):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, 3, generator=generator), torch.randint(
+        num_classes, (n,), generator=generator
+    )
+
+
+def blobs(seed: int, classes: int, centres: int, size: int):
+    """Per class so many blobs of unit variance around centres on a grid of step 20, in random
+    order.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    grid = 20.0 * torch.cartesian_prod(torch.arange(5), torch.arange(5))
+    middle = torch.stack(
+        [grid[torch.randperm(25, generator=generator)[:centres]] for _ in range(classes)]
+    )
+    points = (
+        middle[:, :, None] + torch.randn(classes, centres, size, 2, generator=generator)
+    ).reshape(-1, 2)
+    owner = torch.arange(classes).repeat_interleave(centres * size)
+    order = torch.randperm(len(owner), generator=generator)
+    return points[order], owner[order]
+
+
+def inertia(points, centroids) -> float:
+    return float(torch.cdist(points, centroids).min(dim=1).values.square().sum())
+
+
+@QUICK
+@given(
+    seed=st.integers(0, 2**20),
+    n=st.integers(1, 40),
+    num_classes=st.integers(1, 5),
+    most=st.integers(1, 6),
+)
+def test_a_class_has_as_many_prototypes_as_it_can_fill_and_nan_rows_for_the_rest(
+    seed, n, num_classes, most
+):
+    points, classes = draw(seed, n, num_classes)
+    centroids = cluster(points, classes, num_classes, most)
+    assert centroids.shape == (num_classes, most, 3)
+    for c in range(num_classes):
+        filled = min(most, int((classes == c).sum()))
+        nan = centroids[c].isnan()
+        assert not bool(nan[:filled].any())
+        assert bool(nan[filled:].all())
+
+
+@QUICK
+@given(
+    seed=st.integers(0, 2**20),
+    n=st.integers(1, 40),
+    num_classes=st.integers(1, 5),
+    most=st.integers(1, 6),
+)
+def test_prototypes_lie_in_the_bounding_box_of_their_class(seed, n, num_classes, most):
+    points, classes = draw(seed, n, num_classes)
+    centroids = cluster(points, classes, num_classes, most)
+    for c in classes.unique().tolist():
+        members, filled = points[classes == c], centroids[c][~centroids[c].isnan().any(1)]
+        assert bool((filled >= members.min(0).values - 1e-5).all())
+        assert bool((filled <= members.max(0).values + 1e-5).all())
+
+
+@QUICK
+@given(seed=st.integers(0, 2**20), n=st.integers(1, 40), most=st.integers(1, 6))
+def test_the_generator_alone_decides(seed, n, most):
+    points, classes = draw(seed, n, 3)
+    first = cluster(points, classes, 3, most, seed)
+    torch.manual_seed(n)
+    assert torch.equal(first.nan_to_num(9), cluster(points, classes, 3, most, seed).nan_to_num(9))
+
+
+def test_another_generator_gives_other_prototypes():
+    points, classes = draw(0, 40, 1)
+    assert not torch.equal(cluster(points, classes, 1, 3, 0), cluster(points, classes, 1, 3, 1))
+
+
+@QUICK
+@given(seed=st.integers(0, 2**20), size=st.integers(1, 6), scale=st.sampled_from([1.0, 1e-8]))
+def test_a_class_no_larger_than_the_cap_is_its_own_prototypes(seed, size, scale):
+    """P_c = |V_c|: seeding takes distinct points however close, and each then is the mean of itself
+    alone.
+    """
+    points = scale * draw(seed, size, 1)[0]
+    centroids = cluster(points, torch.zeros(size, dtype=torch.int64), 1, 6)[0, :size]
+    gaps = torch.cdist(points / scale, centroids / scale)
+    assert bool((gaps.min(dim=0).values < 1e-3).all())
+    assert gaps.argmin(dim=0).sort().values.tolist() == list(range(size))
+
+
+def test_one_prototype_is_the_mean():
+    points, classes = draw(1, 30, 2)
+    centroids = cluster(points, classes, 2, 1)
+    for c in range(2):
+        torch.testing.assert_close(centroids[c, 0], points[classes == c].mean(0), atol=1e-5, rtol=0)
+
+
+def test_a_mini_batch_prototype_averages_over_all_batches(monkeypatch):
+    """Ten batches of 16 points of variance 1: the mean of 160 points errs by 1/160, that of the
+    last batch by 1/16.
+    """
+    monkeypatch.setattr(module, "_BATCH", 16)
+    errors = []
+    for seed in range(20):
+        points, classes = draw(seed, 400, 1)
+        errors.append((cluster(points, classes, 1, 1, seed)[0, 0] - points.mean(0)).square().mean())
+    assert torch.stack(errors).mean() < 1 / 50
+
+
+def test_equal_points_and_one_point_and_no_point():
+    """Class 0 has three equal points, class 1 one point, class 2 none."""
+    points = torch.tensor([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [5.0, 5.0]])
+    centroids = cluster(points, torch.tensor([0, 0, 0, 1]), 3, 2)
+    assert centroids[0].tolist() == [[1, 2], [1, 2]]
+    assert centroids[1, 0].tolist() == [5, 5]
+    assert bool(centroids[1, 1].isnan().all())
+    assert bool(centroids[2].isnan().all())
+
+
+@pytest.mark.parametrize("batch", [4096, 256], ids=["full batch", "mini-batch"])
+@pytest.mark.parametrize("seed", range(4))
+def test_well_separated_blobs_are_found_as_well_as_by_scikit_learn(seed, batch, monkeypatch):
+    monkeypatch.setattr(module, "_BATCH", batch)
+    points, classes = blobs(seed, classes=3, centres=4, size=80)
+    centroids = cluster(points, classes, 3, 4, seed)
+    for c in range(3):
+        members = points[classes == c]
+        peer = MiniBatchKMeans(4, random_state=seed, n_init=3).fit(members.numpy())
+        assert inertia(members, centroids[c]) <= 1.3 * peer.inertia_

@@ -1,0 +1,56 @@
+"""A strategy, a partitioner, a data set and an experiment of another package."""
+
+import numpy as np
+from flwr.serverapp.strategy import FedAvg
+
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
+from dance_flwr.data.graphs.source import GraphSource
+from dance_flwr.experiments.cells import Cell, Experiment, Section
+
+
+def strategy(config: RunConfig, **options) -> FedAvg:
+    """Return Flower's FedAvg."""
+    return FedAvg(**options)
+
+
+def assign(graph, spec):
+    """Return client k for every node whose number leaves k."""
+    return np.arange(graph.num_nodes, dtype=np.int64) % spec.clients
+
+
+def build() -> TextGraph:
+    """Return a ring of 30 nodes in two classes."""
+    number = np.arange(30)
+    indptr, indices = csr_from_pairs(number, (number + 1) % 30, 30)
+    return TextGraph(
+        name="toy-data",
+        ids=np.array([f"n{i}" for i in number]),
+        texts=[("sail and mast", "oven and garlic")[i % 2] + f" {i}" for i in number],
+        labels=number % 2,
+        class_names=("cooking", "sailing"),
+        indptr=indptr,
+        indices=indices,
+        split=np.zeros(30, np.uint8),
+    )
+
+
+DATASET = GraphSource(build, lambda: "1")
+
+
+def cells(request):
+    """Return one cell per data set and seed."""
+    return [
+        Cell({"dataset": dataset, "seed": seed}, request.config(dataset, "fedavg-full", seed))
+        for dataset in request.datasets
+        for seed in request.seeds
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="toy-experiment",
+    title="Toy",
+    question="Does a plug-in run?",
+    cells=cells,
+    render=lambda rows: Section((f"{len(rows)} rows",)),
+)

@@ -1,0 +1,125 @@
+"""What another package brings through entry points, as CONTRIBUTING tells its author."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.project import PROJECT
+
+OUTSIDE = PROJECT / "tests" / "support" / "outside"
+ENTRY_POINTS = """\
+[dance_flwr.methods]
+toy-method = toy_method:METHOD
+
+[dance_flwr.strategies]
+toy-strategy = toy_plugins:strategy
+
+[dance_flwr.partitioners]
+toy-partition = toy_plugins:assign
+
+[dance_flwr.datasets]
+toy-data = toy_plugins:DATASET
+
+[dance_flwr.experiments]
+toy-experiment = toy_plugins:EXPERIMENT
+"""
+SMALL = [f"--set={pair}" for pair in ("rounds=2", "clients=3", "hidden-dim=8", "max-chunks=2")]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Path:
+    """A folder like site-packages in which the other package is installed."""
+    folder = tmp_path_factory.mktemp("site-packages")
+    for file in OUTSIDE.glob("toy_*.py"):
+        shutil.copy(file, folder)
+    info = folder / "toy-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    return folder
+
+
+@pytest.fixture
+def outside(installed, tmp_path, monkeypatch):
+    """A function that runs the command line where the other package is installed."""
+    monkeypatch.setenv("PYTHONPATH", f"{installed}:{PROJECT}")
+
+    def call(*arguments):
+        command = [sys.executable, "-c", "from dance_flwr.cli.main import main; main()", *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    return call
+
+
+def test_a_method_is_one_file(outside, tmp_path):
+    """The printed list is the one in CONTRIBUTING: the file, and its entry point."""
+    out = tmp_path / "run"
+    keys = ["method=toy-method", "toy.shrink=0.25", "toy.rounds-off=1"]
+    done = outside(
+        *("run", "--in-process", "--data", "toy-data", "--out", str(out)),
+        *(f"--set={key}" for key in keys),
+        *SMALL,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads((out / "result.json").read_text())
+    assert result["method"] == result["strategy"] == "toy-method"
+    assert result["config"]["toy.shrink"] == 0.25
+    counts = [row["counts"]["toy-shares"] for row in result["history"]]
+    assert counts == pytest.approx([1000 * 3 * 0.6 * 0.25] * 2, abs=100)
+    print("a method with two keys, a server side and a search space:")
+    print(f"  toy_method.py  {len((OUTSIDE / 'toy_method.py').read_text().splitlines())} lines")
+
+
+def test_its_keys_are_checked_listed_and_searched(outside):
+    wrong = outside("run", "--in-process", "--set=method=toy-method", "--set=toy.shrink=2")
+    assert wrong.returncode == 2
+    assert "toy.shrink: expected > 0 and <= 1, found 2" in wrong.stderr
+    listed = outside("config").stdout
+    assert re.search(r"^\| `toy\.rounds-off` \| `0` \|", listed, re.MULTILINE)
+    assert "toy-method" in next(
+        line for line in listed.splitlines() if line.startswith("| `method`")
+    )
+    code = (
+        "from dance_flwr.experiments.tune import Search;"
+        "print(Search('cora', 'toy-method', 2, 2, (0,), {}).space['toy.shrink'])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout.strip() == "(0.25, 0.5)", found.stderr
+
+
+def test_a_strategy_a_partitioner_and_a_data_set_are_one_function_each(outside, tmp_path):
+    out = tmp_path / "run"
+    done = outside(
+        *("run", "--in-process", "--data", "toy-data", "--out", str(out)),
+        *("--set=method=fedavg-full", "--set=strategy=toy-strategy"),
+        *("--set=partition=toy-partition", *SMALL),
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads((out / "result.json").read_text())
+    assert result["strategy"] == "toy-strategy"
+    assert result["nodes_per_client"] == [10, 10, 10]
+
+
+def test_an_experiment_is_one_file(outside, tmp_path):
+    command = ["experiment", "toy-experiment", "--datasets", "toy-data", "--seeds", "0"]
+    done = outside(*command, "--out", "study", *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert "toy-experiment" in outside("experiment", "--help").stdout
+    report = outside("report", "study")
+    assert report.returncode == 0, report.stderr
+    assert "1 rows" in (tmp_path / "study" / "report" / "report.md").read_text()
+
+
+def test_a_name_that_is_taken_is_refused_in_one_line(outside, installed, tmp_path, monkeypatch):
+    folder = tmp_path / "clash" / "clash-1.0.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: clash\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text("[dance_flwr.methods]\ndance = toy_method:METHOD\n")
+    monkeypatch.setenv("PYTHONPATH", f"{folder.parent}:{installed}:{PROJECT}")
+    done = outside("run", "--in-process")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and "'dance'" in done.stderr
