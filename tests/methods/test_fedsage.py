@@ -503,6 +503,17 @@ def run_folder(asked, client):
     return Path(asked["partition-dir"]) / f"client-{client}" / "runs" / asked["run"]
 
 
+def test_a_client_that_lost_its_folder_before_a_validation_learns_alone(run):
+    """A validation asks for the generated neighbours too, and must be able to train for them."""
+
+    def lose(message):
+        if message.metadata.message_type == "evaluate" and not message.metadata.src_node_id:
+            shutil.rmtree(run_folder(message.content["config"], 0), ignore_errors=True)
+
+    lost = run(method="fedsage", on_message=lose, rounds=1)
+    assert len(lost.result["clients"]) == lost.config.clients
+
+
 def test_a_client_that_lost_its_folder_in_the_exchange_says_so(run):
     def lose(message):
         if is_step(message, 2) and message.metadata.dst_node_id == 2:
