@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Protocol, Self, get_type_hints
 
 Value = bool | int | float | str
@@ -95,13 +96,18 @@ class Section:
         return []
 
 
+@lru_cache(maxsize=128)  # clients read the configuration with every message
+def _type_hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
 def leaves_of(cls: type, prefix: str = "") -> dict[str, tuple[Field[Any], type]]:
     """Return flat key -> (dataclass field, type) of every key of a configuration class, in order.
 
     Fields of nested dataclasses become `<field>.<key>`. Fields not declared with `option` are
     skipped.
     """
-    hints = get_type_hints(cls)
+    hints = _type_hints(cls)
     leaves: dict[str, tuple[Field[Any], type]] = {}
     for item in fields(cls):
         key = prefix + item.name.replace("_", "-")
