@@ -3,26 +3,32 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: run test check install clean
+.PHONY: run test check install install-dev clean
 
 run: install  ## the default federation: pydocs, 5 clients, Flower's simulation engine
 	$(BIN)/dance-flwr run
 
-test: install  ## every test, two at a time; one thread each, as two cores have no more to give
+test: install-dev  ## every test, two at a time; one thread each, as two cores have no more to give
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
 
-check: install  ## formatting, lint, types
+check: install-dev  ## formatting, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-install: $(INSTALLED)
+install: $(INSTALLED)  ## what a run needs
+install-dev: $(INSTALLED_DEV)  ## and what tests and checks need, in the same environment
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	touch $(INSTALLED)
+	.ci/install $(VENV) .
+	touch $@
+
+$(INSTALLED_DEV): $(INSTALLED)
+	.ci/install $(VENV) '.[dev]'
+	touch $@
 
 clean:
 	rm -rf $(VENV)

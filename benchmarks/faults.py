@@ -15,8 +15,8 @@ accuracy       on the test nodes; the first row is the run without faults
 
 import argparse
 import hashlib
+import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -38,7 +38,8 @@ from dance_flwr.data.prepare import prepare
 from dance_flwr.deploy.certificates import make_certificates, make_key
 from dance_flwr.errors import UserError
 from dance_flwr.runs.reader import read_result
-from dance_flwr.simulation.superlink import free_port, stop
+from dance_flwr.simulation.family import Family, stop
+from dance_flwr.simulation.superlink import free_port
 
 STRIKE_AFTER_ROUNDS = 1
 CUT_SECONDS = 60.0
@@ -270,34 +271,30 @@ def kill_ray_worker(config: RunConfig, root: Path) -> tuple[dict[str, Any] | str
     root.mkdir()
     settings.write_text(to_toml(replace(config, out=str(out))), encoding="utf-8")
     command = [str(Path(sys.executable).parent / "dance-flwr"), "run", "--config", str(settings)]
-    with (root / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-        history = out / HISTORY
-        while not (
-            history.is_file()
-            and history.read_text(encoding="utf-8").count("\n") >= STRIKE_AFTER_ROUNDS
-        ):
-            if process.poll() is not None:
-                return (root / "log").read_text(errors="replace")[-300:], NEVER
-            time.sleep(0.1)
-        actors = [
-            p
-            for p in psutil.Process(process.pid).children(recursive=True)
-            if "ClientApp" in p.name()
-        ]
-        if not actors:
-            stop(process)
-            raise SystemExit(
-                "expected Ray actors named after the ClientApp, found none; nothing was killed"
-            )
-        seen = history.read_text(encoding="utf-8").count("\n")
-        actors[0].send_signal(signal.SIGKILL)
-        begin, detected = time.monotonic(), NEVER
-        while process.poll() is None and detected != detected:
-            time.sleep(0.1)
-            if history.read_text(encoding="utf-8").count("\n") > seen:
-                detected = time.monotonic() - begin  # the round of the fault is finished
-        process.wait()
+    process = Family(command, os.environ, root, root / "log")
+    history = out / HISTORY
+    while not (
+        history.is_file() and history.read_text(encoding="utf-8").count("\n") >= STRIKE_AFTER_ROUNDS
+    ):
+        if process.poll() is not None:
+            return (root / "log").read_text(errors="replace")[-300:], NEVER
+        time.sleep(0.1)
+    actors = [
+        p for p in psutil.Process(process.pid).children(recursive=True) if "ClientApp" in p.name()
+    ]
+    if not actors:
+        stop(process)
+        raise SystemExit(
+            "expected Ray actors named after the ClientApp, found none; nothing was killed"
+        )
+    seen = history.read_text(encoding="utf-8").count("\n")
+    actors[0].send_signal(signal.SIGKILL)
+    begin, detected = time.monotonic(), NEVER
+    while process.poll() is None and detected != detected:
+        time.sleep(0.1)
+        if history.read_text(encoding="utf-8").count("\n") > seen:
+            detected = time.monotonic() - begin  # the round of the fault is finished
+    process.wait()
     if (out / RESULT).is_file():
         return read_result(out), detected
     return (root / "log").read_text(errors="replace").strip().splitlines()[-1], detected

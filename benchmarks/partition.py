@@ -60,7 +60,8 @@ def synthetic_edges(
             )
         ]
         drawn = np.minimum(source, target) * n + np.maximum(source, target)
-        keys = np.unique(np.concatenate([keys, drawn[source != target]]))
+        keys = np.sort(np.concatenate([keys, drawn[source != target]]))
+        keys = keys[np.append(True, keys[1:] != keys[:-1])]
     keys = rng.permutation(keys)[:edges]
     # Ids in random order: a real table is not sorted by community.
     place = rng.permutation(n)

@@ -3,8 +3,9 @@
     python benchmarks/startup.py [--repeats 5]
 
 Cold: `flwr-clientapp` as Flower starts it, then the imports of the app up to the task of a TRAIN
-message. Forked: the same in a child of `dance_flwr/deploy/prefork.py`. Processor seconds, because
-the nodes of one machine share it; the median of the repeats, all in one run.
+message and its first optimiser. Forked: the same in a child of `dance_flwr/deploy/prefork.py`.
+Processor seconds, because the nodes of one machine share it; the median of the repeats, all in one
+run.
 """
 
 import argparse
@@ -22,7 +23,8 @@ PROJECT = Path(__file__).resolve().parent.parent
 TORCH = "import torch"
 APP = (
     "import client_app; from dance_flwr.federation.client import handlers; "
-    "from dance_flwr.methods import get_spec; get_spec('dance').make_client()"
+    "from dance_flwr.methods import get_spec; get_spec('dance').make_client(); "
+    "import torch; torch.optim.Adam([torch.zeros(1, requires_grad=True)])"
 )
 COLD = f"from flwr.supernode.cli import flwr_clientapp; {APP}"
 

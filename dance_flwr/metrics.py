@@ -26,26 +26,22 @@ class Counts:
     actual: Sequence[int]
 
 
-def count(views: Mapping[str, Tensor], labels: Tensor, mask: Tensor) -> Counts:
-    """Return the hits of every view on the nodes of `mask` ([n] bool) with a known label.
+def count(views: Mapping[str, Tensor], target: Tensor) -> Counts:
+    """Return the hits of every view on m nodes.
 
     Parameters
     ----------
-    views : per name [n, C] probabilities, with "deployed" among them
-    labels : [n] int64, -1 where unknown
+    views : per name [m, C] probabilities, with "deployed" among them
+    target : [m] int64 labels
     """
-    mask = mask & (labels >= 0)
-    target = labels[mask]
     classes = views["deployed"].size(1)
-    guess = views["deployed"][mask].argmax(dim=1)
+    guess = views["deployed"].argmax(dim=1)
 
     def per_class(values: Tensor) -> list[int]:
         return torch.bincount(values, minlength=classes).tolist()
 
     return Counts(
-        correct={
-            name: int((probs[mask].argmax(1) == target).sum()) for name, probs in views.items()
-        },
+        correct={name: int((probs.argmax(1) == target).sum()) for name, probs in views.items()},
         total=int(target.numel()),
         true_positives=per_class(target[guess == target]),
         predicted=per_class(guess),

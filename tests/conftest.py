@@ -9,9 +9,10 @@ from jaxtyping import install_import_hook
 
 # Before these modules are imported: shapes and types are checked at every call.
 CHECKED = [
-    *("nn.hops", "nn.kmeans", "nn.model", "nn.propagation", "nn.ragged", "data.text.table"),
+    *("nn.hops", "nn.kmeans", "nn.model", "nn.neighbourhood", "nn.propagation", "nn.ragged"),
+    *("nn.sampling", "data.text.table"),
     *("dance.algorithm", "dance.evidence", "dance.losses", "dance.model"),
-    *("dance.nodes", "dance.topology"),
+    *("dance.nodes", "dance.topology", "dance.weighing"),
 ]
 install_import_hook([f"dance_flwr.{name}" for name in CHECKED], "beartype.beartype")
 
@@ -32,6 +33,7 @@ os.environ |= {
     "HF_HOME": str(HOME / "hf"),
 }
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process compiles what it imports
 sys.path.insert(0, str(PROJECT))  # the apps of the checkout, ahead of any installed copy
 
 import itertools  # noqa: E402

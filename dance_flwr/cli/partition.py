@@ -175,6 +175,7 @@ def summary(content: dict[str, Any]) -> list[str]:
         "louvain": f", resolution {spec['resolution']:g}",
         "label-dirichlet": f", alpha {spec['alpha']:g}",
     }
+    outside = figures.get("outside")
     return [
         f"partition   {content['dataset']}, {spec['method']}, {spec['clients']} clients, "
         f"seed {spec['seed']}{settings.get(spec['method'], '')}",
@@ -183,7 +184,11 @@ def summary(content: dict[str, Any]) -> list[str]:
         f"modularity  {figures['modularity']:.3f}",
         f"label skew  {figures['non_iid']:.3f} "
         "(mean total variation distance; 0 = all clients alike)",
-    ]
+    ] + (
+        [f"outside     {outside['nodes']:,} of {content['num_nodes']:,} nodes have no client"]
+        if outside
+        else []
+    )
 
 
 def _write(data: str, spec: "PartitionSpec", out: Path, encode: bool, manifest_only: bool) -> None:

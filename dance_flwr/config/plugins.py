@@ -167,7 +167,7 @@ BACKBONES = Registry(
     "dance_flwr.backbones",
     "backbone",
     {
-        "gcn": "dance_flwr.nn.backbones:Gcn",
+        "gcn": "dance_flwr.nn.gcn:Gcn",
         "gat": "dance_flwr.nn.backbones:Gat",
         "sage": "dance_flwr.nn.backbones:Sage",
         "gin": "dance_flwr.nn.backbones:Gin",
@@ -176,5 +176,10 @@ BACKBONES = Registry(
     },
 )
 DATASETS = Registry(
-    "dance_flwr.datasets", "data", {"pydocs": "dance_flwr.data.graphs.pydocs:DATASET"}
+    "dance_flwr.datasets",
+    "data",
+    {
+        "pydocs": "dance_flwr.data.graphs.pydocs_small:DATASET",
+        "pydocs-full": "dance_flwr.data.graphs.pydocs:DATASET",
+    },
 )

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from dance_flwr.config.options import option
 from dance_flwr.config.plugins import BACKBONES, METHODS, PARTITIONERS, STRATEGIES
 
+FLOAT32, FLOAT16, INT8 = "float32", "float16", "int8"
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -113,6 +115,12 @@ class FederationConfig:
     round_timeout: float = option(3600.0, "seconds to wait for the replies of a round", above=0)
     node_timeout: float = option(15.0, "seconds to wait for SuperNodes to connect", above=0)
     evaluate_every: int = option(1, "rounds between validations", least=1)
+    validation_nodes: int = option(
+        1024,
+        "maximum number of a client's validation nodes that a round's validation predicts; 0 = "
+        "all. The final model is scored on all of them",
+        least=0,
+    )
     strategy: str = option("fedavg", "server strategy", choices=STRATEGIES.names)
     aggregate_weight: str = option(
         "nodes",
@@ -130,6 +138,12 @@ class FederationConfig:
         "0 = no average",
         least=0,
         below=1,
+    )
+    upload_precision: str = option(
+        FLOAT32,
+        "type in which a client's model update travels; the client adds what rounding removed to "
+        "its next update",
+        choices=(FLOAT32, FLOAT16, INT8),
     )
     smoothing: str = option(
         "none",
@@ -198,13 +212,18 @@ class PrivacyConfig:
 
 
 def privacy_problems(
-    privacy: PrivacyConfig, clients: int, fraction: float, min_replies: int
+    privacy: PrivacyConfig,
+    clients: int,
+    fraction: float,
+    min_replies: int,
+    precision: str = FLOAT32,
 ) -> list[str]:
     """Return the settings that defeat the protection that `privacy.*` promises, one line each.
 
     Parameters
     ----------
     clients, fraction, min_replies : the run's `clients`, `client-fraction` and `min-valid-replies`
+    precision : the run's `upload-precision`
     """
     problems = []
     sampled = max(1, int(clients * fraction))
@@ -228,5 +247,30 @@ def privacy_problems(
         problems.append(
             "privacy.clipping: expected fixed under privacy.dp = local, found adaptive; a single "
             "client cannot protect the count over clients that adaptive clipping needs"
+        )
+    return problems + (
+        _precision_problems(privacy, fraction, precision) if precision != FLOAT32 else []
+    )
+
+
+def _precision_problems(privacy: PrivacyConfig, fraction: float, precision: str) -> list[str]:
+    """Return why a rounded update would not have the guarantee of `privacy.dp`, one line each."""
+    problems = []
+    if privacy.dp == "distributed":
+        problems.append(
+            "upload-precision: expected float32 under privacy.dp = distributed, found "
+            f"{precision}; a sum of rounded parts does not have the noise that epsilon is computed "
+            "for"
+        )
+    if privacy.dp == "central" and fraction < 1:
+        problems.append(
+            f"upload-precision: expected float32 under privacy.dp = central with client-fraction "
+            f"{fraction:g}, found {precision}; what a client keeps depends on the rounds it was "
+            "drawn for, which epsilon assumes independent"
+        )
+    if privacy.dp == "central" and privacy.secure_aggregation and precision == INT8:
+        problems.append(
+            "upload-precision: expected float32 or float16 under privacy.dp = central with secure "
+            "aggregation, found int8; a step would be as large as a clipped update"
         )
     return problems

@@ -202,7 +202,11 @@ def _cross_checks(config: RunConfig) -> list[str]:
     problems += [problem for section in config.sections for problem in section.problems()]
     sampled = max(1, int(config.clients * config.client_fraction))
     problems += privacy_problems(
-        config.privacy, config.clients, config.client_fraction, config.min_valid_replies
+        config.privacy,
+        config.clients,
+        config.client_fraction,
+        config.min_valid_replies,
+        config.upload_precision,
     )
     if config.min_valid_replies > sampled:
         problems.append(

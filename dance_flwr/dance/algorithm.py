@@ -1,35 +1,33 @@
 """Alg. 1, client side: one round of condensing, refreshing and training. Inference is in
 `inference`.
+
+A round reads its batch of the core, K_b nodes, their neighbours and their evidence; all n nodes are
+read at a core refresh only.
 """
 
 import logging
 
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 
-from dance_flwr.config.sections import TrainingConfig
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import (
-    Candidates,
-    CandidateVectors,
-    Evidence,
-    condense_text,
-    freeze,
-    select_candidates,
-)
-from dance_flwr.dance.inference import evidence_of_all, label_evidence, make_packs, plain_pass
+from dance_flwr.dance.evidence import Candidates, Evidence, condense_text, freeze, select_candidates
+from dance_flwr.dance.inference import evidence_of, make_packs
 from dance_flwr.dance.losses import condensed_loss, plain_loss, supervised_nodes
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.dance.nodes import Prediction, condense_nodes
+from dance_flwr.dance.nodes import condense_nodes, rounds_per_condensation
 from dance_flwr.dance.packs import count_evidence
+from dance_flwr.dance.passes import embed, survey
 from dance_flwr.dance.perturbation import laplace_like, perturb
 from dance_flwr.dance.state import ClientState, RunFolder, due
 from dance_flwr.dance.topology import Edges, rebuild_topology
-from dance_flwr.data.site import LocalGraph, Site
+from dance_flwr.dance.weighing import TrainedEvidence, weigh
+from dance_flwr.data.site import Site
 from dance_flwr.metrics import Report
-from dance_flwr.nn.propagation import operator
+from dance_flwr.nn.propagation import operator, trainable
+from dance_flwr.nn.ragged import rows_at
 from dance_flwr.nn.training import train_epochs
 from dance_flwr.seeding import generator
 
@@ -58,39 +56,36 @@ def train_round(
     """
     report, settings = Report(), DanceConfig.of(config)
     state = _load_state(folder, site, round_)
-    core_due = due(state.core_round, settings.core_refresh_every, round_)
     text_due = _text_due(state, settings, round_)
-    graph = site.training_graph
-    with report.phase("forward"):
-        prediction = plain_pass(model, site, graph)
-    if core_due:
-        with report.phase("nodes"):  # Alg. 2
-            _refresh_core(state, prediction, site, config, round_)
-    assert state.core is not None
-    hidden = prediction.hidden[state.core]
-    with report.phase("text"), torch.no_grad():  # Alg. 3
-        candidates = _candidates(model, site, state, prediction, settings, text_due)
+    if _core_due(state, settings, config, site, round_):
+        _refresh_core(model, state, site, config, round_, report)
+    moved = _next_core(state)
+    with report.phase("text"):  # Alg. 3
+        batch = select_batch(model, site, state, settings, text_due=text_due)
         state.text_round = round_ if text_due else state.text_round
-        evidence = condense_text(model, hidden, candidates, site.table, settings)
-    if core_due or text_due or state.adjacency is None:
+    if moved or state.adjacency is None:
         with report.phase("topology"):  # Alg. 4
-            state.adjacency = core_edges(model, graph, state.core, hidden, evidence, settings)
+            state.adjacency = core_edges(model, site, batch, settings)
+    if moved or text_due:
         if settings.evidence_keep == "all":
             with report.phase("packs"):
-                packs = make_packs(model, site, hidden, candidates, evidence, round_, model_id)
+                packs = make_packs(model, site, *batch, round_, model_id, state.core_round)
                 packs.save(folder.round_path(round_))
-        report.counts = count_evidence(site, candidates, evidence)
+        report.counts = count_evidence(site, *batch[1:])
     with report.phase("train"):
-        supervised = supervised_nodes(candidates, evidence, site.train_labels, settings)
+        supervised = supervised_nodes(*batch[1:], site.train_labels, settings)
         if report.counts["condensed-nodes"]:
             report.counts["evidence-supervised"] = supervised.numel()
         report.loss = train_condensed(
-            *(model, site, candidates, supervised, state.adjacency, settings, config),
-            round_=round_,
+            *(model, site, batch, supervised, state.adjacency, settings, config), round_=round_
         )
     with report.phase("packs"):
         folder.save(state, round_)
     return report
+
+
+# g_v of the batch's nodes, their candidates and their evidence.
+Batch = tuple[Float[Tensor, "K h"], Candidates, Evidence]
 
 
 def _load_state(folder: RunFolder, site: Site, round_: int) -> ClientState:
@@ -105,6 +100,16 @@ def _load_state(folder: RunFolder, site: Site, round_: int) -> ClientState:
     return state
 
 
+def _core_due(
+    state: ClientState, settings: DanceConfig, config: RunConfig, site: Site, round_: int
+) -> bool:
+    """Whether nodes are condensed in `round_`."""
+    every = settings.core_refresh_every
+    nodes, ratio = int(site.training_graph.visible.sum()), config.condensation_ratio
+    every = rounds_per_condensation(nodes, ratio, settings.batch_nodes, every)
+    return due(state.core_round, every, round_)
+
+
 def _text_due(state: ClientState, settings: DanceConfig, round_: int) -> bool:
     """Whether evidence is selected in `round_`.
 
@@ -115,103 +120,135 @@ def _text_due(state: ClientState, settings: DanceConfig, round_: int) -> bool:
 
 
 def _refresh_core(
-    state: ClientState, prediction: Prediction, site: Site, config: RunConfig, round_: int
-) -> None:
-    core = condense_nodes(
-        prediction,
-        site.train_labels,
-        state.times_selected,
-        DanceConfig.of(config),
-        config.condensation_ratio,
-        generator(config.seed, "prototypes", round_=round_, client=site.card.client),
-        site.training_graph.visible,
-    )
-    state.core, state.core_round = core, round_
-    state.times_selected[core] += 1
-
-
-def _candidates(
     model: DanceModel,
-    site: Site,
     state: ClientState,
-    prediction: Prediction,
-    settings: DanceConfig,
-    text_due: bool,
-) -> Candidates:
-    """Return the candidates of the core: selected now, or frozen at the last text refresh.
+    site: Site,
+    config: RunConfig,
+    round_: int,
+    report: Report,
+) -> None:
+    """Read all n nodes and fill the queue of the next rounds."""
+    if state.queue is not None:
+        state.times_selected[state.queue.nodes] += state.queue.times(state.turn)
+    with report.phase("forward"):
+        prediction = survey(model, site, site.training_graph)
+    with report.phase("nodes"):  # Alg. 2
+        state.queue = condense_nodes(
+            prediction,
+            site.train_labels,
+            state.times_selected,
+            DanceConfig.of(config),
+            config.condensation_ratio,
+            generator(config.seed, "prototypes", round_=round_, client=site.card.client),
+            site.training_graph.visible,
+        )
+    state.difficulty, state.core_round, state.turn = prediction.difficulty, round_, 0
+
+
+def _next_core(state: ClientState) -> bool:
+    """Take the next core from the queue; return whether it differs from the one before."""
+    assert state.queue is not None
+    moved = state.turn == 0 or bool((state.queue.ptr.diff() > state.queue.quotas).any())
+    state.core = state.queue.core(state.turn)
+    state.turn += 1
+    return moved
+
+
+@torch.no_grad()
+def select_batch(
+    model: DanceModel, site: Site, state: ClientState, settings: DanceConfig, *, text_due: bool
+) -> Batch:
+    """Alg. 3 for the nodes of `state.core`: selected now, or frozen at the last text refresh.
 
     If the text is not refreshed in every round, evidence is selected for all nodes and frozen, so
     that it also covers a core that changes before the next text refresh.
     """
-    assert state.core is not None
+    assert state.core is not None and state.difficulty is not None
     graph = site.training_graph
-    if text_due and settings.text_refresh_every == 1:
-        difficulty = prediction.difficulty()
-        return select_candidates(
-            *(model, state.core, prediction.hidden, difficulty, graph.hops, site.table, settings)
+    hidden = embed(model, site, graph, state.core)
+    if settings.text_refresh_every == 1:
+        hops = graph.hops(settings.fan_out)
+        candidates = select_candidates(
+            model, state.core, hidden, state.difficulty, hops, site.table, settings
         )
-    if text_due:
-        blocks = evidence_of_all(model, site, graph, prediction, settings)
-        state.frozen = Candidates.stack([freeze(*block) for block in blocks])
-    assert state.frozen is not None
-    return state.frozen.take(state.core)
+    else:
+        if text_due:
+            everyone = torch.arange(site.num_nodes, device=site.device)
+            everywhere = survey(model, site, graph).hidden
+            blocks = evidence_of(
+                model, site, graph, everyone, everywhere, state.difficulty, settings
+            )
+            state.frozen = Candidates.stack([freeze(*block) for block in blocks])
+        assert state.frozen is not None
+        candidates = state.frozen.take(state.core)
+    return hidden, candidates, condense_text(model, hidden, candidates, site.table, settings)
 
 
-def core_edges(
-    model: DanceModel,
-    graph: LocalGraph,
-    core: Int64[Tensor, "K"],
-    hidden: Tensor,
-    evidence: Evidence,
-    settings: DanceConfig,
-) -> Edges:
+@torch.no_grad()
+def core_edges(model: DanceModel, site: Site, batch: Batch, settings: DanceConfig) -> Edges:
     """Return the edges of the condensed graph by `topology_rule`: rebuilt, induced by the graph, or
     none.
     """
+    hidden, candidates, evidence = batch
+    core = candidates.nodes
     if settings.topology_rule == "self-expressive":
-        return rebuild_topology(model, hidden, evidence, settings)
+        labels = site.train_labels[core]
+        classes = torch.where(labels >= 0, labels, model.graph_logits(hidden).argmax(dim=1))
+        return rebuild_topology(model, hidden, evidence, classes, settings)
     if settings.topology_rule == "induced":
-        return graph.induced_edges(core)
+        return site.training_graph.induced_edges(core)
     return core.new_empty(0), core.new_empty(0), hidden.new_empty(0)
 
 
 def train_condensed(
     model: DanceModel,
     site: Site,
-    candidates: Candidates,
+    batch: Batch,
     supervised: Int64[Tensor, "s"],
     adjacency: Edges,
     settings: DanceConfig,
-    training: TrainingConfig,
+    config: RunConfig,
     *,
     round_: int,
 ) -> float:
     """Train omega on the condensed graph for `local-epochs` epochs; return the last loss.
 
+    The backbone on the original graph reads the batch, the supervised nodes and at most `fan_out`
+    neighbours of each, drawn once a round; its first propagation step is precomputed.
+
     Parameters
     ----------
     supervised : [s] int64, the nodes of the plain term
     """
-    core, table = candidates.nodes, site.table
-    labels = site.train_labels[core]
-    vectors = CandidateVectors.of(candidates, table)
-    original = site.training_graph.operator(model.backbone.operator)
-    rows, cols, weights = adjacency
-    condensed = operator(model.backbone.operator, rows, cols, weights, core.numel())
-    noise = laplace_like(table.nodes[core], settings.feature_noise)
+    backbone, candidates = model.backbone, batch[1]
+    core, count = candidates.nodes, candidates.nodes.numel()
+    given = TrainedEvidence.of(*batch[1:], site.table, site.label_table, settings)
+    others = supervised[~torch.isin(supervised, core)]
+    draws = generator(config.seed, "neighbours", round_=round_, client=site.card.client)
+    ball = site.training_graph.around(
+        backbone.operator,
+        torch.cat([core, others]),
+        backbone.hops_left,
+        settings.fan_out,
+        draws,
+    )
+    inputs = rows_at(site.inputs(site.training_graph, backbone), ball.nodes)
+    labels = site.train_labels[ball.nodes[: count + others.numel()]]
+    plain = torch.isin(ball.nodes[: labels.numel()], supervised)
+    steps = [trainable(step, backbone.operator) for step in ball.operators]
+    condensed = trainable(operator(backbone.operator, *adjacency, count), backbone.operator)
+    width = model.fuse_graph.out_features
+    noise = laplace_like(given.own.new_empty(count, width), settings.feature_noise)
 
     def loss() -> Tensor:
-        everywhere = model.backbone(table.nodes, original)
-        hidden = everywhere[core]
-        evidence = condense_text(model, hidden, candidates, table, settings, vectors)
+        around = backbone.finish(backbone.start(backbone.drop(inputs)), steps)
+        hidden = around[:count]
+        evidence = weigh(model, hidden, given, settings)
         features = perturb(model.fuse(hidden, evidence.fused_text), noise)
-        core_logits = model.graph_logits(model.backbone(features, condensed))
-        near = label_evidence(model, candidates, evidence, site)
+        core_logits = model.graph_logits(model.condensed_hidden(features, condensed))
         value = condensed_loss(
-            model, hidden, evidence, features, core_logits, labels, settings, near
+            model, hidden, evidence, features, core_logits, labels[:count], settings
         )
-        return value + plain_loss(
-            model, everywhere[supervised], site.train_labels[supervised], settings
-        )
+        return value + plain_loss(model, around[plain], labels[plain], settings)
 
-    return train_epochs(model, loss, training, round_=round_)
+    return train_epochs(model, loss, config, round_=round_)

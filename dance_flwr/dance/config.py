@@ -14,6 +14,11 @@ PAPER: dict[str, Value] = {
     "dance.views": "core",
     "dance.label-evidence": False,
     "dance.evidence-supervision": False,
+    "dance.paper-matrices": True,
+    "dance.trained-evidence": "candidates",
+    "dance.candidate-search": "exact",
+    "dance.batch-nodes": 0,
+    "dance.fan-out": 0,
     "lr-schedule": "constant",
     "ema-decay": 0.0,
     "smoothing": "none",
@@ -31,6 +36,36 @@ class DanceConfig(Section):
     )
     text_refresh_every: int = option(
         1, "rounds between evidence selections; 0 = only in round 1", least=0
+    )
+    batch_nodes: int = option(
+        256,
+        "maximum number of core nodes trained per round (K_b), taken from the core in turn; "
+        "0 = the whole core",
+        least=0,
+        most=4096,
+    )
+    fan_out: int = option(
+        10,
+        "neighbours of a node that are candidates for evidence, and those that are read per layer "
+        "in training; a node with more offers a sample; 0 = all",
+        least=0,
+    )
+    paper_matrices: bool = option(
+        False,
+        "read texts through matrices of their own width (W_k, W_s, W_t) as in the paper, instead "
+        "of the backbone's first map",
+    )
+    trained_evidence: str = option(
+        "selected",
+        "evidence that training weighs: what the round selected, or all candidates with a "
+        "straight-through estimator as in the paper",
+        choices=("selected", "candidates"),
+    )
+    candidate_search: str = option(
+        "in-class",
+        "search for similar core nodes in self-expression: within groups of one class, or exact "
+        "among all pairs as in the paper",
+        choices=("in-class", "exact"),
     )
     confidence: float = option(0.7, "minimum confidence of a pseudo-label (tau)", least=0, most=1)
     prototypes: int = option(8, "maximum number of prototypes per class (P)", least=1)
@@ -78,7 +113,9 @@ class DanceConfig(Section):
     plain_weight: float = option(
         1.0, "weight of the supervised loss on the original graph; 0 = the paper's loss", least=0
     )
-    attention_dim: int = option(64, "width of the neighbour attention (d_a)", least=1)
+    attention_dim: int = option(
+        64, "width of the neighbour attention under paper-matrices (d_a)", least=1
+    )
     candidates: int = option(
         10, "candidate columns per node and source in self-expression (q)", least=1
     )
@@ -119,6 +156,11 @@ class DanceConfig(Section):
         """Return the values that reduce the method to the paper's."""
         pool = max(1, int(known.get("dance.hop2-budget", cls.hop2_budget)))
         return {**PAPER, "dance.hop2-pool": pool}
+
+    @property
+    def core_moves(self) -> bool:
+        """Whether rounds between two condensations train on successive cores of the queue."""
+        return self.coverage_penalty > 0 and self.core_refresh_every > 0
 
     def problems(self) -> list[str]:
         """Return a problem if the pool of hop 2 is smaller than its budget."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
 
 import torch
 from jaxtyping import Float, Int64
@@ -14,11 +13,11 @@ from dance_flwr.data.text.table import TextTable, pooling_weights
 from dance_flwr.nn.hops import HopLists
 from dance_flwr.nn.ragged import (
     Ragged,
-    bilinear_rows,
+    budgeted_entmax,
     concat_rows,
-    entmax_rows,
-    project_budget,
+    products,
     rank_in_row,
+    rows_at,
     stack_rows,
     weighted_rows,
 )
@@ -101,7 +100,6 @@ def gate_neighbours(
     hops: ThreeHops,
     table: TextTable,
     config: DanceConfig,
-    vectors: Float[Tensor, "E12 d"] | None = None,
 ) -> Gates:
     """alpha^(l) = Pi_{B_l}(entmax(<W_q g_v, W_k t_u> / sqrt(d))); per hop [E_l].
 
@@ -111,16 +109,12 @@ def gate_neighbours(
     Parameters
     ----------
     hidden : [m, h] g_v of the rows
-    vectors : [E_1 + E_2, d] t_u of the candidates of hops 1 and 2; None = gather them
     """
     around = stack_rows(hops[1:])
-    queries = torch.cat([hidden, hidden])
-    matrix = model.key.weight.T @ model.query.weight
-    scores = bilinear_rows(queries, matrix, around, table.nodes, vectors) / sqrt(
-        model.key.in_features
-    )
+    queries = model.neighbour_queries(hidden).repeat(2, 1)
+    scores = products(queries, around, table.nodes)
     most = torch.tensor(budgets(config)[1:], device=hidden.device).repeat_interleave(hidden.size(0))
-    gates = project_budget(entmax_rows(scores, around.ptr), scores, around.ptr, most)
+    gates = budgeted_entmax(scores, around.ptr, most)
     first = hops[1].index.numel()
     return torch.ones_like(hops[0].index, dtype=hidden.dtype), gates[:first], gates[first:]
 
@@ -131,17 +125,10 @@ def weigh_chunks(
     candidates: Ragged,
     table: TextTable,
     budget: int,
-    vectors: Float[Tensor, "E d"] | None = None,
 ) -> Float[Tensor, "E"]:
-    """eq:chunk_similarity: pi = Pi_{B_tok}(entmax(<W_s g_v, e_{u,r}> / sqrt(d))); [E].
-
-    Parameters
-    ----------
-    vectors : [E, d] e_{u,r} of the candidates; None = gather them
-    """
-    scores = bilinear_rows(hidden, model.chunk_query.weight, candidates, table.chunks, vectors)
-    scores = scores / sqrt(table.chunks.size(1))
-    return project_budget(entmax_rows(scores, candidates.ptr), scores, candidates.ptr, budget)
+    """eq:chunk_similarity: pi = Pi_{B_tok}(entmax(<W_s g_v, e_{u,r}> / sqrt(d))); [E]."""
+    scores = products(model.chunk_queries(hidden), candidates, table.chunks)
+    return budgeted_entmax(scores, candidates.ptr, budget)
 
 
 def budgets(config: DanceConfig) -> tuple[int, int, int]:
@@ -153,11 +140,12 @@ def budgets(config: DanceConfig) -> tuple[int, int, int]:
 def select_candidates(
     model: DanceModel,
     nodes: Int64[Tensor, "m"],
-    hidden: Float[Tensor, "n h"],
+    hidden: Float[Tensor, "m h"],
     difficulty: Float[Tensor, "n"],
     hops: HopLists,
     table: TextTable,
     config: DanceConfig,
+    around: ThreeHops | None = None,
 ) -> Candidates:
     """First half of Alg. 3: hop candidates, their gates, and the chunks of the gated neighbours.
 
@@ -165,13 +153,15 @@ def select_candidates(
 
     Parameters
     ----------
-    nodes : [m] int64; hidden : [n, h] g; difficulty : [n] u
+    nodes : [m] int64; hidden : [m, h] their g; difficulty : [n] u of all nodes
+    around : `hop_candidates` of the nodes, if they are known
     """
     if config.text_rule == "own":
         empty = Ragged(nodes.new_zeros(nodes.numel() + 1), nodes.new_empty(0))
         return Candidates(nodes, (hops.zero(nodes), empty, empty), table.chunks_of.take(nodes))
-    around = hop_candidates(nodes, hops, difficulty, config.hop2_pool)
-    gates = gate_neighbours(model, hidden[nodes], around, table, config)
+    if around is None:
+        around = hop_candidates(nodes, hops, difficulty, config.hop2_pool)
+    gates = gate_neighbours(model, hidden, around, table, config)
     chosen = concat_rows(
         [ragged.keep(gate > 0) for ragged, gate in zip(around, gates, strict=True)]
     )
@@ -184,61 +174,38 @@ def chunks_of_neighbours(neighbours: Ragged, chunks_of: Ragged) -> Ragged:
     return Ragged(per_neighbour.ptr[neighbours.ptr], per_neighbour.index)
 
 
-@dataclass(frozen=True)
-class CandidateVectors:
-    """Text vectors of candidates, gathered once per round: training does not change them.
-
-    Attributes
-    ----------
-    neighbours : [E_1 + E_2, d] t_u of the candidates of hops 1 and 2
-    chunks : [E, d] e_{u,r} of the candidate chunks
-    """
-
-    neighbours: Float[Tensor, "E12 d"]
-    chunks: Float[Tensor, "E d"]
-
-    @classmethod
-    def of(cls, candidates: Candidates, table: TextTable) -> "CandidateVectors":
-        """Gather the vectors from the table, in its data types."""
-        around = torch.cat([candidates.hops[1].index, candidates.hops[2].index])
-        return cls(table.nodes[around], table.chunks[candidates.chunks.index])
-
-
+@torch.no_grad()
 def condense_text(
     model: DanceModel,
     hidden: Float[Tensor, "m h"],
     candidates: Candidates,
     table: TextTable,
     config: DanceConfig,
-    vectors: CandidateVectors | None = None,
 ) -> Evidence:
     """Second half of Alg. 3: gates, c_v, chunk weights and t~_v over fixed candidates.
 
-    Differentiable. eq:hier_context: c_v = sum_l gamma_l sum_u alpha_{v,u} t_u with gamma =
-    softmax(hop_logits) over all three hops. eq:agg_text: t~_v = sum pi_{v,(u,r)} e_{u,r}. Under
-    `text_rule` "own" both are t_v, the pooled text of the node.
+    Without gradients; `weighing.weigh` is the form that is trained. eq:hier_context: c_v = sum_l
+    gamma_l sum_u alpha_{v,u} t_u with gamma = softmax(hop_logits) over all three hops. eq:agg_text:
+    t~_v = sum pi_{v,(u,r)} e_{u,r}. Under `text_rule` "own" both are t_v, the pooled text of the
+    node.
 
     Parameters
     ----------
     hidden : [m, h] g_v of `candidates.nodes`
-    vectors : the candidates' vectors; None = gather them
     """
     if config.text_rule == "own":
         return own_text(candidates, table, hidden.dtype)
-    near, chunk_vectors = (vectors.neighbours, vectors.chunks) if vectors else (None, None)
-    gates = None if torch.is_grad_enabled() else candidates.gates
+    gates = candidates.gates
     if gates is None:
-        gates = gate_neighbours(model, hidden, candidates.hops, table, config, near)
+        gates = gate_neighbours(model, hidden, candidates.hops, table, config)
     gamma = torch.softmax(model.hop_logits, dim=0)
-    center = gamma[0] * table.nodes[candidates.nodes].to(hidden.dtype)
+    center = gamma[0] * rows_at(table.nodes, candidates.nodes).to(hidden.dtype)
     around = stack_rows(candidates.hops[1:])
     by_hop = weighted_rows(torch.cat(gates[1:]), around, table.nodes).view(
         2, -1, table.nodes.size(1)
     )
     context = center + gamma[1] * by_hop[0] + gamma[2] * by_hop[1]
-    weights = weigh_chunks(
-        model, hidden, candidates.chunks, table, config.chunk_budget, chunk_vectors
-    )
+    weights = weigh_chunks(model, hidden, candidates.chunks, table, config.chunk_budget)
     text = weighted_rows(weights, candidates.chunks, table.chunks)
     return Evidence(gates, weights, context, text, config.mix * text + (1 - config.mix) * context)
 
@@ -248,9 +215,9 @@ def own_text(candidates: Candidates, table: TextTable, dtype: torch.dtype) -> Ev
 
     It is every chunk of the node itself with its pooling weight.
     """
-    text = table.nodes[candidates.nodes].to(dtype)
+    text = rows_at(table.nodes, candidates.nodes).to(dtype)
     chunks = candidates.chunks
-    weights = pooling_weights(table.chunks[chunks.index].to(dtype), chunks.ptr)
+    weights = pooling_weights(rows_at(table.chunks, chunks.index).to(dtype), chunks.ptr)
     one, none = torch.ones_like(candidates.nodes, dtype=dtype), text.new_empty(0)
     return Evidence((one, none, none), weights, text, text, text)
 

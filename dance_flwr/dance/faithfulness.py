@@ -9,7 +9,6 @@ redundant text makes the evidence look less necessary than it is.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import sqrt
 
 import numpy as np
 import torch
@@ -18,19 +17,20 @@ from torch import Tensor
 
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import HOPS, chunks_of_neighbours
-from dance_flwr.dance.inference import explain, plain_pass, predict
+from dance_flwr.dance.inference import explain, predict
 from dance_flwr.dance.interventions import repredict
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.packs import Packs
+from dance_flwr.dance.passes import embed
 from dance_flwr.data.site import Site
 from dance_flwr.data.text.table import TextTable
-from dance_flwr.nn.hops import Hops
+from dance_flwr.nn.hops import HopLists
 from dance_flwr.nn.ragged import (
     Ragged,
-    bilinear_rows,
     concat_rows,
     heaviest,
     prefix,
+    products,
     ptr_of_rows,
     rank_in_row,
     softmax_rows,
@@ -54,7 +54,7 @@ class Pool:
     hop: Tensor
 
     @classmethod
-    def of(cls, hops: Hops, table: TextTable, nodes: Tensor) -> "Pool":
+    def of(cls, hops: HopLists, table: TextTable, nodes: Tensor) -> "Pool":
         """Gather the pools of these nodes ([m] int64)."""
         around = (hops.zero(nodes), hops.one(nodes), hops.two(nodes))
         parts = [chunks_of_neighbours(ragged, table.chunks_of) for ragged in around]
@@ -126,8 +126,8 @@ def outcomes(
     generator : a CPU generator; the only source of randomness
     """
     packs = explain(model, site, nodes, settings, 0, "")
-    pool = Pool.of(site.graph.hops, site.table, nodes)
-    ranked = rankings(model, site, nodes, pool, packs, draws, generator)
+    pool = Pool.of(site.graph.hops(settings.fan_out), site.table, nodes)
+    ranked = rankings(model, site, settings, nodes, pool, packs, draws, generator)
     budgets = curve_budgets(settings.chunk_budget)
     none = Ragged(torch.zeros_like(pool.chunks.ptr), pool.chunks.index[:0])
 
@@ -176,6 +176,7 @@ def curve_budgets(most: int) -> tuple[int, ...]:
 def rankings(
     model: DanceModel,
     site: Site,
+    settings: DanceConfig,
     nodes: Tensor,
     pool: Pool,
     packs: Packs,
@@ -202,7 +203,7 @@ def rankings(
         "random": [],
     }
     ranked["attention"].append(
-        heaviest(pool.chunks, dense_attention(model, site, nodes, pool), sizes)
+        heaviest(pool.chunks, dense_attention(model, site, settings, nodes, pool), sizes)
     )
     for _ in range(draws):
         chance = torch.rand(per_hop.numel(), generator=generator, dtype=torch.float64).to(
@@ -215,7 +216,9 @@ def rankings(
 
 
 @torch.no_grad()
-def dense_attention(model: DanceModel, site: Site, nodes: Tensor, pool: Pool) -> Tensor:
+def dense_attention(
+    model: DanceModel, site: Site, settings: DanceConfig, nodes: Tensor, pool: Pool
+) -> Tensor:
     """Return dense attention weights of the chunks of the pool, [E].
 
     gamma_l softmax_u(<W_q g_v, W_k t_u> / sqrt(d)) softmax_(u,r)(<W_s g_v, e_{u,r}> / sqrt(d)):
@@ -224,23 +227,20 @@ def dense_attention(model: DanceModel, site: Site, nodes: Tensor, pool: Pool) ->
     These are attention weights of the same trained scores, used as an explanation (see Jain and
     Wallace 2019 on how little such weights may explain).
     """
-    table, hops = site.table, site.graph.hops
-    hidden = plain_pass(model, site, site.graph).hidden[nodes]
+    table, hops = site.table, site.graph.hops(settings.fan_out)
+    hidden = embed(model, site, site.graph, nodes)
     gamma = torch.softmax(model.hop_logits, dim=0)
-    matrix = model.key.weight.T @ model.query.weight
-    scale = sqrt(model.key.in_features)
+    queries = model.neighbour_queries(hidden)
     of_chunk = []
     for hop, ragged in zip(HOPS, (hops.zero(nodes), hops.one(nodes), hops.two(nodes)), strict=True):
-        score = bilinear_rows(hidden, matrix, ragged, table.nodes) / scale
+        score = products(queries, ragged, table.nodes)
         counts = table.chunks_of.ptr.diff()[ragged.index]
         weight = torch.repeat_interleave(gamma[hop] * softmax_rows(score, ragged.ptr), counts)
         of_chunk.append((torch.repeat_interleave(ragged.rows(), counts), weight))
     # Concatenated hop by hop, then sorted by row: the order of the pool.
     order = torch.sort(torch.cat([rows for rows, _ in of_chunk]), stable=True).indices
     neighbour = torch.cat([weight for _, weight in of_chunk])[order]
-    chunk = bilinear_rows(hidden, model.chunk_query.weight, pool.chunks, table.chunks) / sqrt(
-        table.chunks.size(1)
-    )
+    chunk = products(model.chunk_queries(hidden), pool.chunks, table.chunks)
     return neighbour * softmax_rows(chunk, pool.chunks.ptr)
 
 

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.inference import GraphView, predict
+from dance_flwr.dance.inference import predict
 from dance_flwr.dance.model import DanceModel
+from dance_flwr.dance.passes import GraphView
 from dance_flwr.data.site import Site
 from dance_flwr.data.text.table import TextTable, pool_chunks
 from dance_flwr.nn.hops import Balls, HopLists
@@ -51,7 +52,7 @@ def repredict(
     """
     reach = model.backbone.reach
     balls = [
-        Balls.of(site.graph.hops, targets, radius)
+        Balls.of(site.graph.rows, targets, radius)
         for radius in (TEXT_HOPS, reach, TEXT_HOPS + reach)
     ]
     shared = site.table if texts_elsewhere else _blank(site.table)
@@ -61,7 +62,11 @@ def repredict(
         table = _changed_table(site.table, shared, copies, kept.take(cases), texts_elsewhere)
         labels = torch.cat([site.label_table, site.label_table[copies.origin]])
         client = _CopiedClient(
-            table.nodes.size(0), site.device, table, labels, _CopiedGraph(site.graph, copies)
+            table.nodes.size(0),
+            site.device,
+            table,
+            labels,
+            _CopiedGraph(site.graph, copies, settings.fan_out),
         )
         probs = predict(model, client, settings)["deployed"]
         results.append(
@@ -156,9 +161,13 @@ class _CopiedClient:
 class _CopiedGraph:
     """A `GraphView` of the client's nodes and their copies."""
 
-    def __init__(self, graph: GraphView, copies: Copies) -> None:
+    def __init__(self, graph: GraphView, copies: Copies, fan_out: int) -> None:
         self._graph, self._copies = graph, copies
-        self.hops = _CopiedHops(graph.hops, copies)
+        self._hops = _CopiedHops(graph.hops(fan_out), copies)
+
+    def hops(self, fan_out: int = 0) -> HopLists:
+        """Return the client's neighbourhoods under the fan-out that it was built with."""
+        return self._hops
 
     def operator(self, kind: str) -> Tensor:
         """Return the client's operator with the rows of the copies appended, pointing to copies."""

@@ -8,17 +8,17 @@ from torch.nn import functional as F
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, Evidence
 from dance_flwr.dance.model import DanceModel
+from dance_flwr.dance.weighing import Weighed
 
 
 def condensed_loss(
     model: DanceModel,
     hidden: Float[Tensor, "K h"],
-    evidence: Evidence,
-    features: Float[Tensor, "K d"],
+    evidence: Weighed,
+    features: Float[Tensor, "K w"],
     core_logits: Float[Tensor, "K C"],
     labels: Int64[Tensor, "K"],
     settings: DanceConfig,
-    near: Float[Tensor, "K 2*C"] | None = None,
 ) -> Float[Tensor, ""]:
     """eq:fusion_train_loss + CE of the condensed graph; a scalar.
 
@@ -28,10 +28,9 @@ def condensed_loss(
 
     Parameters
     ----------
-    hidden : [K, h] g_v; features : [K, d] x_v, with the noise of the round
+    hidden : [K, h] g_v; features : [K, w] x_v, with the noise of the round
     core_logits : [K, C] Dec_g of the condensed graph
     labels : [K] int64, -1 where unknown
-    near : [K, 2C] label evidence, if the model reads it
     """
     graph, text = model.graph_logits(hidden), model.text_logits(evidence.text)
     align = F.kl_div(
@@ -44,7 +43,7 @@ def condensed_loss(
     known = labels >= 0
     if bool(known.any()):
         target = labels[known]
-        loss = loss + F.cross_entropy(model.fused_logits(features, near)[known], target)
+        loss = loss + F.cross_entropy(model.fused_logits(features, evidence.labels)[known], target)
         loss = loss + F.cross_entropy(core_logits[known], target)
     return loss
 

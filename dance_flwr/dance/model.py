@@ -1,18 +1,29 @@
 """omega = (theta, phi): the backbone and the parameters of selection, fusion and prediction."""
 
+from math import sqrt
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.dropout import dropout as drop
 from dance_flwr.nn.model import ModelShape, PlainModel
 
 
 class DanceModel(PlainModel):
-    """omega: the backbone, selection, fusion and heads.
+    """omega: the backbone, selection, fusion and heads, with texts read at the backbone's width.
 
-    W_q, W_k (eq:neighbor_score), W_s (eq:chunk_similarity), gamma (eq:hier_context), W_g, W_t, w
-    and the layer norm (eq:fused_embed), and the heads Dec, Dec_g, Dec_t (eq:fusion_train_loss).
+    Every text passes the backbone's own linear map U, [d, w] (`Backbone.project`). It takes the
+    place of W_k (eq:neighbor_score), of W_t (eq:fused_embed) and of one factor of W_s
+    (eq:chunk_similarity): W_k = U^T, W_s = U A_s, and x_v has w entries. So phi costs O(h w + w C)
+    weights instead of the paper's O(d^2), and the condensed graph starts after the map. Beside U:
+    A_q, A_s, gamma (eq:hier_context), W_g, w and the layer norm (eq:fused_embed), and the heads
+    Dec, Dec_g, Dec_t (eq:fusion_train_loss). `PaperModel` has the paper's matrices.
+
+    Parameters
+    ----------
+    attention_dim : d_a, width of <W_q g, W_k t>; only the paper's matrices have one
     """
 
     def __init__(
@@ -21,30 +32,109 @@ class DanceModel(PlainModel):
         backbone: str,
         dropout: float,
         *,
-        attention_dim: int,
+        attention_dim: int = 0,
         label_evidence: bool = False,
     ) -> None:
         super().__init__(shape, backbone, dropout)
+        width = self._add_maps(shape, attention_dim)
+        self.hop_logits = nn.Parameter(torch.zeros(3))
+        self.fuse_graph = nn.Linear(shape.hidden_dim, width, bias=False)
+        self.fuse_gate = nn.Linear(shape.hidden_dim + width, 1, bias=False)
+        self.norm = nn.LayerNorm(width)
+        self.head_fused = nn.Linear(width, shape.classes)
+        self.head_text = nn.Linear(width, shape.classes)
+        self.head_labels: nn.Linear | None = None
+        if label_evidence:
+            self.head_labels = nn.Linear(2 * shape.classes, shape.classes, bias=False)
+            nn.init.zeros_(self.head_labels.weight)
+
+    def _add_maps(self, shape: ModelShape, attention_dim: int) -> int:
+        """Add the maps of queries and texts; return the width of x_v."""
+        width = int(self.backbone.text_weight().size(0))
+        self.query = nn.Linear(shape.hidden_dim, width, bias=False)
+        self.chunk_query = nn.Linear(shape.hidden_dim, width, bias=False)
+        return width
+
+    def neighbour_queries(self, hidden: Float[Tensor, "m h"]) -> Float[Tensor, "m d"]:
+        """q_v with s_{v,u} = <q_v, t_u>: U A_q g_v / sqrt(w); [m, h] -> [m, d]."""
+        return self._read_by(self.query(hidden))
+
+    def chunk_queries(self, hidden: Float[Tensor, "m h"]) -> Float[Tensor, "m d"]:
+        """q_v with a_{v,(u,r)} = <q_v, e_{u,r}>: U A_s g_v / sqrt(w); [m, h] -> [m, d]."""
+        return self._read_by(self.chunk_query(hidden))
+
+    def _read_by(self, query: Float[Tensor, "m w"]) -> Float[Tensor, "m d"]:
+        return (query / sqrt(query.size(1))) @ self.backbone.text_weight()  # type: ignore[no-any-return]
+
+    def read(self, text: Float[Tensor, "m d"]) -> Float[Tensor, "m w"]:
+        """U = U^T LN(t); [m, d] -> [m, w]."""
+        return self.backbone.project(normalise(text))  # type: ignore[no-any-return]
+
+    def fuse(
+        self, hidden: Float[Tensor, "m h"], text: Float[Tensor, "m d"]
+    ) -> Float[Tensor, "m w"]:
+        """eq:fused_embed: x = LN(W_g g + sigma(w^T [g || u]) u), u = `read(t)`; [m, w]."""
+        read = self.read(text)
+        gate = torch.sigmoid(self.fuse_gate(torch.cat([hidden, read], dim=1)))
+        return self.norm(self.fuse_graph(hidden) + gate * read)  # type: ignore[no-any-return]
+
+    def condensed_hidden(
+        self, fused: Float[Tensor, "m w"], operator: Tensor
+    ) -> Float[Tensor, "m h"]:
+        """Return the backbone's output on the graph whose features are x; [m, h].
+
+        Parameters
+        ----------
+        operator : [m, m] sparse
+        """
+        backbone = self.backbone
+        steps, here = [operator] * backbone.reach, backbone.reach - backbone.hops_left
+        return backbone.finish(backbone.spread(backbone.drop(fused), steps[:here]), steps[here:])  # type: ignore[no-any-return]
+
+    def fused_logits(
+        self, fused: Float[Tensor, "m w"], labels: Float[Tensor, "m C2"] | None = None
+    ) -> Float[Tensor, "m C"]:
+        """O = Dec(x) + W_y [y_1 || y_2]; [m, w], [m, 2C] -> [m, C].
+
+        Without label evidence O = Dec(x), as in the paper.
+        """
+        logits = self.head_fused(drop(fused, self.dropout, self.training))
+        if self.head_labels is not None and labels is not None:
+            logits = logits + self.head_labels(labels)
+        return logits  # type: ignore[no-any-return]
+
+    def text_logits(self, text: Float[Tensor, "m d"]) -> Float[Tensor, "m C"]:
+        """o^t = Dec_t(u), u = `read(t)`; [m, d] -> [m, C]."""
+        return self.head_text(drop(self.read(text), self.dropout, self.training))  # type: ignore[no-any-return]
+
+
+class PaperModel(DanceModel):
+    """omega with the paper's matrices, which read texts at their own width d.
+
+    W_q, W_k (eq:neighbor_score), W_s (eq:chunk_similarity), W_g, W_t, w (eq:fused_embed); x_v has d
+    entries, and the backbone reads it as it reads t_u.
+    """
+
+    def _add_maps(self, shape: ModelShape, attention_dim: int) -> int:
         d, h = shape.text_dim, shape.hidden_dim
         self.query = nn.Linear(h, attention_dim, bias=False)
         self.key = nn.Linear(d, attention_dim, bias=False)
         self.chunk_query = nn.Linear(h, d, bias=False)
-        self.hop_logits = nn.Parameter(torch.zeros(3))
-        self.fuse_graph = nn.Linear(h, d, bias=False)
         self.fuse_text = nn.Linear(d, d, bias=False)
-        self.fuse_gate = nn.Linear(h + d, 1, bias=False)
         # x_v starts as LN of text and graph in the coordinates of the text: the backbone reads both
         # t_u and x_v, and a random W_t would hide that they stand for the same words. sqrt(d) gives
         # t, of norm at most 1, the scale of W_g g.
         nn.init.eye_(self.fuse_text.weight)
         self.fuse_text.weight.data.mul_(d**0.5)
-        self.norm = nn.LayerNorm(d)
-        self.head_fused = nn.Linear(d, shape.classes)
-        self.head_text = nn.Linear(d, shape.classes)
-        self.head_labels: nn.Linear | None = None
-        if label_evidence:
-            self.head_labels = nn.Linear(2 * shape.classes, shape.classes, bias=False)
-            nn.init.zeros_(self.head_labels.weight)
+        return d
+
+    def neighbour_queries(self, hidden: Float[Tensor, "m h"]) -> Float[Tensor, "m d"]:
+        """W_k^T W_q g_v / sqrt(d); [m, h] -> [m, d]."""
+        return self.query(hidden) @ self.key.weight / sqrt(self.key.in_features)  # type: ignore[no-any-return]
+
+    def chunk_queries(self, hidden: Float[Tensor, "m h"]) -> Float[Tensor, "m d"]:
+        """W_s g_v / sqrt(d); [m, h] -> [m, d]."""
+        return self.chunk_query(hidden) / sqrt(self.chunk_query.out_features)  # type: ignore[no-any-return]
 
     def fuse(
         self, hidden: Float[Tensor, "m h"], text: Float[Tensor, "m d"]
@@ -53,17 +143,11 @@ class DanceModel(PlainModel):
         gate = torch.sigmoid(self.fuse_gate(torch.cat([hidden, text], dim=1)))
         return self.norm(self.fuse_graph(hidden) + gate * self.fuse_text(text))  # type: ignore[no-any-return]
 
-    def fused_logits(
-        self, fused: Float[Tensor, "m d"], labels: Float[Tensor, "m C2"] | None = None
-    ) -> Float[Tensor, "m C"]:
-        """O = Dec(x) + W_y [y_1 || y_2]; [m, d], [m, 2C] -> [m, C].
-
-        Without label evidence O = Dec(x), as in the paper.
-        """
-        logits = self.head_fused(drop(fused, self.dropout, self.training))
-        if self.head_labels is not None and labels is not None:
-            logits = logits + self.head_labels(labels)
-        return logits  # type: ignore[no-any-return]
+    def condensed_hidden(
+        self, fused: Float[Tensor, "m d"], operator: Tensor
+    ) -> Float[Tensor, "m h"]:
+        """Return the backbone's output on the graph whose features are x; [m, h]."""
+        return self.backbone(fused, operator)  # type: ignore[no-any-return]
 
     def text_logits(self, text: Float[Tensor, "m d"]) -> Float[Tensor, "m C"]:
         """o^t = Dec_t(t); [m, d] -> [m, C]."""

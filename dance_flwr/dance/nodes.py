@@ -8,32 +8,39 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.nn.kmeans import cluster_by_class
-from dance_flwr.nn.ragged import ptr_of_rows, rank_in_row
+from dance_flwr.nn.kmeans import cluster_by_class, own_products, sample_by_class
+from dance_flwr.nn.ragged import ptr_of_rows, ptr_of_sizes, rank_in_row, rows_at
 
 UNASSIGNED = -1
+_NODES_PER_BLOCK = 8192
+_MOST_CLUSTERED = 65_536
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Output of the last global model for every local node.
+    """Output of a global model for every local node.
 
     Attributes
     ----------
     hidden : [n, h] z_v = g_v, the embedding of the plain pass
-    probs : [n, C] p(y | v)
+    predicted : [n] int64, argmax_c p(c | v)
+    confidence : [n] pi_v = max_c p(c | v), in [0, 1]
+    difficulty : [n] eq:difficulty, u_v = -sum_c p(c | v) log p(c | v), nats, with 0 log 0 = 0
+    classes : C
     """
 
     hidden: Float[Tensor, "n h"]
-    probs: Float[Tensor, "n C"]
+    predicted: Int64[Tensor, "n"]
+    confidence: Float[Tensor, "n"]
+    difficulty: Float[Tensor, "n"]
+    classes: int
 
-    def confidence(self) -> Float[Tensor, "n"]:
-        """pi_v = max_c p(c | v), [n] in [0, 1]."""
-        return self.probs.max(dim=1).values
-
-    def difficulty(self) -> Float[Tensor, "n"]:
-        """eq:difficulty: u_v = -sum_c p(c | v) log p(c | v), [n] nats, with 0 log 0 = 0."""
-        return -torch.xlogy(self.probs, self.probs).sum(dim=1)
+    @classmethod
+    def of(cls, hidden: Float[Tensor, "n h"], probs: Float[Tensor, "n C"]) -> "Prediction":
+        """Return the prediction with these probabilities p(y | v)."""
+        confidence, predicted = probs.max(dim=1)
+        difficulty = -torch.xlogy(probs, probs).sum(dim=1)
+        return cls(hidden, predicted, confidence, difficulty, probs.size(1))
 
 
 def pseudo_labels(
@@ -50,9 +57,7 @@ def pseudo_labels(
     labels : [n] int64, training labels, -1 where unknown
     threshold : tau
     """
-    predicted = torch.where(
-        prediction.confidence() >= threshold, prediction.probs.argmax(dim=1), UNASSIGNED
-    )
+    predicted = torch.where(prediction.confidence >= threshold, prediction.predicted, UNASSIGNED)
     return torch.where(labels >= 0, labels, predicted)
 
 
@@ -86,12 +91,49 @@ def prototype_scores(
 ) -> Float[Tensor, "m"]:
     """eq:proto_score: s_v = max over prototypes of v's class of cos(z_v, p); [m] in [-1, 1].
 
-    Rounded to six decimals: nodes that are their own prototype tie at 1, and the lower index, not
-    the last bit of a sum, must decide a tie.
+    Only the prototypes of v's own class count. Rounded to six decimals: nodes that are their own
+    prototype tie at 1, and the lower index, not the last bit of a sum, must decide a tie.
     """
-    cosine = torch.einsum("mh,cph->mcp", F.normalize(points, dim=1), F.normalize(centroids, dim=2))
-    of_class = cosine[torch.arange(points.size(0), device=points.device), classes]
-    return of_class.nan_to_num(nan=-2.0).max(dim=1).values.round(decimals=6)
+    unit = F.normalize(centroids, dim=2)
+    cosine = own_products(F.normalize(points.to(unit.dtype), dim=1), classes, unit)
+    return cosine.nan_to_num(nan=-2.0).max(dim=1).values.round(decimals=6)
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The order in which nodes enter cores until the next condensation.
+
+    Core t takes the next K_c nodes of every class c, cyclically, so that successive cores cover the
+    class; O(K), whatever n is. A part of K_c nodes gives the
+    same ones every time.
+
+    Attributes
+    ----------
+    nodes : [m] int64, class by class, each in the order of selection
+    ptr : [C + 1] int64, the part of each class
+    quotas : [C] int64, K_c, at most the size of the part
+    """
+
+    nodes: Int64[Tensor, "m"]
+    ptr: Int64[Tensor, "p"]
+    quotas: Int64[Tensor, "C"]
+
+    def core(self, turn: int) -> Int64[Tensor, "K"]:
+        """Return core `turn`, from 0: [K] int64, ascending."""
+        sizes = self.ptr.diff()
+        owner = torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), self.quotas)
+        first = self.quotas.cumsum(0) - self.quotas
+        rank = torch.arange(len(owner), device=sizes.device) - first[owner]
+        place = (turn * self.quotas[owner] + rank) % sizes[owner]
+        return self.nodes[self.ptr[:-1][owner] + place].sort().values
+
+    def times(self, turns: int) -> Int64[Tensor, "m"]:
+        """Return how often each node of the queue was in the first `turns` cores; [m] int64."""
+        sizes = self.ptr.diff()
+        owner = torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes)
+        rank = torch.arange(len(owner), device=sizes.device) - self.ptr[:-1][owner]
+        taken = turns * self.quotas[owner]
+        return taken // sizes[owner] + (rank < taken % sizes[owner]).long()
 
 
 def condense_nodes(
@@ -102,14 +144,16 @@ def condense_nodes(
     ratio: float,
     generator: torch.Generator,
     visible: Bool[Tensor, "n"] | None = None,
-) -> Int64[Tensor, "K"]:
-    """Alg. 2: the condensed core, at most K = ceil(r |V|) nodes in ascending order; [K] int64.
+) -> Queue:
+    """Alg. 2: the condensed core, K = ceil(r |V|) nodes but at most K_b, and those that follow it.
 
-    Two extensions of the paper's rule, each with its own key: a node's score drops by
-    `coverage_penalty` per earlier selection, so that successive cores cover the labelled nodes;
-    and `labelled_first` fills a class's quota with labelled nodes before others, since only they
-    enter the cross-entropy. `core_rule` "random" is the ablation without node condensation: K nodes
-    drawn uniformly. If no node is assigned to a class, every node counts under its predicted class.
+    Extensions of the paper's rule, each with its own key: a node's score drops by
+    `coverage_penalty` per earlier selection, so that successive cores cover the labelled nodes
+    (without a penalty, or if nodes are never condensed again, the core stays); `labelled_first`
+    fills a class's quota with labelled nodes before others, since only they enter the
+    cross-entropy, and with labelled nodes alone if there are enough; `batch_nodes` is K_b.
+    `core_rule` "random" is the ablation without node condensation: nodes in random order. If no
+    node is assigned to a class, every node counts under its predicted class.
 
     Parameters
     ----------
@@ -118,33 +162,95 @@ def condense_nodes(
     ratio : r, of all local nodes
     visible : [n] bool, the nodes that make up V; None = all
     """
-    num_nodes, num_classes = prediction.probs.shape
     allowed = torch.ones_like(labels, dtype=torch.bool) if visible is None else visible
-    budget = node_budget(int(allowed.sum()), ratio)
+    budget = core_budget(int(allowed.sum()), ratio, config.batch_nodes)
     if config.core_rule == "random":
-        places = torch.nonzero(allowed).flatten()
-        order = torch.randperm(places.numel(), generator=generator).to(places.device)
-        return places[order[:budget]].sort().values
+        return _random_queue(torch.nonzero(allowed).flatten(), budget, config, generator)
+    num_nodes, num_classes = labels.numel(), prediction.classes
     assigned = pseudo_labels(prediction, labels, config.confidence).masked_fill(
         ~allowed, UNASSIGNED
     )
     if not bool((assigned >= 0).any()):
-        assigned = prediction.probs.argmax(dim=1).masked_fill(~allowed, UNASSIGNED)
+        assigned = prediction.predicted.masked_fill(~allowed, UNASSIGNED)
     # Sort by class, so that classes are rows of a ragged table.
     eligible = torch.nonzero(assigned >= 0).flatten()
     eligible = eligible[torch.sort(assigned[eligible], stable=True).indices]
-    classes, points = assigned[eligible], prediction.hidden[eligible]
-    centroids = cluster_by_class(points, classes, num_classes, config.prototypes, generator)
-    scores = (
-        prototype_scores(points, classes, centroids)
-        - config.coverage_penalty * times_selected[eligible]
-    )
+    classes = assigned[eligible]
+    scores = _scores(prediction, eligible, classes, config.prototypes, generator)
+    scores = scores - config.coverage_penalty * times_selected[eligible]
     ptr = ptr_of_rows(classes, num_classes)
-    rank = rank_in_row(scores, ptr)
+    rank, known = rank_in_row(scores, ptr), labels[eligible] >= 0
     if config.labelled_first:
-        rank = rank_in_row((labels[eligible] >= 0).double() * num_nodes - rank, ptr)
+        rank = rank_in_row(known.double() * num_nodes - rank, ptr)
     quotas = class_quotas(ptr[1:] - ptr[:-1], budget)
-    return eligible[rank < quotas[classes]].sort().values
+    pools = ptr[1:] - ptr[:-1] if config.core_moves else quotas
+    if config.labelled_first and config.core_moves:
+        labelled = torch.bincount(classes[known], minlength=num_classes)
+        pools = torch.where(labelled >= quotas, labelled, pools)
+    place = torch.empty_like(eligible)
+    place[ptr[:-1][classes] + rank] = eligible
+    inside = rank_in_row(-torch.arange(len(place), device=place.device), ptr) < pools[classes]
+    return Queue(place[inside], ptr_of_sizes(pools), quotas)
+
+
+def _scores(
+    prediction: Prediction,
+    nodes: Int64[Tensor, "m"],
+    classes: Int64[Tensor, "m"],
+    prototypes: int,
+    generator: torch.Generator,
+) -> Float[Tensor, "m"]:
+    """Return the prototype scores of nodes, [m]; prototypes are of at most 65,536 of them.
+
+    `prediction.hidden` may be memory-mapped: it is read in blocks.
+    """
+    hidden, count = prediction.hidden, prediction.classes
+    some = torch.arange(nodes.numel(), device=nodes.device)
+    if nodes.numel() > _MOST_CLUSTERED:
+        some = sample_by_class(classes, max(prototypes, _MOST_CLUSTERED // count), generator)
+    points = rows_at(hidden, nodes[some])
+    centroids = cluster_by_class(points, classes[some], count, prototypes, generator)
+    blocks = zip(
+        torch.split(nodes, _NODES_PER_BLOCK), torch.split(classes, _NODES_PER_BLOCK), strict=True
+    )
+    return torch.cat(
+        [prototype_scores(rows_at(hidden, block), own, centroids) for block, own in blocks]
+    )
+
+
+def _random_queue(
+    places: Int64[Tensor, "m"], budget: int, config: DanceConfig, generator: torch.Generator
+) -> Queue:
+    """Return all nodes in random order as one class; only the first K if the core stays."""
+    order = torch.randperm(places.numel(), generator=generator).to(places.device)
+    nodes = places[order] if config.core_moves else places[order[:budget]]
+    sizes = torch.tensor([nodes.numel()], device=places.device)
+    return Queue(nodes, ptr_of_sizes(sizes), sizes.clamp(max=budget))
+
+
+def core_budget(num_nodes: int, ratio: float, most: int) -> int:
+    """Nodes of a round's core: K = ceil(r |V|), at most K_b.
+
+    Parameters
+    ----------
+    most : K_b; 0 = no limit
+    """
+    budget = node_budget(num_nodes, ratio)
+    return min(budget, most) if most else budget
+
+
+def rounds_per_condensation(num_nodes: int, ratio: float, most: int, every: int) -> int:
+    """Rounds until nodes are condensed again: `every`, but at least as many as K / K_b.
+
+    So the pass over all n nodes, which a condensation costs, is spread over the rounds that train
+    on r n nodes, and the mean cost of a round does not grow with n.
+
+    Parameters
+    ----------
+    most : K_b; every : 0 = never again
+    """
+    budget = node_budget(num_nodes, ratio)
+    return max(every, -(-budget // most)) if every and most else every
 
 
 def node_budget(num_nodes: int, ratio: float) -> int:

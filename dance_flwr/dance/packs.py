@@ -32,6 +32,7 @@ class Packs:
     Attributes
     ----------
     round, model_id : round of the selection, and fingerprint of the model that selected
+    difficulty_round : round whose model gave u_v, which preselects evidence at hop 2
     nodes : [m] int64; predicted : [m] int64 class; confidence : [m] float32
     neighbour_ptr : [m + 1]; neighbours, neighbour_hops, neighbour_weights : alpha^(l) of the
         selected neighbours
@@ -43,6 +44,7 @@ class Packs:
 
     round: int
     model_id: str
+    difficulty_round: int
     nodes: NDArray[np.int64]
     predicted: NDArray[np.int64]
     confidence: NDArray[np.float32]
@@ -66,6 +68,7 @@ class Packs:
         evidence: Evidence,
         round_: int,
         model_id: str,
+        difficulty_round: int,
     ) -> "Packs":
         """Gather the packs of `candidates.nodes`.
 
@@ -102,6 +105,7 @@ class Packs:
         return cls(
             round=round_,
             model_id=model_id,
+            difficulty_round=difficulty_round,
             chunk_spans=np.asarray(site.bank.spans[number]),
             chunk_sha256=np.asarray(site.chunk_sha256[number]),
             **{name: tensor.detach().cpu().numpy() for name, tensor in arrays.items()},
@@ -136,7 +140,8 @@ class Packs:
             raise DataError(
                 f"{path}: expected packs of digest {digest[:12]}, found others; they were altered"
             )
-        return cls(**values | {"round": int(values["round"]), "model_id": str(values["model_id"])})
+        numbers = {name: int(values[name]) for name in ("round", "difficulty_round")}
+        return cls(**values | numbers | {"model_id": str(values["model_id"])})
 
     def row_of(self, node: int) -> int | None:
         """Return the row of a node, or None if there is no pack for it."""

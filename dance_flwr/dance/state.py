@@ -1,17 +1,27 @@
 """The state of a client between rounds of one run: core, coverage, frozen evidence, adjacency."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dance_flwr.config.paths import PREVIOUS, STATE
-from dance_flwr.dance.evidence import Candidates
+from dance_flwr.dance.evidence import HOPS, Candidates
+from dance_flwr.dance.nodes import Queue
 from dance_flwr.data.site import run_folder
 from dance_flwr.disk import write_npz
 from dance_flwr.nn.ragged import Ragged
+
+_SURVEY = ("times_selected", "difficulty")  # of all nodes; written at a condensation
+_QUEUE = ("nodes", "ptr", "quotas")
+_NUMBERS = ("core_round", "text_round", "turn")
+_EDGES = ("rows", "cols", "weights")
+_MOST_LIVE = 64  # states in memory
 
 
 @dataclass
@@ -21,7 +31,11 @@ class ClientState:
     Attributes
     ----------
     times_selected : [n] int64, number of cores that contained each node
-    core : [K] int64, the current core
+        before the last node condensation, which all that has an entry per node is of
+    difficulty : [n] float32 u_v of the model that condensed
+    queue : the order in which nodes enter cores
+    turn : rounds trained since the condensation
+    core : [K] int64, the core of the last round, ascending
     core_round, text_round : round of the last refresh; 0 = never
     frozen : evidence candidates of all n nodes, kept until the next text refresh; None = selected
         in every round
@@ -30,12 +44,21 @@ class ClientState:
     """
 
     times_selected: Tensor
+    difficulty: Tensor | None = None
+    queue: Queue | None = None
+    turn: int = 0
     core: Tensor | None = None
     core_round: int = 0
     text_round: int = 0
     frozen: Candidates | None = None
     adjacency: tuple[Tensor, Tensor, Tensor] | None = None
     round: int = 0
+
+
+def read_difficulty(survey: Path, device: torch.device) -> Tensor:
+    """Return [n] float32 u_v of the model of a node condensation."""
+    with np.load(survey) as file:
+        return torch.as_tensor(file["difficulty"], device=device)
 
 
 def due(last_round: int, every: int, round_: int) -> bool:
@@ -60,9 +83,13 @@ class RunFolder:
     run : name of the run, chosen by the server
     """
 
+    # The state that this process wrote last, by folder, and the file as it was then.
+    _live: ClassVar[dict[Path, tuple[tuple[int, ...], ClientState]]] = {}
+
     def __init__(self, client_folder: Path, run: str) -> None:
         self.folder = run_folder(client_folder, run)
         self.evidence_folder = self.folder / "evidence"
+        self._continued = False
 
     def round_path(self, round_: int) -> Path:
         """Return the file of the packs of a round's refresh."""
@@ -88,15 +115,29 @@ class RunFolder:
         before : return the state from before this round, even if this round was trained already
             and is repeated; None = the latest
         """
+        written, live = self._live.pop(self.folder, ((), None))
+        self._continued = live is not None and written == _stamp(self.folder / STATE)
+        if live is not None and self._continued and (before is None or live.round < before):
+            return live
+        self._continued = False
         for path in (self.folder / STATE, self.folder / PREVIOUS) if before != 1 else ():
             if not path.is_file():
                 continue
-            state, base = _read(path, num_nodes, device)
+            state, base = self._read(path, num_nodes, device)
+            if state is None:  # the survey was lost
+                break
             if before is None or state.round < before:
                 return state
             if not base:  # the client's first round is repeated
                 break
         return ClientState(torch.zeros(num_nodes, dtype=torch.int64, device=device))
+
+    def last_survey(self) -> Path | None:
+        """Return the file of the last node condensation, None if there was none."""
+        if not (self.folder / STATE).is_file():
+            return None
+        path = self._survey(_number(self.folder / STATE, "core_round"))
+        return path if path.is_file() else None
 
     def lost(self, state: ClientState, round_: int) -> bool:
         """Whether `state`, loaded before `round_`, is fresh although an earlier one may exist.
@@ -111,44 +152,94 @@ class RunFolder:
         )
 
     def save(self, state: ClientState, round_: int) -> None:
-        """Write the state after `round_` and keep the one before; an error changes nothing."""
+        """Write the state after `round_` and keep the one before; an error changes nothing.
+
+        What has one entry per node is a survey, written only in the round of a node condensation;
+        the others write what their batch needs.
+        """
         assert state.core is not None and state.adjacency is not None
-        arrays: dict[str, Tensor] = {"times_selected": state.times_selected, "core": state.core}
+        if state.core_round == round_:
+            assert state.queue is not None
+            survey = _arrays(state, _SURVEY) | _arrays(state.queue, _QUEUE)
+            write_npz(self._survey(round_), survey)
+        arrays = _arrays(state, ("core",))
+        arrays |= {name: np.array(getattr(state, name)) for name in _NUMBERS}
+        arrays |= {"round": np.array(round_), "before": np.array(state.round)}
         arrays |= {
-            "core_round": torch.tensor(state.core_round),
-            "text_round": torch.tensor(state.text_round),
+            name: part.cpu().numpy() for name, part in zip(_EDGES, state.adjacency, strict=True)
         }
-        arrays |= {"round": torch.tensor(round_), "before": torch.tensor(state.round)}
-        arrays |= dict(zip(("rows", "cols", "weights"), state.adjacency, strict=True))
         if state.frozen is not None:
-            for hop, ragged in enumerate(state.frozen.hops):
-                arrays |= {f"hop{hop}_ptr": ragged.ptr, f"hop{hop}_index": ragged.index}
-            arrays |= {
-                "chunks_ptr": state.frozen.chunks.ptr,
-                "chunks_index": state.frozen.chunks.index,
-            }
+            arrays |= _frozen_arrays(state.frozen)
         path = self.folder / STATE
-        older = path.is_file() and _number(path, "round") < round_
-        keep = self.folder / PREVIOUS if older else None
-        write_npz(path, {name: tensor.cpu().numpy() for name, tensor in arrays.items()}, keep=keep)
+        older = self._continued or (path.is_file() and _number(path, "round") < round_)
+        write_npz(path, arrays, keep=self.folder / PREVIOUS if older else None)
+        if state.core_round == round_:
+            self._drop_old_surveys(state.core_round)
+        state.round = round_
+        while len(self._live) >= _MOST_LIVE:
+            self._live.pop(next(iter(self._live)))
+        self._live[self.folder] = _stamp(path), state
+
+    def _survey(self, round_: int) -> Path:
+        return self.folder / f"survey-{round_:05d}.npz"
+
+    def _drop_old_surveys(self, newest: int) -> None:
+        previous = self.folder / PREVIOUS
+        needed = {newest, _number(previous, "core_round") if previous.is_file() else newest}
+        for path in self.folder.glob("survey-?????.npz"):
+            if path not in {self._survey(round_) for round_ in needed}:
+                path.unlink()
+
+    def _read(
+        self, path: Path, num_nodes: int, device: torch.device
+    ) -> tuple[ClientState | None, int]:
+        """Return the state in a file, None without its survey, and the round of the state before
+        it; 0 = there was none.
+        """
+        with np.load(path) as file:
+            raw = {name: file[name] for name in file.files}
+        survey = self._survey(int(raw["core_round"]))
+        if not survey.is_file():
+            return None, 0
+        with np.load(survey) as file:
+            raw |= {name: file[name] for name in file.files}
+        tensors = {
+            name: torch.as_tensor(array, device=device) for name, array in raw.items() if array.ndim
+        }
+        state = ClientState(tensors["times_selected"], tensors["difficulty"], core=tensors["core"])
+        state.queue = Queue(*(tensors[name] for name in _QUEUE))
+        state.adjacency = (tensors["rows"], tensors["cols"], tensors["weights"])
+        for name in (*_NUMBERS, "round"):
+            setattr(state, name, int(raw[name]))
+        if "chunks_ptr" in raw:
+            hops = tuple(
+                Ragged(tensors[f"hop{hop}_ptr"], tensors[f"hop{hop}_index"]) for hop in HOPS
+            )
+            chunks = Ragged(tensors["chunks_ptr"], tensors["chunks_index"])
+            state.frozen = Candidates(torch.arange(num_nodes, device=device), hops, chunks)  # type: ignore[arg-type]
+        return state, int(raw["before"])
 
 
-def _read(path: Path, num_nodes: int, device: torch.device) -> tuple[ClientState, int]:
-    """Return the state in a file and the round of the state before it; 0 = there was none."""
-    with np.load(path) as file:
-        raw = {name: torch.as_tensor(file[name], device=device) for name in file.files}
-    state = ClientState(
-        raw["times_selected"], raw["core"], int(raw["core_round"]), int(raw["text_round"])
-    )
-    state.adjacency, state.round = (
-        (raw["rows"], raw["cols"], raw["weights"]),
-        int(raw.get("round", 0)),
-    )
-    if "chunks_ptr" in raw:
-        hops = tuple(Ragged(raw[f"hop{hop}_ptr"], raw[f"hop{hop}_index"]) for hop in range(3))
-        chunks = Ragged(raw["chunks_ptr"], raw["chunks_index"])
-        state.frozen = Candidates(torch.arange(num_nodes, device=device), hops, chunks)  # type: ignore[arg-type]
-    return state, int(raw.get("before", 0))
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Return what changes when a file is replaced; () if there is none."""
+    if not path.is_file():
+        return ()
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _arrays(state: ClientState | Queue, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    return {name: getattr(state, name).cpu().numpy() for name in names}
+
+
+def _frozen_arrays(frozen: Candidates) -> dict[str, NDArray[Any]]:
+    rows = {f"hop{hop}": ragged for hop, ragged in enumerate(frozen.hops)}
+    rows["chunks"] = frozen.chunks
+    return {
+        f"{name}_{part}": getattr(ragged, part).cpu().numpy()
+        for name, ragged in rows.items()
+        for part in ("ptr", "index")
+    }
 
 
 def _number(path: Path, name: str) -> int:

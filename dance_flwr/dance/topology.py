@@ -12,6 +12,7 @@ from dance_flwr.dance.model import DanceModel
 from dance_flwr.nn.ragged import ptr_of_rows, rank_in_row
 
 _ROWS_PER_BLOCK = 1024
+_NODES_PER_GROUP = 128
 
 # (rows, cols, weights) of a weighted graph.
 Edges = tuple[Int64[Tensor, "E"], Int64[Tensor, "E"], Float[Tensor, "E"]]
@@ -33,24 +34,109 @@ class Coefficients:
 
 @torch.no_grad()
 def rebuild_topology(
-    model: DanceModel, hidden: Float[Tensor, "K h"], evidence: Evidence, settings: DanceConfig
+    model: DanceModel,
+    hidden: Float[Tensor, "K h"],
+    evidence: Evidence,
+    classes: Int64[Tensor, "K"],
+    settings: DanceConfig,
 ) -> Edges:
     """Alg. 4: (rows, cols, weights) of the adjacency on the core.
 
     Parameters
     ----------
     hidden : [K, h] g_v of the core
+    classes : [K] int64, label or predicted class of each node, for the search in its class
     """
     features = model.fuse(hidden, evidence.fused_text)
-    support = candidate_support(features, evidence.text, settings.candidates)
+    if settings.candidate_search == "exact":
+        support = candidate_support(features, evidence.text, settings.candidates)
+    else:
+        support = support_in_class(features, evidence.text, classes, settings.candidates)
     z = self_express(
-        features, evidence.text, support, settings.alpha, settings.beta, settings.inner_iterations
+        features,
+        evidence.text,
+        support,
+        settings.alpha,
+        settings.beta,
+        settings.inner_iterations,
     )
     return synthesise_adjacency(z, settings.neighbours)
 
 
+def support_in_class(
+    features: Float[Tensor, "K d"],
+    evidence: Float[Tensor, "K t"],
+    classes: Int64[Tensor, "K"],
+    most: int,
+) -> Int64[Tensor, "K s"]:
+    """eq:candidate_set with j in i's group: at most 128 nodes of its class; [K, s] int64.
+
+    Groups are neighbours in the order (class, first principal direction of x), so that a class
+    larger than a group is cut into pieces of similar nodes. O(K (128 d + log K)): no K x K.
+
+    Parameters
+    ----------
+    classes : [K] int64; the others as in `candidate_support`
+    """
+    size = features.size(0)
+    width = min(most, _NODES_PER_GROUP - 1, max(size - 1, 0))
+    if width <= 0:
+        return torch.full((size, 0), -1, dtype=torch.int64, device=features.device)
+    order = _by_class_and_direction(features, classes)
+    member, inside = _groups(classes[order])
+    member = torch.where(inside, order[member.clamp(max=size - 1)], -1)
+    near = []
+    for vectors, prior in ((features, False), (evidence, True)):
+        rows = vectors[member.clamp(min=0)]
+        scores = torch.bmm(rows, rows.transpose(1, 2))
+        scores = scores.clamp(0, 1) if prior else scores
+        scores = scores.masked_fill(~inside[:, None, :], float("-inf"))
+        scores.diagonal(dim1=1, dim2=2).fill_(float("-inf"))
+        top = torch.sort(scores, dim=2, descending=True, stable=True)
+        index, value = top.indices[:, :, :width], top.values[:, :, :width]
+        nodes = member.gather(1, index.flatten(1)).view_as(index)
+        near.append(nodes.masked_fill(value == float("-inf"), -1))
+    found = torch.cat(near, dim=2)
+    support = torch.full((size, found.size(2)), -1, dtype=torch.int64, device=features.device)
+    support[member[inside]] = found[inside]
+    return _without_repetition(support)
+
+
+def _by_class_and_direction(features: Tensor, classes: Tensor) -> Tensor:
+    """Return the nodes sorted by class, and in it by the first principal direction; [K] int64."""
+    if int(torch.bincount(classes).max()) <= _NODES_PER_GROUP:
+        return torch.sort(classes, stable=True).indices
+    centred = features - features.mean(0)
+    direction = torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -1]
+    order = torch.sort(centred @ direction, stable=True).indices
+    return order[torch.sort(classes[order], stable=True).indices]
+
+
+def _groups(classes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the places of the members of each group and a mask, [groups, widest] each.
+
+    A class of m nodes, adjacent in `classes`, makes ceil(m / 128) groups of nearly equal size.
+    """
+    counts = torch.unique_consecutive(classes, return_counts=True)[1]
+    parts = -(-counts // _NODES_PER_GROUP)
+    owner = torch.repeat_interleave(torch.arange(len(counts), device=classes.device), parts)
+    number = torch.arange(len(owner), device=classes.device) - (parts.cumsum(0) - parts)[owner]
+    low = number * counts[owner] // parts[owner]
+    high = (number + 1) * counts[owner] // parts[owner]
+    start = (counts.cumsum(0) - counts)[owner] + low
+    column = torch.arange(int((high - low).max()), device=classes.device)
+    return start[:, None] + column, column < (high - low)[:, None]
+
+
+def _without_repetition(support: Tensor) -> Tensor:
+    union = support.sort(dim=1).values
+    repeated = torch.zeros_like(union, dtype=torch.bool)
+    repeated[:, 1:] = union[:, 1:] == union[:, :-1]
+    return union.masked_fill(repeated, -1)
+
+
 def candidate_support(
-    features: Float[Tensor, "K d"], evidence: Float[Tensor, "K d"], most: int
+    features: Float[Tensor, "K d"], evidence: Float[Tensor, "K t"], most: int
 ) -> Int64[Tensor, "K s"]:
     """eq:candidate_set: C(i) = TopK_q(x_i^T x_j) union TopK_q(S_ij), j != i; [K, s] int64.
 
@@ -58,7 +144,7 @@ def candidate_support(
 
     Parameters
     ----------
-    features : [K, d] x; evidence : [K, d] t~, whose clipped products are S; most : q
+    features : [K, d] x; evidence : [K, t] t~, whose clipped products are S; most : q
     """
     size = features.size(0)
     width = min(most, size - 1)
@@ -72,13 +158,10 @@ def candidate_support(
             scores[torch.arange(rows.numel(), device=rows.device), rows] = float("-inf")
             tops.append(torch.sort(scores, dim=1, descending=True, stable=True).indices[:, :width])
         blocks.append(torch.cat(tops, dim=1))
-    union = torch.cat(blocks).sort(dim=1).values
-    repeated = torch.zeros_like(union, dtype=torch.bool)
-    repeated[:, 1:] = union[:, 1:] == union[:, :-1]
-    return union.masked_fill(repeated, -1)
+    return _without_repetition(torch.cat(blocks))
 
 
-def prior_block(evidence: Float[Tensor, "K d"], rows: Int64[Tensor, "b"]) -> Float[Tensor, "b K"]:
+def prior_block(evidence: Float[Tensor, "K t"], rows: Int64[Tensor, "b"]) -> Float[Tensor, "b K"]:
     """S[rows, :] with S_ij = clip(<t~_i, t~_j>, 0, 1); [b, K].
 
     The expected cosine between a chunk of i and a chunk of j: sum_{a,b} pi_ia pi_jb cos(e_a, e_b)
@@ -90,7 +173,7 @@ def prior_block(evidence: Float[Tensor, "K d"], rows: Int64[Tensor, "b"]) -> Flo
 
 def self_express(
     features: Float[Tensor, "K d"],
-    evidence: Float[Tensor, "K d"],
+    evidence: Float[Tensor, "K t"],
     support: Int64[Tensor, "K s"],
     alpha: float,
     beta: float,
@@ -135,18 +218,19 @@ def _solve_block(
     gram = columns @ columns.transpose(1, 2)
     target = (columns @ features[column, :, None]).squeeze(2)
     prior = (evidence[index] @ evidence[column, :, None]).squeeze(2).clamp(0, 1)
-    step = 1 / (2 * alpha * gram.abs().sum(2).max(1).values.clamp(min=1e-12))[:, None]
-    threshold = step * (beta + 1 - prior)
+    rate = 1 / gram.abs().sum(2).max(1).values.clamp(min=1e-12)[:, None]  # eta_i 2 alpha
+    threshold = rate * (beta + 1 - prior) / (2 * alpha)
+    scaled, moved_by = gram * rate[..., None], rate * target
     z = torch.zeros_like(target)
     for _ in range(iterations):
-        moved = z - step * 2 * alpha * ((gram @ z[..., None]).squeeze(2) - target)
-        z = torch.sign(moved) * (moved.abs() - threshold).clamp(min=0)
+        moved = torch.baddbmm((z + moved_by)[..., None], scaled, z[..., None], alpha=-1).squeeze(2)
+        z = moved - moved.clamp(-threshold, threshold)  # the soft threshold
     return z * inside
 
 
 def objective(
     features: Float[Tensor, "K d"],
-    evidence: Float[Tensor, "K d"],
+    evidence: Float[Tensor, "K t"],
     z: Coefficients,
     alpha: float,
     beta: float,

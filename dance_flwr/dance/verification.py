@@ -11,7 +11,8 @@ from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import explain
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.packs import Packs
-from dance_flwr.data.site import LocalGraph, Site, chunk_digests
+from dance_flwr.data.local_graph import LocalGraph
+from dance_flwr.data.site import Site, chunk_digests
 from dance_flwr.errors import UserError
 
 # Weights recomputed on another device or thread count differ in the last bits.

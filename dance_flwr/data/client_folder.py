@@ -15,7 +15,13 @@ import numpy as np
 from dance_flwr.config.paths import MANIFEST
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TextGraph, ids_digest
-from dance_flwr.data.partition import Partition, client_nodes, read_manifest, write_manifest
+from dance_flwr.data.partition import (
+    OUTSIDE,
+    Partition,
+    client_nodes,
+    read_manifest,
+    write_manifest,
+)
 from dance_flwr.data.site import (
     ARRAYS,
     CARD,
@@ -55,20 +61,31 @@ def write_partition(
     -------
     statistics of the encoding; None without a bank
     """
-    stats = encode_texts(graph.texts, bank, say) if bank else None
+    stats = encode_texts(_held_texts(graph, partition), bank, say) if bank else None
+    whole = replace(graph, split=partition.split)  # checked once, not once per client
     with atomic_folder(folder, mode=0o700) as draft:
         for number in range(partition.spec.clients):
-            client = draft / f"client-{number}"
-            local = client_graph(graph, partition, number)
-            write_client(local, client_card(content, number), client, bank)
+            local = _part(whole, partition, number)
+            write_client(local, client_card(content, number), draft / f"client-{number}", bank)
         write_manifest(draft / MANIFEST, content)
     return stats
 
 
 def client_graph(graph: TextGraph, partition: Partition, number: int) -> TextGraph:
     """Return the subgraph of one client, with the split of the partition."""
-    whole = replace(graph, split=partition.split)
-    return whole.subgraph(client_nodes(partition, number), f"{graph.name}-client-{number}")
+    return _part(replace(graph, split=partition.split), partition, number)
+
+
+def _part(whole: TextGraph, partition: Partition, number: int) -> TextGraph:
+    return whole.subgraph(client_nodes(partition, number), f"{whole.name}-client-{number}")
+
+
+def _held_texts(graph: TextGraph, partition: Partition) -> list[str]:
+    """Return the texts of the nodes that a client holds: no others are encoded."""
+    held = partition.assignment != OUTSIDE
+    if held.all():
+        return graph.texts
+    return [graph.texts[i] for i in np.flatnonzero(held)]
 
 
 def client_card(content: dict[str, Any], number: int) -> SiteCard:

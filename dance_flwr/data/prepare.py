@@ -84,11 +84,23 @@ def prepare(config: DataConfig, say: Say = lambda line: None) -> Prepared:
         # Partition before encoding, so that bad partition settings fail at once.
         partition = make_partition(graph, spec)
         content = manifest(graph, partition)
+        _say_outside(content, say)
         _compare_committed(content)
         stats = write_partition(graph, partition, content, folder, bank, say)
     ratio = content["ratio_of_edges_kept"]
     say(f"partition   {folder} (made: {spec.clients} clients, {ratio:.1%} of the edges kept)")
     return Prepared(folder, content, stats)
+
+
+def _say_outside(content: dict[str, Any], say: Say) -> None:
+    """Report the nodes that no client holds, if there are any."""
+    outside, num_nodes = content["report"].get("outside"), content["num_nodes"]
+    if outside:
+        say(
+            f"partition   {outside['nodes']:,} of {num_nodes:,} nodes "
+            f"({outside['nodes'] / num_nodes:.1%}) take no part, as no client holds them; with "
+            f"them {outside['edges']:,} of {content['num_edges']:,} edges"
+        )
 
 
 def text_bank(config: DataConfig) -> TextBank:

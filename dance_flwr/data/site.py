@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -14,15 +14,17 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, diags
 from torch import Tensor
 
+from dance_flwr.data import derived
 from dance_flwr.data.graphs.graph import TEST, TRAIN, ids_digest
+from dance_flwr.data.local_graph import LocalGraph
 from dance_flwr.data.text.bank import META, BankSlice, load_slice, read_meta
+from dance_flwr.data.text.bank_slice import SLICE_FILES
 from dance_flwr.data.text.table import TextTable
 from dance_flwr.errors import DataError
-from dance_flwr.nn.hops import Hops
-from dance_flwr.nn.propagation import operator
+from dance_flwr.nn.backbone import Backbone
+from dance_flwr.nn.ragged import Ragged
 
-# Chunk embeddings larger than this as float32 stay memory-mapped in float16.
-_MOST_BYTES_IN_MEMORY = 512 * 2**20
+Found = TypeVar("Found")
 
 CARD = "client.json"
 ARRAYS = ("indptr", "indices", "labels", "split")
@@ -38,54 +40,6 @@ class SiteCard:
     class_names: tuple[str, ...]
     ids_sha256: str
     partition_sha256: str
-
-
-class LocalGraph:
-    """A graph on the client's nodes, for forward passes and node selection.
-
-    Parameters
-    ----------
-    indptr, indices : CSR neighbour lists of n nodes
-    visible : [n] bool; other nodes have no edges here and never enter a core
-    """
-
-    def __init__(
-        self, indptr: NDArray[np.int64], indices: NDArray[np.int64], visible: Tensor
-    ) -> None:
-        self._indptr, self._indices = indptr, indices
-        self.visible = visible
-        self._operators: dict[str, Tensor] = {}
-
-    @cached_property
-    def hops(self) -> Hops:
-        """1-hop and 2-hop neighbourhoods."""
-        return Hops(self._indptr, self._indices, self.visible.device)
-
-    def edges(self) -> tuple[Tensor, Tensor]:
-        """Return (rows, cols), [E] int64 each: every edge in both directions."""
-        device = self.visible.device
-        degrees = torch.tensor(np.diff(self._indptr), device=device)
-        rows = torch.repeat_interleave(torch.arange(self.visible.numel(), device=device), degrees)
-        return rows, torch.tensor(self._indices, device=device)
-
-    def induced_edges(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return (rows, cols, weights) of the edges among `nodes` ([K] int64), numbered 0..K-1.
-
-        All weights are 1.
-        """
-        place = torch.full_like(self.visible, -1, dtype=torch.int64)
-        place[nodes] = torch.arange(nodes.numel(), device=nodes.device)
-        rows, cols = (place[ends] for ends in self.edges())
-        inside = (rows >= 0) & (cols >= 0)
-        return rows[inside], cols[inside], torch.ones(int(inside.sum()), device=nodes.device)
-
-    def operator(self, kind: str) -> Tensor:
-        """Return the propagation operator, computed once per kind."""
-        if kind not in self._operators:
-            rows, cols = self.edges()
-            weights = torch.ones(cols.numel(), device=cols.device)
-            self._operators[kind] = operator(kind, rows, cols, weights, self.visible.numel())
-        return self._operators[kind]
 
 
 class Site:
@@ -107,6 +61,8 @@ class Site:
         self.folder = folder
         self.device = device
         self.inductive = inductive
+        self._inputs: dict[str, Tensor] = {}
+        self._remembered: dict[str, tuple[Hashable, Any]] = {}
         self.card = read_card(folder)
         if not (folder / "text" / META).is_file():
             raise DataError(
@@ -165,13 +121,54 @@ class Site:
 
     @cached_property
     def table(self) -> TextTable:
-        """The text bank as tensors, with t_u pooled once."""
+        """The text bank as tensors, with t_u pooled once; memory-mapped if large."""
         slice_ = self.bank
-        half = slice_.embeddings
-        small = half.size * 4 <= _MOST_BYTES_IN_MEMORY or self.device.type != "cpu"
-        chunks = torch.tensor(half, dtype=torch.float32) if small else _read_only_tensor(half)
-        ptr = torch.tensor(slice_.ptr, device=self.device)
-        return TextTable.from_chunks(chunks.to(self.device), ptr)
+        half, ptr = slice_.embeddings, torch.tensor(slice_.ptr, device=self.device)
+        if derived.fits(len(half), self.text_dim, self.device):
+            chunks = torch.tensor(half, dtype=torch.float32, device=self.device)
+            return TextTable.from_chunks(chunks, ptr)
+        chunks = derived.mapped(half)
+        chunks_of = Ragged(ptr, torch.arange(len(half), device=self.device))
+        shape = (self.num_nodes, self.text_dim)
+        pooled = self._kept(
+            "texts", shape, lambda out: derived.pooled_texts(chunks, chunks_of, out)
+        )
+        return TextTable(chunks, chunks_of, pooled)
+
+    @cached_property
+    def features(self) -> Tensor:
+        """[n, d] float32, t_u of every node in memory, for methods that read the whole graph."""
+        return self.table.nodes.float()
+
+    def inputs(self, graph: LocalGraph, backbone: Backbone) -> Tensor:
+        """Return `Backbone.inputs` of every node, [n, i]: computed once, memory-mapped if large.
+
+        Parameters
+        ----------
+        graph : of this client; backbone : of the model, of which only the kind matters
+        """
+        kind = f"{type(backbone).__name__.lower()}-{graph.name}"
+        if kind not in self._inputs:
+            texts = self.table.nodes
+            width = backbone.inputs(texts[:1].float(), _one_node(texts.device)).size(1)
+            if derived.fits(self.num_nodes, width, self.device):
+                self._inputs[kind] = derived.resident_inputs(backbone, texts, graph)
+            else:
+                self._inputs[kind] = self._kept(
+                    f"inputs-{kind}",
+                    (self.num_nodes, width),
+                    lambda out: derived.backbone_inputs(backbone, texts, graph, out),
+                )
+        return self._inputs[kind]
+
+    def _kept(
+        self, name: str, shape: tuple[int, int], fill: Callable[[NDArray[np.float16]], None]
+    ) -> Tensor:
+        folder = self.folder / "text"
+        key = (folder / META).read_text("utf-8") + repr(
+            [(folder / file).stat().st_mtime_ns for file in SLICE_FILES]
+        )
+        return derived.kept(self.folder / "derived", name, key, shape, fill)
 
     @cached_property
     def chunk_sha256(self) -> NDArray[np.uint8]:
@@ -182,9 +179,8 @@ class Site:
     def graph(self) -> LocalGraph:
         """The whole local graph, on which predictions are made."""
         everything = torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
-        return LocalGraph(
-            np.asarray(self._array("indptr")), np.asarray(self._array("indices")), everything
-        )
+        ptr, index = (derived.mapped(self._array(name)) for name in ("indptr", "indices"))
+        return LocalGraph(Ragged(ptr.to(self.device), index.to(self.device)), everything)
 
     @cached_property
     def training_graph(self) -> LocalGraph:
@@ -203,8 +199,20 @@ class Site:
         reduced = (mask @ adjacency @ mask).tocsr()
         reduced.eliminate_zeros()
         reduced.sort_indices()
-        indptr, indices = reduced.indptr.astype(np.int64), reduced.indices.astype(np.int64)
-        return LocalGraph(indptr, indices, visible)
+        ptr, index = (
+            torch.as_tensor(part.astype(np.int64), device=self.device)
+            for part in (reduced.indptr, reduced.indices)
+        )
+        return LocalGraph(Ragged(ptr, index), visible, "training")
+
+    def remember(self, name: str, key: Hashable, compute: Callable[[], Found]) -> Found:
+        """Return what `compute` gave for this name and key; only the last key is kept.
+
+        For what can be computed again from the client's folder: nothing is lost with the process.
+        """
+        if name not in self._remembered or self._remembered[name][0] != key:
+            self._remembered[name] = key, compute()
+        return self._remembered[name][1]  # type: ignore[no-any-return]
 
     def ids(self) -> list[str]:
         """Return the ids of all local nodes, read from disk."""
@@ -285,9 +293,6 @@ def chunk_digests(texts: Sequence[str], part: BankSlice) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32)
 
 
-def _read_only_tensor(array: NDArray[Any]) -> Tensor:
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(array)
+def _one_node(device: torch.device) -> Tensor:
+    """Return the operator of a single node without edges."""
+    return torch.zeros(1, 1, device=device)

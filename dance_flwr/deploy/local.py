@@ -5,7 +5,6 @@ communicate over loopback, or each in its own network namespace.
 """
 
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,13 +14,12 @@ from typing import Any
 from dance_flwr.deploy.certificates import Certificates, make_certificates, make_key
 from dance_flwr.disk import write_text
 from dance_flwr.federation.wire import keys
+from dance_flwr.simulation.family import Family, start, stop
 from dance_flwr.simulation.superlink import (
     NAME,
     SuperLink,
     flower_environment,
     free_port,
-    start,
-    stop,
     wait_until_healthy,
 )
 
@@ -67,8 +65,8 @@ class LocalDeployment:
             root / "certificates", list(dict.fromkeys([host, HOST, "localhost"]))
         )
         self.keys = [make_key(root / f"node-{client}.key") for client in range(len(self.folders))]
-        self.nodes: dict[int, subprocess.Popen[bytes]] = {}
-        self.server: subprocess.Popen[bytes] | None = None
+        self.nodes: dict[int, Family] = {}
+        self.server: Family | None = None
         self.link = SuperLink(
             root / "operator", flower_environment(root / "operator"), root / "superlink.log"
         )
@@ -163,7 +161,7 @@ class LocalDeployment:
             stop(self.server, ask=False)
             self.server = None
 
-    def spawn(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+    def spawn(self, name: str, command: Sequence[str]) -> Family:
         """Start a command in the home `name`; its output is appended to `<name>.log`."""
         home = self.root / name
         home.mkdir(exist_ok=True)

@@ -21,13 +21,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 
 COMMAND, SOCKET = "flwr-clientapp", "socket"
-# Libraries that a ClientApp imports for training; checked by tests/deploy/test_prefork.py.
+# Libraries that a ClientApp imports for training (torch._dynamo: the first optimiser of a process
+# does); checked by tests/deploy/test_prefork.py.
 LIBRARIES = (
     *(
         "numpy",
+        "filelock",
         "scipy.sparse",
         "torch",
-        "torch_geometric.nn",
+        "torch._dynamo",
         "entmax",
         "safetensors.torch",
         "cryptography.fernet",

@@ -23,9 +23,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.dance.algorithm import select_batch
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import condense_text, select_candidates
-from dance_flwr.dance.inference import plain_pass
 from dance_flwr.dance.losses import supervised_nodes
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.state import RunFolder
@@ -46,7 +45,7 @@ def plain_losses(model: PlainModel, site: Site) -> Tensor:
     Dropout is off; the loss is 0 where the label is unknown.
     """
     model.eval()
-    hidden = model.backbone(site.table.nodes, site.graph.operator(model.backbone.operator))
+    hidden = model.backbone(site.features, site.graph.operator(model.backbone.operator))
     return F.cross_entropy(
         model.graph_logits(hidden), site.labels, ignore_index=-1, reduction="none"
     )
@@ -104,18 +103,7 @@ def supervised_members(
     model.load_state_dict(state)
     settings = DanceConfig.of(config)
     local_state = RunFolder(site.folder, run).load(site.num_nodes, site.device)
-    core = local_state.core
-    assert core is not None
-    with torch.no_grad():
-        prediction = plain_pass(model, site, site.training_graph)
-        hidden, hops = prediction.hidden, site.training_graph.hops
-        if local_state.frozen is not None:
-            candidates = local_state.frozen.take(core)
-        else:
-            candidates = select_candidates(
-                model, core, hidden, prediction.difficulty(), hops, site.table, settings
-            )
-        evidence = condense_text(model, hidden[core], candidates, site.table, settings)
+    _, candidates, evidence = select_batch(model, site, local_state, settings, text_due=False)
     return supervised_nodes(candidates, evidence, site.train_labels, settings)
 
 

@@ -221,7 +221,7 @@ def _accuracies(results: list[tuple[Site, Outcomes]]) -> dict[str, Any]:
     total = 0
     for site, seen in results:
         nodes = torch.as_tensor(seen.nodes, device=site.device)
-        counts = count(_views(seen), site.labels[nodes], torch.ones_like(nodes, dtype=torch.bool))
+        counts = count(_views(seen), site.labels[nodes])
         total += counts.total
         hits = {name: hits.get(name, 0) + number for name, number in counts.correct.items()}
 

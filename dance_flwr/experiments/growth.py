@@ -1,51 +1,35 @@
-"""Seconds of one client round of DANCE on synthetic clients of growing size, by phase."""
+"""Seconds, bytes and memory of one client round of DANCE on made-up clients of growing size."""
 
+import multiprocessing
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
-from torch.nn import functional as F
 
-from dance_flwr.config.tree import RunConfig
+from dance_flwr.config.paths import STATE
 from dance_flwr.dance.algorithm import train_round
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.state import RunFolder
-from dance_flwr.data.graphs.graph import csr_from_pairs
-from dance_flwr.data.site import LocalGraph, Site
-from dance_flwr.data.text.table import TextTable
+from dance_flwr.data.site import Site
 from dance_flwr.experiments.cells import Label
+from dance_flwr.experiments.growth_client import SEED, SHAPE, Scale, write_client
 from dance_flwr.metrics import COUNTS, PHASES
-from dance_flwr.nn.model import ModelShape
-from dance_flwr.seeding import derive, generator, seeded
+from dance_flwr.seeding import seeded
 
-CHUNKS_PER_NODE = 4
-_TEXT_DIM, _CLASSES, _LABELLED, _SEED = 384, 7, 0.6, 0
-_REPEATS = 5  # rounds, after a first one that is omitted
+_ORDINARY, _CONDENSING = 7, 2  # rounds of each kind that are timed
+_SAMPLE_SECONDS = 0.002
+_STATUS = Path("/proc/self/status")
 
 
-@dataclass(frozen=True)
-class Scale:
-    """The size of a synthetic client and of its round.
-
-    Attributes
-    ----------
-    nodes : n; core : K; degree : mean number of neighbours
-    candidates : q; chunk_budget : B_tok; hop1_budget : B_1
-    """
-
-    nodes: int = 4000
-    core: int = 500
-    degree: int = 4
-    candidates: int = 10
-    chunk_budget: int = 8
-    hop1_budget: int = 3
+_BASE = Scale()
 
 
 @dataclass(frozen=True)
@@ -60,13 +44,18 @@ class Series:
     key: str
     symbol: str
     sizes: tuple[int, ...]
-    base: Scale = Scale()
+    base: Scale = _BASE
 
 
 # B_1 limits only nodes with more than B_1 neighbours.
 SERIES = {
-    "nodes": Series("nodes", "n", (2000, 4000, 8000, 16000, 32000), Scale(core=128)),
-    "core": Series("core", "K", (125, 250, 500, 1000, 2000)),
+    "nodes": Series(
+        "nodes",
+        "n",
+        (10_000, 30_000, 100_000, 300_000, 1_000_000),
+        Scale(batch=256, chunks=2),
+    ),
+    "core": Series("batch", "K_b", (64, 128, 256, 512, 1024, 2048), Scale(nodes=32_000, chunks=2)),
     "candidates": Series("candidates", "q", (5, 10, 20, 40, 80)),
     "chunk-budget": Series("chunk_budget", "B_tok", (1, 2, 4, 8, 16)),
     "hop1-budget": Series(
@@ -76,7 +65,9 @@ SERIES = {
 
 
 def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
-    """Time a series at given sizes on one core.
+    """Measure a series at given sizes on one core, each size in a process of its own.
+
+    An earlier process writes the clients and what is computed once per client.
 
     Parameters
     ----------
@@ -84,120 +75,165 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
 
     Returns
     -------
-    "sizes", "seconds" (phase -> median over rounds, per size), "bytes" (what the client stores of a
-    run: core, adjacency and packs), "counts" (evidence of one core, per size) and "scale" (the
-    fixed quantities)
+    "sizes"; "scale", the fixed quantities; "repeats"; and per size what `Cost` has
     """
     series = SERIES[str(labels["series"])]
     sizes = [int(size) for size in str(labels["sizes"]).split()]
-    torch.set_num_threads(1)
-    # Sizes in turn: a slow spell of the machine slows every size.
-    clients = [_Round(replace(series.base, **{series.key: size})) for size in sizes]
-    rows = [[client.seconds() for client in clients] for _ in range(1 + _REPEATS)][1:]
+    scales = [replace(series.base, **{series.key: size}) for size in sizes]
+    with tempfile.TemporaryDirectory(prefix="dance-flwr-growth-") as place:
+        folders = [Path(place) / str(i) for i in range(len(sizes))]
+        _in_fresh_process(prepare_clients, scales, folders)
+        costs = [
+            _in_fresh_process(cost_of, scale, folder)
+            for scale, folder in zip(scales, folders, strict=True)
+        ]
+    phases = (*PHASES, "total")
     return {
         "sizes": sizes,
-        "seconds": {
-            phase: [
-                float(f"{median(row[i][phase] for row in rows):.4g}") for i in range(len(sizes))
-            ]
-            for phase in (*PHASES, "total")
-        },
-        "bytes": [client.stored_bytes() for client in clients],
-        "counts": {name: [client.counts[name] for client in clients] for name in COUNTS},
         "scale": vars(series.base),
-        "repeats": _REPEATS,
+        "repeats": _ORDINARY,
+        "seconds": {phase: [cost.seconds[phase] for cost in costs] for phase in phases},
+        "counts": {name: [cost.counts[name] for cost in costs] for name in COUNTS},
+        **{
+            name: [getattr(cost, name) for cost in costs]
+            for name in ("period", "ordinary", "condensing", "bytes", "memory", "survey_memory")
+        },
     }
 
 
-class _Round:
-    """A synthetic client that trains round after round with the method's own code."""
+@dataclass(frozen=True)
+class Cost:
+    """What a round costs, with its share of a node condensation.
 
-    def __init__(self, scale: Scale) -> None:
-        self._folder = tempfile.TemporaryDirectory()
-        self._site = synthetic_client(scale)
-        self._store = RunFolder(Path(self._folder.name), "growth")
-        self._config = RunConfig(
-            seed=_SEED,
-            local_epochs=1,
-            rounds=1 + _REPEATS,
-            condensation_ratio=scale.core / scale.nodes,
-            sections=(
-                DanceConfig(
-                    core_refresh_every=1,
-                    candidates=scale.candidates,
-                    chunk_budget=scale.chunk_budget,
-                    hop1_budget=scale.hop1_budget,
-                    evidence_keep="all",
-                ),
-            ),
-        )
-        shape = ModelShape(_TEXT_DIM, self._config.hidden_dim, _CLASSES)
-        with seeded(_SEED, "growth-model"):
-            attention_dim = DanceConfig.of(self._config).attention_dim
-            self._model = DanceModel(
-                shape,
+    Attributes
+    ----------
+    seconds : phase -> ordinary round + (round that condenses - ordinary round) / period;
+        "total" in CPU seconds
+    ordinary, condensing : CPU seconds of an ordinary round, and of one that condenses nodes
+    bytes : written per round, likewise shared out
+    memory, survey_memory : peak anonymous bytes of the process in an ordinary round, and in one
+        that condenses; 0 where the system does not say
+    """
+
+    period: int
+    seconds: dict[str, float]
+    ordinary: float
+    condensing: float
+    bytes: float
+    memory: int
+    survey_memory: int
+    counts: dict[str, int]
+
+
+def prepare_clients(scales: Sequence[Scale], folders: Sequence[Path]) -> None:
+    """Write made-up clients, and the arrays that a client computes once."""
+    torch.set_num_threads(1)
+    for scale, folder in zip(scales, folders, strict=True):
+        write_client(folder, scale)
+        rounds = _Rounds(scale, folder)
+        rounds.site.inputs(rounds.site.training_graph, rounds.model.backbone)
+
+
+def cost_of(scale: Scale, folder: Path) -> Cost:
+    """Measure the rounds of a prepared client: least seconds over rounds of each kind."""
+    torch.set_num_threads(1)
+    rounds, period = _Rounds(scale, folder), scale.period
+    rounds.train(1)
+    ordinary = [rounds.train(2 + i) for i in range(_ORDINARY)]
+    light = rounds.stored(2 + _ORDINARY - 1)
+    with peak_memory() as memory:
+        rounds.train(2 + _ORDINARY)
+    condensing = [rounds.train(1 + (1 + i) * period) for i in range(_CONDENSING)]
+    survey = rounds.survey_bytes()
+    with peak_memory() as most:
+        last = rounds.train(1 + (1 + _CONDENSING) * period)
+    condensing.append(last)
+    plain, heavy = _least(ordinary), _least(condensing)
+    seconds = {name: plain[name] + max(heavy[name] - plain[name], 0) / period for name in plain}
+    return Cost(
+        period,
+        {name: float(f"{value:.4g}") for name, value in seconds.items()},
+        ordinary=float(f"{plain['total']:.4g}"),
+        condensing=float(f"{heavy['total']:.4g}"),
+        bytes=round(light + survey / period),
+        memory=memory[0],
+        survey_memory=most[0],
+        counts=rounds.counts,
+    )
+
+
+def _least(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the least seconds by phase and in total."""
+    return {name: min(seconds[name] for seconds in rounds) for name in (*PHASES, "total")}
+
+
+class _Rounds:
+    """A client that trains round after round with the method's own code."""
+
+    def __init__(self, scale: Scale, folder: Path) -> None:
+        self.site = Site(folder, torch.device("cpu"))
+        self._store = RunFolder(folder, "growth")
+        self._config = scale.settings(scale.period * (_CONDENSING + 2))
+        with seeded(SEED, "growth-model"):
+            self.model = DanceModel(
+                SHAPE,
                 self._config.backbone,
                 self._config.dropout,
-                attention_dim=attention_dim,
+                label_evidence=DanceConfig.of(self._config).label_evidence,
             )
-        self._rounds = 0
         self.counts: dict[str, int] = {}
 
-    def seconds(self) -> dict[str, float]:
-        """Train the next round and return its seconds by phase and in total."""
-        self._rounds += 1
-        with seeded(_SEED, "growth", round_=self._rounds):
+    def train(self, round_: int) -> dict[str, float]:
+        """Train one round; return its seconds by phase, and CPU seconds in total."""
+        start = time.process_time()
+        with seeded(SEED, "growth", round_=round_):
             report = train_round(
-                self._model,
-                self._site,
-                self._store,
-                self._config,
-                round_=self._rounds,
+                *(self.model, self.site, self._store, self._config),
+                round_=round_,
                 model_id="made up",
             )
         self.counts = report.counts
-        return report.seconds | {"total": sum(report.seconds.values())}
+        return report.seconds | {"total": time.process_time() - start}
 
-    def stored_bytes(self) -> int:
-        """Return the size of the client's state and of the packs of the last round."""
-        files = (self._store.folder / "state.npz", self._store.round_path(self._rounds))
+    def stored(self, round_: int) -> int:
+        """Return the bytes that an ordinary round writes: its state and packs."""
+        files = (self._store.folder / STATE, self._store.round_path(round_))
         return sum(file.stat().st_size for file in files)
 
-
-class _MemorySite(Site):
-    """A client without a folder."""
-
-    def __init__(self, **parts: Any) -> None:
-        self.__dict__.update(parts)
+    def survey_bytes(self) -> int:
+        """Return the bytes that a node condensation writes."""
+        files = list(self._store.folder.glob("survey-*.npz"))
+        return max(file.stat().st_size for file in files)
 
 
-def synthetic_client(scale: Scale) -> Site:
-    """Return what a round reads of a `Site`: a sparse random graph, random chunks and labels.
+@contextmanager
+def peak_memory() -> Iterator[list[int]]:
+    """Sample the anonymous bytes of this process in the block; yield a list with their maximum.
 
-    n * degree / 2 pairs of nodes are drawn uniformly; equal pairs count once, loops are omitted.
-    Every node has 4 chunks with random unit embeddings.
+    Pages of mapped files do not count: the system takes them back when it needs them.
     """
-    n, chunks = scale.nodes, scale.nodes * CHUNKS_PER_NODE
-    rng = np.random.default_rng(derive(_SEED, "growth-graph"))
-    ends = rng.integers(0, n, (n * scale.degree // 2, 2))
-    ends = ends[ends[:, 0] != ends[:, 1]]
-    labels = np.where(rng.random(n) < _LABELLED, rng.integers(0, _CLASSES, n), -1)
-    vectors = F.normalize(
-        torch.randn(chunks, _TEXT_DIM, generator=generator(_SEED, "growth-text")), dim=1
-    )
-    graph = LocalGraph(*csr_from_pairs(ends[:, 0], ends[:, 1], n), torch.ones(n, dtype=torch.bool))
-    return _MemorySite(
-        device=torch.device("cpu"),
-        card=SimpleNamespace(client=0, num_nodes=n, class_names=[str(c) for c in range(_CLASSES)]),
-        table=TextTable.from_chunks(vectors, CHUNKS_PER_NODE * torch.arange(n + 1)),
-        bank=SimpleNamespace(
-            tokens=np.full(chunks, 64, np.int32), spans=np.zeros((chunks, 2), np.int32)
-        ),
-        chunk_sha256=np.zeros((chunks, 32), np.uint8),
-        graph=graph,
-        training_graph=graph,
-        train_labels=torch.as_tensor(labels),
-    )
+    most, stop = [0], threading.Event()
+
+    def sample() -> None:
+        while _STATUS.is_file():
+            line = next(s for s in _STATUS.read_text("ascii").splitlines() if "RssAnon" in s)
+            most[0] = max(most[0], int(line.split()[1]) * 1024)
+            if stop.wait(_SAMPLE_SECONDS):
+                return
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield most
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what the function returns in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 def sizes_label(sizes: Sequence[int]) -> str:

@@ -41,6 +41,9 @@ TENSORS: Mapping[str, Meaning] = {
     keys.STATISTICS: Meaning(
         "what the card of the run's method names beside a model", _SERVER, "of one client, unmasked"
     ),
+    keys.SCALES: Meaning(
+        "the step of each tensor of a model update in int8", _SERVER, "of one client"
+    ),
     keys.SERVER_PAYLOAD: Meaning(
         "what the server computed for this client from other clients' statistics",
         "the client it is sent to",
@@ -143,7 +146,10 @@ def _masked() -> dict[tuple[str, str], Meaning]:
         **_each(keys.SECURE_LAYOUT, [keys.NAMES, keys.LENGTHS, keys.MICRO], layout),
         **_each(
             keys.SECURE_SUM,
-            [keys.TASK, keys.TOTAL_WEIGHT, keys.LEVELS, keys.UPDATE_RANGE],
+            [
+                *(keys.TASK, keys.TOTAL_WEIGHT, keys.UPDATE_RANGE),
+                *(keys.LEVELS, keys.BITS, keys.DIGIT_BITS),
+            ],
             request,
         ),
         **{(record, name): constant for record, names in FITRES.items() for name in names},

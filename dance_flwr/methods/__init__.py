@@ -4,6 +4,7 @@ from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 from dance_flwr.methods.contract import MethodSpec, Uplink
+from dance_flwr.methods.sampling_config import SamplingConfig, check_reach
 
 
 def get_spec(name: str) -> MethodSpec:
@@ -21,8 +22,8 @@ def check_method(config: RunConfig) -> None:
 
     Raises
     ------
-    UserError : uploads are masked or noised although the method reads each one, or `strategy` is
-        set although the method brings its own server side
+    UserError : uploads are masked or noised although the method reads each one, `strategy` is set
+        although the method brings its own server side, or its backbone cannot be sampled
     """
     spec = get_spec(config.method)
     if spec.uplink is Uplink.EACH and config.privacy.secure_aggregation:
@@ -42,3 +43,5 @@ def check_method(config: RunConfig) -> None:
             f"brings its own server side, found {config.strategy!r}; omit it, or choose another "
             "method"
         )
+    if SamplingConfig in spec.sections:
+        check_reach(config)

@@ -115,6 +115,7 @@ class RoundInfo:
     model_id : fingerprint of the global model that came with the message
     server_payload : tensors that the server sent beside the model, for this client only
     needs_initial_upload : whether the server still lacks what this client uploads once
+    final : whether the model is the final one, which is deployed
     """
 
     run: str
@@ -122,6 +123,7 @@ class RoundInfo:
     model_id: str
     server_payload: Mapping[str, Tensor] = field(default_factory=dict)
     needs_initial_upload: bool = False
+    final: bool = False
 
 
 class Method(Protocol):
@@ -136,9 +138,12 @@ class Method(Protocol):
         ...
 
     def predict(
-        self, model: Any, site: Site, config: RunConfig, info: RoundInfo
+        self, model: Any, site: Site, config: RunConfig, info: RoundInfo, nodes: Tensor
     ) -> dict[str, Tensor]:
-        """Return [n, C] probabilities per view; "deployed" is the one that is scored."""
+        """Return [m, C] probabilities of distinct nodes ([m] int64) per view.
+
+        "deployed" is the one that is scored.
+        """
         ...
 
     def finish(self, model: Any, site: Site, config: RunConfig, info: RoundInfo) -> None:

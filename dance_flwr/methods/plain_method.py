@@ -20,11 +20,11 @@ class PlainMethod:
         return plain_model(shape, config)
 
     def predict(
-        self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo
+        self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo, nodes: Tensor
     ) -> dict[str, Tensor]:
-        """Predict every node in one pass over the complete local graph."""
+        """Predict nodes by one pass over the complete local graph."""
         operator = site.graph.operator(model.backbone.operator)
-        return {"deployed": class_probabilities(model, site.table.nodes, operator)}
+        return {"deployed": class_probabilities(model, site.features, operator)[nodes]}
 
     def finish(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> None:
         """Write nothing: the method selects no evidence."""

@@ -1,95 +1,55 @@
-"""theta: six graph backbones, torch-geometric layers behind one contract.
-
-A backbone maps features [n, d] and the sparse CSR operator of its kind (`propagation.operator`) to
-g, [n, h]. The same parameters process the original graph (unit weights) and the reconstructed one
-(weights >= 0), so every backbone reads edge weights. The state holds float parameters only, no
-running statistics or counters, so that a weighted mean of states is a state. Hence there is no
-batch normalisation, even if the paper uses it (GIN).
-"""
+"""theta: backbones of torch-geometric layers. `backbone` has the contract, `gcn` the default."""
 
 from math import gcd
-from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, GraphConv, SGConv
+from torch_geometric.nn import APPNP, GATConv, GINConv, GraphConv, SGConv
 from torch_geometric.utils import to_edge_index
 
-from dance_flwr.nn.dropout import dropout
+from dance_flwr.nn.backbone import Backbone, Operators
 
 
-class Backbone(nn.Module):
-    """g = f(dropout(LN(x)), P); [n, d], [n, n] -> [n, h].
+class Sage(Backbone):
+    """g = L_2(dropout(relu(L_1(x)))), L(x) = D^-1 A x W_1 + x W_2 + b; [n, d] -> [n, h].
 
-    Inputs are layer-normalised without parameters, since text embeddings t_u (norm at most 1) and
-    fused features x_v (norm near sqrt(d)) share the same weights.
-
-    Attributes
-    ----------
-    operator : the kind of `propagation.operator` that `forward` expects
-    reach : g_v depends on the features of the nodes within this many hops of v
-    """
-
-    operator: ClassVar[str]
-    reach: ClassVar[int] = 2
-
-    def __init__(self, dropout: float) -> None:
-        super().__init__()
-        self.dropout = dropout
-
-    def forward(self, features: Tensor, operator: Tensor) -> Tensor:
-        """Return g, [n, h]."""
-        return self.propagate(self.drop(F.layer_norm(features, features.shape[-1:])), operator)
-
-    def propagate(self, hidden: Tensor, operator: Tensor) -> Tensor:
-        """f: [n, d], [n, n] -> [n, h]."""
-        raise NotImplementedError
-
-    def drop(self, hidden: Tensor) -> Tensor:
-        """Apply dropout, in training mode only."""
-        return dropout(hidden, self.dropout, self.training)
-
-
-class TwoLayers(Backbone):
-    """g = L_2(dropout(relu(L_1(x, P))), P); [n, d] -> [n, h] -> [n, h]."""
-
-    def __init__(self, text_dim: int, hidden_dim: int, dropout: float) -> None:
-        super().__init__(dropout)
-        self.first = self.layer(text_dim, hidden_dim)
-        self.second = self.layer(hidden_dim, hidden_dim)
-
-    def layer(self, width_in: int, width_out: int) -> nn.Module:
-        """Return L, called with ([n, width_in], operator); its output is [n, width_out]."""
-        raise NotImplementedError
-
-    def propagate(self, hidden: Tensor, operator: Tensor) -> Tensor:
-        """Return g, [n, h]."""
-        hidden = F.relu(self.first(hidden, operator))
-        return self.second(self.drop(hidden), operator)  # type: ignore[no-any-return]
-
-
-class Gcn(TwoLayers):
-    """L(x) = P x W + b, P = D^-1/2 (A + I) D^-1/2 (Kipf and Welling 2017); [n, d] -> [n, h]."""
-
-    operator = "gcn"
-
-    def layer(self, width_in: int, width_out: int) -> nn.Module:
-        """Return a `GCNConv` for an operator that is already normalised."""
-        return GCNConv(width_in, width_out, normalize=False)  # type: ignore[no-any-return]
-
-
-class Sage(TwoLayers):
-    """L(x) = D^-1 A x W_1 + x W_2 + b; [n, d] -> [n, h].
-
-    The mean aggregator of Hamilton et al. 2017, as `GraphConv` over a row-normalised operator:
-    `SAGEConv` has no edge weights.
+    The mean aggregator of Hamilton et al. 2017, with the parameters of `GraphConv`, since
+    `SAGEConv` has no edge weights. Neighbours are averaged after the linear map, which is narrower.
     """
 
     operator = "mean"
 
-    def layer(self, width_in: int, width_out: int) -> nn.Module:
-        """Return a `GraphConv` that sums neighbours by the weights of the operator."""
-        return GraphConv(width_in, width_out, aggr="add")  # type: ignore[no-any-return]
+    def __init__(self, text_dim: int, hidden_dim: int, dropout: float) -> None:
+        super().__init__(dropout)
+        self.first = GraphConv(text_dim, hidden_dim, aggr="add")
+        self.second = GraphConv(hidden_dim, hidden_dim, aggr="add")
+
+    def inputs(self, normalised: Tensor, operator: Tensor) -> Tensor:
+        """[D^-1 A x^ || x^]; [n, 2 d]."""
+        return torch.cat([operator @ normalised, normalised], dim=1)
+
+    def start(self, inputs: Tensor) -> Tensor:
+        """Relu of L_1, from its inputs; [b, h]."""
+        near, own = inputs.chunk(2, dim=1)
+        return F.relu(self.first.lin_rel(near) + self.first.lin_root(own))
+
+    def text_weight(self) -> Tensor:
+        """[W_1 || W_2]^T; [2 h, d]."""
+        return torch.cat([self.first.lin_rel.weight, self.first.lin_root.weight])
+
+    def spread(self, projected: Tensor, operators: Operators) -> Tensor:
+        """relu(D^-1 A u_1 + u_2 + b); [b', h]."""
+        near, own = projected.chunk(2, dim=1)
+        mean = operators[0] @ near
+        return F.relu(mean + own[: mean.size(0)] + self.first.lin_rel.bias)
+
+    def finish(self, hidden: Tensor, operators: Operators) -> Tensor:
+        """L_2(dropout(.)); [m, h]."""
+        hidden = self.drop(hidden)
+        near = operators[0] @ F.linear(hidden, self.second.lin_rel.weight)
+        own = self.second.lin_root(hidden[: near.size(0)])
+        return near + own + self.second.lin_rel.bias  # type: ignore[no-any-return]
 
 
 class Gat(Backbone):
@@ -100,10 +60,12 @@ class Gat(Backbone):
     defaults: a self loop has the mean weight of its node's edges. The layer silently drops the
     weights of a sparse operator, so it gets the edge list. After Velickovic et al.: ELU, dropout of
     features and of a_ij, up to eight concatenated heads in the first layer (the largest divisor of
-    8 and h), a single head in the second.
+    8 and h), a single head in the second. Attention depends on parameters, so that nothing but x^
+    is known ahead.
     """
 
     operator = "loops"
+    hops_left = 2
 
     def __init__(self, text_dim: int, hidden_dim: int, dropout: float) -> None:
         super().__init__(dropout)
@@ -116,28 +78,81 @@ class Gat(Backbone):
         self.first = GATConv(text_dim, hidden_dim // heads, heads, **shared)
         self.second = GATConv(hidden_dim, hidden_dim, **shared)
 
-    def propagate(self, hidden: Tensor, operator: Tensor) -> Tensor:
-        """Return g, [n, h]."""
-        ends, weights = to_edge_index(operator)  # (row, col) = (target, source)
-        edges = ends.flip(0)
-        hidden = F.elu(self.first(hidden, edges, weights))
-        return self.second(self.drop(hidden), edges, weights)  # type: ignore[no-any-return]
+    def text_weight(self) -> Tensor:
+        """W^T, all heads; [h, d]."""
+        return self.first.lin.weight  # type: ignore[no-any-return]
+
+    def spread(self, projected: Tensor, operators: Operators) -> Tensor:
+        """u: the attention of both layers is in `finish`; [b, h]."""
+        return projected
+
+    def finish(self, hidden: Tensor, operators: Operators) -> Tensor:
+        """Two layers of attention, the first over projected nodes; [m, h]."""
+        first, last = operators
+        hidden = self.drop(F.elu(attend(self.first, hidden, first)))
+        return attend(self.second, F.linear(hidden, self.second.lin.weight), last)
 
 
-class Gin(TwoLayers):
-    """L(x) = MLP(A x + (1 + eps) x) with learnt eps; [n, d] -> [n, h].
+def attend(layer: GATConv, projected: Tensor, operator: Tensor) -> Tensor:
+    """Return `GATConv` after its linear map; [b, heads * c], [m, b] -> [m, heads * c].
+
+    The sums of messages are those of the layer's own `edge_updater` and `propagate`.
+    """
+    ends, weights = to_edge_index(operator)  # (row, col) = (target, source)
+    edges, size = ends.flip(0), (operator.size(1), operator.size(0))
+    source = projected.view(-1, layer.heads, layer.out_channels)
+    target = source[: operator.size(0)]
+    scores = ((source * layer.att_src).sum(-1), (target * layer.att_dst).sum(-1))
+    alpha = layer.edge_updater(edges, alpha=scores, edge_attr=weights[:, None], size=size)
+    mixed = layer.propagate(edges, x=(source, target), alpha=alpha, size=size)
+    return mixed.flatten(1) + layer.bias  # type: ignore[no-any-return]
+
+
+class Gin(Backbone):
+    """L(x) = MLP(A x + (1 + eps) x) with learnt eps, relu between layers; [n, d] -> [n, h].
 
     MLP(s) = relu(s W_1 + b_1) W_2 + b_2 (Xu et al. 2019). The sum over neighbours is weighted by A.
     """
 
     operator = "sum"
 
-    def layer(self, width_in: int, width_out: int) -> nn.Module:
-        """Return a `GINConv`; its sparse product reads the values of the operator."""
+    def __init__(self, text_dim: int, hidden_dim: int, dropout: float) -> None:
+        super().__init__(dropout)
+        self.first = self._layer(text_dim, hidden_dim)
+        self.second = self._layer(hidden_dim, hidden_dim)
+
+    @staticmethod
+    def _layer(width_in: int, width_out: int) -> GINConv:
         mlp = nn.Sequential(
             nn.Linear(width_in, width_out), nn.ReLU(), nn.Linear(width_out, width_out)
         )
-        return GINConv(mlp, train_eps=True)  # type: ignore[no-any-return]
+        return GINConv(mlp, train_eps=True)
+
+    def inputs(self, normalised: Tensor, operator: Tensor) -> Tensor:
+        """[A x^ || x^]; [n, 2 d]."""
+        return torch.cat([operator @ normalised, normalised], dim=1)
+
+    def start(self, inputs: Tensor) -> Tensor:
+        """relu(MLP(A x^ + (1 + eps) x^)); [b, h]."""
+        near, own = inputs.chunk(2, dim=1)
+        return F.relu(self.first.nn(near + (1 + self.first.eps) * own))
+
+    def text_weight(self) -> Tensor:
+        """W_1^T; [h, d]."""
+        return self.first.nn[0].weight  # type: ignore[no-any-return]
+
+    def spread(self, projected: Tensor, operators: Operators) -> Tensor:
+        """relu(MLP) from A u + (1 + eps) u; [b', h]."""
+        near = operators[0] @ projected
+        total = near + (1 + self.first.eps) * projected[: near.size(0)]
+        return F.relu(self.first.nn[2](F.relu(total + self.first.nn[0].bias)))
+
+    def finish(self, hidden: Tensor, operators: Operators) -> Tensor:
+        """MLP(A dropout(.) + (1 + eps) dropout(.)); [m, h]."""
+        hidden = self.drop(hidden)
+        near = operators[0] @ hidden
+        own = hidden[: near.size(0)]
+        return self.second.nn(near + (1 + self.second.eps) * own)  # type: ignore[no-any-return]
 
 
 class Appnp(Backbone):
@@ -149,6 +164,7 @@ class Appnp(Backbone):
 
     operator = "gcn"
     reach = 10
+    hops_left = 10
 
     def __init__(self, text_dim: int, hidden_dim: int, dropout: float) -> None:
         super().__init__(dropout)
@@ -156,28 +172,54 @@ class Appnp(Backbone):
         self.second = nn.Linear(hidden_dim, hidden_dim)
         self.rank = APPNP(K=self.reach, alpha=0.1, normalize=False)
 
-    def propagate(self, hidden: Tensor, operator: Tensor) -> Tensor:
-        """Return g, [n, h]."""
-        hidden = self.second(self.drop(F.relu(self.first(hidden))))
-        return self.rank(hidden, operator)  # type: ignore[no-any-return]
+    def text_weight(self) -> Tensor:
+        """W_1^T; [h, d]."""
+        return self.first.weight
+
+    def spread(self, projected: Tensor, operators: Operators) -> Tensor:
+        """z_0 = dropout(relu(u + b_1)) W_2 + b_2; [b, h]."""
+        return self.second(self.drop(F.relu(projected + self.first.bias)))  # type: ignore[no-any-return]
+
+    def finish(self, hidden: Tensor, operators: Operators) -> Tensor:
+        """z_1, ..., z_K; [m, h]."""
+        first, alpha = hidden, self.rank.alpha
+        for operator in operators:
+            hidden = operator @ hidden
+            hidden = (1 - alpha) * hidden + alpha * first[: hidden.size(0)]
+        return hidden
 
 
 class Sgc(Backbone):
     """g = P^K x W + b with K = 2 and P of "gcn" (Wu et al. 2019); [n, d] -> [n, h].
 
-    `SGConv`, but x W is computed first, which is narrower and gives the same; its forward pass
-    would normalise P again.
+    The parameters of `SGConv`; x W is computed before P, which is narrower and gives the same.
     """
 
     operator = "gcn"
+    hops_left = 0
 
     def __init__(self, text_dim: int, hidden_dim: int, dropout: float) -> None:
         super().__init__(dropout)
         self.layer = SGConv(text_dim, hidden_dim, K=self.reach)
 
-    def propagate(self, hidden: Tensor, operator: Tensor) -> Tensor:
-        """Return g, [n, h]."""
-        hidden = F.linear(hidden, self.layer.lin.weight)
-        for _ in range(self.reach):
-            hidden = self.layer.propagate(operator, x=hidden, edge_weight=None)
-        return hidden + self.layer.lin.bias  # type: ignore[no-any-return]
+    def inputs(self, normalised: Tensor, operator: Tensor) -> Tensor:
+        """P^2 x^; [n, d]."""
+        return operator @ (operator @ normalised)
+
+    def start(self, inputs: Tensor) -> Tensor:
+        """(P^2 x^) W + b; [b, h]."""
+        return self.layer.lin(inputs)  # type: ignore[no-any-return]
+
+    def text_weight(self) -> Tensor:
+        """W^T; [h, d]."""
+        return self.layer.lin.weight  # type: ignore[no-any-return]
+
+    def spread(self, projected: Tensor, operators: Operators) -> Tensor:
+        """P P u + b; [b', h]."""
+        for operator in operators:
+            projected = operator @ projected
+        return projected + self.layer.lin.bias  # type: ignore[no-any-return]
+
+    def finish(self, hidden: Tensor, operators: Operators) -> Tensor:
+        """Nothing remains; [m, h]."""
+        return hidden

@@ -1,18 +1,19 @@
 """Neighbourhoods of nodes: at distance exactly 1 and 2, and within some distance."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from jaxtyping import Int64
-from numpy.typing import NDArray
+from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from dance_flwr.nn.ragged import Ragged
+from dance_flwr.nn.ragged import Ragged, ptr_of_rows
+from dance_flwr.nn.sampling import sample_rows
 
-_MOST_CACHED_PAIRS = 20_000_000
+_MOST_CACHED_PAIRS = 2_000_000
 
 
 @runtime_checkable
@@ -35,60 +36,62 @@ class HopLists(Protocol):
 class Hops:
     """N_v^(1) and N_v^(2): nodes at distance exactly 1 and exactly 2, sorted by index.
 
-    The 2-hop lists of the whole graph are cached if an upper bound on their length (sum over edges
-    of the neighbour's degree) is at most 20 million pairs; otherwise they are computed for the
-    requested rows, O(deg^2) each.
+    With a fan-out F, a node with more than F neighbours offers a fixed sample of F of them, and so
+    does each neighbour: a row costs O(F^2) whatever the degrees. The 2-hop lists of the whole graph
+    are cached if they are small.
 
     Parameters
     ----------
-    indptr, indices : CSR neighbour lists of an undirected graph without self loops
-    device : device of the returned lists
+    rows : n rows of neighbours in ascending order, of an undirected graph without self loops
+    fan_out : F; 0 = all neighbours
     """
 
-    def __init__(
-        self, indptr: NDArray[np.int64], indices: NDArray[np.int64], device: torch.device
-    ) -> None:
-        n = len(indptr) - 1
-        self.num_nodes = n
-        self.device = device
-        self._adjacency = sp.csr_matrix(
-            (np.ones(len(indices), np.float32), indices, indptr), shape=(n, n)
-        )
-        self._one = Ragged(
-            torch.tensor(indptr, device=device), torch.tensor(indices, device=device)
-        )
-        pairs = int(np.diff(indptr)[indices].sum())
-        self._two = self._two_hop(np.arange(n)) if pairs <= _MOST_CACHED_PAIRS else None
+    def __init__(self, rows: Ragged, fan_out: int = 0) -> None:
+        self._rows, self._fan_out = rows, fan_out
+        degrees = rows.ptr.diff()
+        kept = degrees.clamp(max=fan_out) if fan_out else degrees
+        few = rows.index.numel() <= _MOST_CACHED_PAIRS
+        self._cached = few and int(kept[rows.index].sum()) <= _MOST_CACHED_PAIRS
 
     def zero(self, rows: Int64[Tensor, "m"]) -> Ragged:
         """Return {v} for every row node v ([m] int64)."""
-        return Ragged(torch.arange(rows.numel() + 1, device=self.device), rows)
+        return Ragged(torch.arange(rows.numel() + 1, device=rows.device), rows)
 
     def one(self, rows: Int64[Tensor, "m"]) -> Ragged:
         """Return N_v^(1) for every row node v ([m] int64)."""
-        return self._one.take(rows)
+        sample = sample_rows(self._rows, rows, self._fan_out, None)
+        return Ragged(sample.ptr, self._rows.index[sample.place])
 
     def two(self, rows: Int64[Tensor, "m"]) -> Ragged:
         """Return N_v^(2) for every row node v ([m] int64)."""
-        if self._two is not None:
-            return self._two.take(rows)
-        return self._two_hop(rows.cpu().numpy())
+        return self._two.take(rows) if self._cached else self._two_hop(rows)
 
-    def _two_hop(self, rows: NDArray[np.int64]) -> Ragged:
-        near = self._adjacency[rows]
-        reach = (near @ self._adjacency).tocoo()
-        n = np.int64(self.num_nodes)
-        keys = reach.row.astype(np.int64) * n + reach.col
-        itself = np.arange(len(rows), dtype=np.int64) * n + rows
-        direct = near.tocoo()
-        nearer = np.concatenate([direct.row.astype(np.int64) * n + direct.col, itself])
-        keys = np.setdiff1d(keys, nearer, assume_unique=True)
-        keys.sort()
-        ptr = np.concatenate([[0], np.cumsum(np.bincount(keys // n, minlength=len(rows)))])
-        return Ragged(
-            torch.as_tensor(ptr.astype(np.int64), device=self.device),
-            torch.as_tensor(keys % n, device=self.device),
-        )
+    @cached_property
+    def _two(self) -> Ragged:
+        return self._two_hop(torch.arange(self._rows.num_rows, device=self._rows.ptr.device))
+
+    def _two_hop(self, rows: Int64[Tensor, "m"]) -> Ragged:
+        near = self.one(rows)
+        far = self.one(near.index)
+        owner = near.rows()[far.rows()]
+        # Sorted by (row, node): a list of pairs without repetition.
+        keys = torch.unique(owner * self._rows.num_rows + far.index)
+        row, node = keys // self._rows.num_rows, keys % self._rows.num_rows
+        exact = (node != rows[row]) & ~contains(self._rows, rows[row], node)
+        return Ragged(ptr_of_rows(row[exact], rows.numel()), node[exact])
+
+
+def contains(rows: Ragged, row: Int64[Tensor, "E"], entry: Int64[Tensor, "E"]) -> Bool[Tensor, "E"]:
+    """Return whether each entry is in its row, by bisection of ascending rows; [E] bool."""
+    if not rows.index.numel():
+        return torch.zeros_like(row, dtype=torch.bool)
+    low, high, last = rows.ptr[row], rows.ptr[row + 1], rows.index.numel() - 1
+    widest = int((high - low).max()) if row.numel() else 0
+    for _ in range(widest.bit_length()):
+        middle = (low + high) // 2
+        below = (middle < high) & (rows.index[middle.clamp(max=last)] < entry)
+        low, high = torch.where(below, middle + 1, low), torch.where(below, high, middle)
+    return (low < rows.ptr[row + 1]) & (rows.index[low.clamp(max=last)] == entry)
 
 
 @dataclass(frozen=True)
@@ -105,12 +108,11 @@ class Balls:
     row: Int64[Tensor, "I"]
 
     @classmethod
-    def of(cls, hops: Hops, targets: Int64[Tensor, "I"], radius: int) -> "Balls":
-        """Grow the balls edge by edge."""
+    def of(cls, rows: Ragged, targets: Int64[Tensor, "I"], radius: int) -> "Balls":
+        """Grow the balls edge by edge in the graph of these rows of neighbours."""
         nodes, row = torch.unique(targets, return_inverse=True)
-        n = hops.num_nodes
-        edges = hops.one(torch.arange(n, device=targets.device))
-        indptr, indices = edges.ptr.cpu().numpy(), edges.index.cpu().numpy()
+        n = rows.num_rows
+        indptr, indices = rows.ptr.cpu().numpy(), rows.index.cpu().numpy()
         adjacency = sp.csr_matrix(
             (np.ones(len(indices), np.float32), indices, indptr), shape=(n, n)
         )

@@ -6,6 +6,7 @@ from torch import Tensor
 
 _STEPS = 10
 _BATCH = 4096
+_MOST_SEEDED = 16_384  # points among which centroids are seeded
 
 
 def cluster_by_class(
@@ -17,6 +18,9 @@ def cluster_by_class(
 ) -> Float[Tensor, "C P h"]:
     """Cluster({z_v : y~_v = c}; P_c): mini-batch k-means (Sculley 2010) with k-means++ seeding.
 
+    Seeds come from at most 16,384 points and each step reads at most 4096, so that the cost does
+    not grow with m.
+
     Parameters
     ----------
     points : [m, h]; classes : [m] int64 in 0..C-1; most : P
@@ -26,25 +30,42 @@ def cluster_by_class(
     -------
     [C, P, h] centroids; NaN rows where P_c = min(P, |V_c|) < P
     """
-    centroids = _seed(points, classes, num_classes, most, generator)
-    counts = points.new_zeros(num_classes, most)
+    start, owner = points, classes
+    if points.size(0) > _MOST_SEEDED:
+        seeds = sample_by_class(classes, max(most, _MOST_SEEDED // num_classes), generator)
+        start, owner = points[seeds].float(), classes[seeds]
+    centroids = _seed(start, owner, num_classes, most, generator)
+    counts = centroids.new_zeros(num_classes, most)
     for _ in range(_STEPS):
         batch, owner = points, classes
         if points.size(0) > _BATCH:
             pick = torch.randint(points.size(0), (_BATCH,), generator=generator).to(points.device)
-            batch, owner = points[pick], classes[pick]
-        nearest = _squared_distances(batch, owner, centroids).argmin(dim=1)
+            batch, owner = points[pick].to(centroids.dtype), classes[pick]
+        gap = squared_distances(batch, owner, centroids).nan_to_num(nan=float("inf"))
+        nearest = gap.argmin(dim=1)
         slot = owner * most + nearest
-        hits = points.new_zeros(num_classes * most).index_add_(
+        hits = centroids.new_zeros(num_classes * most).index_add_(
             0, slot, torch.ones_like(batch[:, 0])
         )
-        sums = points.new_zeros(num_classes * most, points.size(1)).index_add_(0, slot, batch)
+        sums = centroids.new_zeros(num_classes * most, points.size(1)).index_add_(0, slot, batch)
         hits, sums = hits.view_as(counts), sums.view_as(centroids)
         counts = counts + hits
         # Running mean of all points ever assigned to a centroid: its learning rate is 1 / count.
         step = (sums - hits[..., None] * centroids) / counts.clamp(min=1)[..., None]
         centroids = centroids + step
     return centroids
+
+
+def sample_by_class(
+    classes: Int64[Tensor, "m"], most: int, generator: torch.Generator
+) -> Int64[Tensor, "s"]:
+    """Return at most `most` random points of every class, [s] int64 ascending."""
+    order = torch.randperm(classes.numel(), generator=generator).to(classes.device)
+    order = order[torch.sort(classes[order], stable=True).indices]
+    sizes = torch.bincount(classes)
+    first = (sizes.cumsum(0) - sizes)[classes[order]]
+    rank = torch.arange(order.numel(), device=order.device) - first
+    return order[rank < most].sort().values
 
 
 def _seed(
@@ -79,10 +100,22 @@ def _seed(
     return centroids
 
 
-def _squared_distances(points: Tensor, classes: Tensor, centroids: Tensor) -> Tensor:
-    """Return ||z_v - p||^2 to the prototypes of v's class, [m, P]; inf where there is none."""
-    gap = points.square().sum(1)[:, None, None] - 2 * torch.einsum("mh,cph->mcp", points, centroids)
-    gap = gap + centroids.square().sum(2)[None]
-    return gap[torch.arange(points.size(0), device=points.device), classes].nan_to_num(
-        nan=float("inf")
-    )
+def squared_distances(
+    points: Float[Tensor, "m h"], classes: Int64[Tensor, "m"], centroids: Float[Tensor, "C P h"]
+) -> Float[Tensor, "m P"]:
+    """||z_v - p||^2 to the prototypes of v's own class, [m, P]; NaN where there is none."""
+    product = own_products(points, classes, centroids)
+    length = centroids.square().sum(2)[classes]
+    return points.square().sum(1, keepdim=True) - 2 * product + length
+
+
+def own_products(
+    points: Float[Tensor, "m h"], classes: Int64[Tensor, "m"], centroids: Float[Tensor, "C P h"]
+) -> Float[Tensor, "m P"]:
+    """<z_v, p> for the prototypes of v's own class, [m, P]; NaN where there is none.
+
+    One matrix product with all prototypes, of which the own ones are kept: cheaper than gathering
+    P vectors per point.
+    """
+    products = (points @ centroids.flatten(0, 1).T).view(len(points), *centroids.shape[:2])
+    return products[torch.arange(len(points), device=points.device), classes]

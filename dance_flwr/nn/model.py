@@ -22,7 +22,7 @@ class PlainModel(nn.Module):
 
     def __init__(self, shape: ModelShape, backbone: str, dropout: float) -> None:
         super().__init__()
-        self.dropout = dropout
+        self.dropout, self.text_dim = dropout, shape.text_dim
         self.backbone = BACKBONES.get(backbone)(shape.text_dim, shape.hidden_dim, dropout)
         self.head_graph = nn.Linear(shape.hidden_dim, shape.classes)
 

@@ -13,7 +13,9 @@ from jaxtyping import Bool, Float, Int64, Real
 from torch import Tensor
 from torch.nn import functional as F
 
-_WIDEST_SINGLE_BUCKET = 64
+from dance_flwr.nn.propagation import csr
+
+_WIDEST_SINGLE_BUCKET = 128
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,17 @@ def stack_rows(parts: Sequence[Ragged]) -> Ragged:
 def rank_in_row(scores: Real[Tensor, "E"], ptr: Int64[Tensor, "p"]) -> Int64[Tensor, "E"]:
     """Return each entry's rank in its row by descending score, from 0.
 
-    Ties go to the earlier entry.
+    Ties go to the earlier entry. Short rows are sorted side by side, padded; otherwise all entries
+    at once.
     """
+    sizes = ptr[1:] - ptr[:-1]
+    widest = int(sizes.max()) if sizes.numel() else 0
+    if widest <= _WIDEST_SINGLE_BUCKET and scores.is_floating_point():
+        inside = torch.arange(widest, device=ptr.device) < sizes[:, None]
+        padded = scores.new_full(inside.shape, float("-inf")).masked_scatter(inside, scores)
+        order = torch.sort(padded, dim=1, descending=True, stable=True).indices
+        column = torch.arange(widest, device=ptr.device).expand_as(order)
+        return torch.empty_like(order).scatter_(1, order, column)[inside]
     rows = row_of_entry(ptr)
     by_score = torch.sort(scores, descending=True, stable=True).indices
     order = by_score[torch.sort(rows[by_score], stable=True).indices]
@@ -165,44 +176,71 @@ def project_budget(
     return hard + (probs - probs.detach())
 
 
-def bilinear_rows(
-    left: Float[Tensor, "m h"],
-    matrix: Float[Tensor, "d h"],
-    ragged: Ragged,
-    table: Float[Tensor, "R d"],
-    vectors: Float[Tensor, "E d"] | None = None,
+def budgeted_entmax(
+    scores: Float[Tensor, "E"],
+    ptr: Int64[Tensor, "p"],
+    budget: int | Int64[Tensor, "p-1"],
 ) -> Float[Tensor, "E"]:
-    """Return <matrix left_i, table[u]> of every entry u of every row i; [E].
+    """Pi_B(entmax(scores)) of every row, `project_budget` after `entmax_rows`; [E]. No gradients.
 
-    With gradients, the rows are projected to the width of the table. Without, each distinct entry
-    is projected once to the width of the rows, h << d, and vectors of width h are gathered per
-    entry: memory traffic falls by a factor of d / h.
+    Short rows are padded once for both.
+    """
+    sizes = ptr[1:] - ptr[:-1]
+    widest = int(sizes.max()) if sizes.numel() else 0
+    if widest > _WIDEST_SINGLE_BUCKET or not widest:
+        return project_budget(entmax_rows(scores, ptr), scores, ptr, budget)
+    inside = torch.arange(widest, device=ptr.device) < sizes[:, None]
+    padded = scores.new_full(inside.shape, torch.finfo(scores.dtype).min / 4)
+    padded.masked_scatter_(inside, scores)
+    order = torch.sort(padded, dim=1, descending=True, stable=True).indices
+    kept = torch.arange(widest, device=ptr.device) < (
+        budget[:, None] if isinstance(budget, Tensor) else budget
+    )
+    kept = torch.zeros_like(inside).scatter_(1, order, kept.expand_as(inside))
+    hard = entmax15(padded, dim=1) * (kept & inside)
+    hard /= hard.sum(1, keepdim=True).clamp(min=torch.finfo(scores.dtype).tiny)
+    return hard[inside]  # type: ignore[no-any-return]
+
+
+def rows_at(table: Real[Tensor, "R d"], index: Int64[Tensor, "E"]) -> Real[Tensor, "E d"]:
+    """Return `table[index]` where `index` lives, half precision as float32; [E, d].
+
+    `table` may be memory-mapped: only the rows asked for are read.
+    """
+    rows = table[index.to(table.device)].to(index.device)
+    return rows.float() if rows.dtype == torch.float16 else rows
+
+
+def products(
+    queries: Float[Tensor, "m d"], ragged: Ragged, table: Float[Tensor, "R d"]
+) -> Float[Tensor, "E"]:
+    """Return <query_i, table[u]> of every entry u of every row i; [E]. No gradients.
+
+    A dense product sampled at the entries: O(E d), without copies of queries or of vectors. From a
+    table of another type or on another device each distinct entry is read once.
 
     Parameters
     ----------
-    left : [m, h]; matrix : [d, h]; table : [R, d], of any float type
-    vectors : [E, d], `table[ragged.index]`; None = gather it
+    table : [R, d], of any float type
     """
-    if torch.is_grad_enabled():
-        vectors = table[ragged.index] if vectors is None else vectors
-        return ((left @ matrix.T)[ragged.rows()] * vectors.to(left.dtype)).sum(1)
-    distinct, entry = torch.unique(ragged.index, return_inverse=True)
-    projected = table[distinct].to(left.dtype) @ matrix
-    return (left[ragged.rows()] * projected[entry]).sum(1)
+    entry = ragged.index
+    if table.dtype != queries.dtype or table.device != queries.device:
+        distinct, entry = torch.unique(entry, return_inverse=True)
+        table = rows_at(table, distinct).to(queries.dtype)
+    places = csr(ragged.ptr, entry, queries.new_zeros(entry.numel()), (len(queries), len(table)))
+    return torch.sparse.sampled_addmm(places, queries, table.T, beta=0).values()  # type: ignore[no-any-return]
 
 
 def weighted_rows(
     weights: Float[Tensor, "E"], ragged: Ragged, table: Float[Tensor, "R d"]
 ) -> Float[Tensor, "m d"]:
-    """Return the sum over each row's entries of weight * table[index]; [m, d].
+    """Return the sum over each row's entries of weight * table[index]; [m, d]. No gradients.
 
-    Entries of weight zero do not change the value, but straight-through weights have a gradient
-    there, <dL/dout, table[index]>; without gradients they are skipped. `table` gets no gradient.
+    Entries of weight zero are skipped.
     """
-    if not weights.requires_grad:
-        ragged, weights = ragged.keep(weights != 0), weights[weights != 0]
-    if table.dtype != weights.dtype:
-        return sum_rows(weights, ragged, table[ragged.index].to(weights.dtype))
+    ragged, weights = ragged.keep(weights != 0), weights[weights != 0]
+    if table.dtype != weights.dtype or table.device != weights.device:
+        return sum_rows(weights, ragged, rows_at(table, ragged.index).to(weights.dtype))
     # One pass over memory; allocates nothing of size [E, d].
     return F.embedding_bag(
         ragged.index,

@@ -1,16 +1,17 @@
-"""The vector summed under masks: a model update and integers as floats in [-1, 1].
+"""The vector summed under masks: a model update and integers, all of them integers modulo 2^b.
 
 Flower's SecAgg+ sums float vectors in fixed point; it silently clips to a range and damages 0-d
 arrays. So a client sends a single 1-d vector, nothing is clipped, and integers are recovered
 exactly:
 
-    [ s * (omega - omega_0) / R  ||  digits of the integers ],  s = w / W
+    [ s * (omega - omega_0) / R * q / 2  ||  digits of the integers ],  s = w / W
 
-with w the client's nodes, W all nodes of the federation and R the bound of an update. Every entry
-is rounded to a multiple of 2 / q, q the levels of the protocol: sums of such multiples are exact in
-any order, so a mean is the same number with and without masks. Integers (w itself, counts,
-microseconds) are written as four digits of 15 bits, each as d / 2^14 - 1; sums of digits are sums
-of integers.
+with w the client's nodes, W all nodes of the federation, R the bound of an update and q the levels
+of the sum. Every entry is rounded to an integer: sums are exact in any order, so a mean is the same
+number with and without masks. As the s of all clients sum to at most 1, a sum over M clients is
+within q / 2 + M / 2: this, and not M times the range of one client, is what b bits must hold. The
+integers (w itself, counts, microseconds) are written as digits of 15 bits or fewer; sums of digits
+are sums of integers.
 """
 
 from __future__ import annotations
@@ -23,16 +24,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dance_flwr.config.sections import FLOAT16, FLOAT32, INT8
 from dance_flwr.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-DIGITS, DIGIT_BITS = 4, 15
-LARGEST = 2 ** (DIGITS * DIGIT_BITS) - 1
+VALUE_BITS, DIGIT_BITS = 60, 15
+LARGEST = 2**VALUE_BITS - 1
 MICRO = 1_000_000
+WIDEST = 32  # bits of a masked integer at most
+# Steps of a client of mean weight on each side of zero.
+_STEPS = {FLOAT16: 2**15 - 1, INT8: 127}
 
 Vector = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 
 def levels_for(clients: int) -> int:
@@ -40,9 +46,63 @@ def levels_for(clients: int) -> int:
     return int(2 ** (31 - max(clients, 1).bit_length()))
 
 
+@dataclass(frozen=True)
+class SumFormat:
+    """The integers of a sum.
+
+    Attributes
+    ----------
+    levels : q; an update of 1 (that is, of R with s = 1) is q / 2 steps
+    bits : b; sums are modulo 2^b
+    digit_bits : bits of one digit of an integer
+    """
+
+    levels: int
+    bits: int
+    digit_bits: int
+
+    @property
+    def offset(self) -> int:
+        """Half the range that Flower's quantisation may fill: it stores 31 bits and a sign."""
+        return int(2 ** (min(self.bits, WIDEST - 1) - 1))
+
+    @property
+    def digits(self) -> int:
+        """Digits of an integer of 60 bits."""
+        return -(-VALUE_BITS // self.digit_bits)
+
+    def wrap(self, numbers: Integers) -> Integers:
+        """Return the numbers modulo 2^b, from -2^(b-1)."""
+        half = 1 << (self.bits - 1)
+        wrapped: Integers = ((numbers + half) & ((1 << self.bits) - 1)) - half
+        return wrapped
+
+
+def sum_format(clients: int, precision: str) -> SumFormat:
+    """Return levels and bits of a sum over M clients.
+
+    float32: `levels_for` levels in 32 bits. Otherwise q = 2 M n with n = 127 (int8) or 32767
+    (float16): a client of mean weight, s = 1 / M, has n steps up to R. Bits are the fewest with
+    2^(b-1) > q / 2 + M, and digits those whose sum over M clients fits: 11 bits for int8 and 19 for
+    float16 with 5 clients.
+    """
+    if precision == FLOAT32:
+        return SumFormat(levels_for(clients), WIDEST, DIGIT_BITS)
+    half = min(_STEPS[precision] * clients, 2 ** (WIDEST - 3))
+    bits = (half + clients).bit_length() + 1
+    return SumFormat(2 * half, bits, min(DIGIT_BITS, (2 ** (bits - 1) // clients).bit_length() - 1))
+
+
 def shares_needed(clients: int, ratio: float) -> int:
     """Return ceil(ratio * M), but more than half: two disjoint groups must not both unmask."""
     return max(ceil(round(ratio * clients, 9)), clients // 2 + 1)
+
+
+def to_steps(update: Vector, levels: int, *, toward_zero: bool = False) -> Integers:
+    """Return an update in steps of 2 / q, rounded to the nearest or towards zero."""
+    steps = update * (levels / 2)
+    whole: Integers = (np.trunc(steps) if toward_zero else np.rint(steps)).astype(np.int64)
+    return whole
 
 
 def to_grid(vector: Vector, levels: int) -> Vector:
@@ -112,8 +172,8 @@ def decode_update(
     return state
 
 
-def encode_integers(values: Sequence[int]) -> Vector:
-    """Return the digits of m values, lowest first; [4 m] float64 in [-1, 1).
+def encode_integers(values: Sequence[int], form: SumFormat) -> Integers:
+    """Return the digits of m values, lowest first; [m * digits] int64 from 0.
 
     Raises
     ------
@@ -125,21 +185,21 @@ def encode_integers(values: Sequence[int]) -> Vector:
             f"expected integers from 0 to 2^60 - 1 under secure aggregation, found {wrong[0]}"
         )
     numbers = np.array(values, dtype=np.int64)[:, None]
-    digits = (numbers >> (DIGIT_BITS * np.arange(DIGITS))) & (2**DIGIT_BITS - 1)
-    flat: Vector = (digits / 2 ** (DIGIT_BITS - 1) - 1).ravel()
+    digits = (numbers >> (form.digit_bits * np.arange(form.digits))) & (2**form.digit_bits - 1)
+    flat: Integers = digits.ravel()
     return flat
 
 
-def decode_integers(total: Vector, clients: int) -> list[int]:
+def decode_integers(total: Integers, form: SumFormat) -> list[int]:
     """Return the exact sum of each value over clients.
 
     Parameters
     ----------
-    total : sum of `clients` vectors of `encode_integers`
+    total : sum of vectors of `encode_integers`
     """
-    digits = np.rint((total + clients) * 2 ** (DIGIT_BITS - 1)).astype(np.int64).reshape(-1, DIGITS)
     return [
-        sum(int(digit) << (DIGIT_BITS * place) for place, digit in enumerate(row)) for row in digits
+        sum(int(digit) << (form.digit_bits * place) for place, digit in enumerate(row))
+        for row in total.reshape(-1, form.digits)
     ]
 
 

@@ -196,8 +196,10 @@ def _verify_client(opened: EvidenceRun, site: Site, fingerprint: str) -> Verific
         verify_spans(site, packs, path.name, texts)
         verified.packs += len(packs.nodes)
         verified.spans += len(packs.chunks)
-        # Frozen evidence was selected by an earlier model than the one that a later pack names.
-        if packs.model_id == fingerprint and (final or settings.text_refresh_every == 1):
+        # Evidence that rests on an earlier model too, frozen or preselected by its difficulty,
+        # does not follow from the model that the pack names.
+        fresh = settings.text_refresh_every == 1 and packs.difficulty_round == packs.round
+        if packs.model_id == fingerprint and (final or fresh):
             graph = site.graph if final else site.training_graph
             verify_weights(site, packs, path.name, model, settings, graph)
             verified.recomputed += len(packs.nodes)

@@ -1,29 +1,26 @@
-"""Start, query and stop a private SuperLink on this machine, with all its processes."""
+"""A private SuperLink on this machine: start, query, stop."""
 
 import json
 import os
 import shutil
-import signal
 import socket
 import ssl
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from dance_flwr.config.text import to_toml
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 from dance_flwr.simulation.app_folder import submitted_app
+from dance_flwr.simulation.family import Family, start, stop, tool
 
 NAME = "private"
 _START_SECONDS = 60.0
@@ -126,32 +123,8 @@ def flower_environment(home: Path) -> dict[str, str]:
     return environment
 
 
-def start(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    home: Path,
-    log: Path,
-    launcher: Sequence[str] = (),
-) -> subprocess.Popen[bytes]:
-    """Start a command of this environment in its own session, in `home`; append output to `log`.
-
-    Parameters
-    ----------
-    launcher : prefix of the command, a program of the system with its arguments
-    """
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            [*launcher, str(tool(command[0])), *command[1:]],
-            env=dict(environment),
-            cwd=home,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-
-
 def wait_until_healthy(
-    process: subprocess.Popen[bytes], address: str, log: Path, root_certificates: Path | None = None
+    process: Family, address: str, log: Path, root_certificates: Path | None = None
 ) -> None:
     """Wait until the SuperLink at http(s)://host:port reports that it is healthy.
 
@@ -171,40 +144,6 @@ def wait_until_healthy(
             return
         time.sleep(0.1)
     raise UserError(f"expected a SuperLink within {_START_SECONDS:.0f} s, found none; see {log}")
-
-
-def stop(process: subprocess.Popen[bytes], ask: bool = True) -> None:
-    """Stop a process and its descendants, such as Ray's: terminate, then kill, or kill at once."""
-    with suppress(psutil.NoSuchProcess):
-        parent = psutil.Process(process.pid)
-        family = [*parent.children(recursive=True), parent]
-        for member in reversed(family):
-            with suppress(psutil.NoSuchProcess):
-                member.send_signal(signal.SIGTERM if ask else signal.SIGKILL)
-        late = _children(family)  # a raylet starts workers until it ends
-        _, alive = psutil.wait_procs(family, timeout=10)
-        alive += [member for member in late if member.is_running()]
-        for member in alive:
-            with suppress(psutil.NoSuchProcess):
-                member.kill()
-        psutil.wait_procs(alive, timeout=10)  # killed is not yet gone
-    process.wait()
-
-
-def _children(family: Sequence[psutil.Process]) -> list[psutil.Process]:
-    """Return the descendants of these processes that are not among them."""
-    children: dict[int, psutil.Process] = {}
-    for member in family:
-        with suppress(psutil.NoSuchProcess):
-            children |= {child.pid: child for child in member.children(recursive=True)}
-    return [
-        child for pid, child in children.items() if pid not in {member.pid for member in family}
-    ]
-
-
-def tool(name: str) -> Path:
-    """Return a command of this environment, not the first one on PATH."""
-    return Path(sys.executable).parent / name
 
 
 def free_port() -> int:

@@ -13,7 +13,7 @@ import pytest
 import scipy.stats
 import torch
 from oracles import interventions as oracle
-from support.builders import ATTENTION_DIM, CPU, SHAPE, lists, ragged, random_csr
+from support.builders import ATTENTION_DIM, CPU, SHAPE, lists, ragged, random_csr, rows_of
 
 from dance_flwr.config.plugins import BACKBONES
 from dance_flwr.dance import interventions
@@ -32,9 +32,10 @@ from dance_flwr.dance.faithfulness import (
 )
 from dance_flwr.dance.inference import explain, plain_pass, predict
 from dance_flwr.dance.interventions import repredict
-from dance_flwr.dance.model import DanceModel
+from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.data.graphs.graph import csr_from_pairs
-from dance_flwr.data.site import LocalGraph, Site
+from dance_flwr.data.local_graph import LocalGraph
+from dance_flwr.data.site import Site
 from dance_flwr.data.text.table import TextTable
 from dance_flwr.errors import UserError
 from dance_flwr.experiments.cells import Request, Row
@@ -50,7 +51,7 @@ class MemorySite(Site):
     """A client without a folder."""
 
     def __init__(self, **parts):
-        self.__dict__.update(parts)
+        self.__dict__.update(parts, _inputs={}, _remembered={})
 
 
 def make_site(graph, chunks, sizes):
@@ -62,7 +63,7 @@ def make_site(graph, chunks, sizes):
         table=table,
         label_table=torch.eye(SHAPE.classes)[torch.arange(n) % SHAPE.classes]
         * (torch.arange(n) % 3 > 0)[:, None],
-        graph=LocalGraph(*graph, torch.ones(n, dtype=torch.bool)),
+        graph=LocalGraph(rows_of(graph), torch.ones(n, dtype=torch.bool)),
         bank=SimpleNamespace(tokens=np.arange(total) + 1, spans=np.zeros((total, 2), np.int32)),
         chunk_sha256=np.zeros((total, 32), np.uint8),
         card=SimpleNamespace(num_nodes=n, class_names=tuple("abcd")),
@@ -83,7 +84,8 @@ def random_site(seed, n=24, density=0.08):
 def random_model(seed, backbone="gcn"):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = DanceModel(
+        kind = PaperModel if seed % 3 == 0 else DanceModel
+        model = kind(
             SHAPE, backbone, 0.5, attention_dim=ATTENTION_DIM, label_evidence=seed % 2 == 0
         ).eval()
         for parameter in model.parameters():
@@ -100,7 +102,7 @@ def by_hand():
     chunk 0 alone decides for class 0.
     """
     shape = ModelShape(text_dim=4, hidden_dim=2, classes=2)
-    model = DanceModel(shape, "gcn", 0.0, attention_dim=2).eval()
+    model = PaperModel(shape, "gcn", 0.0, attention_dim=2).eval()
     for parameter in model.parameters():
         parameter.data.zero_()
     model.backbone.second.bias.data[0] = 1
@@ -174,7 +176,7 @@ def test_nothing_changes_when_everything_is_kept_however_cases_are_batched(most,
     monkeypatch.setattr(interventions, "_NODES_PER_PASS", most)
     site, model = random_site(7), random_model(7)
     nodes = torch.tensor([5, 2, 2, 23, 0])
-    pool = Pool.of(site.graph.hops, site.table, nodes)
+    pool = Pool.of(site.graph.hops(), site.table, nodes)
     found = repredict(model, site, SETTINGS, nodes, pool.chunks)
     torch.testing.assert_close(
         found, predict(model, site, SETTINGS)["deployed"][nodes], atol=1e-6, rtol=0
@@ -202,9 +204,11 @@ def test_no_case_gives_no_row():
 def sources(seed, draws=3):
     site, model = random_site(seed), random_model(seed)
     nodes = torch.arange(site.num_nodes)
-    pool = Pool.of(site.graph.hops, site.table, nodes)
+    pool = Pool.of(site.graph.hops(), site.table, nodes)
     packs = explain(model, site, nodes, SETTINGS, 0, "")
-    ranked = rankings(model, site, nodes, pool, packs, draws, torch.Generator().manual_seed(seed))
+    ranked = rankings(
+        model, site, SETTINGS, nodes, pool, packs, draws, torch.Generator().manual_seed(seed)
+    )
     return site, model, nodes, pool, ranked
 
 
@@ -247,23 +251,22 @@ def test_pool_is_everything_within_two_hops():
 
 def test_dense_attention_is_gates_times_chunk_weights_with_softmax():
     site, model, nodes, pool, _ = sources(4)
-    found = torch.split(dense_attention(model, site, nodes, pool), pool.chunks.ptr.diff().tolist())
+    found = torch.split(
+        dense_attention(model, site, SETTINGS, nodes, pool), pool.chunks.ptr.diff().tolist()
+    )
     hidden = plain_pass(model, site, site.graph).hidden
-    gamma = model.hop_logits.softmax(0)
+    gamma, hops = model.hop_logits.softmax(0), site.graph.hops()
+    nearest, best = model.neighbour_queries(hidden), model.chunk_queries(hidden)
     for v in nodes.tolist():
-        around = [site.graph.hops.zero, site.graph.hops.one, site.graph.hops.two]
+        around = [hops.zero, hops.one, hops.two]
         wanted, scores = [], []
         for hop, neighbours in enumerate(around):
             members = neighbours(torch.tensor([v])).index
-            gate = (
-                model.key(site.table.nodes[members]) @ model.query(hidden[v]) / sqrt(12)
-            ).softmax(0)
+            gate = (site.table.nodes[members] @ nearest[v]).softmax(0)
             for u, weight in zip(members.tolist(), gate, strict=True):
                 for chunk in site.table.chunks_of.take(torch.tensor([u])).index:
                     wanted.append(gamma[hop] * weight)
-                    scores.append(
-                        site.table.chunks[chunk] @ model.chunk_query(hidden[v]) / sqrt(12)
-                    )
+                    scores.append(site.table.chunks[chunk] @ best[v])
         if wanted:
             torch.testing.assert_close(
                 found[v], torch.stack(wanted) * torch.stack(scores).softmax(0)
@@ -274,7 +277,7 @@ def test_curves_start_at_the_full_text_and_the_empty_pool_and_end_at_the_pack():
     site, model = random_site(2), random_model(2)
     nodes = torch.tensor([1, 4, 9, 16])
     seen = outcomes(model, site, SETTINGS, nodes, 2, torch.Generator().manual_seed(0))
-    pool = Pool.of(site.graph.hops, site.table, nodes)
+    pool = Pool.of(site.graph.hops(), site.table, nodes)
     pack = ragged(
         [explain(model, site, nodes[[i]], SETTINGS, 0, "").chunks.tolist() for i in range(4)]
     )

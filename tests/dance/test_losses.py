@@ -11,13 +11,22 @@ from dance_flwr.dance import inference
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, freeze
 from dance_flwr.dance.losses import condensed_loss, plain_loss, supervised_nodes
+from dance_flwr.dance.weighing import TrainedEvidence, weigh
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.nn.propagation import operator
 
 
-@pytest.fixture
-def client():
-    return make_client(3, 14, 0.2, 1.0, DanceConfig(chunk_budget=4))
+@pytest.fixture(params=[True, False], ids=["paper's matrices", "backbone's map"])
+def client(request):
+    config = DanceConfig(chunk_budget=4, paper_matrices=request.param)
+    return make_client(3, 14, 0.2, 1.0, config)
+
+
+def weighed(client, candidates, evidence):
+    """What training reads of this evidence; no node has a label."""
+    labels = torch.zeros(client.hidden.size(0), SHAPE.classes).double()
+    given = TrainedEvidence.of(candidates, evidence, client.table, labels, client.config)
+    return weigh(client.model, client.hidden[candidates.nodes], given, client.config)
 
 
 def softmax(row):
@@ -26,19 +35,25 @@ def softmax(row):
 
 
 def test_fusion_is_the_equation(client):
-    """x = LN(W_g g + sigma(w^T [g || t]) W_t t), element by element."""
+    """x = LN(W_g g + sigma(w^T [g || t]) W_t t), element by element; without W_t, u = U^T LN(t)
+    takes the place of t and of W_t t.
+    """
     model, d = client.model, SHAPE.text_dim
+    paper = client.config.paper_matrices
+    width = d if paper else SHAPE.hidden_dim
     hidden, text = torch.randn(3, SHAPE.hidden_dim).double(), torch.randn(3, d).double()
     with torch.no_grad():
         fused = model.fuse(hidden, text)
         for g, t, x in zip(hidden, text, fused, strict=True):
+            if paper:
+                spread = model.fuse_text.weight @ t
+            else:
+                t = (t - t.mean()) / math.sqrt(float(t.var(correction=0)) + 1e-5)
+                spread = t = model.backbone.first.lin.weight @ t
             gate = 1 / (1 + math.exp(-float(model.fuse_gate.weight[0] @ torch.cat([g, t]))))
-            raw = [
-                float(model.fuse_graph.weight[i] @ g + gate * (model.fuse_text.weight[i] @ t))
-                for i in range(d)
-            ]
-            mean = sum(raw) / d
-            scale = math.sqrt(sum((value - mean) ** 2 for value in raw) / d + model.norm.eps)
+            raw = [float(model.fuse_graph.weight[i] @ g + gate * spread[i]) for i in range(width)]
+            mean = sum(raw) / width
+            scale = math.sqrt(sum((value - mean) ** 2 for value in raw) / width + model.norm.eps)
             np.testing.assert_allclose(x, [(value - mean) / scale for value in raw], atol=1e-10)
 
 
@@ -56,12 +71,13 @@ def test_loss_is_the_equation(client, labels):
         hidden = client.hidden[core_nodes.nodes]
         features = model.fuse(hidden, evidence.fused_text)
         core = torch.randn(4, SHAPE.classes).double()
+        trained = weighed(client, core_nodes, evidence)
         loss = condensed_loss(
-            model, hidden, evidence, features, core, torch.tensor(labels), settings
+            model, hidden, trained, features, core, torch.tensor(labels), settings
         )
         graph, text, fused = (
             model.graph_logits(hidden).tolist(),
-            model.text_logits(evidence.text).tolist(),
+            model.text_logits(trained.text).tolist(),
             model.fused_logits(features).tolist(),
         )
     divergence = 0.0
@@ -148,20 +164,16 @@ def test_blocks_of_nodes_change_nothing(dance, monkeypatch):
         shape_of(site.text_dim, len(site.card.class_names), dance.config), dance.config
     )
     prediction = inference.plain_pass(model, site, site.graph)
-    whole = inference.fused_view(model, site, prediction, settings)[0]
-    kept = Candidates.stack(
-        [
-            freeze(*block)
-            for block in inference.evidence_of_all(model, site, site.graph, prediction, settings)
-        ]
-    )
+    asked = (torch.arange(site.num_nodes), prediction.hidden, prediction.difficulty, settings)
+
+    def both():
+        blocks = inference.evidence_of(model, site, site.graph, *asked)
+        kept = Candidates.stack([freeze(*block) for block in blocks])
+        return inference.fused_view(model, site, *asked)[0], kept
+
+    whole, kept = both()
     monkeypatch.setattr(inference, "_NODES_PER_BLOCK", 5)
-    torch.testing.assert_close(inference.fused_view(model, site, prediction, settings)[0], whole)
-    again = Candidates.stack(
-        [
-            freeze(*block)
-            for block in inference.evidence_of_all(model, site, site.graph, prediction, settings)
-        ]
-    )
+    pieces, again = both()
+    torch.testing.assert_close(pieces, whole)
     assert lists(again.chunks) == lists(kept.chunks)
     assert [lists(hop) for hop in again.hops] == [lists(hop) for hop in kept.hops]

@@ -8,17 +8,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import nodes as oracle
+from support.builders import lists, split
 
 from dance_flwr.dance import nodes as module
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.nodes import (
     Prediction,
+    Queue,
     class_quotas,
     condense_nodes,
+    core_budget,
     node_budget,
     prototype_scores,
     pseudo_labels,
+    rounds_per_condensation,
 )
+from dance_flwr.nn.ragged import Ragged
 
 CLASSES = 4
 QUICK = settings(max_examples=60, deadline=None)
@@ -53,7 +58,7 @@ def test_pseudo_labels_follow_the_equation(seed, n, known, present, tau):
     rng = np.random.default_rng(seed)
     probs, labels = quarters(rng, n), draw_labels(rng, n, known, present)
     found = pseudo_labels(
-        Prediction(torch.zeros(n, 1), torch.tensor(probs)), torch.tensor(labels), tau
+        Prediction.of(torch.zeros(n, 1), torch.tensor(probs)), torch.tensor(labels), tau
     )
     assert found.tolist() == oracle.pseudo_labels(probs, labels, tau)
 
@@ -61,10 +66,10 @@ def test_pseudo_labels_follow_the_equation(seed, n, known, present, tau):
 def test_pseudo_labels_by_hand():
     """tau = 0.5: a labelled node counts however unsure the model is; 0.5 is enough; 0.4 is not."""
     probs = torch.tensor([[0.9, 0.1, 0.0], [0.5, 0.25, 0.25], [0.4, 0.3, 0.3]])
-    found = pseudo_labels(Prediction(torch.zeros(3, 1), probs), torch.tensor([2, -1, -1]), 0.5)
+    found = pseudo_labels(Prediction.of(torch.zeros(3, 1), probs), torch.tensor([2, -1, -1]), 0.5)
     assert found.tolist() == [2, 0, -1]
     assert pseudo_labels(
-        Prediction(torch.zeros(3, 1), probs), torch.tensor([-1, -1, 1]), 0.5
+        Prediction.of(torch.zeros(3, 1), probs), torch.tensor([-1, -1, 1]), 0.5
     ).tolist() == [0, 0, 1]
 
 
@@ -72,14 +77,14 @@ def test_pseudo_labels_by_hand():
 @given(seed=st.integers(0, 2**20), n=st.integers(1, 25))
 def test_difficulty_is_the_entropy(seed, n):
     probs = quarters(np.random.default_rng(seed), n)
-    prediction = Prediction(torch.zeros(n, 1), torch.tensor(probs))
-    assert prediction.difficulty().tolist() == pytest.approx(oracle.difficulty(probs), abs=1e-12)
-    assert prediction.confidence().tolist() == probs.max(axis=1).tolist()
+    prediction = Prediction.of(torch.zeros(n, 1), torch.tensor(probs))
+    assert prediction.difficulty.tolist() == pytest.approx(oracle.difficulty(probs), abs=1e-12)
+    assert prediction.confidence.tolist() == probs.max(axis=1).tolist()
 
 
 def test_difficulty_by_hand():
-    prediction = Prediction(torch.zeros(2, 1), torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
-    assert prediction.difficulty().tolist() == pytest.approx([0.0, log(2)])
+    prediction = Prediction.of(torch.zeros(2, 1), torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
+    assert prediction.difficulty.tolist() == pytest.approx([0.0, log(2)])
 
 
 @QUICK
@@ -162,7 +167,7 @@ def test_the_core_is_that_of_the_loops(
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "cluster_by_class", lambda *_: torch.tensor(padded))
-        prediction = Prediction(torch.tensor(hidden), torch.tensor(probs))
+        prediction = Prediction.of(torch.tensor(hidden), torch.tensor(probs))
         core = condense_nodes(
             prediction,
             torch.tensor(labels),
@@ -170,7 +175,7 @@ def test_the_core_is_that_of_the_loops(
             config,
             ratio,
             torch.Generator().manual_seed(0),
-        )
+        ).core(0)
     expected = oracle.core(
         hidden,
         probs,
@@ -190,7 +195,7 @@ def test_the_core_is_that_of_the_loops(
 def test_the_core_with_real_prototypes_fills_every_quota(seed, n, known, present, tau, ratio):
     rng = np.random.default_rng(seed)
     probs, labels = quarters(rng, n), draw_labels(rng, n, known, present)
-    prediction = Prediction(
+    prediction = Prediction.of(
         torch.tensor(rng.standard_normal((n, 6)), dtype=torch.float32), torch.tensor(probs)
     )
     assigned = np.array(oracle.pseudo_labels(probs, labels, tau))
@@ -203,28 +208,120 @@ def test_the_core_with_real_prototypes_fills_every_quota(seed, n, known, present
         DanceConfig(confidence=tau, prototypes=3),
         ratio,
         torch.Generator().manual_seed(seed),
-    )
+    ).core(0)
     sizes = np.bincount(assigned[assigned >= 0], minlength=CLASSES).tolist()
     quota = oracle.quotas(sizes, oracle.node_budget(n, ratio))
     assert core.tolist() == sorted(set(core.tolist()))
     assert np.bincount(assigned[core.numpy()], minlength=CLASSES).tolist() == quota
 
 
-def test_successive_cores_cover_a_class_under_the_coverage_penalty():
-    """Six nodes of one class, two per core: three cores take every node once. Without the penalty
-    they never move.
+def queue_of(sizes, quotas):
+    """A queue with so many nodes of each class, in an order that is not ascending."""
+    nodes = torch.randperm(sum(sizes), generator=torch.Generator().manual_seed(5))
+    return Queue(nodes, torch.tensor([0, *sizes]).cumsum(0), torch.tensor(quotas))
+
+
+@st.composite
+def queues(draw):
+    sizes = draw(st.lists(st.integers(0, 9), min_size=1, max_size=5))
+    return queue_of(sizes, [draw(st.integers(0, size)) for size in sizes])
+
+
+@QUICK
+@given(queue=queues(), turns=st.integers(0, 12))
+def test_cores_of_a_queue_are_those_of_the_loops(queue, turns):
+    parts, quotas = lists(Ragged(queue.ptr, queue.nodes)), queue.quotas.tolist()
+    cores = [queue.core(turn).tolist() for turn in range(turns)]
+    assert cores == [oracle.turn(parts, quotas, turn) for turn in range(turns)]
+    counted = [sum(node in core for core in cores) for node in queue.nodes.tolist()]
+    assert queue.times(turns).tolist() == counted
+
+
+@QUICK
+@given(queue=queues())
+def test_successive_cores_cover_a_class_before_they_repeat(queue):
+    """After t cores a class's nodes were in floor(t K_c / m_c) or one more; so all of them were in
+    one before any is in a second.
     """
-    prediction = Prediction(
-        torch.randn(6, 3, generator=torch.Generator().manual_seed(1)), torch.ones(6, 1)
+    for turns in range(1, 12):
+        for times in split(queue.times(turns), queue.ptr):
+            assert not times or max(times) - min(times) <= 1
+
+
+@pytest.mark.parametrize("rule", ["label-aware", "random"])
+def test_cores_move_under_the_coverage_penalty_alone(rule):
+    """Six nodes of one class, two per core: three cores take every node once. Without the penalty
+    they never move, nor where nodes are condensed once and for all.
+    """
+    hidden = torch.randn(6, 3, generator=torch.Generator().manual_seed(1))
+    prediction, none = Prediction.of(hidden, torch.ones(6, 1)), torch.zeros(6, dtype=torch.int64)
+    for penalty, every, distinct in ((2.0, 10, 6), (0.0, 10, 2), (2.0, 0, 2)):
+        config = DanceConfig(
+            prototypes=1, coverage_penalty=penalty, core_rule=rule, core_refresh_every=every
+        )
+        queue = condense_nodes(prediction, none, none, config, 1 / 3, torch.Generator())
+        cores = [queue.core(turn) for turn in range(3)]
+        assert torch.cat(cores).unique().numel() == distinct
+        assert all(core.numel() == 2 for core in cores)
+        # What later condensations do about it: those that were in cores come last.
+        times = none.clone()
+        times[queue.nodes] += queue.times(1)
+        again = condense_nodes(prediction, none, times, config, 1 / 3, torch.Generator()).core(0)
+        if rule == "label-aware":
+            assert torch.isin(again, cores[0]).any() == (penalty == 0)
+
+
+@QUICK
+@given(**worlds, ratio=st.sampled_from([0.3, 0.5]), most=st.integers(0, 6))
+def test_a_batch_is_at_most_as_large_as_asked(seed, n, known, present, tau, ratio, most):
+    rng = np.random.default_rng(seed)
+    probs, labels = quarters(rng, n), draw_labels(rng, n, known, present)
+    hidden = torch.tensor(rng.standard_normal((n, 6)), dtype=torch.float32)
+    prediction = Prediction.of(hidden, torch.tensor(probs))
+    config = DanceConfig(confidence=tau, prototypes=2, batch_nodes=most)
+    times = torch.zeros(n, dtype=torch.int64)
+    queue = condense_nodes(
+        prediction, torch.tensor(labels), times, config, ratio, torch.Generator()
     )
-    labels = torch.zeros(6, dtype=torch.int64)
-    for penalty, distinct in ((2.0, 6), (0.0, 2)):
-        config = DanceConfig(prototypes=1, coverage_penalty=penalty)
-        times = torch.zeros(6, dtype=torch.int64)
-        for _ in range(3):
-            draw = torch.Generator().manual_seed(0)
-            times[condense_nodes(prediction, labels, times, config, 1 / 3, draw)] += 1
-        assert int((times > 0).sum()) == distinct
+    full = oracle.node_budget(n, ratio)
+    budget = min(full, most) if most else full
+    assert core_budget(n, ratio, most) == budget
+    counted = sum(label >= 0 for label in oracle.pseudo_labels(probs, labels, tau)) or n
+    for turn in range(3):
+        core = queue.core(turn).tolist()
+        assert core == sorted(set(core)) and len(core) == min(budget, counted)
+
+
+def test_with_enough_labels_a_queue_holds_labelled_nodes_alone():
+    """Class 0: four labelled of eight, quota 2; class 1: one labelled of eight, quota 2."""
+    hidden = torch.randn(16, 3, generator=torch.Generator().manual_seed(1))
+    probs = torch.eye(2).repeat(8, 1)
+    labels = torch.full((16,), -1)
+    labels[[0, 2, 4, 6]], labels[1] = 0, 1
+    config, none = DanceConfig(prototypes=1), torch.zeros(16, dtype=torch.int64)
+    queue = condense_nodes(
+        Prediction.of(hidden, probs), labels, none, config, 0.25, torch.Generator()
+    )
+    first, second = lists(Ragged(queue.ptr, queue.nodes))
+    assert sorted(first) == [0, 2, 4, 6] and queue.quotas.tolist() == [2, 2]
+    assert second[0] == 1 and sorted(second) == list(range(1, 16, 2))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ratio", "most", "every", "expected"),
+    [
+        (1000, 0.08, 0, 10, 10),
+        (1000, 0.08, 80, 10, 10),
+        (1000, 0.08, 512, 10, 10),
+        (100_000, 0.08, 512, 10, 16),
+        (1_000_000, 0.08, 512, 10, 157),
+        (1_000_000, 0.08, 512, 0, 0),
+        (1_000_000, 0.08, 512, 1000, 1000),
+    ],
+)
+def test_a_large_core_is_condensed_once_it_was_trained_through(nodes, ratio, most, every, expected):
+    """8000 nodes in batches of 512 are 15.6 rounds, 80,000 are 156.25; never stays never."""
+    assert rounds_per_condensation(nodes, ratio, most, every) == expected
 
 
 def test_labelled_nodes_come_first_only_when_asked():
@@ -232,12 +329,12 @@ def test_labelled_nodes_come_first_only_when_asked():
     it.
     """
     hidden = torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1], [-1.0, 0.0]])
-    prediction = Prediction(hidden, torch.ones(4, 1))
+    prediction = Prediction.of(hidden, torch.ones(4, 1))
     labels = torch.tensor([-1, -1, -1, 0])
     for first, expected in ((True, [3]), (False, [0])):
         config = DanceConfig(prototypes=1, labelled_first=first)
         times, draw = torch.zeros(4, dtype=torch.int64), torch.Generator().manual_seed(0)
-        core = condense_nodes(prediction, labels, times, config, 0.25, draw)
+        core = condense_nodes(prediction, labels, times, config, 0.25, draw).core(0)
         assert core.tolist() == expected
 
 

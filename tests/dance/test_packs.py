@@ -324,3 +324,17 @@ def test_verify_reads_one_client_from_its_own_folder(dance, copy):
 def test_a_method_without_evidence_says_so(run, cli):
     done = cli("evidence", "verify", run(method="fedavg-full", rounds=1).folder)
     assert done.code == 2 and "fedavg-full" in done.err[0]
+
+
+def test_packs_say_whose_difficulty_preselected_their_evidence(run, cli):
+    """Between condensations, hop 2 is preselected by an older model: nothing to recompute there."""
+    keys = {"dance_core_refresh_every": 2, "rounds": 3, "dance_coverage_penalty": 2.0}
+    finished = run(condensation_ratio=0.1, **keys)
+    packs = {p.stem: Packs.load(p) for p in finished.store(0).all_packs()}
+    assert {name: (p.round, p.difficulty_round) for name, p in packs.items()} == {
+        "round-00001": (1, 1),
+        "round-00002": (2, 1),
+        "round-00003": (3, 3),
+        "final": (finished.result["best_round"],) * 2,
+    }
+    assert cli("evidence", "verify", finished.folder).code == 0

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from support.builders import CPU, lists, make_client, random_csr, split
+from support.builders import lists, make_client, ragged, random_csr, rows_of, split
 
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.dance.config import PAPER, DanceConfig
 from dance_flwr.dance.inference import neighbour_labels, predict
 from dance_flwr.dance.nodes import Prediction, condense_nodes, node_budget
 from dance_flwr.data.graphs.graph import TEST, TRAIN
-from dance_flwr.data.site import LocalGraph
+from dance_flwr.data.local_graph import LocalGraph
 from dance_flwr.data.text.table import pooling_weights
 from dance_flwr.federation.client.client import open_client
 from dance_flwr.federation.client.smoothing import correct_and_smooth
@@ -96,7 +96,7 @@ def test_correct_and_smooth_is_that_of_the_loops(seed):
     probs = rng.dirichlet(np.ones(3), 14)
     labels = np.where(rng.random(14) < 0.5, rng.integers(0, 3, 14), -1)
     labels[0] = 1
-    graph = LocalGraph(indptr, indices, torch.ones(14, dtype=torch.bool))
+    graph = LocalGraph(rows_of((indptr, indices)), torch.ones(14, dtype=torch.bool))
     found = correct_and_smooth(torch.tensor(probs), _Labelled(graph, torch.tensor(labels))).numpy()
     wanted = smoothing_by_loops(probs, labels, indptr, indices)
     np.testing.assert_allclose(found, wanted / wanted.sum(1, keepdims=True), atol=1e-6)
@@ -104,7 +104,7 @@ def test_correct_and_smooth_is_that_of_the_loops(seed):
 
 
 def test_smoothing_without_training_labels_changes_nothing():
-    graph = LocalGraph(np.array([0, 1, 2]), np.array([1, 0]), torch.ones(2, dtype=torch.bool))
+    graph = LocalGraph(ragged([[1], [0]]), torch.ones(2, dtype=torch.bool))
     probs = torch.tensor([[0.3, 0.7], [0.6, 0.4]])
     assert correct_and_smooth(probs, _Labelled(graph, torch.tensor([-1, -1]))) is probs
 
@@ -116,20 +116,22 @@ def test_smoothing_never_reads_a_test_label(run, monkeypatch):
     client = open_client(finished.partition / "client-0", finished.config)
     client.model.load_state_dict(load_model(finished.folder))
     info = RoundInfo(finished.result["run"], 1, "")
-    before = client.predict(info)["deployed"]
+    everyone = torch.arange(client.site.num_nodes)
+    before = client.predict(info, everyone)["deployed"]
     changed = torch.where(client.site.split == TRAIN, client.site.labels, 2 - client.site.labels)
     assert int((client.site.split == TEST).sum()) and not torch.equal(changed, client.site.labels)
     monkeypatch.setattr(Site, "labels", changed)
     monkeypatch.setattr(client.site, "labels", changed, raising=False)
     client.site.__dict__.pop("train_labels", None)
-    assert torch.equal(client.predict(info)["deployed"], before)
-    assert not torch.equal(
-        client.method.predict(client.model, client.site, finished.config, info)["deployed"], before
-    )
+    assert torch.equal(client.predict(info, everyone)["deployed"], before)
+    raw = client.method.predict(client.model, client.site, finished.config, info, everyone)
+    assert not torch.equal(raw["deployed"], before)
+    some = torch.tensor([5, 2, 9])
+    assert torch.equal(client.predict(info, some)["deployed"], before[some])
 
 
 def test_a_random_core_has_the_budget_and_ignores_labels():
-    prediction = Prediction(torch.zeros(50, 4), torch.full((50, 3), 1 / 3))
+    prediction = Prediction.of(torch.zeros(50, 4), torch.full((50, 3), 1 / 3))
     visible = torch.arange(50) % 5 > 0
     config, labels = DanceConfig(core_rule="random"), torch.arange(50) % 3
     draws = [
@@ -141,7 +143,7 @@ def test_a_random_core_has_the_budget_and_ignores_labels():
             0.2,
             torch.Generator().manual_seed(seed),
             visible,
-        )
+        ).core(0)
         for seed, sign in ((1, 1), (1, -1), (2, 1))
     ]
     assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
@@ -169,7 +171,7 @@ def test_own_text_is_the_pooled_text_and_all_chunks_of_the_node_alone():
 def test_induced_edges_are_those_of_the_graph_among_the_core():
     rng = np.random.default_rng(3)
     indptr, indices = random_csr(rng, 20, 0.3)
-    graph = LocalGraph(indptr, indices, torch.ones(20, dtype=torch.bool, device=CPU))
+    graph = LocalGraph(rows_of((indptr, indices)), torch.ones(20, dtype=torch.bool))
     core = torch.tensor([2, 3, 7, 11, 19])
     rows, cols, weights = graph.induced_edges(core)
     kept = core.tolist()
@@ -216,7 +218,7 @@ def test_a_label_is_evidence_for_neighbours_and_never_for_the_node_itself(run):
     )  # a site of its own: the client's is shared by other runs
     torch.nn.init.normal_(model.head_labels.weight)
     node = next(
-        int(v) for v in (site.train_labels >= 0).nonzero() if site.graph.hops.one(v).index.numel()
+        int(v) for v in (site.train_labels >= 0).nonzero() if site.graph.hops().one(v).index.numel()
     )
     before = predict(model, site, DanceConfig.of(finished.config))["deployed"]
     site.label_table[node] = site.label_table[node].roll(1)

@@ -84,10 +84,9 @@ def test_theorem_truncation_bound_for_the_evidence_itself(client):
     candidates = client.select()
     evidence = client.condense(candidates)
     with torch.no_grad():
-        query = client.model.chunk_query(client.hidden[candidates.nodes])[candidates.chunks.rows()]
-    scores = (query * client.table.chunks[candidates.chunks.index]).sum(
-        1
-    ) / client.table.chunks.size(1) ** 0.5
+        query = client.model.chunk_queries(client.hidden[candidates.nodes])
+    members = client.table.chunks[candidates.chunks.index]
+    scores = (query[candidates.chunks.rows()] * members).sum(1)
     p = entmax_rows(scores, candidates.chunks.ptr)
     full = weighted_rows(p, candidates.chunks, client.table.chunks)
     for row, weights in enumerate(split(p, candidates.chunks.ptr)):

@@ -8,15 +8,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import topology as oracle
-from support.builders import clients, lists, split
+from support.builders import clients, lists, make_client, split
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dance_flwr.dance import topology as module
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.topology import (
     Coefficients,
     candidate_support,
     objective,
     prior_block,
+    rebuild_topology,
     self_express,
+    support_in_class,
     synthesise_adjacency,
 )
 
@@ -74,6 +78,117 @@ def test_candidate_sets_are_those_of_the_loops(block):
     check()
 
 
+class Largest(TorchDispatchMode):
+    """The number of entries of the largest tensor that is made."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for part in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(part, torch.Tensor):
+                self.entries = max(self.entries, part.numel())
+        return out
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**20),
+    size=st.integers(1, 40),
+    most=st.integers(1, 5),
+    num_classes=st.integers(1, 4),
+    group=st.sampled_from([2, 3, 5, 128]),
+)
+def test_candidates_in_the_class_are_those_of_the_loops(seed, size, most, num_classes, group):
+    rng = np.random.default_rng(seed)
+    x, t = draw_core(rng, size)
+    classes = rng.integers(0, num_classes, size)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_NODES_PER_GROUP", group)
+        support = support_in_class(x, t, torch.tensor(classes), most)
+    S = np.clip((t @ t.T).numpy(), 0, 1)
+    # The order along the direction may be reversed; cuts at equal shares then fall elsewhere.
+    wanted = []
+    for sign in (1, -1):
+        parts = oracle.groups(sign * x.numpy(), classes.tolist(), group)
+        assert max(map(len, parts)) <= group
+        others = min(most, group - 1)
+        ways = {
+            i: oracle.candidate_set_within(x.numpy(), S, i, part, others)
+            for part in parts
+            for i in part
+        }
+        wanted.append([ways[i] for i in range(size)])
+    found = sets(support)
+    assert found in wanted
+    assert all(
+        len([j for j in row if j >= 0]) == len(members)
+        for row, members in zip(support.tolist(), found, strict=True)
+    )
+
+
+def test_search_in_a_class_is_the_exact_one_restricted_to_the_class():
+    """300 nodes in three classes, none above 128: the exact search in the class alone."""
+    x, t = draw_core(np.random.default_rng(2), 300)
+    classes = torch.arange(300) % 3
+    found = sets(support_in_class(x, t, classes, 6))
+    for c in range(3):
+        members = torch.nonzero(classes == c).flatten()
+        exact = sets(candidate_support(x[members], t[members], 6))
+        for node, near in zip(members.tolist(), exact, strict=True):
+            assert found[node] == {int(members[j]) for j in near}
+
+
+def test_a_class_larger_than_a_group_is_cut_into_similar_nodes():
+    """700 nodes of one class along a line: six groups, none above 128, each of neighbours."""
+    rng = np.random.default_rng(3)
+    line = torch.tensor(rng.permutation(700)).double()
+    x = torch.stack([10 * line, 0.01 * torch.tensor(rng.standard_normal(700))], dim=1)
+    order, (member, inside) = (
+        module._by_class_and_direction(x, torch.zeros(700, dtype=torch.int64)),
+        module._groups(torch.zeros(700, dtype=torch.int64)),
+    )
+    assert inside.sum(1).tolist() in ([116, 117, 117, 116, 117, 117], [117, 116] * 3)
+    for places, mask in zip(member, inside, strict=True):
+        along = line[order[places[mask]]]
+        assert int(along.max() - along.min()) == int(mask.sum()) - 1
+
+
+@pytest.mark.parametrize("num_classes", [1, 7])
+def test_search_in_classes_makes_nothing_of_size_k_squared(num_classes):
+    size, width = 4000, 16
+    x, t = draw_core(np.random.default_rng(1), size, width)
+    classes = torch.arange(size) % num_classes
+    with Largest() as seen:
+        support = support_in_class(x, t, classes, 10)
+    # The scores of each group with itself: at most 128 for each node, and the padding.
+    assert size * 64 < seen.entries <= 1.2 * size * 128 and support.size(1) <= 20
+
+
+def test_the_key_chooses_the_search():
+    client = make_client(4, 25, 0.3, 1.0, DanceConfig())
+    client.nodes = torch.arange(25)
+    evidence = client.condense(client.select())
+    hidden = client.hidden[client.nodes]
+    classes = torch.arange(hidden.size(0)) % 3
+    with torch.no_grad():
+        x = client.model.fuse(hidden, evidence.fused_text)
+    for search, in_class in (("in-class", True), ("exact", False)):
+        config = DanceConfig(
+            candidate_search=search, alpha=50.0, beta=0.0, candidates=3, neighbours=99
+        )
+        rows, cols, weights = rebuild_topology(client.model, hidden, evidence, classes, config)
+        support = (
+            support_in_class(x, evidence.text, classes, 3)
+            if in_class
+            else candidate_support(x, evidence.text, 3)
+        )
+        z = self_express(x, evidence.text, support, config.alpha, 0.0, config.inner_iterations)
+        for found, wanted in zip((rows, cols, weights), synthesise_adjacency(z, 99), strict=True):
+            torch.testing.assert_close(found, wanted)
+        assert bool((classes[rows] == classes[cols]).all()) == in_class and rows.numel()
+
+
 @QUICK
 @given(client=clients())
 def test_the_prior_is_the_double_sum_over_selected_chunks(client):
@@ -120,7 +235,7 @@ def test_self_expression_is_that_of_the_loops(block):
     check()
 
 
-@QUICK
+@settings(max_examples=20, deadline=None)
 @given(**cores, alpha=st.sampled_from([1.0, 8.0]), beta=st.sampled_from([0.0, 3.0]))
 def test_a_converged_solution_meets_the_optimality_conditions(seed, size, most, alpha, beta):
     """0 lies in the subdifferential: with r = 2 alpha x_j^T (x_i - X z_i) and w = beta + 1 - S_ij,

@@ -24,8 +24,8 @@ CLASSES = ("scipy.fft", "scipy.linalg", "scipy.ndimage", "scipy.signal", "scipy.
 KEYS = {
     **{
         "clients": 5,
-        "rounds": 5,
-        "evaluate-every": 5,
+        "rounds": 2,
+        "evaluate-every": 2,
         "hidden-dim": 16,
         "chunk-tokens": 32,
         "max-chunks": 2,
@@ -40,8 +40,8 @@ KEYS = {
 
 
 def part_of_pydocs(folder):
-    """The nodes of pydocs in CLASSES and the edges among them, as a graph folder."""
-    graph = load_graph("pydocs")
+    """The nodes of pydocs-full in CLASSES and the edges among them, as a graph folder."""
+    graph = load_graph("pydocs-full")
     names = np.array(graph.class_names)[graph.labels]
     kept = np.flatnonzero(np.isin(names, CLASSES))
     place = np.full(len(graph.ids), -1)
@@ -59,7 +59,7 @@ def part_of_pydocs(folder):
 
 
 @pytest.mark.flower
-@pytest.mark.xdist_group("processes")
+@pytest.mark.xdist_group("deployment")
 def test_a_deployment_with_masks_is_the_run_of_one_process(tmp_path):
     config = parse(
         KEYS | {"data": str(part_of_pydocs(tmp_path / "graph")), "out": str(tmp_path / "there")}

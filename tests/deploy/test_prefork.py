@@ -1,5 +1,6 @@
 """ClientApps of a SuperNode forked from one process that has loaded the libraries."""
 
+import os
 import subprocess
 import sys
 import time
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dance_flwr.deploy import prefork
-from dance_flwr.simulation.superlink import start, stop, tool
+from dance_flwr.simulation.family import Family, start, stop, tool
 
 CODE = str(Path(prefork.__file__))
 SEND = [sys.executable, "-I", "-S", CODE, "send"]
@@ -28,6 +29,8 @@ import client_app
 from dance_flwr.federation.client import handlers
 from dance_flwr.methods import get_spec
 get_spec("dance").make_client()
+torch = sys.modules["torch"]
+torch.optim.Adam([torch.zeros(1, requires_grad=True)])
 new = packages() - before
 print(threads, own, sorted(new - set(sys.stdlib_module_names) - {{"dance_flwr", "client_app"}}))
 """
@@ -47,8 +50,7 @@ def served(tmp_path):
     folder.mkdir()
     command = f"[sys.executable, '-P', {CODE!r}, 'serve', {str(folder)!r}]"
     above = f"import subprocess, sys; subprocess.run({command})"
-    with log.open("wb") as output:
-        process = subprocess.Popen([sys.executable, "-c", above], stdout=output, stderr=output)
+    process = Family([sys.executable, "-c", above], os.environ, tmp_path, log)
     wait(lambda: (folder / prefork.SOCKET).exists())
     yield folder, log, process
     stop(process)

@@ -78,7 +78,7 @@ def of_peers(*names):
 
 
 ADDED = {
-    "dance": entries(UP, "evaluate", metrics=hits("plain", "core", "fused")),
+    "dance": entries(UP, "evaluate", metrics=hits("plain", "fused")),
     "fedavg-full": set(),
     "local-only": set(),
     "random-core": set(),
@@ -318,8 +318,11 @@ def test_exactly_the_declared_keys_occur(finished):
             },
             entries(UP, "train", metrics=("unclipped",)),
         ),
+        # One step per tensor, as 4 bytes each: no more than the update itself says.
+        ({"upload_precision": "int8"}, entries(UP, "train", scales=("steps",))),
+        ({"upload_precision": "float16"}, set()),
     ],
-    ids=["fedprox", "adaptive-clipping"],
+    ids=["fedprox", "adaptive-clipping", "int8", "float16"],
 )
 def test_a_setting_adds_its_own_key_and_no_other(run, keys, added):
     finished = run(method="fedavg-full", rounds=2, **keys)
@@ -341,6 +344,21 @@ def test_models_have_exactly_the_names_shapes_and_types_of_the_initial_one(finis
         assert found == expected
 
 
+@pytest.mark.parametrize(("precision", "dtype"), [("int8", torch.int8), ("float16", torch.float16)])
+def test_a_rounded_update_has_exactly_the_names_and_shapes_of_the_model(run, precision, dtype):
+    finished = run(method="fedavg-full", rounds=2, upload_precision=precision)
+    shape = shape_of(384, len(WORDS), finished.config)
+    expected = {
+        name: (tuple(t.shape), dtype)
+        for name, t in initial_model(shape, finished.config).state_dict().items()
+    }
+    for reply in finished.replies("train"):
+        arrays = reply.content.array_records["arrays"].to_torch_state_dict()
+        assert {name: (tuple(t.shape), t.dtype) for name, t in arrays.items()} == expected
+        scales = reply.content.array_records.get("scales", {})
+        assert [array.shape for array in scales.values()] == [(len(expected),)] * len(scales)
+
+
 def test_metrics_are_scalars_or_one_count_per_class(finished):
     for kind in ("train", "evaluate"):
         for reply in finished.replies(kind):
@@ -358,6 +376,7 @@ def planted(dance, secrets, kind):
     chunk, pooled = site.table.chunks[3].numpy(), site.table.nodes[5].numpy()
     arrays = {name: array.numpy() for name, array in reply.content.array_records["arrays"].items()}
     metrics, config = dict(reply.content.metric_records["metrics"]), {}
+    wide = "backbone.first.lin.weight"  # [h, d]
     if kind == "id":
         config["note"] = f"worst node {ids[4]}"
     elif kind == "text":
@@ -365,13 +384,13 @@ def planted(dance, secrets, kind):
     elif kind == "half a text, in capitals":
         config["note"] = texts[2][: len(texts[2]) // 2].upper()
     elif kind == "chunk row":
-        arrays["fuse_text.weight"] = np.vstack([chunk, arrays["fuse_text.weight"][1:]])
+        arrays[wide] = np.vstack([chunk, arrays[wide][1:]])
     elif kind == "chunk column":
-        arrays["fuse_text.weight"] = np.column_stack([arrays["fuse_text.weight"][:, 1:], chunk])
+        arrays[wide] = np.column_stack([arrays[wide].T[:, 1:], chunk])
     elif kind == "shifted and scaled half-precision row":
-        flat = arrays["fuse_text.weight"].ravel().copy()
+        flat = arrays[wide].ravel().copy()
         flat[1000:1384] = (0.01 * pooled).astype(np.float16)
-        arrays["fuse_text.weight"] = flat.reshape(384, 384)
+        arrays[wide] = flat.reshape(arrays[wide].shape)
     elif kind == "embedding in a metric":
         metrics["loss"] = chunk.tolist()
     elif kind == "trace in a metric":
@@ -427,7 +446,7 @@ def test_a_leaking_method_is_found(run, secrets, whitelist, monkeypatch):
     def leaking(self, state, info, **options):
         trained, report = honest(self, state, info, **options)
         trained = {k: v.clone() for k, v in trained.items()}
-        trained["fuse_text.weight"][7] = self.site.table.nodes[info.round]
+        trained["backbone.first.lin.weight"][7] = self.site.table.nodes[info.round]
         return trained, report
 
     monkeypatch.setattr(Client, "train", leaking)

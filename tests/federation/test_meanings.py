@@ -38,4 +38,7 @@ def test_every_key_of_flowers_protocol_that_travels_has_a_meaning():
 
 def test_tensors_are_described_by_record():
     assert meaning(keys.ARRAYS, "any.weight") is TENSORS[keys.ARRAYS]
-    assert set(TENSORS) == {keys.ARRAYS, keys.STATISTICS, keys.SERVER_PAYLOAD, keys.EXCHANGED}
+    assert set(TENSORS) == {
+        *(keys.ARRAYS, keys.STATISTICS, keys.SCALES),
+        *(keys.SERVER_PAYLOAD, keys.EXCHANGED),
+    }

@@ -10,14 +10,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import fedsage as oracle
-from support.builders import random_csr
+from support.builders import random_csr, rows_of
 from support.killing import Kill, Killed, asks, same
 from support.models import equal
 from torch.nn import functional as F
 
 import client_app
 from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
-from dance_flwr.data.site import LocalGraph, Site
+from dance_flwr.data.local_graph import LocalGraph
+from dance_flwr.data.site import Site
 from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.client import handlers as client_tasks
 from dance_flwr.federation.client.client import Client
@@ -72,7 +73,7 @@ def random_graph(seed, n=12, density=0.3):
     indptr, indices = random_csr(rng, n, density)
     adjacency = np.zeros((n, n))
     adjacency[np.repeat(np.arange(n), np.diff(indptr)), indices] = 1
-    return LocalGraph(indptr, indices, torch.ones(n, dtype=torch.bool)), adjacency, rng
+    return LocalGraph(rows_of((indptr, indices)), torch.ones(n, dtype=torch.bool)), adjacency, rng
 
 
 def lists(table):
@@ -414,8 +415,9 @@ def test_generated_neighbours_matter(finished, run):
     with torch.no_grad():
         client = Client(finished.site(0), finished.config)
         client.model.load_state_dict(load_model(finished.folder))
-        views = client.predict(RoundInfo(finished.result["run"], 2, ""))
-    assert views["deployed"].shape == (client.site.num_nodes, 3)
+        nodes = torch.tensor([4, 0])
+        views = client.predict(RoundInfo(finished.result["run"], 2, ""), nodes)
+    assert views["deployed"].shape == (2, 3)
 
 
 def test_other_clients_change_a_generator(finished, run):

@@ -6,11 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import fedtad as oracle
-from support.builders import random_csr
+from support.builders import random_csr, rows_of
 from support.models import equal, models
 
 from dance_flwr.config.plugins import BACKBONES
-from dance_flwr.data.site import LocalGraph
+from dance_flwr.data.local_graph import LocalGraph
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.wire.messages import statistics_of, upload_of
 from dance_flwr.methods.fedtad import client as fedtad
@@ -39,7 +39,7 @@ def random_graph(seed, n=20, density=0.2):
     indptr, indices = random_csr(np.random.default_rng(seed), n, density)
     adjacency = np.zeros((n, n))
     adjacency[np.repeat(np.arange(n), np.diff(indptr)), indices] = 1
-    return LocalGraph(indptr, indices, torch.ones(n, dtype=torch.bool)), adjacency
+    return LocalGraph(rows_of((indptr, indices)), torch.ones(n, dtype=torch.bool)), adjacency
 
 
 @pytest.fixture(autouse=True)

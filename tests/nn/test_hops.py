@@ -5,12 +5,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles.evidence import hop
-from support.builders import CPU, lists, random_csr
+from oracles.evidence import distances, hop
+from support.builders import lists, ragged, random_csr, rows_of
 
-from dance_flwr.data.graphs.graph import csr_from_pairs
 from dance_flwr.nn import hops as module
-from dance_flwr.nn.hops import Hops
+from dance_flwr.nn.hops import Balls, Hops, contains
+from dance_flwr.nn.ragged import Ragged
 
 
 @pytest.mark.parametrize("most_cached", [20_000_000, 0], ids=["cached", "on demand"])
@@ -26,8 +26,8 @@ def test_both_hops_match_breadth_first_search(most_cached):
         graph = random_csr(rng, n, density)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "_MOST_CACHED_PAIRS", most_cached)
-            hops = Hops(*graph, CPU)
-        assert (hops._two is not None) == (most_cached > 0 or len(graph[1]) == 0)
+            hops = Hops(rows_of(graph))
+        assert hops._cached == (most_cached > 0 or len(graph[1]) == 0)
         # Repeated rows, any order.
         nodes = rng.integers(0, n, 2 * n)
         rows = torch.tensor(nodes)
@@ -42,12 +42,73 @@ def test_a_triangle_with_a_tail_by_hand():
     """0-1-2 is a triangle and 3 hangs on 2: node 3 is two steps from 0 and 1, and nothing is two
     steps from 2.
     """
-    hops = Hops(*csr_from_pairs(np.array([0, 1, 0, 2]), np.array([1, 2, 2, 3]), 4), CPU)
+    hops = Hops(ragged([[1, 2], [0, 2], [0, 1, 3], [2]]))
     assert lists(hops.one(torch.arange(4))) == [[1, 2], [0, 2], [0, 1, 3], [2]]
     assert lists(hops.two(torch.arange(4))) == [[3], [3], [], [0, 1]]
 
 
 def test_no_rows_asked_for():
-    hops = Hops(*csr_from_pairs(np.array([0]), np.array([1]), 2), CPU)
+    hops = Hops(ragged([[1], [0]]))
     none = torch.zeros(0, dtype=torch.int64)
     assert lists(hops.zero(none)) == lists(hops.one(none)) == lists(hops.two(none)) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**20),
+    n=st.integers(1, 25),
+    density=st.sampled_from([0.0, 0.15, 0.6]),
+    fan_out=st.integers(1, 6),
+)
+def test_a_fan_out_keeps_a_fixed_sample_of_each_node(seed, n, density, fan_out):
+    """Every list is part of the full one, as large as it may be, and the same whoever else is asked
+    for; hop 2 is what the sampled lists reach, at a true distance of two.
+    """
+    graph = random_csr(np.random.default_rng(seed), n, density)
+    hops, everyone = Hops(rows_of(graph), fan_out), torch.arange(n)
+    one, two = lists(hops.one(everyone)), lists(hops.two(everyone))
+    for v in range(n):
+        full = hop(*graph, v, 1)
+        assert len(one[v]) == min(fan_out, len(full)) and set(one[v]) <= set(full)
+        assert one[v] == sorted(set(one[v]))
+        assert two[v] == sorted({w for u in one[v] for w in one[u]} & set(hop(*graph, v, 2)))
+        alone = torch.tensor([v])
+        assert lists(hops.one(alone)) == [one[v]] and lists(hops.two(alone)) == [two[v]]
+        assert lists(hops._two_hop(alone)) == [two[v]]
+
+
+def test_a_row_costs_the_fan_out_and_not_the_degree():
+    """A hub of 200,000 neighbours: no list beyond 4 + 16 entries is made for it."""
+    n = 200_001
+    index = torch.cat([torch.arange(1, n), torch.zeros(n - 1, dtype=torch.int64)])
+    ptr = torch.cat([torch.tensor([0]), torch.arange(n - 1, 2 * n - 1)])
+    hops = Hops(Ragged(ptr, index), 4)
+    assert hops.one(torch.tensor([0])).index.numel() == 4
+    assert hops.two(torch.tensor([7])).index.numel() <= 4
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**20), sizes=st.lists(st.integers(0, 9), min_size=1, max_size=8))
+def test_bisection_finds_what_is_in_a_row(seed, sizes):
+    rng = np.random.default_rng(seed)
+    members = [sorted(rng.choice(12, size, replace=False).tolist()) for size in sizes]
+    row = torch.arange(len(sizes)).repeat_interleave(12)
+    entry = torch.arange(12).repeat(len(sizes))
+    found = contains(ragged(members), row, entry).tolist()
+    assert found == [e in members[r] for r, e in zip(row.tolist(), entry.tolist(), strict=True)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**20), density=st.sampled_from([0.0, 0.1, 0.3]))
+def test_balls_are_what_breadth_first_search_reaches(seed, density):
+    rng = np.random.default_rng(seed)
+    graph = random_csr(rng, 15, density)
+    targets = torch.tensor(rng.integers(0, 15, 6))
+    for radius in (0, 1, 3):
+        balls = Balls.of(rows_of(graph), targets, radius)
+        wanted = [
+            sorted(u for u, far in distances(*graph, v).items() if far <= radius)
+            for v in targets.tolist()
+        ]
+        assert lists(balls.take(torch.arange(6))) == wanted
+        assert balls.sizes().tolist() == [len(ball) for ball in wanted]

@@ -12,13 +12,16 @@ from support.builders import lists, ragged, random_sizes, split
 
 from dance_flwr.nn.ragged import (
     Ragged,
+    budgeted_entmax,
     concat_rows,
     entmax_rows,
+    products,
     project_budget,
     ptr_of_sizes,
     rank_in_row,
     row_of_entry,
     stack_rows,
+    sum_rows,
     weighted_rows,
 )
 
@@ -205,6 +208,24 @@ def test_the_gradient_passes_straight_through_the_budget(sizes, budget, seed):
     torch.testing.assert_close(gradient(True), gradient(False), atol=1e-12, rtol=0)
 
 
+@pytest.mark.parametrize("widest", [1, 9, 128, 129, 300])
+@pytest.mark.parametrize("ties", [False, True])
+def test_one_padding_gives_what_the_two_steps_give(widest, ties):
+    rng = torch.Generator().manual_seed(widest)
+    sizes = torch.randint(0, widest + 1, (40,), generator=rng)
+    sizes[3], sizes[5] = 0, widest
+    ptr = ptr_of_sizes(sizes)
+    scores = torch.randn(int(ptr[-1]), generator=rng)
+    scores = scores.round() if ties else scores
+    for budget in (1, 3, torch.randint(1, 6, (40,), generator=rng)):
+        torch.testing.assert_close(
+            budgeted_entmax(scores, ptr, budget),
+            project_budget(entmax_rows(scores, ptr), scores, ptr, budget),
+        )
+    none = torch.zeros(0)
+    assert not budgeted_entmax(none, torch.zeros(5, dtype=torch.long), 2).numel()
+
+
 def test_the_gradient_reaches_entries_that_the_budget_dropped():
     scores = torch.tensor([0.3, 0.2, 0.1], requires_grad=True)
     ptr = torch.tensor([0, 3])
@@ -232,8 +253,24 @@ def test_weighted_rows_is_the_sum_over_each_row(sizes, seed, trained):
 def test_a_weight_of_zero_still_has_a_gradient():
     weights = torch.tensor([0.0, 1.0], requires_grad=True)
     table = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
-    weighted_rows(weights, ragged([[0, 1]]), table).sum().backward()
+    rows = ragged([[0, 1]])
+    sum_rows(weights, rows, table[rows.index]).sum().backward()
     assert weights.grad.tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_products_are_those_of_every_entry(dtype):
+    """Also where a row is empty, an entry repeats, and the table is of half precision."""
+    table = torch.randn(9, 6).to(dtype)
+    rows = Ragged(torch.tensor([0, 3, 3, 5, 6]), torch.tensor([2, 0, 2, 8, 1, 4]))
+    queries = torch.randn(4, 6)
+    wanted = [
+        float(queries[row] @ table[entry].float())
+        for row, entry in zip(rows.rows().tolist(), rows.index.tolist(), strict=True)
+    ]
+    torch.testing.assert_close(products(queries, rows, table), torch.tensor(wanted))
+    nothing = Ragged(torch.zeros(5, dtype=torch.long), torch.zeros(0, dtype=torch.long))
+    assert products(queries, nothing, table).shape == (0,)
 
 
 def test_stack_rows_puts_rows_below_each_other():

@@ -14,7 +14,7 @@ def ball(site, node, radius):
     """Nodes within `radius` hops, one breadth-first step at a time."""
     seen = {node}
     for _ in range(radius):
-        seen |= {int(v) for u in seen for v in site.graph.hops.one(torch.tensor([u])).index}
+        seen |= {int(v) for u in seen for v in site.graph.hops().one(torch.tensor([u])).index}
     return seen
 
 

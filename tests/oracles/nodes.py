@@ -73,3 +73,13 @@ def core(hidden, probs, labels, times, centroids, *, tau, ratio, penalty, labell
         order = sorted(members[c], key=lambda v: (labelled_first and labels[v] < 0, -score[v], v))
         chosen += order[: quota[c]]
     return sorted(chosen)
+
+
+def turn(parts, quotas, number):
+    """Core `number`, ascending: the next nodes of each class, one after the other, in a circle."""
+    chosen = []
+    for nodes, quota in zip(parts, quotas, strict=True):
+        for _ in range(number):
+            nodes = nodes[quota:] + nodes[:quota]
+        chosen += nodes[:quota]
+    return sorted(chosen)

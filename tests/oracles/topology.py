@@ -1,5 +1,7 @@
 """Alg. 4 (self-expressive topology reconstruction) by loops over columns and entries of Z."""
 
+from itertools import pairwise
+
 import numpy as np
 
 
@@ -73,3 +75,30 @@ def adjacency(Z, most):
         for j in sorted(present, key=lambda j: (-W[i, j], j))[:most]:
             chosen |= {(i, j), (j, i)}
     return {(i, j): W[i, j] for i, j in sorted(chosen)}
+
+
+def groups(x, classes, most):
+    """Groups of at most `most` nodes: a class in the order of its first principal direction, cut
+    into the fewest pieces of nearly equal size. The sign of the direction is free.
+    """
+    x, made = np.asarray(x), []
+    centred = x - x.mean(0)
+    direction = np.linalg.eigh(centred.T @ centred)[1][:, -1]
+    turned = max(classes.count(c) for c in classes) > most
+    for c in sorted(set(classes)):
+        members = [i for i in range(len(x)) if classes[i] == c]
+        if turned:
+            members = sorted(members, key=lambda i: float(centred[i] @ direction))
+        pieces = -(-len(members) // most)
+        ends = [k * len(members) // pieces for k in range(pieces + 1)]
+        made += [members[a:b] for a, b in pairwise(ends)]
+    return made
+
+
+def candidate_set_within(x, S, i, group, most):
+    """eq:candidate_set with j among the others of a group; ties go to the earlier one in it."""
+    found = set()
+    for scores in ([float(x[i] @ x[j]) for j in range(len(x))], list(S[i])):
+        others = [j for j in group if j != i]
+        found |= set(sorted(others, key=lambda j: -scores[j])[:most])
+    return found

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dance_flwr.config.sections import FLOAT16, FLOAT32, INT8
 from dance_flwr.errors import UserError
 from dance_flwr.privacy.vectors import (
     LARGEST,
@@ -16,19 +17,63 @@ from dance_flwr.privacy.vectors import (
     encode_integers,
     encode_update,
     levels_for,
+    sum_format,
     to_grid,
+    to_steps,
 )
 
 INTEGERS = st.integers(0, LARGEST)
 
 
+PRECISIONS = st.sampled_from([FLOAT32, FLOAT16, INT8])
+
+
 @settings(deadline=None)
-@given(st.lists(st.lists(INTEGERS, min_size=3, max_size=3), min_size=1, max_size=6))
-def test_sums_of_integers_are_exact(clients):
-    total = sum(to_grid(encode_integers(values), levels_for(len(clients))) for values in clients)
-    assert decode_integers(total, len(clients)) == [
-        sum(column) for column in zip(*clients, strict=True)
-    ]
+@given(st.lists(st.lists(INTEGERS, min_size=3, max_size=3), min_size=1, max_size=40), PRECISIONS)
+def test_sums_of_integers_are_exact(clients, precision):
+    form = sum_format(len(clients), precision)
+    total = form.wrap(sum(encode_integers(values, form) for values in clients))
+    assert decode_integers(total, form) == [sum(column) for column in zip(*clients, strict=True)]
+
+
+@given(st.integers(1, 4000), PRECISIONS)
+def test_the_largest_digits_of_all_clients_fit(clients, precision):
+    form = sum_format(clients, precision)
+    total = clients * encode_integers([LARGEST], form)
+    assert np.array_equal(form.wrap(total), total)
+    assert decode_integers(total, form) == [clients * LARGEST]
+    assert form.digit_bits * form.digits >= 60 and form.digit_bits >= 6
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(1, 10**6), min_size=1, max_size=60), PRECISIONS, st.sampled_from([1, -1])
+)
+def test_a_sum_at_the_bound_does_not_overflow(weights, precision, sign):
+    """All clients send R: shares sum to 1, and each may be rounded up by half a step."""
+    form, whole = sum_format(len(weights), precision), sum(weights)
+    steps = [int(to_steps(np.array([sign * w / whole]), form.levels)[0]) for w in weights]
+    assert int(form.wrap(np.array([sum(steps)]))[0]) == sum(steps)
+    assert abs(sum(steps) - sign * form.levels / 2) <= len(weights) / 2
+    # What each stores for Flower's quantisation fits into its 31 bits.
+    stored = form.wrap(np.array(steps)) + form.offset
+    assert stored.min() >= 0 and stored.max() < 2**31
+
+
+@pytest.mark.parametrize(
+    ("clients", "precision", "bits"),
+    [(3, INT8, 10), (5, INT8, 11), (5, FLOAT16, 19), (100, INT8, 15), (5, FLOAT32, 32)],
+)
+def test_bits_of_a_masked_integer(clients, precision, bits):
+    form = sum_format(clients, precision)
+    assert form.bits == bits
+    if precision != FLOAT32:  # one bit less would not do
+        assert 2 ** (bits - 2) <= form.levels // 2 + clients
+
+
+def test_towards_zero_no_step_grows():
+    assert to_steps(np.array([0.9, -0.9, 0.2]), 4, toward_zero=True).tolist() == [1, -1, 0]
+    assert to_steps(np.array([0.9, -0.9, 0.2]), 4).tolist() == [2, -2, 0]
 
 
 @given(st.integers(1, 4000))
@@ -41,7 +86,7 @@ def test_sums_stay_below_the_modulus(clients):
 @pytest.mark.parametrize("value", [-1, LARGEST + 1])
 def test_integers_that_do_not_fit_are_refused(value):
     with pytest.raises(ValueError, match="2\\^60"):
-        encode_integers([3, value])
+        encode_integers([3, value], sum_format(5, FLOAT32))
 
 
 def state(seed, scale=1.0):
@@ -109,5 +154,6 @@ def test_metrics_come_back_with_their_types():
     layout = MetricLayout.of(metrics)
     values = layout.pack(metrics)
     assert layout.unpack(values) == metrics
-    assert layout.unpack(decode_integers(encode_integers(values), 1)) == metrics
+    form = sum_format(1, INT8)
+    assert layout.unpack(decode_integers(encode_integers(values, form), form)) == metrics
     assert np.ndim(values) == 1 and len(values) == 5

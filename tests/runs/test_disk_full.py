@@ -14,6 +14,7 @@ import server_app
 from dance_flwr.config.paths import PREVIOUS, STATE
 from dance_flwr.config.tree import flatten
 from dance_flwr.dance import state as store_module
+from dance_flwr.dance.nodes import Queue
 from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.errors import QuorumError
@@ -51,7 +52,10 @@ def save(store, round_, count=2):
     import torch
 
     state = store.load(4, torch.device("cpu"), before=round_)
-    state.core, state.times_selected = torch.arange(2), state.times_selected + count
+    if not state.core_round:  # the first of these rounds condenses
+        state.core_round, state.difficulty = round_, torch.zeros(4)
+        state.queue = Queue(torch.arange(4), torch.tensor([0, 4]), torch.tensor([count]))
+    state.core, state.turn = torch.arange(count), state.turn + 1
     state.adjacency = (torch.arange(0), torch.arange(0), torch.zeros(0))
     store.save(state, round_)
 
@@ -68,14 +72,14 @@ def test_a_state_that_finds_no_room_leaves_those_before(tmp_path, monkeypatch, r
     for round_ in range(1, rounds + 1):
         save(store, round_)
     before = contents(store.folder)
-    assert set(before) == set([STATE, PREVIOUS][:rounds])
+    assert set(before) == {*[STATE, PREVIOUS][:rounds], *["survey-00001.npz"][:rounds]}
     Full(monkeypatch)
     with pytest.raises(OSError, match="No space"):
         save(store, rounds + 1)
     assert contents(store.folder) == before
     monkeypatch.undo()
     save(store, rounds + 1)
-    assert set(contents(store.folder)) == set([STATE, PREVIOUS][: rounds + 1])
+    assert set(contents(store.folder)) == {*[STATE, PREVIOUS][: rounds + 1], "survey-00001.npz"}
 
 
 def test_an_example_that_finds_no_room_leaves_the_old_one(dance, tmp_path, monkeypatch):

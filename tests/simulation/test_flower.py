@@ -18,7 +18,7 @@ from support.project import PROJECT
 from dance_flwr.config.text import to_toml
 from dance_flwr.runs.reader import load_model
 
-pytestmark = pytest.mark.xdist_group("processes")  # an engine at a time: each fills both cores
+pytestmark = pytest.mark.xdist_group("engine")  # one at a time: each fills both cores
 MARK = "DANCE_FLWR_TEST_MARK"
 
 

@@ -152,9 +152,10 @@ def test_saved_model_reproduces_the_reported_accuracies(dance):
     for number in range(3):
         client = Client(dance.site(number), dance.config)
         client.model.load_state_dict(state_dict)
-        views = client.method.predict(client.model, client.site, dance.config, RoundInfo("", 1, ""))
+        info = RoundInfo("", 1, "", final=True)
         for code, total in hits.items():
-            counts = count(views, client.site.labels, client.site.split == code)
+            nodes = torch.nonzero((client.site.split == code) & (client.site.labels >= 0)).flatten()
+            counts = count(client.predict(info, nodes), client.site.labels[nodes])
             total[0] += counts.correct["deployed"]
             total[1] += counts.total
     assert accuracy(*hits[TEST]) == dance.result["test_accuracy"]
@@ -286,14 +287,22 @@ def test_evaluation_every_second_round_and_after_the_last(run):
     ],
 )
 def test_core_and_text_refresh_when_due(run, core, text, rounds, refreshed):
-    finished = run(dance_core_refresh_every=core, dance_text_refresh_every=text, rounds=rounds)
+    """Without a coverage penalty, so that a core rests until the next condensation."""
+    finished = run(
+        dance_core_refresh_every=core,
+        dance_text_refresh_every=text,
+        dance_coverage_penalty=0.0,
+        rounds=rounds,
+    )
     for client in range(3):
         assert packs_written(finished, client) == [*(f"round-{r:05d}" for r in refreshed), "final"]
         kept = state(finished, client)
         cores = [r for r in range(1, rounds + 1) if (r - 1) % core == 0] if core else [1]
         texts = [r for r in range(1, rounds + 1) if (r - 1) % text == 0] if text else [1]
         assert (kept["core_round"], kept["text_round"]) == (cores[-1], texts[-1])
-        assert kept["times_selected"].sum() == len(cores) * len(kept["core"])
+        assert kept["turn"] == rounds - cores[-1] + 1
+        with np.load(finished.store(client).last_survey()) as survey:
+            assert survey["times_selected"].sum() == (cores[-1] - 1) * len(kept["core"])
         assert ("chunks_ptr" in kept) == (text != 1)  # frozen evidence exists only where text rests
     counted = [
         row["round"] for row in finished.result["history"] if row["counts"]["condensed-nodes"]
@@ -310,7 +319,8 @@ def test_static_core_stays_and_moving_core_moves(run):
 
     fixed = cores(dance_core_refresh_every=0)
     moving = cores(dance_core_refresh_every=1)
-    assert fixed[0] == fixed[1] and moving[0] != moving[1]
+    in_turn = cores(dance_core_refresh_every=10, condensation_ratio=0.1)
+    assert fixed[0] == fixed[1] and moving[0] != moving[1] and in_turn[0] != in_turn[1]
 
 
 def test_frozen_text_only_uses_what_was_selected_in_round_1(run):

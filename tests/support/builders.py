@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, Evidence, condense_text, select_candidates
-from dance_flwr.dance.model import DanceModel
+from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.data.graphs.graph import csr_from_pairs
 from dance_flwr.data.text.table import TextTable
 from dance_flwr.nn.hops import Hops
@@ -40,6 +40,11 @@ def split(values: torch.Tensor, ptr: torch.Tensor) -> list[list]:
     return [values[a:b].tolist() for a, b in pairwise(ptr)]
 
 
+def rows_of(graph) -> Ragged:
+    """Rows of neighbours from (indptr, indices)."""
+    return Ragged(*(torch.as_tensor(part, dtype=torch.int64) for part in graph))
+
+
 def random_csr(rng: np.random.Generator, n: int, density: float):
     """(indptr, indices) of an undirected random graph; isolated nodes and no edges at all are
     possible.
@@ -62,8 +67,9 @@ class Client:
     nodes: torch.Tensor
 
     def select(self) -> Candidates:
+        hidden = self.hidden[self.nodes]
         return select_candidates(
-            self.model, self.nodes, self.hidden, self.difficulty, self.hops, self.table, self.config
+            self.model, self.nodes, hidden, self.difficulty, self.hops, self.table, self.config
         )
 
     def condense(self, candidates: Candidates) -> Evidence:
@@ -74,7 +80,10 @@ class Client:
 
 
 def make_client(seed: int, n: int, density: float, scale: float, config: DanceConfig) -> Client:
-    """A client with evidence of a random non-empty set of its nodes, in random order."""
+    """A client with evidence of a random non-empty set of its nodes, in random order.
+
+    Its model has the paper's matrices if the configuration says so.
+    """
     rng = np.random.default_rng(seed)
     draw = torch.Generator().manual_seed(seed)
     graph = random_csr(rng, n, density)
@@ -86,11 +95,12 @@ def make_client(seed: int, n: int, density: float, scale: float, config: DanceCo
     pooled = TextTable.from_chunks(chunks, ptr)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = DanceModel(SHAPE, "gcn", 0.5, attention_dim=ATTENTION_DIM).double().eval()
+        kind = PaperModel if config.paper_matrices else DanceModel
+        model = kind(SHAPE, "gcn", 0.5, attention_dim=ATTENTION_DIM).double().eval()
         torch.nn.init.normal_(model.hop_logits)
     return Client(
         graph=graph,
-        hops=Hops(*graph, CPU),
+        hops=Hops(rows_of(graph), config.fan_out),
         table=TextTable(chunks, pooled.chunks_of, pooled.nodes.double()),
         model=model,
         hidden=scale * torch.randn(n, SHAPE.hidden_dim, dtype=torch.float64, generator=draw),
@@ -105,6 +115,8 @@ def dance_configs() -> st.SearchStrategy[DanceConfig]:
     """Budgets from nothing to more than a small graph can fill."""
     return st.builds(
         DanceConfig,
+        paper_matrices=st.booleans(),
+        fan_out=st.just(0),
         hop0_budget=st.just(1),
         hop1_budget=st.integers(0, 6),
         hop2_budget=st.integers(0, 4),

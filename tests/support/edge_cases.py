@@ -128,7 +128,7 @@ CASES = {
     "an isolated node": (
         isolated,
         {},
-        lambda f: f.site(0).graph.hops.one(torch.tensor([4])).index.numel() == 0,
+        lambda f: f.site(0).graph.hops().one(torch.tensor([4])).index.numel() == 0,
     ),
     "no edges": (
         lambda d: d.pairs.clear(),

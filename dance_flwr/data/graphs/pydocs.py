@@ -1,4 +1,4 @@
-"""The `pydocs` graph: documentation of the installed numpy, scipy, scikit-learn and networkx.
+"""The `pydocs-full` graph: documentation of the installed numpy, scipy, scikit-learn and networkx.
 
 Nodes are documented public functions and classes, edges the documentation's cross-references,
 labels the package areas (`scipy.stats`, `networkx.algorithms.centrality`, ...). Nothing is
@@ -92,7 +92,7 @@ def build() -> TextGraph:
     pairs = np.array(sorted(_links(nodes)), dtype=np.int64).reshape(-1, 2)
     indptr, indices = csr_from_pairs(pairs[:, 0], pairs[:, 1], len(nodes))
     return TextGraph(
-        name="pydocs",
+        name="pydocs-full",
         ids=np.array([entry.name for entry in nodes]),
         texts=[text for _, text in described],
         labels=labels.astype(np.int64),

@@ -14,11 +14,12 @@ from dance_flwr.data.partition.metis import metis_assignment
 from dance_flwr.data.partition.random_nodes import random_assignment
 from dance_flwr.data.partition.registry import make_partition
 from dance_flwr.data.partition.report import report
-from dance_flwr.data.partition.spec import Partition, PartitionSpec, client_nodes
+from dance_flwr.data.partition.spec import OUTSIDE, Partition, PartitionSpec, client_nodes
 from dance_flwr.data.partition.split import resolve_split, stratified_split
 
 __all__ = [
     "MANIFEST_VERSION",
+    "OUTSIDE",
     "Partition",
     "PartitionSpec",
     "client_nodes",

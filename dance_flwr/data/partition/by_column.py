@@ -1,10 +1,10 @@
-"""`by-column`: one client per distinct value of the nodes' column `site`."""
+"""`by-column`: the nodes' column `site` decides; each client is one of the largest sites."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.graph import TextGraph
-from dance_flwr.data.partition.spec import PartitionSpec
+from dance_flwr.data.partition.spec import OUTSIDE, PartitionSpec
 from dance_flwr.errors import DataError
 
 
@@ -14,11 +14,15 @@ def assign(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
 
 
 def column_assignment(graph: TextGraph, clients: int) -> NDArray[np.int64]:
-    """Return each node's client ([n] int64): the rank of its site among the sorted sites.
+    """Return each node's client, [n] int64; the `clients` largest sites take part.
+
+    Of sites of equal size the first by name takes part; clients are numbered by the names of their
+    sites. A node of another site is `OUTSIDE`: an institution that is not in the federation neither
+    trains nor is tested, and no other institution holds its nodes.
 
     Raises
     ------
-    DataError : the graph has no sites, a site is empty, or the number of sites is not `clients`
+    DataError : the graph has no sites, a site is empty, or there are fewer sites than `clients`
     """
     if graph.site is None:
         raise DataError(
@@ -31,10 +35,13 @@ def column_assignment(graph: TextGraph, clients: int) -> NDArray[np.int64]:
             "partition by-column: expected a site for every node, "
             f"found none for {graph.ids[empty[0]]!s}; fill it in"
         )
-    sites, assignment = np.unique(graph.site, return_inverse=True)
-    if len(sites) != clients:
+    sites, number, sizes = np.unique(graph.site, return_inverse=True, return_counts=True)
+    if not 1 <= clients <= len(sites):
         raise DataError(
-            f"partition by-column: expected as many clients as sites, {len(sites)}, "
-            f"found {clients}; set clients to {len(sites)}"
+            f"partition by-column: expected at most as many clients as sites, {len(sites)}, "
+            f"found {clients}; set clients to {len(sites)} or fewer"
         )
-    return assignment.astype(np.int64)
+    largest = np.sort(np.argsort(-sizes, kind="stable")[:clients])
+    client = np.full(len(sites), OUTSIDE, np.int64)
+    client[largest] = np.arange(clients)
+    return client[number]

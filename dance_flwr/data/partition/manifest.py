@@ -11,7 +11,7 @@ import numpy as np
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, TextGraph, ids_digest
 from dance_flwr.data.partition.registry import make_partition
 from dance_flwr.data.partition.report import label_counts, report
-from dance_flwr.data.partition.spec import Partition, PartitionSpec, client_nodes
+from dance_flwr.data.partition.spec import OUTSIDE, Partition, PartitionSpec, client_nodes
 from dance_flwr.disk import write_text
 from dance_flwr.errors import DataError
 
@@ -26,14 +26,16 @@ def manifest(graph: TextGraph, partition: Partition) -> dict[str, Any]:
     """Return the manifest of a partition as a JSON object with a sha256 of its own content.
 
     Each client lists its nodes, the edges inside it, its nodes per class and per split, and the
-    sha256 of its node ids, joined by newlines in ascending index order. `ratio_of_edges_kept` is
-    the share of edges inside a client, 1.0 for a graph without edges. `report` is the result of
+    sha256 of its node ids, joined by newlines in ascending index order. Counts of nodes and edges
+    are those of the data, also where some nodes are outside. `ratio_of_edges_kept` is the share of
+    all edges that is inside a client, 1.0 for a graph without edges. `report` is the result of
     `dance_flwr.data.partition.report`.
     """
     figures = report(graph, partition)
     clients = partition.spec.clients
     classes = label_counts(graph, partition.assignment, clients)
-    cells = partition.assignment * len(SPLIT_NAMES) + partition.split
+    held = partition.assignment != OUTSIDE
+    cells = partition.assignment[held] * len(SPLIT_NAMES) + partition.split[held]
     splits = np.bincount(cells, minlength=clients * len(SPLIT_NAMES)).reshape(clients, -1)
     content = {
         "version": MANIFEST_VERSION,

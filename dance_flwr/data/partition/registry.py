@@ -4,7 +4,7 @@ import numpy as np
 
 from dance_flwr.config.plugins import PARTITIONERS
 from dance_flwr.data.graphs.graph import TextGraph
-from dance_flwr.data.partition.spec import Partition, PartitionSpec
+from dance_flwr.data.partition.spec import OUTSIDE, Partition, PartitionSpec
 from dance_flwr.data.partition.split import resolve_split
 from dance_flwr.errors import DataError
 
@@ -21,7 +21,7 @@ def make_partition(graph: TextGraph, spec: PartitionSpec) -> Partition:
     if spec.seed < 0:
         raise DataError(f"partition seed: expected an integer >= 0, found {spec.seed}")
     assignment = assign(graph, spec)
-    sizes = np.bincount(assignment, minlength=spec.clients)
+    sizes = np.bincount(assignment[assignment != OUTSIDE], minlength=spec.clients)
     if len(sizes) != spec.clients or not sizes.all():
         held = int((sizes > 0).sum())
         raise DataError(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from dance_flwr.data.graphs.graph import UNLABELLED, TextGraph
-from dance_flwr.data.partition.spec import Partition
+from dance_flwr.data.partition.spec import OUTSIDE, Partition
 
 
 def report(graph: TextGraph, partition: Partition) -> dict[str, Any]:
@@ -30,14 +30,17 @@ def report(graph: TextGraph, partition: Partition) -> dict[str, Any]:
         (class -> share of its labelled nodes), `components` (connected components of its subgraph),
         and `non_iid`: the total variation distance 1/2 sum_c |p_k(c) - p(c)| between its label
         shares p_k and those of all labelled nodes p; None without a labelled node
+    outside : only where some nodes have no client: their number `nodes`, and `edges`, the edges
+        that end at one of them; modularity and label skew are those of the graph without them
     """
     clients = partition.spec.clients
-    edges, components, modularity = _structure(graph, partition.assignment, clients)
+    held = partition.assignment != OUTSIDE
+    edges, components, modularity, lost = _structure(graph, partition.assignment, clients)
     counts = label_counts(graph, partition.assignment, clients)
-    nodes = np.bincount(partition.assignment, minlength=clients)
+    nodes = np.bincount(partition.assignment[held], minlength=clients)
     distances = total_variation(counts)
     known = [distance for distance in distances if distance is not None]
-    kept_edges = int(edges.sum())
+    kept_edges, absent = int(edges.sum()), int((~held).sum())
     return {
         "kept_edges": kept_edges,
         "kept_edges_ratio": kept_edges / graph.num_edges if graph.num_edges else 1.0,
@@ -54,7 +57,7 @@ def report(graph: TextGraph, partition: Partition) -> dict[str, Any]:
             }
             for k in range(clients)
         ],
-    }
+    } | ({"outside": {"nodes": absent, "edges": lost}} if absent else {})
 
 
 def label_counts(
@@ -62,7 +65,7 @@ def label_counts(
 ) -> NDArray[np.int64]:
     """Return the number of labelled nodes of each client and class, [clients, classes] int64."""
     classes = len(graph.class_names)
-    labelled = graph.labels != UNLABELLED
+    labelled = (graph.labels != UNLABELLED) & (assignment != OUTSIDE)
     cells = assignment[labelled] * classes + graph.labels[labelled]
     return np.bincount(cells, minlength=clients * classes).reshape(clients, classes)
 
@@ -99,33 +102,42 @@ def _shares(names: tuple[str, ...], counts: NDArray[np.int64]) -> dict[str, floa
 
 def _structure(
     graph: TextGraph, assignment: NDArray[np.int64], clients: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], float]:
-    """Return each client's inner edges [clients] and components [clients], and the modularity."""
-    n, stored = graph.num_nodes, len(graph.indices)  # both directions are stored
+) -> tuple[NDArray[np.int64], NDArray[np.int64], float, int]:
+    """Return inner edges and components of each client [clients], modularity, edges outside."""
+    n = graph.num_nodes
     owner = assignment.astype(np.int32)  # halves the memory of arrays with one entry per edge
     degree = np.diff(graph.indptr)
-    inside = np.repeat(owner, degree) == owner[graph.indices]
-    inner = (
-        np.add.reduceat(np.append(inside, False), graph.indptr[:-1], dtype=np.int64)
-        if n
-        else np.empty(0, np.int64)
-    )
-    inner[degree == 0] = 0  # reduceat returns the first element for an empty range
+    source, target = np.repeat(owner, degree), owner[graph.indices]
+    held = (source != OUTSIDE) & (target != OUTSIDE)
+    stored, lost = int(held.sum()), len(held) - int(held.sum())  # both directions are stored
+    inside = (source == target) & held
+    inner = _by_row(inside, graph.indptr)
     indptr = np.concatenate([[0], np.cumsum(inner)])
     local = sp.csr_matrix(
         (np.ones(indptr[-1], np.int8), graph.indices[inside], indptr), shape=(n, n)
     )
     _, component = connected_components(local, directed=False)
     first = np.unique(component, return_index=True)[1]
+    first = first[assignment[first] != OUTSIDE]
     edges = _sums(inner, assignment, clients) // 2
-    volume = _sums(degree, assignment, clients).tolist()
+    volume = _sums(_by_row(held, graph.indptr), assignment, clients).tolist()
     squares = sum(part * part for part in volume)
     modularity = (2 * int(edges.sum()) * stored - squares) / (stored * stored) if stored else 0.0
-    return edges, np.bincount(assignment[first], minlength=clients), modularity
+    return edges, np.bincount(assignment[first], minlength=clients), modularity, lost // 2
+
+
+def _by_row(chosen: NDArray[np.bool_], indptr: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many entries of each row are chosen, [n] int64."""
+    if len(indptr) == 1:
+        return np.empty(0, np.int64)
+    counts = np.add.reduceat(np.append(chosen, False), indptr[:-1], dtype=np.int64)
+    counts[np.diff(indptr) == 0] = 0  # reduceat returns the first element for an empty range
+    return counts
 
 
 def _sums(
     values: NDArray[np.int64], assignment: NDArray[np.int64], clients: int
 ) -> NDArray[np.int64]:
     """Return the sum of `values` [n] per client, [clients] int64; exact below 2^53."""
-    return np.bincount(assignment, weights=values, minlength=clients).astype(np.int64)
+    held = assignment != OUTSIDE
+    return np.bincount(assignment[held], values[held], minlength=clients).astype(np.int64)

@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from dance_flwr.errors import DataError
 
+OUTSIDE = -1  # in an assignment: a node that no client holds
+
 
 @dataclass(frozen=True)
 class PartitionSpec:
@@ -39,8 +41,8 @@ class Partition:
     Attributes
     ----------
     spec : settings of the partition
-    assignment : [n] int64, client of each node, 0..clients-1
-    split : [n] uint8, NO_SPLIT, TRAIN, VAL or TEST of each node
+    assignment : [n] int64, client of each node, 0..clients-1, or OUTSIDE
+    split : [n] uint8, NO_SPLIT, TRAIN, VAL or TEST of each node; NO_SPLIT of those outside
     """
 
     spec: PartitionSpec

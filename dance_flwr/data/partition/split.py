@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL, TextGraph
+from dance_flwr.data.partition.spec import OUTSIDE
 from dance_flwr.errors import DataError
 
 
@@ -17,7 +18,7 @@ def stratified_split(
     The labelled nodes of a cell are permuted and share one offset u in [0, 1). The i-th of m nodes
     lies at t = (i + u) / m and is TRAIN for t < train, VAL for t < train + val, else TEST. Counts
     are within one of the exact share, and equal to it in expectation even in a cell of one node.
-    Unlabelled nodes are NO_SPLIT.
+    Unlabelled nodes and those that no client holds are NO_SPLIT.
 
     Raises
     ------
@@ -29,7 +30,7 @@ def stratified_split(
             f"split ratios: expected three numbers >= 0 that sum to 1, found {train}, {val}, {test}"
         )
     split = np.full(graph.num_nodes, NO_SPLIT, np.uint8)
-    nodes = np.flatnonzero(graph.labels != UNLABELLED)
+    nodes = np.flatnonzero((graph.labels != UNLABELLED) & (assignment != OUTSIDE))
     if not len(nodes):
         return split
     generator = np.random.default_rng(np.random.SeedSequence([seed, zlib.crc32(b"split")]))
@@ -57,5 +58,5 @@ def resolve_split(
     DataError : as for `stratified_split`
     """
     if graph.split.any():
-        return graph.split.copy()
+        return np.where(assignment == OUTSIDE, np.uint8(NO_SPLIT), graph.split)
     return stratified_split(graph, assignment, ratios, seed)

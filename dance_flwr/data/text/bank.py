@@ -2,20 +2,28 @@
 
 import hashlib
 import json
+import random
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from dance_flwr.data.text.bank_index import DATA, INDEX, BankIndex, append, index_line, text_key
+from dance_flwr.data.text.bank_index import (
+    DATA,
+    INDEX,
+    BankIndex,
+    append,
+    first_writer,
+    index_line,
+    one_writer,
+    text_key,
+)
 from dance_flwr.data.text.bank_slice import META, BankSlice, load_slice, read_meta, save_slice
 from dance_flwr.data.text.chunking import CHUNKER_VERSION, Chunks, chunk_texts
 from dance_flwr.data.text.encoder import EncoderSpec, TextEncoder
@@ -63,8 +71,8 @@ class TextBank:
     """An append-only store of chunk embeddings under `<root>/bank/<fingerprint[:16]>/`.
 
     Embeddings are committed before the index line that refers to them, so a crash leaves at most
-    unindexed rows, which the next writer removes. One process writes at a time; any number may
-    read.
+    unindexed rows, which the next writer removes. Any number of processes may encode and read at
+    the same time: only the write of a block is exclusive, and a text is written once.
 
     Parameters
     ----------
@@ -139,23 +147,15 @@ class TextBank:
         """
         begin = time.perf_counter()
         by_key = {text_key(text): text for text in texts}
-        chunks: Chunks | None = None
         self._index.read()
-        if not by_key.keys() <= self._index.entries.keys():
-            with _one_writer(self.folder):
-                self._open()
-                self._index.repair()
-                missing = {
-                    key: text for key, text in by_key.items() if key not in self._index.entries
-                }
-                if missing:
-                    chunks = self._encode(missing, progress)
+        missing = {key: text for key, text in by_key.items() if key not in self._index.entries}
+        done = self._encode(missing, progress) if missing else np.zeros(3, np.int64)
         entries = self._index.entries
         return BankStats(
             texts_total=len(texts),
-            texts_encoded=0 if chunks is None else len(chunks.ptr) - 1,
-            chunks_encoded=0 if chunks is None else len(chunks.tokens),
-            tokens_encoded=0 if chunks is None else int(chunks.tokens.sum()),
+            texts_encoded=int(done[0]),
+            chunks_encoded=int(done[1]),
+            tokens_encoded=int(done[2]),
             texts_truncated=sum(entries[text_key(text)]["cut"] for text in texts),
             seconds=time.perf_counter() - begin,
         )
@@ -205,11 +205,13 @@ class TextBank:
                 f"found {meta.get(wrong[0])!r}; remove the folder to encode again"
             )
 
-    def _encode(self, missing: Mapping[str, str], progress: bool) -> Chunks:
+    def _encode(self, missing: Mapping[str, str], progress: bool) -> NDArray[np.int64]:
+        """Encode texts block by block; return the numbers of texts, chunks and tokens written."""
         if self._encoder is None:
             self._encoder = TextEncoder.from_spec(self.spec, self._device)
         keys, texts = list(missing), list(missing.values())
         chunks = chunk_texts(texts, self._encoder.tokenizer, self.chunk_tokens, self.max_chunks)
+        done = np.zeros(3, np.int64)
         # The bar counts tokens, as chunks differ in length.
         bar = tqdm(
             total=int(chunks.tokens.sum()),
@@ -219,31 +221,49 @@ class TextBank:
             file=sys.stderr,
             disable=not progress,
         )
-        with (
-            bar,
-            (self.folder / DATA).open("ab") as data,
-            (self.folder / INDEX).open("ab") as index,
-        ):
-            for first, last in _blocks(chunks.ptr):
-                spans = [
-                    chunks.spans[chunks.ptr[i] : chunks.ptr[i + 1]].tolist()
-                    for i in range(first, last)
-                ]
-                parts = [
-                    texts[i][a:b] for i, of_text in enumerate(spans, first) for a, b in of_text
-                ]
-                vectors = self._encode_block(
-                    parts, chunks.tokens[chunks.ptr[first] : chunks.ptr[last]], bar
-                )
-                append(data, vectors.tobytes())
-                shift = self._index.rows - int(chunks.ptr[first])
-                lines = [
-                    index_line(keys[i], int(chunks.ptr[i]) + shift, chunks, i)
-                    for i in range(first, last)
-                ]
-                append(index, b"".join(lines))
+        with bar, first_writer(self.folder) as alone:
+            for block in _blocks(chunks.ptr, in_order=alone):
                 self._index.read()
-        return chunks
+                absent = [i for i in block if keys[i] not in self._index.entries]
+                bar.total -= _tokens(chunks, block) - _tokens(chunks, absent)
+                rows = {i: slice(chunks.ptr[i], chunks.ptr[i + 1]) for i in absent}
+                parts = [texts[i][a:b] for i in absent for a, b in chunks.spans[rows[i]].tolist()]
+                lengths = [chunks.tokens[rows[i]] for i in absent]
+                if absent:
+                    vectors = self._encode_block(parts, np.concatenate(lengths), bar)
+                    done += self._commit(chunks, {i: keys[i] for i in absent}, vectors)
+        return done
+
+    def _commit(
+        self, chunks: Chunks, keys: Mapping[int, str], vectors: NDArray[np.float16]
+    ) -> NDArray[np.int64]:
+        """Append embeddings; return the numbers of texts, chunks and tokens appended, int64 [3].
+
+        Texts that another process appended meanwhile are left out.
+
+        Parameters
+        ----------
+        keys : number of a text in `chunks` -> its key, in the order of `vectors`
+        vectors : their chunks' embeddings, float16 [sum of chunks, dim]
+        """
+        with one_writer(self.folder):
+            self._open()
+            self._index.repair()
+            row, lines, kept = self._index.rows, [], []
+            begin, tokens = 0, 0
+            for text, key in keys.items():
+                count = int(chunks.ptr[text + 1] - chunks.ptr[text])
+                if key not in self._index.entries:
+                    lines.append(index_line(key, row, chunks, text))
+                    kept.append(vectors[begin : begin + count])
+                    row, tokens = row + count, tokens + _tokens(chunks, [text])
+                begin += count
+            if lines:
+                append(self.folder / DATA, np.concatenate(kept).tobytes())
+                append(self.folder / INDEX, b"".join(lines))
+            written = row - self._index.rows
+            self._index.read()
+        return np.array([len(lines), written, tokens])
 
     def _encode_block(
         self, parts: list[str], tokens: NDArray[np.int32], bar: Any
@@ -258,24 +278,22 @@ class TextBank:
         return vectors
 
 
-def _blocks(ptr: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of texts with at least BLOCK_CHUNKS chunks; the last may have fewer."""
-    first = 0
+def _blocks(ptr: NDArray[np.int64], in_order: bool) -> list[range]:
+    """Return ranges of texts with at least BLOCK_CHUNKS chunks; the last may have fewer.
+
+    Processes that encode the same texts at the same time share the work if all but one of them
+    take the blocks in an order of their own.
+    """
+    first, blocks = 0, []
     while first < len(ptr) - 1:
         last = min(int(np.searchsorted(ptr, ptr[first] + BLOCK_CHUNKS)), len(ptr) - 1)
-        yield first, last
+        blocks.append(range(first, last))
         first = last
+    if not in_order:
+        random.Random().shuffle(blocks)
+    return blocks
 
 
-@contextmanager
-def _one_writer(folder: Path) -> Iterator[None]:
-    lock = FileLock(folder.with_suffix(".lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        print(f"waiting: another process is writing the text bank {folder}", file=sys.stderr)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+def _tokens(chunks: Chunks, texts: Sequence[int]) -> int:
+    """Return the number of tokens in the chunks of these texts."""
+    return sum(int(chunks.tokens[chunks.ptr[i] : chunks.ptr[i + 1]].sum()) for i in texts)

@@ -3,13 +3,19 @@
 import hashlib
 import json
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
+
+from filelock import FileLock, Timeout
 
 from dance_flwr.data.text.chunking import Chunks
 from dance_flwr.errors import DataError
 
 DATA, INDEX = "embeddings.f16", "index.jsonl"
+_PATIENCE = 1.0  # seconds to wait for another process's block before saying so
 
 
 class BankIndex:
@@ -110,8 +116,36 @@ def index_line(key: str, row: int, chunks: Chunks, text: int) -> bytes:
     return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
 
 
-def append(file: BinaryIO, data: bytes) -> None:
-    """Append bytes and flush them to the device."""
-    file.write(data)
-    file.flush()
-    os.fsync(file.fileno())
+def append(path: Path, data: bytes) -> None:
+    """Append bytes to a file and flush them to the device; the caller must hold the lock."""
+    with path.open("ab") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def one_writer(folder: Path) -> Iterator[None]:
+    """Hold the lock of a bank for a write; says so on stderr if it has to wait for long."""
+    lock = FileLock(folder.with_suffix(".lock"))
+    try:
+        lock.acquire(timeout=_PATIENCE)
+    except Timeout:
+        print(f"waiting: another process is writing the text bank {folder}", file=sys.stderr)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def first_writer(folder: Path) -> Iterator[bool]:
+    """Tell whether no other process is encoding for this bank, from start to end of the block."""
+    lock = FileLock(folder.with_suffix(".encoding.lock"))
+    with suppress(Timeout):
+        lock.acquire(timeout=0)
+    try:
+        yield lock.is_locked
+    finally:
+        lock.release()

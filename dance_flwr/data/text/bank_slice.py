@@ -19,6 +19,7 @@ _SLICE_FILES = {
     "tokens": ("chunk_tokens.npy", np.int32, 1),
     "ptr": ("chunk_ptr.npy", np.int64, 1),
 }
+SLICE_FILES = tuple(name for name, _, _ in _SLICE_FILES.values())
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from dance_flwr.methods.contract import ExchangingMethod, RoundInfo, Uplink
 from dance_flwr.metrics import Counts, Report, count
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.nn.proximal import proximal_term
-from dance_flwr.seeding import seeded
+from dance_flwr.seeding import generator, seeded
 
 
 def shape_of(text_dim: int, classes: int, config: RunConfig) -> ModelShape:
@@ -96,31 +96,54 @@ class Client:
             return int((self.site.train_labels >= 0).sum())
         return self.site.num_nodes
 
-    def predict(self, info: RoundInfo) -> dict[str, Tensor]:
-        """Return [n, C] probabilities per view: the method's, smoothed as `smoothing` says."""
-        views = self.method.predict(self.model, self.site, self.config, info)
+    def predict(self, info: RoundInfo, nodes: Tensor) -> dict[str, Tensor]:
+        """Return [m, C] probabilities of nodes per view: the method's, smoothed as configured.
+
+        Parameters
+        ----------
+        nodes : [m] int64, distinct
+        """
+        smoothed = self.config.smoothing == "correct-and-smooth"
+        asked = torch.arange(self.site.num_nodes, device=self.site.device) if smoothed else nodes
+        views = self.method.predict(self.model, self.site, self.config, info, asked)
         if unknown := views.keys() - {*self.spec.views, "deployed"}:
             raise ValueError(f"expected the views of the method's spec, found {sorted(unknown)}")
-        if self.config.smoothing == "correct-and-smooth":
+        if smoothed:
             views["deployed"] = correct_and_smooth(views["deployed"], self.site)
+            views = {name: probs[nodes] for name, probs in views.items()}
         return views
+
+    def _nodes(self, code: int, most: int = 0) -> Tensor:
+        """Return the labelled nodes of a split, at most `most` of them (0 = all), always the same.
+
+        [m] int64, ascending.
+        """
+        nodes = torch.nonzero((self.site.split == code) & (self.site.labels >= 0)).flatten()
+        if not most or nodes.numel() <= most:
+            return nodes
+        draws = generator(self.config.seed, "validation", client=self.site.card.client)
+        chosen = torch.randperm(nodes.numel(), generator=draws)[:most].sort().values
+        return nodes[chosen.to(nodes.device)]
 
     def validate(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
         """Count hits on the validation nodes."""
         self.model.load_state_dict(state)
-        views = self.predict(RoundInfo(run, round_, model_fingerprint(state)))
-        return {"val": count(views, self.site.labels, self.site.split == VAL)}
+        nodes = self._nodes(VAL, self.config.validation_nodes)
+        views = self.predict(RoundInfo(run, round_, model_fingerprint(state)), nodes)
+        return {"val": count(views, self.site.labels[nodes])}
 
     def finish(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
         """Count hits of the final model on validation and test nodes, and write the evidence."""
         self.model.load_state_dict(state)
-        info = RoundInfo(run, round_, model_fingerprint(state))
-        views = self.predict(info)
+        info = RoundInfo(run, round_, model_fingerprint(state), final=True)
+        parts = {"val": self._nodes(VAL), "test": self._nodes(TEST)}
+        views = self.predict(info, torch.cat(list(parts.values())))
         self.method.finish(self.model, self.site, self.config, info)
-        masks = {"val": VAL, "test": TEST}
+        sizes = [nodes.numel() for nodes in parts.values()]
+        split = {name: torch.split(probs, sizes) for name, probs in views.items()}
         return {
-            name: count(views, self.site.labels, self.site.split == code)
-            for name, code in masks.items()
+            name: count({view: probs[i] for view, probs in split.items()}, self.site.labels[nodes])
+            for i, (name, nodes) in enumerate(parts.items())
         }
 
 

@@ -15,6 +15,7 @@ from dance_flwr.disk import disk_of
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
 from dance_flwr.federation.client.secagg_mod import demands_masks, task_of
+from dance_flwr.federation.client.uploads import as_upload
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
 from dance_flwr.fingerprint import model_fingerprint
@@ -81,8 +82,11 @@ def _train(message: Message, client: Client) -> Message:
     )
     state, report = client.train(start, info, proximal_mu=config.get(keys.PROXIMAL_MU, 0.0))
     norm = config[keys.CLIPPING_NORM]
-    upload = protect(state, start, client.config, norm=norm, round_=round_, client=site.card.client)
-    return messages.train_reply(message, upload.state, client.weight, report, upload.unclipped)
+    own = protect(state, start, client.config, norm=norm, round_=round_, client=site.card.client)
+    sent = as_upload(own.state, start, message, client)
+    return messages.train_reply(
+        message, sent.tensors, client.weight, report, own.unclipped, sent.scales
+    )
 
 
 def _evaluate(message: Message, client: Client) -> Message:

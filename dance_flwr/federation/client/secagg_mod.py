@@ -1,7 +1,9 @@
 """Secure aggregation at a client: answer the stages of SecAgg+ and mask the app's replies."""
 
-from collections.abc import Callable
-from typing import Any, cast
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message
@@ -25,14 +27,20 @@ from dance_flwr.federation.flower import (
 )
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
+from dance_flwr.privacy.bits import pack_bits
 from dance_flwr.privacy.vectors import (
+    WIDEST,
+    Integers,
     MetricLayout,
-    Vector,
+    SumFormat,
     check_bounded,
     encode_integers,
     encode_update,
-    to_grid,
+    to_steps,
 )
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Handler = Callable[[Message, Context], Message]
 
@@ -53,7 +61,7 @@ def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
         reply = secaggplus_mod(message, context, _masked(handler))
     except UserError as error:
         return messages.error_reply(message, str(error))
-    _compact(reply)
+    _compact(message, reply)
     if stage_of(context) == SecAggStage.UNMASK:
         context.state.config_records[SECAGG_STATE] = ConfigRecord(
             {SECAGG_STATE_STAGE: SecAggStage.UNMASK}
@@ -61,16 +69,18 @@ def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
     return reply
 
 
-def _compact(reply: Message) -> None:
-    """Shrink masked integers from Flower's eight bytes to four; sums wrap at 2^32 as intended."""
+def _compact(message: Message, reply: Message) -> None:
+    """Shrink masked integers from Flower's eight bytes to b bits; sums wrap at 2^b as intended."""
     answer = reply.content.config_records[SECAGG_CONFIGS] if reply.has_content() else {}
     if SecAggKey.MASKED_PARAMETERS in answer:
         wide = [
             bytes_to_ndarray(part)
             for part in cast(list[bytes], answer[SecAggKey.MASKED_PARAMETERS])
         ]
+        bits = int(sum_options(message)[keys.BITS])
         answer[SecAggKey.MASKED_PARAMETERS] = [
-            ndarray_to_bytes(part.astype(np.uint32)) for part in wide
+            pack_bits(part, bits) if bits < WIDEST else ndarray_to_bytes(part.astype(np.uint32))
+            for part in wide
         ]
 
 
@@ -137,7 +147,11 @@ def _masked(handler: Handler) -> Handler:
         reply = handler(message, context)
         if reply.has_error():
             raise UserError(str(reply.error.reason).strip())
-        vector, layout = reply_vector(message, reply)
+        numbers, layout = reply_numbers(message, reply)
+        form = format_of(sum_options(message))
+        # With twice the offset as largest weight, Flower multiplies by 1 / (2 offset), exactly, and
+        # stores what is left of the number as it is, plus the offset.
+        vector = form.wrap(numbers).astype(np.float64) * (2 * form.offset)
         result = FitRes(Status(Code.OK, ""), ndarrays_to_parameters([vector]), 1, {})
         content = fitres_to_recorddict(result, keep_input=False)
         content.config_records[keys.SECURE_LAYOUT] = layout
@@ -146,36 +160,65 @@ def _masked(handler: Handler) -> Handler:
     return work
 
 
-def reply_vector(message: Message, reply: Message) -> tuple[Vector, ConfigRecord]:
-    """Return a reply as one vector, and the names of its metrics.
+def sum_options(message: Message) -> dict[str, Any]:
+    """Return the options of the masked sum that a message asks for; empty without masks."""
+    return dict(message.content.config_records.get(keys.SECURE_SUM, {}))
+
+
+def format_of(options: Mapping[str, Any]) -> SumFormat:
+    """Return the integers that the options of a sum ask for."""
+    return SumFormat(options[keys.LEVELS], options[keys.BITS], options[keys.DIGIT_BITS])
+
+
+def share_of(weight: int, options: Mapping[str, Any]) -> float:
+    """Return s = w / W.
+
+    Raises
+    ------
+    UserError : the client weighs more than all together
+    """
+    share = weight / max(options[keys.TOTAL_WEIGHT], 1)
+    if share > 1:
+        raise UserError(
+            f"secure aggregation: expected at least this client's {weight} nodes in the "
+            f"federation's total, found {options[keys.TOTAL_WEIGHT]}; it was not connected when "
+            "the run started: start the run again"
+        )
+    return float(share)
+
+
+def reply_numbers(message: Message, reply: Message) -> tuple[Integers, ConfigRecord]:
+    """Return a reply as one vector of integers, and the names of its metrics.
 
     Raises
     ------
     UserError : the update exceeds the bound of this run
     """
-    options: dict[str, Any] = dict(message.content.config_records[keys.SECURE_SUM])
-    metrics = messages.metrics_of(reply.content)
+    options = sum_options(message)
+    form, metrics = format_of(options), messages.metrics_of(reply.content)
     weight = metrics[keys.WEIGHT]
     if keys.LOSS in metrics:
         metrics[keys.LOSS] *= weight
     numbers = MetricLayout.of(metrics)
-    parts = [encode_integers(numbers.pack(metrics))]
+    parts = [encode_integers(numbers.pack(metrics), form)]
     if keys.ARRAYS in reply.content.array_records:
         state = state_of(reply.content.array_records[keys.ARRAYS])
-        share = weight / max(options[keys.TOTAL_WEIGHT], 1)
-        if share > 1:
-            raise UserError(
-                f"secure aggregation: expected at least this client's {weight} nodes in the "
-                f"federation's total, found {options[keys.TOTAL_WEIGHT]}; it was not connected "
-                "when "
-                "the run started: start the run again"
-            )
-        update = encode_update(state, messages.model_of(message), share, options[keys.UPDATE_RANGE])
-        check_bounded(update, share, options[keys.UPDATE_RANGE])
-        parts.insert(0, update)
+        parts.insert(0, _update(state, message, share_of(weight, options), options))
     layout: dict[str, Any] = {
         keys.NAMES: list(numbers.names),
         keys.LENGTHS: list(numbers.lengths),
         keys.MICRO: list(numbers.micro),
     }
-    return to_grid(np.concatenate(parts), options[keys.LEVELS]), ConfigRecord(layout)
+    return np.concatenate(parts), ConfigRecord(layout)
+
+
+def _update(
+    state: Mapping[str, Tensor], message: Message, share: float, options: Mapping[str, Any]
+) -> Integers:
+    """Return the update in steps of the sum; a client that rounds sends them in its reply."""
+    start = messages.model_of(message)
+    if options[keys.BITS] < WIDEST:
+        return np.concatenate([state[name].numpy().ravel() for name in start])
+    update = encode_update(state, start, share, options[keys.UPDATE_RANGE])
+    check_bounded(update, share, options[keys.UPDATE_RANGE])
+    return to_steps(update, options[keys.LEVELS])

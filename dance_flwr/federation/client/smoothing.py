@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import CorrectAndSmooth
 
 from dance_flwr.data.site import Site
 
@@ -24,6 +23,8 @@ def correct_and_smooth(probs: Tensor, site: Site) -> Tensor:
     -------
     [n, C] rows that sum to 1
     """
+    from torch_geometric.nn import CorrectAndSmooth
+
     known = site.train_labels >= 0
     if not bool(known.any()):
         return probs

@@ -1,11 +1,13 @@
 """Differential privacy at the server: sampling, clipping norm, noise on the mean."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from dance_flwr.config.sections import FLOAT32
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.federation.wire import keys
-from dance_flwr.methods.server_side import State
+from dance_flwr.methods.server_side import State, Upload
 from dance_flwr.privacy.dp import (
     ClippingNorm,
     draw_clients,
@@ -13,6 +15,7 @@ from dance_flwr.privacy.dp import (
     samples_poisson,
     update_bound,
 )
+from dance_flwr.privacy.mechanism import clip
 
 
 class RoundPrivacy:
@@ -37,6 +40,21 @@ class RoundPrivacy:
         if not samples_poisson(self._config):
             return None
         return draw_clients(nodes, self._config, round_)
+
+    def clip(self, uploads: Sequence[Upload], start: State) -> list[Upload]:
+        """Return uploads whose updates are no longer than C, where the server adds the noise.
+
+        A client clips its own update before it rounds it; what counts is what the server has read.
+        float32 and masked updates are left as their clients clipped them.
+        """
+        if self._config.privacy.dp != "central" or self._config.upload_precision == FLOAT32:
+            return list(uploads)
+        return [
+            upload
+            if upload.client is None
+            else replace(upload, state=clip(upload.state, start, self.norm.value)[0])
+            for upload in uploads
+        ]
 
     def protect(self, mean: State, metrics: Mapping[str, Any], round_: int) -> State:
         """Return the mean of a round with the server's noise, and adapt the clipping norm.

@@ -133,6 +133,7 @@ class Round(Strategy):
         if not uploads:
             return None, None
         total = counts.sum_metrics(metrics)
+        uploads = self.privacy.clip(uploads, self._start)
         merged = self.side.merge(uploads, self._start, self.privacy.bound, round_)
         state = self.privacy.protect(merged.state, total, round_)
         one = messages.merged_reply(answers[0], arrays_of(state), total)

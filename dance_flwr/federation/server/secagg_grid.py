@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
@@ -26,11 +27,11 @@ from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.privacy.dp import fewest_clients, update_bound
 from dance_flwr.privacy.vectors import (
     MetricLayout,
+    SumFormat,
     decode_integers,
     decode_update,
-    levels_for,
     shares_needed,
-    to_grid,
+    sum_format,
 )
 
 
@@ -94,12 +95,15 @@ class SecureGrid(FederationGrid):
         task = task or sent[0].metadata.message_type
         norm = float(wire.config_of(sent[0]).get(keys.CLIPPING_NORM, self._settings.clipping_norm))
         bound = update_bound(self._config, norm)
+        form = sum_format(len(sent), self._config.upload_precision)
         options: dict[str, Any] = {
             keys.TASK: task,
             keys.TOTAL_WEIGHT: self.total_weight,
-            keys.LEVELS: levels_for(len(sent)),
+            keys.UPDATE_RANGE: bound,
+            keys.LEVELS: form.levels,
+            keys.BITS: form.bits,
+            keys.DIGIT_BITS: form.digit_bits,
         }
-        options[keys.UPDATE_RANGE] = bound
         contents = {
             m.metadata.dst_node_id: RecordDict(
                 {**m.content, keys.SECURE_SUM: ConfigRecord(options)}
@@ -111,9 +115,9 @@ class SecureGrid(FederationGrid):
         threshold = max(
             shares_needed(len(sent), self._settings.threshold), fewest_clients(self._config)
         )
-        SumWorkflow(contents, threshold, timeout)(_Stage(self), self._context(capture))  # type: ignore[arg-type]
-        assert capture.mean is not None
-        return self._reply(sent[0], capture, options[keys.LEVELS], bound)
+        workflow = SumWorkflow(contents, threshold, form, timeout)
+        workflow(_Stage(self), self._context(capture))  # type: ignore[arg-type]
+        return self._reply(sent[0], capture, form, bound)
 
     def _context(self, capture: Capture) -> LegacyContext:
         self._round += 1
@@ -124,7 +128,7 @@ class SecureGrid(FederationGrid):
         context.state.array_records[MAIN_PARAMS_RECORD] = arrays_of({})
         return context
 
-    def _reply(self, request: Message, capture: Capture, levels: int, bound: float) -> Message:
+    def _reply(self, request: Message, capture: Capture, form: SumFormat, bound: float) -> Message:
         """Return one reply for all clients: weighted mean and summed metrics."""
         first = dict(capture.layouts[0])
         if any(dict(layout) != first for layout in capture.layouts):
@@ -134,18 +138,16 @@ class SecureGrid(FederationGrid):
             )
         parts: Any = [first[key] for key in (keys.NAMES, keys.LENGTHS, keys.MICRO)]
         numbers = MetricLayout(*map(tuple, parts))
-        assert capture.mean is not None
-        total = to_grid(
-            capture.mean * capture.clients, levels
-        )  # the workflow divided: back to exact multiples
+        total = capture.total(form)
         trains = request.metadata.message_type == keys.TRAIN and keys.ARRAYS in request.content
         start = wire.model_of(request) if trains else {}
         place = sum(tensor.numel() for tensor in start.values())
-        metrics = numbers.unpack(decode_integers(total[place:], capture.clients))
+        metrics = numbers.unpack(decode_integers(total[place:], form))
         records: dict[str, Any] = {}
         if start:
             shares = float(metrics[keys.WEIGHT]) / self.total_weight  # type: ignore[arg-type]
-            state = decode_update(total, start, shares, bound)
+            mean = total[:place].astype(np.float64) * (2 / form.levels)
+            state = decode_update(mean, start, shares, bound)
             records[keys.ARRAYS] = arrays_of(state)
         if keys.LOSS in metrics:
             metrics[keys.LOSS] /= metrics[keys.WEIGHT]  # type: ignore[operator]

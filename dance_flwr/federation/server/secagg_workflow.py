@@ -10,19 +10,23 @@ from flwr.serverapp import Grid
 
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.flower import (
+    SECAGG_CONFIGS,
     FitIns,
     FitRes,
     LegacyContext,
     LegacyStrategy,
     Parameters,
+    SecAggKey,
     SecAggPlusWorkflow,
     WorkflowState,
+    ndarray_to_bytes,
     parameters_to_ndarrays,
 )
 from dance_flwr.federation.wire import keys
-from dance_flwr.privacy.vectors import Vector, levels_for
+from dance_flwr.federation.wire.messages import with_content
+from dance_flwr.privacy.bits import unpack_bits
+from dance_flwr.privacy.vectors import WIDEST, Integers, SumFormat, Vector
 
-MODULUS = 2**32
 STAGES = ("setup", "share keys", "collect masked vectors", "unmask")
 
 
@@ -57,29 +61,49 @@ class Capture(LegacyStrategy):  # type: ignore[misc]
         self.clients = len(results)
         return None, {}
 
+    def total(self, form: SumFormat) -> Integers:
+        """Return the sum of the clients' integers; the workflow divided it by their number."""
+        assert self.mean is not None
+        scaled = self.mean * (self.clients / (2 * form.offset))
+        return form.wrap(np.rint(scaled).astype(np.int64))
+
 
 class SumWorkflow(SecAggPlusWorkflow):
-    """Flower's SecAgg+ workflow with two fixes and the app's own messages.
+    """Flower's SecAgg+ workflow with two fixes, the app's own messages and sums modulo 2^b.
 
     Flower counts a client that dropped out before the masks existed among those whose masks must be
     removed, although nobody holds shares of it; this class drops such a client. Flower continues
     with the old model when too few clients are left; this class raises. The app's messages replace
-    Flower's legacy instructions.
+    Flower's legacy instructions. Its quantisation leaves integers alone: it adds an offset, and the
+    factor that it sums beside them is 1 per client.
+
+    Parameters
+    ----------
+    contents : node -> the app's message
+    threshold : clients that must stay
+    form : the integers of the sum
+    timeout : of each stage, in seconds
     """
 
     def __init__(
-        self, contents: Mapping[int, RecordDict], threshold: int, timeout: float | None
+        self,
+        contents: Mapping[int, RecordDict],
+        threshold: int,
+        form: SumFormat,
+        timeout: float | None,
     ) -> None:
         super().__init__(
             num_shares=1.0,
             reconstruction_threshold=threshold,
-            max_weight=1.0,
-            clipping_range=1.0,
-            quantization_range=levels_for(len(contents)),
-            modulus_range=MODULUS,
+            max_weight=float(2 * form.offset),
+            clipping_range=float(form.offset),
+            quantization_range=1,
+            modulus_range=2**form.bits,
             timeout=timeout,
         )
-        self._contents = contents
+        # Flower's constructor wants fewer levels than the modulus, so that no sum wraps; these do.
+        self.quantization_range = 2 * form.offset
+        self._contents, self._form = contents, form
 
     def __call__(self, grid: Grid, context: Context) -> None:
         """Run the four stages.
@@ -116,7 +140,7 @@ class SumWorkflow(SecAggPlusWorkflow):
 
     def collect_masked_vectors_stage(self, grid: Grid, context: LegacyContext, state: Any) -> bool:
         """Collect masked vectors, through a Grid that records their layouts."""
-        recording: Any = _LayoutGrid(grid, context.strategy)
+        recording: Any = _LayoutGrid(grid, context.strategy, self._form.bits)
         return super().collect_masked_vectors_stage(recording, context, state)
 
     def _drop_absent(self, state: Any) -> bool:
@@ -140,10 +164,11 @@ class SumWorkflow(SecAggPlusWorkflow):
 
 @dataclass
 class _LayoutGrid:
-    """Record the layouts of the replies that pass."""
+    """Record the layouts of the replies that pass, and unpack their integers."""
 
     grid: Any
     strategy: Any
+    bits: int
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -152,7 +177,19 @@ class _LayoutGrid:
         self.strategy.layouts = [
             r.content.config_records[keys.SECURE_LAYOUT] for r in replies if not r.has_error()
         ]
-        return replies
+        return [self._unpacked(reply) if self.bits < WIDEST else reply for reply in replies]
+
+    def _unpacked(self, reply: Message) -> Message:
+        if reply.has_error():
+            return reply
+        records = dict(reply.content)
+        answer = dict(reply.content.config_records[SECAGG_CONFIGS])
+        parts: Any = answer[SecAggKey.MASKED_PARAMETERS]
+        answer[SecAggKey.MASKED_PARAMETERS] = [
+            ndarray_to_bytes(unpack_bits(part, self.bits)) for part in parts
+        ]
+        records[SECAGG_CONFIGS] = ConfigRecord(answer)
+        return with_content(reply, RecordDict(records))
 
 
 def _copy(content: RecordDict) -> RecordDict:

@@ -9,6 +9,7 @@ WEIGH = "weigh"
 # Records.
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 STATISTICS, SERVER_PAYLOAD, EXCHANGED = "statistics", "server-payload", "exchanged"
+SCALES, STEPS = "scales", "steps"  # of a model update in int8: a record, and its one array
 SECURE_SUM, SECURE_LAYOUT = "secure-sum", "layout"
 PACKED = "packed-safetensors"  # the one array of an ArrayRecord that crosses a network
 
@@ -30,7 +31,8 @@ WEIGHT, LOSS, UNCLIPPED = "num-examples", "loss", "unclipped"
 NODES, ENCODER_TOKENS = "nodes", "encoder-tokens"
 
 # Config of a masked sum, and the layout of the answer.
-TASK, TOTAL_WEIGHT, LEVELS, UPDATE_RANGE = "task", "total-weight", "levels", "update-range"
+TASK, TOTAL_WEIGHT, UPDATE_RANGE = "task", "total-weight", "update-range"
+LEVELS, BITS, DIGIT_BITS = "levels", "bits", "digit-bits"
 NAMES, LENGTHS, MICRO = "names", "lengths", "micro"
 
 NODE = "<node>"  # stands for the number of a node in the record of messages

@@ -144,6 +144,7 @@ def train_reply(
     weight: int,
     report: Report,
     unclipped: float | None = None,
+    scales: Tensor | None = None,
 ) -> Message:
     """Answer TRAIN: the model, its weight in the mean, loss, counts and seconds.
 
@@ -152,12 +153,15 @@ def train_reply(
     Parameters
     ----------
     unclipped : 1.0 if the update was within the clipping norm, under adaptive clipping only
+    scales : of an update in int8 that travels in the place of the model; otherwise empty
     """
     metrics: dict[str, Any] = {keys.WEIGHT: weight, keys.LOSS: report.loss}
     metrics |= {keys.UNCLIPPED: unclipped} if unclipped is not None else {}
     metrics |= report.counts
     metrics |= {keys.seconds_of(phase): value for phase, value in report.seconds.items()}
     records = {keys.STATISTICS: arrays_of(report.statistics)} if report.statistics else {}
+    if scales is not None and len(scales):
+        records[keys.SCALES] = arrays_of({keys.STEPS: scales})
     return _reply(
         message, {keys.ARRAYS: arrays_of(state), keys.METRICS: MetricRecord(metrics), **records}
     )
@@ -208,6 +212,14 @@ def arrays_in(message: Message) -> ArrayRecord:
 def model_of(message: Message) -> dict[str, Tensor]:
     """Return the model that came with a message."""
     return state_of(arrays_in(message))
+
+
+def scales_of(message: Message) -> Tensor:
+    """Return the scales beside an update in int8; empty where there are none."""
+    import torch
+
+    found = state_of(message.content.array_records.get(keys.SCALES, ArrayRecord()))
+    return found.get(keys.STEPS, torch.zeros(0))
 
 
 def statistics_of(message: Message) -> dict[str, Tensor]:

@@ -66,7 +66,7 @@ class CondensingMethod(PlainMethod):
         if int(quotas.sum()):
             condensed = self.condense(site, config, quotas)
         else:
-            features = site.table.nodes[:0]
+            features = site.features[:0]
             condensed = Condensed(quotas.new_empty(0), features, features.new_empty(0, 0))
         return {
             "condensed_labels": condensed.labels,
@@ -83,4 +83,4 @@ def site_quotas(site: Site, config: RunConfig) -> Tensor:
 
 def real_graph(site: Site) -> RealGraph:
     """Return what condensation reads of a client: features, training graph, training labels."""
-    return RealGraph(site.table.nodes, site.training_graph.operator("gcn"), site.train_labels)
+    return RealGraph(site.features, site.training_graph.operator("gcn"), site.train_labels)

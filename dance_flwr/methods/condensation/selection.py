@@ -31,9 +31,7 @@ def validation_scorer(site: Site, config: RunConfig) -> Callable[[Condensed], fl
 
     def score(condensed: Condensed) -> float:
         with seeded(config.seed, "condense-check", client=site.card.client):
-            return validation_accuracy(
-                condensed, shape, site.table.nodes, graph, site.labels, nodes
-            )
+            return validation_accuracy(condensed, shape, site.features, graph, site.labels, nodes)
 
     return score
 

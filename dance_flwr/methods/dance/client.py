@@ -6,10 +6,10 @@ from torch import Tensor
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.algorithm import train_round
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.inference import explain, predict
-from dance_flwr.dance.model import DanceModel
+from dance_flwr.dance.inference import explain, predict_nodes
+from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.dance.rendering import write_example
-from dance_flwr.dance.state import RunFolder
+from dance_flwr.dance.state import RunFolder, read_difficulty
 from dance_flwr.data.site import Site
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import Report
@@ -22,7 +22,8 @@ class Dance:
     def build(self, shape: ModelShape, config: RunConfig) -> DanceModel:
         """Return omega = (theta, phi)."""
         settings = DanceConfig.of(config)
-        return DanceModel(
+        kind = PaperModel if settings.paper_matrices else DanceModel
+        return kind(
             shape,
             config.backbone,
             config.dropout,
@@ -42,10 +43,23 @@ class Dance:
         )
 
     def predict(
-        self, model: DanceModel, site: Site, config: RunConfig, info: RoundInfo
+        self, model: DanceModel, site: Site, config: RunConfig, info: RoundInfo, nodes: Tensor
     ) -> dict[str, Tensor]:
-        """Predict every node from its evidence."""
-        return predict(model, site, DanceConfig.of(config))
+        """Predict nodes from their evidence.
+
+        A validation preselects evidence at hop 2 by the difficulty of the last core refresh; the
+        final model's own is used for what is deployed.
+        """
+        settings, survey = DanceConfig.of(config), None
+        if not info.final and not site.inductive:
+            survey = RunFolder(site.folder, info.run).last_survey()
+        if survey is None:
+            return predict_nodes(model, site, settings, nodes)
+        version = f"{survey} {survey.stat().st_mtime_ns}"
+        difficulty = site.remember(
+            "difficulty", version, lambda: read_difficulty(survey, site.device)
+        )
+        return predict_nodes(model, site, settings, nodes, difficulty, version)
 
     def finish(self, model: DanceModel, site: Site, config: RunConfig, info: RoundInfo) -> None:
         """Write the evidence packs of the last core under the final model, and one as text."""

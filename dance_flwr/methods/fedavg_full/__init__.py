@@ -13,10 +13,12 @@ Test accuracy of `fedavg-full` on CiteSeer: 75.28 % in the DANCE paper, 76.72 % 
 """
 
 from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink
+from dance_flwr.methods.sampling_config import SamplingConfig
 
 METHOD = MethodSpec(
     client="dance_flwr.methods.fedavg_full.client:FedAvgFull",
     uplink=Uplink.SUM,
+    sections=(SamplingConfig,),
     card=MethodCard(
         condenses=False,
         trains_on="every labelled training node of the full local graph",

@@ -3,7 +3,8 @@
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.site import Site
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.plain_method import PlainMethod, train_on
+from dance_flwr.methods.plain_method import PlainMethod
+from dance_flwr.methods.whole_graph import train_on_graph
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 
@@ -16,7 +17,13 @@ class FedAvgFull(PlainMethod):
         report = Report()
         operator = site.training_graph.operator(model.backbone.operator)
         with report.phase("train"):
-            report.loss = train_on(
-                model, site.table.nodes, operator, site.train_labels, config, info.round
+            report.loss = train_on_graph(
+                model,
+                site.features,
+                operator,
+                site.train_labels,
+                config,
+                info.round,
+                site.card.client,
             )
         return report

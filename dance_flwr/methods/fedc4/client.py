@@ -30,7 +30,7 @@ class FedC4(GCond):
         own = self.graph_of(site, config, info, report)
         with report.phase("train"):
             if FedC4Config.of(config).released_code:
-                features, labels = site.table.nodes, site.train_labels
+                features, labels = site.features, site.train_labels
                 operator = site.training_graph.operator(kind)
             else:
                 graph = join_received(own, info.server_payload)

@@ -19,6 +19,7 @@ Test accuracy of `fedgta` on CiteSeer: 75.44 % in the DANCE paper, 76.76 % here.
 
 from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink
 from dance_flwr.methods.fedgta.config import FedGtaConfig
+from dance_flwr.methods.sampling_config import SamplingConfig
 
 METHOD = MethodSpec(
     client="dance_flwr.methods.fedgta.client:FedGta",
@@ -32,7 +33,7 @@ METHOD = MethodSpec(
         source="Li et al. 2023, arXiv 2401.11755",
         evaluation="personalised",
     ),
-    sections=(FedGtaConfig,),
+    sections=(FedGtaConfig, SamplingConfig),
     search={
         "fedgta.epsilon": (0.5, 0.65, 0.8, 0.95),
         "fedgta.moments": (3, 6, 10, 20),

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.site import LocalGraph, Site
+from dance_flwr.data.local_graph import LocalGraph
+from dance_flwr.data.site import Site
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.fedavg_full.client import FedAvgFull
 from dance_flwr.methods.fedgta.config import FedGtaConfig
@@ -30,7 +31,7 @@ def statistics(model: PlainModel, site: Site, config: FedGtaConfig) -> dict[str,
     """Return M and H of a model's soft labels on a client's training graph, without a gradient."""
     graph, known = site.training_graph, site.train_labels >= 0
     model.eval()
-    hidden = model.backbone(site.table.nodes, graph.operator(model.backbone.operator))
+    hidden = model.backbone(site.features, graph.operator(model.backbone.operator))
     soft = torch.softmax(model.graph_logits(hidden), dim=1)
     start = torch.where(known[:, None], site.label_table, soft)
     spread = propagate(start, known, graph.operator("gcn"), config.steps, config.alpha)
@@ -77,12 +78,13 @@ def moments(rows: Tensor, order: int, kind: str) -> Tensor:
     rows
     """
     rows = rows.double()
-    parts = []
+    means = []  # one power at a time, as 2 P tables of [n, C] would outgrow the graph
     if kind in ("raw", "hybrid"):
-        parts += [rows**p for p in range(1, order + 1)]
+        means += [(rows**p).mean(dim=0) for p in range(1, order + 1)]
     if kind in ("central", "hybrid"):
-        parts += [(rows - rows.mean(dim=0)) ** p for p in range(1, order + 1)]
-    return torch.cat([part.mean(dim=0) for part in parts]).nan_to_num().float()
+        centred = rows - rows.mean(dim=0)
+        means += [(centred**p).mean(dim=0) for p in range(1, order + 1)]
+    return torch.cat(means).nan_to_num().float()
 
 
 def confidence(rows: Tensor, degree: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ class FedGvd(CondensingMethod):
         server_logits = info.server_payload.get(LOGITS)
 
         def loss() -> Tensor:
-            total = labelled_loss(model, site.table.nodes, real_hop, labels)
+            total = labelled_loss(model, site.features, real_hop, labels)
             if uses_condensed(settings) and condensed.labels.numel():
                 logits = model.graph_logits(model.backbone(condensed.features, condensed_hop))
                 total = total + condensed_loss(logits, condensed.labels, server_logits, settings)

@@ -34,6 +34,7 @@ Test accuracy of `fedsage` on CiteSeer: 75.12 % in the DANCE paper, 77.23 % here
 
 from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink
 from dance_flwr.methods.fedsage.config import FedSageConfig
+from dance_flwr.methods.sampling_config import SamplingConfig
 
 METHOD = MethodSpec(
     client="dance_flwr.methods.fedsage.client:FedSage",
@@ -48,7 +49,7 @@ METHOD = MethodSpec(
         "seconds; the server reads each client's",
         source="Zhang et al. 2021",
     ),
-    sections=(FedSageConfig,),
+    sections=(FedSageConfig, SamplingConfig),
     search={
         "fedsage.learning-rate": (0.0003, 0.001, 0.003),
         "fedsage.most": (1, 3, 5),

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from dance_flwr import events
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.site import LocalGraph, Site, run_folder
+from dance_flwr.data.local_graph import LocalGraph
+from dance_flwr.data.site import Site, run_folder
 from dance_flwr.errors import UserError
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.fedsage import neighgen_client
@@ -19,7 +20,8 @@ from dance_flwr.methods.fedsage.neighgen.augmented_graph import GeneratedNodes, 
 from dance_flwr.methods.fedsage.neighgen.files import GENERATED, GENERATOR, read, write
 from dance_flwr.methods.fedsage.neighgen.learning import State
 from dance_flwr.methods.fedsage.neighgen_client import TRAINING, WHOLE, complete_graphs
-from dance_flwr.methods.plain_method import PlainMethod, class_probabilities, train_on
+from dance_flwr.methods.plain_method import PlainMethod, class_probabilities
+from dance_flwr.methods.whole_graph import train_on_graph
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 from dance_flwr.seeding import seeded
@@ -87,18 +89,24 @@ class FedSage(PlainMethod):
         with report.phase("train"):
             labels = site.train_labels.new_full((len(graph.features),), -1)
             labels[: site.num_nodes] = site.train_labels
-            report.loss = train_on(
-                model, graph.features, graph.operator, labels, config, info.round
+            report.loss = train_on_graph(
+                model,
+                graph.features,
+                graph.operator,
+                labels,
+                config,
+                info.round,
+                site.card.client,
             )
         return report
 
     def predict(
-        self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo
+        self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo, nodes: Tensor
     ) -> dict[str, Tensor]:
-        """Predict every node in one pass over the augmented graph."""
+        """Predict nodes by one pass over the augmented graph."""
         graph = augmented_graph(model, site, config, info, WHOLE)
         probabilities = class_probabilities(model, graph.features, graph.operator)
-        return {"deployed": probabilities[: site.num_nodes]}
+        return {"deployed": probabilities[nodes]}
 
 
 def augmented_graph(
@@ -129,7 +137,7 @@ def augmented_graph(
 
 def _augment(graph: LocalGraph, added: GeneratedNodes, site: Site, kind: str) -> AugmentedGraph:
     operator = augmented_operator(kind, *graph.edges(), added.owners, site.num_nodes)
-    return AugmentedGraph(torch.cat([site.table.nodes, added.features]), operator)
+    return AugmentedGraph(torch.cat([site.features, added.features]), operator)
 
 
 def _generate_alone(path: Path, site: Site, config: RunConfig) -> State:

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.graphs.graph import TEST, VAL
-from dance_flwr.data.site import LocalGraph, Site
+from dance_flwr.data.local_graph import LocalGraph
+from dance_flwr.data.site import Site
 from dance_flwr.methods.by_client import entries_under
 from dance_flwr.methods.fedsage.config import FedSageConfig
 from dance_flwr.methods.fedsage.neighgen.augmented_graph import GeneratedNodes, select_generated
@@ -54,10 +55,10 @@ def start(site: Site, config: RunConfig) -> State:
     train_locally(model, sample, settings)
     state = _prefixed(FEATURE_GENERATOR, model.feature_generator.state_dict())
     state |= _prefixed(_CLASSIFIER, model.classifier.state_dict()) | {_HIDDEN: hidden}
-    features = site.table.nodes[sample.graph.nodes]
+    features = site.features[sample.graph.nodes]
     state |= _latents(model, features, sample.graph.operator("gcn"), settings)
     for name, graph in complete_graphs(site).items():
-        latents = _latents(model, site.table.nodes, graph.operator("gcn"), settings)
+        latents = _latents(model, site.features, graph.operator("gcn"), settings)
         latents[_COUNTS][~graph.visible] = 0
         state |= _prefixed(name, latents)
     return state
@@ -94,7 +95,7 @@ def visit(site: Site, config: RunConfig, inbox: Mapping[str, Tensor]) -> State:
     settings = FedSageConfig.of(config)
     eligible = site.training_graph.visible & (site.split != TEST)
     table = neighbour_table(*site.training_graph.edges(), eligible, settings.most)
-    features, clients = site.table.nodes, site.card.clients
+    features, clients = site.features, site.card.clients
     answer: State = {}
     for sender, package in _by_sender(inbox):
         latents, counts = package.pop(_LATENTS), package.pop(_COUNTS)
@@ -139,7 +140,7 @@ def generated_nodes(generated: State, name: str) -> GeneratedNodes:
 def no_generated_nodes(site: Site) -> GeneratedNodes:
     """Return zero generated nodes."""
     owners = torch.zeros(0, dtype=torch.int64, device=site.device)
-    return GeneratedNodes(owners, site.table.nodes[:0])
+    return GeneratedNodes(owners, site.features[:0])
 
 
 def complete_graphs(site: Site) -> dict[str, LocalGraph]:
@@ -150,7 +151,7 @@ def complete_graphs(site: Site) -> dict[str, LocalGraph]:
 def _impaired_sample(site: Site, settings: FedSageConfig, hidden: Tensor) -> ImpairedSample:
     graph = site.training_graph
     impaired = impair(*graph.edges(), graph.visible, hidden, settings.most)
-    return ImpairedSample(impaired, site.table.nodes, site.train_labels[impaired.nodes])
+    return ImpairedSample(impaired, site.features, site.train_labels[impaired.nodes])
 
 
 @torch.no_grad()

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.site import LocalGraph, Site
+from dance_flwr.data.local_graph import LocalGraph
+from dance_flwr.data.site import Site
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.fedavg_full.client import FedAvgFull
 from dance_flwr.methods.fedtad.config import FedTadConfig
@@ -51,7 +52,7 @@ def reliability(site: Site, kind: str) -> Tensor:
         return torch.bincount(labels[labels >= 0], minlength=classes).float()
     if site not in _RELIABILITY:
         features = torch.cat(
-            [site.table.nodes, return_probabilities(site.training_graph).to(site.device)], dim=1
+            [site.features, return_probabilities(site.training_graph).to(site.device)], dim=1
         )
         per_node = agreement(features, *site.training_graph.edges())
         known = labels >= 0

@@ -12,11 +12,13 @@ Test accuracy of `local-only` on CiteSeer: 76.44 % here.
 """
 
 from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink
+from dance_flwr.methods.sampling_config import SamplingConfig
 
 METHOD = MethodSpec(
     client="dance_flwr.methods.local_only.client:LocalOnly",
     server="dance_flwr.methods.personalised:Personalised",
     uplink=Uplink.EACH,
+    sections=(SamplingConfig,),
     card=MethodCard(
         condenses=False,
         trains_on="every labelled training node of the full local graph",

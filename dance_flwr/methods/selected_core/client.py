@@ -44,15 +44,13 @@ class SelectedCore(PlainMethod):
                 model.backbone.operator, *site.training_graph.induced_edges(core), core.numel()
             )
             labels = site.train_labels[core]
-            report.loss = train_on(
-                model, site.table.nodes[core], induced, labels, config, info.round
-            )
+            report.loss = train_on(model, site.features[core], induced, labels, config, info.round)
         return report
 
     def select(self, site: Site, config: RunConfig) -> Tensor:
         """Return the core, [K] int64 in ascending order."""
         quotas, hop = site_quotas(site, config), site.training_graph.operator("gcn")
-        points = hop @ (hop @ site.table.nodes)
+        points = hop @ (hop @ site.features)
         draws = generator(config.seed, f"{self.rule}-core", client=site.card.client)
         return select_core(points, site.train_labels, quotas, RULES[self.rule], draws)
 

@@ -126,7 +126,7 @@ def test_the_catalogue_is_the_papers_table():
     assert all(row.files and row.licence and row.text for row in CATALOGUE.values())
 
 
-@pytest.mark.parametrize("name", [*CATALOGUE, "pydocs"])
+@pytest.mark.parametrize("name", [*CATALOGUE, *DATASETS])
 def test_what_is_recommended_is_a_configuration(name):
     keys = recommended_settings(name)
     config = parse({k: v for k, v in keys.items() if k != "split-mode"})
@@ -357,4 +357,4 @@ def test_the_documentation_names_every_data_set():
         assert f"| {name} |" in text
         assert f"{row.edges:,}" in text
         assert all((file.repo or file.short) in text for file in row.files)
-    assert np.array_equal(sorted(DATASETS), ["pydocs"])
+    assert np.array_equal(sorted(DATASETS), ["pydocs", "pydocs-full"])

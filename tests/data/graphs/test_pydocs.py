@@ -29,7 +29,7 @@ print(h.hexdigest())
 @pytest.fixture(scope="module")
 def built():
     start = time.perf_counter()
-    graph = load_graph("pydocs")
+    graph = load_graph("pydocs-full")
     return graph, time.perf_counter() - start
 
 

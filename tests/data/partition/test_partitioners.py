@@ -14,6 +14,7 @@ from support.partitions import SPEC, cliques, graph_and_clients, make_graph
 from support.project import PROJECT
 
 from dance_flwr.config.plugins import PARTITIONERS
+from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.data.partition import (
     client_nodes,
     column_assignment,
@@ -22,6 +23,7 @@ from dance_flwr.data.partition import (
     manifest,
     metis_assignment,
     report,
+    reproduce,
 )
 from dance_flwr.data.partition.louvain import louvain_labels
 from dance_flwr.data.partition.pack import fill_empty
@@ -82,7 +84,7 @@ def test_a_site_column_decides():
     ("site", "clients", "said"),
     [
         (None, 2, "column 'site'"),
-        (["a", "b", "a"], 3, "as many clients as sites, 2, found 3"),
+        (["a", "b", "a"], 3, "at most as many clients as sites, 2, found 3"),
         (["a", "", "b"], 2, "found none for n1"),
     ],
 )
@@ -91,6 +93,44 @@ def test_sites_that_do_not_fit_are_refused(site, clients, said):
     with pytest.raises(DataError) as caught:
         column_assignment(graph, clients)
     assert said in one_line(caught)
+
+
+def test_the_largest_sites_take_part_and_the_others_stay_outside():
+    """Equal sizes: the first name; clients are numbered by name, as with all sites."""
+    site = np.array(["d", "b", "d", "c", "a", "c", "b", "e"])
+    graph = replace(make_graph(8, []), site=site)
+    assert column_assignment(graph, 2).tolist() == [-1, 0, -1, 1, -1, 1, 0, -1]
+    assert column_assignment(graph, 4).tolist() == [3, 1, 3, 2, 0, 2, 1, -1]
+    assert column_assignment(graph, 5).min() == 0
+
+
+def test_figures_are_of_the_nodes_that_take_part_and_say_what_is_outside():
+    """Clients {0, 1} and {2, 3}; nodes 4 and 5 are outside, with three of the six edges."""
+    pairs = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5)]
+    labels = [0, 1, 0, 0, 2, 2]
+    graph = replace(make_graph(6, pairs, labels), site=np.array(["a", "a", "b", "b", "c", "d"]))
+    spec = replace(SPEC, method="by-column", clients=2)
+    partition = make_partition(graph, spec)
+    assert (partition.split[4:] == NO_SPLIT).all() and (partition.split[:4] != NO_SPLIT).all()
+    content = manifest(graph, partition)
+    assert (content["num_nodes"], content["num_edges"]) == (6, 6)
+    assert content["ratio_of_edges_kept"] == 2 / 6
+    assert content["report"]["outside"] == {"nodes": 2, "edges": 3}
+    assert sum(sum(row["nodes_per_split"].values()) for row in content["clients"]) == 4
+    assert sum(sum(row["nodes_per_class"].values()) for row in content["clients"]) == 4
+    alone = graph.subgraph(np.arange(4), "alone")
+    expected = report(alone, make_partition(alone, spec))
+    same = {"modularity", "non_iid", "clients", "kept_edges"}
+    assert {key: content["report"][key] for key in same} == {key: expected[key] for key in same}
+    assert "outside" not in expected
+    assert reproduce(graph, content).assignment.tolist() == [0, 0, 1, 1, -1, -1]
+
+
+def test_a_split_of_the_data_does_not_reach_nodes_outside():
+    split = np.array([TRAIN, VAL, TEST], np.uint8)
+    graph = replace(make_graph(3, []), site=np.array(["a", "a", "b"]), split=split)
+    partition = make_partition(graph, replace(SPEC, method="by-column", clients=1))
+    assert partition.split.tolist() == [TRAIN, VAL, NO_SPLIT]
 
 
 def test_sites_of_other_nodes_are_refused():

@@ -1,12 +1,22 @@
 import json
+import subprocess
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
 from filelock import FileLock
 
 from dance_flwr.data.text import bank as module
-from dance_flwr.data.text.bank import BankSlice, TextBank, load_slice, read_meta, save_slice
+from dance_flwr.data.text.bank import (
+    BankSlice,
+    TextBank,
+    load_slice,
+    read_meta,
+    save_slice,
+    text_key,
+)
 from dance_flwr.data.text.encoder import DEFAULT_ENCODER, TextEncoder
 from dance_flwr.errors import DataError
 
@@ -182,16 +192,138 @@ def test_fingerprint_follows_the_settings(tmp_path, encoder, monkeypatch):
         TextBank(tmp_path, encoder, 255, 4)
 
 
-def test_second_writer_waits_and_says_so(bank, encoder, capsys, count):
+def test_a_write_waits_for_the_lock_and_says_so(bank, encoder, capsys):
     other = reopened(bank, encoder)
     with FileLock(bank.folder.with_suffix(".lock")):
         thread = threading.Thread(target=other.ensure, args=(TEXTS[:2], False))
         thread.start()
-        thread.join(0.5)
-        assert thread.is_alive() and not count
+        thread.join(3)
+        assert thread.is_alive() and not (bank.folder / "index.jsonl").exists()
     thread.join(20)
     assert "waiting: another process is writing" in capsys.readouterr().err
     assert len(bank.gather(TEXTS[:2]).ptr) == 3
+
+
+def test_the_lock_is_free_while_texts_are_encoded(bank, encoder, monkeypatch):
+    encode, free = encoder.encode, []
+
+    def watched(chunks):
+        with FileLock(bank.folder.with_suffix(".lock")).acquire(timeout=0):
+            free.append(True)
+        return encode(chunks)
+
+    monkeypatch.setattr(encoder, "encode", watched)
+    bank.ensure(TEXTS, progress=False)
+    assert len(free) > 3
+
+
+def test_texts_that_come_in_from_elsewhere_are_written_once(bank, encoder, count, monkeypatch):
+    """Another process writes texts of the first block during it, and the whole last block."""
+    encode, other = encoder.encode, reopened(bank, encoder)
+
+    def meanwhile(chunks):
+        monkeypatch.setattr(encoder, "encode", encode)
+        other.ensure([TEXTS[2], *TEXTS[20:]], progress=False)
+        return encode(chunks)
+
+    monkeypatch.setattr(encoder, "encode", meanwhile)
+    stats = bank.ensure(TEXTS, progress=False)
+    assert stats.texts_encoded == len(TEXTS) - 22
+    assert keys_of(bank) == {text_key(text) for text in TEXTS}
+    held = sum(len(json.loads(line)["tokens"]) for line in lines_of(bank))
+    assert (bank.folder / "embeddings.f16").stat().st_size == held * 384 * 2
+    assert len(count) == held + stats_of_one_text(bank, TEXTS[2])
+
+
+def lines_of(bank):
+    return (bank.folder / "index.jsonl").read_bytes().splitlines()
+
+
+def keys_of(bank):
+    """Keys of the index, none of which is there twice."""
+    keys = [json.loads(line)["text"] for line in lines_of(bank)]
+    assert len(keys) == len(set(keys))
+    return set(keys)
+
+
+def stats_of_one_text(bank, text):
+    return int(bank.gather([text]).ptr[-1])
+
+
+# Encodes texts first..last into a bank with small blocks, a block at a time.
+ENCODE = """
+import sys
+from pathlib import Path
+from dance_flwr.data.text import bank
+from dance_flwr.data.text.encoder import DEFAULT_ENCODER, TextEncoder
+root, first, last = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+bank.BLOCK_CHUNKS = 16
+text = "Paper {0} studies graphs. It has {0} theorems. Its proofs are short."
+texts = [text.format(i) for i in range(300)]
+encoder = TextEncoder.load(DEFAULT_ENCODER, precision="float32")
+print("ready", flush=True)
+sys.stdin.readline()
+stats = bank.TextBank(root, encoder, 24, 4).ensure(texts[first:last], progress=False)
+print(stats.texts_encoded, flush=True)
+"""
+MANY = [f"Paper {i} studies graphs. It has {i} theorems. Its proofs are short." for i in range(300)]
+
+
+@pytest.fixture
+def encode_in_processes(tmp_path):
+    """Start one process per range of MANY, let all of them go at once, and return them."""
+    started = []
+
+    def start(*ranges):
+        for first, last in ranges:
+            command = [sys.executable, "-c", ENCODE, str(tmp_path), str(first), str(last)]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            started.append(subprocess.Popen(command, **pipes))
+        for process in started:
+            assert process.stdout.readline() == "ready\n"
+        for process in started:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        return started
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def check_whole(bank, encoder, number):
+    """The bank holds these texts once each, and the right embeddings."""
+    assert keys_of(bank) == {text_key(text) for text in MANY[:number]}
+    part = bank.gather(MANY[:number])
+    assert (bank.folder / "embeddings.f16").stat().st_size == len(part.tokens) * 384 * 2
+    for i in (0, number // 2, number - 1):
+        rows = slice(part.ptr[i], part.ptr[i + 1])
+        chunks = [MANY[i][a:b] for a, b in part.spans[rows]]
+        np.testing.assert_allclose(part.embeddings[rows], encoder.encode(chunks), atol=2e-3)
+
+
+def test_two_processes_encode_at_once(bank, encoder, encode_in_processes):
+    """Half of the texts of each are the other's too: both write, and none twice."""
+    processes = encode_in_processes((0, 200), (100, 300))
+    written = [int(process.communicate(timeout=60)[0]) for process in processes]
+    assert sum(written) == 300 and min(written) >= 100
+    check_whole(bank, encoder, 300)
+
+
+def test_a_killed_process_leaves_a_whole_bank_to_the_other(bank, encoder, encode_in_processes):
+    killed, other = encode_in_processes((0, 150), (100, 300))
+    index = bank.folder / "index.jsonl"
+    while not index.is_file() or index.read_bytes().count(b"\n") < 40:
+        time.sleep(0.005)
+    killed.kill()
+    killed.wait()
+    assert other.wait(60) == 0
+    kept = keys_of(bank)
+    assert {text_key(text) for text in MANY[100:]} <= kept
+    done = bank.ensure(MANY, progress=False)
+    assert done.texts_encoded == 300 - len(kept)
+    check_whole(bank, encoder, 300)
 
 
 def test_progress_goes_to_stderr(bank, capsys):

@@ -1,0 +1,72 @@
+"""A graph on one client's nodes: neighbour lists, propagation operators, neighbourhoods."""
+
+import torch
+from torch import Tensor
+
+from dance_flwr.nn.hops import Hops
+from dance_flwr.nn.neighbourhood import Neighbourhood, around
+from dance_flwr.nn.propagation import EdgeWeights, edge_weights, operator
+from dance_flwr.nn.ragged import Ragged
+
+
+class LocalGraph:
+    """A graph on the client's nodes, for forward passes and node selection.
+
+    Parameters
+    ----------
+    rows : n rows of neighbours in ascending order, both directions of every edge, no self loops;
+        may be memory-mapped
+    visible : [n] bool; other nodes have no edges here and never enter a core
+    name : tells the graphs of a client apart in its folder
+    """
+
+    def __init__(self, rows: Ragged, visible: Tensor, name: str = "whole") -> None:
+        self.rows = rows
+        self.visible = visible
+        self.name = name
+        self._operators: dict[str, Tensor] = {}
+        self._weights: dict[str, EdgeWeights] = {}
+        self._hops: dict[int, Hops] = {}
+
+    def hops(self, fan_out: int = 0) -> Hops:
+        """Return 1-hop and 2-hop neighbourhoods, at most `fan_out` neighbours a node; 0 = all."""
+        if fan_out not in self._hops:
+            self._hops[fan_out] = Hops(self.rows, fan_out)
+        return self._hops[fan_out]
+
+    def edges(self) -> tuple[Tensor, Tensor]:
+        """Return (rows, cols), [E] int64 each: every edge in both directions."""
+        return self.rows.rows(), self.rows.index
+
+    def induced_edges(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (rows, cols, weights) of the edges among `nodes` ([K] int64), numbered 0..K-1.
+
+        All weights are 1. Reads the neighbours of `nodes` alone.
+        """
+        near = self.rows.take(nodes)
+        ascending, order = torch.sort(nodes)
+        place = torch.searchsorted(ascending, near.index).clamp(max=max(nodes.numel() - 1, 0))
+        inside = ascending[place] == near.index
+        rows, cols = near.rows()[inside], order[place[inside]]
+        return rows, cols, torch.ones(rows.numel(), device=nodes.device)
+
+    def operator(self, kind: str) -> Tensor:
+        """Return the [n, n] propagation operator, computed once per kind."""
+        if kind not in self._operators:
+            rows, cols = self.edges()
+            weights = torch.ones(cols.numel(), device=cols.device)
+            self._operators[kind] = operator(kind, rows, cols, weights, self.visible.numel())
+        return self._operators[kind]
+
+    def around(
+        self,
+        kind: str,
+        targets: Tensor,
+        steps: int,
+        most: int = 0,
+        generator: torch.Generator | None = None,
+    ) -> Neighbourhood:
+        """Return what `steps` steps of the operator read for `targets`; see `around`."""
+        if kind not in self._weights:
+            self._weights[kind] = edge_weights(kind, self.rows.ptr.diff())
+        return around(self.rows, self._weights[kind], targets, steps, most, generator)

@@ -1,0 +1,127 @@
+"""A made-up client of any size on disk, for measurements of growth."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.nodes import rounds_per_condensation
+from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN, csr_from_pairs, ids_digest
+from dance_flwr.data.site import CARD, SiteCard
+from dance_flwr.data.text.bank import META
+from dance_flwr.disk import atomic_path, write_json
+from dance_flwr.nn.model import ModelShape
+from dance_flwr.seeding import derive
+
+RATIO = 0.08  # r
+SEED = 0
+SHAPE = ModelShape(text_dim=384, hidden_dim=64, classes=7)
+_LABELLED = 0.6
+_ROWS = 65_536  # of embeddings that are drawn at a time
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The size of a made-up client and of its round.
+
+    Attributes
+    ----------
+    nodes : n; batch : K_b; degree : mean number of neighbours; chunks : per node
+    candidates : q; chunk_budget : B_tok; hop1_budget : B_1
+    """
+
+    nodes: int = 8000
+    batch: int = 512
+    degree: int = 4
+    chunks: int = 4
+    candidates: int = 10
+    chunk_budget: int = 8
+    hop1_budget: int = 3
+
+    @property
+    def period(self) -> int:
+        """Rounds from one node condensation to the next."""
+        every = DanceConfig().core_refresh_every
+        return rounds_per_condensation(self.nodes, RATIO, self.batch, every)
+
+    def settings(self, rounds: int) -> RunConfig:
+        """Return the configuration of a run of so many rounds."""
+        section = DanceConfig(
+            batch_nodes=self.batch,
+            candidates=self.candidates,
+            chunk_budget=self.chunk_budget,
+            hop1_budget=self.hop1_budget,
+        )
+        return RunConfig(
+            seed=SEED, rounds=rounds, condensation_ratio=RATIO, sections=(section,), device="cpu"
+        )
+
+
+def write_client(folder: Path, scale: Scale) -> None:
+    """Write the folder of one client: a sparse random graph, random chunks and labels.
+
+    n * degree / 2 pairs of nodes are drawn uniformly; equal pairs count once, loops are omitted.
+    Embeddings are random and of unit length, written block by block.
+    """
+    n, rng = scale.nodes, np.random.default_rng(derive(SEED, "growth-graph"))
+    for part in ("arrays", "text"):
+        (folder / part).mkdir(parents=True)
+    ends = rng.integers(0, n, (n * scale.degree // 2, 2))
+    indptr, indices = csr_from_pairs(ends[:, 0], ends[:, 1], n)
+    split = np.where(rng.random(n) < _LABELLED, TRAIN, NO_SPLIT).astype(np.uint8)
+    arrays: dict[str, NDArray[Any]] = {"indptr": indptr, "indices": indices, "split": split}
+    arrays["labels"] = rng.integers(0, SHAPE.classes, n)
+    for name, array in arrays.items():
+        _write(folder / "arrays" / f"{name}.npy", array.shape, array.dtype, _copy(array))
+    ids = [str(node) for node in range(n)]
+    with atomic_path(folder / "nodes.parquet") as draft:
+        pq.write_table(pa.table({"id": ids}), draft)
+    names = tuple(str(c) for c in range(SHAPE.classes))
+    write_json(folder / CARD, asdict(SiteCard(0, 1, n, names, ids_digest(ids), "made up")))
+    _write_texts(folder, n, scale.chunks, rng)
+
+
+def _write_texts(folder: Path, nodes: int, chunks: int, rng: np.random.Generator) -> None:
+    """Write embeddings and digests of all chunks."""
+    count, text = nodes * chunks, folder / "text"
+
+    def draw(out: NDArray[Any]) -> None:
+        for first in range(0, count, _ROWS):
+            rows = rng.standard_normal((min(_ROWS, count - first), SHAPE.text_dim), np.float32)
+            out[first : first + _ROWS] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    def nothing(out: NDArray[Any]) -> None:
+        """Leave zeros."""
+
+    half, whole = np.dtype(np.float16), np.dtype(np.int32)
+    _write(text / "chunk_embeddings.npy", (count, SHAPE.text_dim), half, draw)
+    _write(text / "chunk_spans.npy", (count, 2), whole, nothing)
+    _write(text / "chunk_tokens.npy", (count,), whole, _copy(np.full(count, 64)))
+    ptr = chunks * np.arange(nodes + 1)
+    _write(text / "chunk_ptr.npy", ptr.shape, ptr.dtype, _copy(ptr))
+    _write(folder / "arrays" / "chunk_sha256.npy", (count, 32), np.dtype(np.uint8), nothing)
+    meta = {"encoder": "made up", "weights_sha256": "made up", "dim": SHAPE.text_dim}
+    write_json(text / META, meta | {"texts": nodes, "chunks": count})
+
+
+def _write(
+    path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], fill: Callable[[NDArray[Any]], None]
+) -> None:
+    with atomic_path(path) as draft:
+        array = np.lib.format.open_memmap(draft, mode="w+", dtype=dtype, shape=shape)
+        fill(array)
+        array.flush()
+
+
+def _copy(source: NDArray[Any]) -> Callable[[NDArray[Any]], None]:
+    def fill(out: NDArray[Any]) -> None:
+        out[:] = source
+
+    return fill

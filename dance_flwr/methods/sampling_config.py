@@ -1,0 +1,46 @@
+"""The section `sampling.*`: batches of labelled nodes with sampled neighbours."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dance_flwr.config.options import Section, option
+from dance_flwr.config.plugins import BACKBONES
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.errors import UserError
+
+# A target with fan-out B has up to B^reach nodes around it: further, a batch is the whole graph.
+MOST_REACH = 3
+
+
+@dataclass(frozen=True)
+class SamplingConfig(Section):
+    """Keys of the methods that train on the whole local graph; by default they do, exactly."""
+
+    name: ClassVar[str] = "sampling"
+    batch_nodes: int = option(
+        0,
+        "methods that train on the whole graph: labelled nodes per local epoch, with sampled "
+        "neighbours; 0 = all nodes and edges",
+        least=0,
+    )
+    fan_out: int = option(
+        10, "neighbours per node and layer that a batch samples; 0 = all", least=0
+    )
+
+
+def check_reach(config: RunConfig) -> None:
+    """Refuse batches of a backbone that reaches too far to sample.
+
+    Raises
+    ------
+    UserError : `sampling.batch-nodes` is set, and the backbone reaches beyond `MOST_REACH` hops
+    """
+    if not SamplingConfig.of(config).batch_nodes:
+        return
+    reach = BACKBONES.get(config.backbone).reach
+    if reach > MOST_REACH:
+        raise UserError(
+            f"sampling.batch-nodes: expected a backbone that reaches at most {MOST_REACH} hops, "
+            f"found {config.backbone!r}, which reaches {reach}; set sampling.batch-nodes = 0, or "
+            "choose another backbone"
+        )

@@ -1,0 +1,94 @@
+"""The contract of graph backbones theta, and their passes in parts.
+
+A backbone maps features [n, d] and the sparse CSR operator of its kind (`propagation.operator`) to
+g, [n, h]. The same parameters process the original graph (unit weights) and the reconstructed one
+(weights >= 0), so every backbone reads edge weights. The state holds float parameters only, no
+running statistics or counters, so that a weighted mean of states is a state. Hence there is no
+batch normalisation, even if the paper uses it (GIN).
+
+A pass is also available in parts, which read only the nodes around a batch. With x^ = LN(x), the
+frozen texts, and u = `project(x^)`:
+
+    g = finish(start(inputs(x^, P)), rest) = finish(spread(project(x^), first), rest)
+
+`inputs` has no parameters: it is computed once per client and kept. `operators` are the steps of a
+batch, from the outermost nodes to the targets; the rows of each are the first of its columns, so a
+step reads [b, .] and returns its first rows.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dance_flwr.nn.dropout import dropout
+
+Operators = Sequence[Tensor]
+
+
+class Backbone(nn.Module):
+    """g = f(dropout(LN(x)), P); [n, d], [n, n] -> [n, h].
+
+    Inputs are layer-normalised without parameters, since text embeddings t_u (norm at most 1) and
+    fused features x_v (norm near sqrt(d)) share the same weights. A subclass defines
+    `project`, `spread` and `finish`; `inputs` and `start` too if the first step can be computed
+    ahead.
+
+    Attributes
+    ----------
+    operator : the kind of `propagation.operator` that `forward` expects
+    reach : g_v depends on the features of the nodes within this many hops of v
+    hops_left : propagation steps in `finish`, the others being in `inputs` or `spread`
+    """
+
+    operator: ClassVar[str]
+    reach: ClassVar[int] = 2
+    hops_left: ClassVar[int] = 1
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.dropout = dropout
+
+    def forward(self, features: Tensor, operator: Tensor) -> Tensor:
+        """Return g, [n, h]."""
+        return self.propagate(self.drop(normalise(features)), operator)
+
+    def propagate(self, hidden: Tensor, operator: Tensor) -> Tensor:
+        """f: [n, d], [n, n] -> [n, h]."""
+        steps = [operator] * self.reach
+        here = self.reach - self.hops_left
+        return self.finish(self.spread(self.project(hidden), steps[:here]), steps[here:])
+
+    def inputs(self, normalised: Tensor, operator: Tensor) -> Tensor:
+        """The part of the first layer without parameters; [n, d], [n, n] -> [n, i]."""
+        return normalised
+
+    def start(self, inputs: Tensor) -> Tensor:
+        """The rest of the first layer, node by node; [b, i] -> [b, .]."""
+        return self.spread(self.project(inputs), ())
+
+    def text_weight(self) -> Tensor:
+        """U^T, the linear map that reads texts; [w, d]."""
+        raise NotImplementedError
+
+    def project(self, normalised: Tensor) -> Tensor:
+        """U = x^ U; [b, d] -> [b, w]."""
+        return F.linear(normalised, self.text_weight())
+
+    def spread(self, projected: Tensor, operators: Operators) -> Tensor:
+        """The first layer after `project`, over reach - hops_left steps; [b, w] -> [b', .]."""
+        raise NotImplementedError
+
+    def finish(self, hidden: Tensor, operators: Operators) -> Tensor:
+        """The layers that remain, over hops_left steps; [b, .] -> [m, h]."""
+        raise NotImplementedError
+
+    def drop(self, hidden: Tensor) -> Tensor:
+        """Apply dropout, in training mode only."""
+        return dropout(hidden, self.dropout, self.training)
+
+
+def normalise(features: Tensor) -> Tensor:
+    """x^ = LN(x) without parameters; [b, d] -> [b, d]."""
+    return F.layer_norm(features, features.shape[-1:])

@@ -1,0 +1,98 @@
+"""Blocks: the part of a graph that a backbone reads for some of its rows, with sampled neighbours.
+
+Uniform neighbour sampling (Hamilton et al. 2017), stratified as in `sampling.sample_rows`. A block
+is a graph of its own, so that a backbone runs on it unchanged.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from dance_flwr.nn.propagation import sparse_csr
+from dance_flwr.nn.ragged import Ragged, ptr_of_rows, row_of_entry
+from dance_flwr.nn.sampling import sample_rows
+
+
+@dataclass(frozen=True)
+class Block:
+    """The nodes that some targets depend on, and the operator among them.
+
+    Attributes
+    ----------
+    nodes : [b] int64, the targets first
+    operator : [b, b] sparse CSR; rows of nodes that only the first layer reads are incomplete
+    """
+
+    nodes: Int64[Tensor, "b"]
+    operator: Float[Tensor, "b b"]
+
+
+@dataclass(frozen=True)
+class OperatorRows:
+    """An operator of `propagation.operator` as rows to sample from, the diagonal apart.
+
+    A node's own entry is never left out. The entries of the kind "loops" are read as features of
+    edges under a softmax, not summed, so those that are kept stay as they are.
+
+    Attributes
+    ----------
+    others : n rows, the columns of the entries off the diagonal
+    values : [E], their values
+    has_own : [n] bool, whether a row has an entry on the diagonal
+    own : [n], its value, 0 without
+    summed : whether a value that stands for several is multiplied by their number
+    """
+
+    others: Ragged
+    values: Float[Tensor, "E"]
+    has_own: Bool[Tensor, "n"]
+    own: Float[Tensor, "n"]
+    summed: bool
+
+    @classmethod
+    def of(cls, operator: Float[Tensor, "n n"], kind: str) -> "OperatorRows":
+        """Return the rows of an operator; O(E), once per graph."""
+        ptr, cols, values = operator.crow_indices(), operator.col_indices(), operator.values()
+        rows, size = row_of_entry(ptr), ptr.numel() - 1
+        on_diagonal = rows == cols
+        own = values.new_zeros(size).index_copy(0, rows[on_diagonal], values[on_diagonal])
+        has_own = torch.zeros(size, dtype=torch.bool, device=rows.device)
+        has_own[rows[on_diagonal]] = True
+        others = Ragged(ptr_of_rows(rows[~on_diagonal], size), cols[~on_diagonal])
+        return cls(others, values[~on_diagonal], has_own, own, kind != "loops")
+
+    def block(
+        self, targets: Int64[Tensor, "t"], radius: int, most: int, generator: torch.Generator
+    ) -> Block:
+        """Sample the block of some targets: each node within reach, and its sampled neighbours.
+
+        With L layers and fan-out B a target has at most 1 + B + .. + B^L nodes. A node is sampled
+        once, for all layers. Every sum over neighbours is unbiased given what it sums; where none
+        is left out, the targets' rows equal those of the whole graph.
+
+        Parameters
+        ----------
+        targets : [t] int64, distinct nodes
+        radius : L, `Backbone.reach`
+        most : B, neighbours per node; 0 = all
+        generator : a CPU generator; the only source of randomness
+        """
+        place = torch.full_like(self.has_own, -1, dtype=torch.int64)
+        nodes, frontier = [targets], targets
+        parts: list[tuple[Tensor, Tensor, Tensor]] = []
+        place[targets], count = torch.arange(len(targets), device=place.device), len(targets)
+        for _ in range(radius):
+            sample = sample_rows(self.others, frontier, most, generator)
+            ends, values = self.others.index[sample.place], self.values[sample.place]
+            values = values * sample.weight if self.summed else values
+            parts.append((place[frontier][row_of_entry(sample.ptr)], ends, values))
+            frontier = torch.unique(ends[place[ends] < 0])
+            place[frontier] = torch.arange(count, count + len(frontier), device=place.device)
+            nodes, count = [*nodes, frontier], count + len(frontier)
+        every = torch.cat(nodes)
+        looped = every[self.has_own[every]]
+        parts.append((place[looped], looped, self.own[looped]))
+        rows, ends, values = (torch.cat(columns) for columns in zip(*parts, strict=True))
+        return Block(every, sparse_csr(rows, place[ends], values, count))

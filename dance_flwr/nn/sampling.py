@@ -1,0 +1,72 @@
+"""Samples of rows: at most B entries of each, weighted so that sums stay unbiased."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from dance_flwr.nn.ragged import Ragged, ptr_of_sizes, row_of_entry
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample of the entries of m rows.
+
+    Attributes
+    ----------
+    place : [E] int64, positions in `index` of the sampled `Ragged`, ascending within a row
+    ptr : [m + 1] int64, the rows of `place`
+    weight : [E] float32, how many entries of its row each one stands for; 1 where nothing was left
+        out, and the weights of a row sum to its size
+    """
+
+    place: Int64[Tensor, "E"]
+    ptr: Int64[Tensor, "p"]
+    weight: Float[Tensor, "E"]
+
+
+def sample_rows(
+    rows: Ragged, chosen: Int64[Tensor, "m"], most: int, generator: torch.Generator | None
+) -> Sample:
+    """Draw one entry from each of min(size, most) equal parts of every chosen row.
+
+    Stratified sampling without replacement: part j of a row of D entries is
+    [floor(j D / B), floor((j + 1) D / B)), and the entry drawn from it stands for the whole part,
+    so that sum_j weight_j x_j is an unbiased estimate of the sum over the row. O(m B), whatever
+    the sizes of the rows: a hub is never read in full.
+
+    Parameters
+    ----------
+    chosen : [m] int64, numbers of rows
+    most : B; 0 = keep all entries
+    generator : a CPU generator, the only source of randomness; None = the same entries of a row
+        every time, whatever other rows are asked for
+    """
+    first = rows.ptr[chosen]
+    sizes = rows.ptr[chosen + 1] - first
+    kept = sizes if most == 0 else sizes.clamp(max=most)
+    ptr = ptr_of_sizes(kept)
+    row = row_of_entry(ptr)
+    column = torch.arange(row.numel(), device=ptr.device) - ptr[:-1][row]
+    low = column * sizes[row] // kept[row].clamp(min=1)
+    high = (column + 1) * sizes[row] // kept[row].clamp(min=1)
+    part = high - low
+    if bool((kept == sizes).all()):
+        return Sample(first[row] + low, ptr, part.float())
+    if generator is None:
+        uniform = _hash(chosen[row], column)
+    else:
+        uniform = torch.rand(row.numel(), generator=generator, dtype=torch.float64).to(ptr.device)
+    return Sample(first[row] + low + (uniform * part).long(), ptr, part.float())
+
+
+def _hash(row: Int64[Tensor, "E"], column: Int64[Tensor, "E"]) -> Float[Tensor, "E"]:
+    """Return numbers in [0, 1) that depend on (row, column) alone.
+
+    The finaliser of MurmurHash3 in 32 bits, which is enough for draws among neighbours.
+    """
+    value = (row * 0x9E3779B1 + column * 0x85EBCA6B) & 0xFFFFFFFF
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        value = ((value ^ (value >> shift)) * factor) & 0xFFFFFFFF
+    return value.double() / 2**32

@@ -1,0 +1,121 @@
+"""The passes over the original graph: of some nodes, of all, in blocks, and predictions of them."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from dance_flwr.config.plugins import BACKBONES
+from dance_flwr.dance import passes
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.inference import predict, predict_nodes
+from dance_flwr.dance.passes import embed, plain_pass, survey
+from dance_flwr.data import derived
+from dance_flwr.methods.dance.client import Dance
+from dance_flwr.nn.model import ModelShape
+
+VIEWS = ("plain+fused", "fused", "plain", "core", "plain+core+fused")
+
+
+def model_of(run_config, name="gcn", **keys):
+    torch.manual_seed(3)
+    model = Dance().build(ModelShape(384, 8, 3), run_config(backbone=name, **keys))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+@pytest.mark.parametrize("place", ["memory", "disk"])
+@pytest.mark.parametrize("name", BACKBONES)
+def test_a_survey_and_embeddings_are_the_plain_pass(dance, run_config, monkeypatch, name, place):
+    """Exactly in memory up to the order of sums; from disk within the rounding of float16."""
+    site, model = dance.site(0), model_of(run_config, name)
+    wanted = plain_pass(model, site, site.graph)
+    if place == "disk":
+        monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
+        site = dance.site(0)
+    near = {"atol": 3e-6 if place == "memory" else 5e-3, "rtol": 1e-5}
+    seen = survey(model, site, site.graph)
+    for what in ("hidden", "confidence", "difficulty"):
+        torch.testing.assert_close(getattr(seen, what), getattr(wanted, what), **near)
+    assert seen.classes == 3
+    nodes = torch.tensor([5, 0, site.num_nodes - 1])
+    for asked in (nodes, nodes[:1], torch.arange(site.num_nodes)):
+        found = embed(model, site, site.graph, asked)
+        torch.testing.assert_close(found, wanted.hidden[asked], **near)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_a_survey_in_blocks_is_the_single_pass(dance, run_config, monkeypatch, name):
+    site, model = dance.site(0), model_of(run_config, name)
+    wanted = survey(model, site, site.graph)
+    monkeypatch.setattr(passes, "_MOST_IN_ONE_PASS", 20)  # blocks of five nodes
+    before = {path.name for path in site.folder.iterdir()}
+    seen = survey(model, site, site.graph)
+    assert seen.hidden.dtype == torch.float16 and seen.hidden.shape == wanted.hidden.shape
+    assert seen.predicted.dtype == torch.int64 and seen.classes == wanted.classes
+    for what in ("hidden", "confidence", "difficulty"):
+        torch.testing.assert_close(
+            getattr(seen, what).float(), getattr(wanted, what), atol=5e-3, rtol=0
+        )
+    assert {path.name for path in site.folder.iterdir()} == before  # the scratch has no name
+
+
+@pytest.mark.parametrize("views", VIEWS)
+@pytest.mark.parametrize("paper", [False, True])
+def test_predictions_of_some_nodes_are_those_of_all(dance, run_config, views, paper):
+    """Deployed views alone are computed, and "deployed" is their mean."""
+    site, settings = dance.site(0), replace(DanceConfig.of(dance.config), views=views)
+    model = model_of(run_config, dance_paper_matrices=paper)
+    everyone = predict(model, site, settings)
+    chosen = views.split("+")
+    assert everyone.keys() == {*chosen, "deployed"}
+    mean = torch.stack([everyone[name] for name in chosen]).mean(0)
+    torch.testing.assert_close(everyone["deployed"], mean)
+    for probs in everyone.values():
+        torch.testing.assert_close(probs.sum(1), torch.ones(site.num_nodes))
+    nodes = torch.tensor([7, 3, 11])
+    given = survey(model, site, site.graph).difficulty
+    for difficulty in (None, given):
+        some = predict_nodes(model, site, settings, nodes, difficulty)
+        assert some.keys() == everyone.keys()
+        for name, probs in some.items():
+            torch.testing.assert_close(probs, everyone[name][nodes], atol=1e-5, rtol=0)
+
+
+def test_another_difficulty_preselects_other_evidence(dance, run_config):
+    site, settings = (
+        dance.site(0),
+        replace(DanceConfig.of(dance.config), views="fused", hop2_pool=2),
+    )
+    model, nodes = model_of(run_config), torch.arange(dance.site(0).num_nodes)
+    given = survey(model, site, site.graph).difficulty
+    found = [
+        predict_nodes(model, site, settings, nodes, difficulty)["deployed"]
+        for difficulty in (given, -given)
+    ]
+    assert not torch.allclose(*found)
+
+
+def test_remembered_candidates_are_those_of_the_same_survey_and_nodes(dance, run_config):
+    """What is remembered under a version predicts what is computed anew, for these nodes alone."""
+    site, settings = dance.site(0), DanceConfig.of(dance.config)
+    model = model_of(run_config)
+    given = survey(model, site, site.graph).difficulty
+    for version, difficulty in (("one", given), ("one", given), ("two", -given)):
+        for nodes in (torch.tensor([7, 3, 11]), torch.tensor([8, 2, 11])):  # equal sums
+            found = predict_nodes(model, site, settings, nodes, difficulty, version)["deployed"]
+            wanted = predict_nodes(model, site, settings, nodes, difficulty)["deployed"]
+            torch.testing.assert_close(found, wanted)
+
+
+def test_a_plain_view_needs_no_survey(dance, run_config, monkeypatch):
+    from dance_flwr.dance import inference
+
+    site, settings = dance.site(0), replace(DanceConfig.of(dance.config), views="plain")
+    monkeypatch.setattr(inference, "survey", lambda *_: 1 / 0)
+    model, nodes = model_of(run_config), torch.tensor([1, 0])
+    found = predict_nodes(model, site, settings, nodes)["deployed"]
+    hidden = plain_pass(model, site, site.graph).hidden[nodes]
+    torch.testing.assert_close(found, model.graph_logits(hidden).softmax(1))

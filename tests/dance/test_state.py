@@ -1,0 +1,211 @@
+"""What a client keeps between rounds: repeated, resumed and lost rounds, and no more."""
+
+import logging
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from support.killing import Killed
+
+from dance_flwr.config.paths import PREVIOUS, STATE
+from dance_flwr.dance import state as module
+from dance_flwr.dance.algorithm import train_round
+from dance_flwr.dance.nodes import Queue
+from dance_flwr.dance.state import ClientState, RunFolder, due
+from dance_flwr.data.site import Site
+from dance_flwr.federation.client.client import initial_model, shape_of
+
+CPU = torch.device("cpu")
+FRESH = pytest.mark.parametrize("forget", [True, False], ids=["new process", "same process"])
+
+
+@pytest.fixture(autouse=True)
+def nothing_in_memory():
+    RunFolder._live.clear()
+
+
+@pytest.fixture
+def site(dance, tmp_path):
+    source = dance.partition / "client-0"
+    shutil.copytree(source, tmp_path / "client-0", ignore=shutil.ignore_patterns("runs"))
+    return Site(tmp_path / "client-0", CPU)
+
+
+def train(site, config, round_, run="run"):
+    """Train round `round_` from the first model; return the upload."""
+    model = initial_model(shape_of(site.text_dim, 3, config), config)
+    with torch.random.fork_rng():
+        torch.manual_seed(round_)
+        train_round(model, site, RunFolder(site.folder, run), config, round_=round_, model_id="m")
+    return model.state_dict()
+
+
+def equal(left, right):
+    return all(torch.equal(left[name], right[name]) for name in left)
+
+
+def names(site, run="run"):
+    folder = RunFolder(site.folder, run).folder
+    return sorted(path.name for path in folder.iterdir() if path.is_file())
+
+
+def content(state):
+    """The numbers of a state, as lists."""
+    queue = [getattr(state.queue, name).tolist() for name in ("nodes", "ptr", "quotas")]
+    return {
+        "queue": queue,
+        "core": state.core.tolist(),
+        "adjacency": [part.tolist() for part in state.adjacency],
+        "numbers": (state.turn, state.core_round, state.text_round, state.round),
+        "nodes": (state.times_selected.tolist(), state.difficulty.tolist()),
+    }
+
+
+KEYS = {"dance_core_refresh_every": 3, "dance_batch_nodes": 4}
+
+
+@FRESH
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_repeated_round_repeats_its_upload(site, run_config, forget, every):
+    """In rounds that condense (1 and 4) and in rounds that do not; the next one goes on from it."""
+    config = run_config(dance_text_refresh_every=every, **KEYS)
+    reference = [train(site, config, round_, "other") for round_ in range(1, 6)]
+    for round_ in range(1, 6):
+        for _ in range(1 + round_ % 3):
+            if forget:
+                RunFolder._live.clear()
+            assert equal(train(site, config, round_), reference[round_ - 1])
+
+
+@FRESH
+def test_a_state_is_what_was_saved(site, run_config, forget):
+    config, folder = run_config(**KEYS), RunFolder(site.folder, "run")
+    for round_ in (1, 2, 3):
+        train(site, config, round_)
+    live = folder.load(site.num_nodes, CPU)
+    kept = content(live)
+    if forget:
+        RunFolder._live.clear()
+    assert content(RunFolder(site.folder, "run").load(site.num_nodes, CPU)) == kept
+    assert kept["numbers"] == (3, 1, 3, 3)
+    assert content(folder.load(site.num_nodes, CPU, before=3))["numbers"] == (2, 1, 2, 2)
+    assert folder.load(site.num_nodes, CPU, before=1).round == 0
+
+
+def test_a_file_that_another_process_replaced_is_read_again(site, run_config):
+    config, folder = run_config(**KEYS), RunFolder(site.folder, "run")
+    for round_ in (1, 2):
+        train(site, config, round_)
+    shutil.copy(folder.folder / PREVIOUS, folder.folder / "copy")
+    (folder.folder / "copy").replace(folder.folder / STATE)
+    assert folder.load(site.num_nodes, CPU).round == 1
+
+
+def test_what_has_an_entry_per_node_is_written_at_a_condensation_only(site, run_config):
+    config, folder = run_config(**KEYS), RunFolder(site.folder, "run")
+    train(site, config, 1)
+    survey = folder.folder / "survey-00001.npz"
+    stamp = survey.stat().st_mtime_ns, survey.stat().st_ino
+    for round_ in (2, 3):
+        train(site, config, round_)
+        assert (survey.stat().st_mtime_ns, survey.stat().st_ino) == stamp
+    with np.load(folder.folder / STATE) as file:
+        assert max(file[name].size for name in file.files) < site.num_nodes
+    with np.load(survey) as file:
+        assert file["difficulty"].shape == file["times_selected"].shape == (site.num_nodes,)
+
+
+def test_surveys_that_no_state_needs_are_removed(site, run_config):
+    """The state and the one before it need one survey each; a repeated round needs both."""
+    config = run_config(**KEYS)
+    seen = []
+    for round_ in range(1, 9):
+        train(site, config, round_)
+        seen.append([int(name[7:12]) for name in names(site) if name.startswith("survey-")])
+    assert seen == [[1], [1], [1], [1, 4], [1, 4], [1, 4], [4, 7], [4, 7]]
+
+
+@FRESH
+@pytest.mark.parametrize("name", ["survey", "everything"])
+def test_a_lost_state_is_a_fresh_one_with_a_warning(site, run_config, caplog, name, forget):
+    config, folder = run_config(**KEYS), RunFolder(site.folder, "run")
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        for round_ in (1, 2):
+            train(site, config, round_)
+        assert not caplog.records
+        if name == "survey":
+            (folder.folder / "survey-00001.npz").unlink()
+        else:
+            shutil.rmtree(folder.folder)
+        RunFolder._live.clear()
+        train(site, config, 3)
+    assert ["the core is selected again" in record.getMessage() for record in caplog.records] == [
+        True
+    ]
+    state = folder.load(site.num_nodes, CPU)
+    assert (state.core_round, state.turn, state.round) == (3, 1, 3)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_end_while_saving_leaves_the_state_before(site, run_config, monkeypatch, number):
+    """Round 4 condenses: its survey (0) or its state (1) is not written; it is then repeated."""
+    config = run_config(dance_evidence_keep="final", **KEYS)
+    reference = [train(site, config, round_, "other") for round_ in range(1, 6)]
+    for round_ in (1, 2, 3):
+        train(site, config, round_)
+    real, calls = module.write_npz, []
+
+    def broken(path, arrays, **options):
+        calls.append(path.name)
+        if len(calls) > number:
+            raise Killed
+        real(path, arrays, **options)
+
+    monkeypatch.setattr(module, "write_npz", broken)
+    with pytest.raises(Killed):
+        train(site, config, 4)
+    assert calls == ["survey-00004.npz", STATE][: number + 1]
+    monkeypatch.undo()
+    assert RunFolder(site.folder, "run").load(site.num_nodes, CPU).round == 3
+    for round_ in (4, 5):
+        assert equal(train(site, config, round_), reference[round_ - 1])
+
+
+def test_cores_of_a_run_are_those_of_its_queue(site, run_config):
+    """Batches move on in turn, and the next condensation knows how often each node was in one."""
+    config, folder = run_config(**KEYS), RunFolder(site.folder, "run")
+    counted = torch.zeros(site.num_nodes, dtype=torch.int64)
+    for round_ in range(1, 5):
+        train(site, config, round_)
+        state = folder.load(site.num_nodes, CPU)
+        assert state.core.numel() == 4 and state.turn == (round_ - 1) % 3 + 1
+        assert torch.equal(state.core, state.queue.core(state.turn - 1))
+        if round_ < 4:
+            counted[state.core] += 1
+    assert torch.equal(state.times_selected, counted)
+
+
+def test_at_most_so_many_states_stay_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_MOST_LIVE", 2)
+    for number in range(4):
+        none = torch.arange(0)
+        state = ClientState(torch.zeros(3, dtype=torch.int64), torch.zeros(3), core_round=1)
+        state.queue = Queue(torch.arange(3), torch.tensor([0, 3]), torch.tensor([1]))
+        state.core, state.adjacency = torch.tensor([0]), (none, none, torch.zeros(0))
+        RunFolder(tmp_path / str(number), "run").save(state, 1)
+    assert len(RunFolder._live) == 2
+    assert all(RunFolder(tmp_path / str(i), "run").load(3, CPU).round == 1 for i in range(4))
+
+
+@pytest.mark.parametrize(
+    ("every", "rounds"), [(1, [1, 2, 3, 4, 5, 6, 7]), (3, [1, 4, 7]), (0, [1]), (99, [1])]
+)
+def test_when_a_refresh_is_due(every, rounds):
+    last, found = 0, []
+    for round_ in range(1, 8):
+        if due(last, every, round_):
+            found.append(round_)
+            last = round_
+    assert found == rounds
+    assert due(1, 3, 5) and not due(4, 3, 6)  # a missed refresh is made up for

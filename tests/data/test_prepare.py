@@ -1,0 +1,51 @@
+"""From a data set to client folders: what is written, and for whom."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dance_flwr.data.client_folder import check
+from dance_flwr.data.graphs.folder import read_folder, write_folder
+from dance_flwr.data.prepare import prepare, text_bank
+from dance_flwr.data.site import read_ids, read_texts
+from dance_flwr.errors import DataError
+
+
+@pytest.fixture(scope="module")
+def with_sites(tiny, tmp_path_factory):
+    """The tiny graph with sites of 40, 20 and 12 nodes; texts name their site."""
+    graph = read_folder(tiny)
+    site = np.repeat(["north", "east", "south"], [40, 20, 12])
+    texts = [f"{text} Held by {name}." for text, name in zip(graph.texts, site, strict=True)]
+    folder = tmp_path_factory.mktemp("sites") / "with-sites"
+    write_folder(replace(graph, site=site, texts=texts), folder)
+    return folder
+
+
+def test_sites_that_take_no_part_are_counted_and_leave_nothing_behind(with_sites, run_config):
+    config = run_config(data=str(with_sites), partition="by-column", clients=2)
+    said: list[str] = []
+    prepared = prepare(config, said.append)
+    line = next(line for line in said if "take no part" in line)
+    edges = prepared.manifest["report"]["outside"]["edges"]
+    total = prepared.manifest["num_edges"]
+    assert line == (
+        "partition   12 of 72 nodes (16.7%) take no part, as no client holds them; with them "
+        f"{edges} of {total} edges"
+    )
+    assert check(prepared.folder)["num_nodes"] == 72
+    graph = read_folder(with_sites)
+    for client, (name, size) in enumerate([("east", 20), ("north", 40)]):
+        folder = prepared.folder / f"client-{client}"
+        assert read_ids(folder) == graph.ids[graph.site == name].tolist() and size == len(
+            read_texts(folder)
+        )
+    with pytest.raises(DataError, match="12 are missing"):
+        text_bank(config).gather(graph.texts)
+
+
+def test_without_outside_nothing_is_said(with_sites, run_config):
+    said: list[str] = []
+    prepare(run_config(data=str(with_sites), partition="by-column", clients=3), said.append)
+    assert said and not any("take no part" in line for line in said)

@@ -1,0 +1,97 @@
+"""The residual of a client: repeated rounds, lost and damaged folders."""
+
+import logging
+
+import pytest
+import torch
+
+from dance_flwr.federation.client.residual import PREVIOUS_RESIDUAL, RESIDUAL, ResidualFile
+
+LIKE = {"w": torch.zeros(2, 2).double(), "b": torch.zeros(()).double()}
+ZERO = [0.0, 0.0, 0.0, 0.0, 0.0]
+
+
+@pytest.fixture
+def client(tmp_path):
+    """Functions that load and save like a client that was started anew for each message."""
+
+    class Client:
+        folder = tmp_path / "runs" / "run"
+
+        def load(self, round_):
+            found = ResidualFile(tmp_path, "run", 3).load(LIKE, round_)
+            assert {name: t.shape for name, t in found.items()} == {
+                name: t.shape for name, t in LIKE.items()
+            }
+            return torch.cat([t.ravel() for t in found.values()]).tolist()
+
+        def round(self, round_, value):
+            file = ResidualFile(tmp_path, "run", 3)
+            file.load(LIKE, round_)
+            file.save({name: torch.full_like(t, value) for name, t in LIKE.items()}, round_)
+
+    return Client()
+
+
+def warned(caplog):
+    return [r.message for r in caplog.records if r.levelno == logging.WARNING]
+
+
+def test_a_round_starts_from_what_the_one_before_left(client, caplog):
+    assert client.load(1) == ZERO
+    client.round(1, 0.5)
+    assert client.load(2) == [0.5] * 5
+    client.round(2, 0.25)
+    assert client.load(3) == client.load(7) == [0.25] * 5  # 4 to 6 without this client
+    assert warned(caplog) == []
+
+
+def test_a_repeated_round_starts_from_the_same(client, caplog):
+    client.round(1, 0.5)
+    client.round(2, 0.25)
+    assert client.load(2) == [0.5] * 5
+    client.round(2, 0.125)
+    assert client.load(2) == [0.5] * 5 and client.load(3) == [0.125] * 5
+    client.round(3, 0.75)
+    assert client.load(3) == [0.125] * 5
+    assert warned(caplog) == []
+
+
+def test_the_first_round_of_a_client_is_repeated_from_zero(client, caplog):
+    client.round(1, 0.5)
+    assert client.load(1) == ZERO and warned(caplog) == []
+    client.round(1, 0.25)
+    assert client.load(2) == [0.25] * 5
+
+
+def test_a_client_that_joins_late_is_repeated_from_zero(client):
+    client.round(4, 0.5)
+    client.round(4, 0.25)
+    assert client.load(4) == ZERO and client.load(5) == [0.25] * 5
+
+
+def test_killed_between_the_two_names(client, caplog):
+    client.round(1, 0.5)
+    client.round(2, 0.25)
+    (client.folder / RESIDUAL).unlink()
+    assert client.load(2) == [0.5] * 5 and warned(caplog) == []
+
+
+@pytest.mark.parametrize("damage", ["lost", "cut", "other model"])
+def test_a_lost_folder_is_one_warning(client, caplog, damage):
+    client.round(1, 0.5)
+    client.round(2, 0.25)
+    for name in (RESIDUAL, PREVIOUS_RESIDUAL):
+        path = client.folder / name
+        if damage == "lost":
+            path.unlink()
+        elif damage == "cut":
+            path.write_bytes(path.read_bytes()[:100])
+        else:
+            ResidualFile(path.parents[2], "run", 3).save({"w": torch.zeros(9)}, 2)
+            path.replace(client.folder / PREVIOUS_RESIDUAL)
+    assert client.load(3) == ZERO
+    (line,) = warned(caplog)
+    assert "client 3" in line and "starts from zero" in line and "\n" not in line
+    client.round(3, 0.125)
+    assert client.load(4) == [0.125] * 5

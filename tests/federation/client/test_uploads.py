@@ -1,0 +1,244 @@
+"""Whole runs in which updates travel in fewer bits."""
+
+import itertools
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from dance_flwr.config.sections import FLOAT16, INT8
+from dance_flwr.errors import QuorumError
+from dance_flwr.federation.client.residual import PREVIOUS_RESIDUAL, RESIDUAL
+from dance_flwr.federation.flower import SecAggKey
+from dance_flwr.federation.wire import keys, messages
+from dance_flwr.privacy.quantiser import Quantised, dequantise
+from dance_flwr.runs.reader import load_model
+
+PLAIN = {"method": "fedavg-full"}
+SECURE = {"privacy_secure_aggregation": True, "clients": 5}
+INT8_RUN = PLAIN | {"upload_precision": INT8}
+
+
+class Killed(BaseException):
+    """The end of the server's process."""
+
+
+def trainings(finished):
+    """(round, client's node, reply) of every training, in order."""
+    pairs = itertools.pairwise(finished.messages)
+    return [
+        (request.content["config"]["server-round"], reply.metadata.src_node_id, reply)
+        for request, reply in pairs
+        if not request.metadata.src_node_id
+        and request.metadata.message_type == keys.TRAIN
+        and keys.ARRAYS in request.content
+    ]
+
+
+def bytes_up(finished):
+    return [sum(row["bytes_up"].values()) for row in finished.result["history"]]
+
+
+@pytest.fixture(scope="module")
+def whole(run):
+    return run(rounds=12, **PLAIN)
+
+
+@pytest.fixture(scope="module")
+def eight(run):
+    return run(rounds=12, **INT8_RUN)
+
+
+@pytest.fixture(scope="module")
+def half(run):
+    return run(rounds=12, upload_precision=FLOAT16, **PLAIN)
+
+
+def test_the_model_ends_near_that_of_whole_uploads(whole, half, eight):
+    for finished, tolerance in ((half, 0.03), (eight, 0.09)):
+        for name in ("test_accuracy", "val_accuracy"):
+            assert finished.result[name] == pytest.approx(whole.result[name], abs=tolerance)
+
+
+def test_what_travels_is_counted(whole, half, eight):
+    """Each tensor has a header of 128 bytes, as many as 32 weights; a tiny model shows it."""
+    for finished, width in ((whole, 4), (half, 2), (eight, 1)):
+        _, _, reply = trainings(finished)[0]
+        arrays = messages.arrays_in(reply)
+        weights = sum(array.numpy().size for array in arrays.values())
+        scales = (128 + 4 * len(arrays)) if width == 1 else 0
+        expected = width * weights + 128 * len(arrays) + scales
+        assert messages.bytes_of(reply) == expected
+        assert bytes_up(finished) == [3 * expected] * 12
+        ledger = [row for row in finished.result["messages"] if row["way"] == "to the server"]
+        (trained,) = [row for row in ledger if row["type"] == "train"]
+        assert trained["bytes"] == 12 * 3 * expected
+    assert bytes_up(eight)[0] < 0.31 * bytes_up(whole)[0]
+
+
+@pytest.mark.parametrize("finished", ["half", "eight"])
+def test_all_that_was_sent_is_all_that_was_learned_but_for_one_residual(
+    request, finished, monkeypatch, run
+):
+    """Error feedback over a whole run, with the client's true updates on the side."""
+    from dance_flwr.federation.client.client import Client
+
+    finished, true, honest = request.getfixturevalue(finished), {}, Client.train
+
+    def watched(self, state, info, **options):
+        trained, report = honest(self, state, info, **options)
+        client = self.site.card.client
+        for name, tensor in trained.items():
+            own = tensor.double() - state[name].double()
+            true[client, name] = true.get((client, name), 0) + own
+        return trained, report
+
+    monkeypatch.setattr(Client, "train", watched)
+    precision = finished.config.upload_precision
+    again = run(rounds=5, upload_precision=precision, **PLAIN)
+    sent, largest = {}, 0.0
+    for _, node, reply in trainings(again):
+        scales = messages.scales_of(reply)
+        for name, own in dequantise(Quantised(messages.model_of(reply), scales)).items():
+            sent[node - 1, name] = sent.get((node - 1, name), 0) + own
+        largest = max([largest, *scales.tolist()])
+    assert sent.keys() == true.keys()
+    for key, total in sent.items():
+        bound = largest / 2 if precision == INT8 else 2**-11
+        assert float((total - true[key]).abs().max()) <= bound * 1.001
+
+
+def test_the_same_run_sends_the_same_bytes(run, eight):
+    again = run(rounds=12, **INT8_RUN)
+    assert again.result["model_fingerprint"] == eight.result["model_fingerprint"]
+    for (*_, left), (*_, right) in zip(trainings(eight), trainings(again), strict=True):
+        for record in (keys.ARRAYS, keys.SCALES):
+            left_arrays, right_arrays = (m.content.array_records[record] for m in (left, right))
+            assert all(a.data == right_arrays[name].data for name, a in left_arrays.items())
+
+
+@pytest.mark.parametrize("extra", [PLAIN, PLAIN | SECURE], ids=["open", "masked"])
+def test_a_resumed_run_repeats_its_round_and_ends_the_same(run, tmp_path, extra):
+    """Killed after the clients of round 3 have answered: their residuals are those of round 3."""
+    options = extra | {"rounds": 5, "upload_precision": INT8}
+    expected, folder = run(**options), tmp_path / "run"
+
+    def kill(message):
+        if message.metadata.src_node_id or not message.has_content():
+            return
+        records = message.content.config_records
+        task = records.get(keys.SECURE_SUM, {}).get(keys.TASK, message.metadata.message_type)
+        if task == keys.EVALUATE and records.get("config", {}).get("server-round") == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(folder=folder, on_message=kill, **options)
+    finished = run(folder=folder, resume=True, **options)
+    assert finished.result["model_fingerprint"] == expected.result["model_fingerprint"]
+    left, right = load_model(finished.folder), load_model(expected.folder)
+    assert all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_a_client_that_loses_its_folder_goes_on(run, caplog):
+    lost = []
+
+    def lose(message):
+        config = message.content.config_records.get("config", {}) if message.has_content() else {}
+        trains = message.metadata.message_type == keys.TRAIN
+        if trains and config.get("server-round") == 3 and not lost:
+            folder = config["partition-dir"] + "/client-1/runs/" + config["run"]
+            lost.append(sorted(path.name for path in Path(folder).iterdir()))
+            shutil.rmtree(folder)
+
+    caplog.set_level(logging.WARNING)
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    finished = run(rounds=4, on_message=lose, seed=3, **INT8_RUN)
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    assert lost == [[PREVIOUS_RESIDUAL, RESIDUAL]] and len(finished.result["history"]) == 4
+    lines = [r.message for r in caplog.records if "starts from zero" in r.message]
+    assert len(lines) == 1 and "client 1" in lines[0]
+
+
+def test_whole_uploads_leave_no_residual(whole, eight):
+    names = {path.name for path in eight.partition.glob(f"client-0/runs/{eight.result['run']}/*")}
+    assert {RESIDUAL, PREVIOUS_RESIDUAL} <= names
+    assert not list(whole.partition.glob(f"client-0/runs/{whole.result['run']}/residual*"))
+
+
+METHODS_BY_UPLOAD = ("dance", "local-only", "fedgta", "fedtad", "fedgvd", "fedsage")
+
+
+@pytest.mark.parametrize("method", METHODS_BY_UPLOAD)
+def test_every_method_uploads_in_int8(run, method):
+    finished = run(method=method, rounds=2, upload_precision=INT8)
+    assert 0 <= finished.result["test_accuracy"] <= 1
+    replies = trainings(finished)
+    assert len(replies) == 6
+    for *_, reply in replies:
+        types = {tensor.dtype for tensor in messages.model_of(reply).values()}
+        assert types == {torch.int8} and len(messages.scales_of(reply))
+
+
+# Under masks
+
+
+@pytest.fixture(scope="module")
+def masked(run):
+    return run(rounds=4, **PLAIN, **SECURE)
+
+
+@pytest.mark.parametrize(("precision", "bits", "near"), [(FLOAT16, 19, 0.03), (INT8, 11, 0.09)])
+def test_masked_vectors_are_smaller_on_the_wire(run, masked, precision, bits, near):
+    finished = run(rounds=4, upload_precision=precision, **PLAIN, **SECURE)
+    small, large = (
+        sum(row["bytes"] for row in r.result["messages"] if "masked" in row["stage"])
+        for r in (finished, masked)
+    )
+    assert small < large
+    sizes = [
+        max(len(part) for part in record[SecAggKey.MASKED_PARAMETERS])
+        for reply in finished.replies("train")
+        for record in reply.content.config_records.values()
+        if SecAggKey.MASKED_PARAMETERS in record
+    ]
+    weights = sum(t.numel() for t in load_model(finished.folder).values())
+    assert max(sizes) == pytest.approx(weights * bits / 8, abs=1000)
+    assert max(sizes) >= weights * bits / 8
+    assert finished.result["test_accuracy"] == pytest.approx(
+        masked.result["test_accuracy"], abs=near
+    )
+
+
+def test_the_masked_mean_is_that_of_the_rounded_updates(run, monkeypatch):
+    """Every client moves every weight by the bound: the mean is exactly the bound."""
+    from dance_flwr.federation.client.client import Client, initial_model, shape_of
+
+    honest = Client.train
+
+    def pushed(self, state, info, **options):
+        _, report = honest(self, state, info, **options)
+        return {name: value + 0.5 for name, value in state.items()}, report
+
+    monkeypatch.setattr(Client, "train", pushed)
+    for precision in (FLOAT16, INT8):
+        finished = run(
+            rounds=1, upload_precision=precision, privacy_update_range=0.51, **PLAIN, **SECURE
+        )
+        start = initial_model(shape_of(384, 3, finished.config), finished.config).state_dict()
+        for name, tensor in load_model(finished.folder).items():
+            step = 0.51 / (127 if precision == INT8 else 32767)
+            torch.testing.assert_close(tensor, start[name] + 0.5, atol=step / 2 + 1e-6, rtol=0)
+
+
+def test_an_update_beyond_the_range_is_refused(run):
+    with pytest.raises(QuorumError, match=r"raise privacy\.update-range"):
+        run(rounds=2, upload_precision=INT8, privacy_update_range=1e-6, **PLAIN, **SECURE)
+
+
+def test_the_record_of_a_run_names_its_precision(eight):
+    assert json.loads((eight.folder / "result.json").read_text())["config"]["upload-precision"] == (
+        INT8
+    )

@@ -1,0 +1,79 @@
+"""Batches of labelled nodes with sampled neighbours, for the methods that train on whole graphs."""
+
+import pytest
+import torch
+from support.killing import same
+
+from dance_flwr.config.plugins import METHODS
+from dance_flwr.data.prepare import prepare
+from dance_flwr.errors import UserError
+from dance_flwr.federation.client.client import initial_model, open_client, shape_of
+from dance_flwr.methods import check_method, get_spec
+from dance_flwr.methods.sampling_config import SamplingConfig
+from dance_flwr.methods.whole_graph import epoch_batches, train_on_graph
+from dance_flwr.runs.reader import load_model
+
+SAMPLED = [name for name in METHODS if SamplingConfig in get_spec(name).sections]
+
+
+def test_the_methods_of_whole_graphs_can_sample():
+    assert SAMPLED == ["fedavg-full", "local-only", "fedgta", "fedsage"]
+
+
+def test_the_queue_covers_every_labelled_node_before_it_repeats_one(run_config):
+    config, labelled = run_config(local_epochs=3), 10 * torch.arange(23)
+    steps = [
+        batch
+        for round_ in range(1, 5)
+        for batch in epoch_batches(labelled, 5, config, round_=round_, client=1)
+    ]
+    passes = [torch.cat(steps[first : first + 5]) for first in (0, 5)]
+    for nodes in passes:
+        assert nodes.sort().values.equal(labelled)
+    assert not passes[0].equal(passes[1])
+    assert {len(batch) for batch in steps} == {4, 5}
+
+
+def test_a_batch_depends_on_seed_client_and_round_only(run_config):
+    def batches(seed=0, client=0, round_=2):
+        config = run_config(seed=seed, local_epochs=2)
+        return torch.cat(epoch_batches(torch.arange(40), 8, config, round_=round_, client=client))
+
+    assert batches().equal(batches())
+    others = (batches(seed=1), batches(client=1), batches(round_=3))
+    assert not any(batches().equal(other) for other in others)
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "gat", "sage", "gin", "sgc"])
+def test_a_batch_of_all_nodes_and_neighbours_trains_as_the_whole_graph(backbone, run_config):
+    """Without dropout, whose draws differ, up to rounding."""
+    states = []
+    for keys in ({}, {"sampling_batch_nodes": 1000, "sampling_fan_out": 0}):
+        config = run_config(method="fedavg-full", backbone=backbone, dropout=0.0, **keys)
+        site = open_client(prepare(config).folder / "client-0", config).site
+        shape = shape_of(site.text_dim, len(site.card.class_names), config)
+        model = initial_model(shape, config)
+        operator = site.training_graph.operator(model.backbone.operator)
+        train_on_graph(
+            model, site.features, operator, site.train_labels, config, 1, site.card.client
+        )
+        states.append(model.state_dict())
+    for name, tensor in states[0].items():
+        assert torch.allclose(states[1][name], tensor, atol=1e-3), name
+
+
+@pytest.mark.parametrize("method", SAMPLED)
+def test_a_sampled_run_repeats_bit_by_bit_and_is_another_than_the_whole_one(method, run):
+    keys = {"method": method, "rounds": 2, "clients": 3, "local_epochs": 2}
+    sampled = {**keys, "sampling_batch_nodes": 4, "sampling_fan_out": 2}
+    first = run(**sampled)
+    same(run(**sampled), first)
+    whole, own = load_model(run(**keys).folder), load_model(first.folder)
+    assert not all(own[name].equal(whole[name]) for name in own)
+
+
+def test_a_backbone_that_reaches_too_far_is_refused_before_anything_starts(run_config):
+    with pytest.raises(UserError, match="at most 3 hops, found 'appnp', which reaches 10"):
+        check_method(run_config(method="fedgta", backbone="appnp", sampling_batch_nodes=8))
+    check_method(run_config(method="fedgta", backbone="appnp"))
+    check_method(run_config(method="dance", backbone="appnp", sampling_batch_nodes=8))

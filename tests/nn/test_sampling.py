@@ -1,0 +1,96 @@
+"""Samples of rows: how many entries, which, and that sums over them are unbiased."""
+
+import time
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.builders import lists, ragged, split
+
+from dance_flwr.nn.ragged import Ragged, ptr_of_sizes, sum_rows
+from dance_flwr.nn.sampling import sample_rows
+
+ROWS = st.lists(st.integers(0, 9), min_size=1, max_size=8)
+
+
+def draw(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def rows_of(sizes) -> Ragged:
+    """Entry e of all rows points to e, so that an entry is its own name."""
+    ptr = ptr_of_sizes(torch.tensor(sizes))
+    return Ragged(ptr, torch.arange(int(ptr[-1])))
+
+
+@given(ROWS, st.integers(0, 6), st.integers(0, 99), st.data())
+def test_a_sample_has_distinct_entries_of_its_row_and_weights_that_sum_to_its_size(
+    sizes, most, seed, data
+):
+    rows = rows_of(sizes)
+    chosen = data.draw(st.lists(st.integers(0, len(sizes) - 1), max_size=6))
+    sample = sample_rows(rows, torch.tensor(chosen, dtype=torch.int64), most, draw(seed))
+    own = lists(rows)
+    for row, places, weights in zip(
+        chosen, split(sample.place, sample.ptr), split(sample.weight, sample.ptr), strict=True
+    ):
+        entries = rows.index[places].tolist()
+        assert len(entries) == (min(sizes[row], most) if most else sizes[row])
+        assert sorted(set(entries)) == entries and set(entries) <= set(own[row])
+        assert sum(weights) == sizes[row] and all(weight >= 1 for weight in weights)
+
+
+@pytest.mark.parametrize("size,most", [(5, 2), (7, 3), (6, 4), (4, 1), (3, 5)])
+def test_sums_are_unbiased_over_every_outcome(size, most, monkeypatch):
+    """One entry of each part with equal chance: the mean over all outcomes is the exact sum."""
+    rows, values = ragged([list(range(size))]), 2.0 ** torch.arange(size)
+    kept = min(size, most)
+    parts = [(j + 1) * size // kept - j * size // kept for j in range(kept)]
+    estimates, seen = [], set()
+    for outcome in product(*(range(part) for part in parts)):
+        uniform = torch.tensor(
+            [(offset + 0.5) / part for offset, part in zip(outcome, parts, strict=True)],
+            dtype=torch.float64,
+        )
+        monkeypatch.setattr(torch, "rand", lambda *_, uniform=uniform, **__: uniform)
+        sample = sample_rows(rows, torch.tensor([0]), most, draw())
+        seen.add(tuple(sample.place.tolist()))
+        estimates.append(float((sample.weight * values[sample.place]).sum()))
+    assert len(seen) == len(estimates)  # every outcome is another sample, all equally likely
+    assert sum(estimates) / len(estimates) == pytest.approx(float(values.sum()))
+
+
+def test_the_mean_of_many_draws_is_the_sum():
+    rows, generator = rows_of([23, 4, 1]), draw(3)
+    values = torch.randn(28, 2, generator=draw(4))
+    chosen = torch.tensor([0, 1, 2]).repeat(16_000)
+    sample = sample_rows(rows, chosen, 3, generator)
+    kept = Ragged(sample.ptr, sample.place)
+    means = sum_rows(sample.weight, kept, values[sample.place]).reshape(16_000, 3, 2).mean(0)
+    exact = sum_rows(torch.ones(28), rows, values)
+    assert torch.allclose(means, exact, atol=0.5)  # almost five standard errors
+    assert torch.allclose(means[2], exact[2], atol=1e-4)
+
+
+def test_a_seed_decides():
+    rows, chosen = rows_of([50, 60]), torch.tensor([1, 0])
+    first, again, other = (sample_rows(rows, chosen, 5, draw(seed)).place for seed in (1, 1, 2))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+def test_nothing_left_out_consumes_no_randomness():
+    rows, generator = rows_of([3, 0, 2]), draw()
+    before = generator.get_state()
+    sample = sample_rows(rows, torch.tensor([2, 1, 0]), 3, generator)
+    assert torch.equal(generator.get_state(), before)
+    assert sample.place.tolist() == [3, 4, 0, 1, 2] and (sample.weight == 1).all()
+
+
+def test_a_hub_costs_no_more_than_its_sample():
+    hub = Ragged(torch.tensor([0, 20_000_000]), torch.zeros(1, dtype=torch.int64).expand(1))
+    start = time.process_time()
+    sample = sample_rows(hub, torch.zeros(100, dtype=torch.int64), 10, draw())
+    assert time.process_time() - start < 0.5  # its 20 million entries do not even exist
+    assert sample.place.numel() == 1000 and int(sample.place.max()) < 20_000_000

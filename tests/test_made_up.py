@@ -1,0 +1,55 @@
+"""The made-up federation: folders that open as those of real data, the same for a seed."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from support.project import PROJECT
+
+from dance_flwr.data.client_folder import check
+from dance_flwr.data.site import Site, chunk_digests, read_texts
+
+sys.path.insert(0, str(PROJECT / "benchmarks"))
+from made_up import SENTENCE, make_clients, run_clients
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("made-up") / "clients"
+    make_clients(path, 2000, 3, seed=1, dim=16)
+    return path
+
+
+def test_the_clients_are_those_of_a_checked_partition(folder):
+    content = check(folder)
+    assert content["num_nodes"] == sum(client["nodes"] for client in content["clients"]) == 2000
+    assert 15_000 < content["num_edges"] <= 20_000
+    assert 0.7 < content["ratio_of_edges_kept"] < 0.95
+
+
+def test_a_site_opens_and_its_chunks_are_its_texts(folder):
+    site = Site(folder / "client-1", torch.device("cpu"))
+    texts, part = read_texts(folder / "client-1"), site.bank
+    assert np.array_equal(chunk_digests(texts, part), site.chunk_sha256)
+    assert set(np.diff(part.ptr)) == {1, 2, 3}
+    start, end = part.spans[part.ptr[7]]
+    assert texts[7][start:end].startswith(SENTENCE[:6]) and texts[7][end - 1] == "."
+    assert np.allclose(np.linalg.norm(part.embeddings.astype(np.float32), axis=1), 1, atol=1e-2)
+    assert site.training_graph.operator("gcn").shape == (site.num_nodes, site.num_nodes)
+
+
+def test_a_seed_decides_every_file(folder, tmp_path):
+    make_clients(tmp_path / "again", 2000, 3, seed=1, dim=16)
+    make_clients(tmp_path / "other", 2000, 3, seed=2, dim=16)
+    arrays = ["arrays/indices.npy", "arrays/labels.npy", "text/chunk_embeddings.npy"]
+    for name in ["manifest.json", *(f"client-2/{array}" for array in arrays)]:
+        own = (folder / name).read_bytes()
+        assert (tmp_path / "again" / name).read_bytes() == own
+        assert (tmp_path / "other" / name).read_bytes() != own
+
+
+def test_a_federation_runs_on_it(folder, tmp_path):
+    result = run_clients(folder, tmp_path / "run", {"method": "fedavg-full", "rounds": 3})
+    assert len(result["history"]) == 3 and result["partition_dir"] is None
+    assert result["history"][-1]["val_accuracy"] > 0.3
