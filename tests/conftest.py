@@ -124,9 +124,11 @@ class Finished:
     def site(self, client: int):
         import torch
 
+        from dance_flwr.config.sections import reading_of
         from dance_flwr.data.site import Site
 
-        return Site(self.partition / f"client-{client}", torch.device("cpu"))
+        folder, reading = self.partition / f"client-{client}", reading_of(self.config)
+        return Site(folder, torch.device("cpu"), reading=reading)
 
     def replies(self, kind: str) -> list:
         """Replies of one kind, in the order in which they came."""

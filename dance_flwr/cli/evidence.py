@@ -21,7 +21,7 @@ def show(
     ] = None,
     client_folder: ClientFolder = None,
 ) -> None:
-    """Print one evidence pack: the prediction and the source texts with the selected spans marked.
+    """Print one evidence pack: predictions, contributions, and texts with marked spans.
 
     A node outside the condensed core has no stored pack; its pack is computed with the run's model.
     """

@@ -170,7 +170,10 @@ def table(content: dict[str, Any]) -> "Table":
 
 def summary(content: dict[str, Any]) -> list[str]:
     """Return the settings and the overall figures of a partition, one line each."""
+    from dance_flwr.data.partition.spec import REGIME
+
     spec, figures = content["spec"], content["report"]
+    regime = [f"{name.replace('_', '-')} {spec[name]:g}" for name in REGIME if spec.get(name)]
     settings = {
         "louvain": f", resolution {spec['resolution']:g}",
         "label-dirichlet": f", alpha {spec['alpha']:g}",
@@ -179,6 +182,7 @@ def summary(content: dict[str, Any]) -> list[str]:
     return [
         f"partition   {content['dataset']}, {spec['method']}, {spec['clients']} clients, "
         f"seed {spec['seed']}{settings.get(spec['method'], '')}",
+        *([f"regime      {', '.join(regime)}"] if regime else []),
         f"edges       {figures['kept_edges']:,} of {content['num_edges']:,} kept "
         f"({figures['kept_edges_ratio']:.1%})",
         f"modularity  {figures['modularity']:.3f}",

@@ -126,8 +126,11 @@ METHODS = Registry(
     {
         "dance": "dance_flwr.methods.dance:METHOD",
         "fedavg-full": "dance_flwr.methods.fedavg_full:METHOD",
+        "fedavg-rotating": "dance_flwr.methods.fedavg_rotating:METHOD",
+        "self-training": "dance_flwr.methods.self_training:METHOD",
         "local-only": "dance_flwr.methods.local_only:METHOD",
         "random-core": "dance_flwr.methods.selected_core:RANDOM",
+        "rotating-core": "dance_flwr.methods.selected_core:ROTATING",
         "herding-core": "dance_flwr.methods.selected_core:HERDING",
         "k-center-core": "dance_flwr.methods.selected_core:K_CENTER",
         "gcond": "dance_flwr.methods.gcond:METHOD",

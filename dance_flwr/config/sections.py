@@ -1,6 +1,6 @@
 """The sections of the configuration that every run has; plug-ins bring sections of their own."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from dance_flwr.config.options import option
 from dance_flwr.config.plugins import BACKBONES, METHODS, PARTITIONERS, STRATEGIES
@@ -28,9 +28,18 @@ class DataConfig:
     dirichlet_alpha: float = option(
         1.0, "concentration of label-dirichlet; smaller = more skewed labels", above=0
     )
+    site_nodes_most: int = option(
+        0, "by-column: maximum number of nodes of a site that takes part; 0 = no limit", least=0
+    )
     train_ratio: float = option(0.6, "training share of the labelled nodes", above=0, below=1)
     val_ratio: float = option(0.2, "validation share of the labelled nodes", above=0, below=1)
     test_ratio: float = option(0.2, "test share of the labelled nodes", above=0, below=1)
+    labels_per_class: int = option(
+        0,
+        "training labels kept per class, over all clients; the other training nodes stay in the "
+        "graph without a label; 0 = all",
+        least=0,
+    )
     split_mode: str = option(
         "transductive",
         "inductive = training does not see test nodes and their edges",
@@ -53,6 +62,18 @@ class DataConfig:
     max_chunks: int = option(
         8, "maximum number of chunks per node; longer texts are truncated", least=1
     )
+    foreign_text_ratio: float = option(
+        0.0,
+        "share of a node's chunks that come from texts of other nodes, for studies; they are "
+        "added to the node's own beyond max-chunks",
+        least=0,
+        below=1,
+    )
+    random_edge_ratio: float = option(
+        0.0,
+        "random edges added inside each client, as a share of its own edges, for studies",
+        least=0,
+    )
 
 
 @dataclass(frozen=True)
@@ -74,6 +95,53 @@ class BudgetConfig:
     )
 
 
+AUTO, PROBE, NONE = "auto", "probe", "none"
+ATTENTION, AGREEMENT, LABELS = "attention", "agreement", "labels"
+
+
+@dataclass(frozen=True)
+class ReadingConfig:
+    """Keys of how a client's texts and edges are read, by every method alike."""
+
+    text_pooling: str = option(
+        AUTO,
+        "how the chunks of a node become one embedding: attention = around their mean, agreement = "
+        "those that agree with the texts of the neighbours, probe = whichever of the two a linear "
+        "probe finds better on the client's validation nodes; auto = as the method prefers",
+        choices=(AUTO, ATTENTION, AGREEMENT, PROBE),
+    )
+    text_temperature: float = option(
+        0.1, "temperature of text-pooling = agreement; lower = fewer chunks", above=0
+    )
+    pooled_chunks: int = option(
+        8, "maximum number of chunks per node under text-pooling = agreement", least=1
+    )
+    edge_gates: str = option(
+        AUTO,
+        "weights of the edges: none = 1, agreement = how well the texts of both ends agree, "
+        "probe = as for text-pooling; auto = as the method prefers",
+        choices=(AUTO, NONE, AGREEMENT, PROBE),
+    )
+    class_prior: str = option(
+        AUTO,
+        "what is added to every logit of a client: none, or labels = the logarithm of the class's "
+        "share among its training labels, which then need not be learnt; auto = as the method "
+        "prefers",
+        choices=(AUTO, NONE, LABELS),
+    )
+    prior_strength: float = option(
+        0.5, "factor of that logarithm under class-prior = labels", above=0, most=1
+    )
+    edge_temperature: float = option(
+        0.2, "temperature of edge-gates = agreement; lower = fewer edges count", above=0
+    )
+
+
+def reading_of(config: ReadingConfig) -> ReadingConfig:
+    """Return these keys of a larger configuration alone."""
+    return ReadingConfig(**{key.name: getattr(config, key.name) for key in fields(ReadingConfig)})
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """Keys of the network that every method trains."""
@@ -81,6 +149,12 @@ class ModelConfig:
     backbone: str = option("gcn", "graph neural network", choices=BACKBONES.names)
     hidden_dim: int = option(64, "hidden width of the backbone (h)", least=1)
     dropout: float = option(0.5, "dropout rate", least=0, below=1)
+    label_reuse: bool = option(
+        False,
+        "training labels are an input too (Wang et al. 2021): in each local epoch those of a "
+        "random half, and the loss is on the others; for methods that train the plain network on "
+        "full graphs",
+    )
 
 
 @dataclass(frozen=True)
@@ -160,117 +234,3 @@ class OutputConfig:
         "", "folder for result.json and model.safetensors; empty = runs/ under data-root"
     )
     resume: bool = option(False, "resume after the last whole round in `out`")
-
-
-@dataclass(frozen=True)
-class PrivacyConfig:
-    """Keys of the protection of uploads, `privacy.*`."""
-
-    secure_aggregation: bool = option(False, "sum uploads and metrics under masks (SecAgg+)")
-    threshold: float = option(
-        0.6,
-        "share of a round's clients that must stay so that the masks can be removed",
-        above=0.5,
-        most=1,
-    )
-    update_range: float = option(
-        1.0,
-        "maximum change of a weight per round under secure aggregation; clients refuse to "
-        "upload more",
-        above=0,
-    )
-    dp: str = option(
-        "none",
-        "differential privacy of a client's contribution: noise added by the server (central), "
-        "by all clients jointly (distributed) or by each client alone (local)",
-        choices=("none", "central", "distributed", "local"),
-    )
-    clipping_norm: float = option(
-        1.0, "maximum norm of a client's update under privacy.dp (C)", above=0
-    )
-    clipping: str = option(
-        "fixed",
-        "adaptive = clipping-norm is only the initial value",
-        choices=("fixed", "adaptive"),
-    )
-    clipping_quantile: float = option(
-        0.5, "share of updates that adaptive clipping aims to leave unclipped", above=0, below=1
-    )
-    epsilon: float = option(
-        8.0, "privacy budget of the whole run; training stops before exceeding it", above=0
-    )
-    delta: float = option(1e-5, "probability that epsilon does not hold", above=0, below=1)
-    noise_multiplier: float = option(
-        0.0,
-        "noise per round in units of clipping-norm (sigma); 0 = the least that lets the budget "
-        "cover all rounds",
-        least=0,
-    )
-    seeded: bool = option(
-        False, "draw the noise from the run's seed: reproducible but not private, for tests only"
-    )
-
-
-def privacy_problems(
-    privacy: PrivacyConfig,
-    clients: int,
-    fraction: float,
-    min_replies: int,
-    precision: str = FLOAT32,
-) -> list[str]:
-    """Return the settings that defeat the protection that `privacy.*` promises, one line each.
-
-    Parameters
-    ----------
-    clients, fraction, min_replies : the run's `clients`, `client-fraction` and `min-valid-replies`
-    precision : the run's `upload-precision`
-    """
-    problems = []
-    sampled = max(1, int(clients * fraction))
-    if privacy.secure_aggregation and sampled < 3:
-        problems.append(
-            "privacy.secure-aggregation: expected at least 3 clients per round, found "
-            f"{sampled}; with two, each client learns the other's upload from the sum"
-        )
-    if privacy.secure_aggregation and min_replies:
-        problems.append(
-            "min-valid-replies: expected 0 under privacy.secure-aggregation, found "
-            f"{min_replies}; set privacy.threshold instead"
-        )
-    joint = privacy.secure_aggregation or privacy.dp in ("distributed", "local")
-    if privacy.dp != "none" and joint and fraction < 1:
-        problems.append(
-            f"client-fraction: expected 1, found {fraction:g}; clients can be sampled only under "
-            "privacy.dp = central without secure aggregation"
-        )
-    if privacy.clipping == "adaptive" and privacy.dp == "local":
-        problems.append(
-            "privacy.clipping: expected fixed under privacy.dp = local, found adaptive; a single "
-            "client cannot protect the count over clients that adaptive clipping needs"
-        )
-    return problems + (
-        _precision_problems(privacy, fraction, precision) if precision != FLOAT32 else []
-    )
-
-
-def _precision_problems(privacy: PrivacyConfig, fraction: float, precision: str) -> list[str]:
-    """Return why a rounded update would not have the guarantee of `privacy.dp`, one line each."""
-    problems = []
-    if privacy.dp == "distributed":
-        problems.append(
-            "upload-precision: expected float32 under privacy.dp = distributed, found "
-            f"{precision}; a sum of rounded parts does not have the noise that epsilon is computed "
-            "for"
-        )
-    if privacy.dp == "central" and fraction < 1:
-        problems.append(
-            f"upload-precision: expected float32 under privacy.dp = central with client-fraction "
-            f"{fraction:g}, found {precision}; what a client keeps depends on the rounds it was "
-            "drawn for, which epsilon assumes independent"
-        )
-    if privacy.dp == "central" and privacy.secure_aggregation and precision == INT8:
-        problems.append(
-            "upload-precision: expected float32 or float16 under privacy.dp = central with secure "
-            "aggregation, found int8; a step would be as large as a clipped update"
-        )
-    return problems

@@ -11,21 +11,22 @@ one of them.
 
 import math
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field
+from dataclasses import Field, dataclass, field, replace
 from typing import Any
 
 from dance_flwr.config.options import BOUNDS, Section, Value, choices_of, leaves_of
 from dance_flwr.config.plugins import METHODS
+from dance_flwr.config.privacy import PrivacyConfig, privacy_problems
 from dance_flwr.config.sections import (
+    AUTO,
     BudgetConfig,
     DataConfig,
     FederationConfig,
     MethodConfig,
     ModelConfig,
     OutputConfig,
-    PrivacyConfig,
+    ReadingConfig,
     TrainingConfig,
-    privacy_problems,
 )
 from dance_flwr.errors import ConfigError, UserError
 
@@ -63,6 +64,7 @@ class RunConfig(
     FederationConfig,
     TrainingConfig,
     ModelConfig,
+    ReadingConfig,
     BudgetConfig,
     MethodConfig,
     DataConfig,
@@ -105,7 +107,7 @@ def parse(values: Mapping[str, Value]) -> RunConfig:
             problem = _problem(key, known[key], item, kind)
             problems += [problem] if problem else []
     if not problems:
-        config = _build(known | _paper_values(known))
+        config = _settled(_build(known | _paper_values(known)))
         problems = _cross_checks(config)
     if problems:
         raise ConfigError(problems)
@@ -140,6 +142,13 @@ def _build(known: Mapping[str, Value]) -> RunConfig:
     privacy = PrivacyConfig(**_arguments(known, "privacy."))
     sections = [section(**_arguments(known, f"{section.name}.")) for section in section_types()]
     return RunConfig(**_arguments(known, ""), privacy=privacy, sections=tuple(sections))
+
+
+def _settled(config: RunConfig) -> RunConfig:
+    """Replace "auto" by what the run's method prefers."""
+    preferred = METHODS.get(config.method).reading
+    chosen = {key: value for key, value in preferred.items() if getattr(config, key) == AUTO}
+    return replace(config, **chosen) if chosen else config
 
 
 def _arguments(known: Mapping[str, Value], prefix: str) -> dict[str, Any]:

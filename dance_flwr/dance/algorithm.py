@@ -14,7 +14,8 @@ from torch import Tensor
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, Evidence, condense_text, freeze, select_candidates
-from dance_flwr.dance.inference import evidence_of, make_packs
+from dance_flwr.dance.explaining import make_packs
+from dance_flwr.dance.inference import evidence_of, trained_prediction
 from dance_flwr.dance.losses import condensed_loss, plain_loss, supervised_nodes
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import condense_nodes, rounds_per_condensation
@@ -69,7 +70,9 @@ def train_round(
     if moved or text_due:
         if settings.evidence_keep == "all":
             with report.phase("packs"):
-                packs = make_packs(model, site, *batch, round_, model_id, state.core_round)
+                packs = make_packs(
+                    *(model, site, *batch, settings, round_, model_id, state.core_round)
+                )
                 packs.save(folder.round_path(round_))
         report.counts = count_evidence(site, *batch[1:])
     with report.phase("train"):
@@ -131,13 +134,15 @@ def _refresh_core(
     if state.queue is not None:
         state.times_selected[state.queue.nodes] += state.queue.times(state.turn)
     with report.phase("forward"):
-        prediction = survey(model, site, site.training_graph)
+        graph, settings = site.training_graph, DanceConfig.of(config)
+        prediction = survey(model, site, graph)
+        prediction = trained_prediction(model, site, graph, settings, prediction)
     with report.phase("nodes"):  # Alg. 2
         state.queue = condense_nodes(
             prediction,
             site.train_labels,
             state.times_selected,
-            DanceConfig.of(config),
+            settings,
             config.condensation_ratio,
             generator(config.seed, "prototypes", round_=round_, client=site.card.client),
             site.training_graph.visible,
@@ -192,8 +197,10 @@ def core_edges(model: DanceModel, site: Site, batch: Batch, settings: DanceConfi
     hidden, candidates, evidence = batch
     core = candidates.nodes
     if settings.topology_rule == "self-expressive":
-        labels = site.train_labels[core]
-        classes = torch.where(labels >= 0, labels, model.graph_logits(hidden).argmax(dim=1))
+        labels, logits = site.train_labels[core], model.graph_logits(hidden)
+        if not settings.plain_weight:  # as in `trained_prediction`
+            logits = model.fused_logits(model.fuse(hidden, evidence.fused_text))
+        classes = torch.where(labels >= 0, labels, logits.argmax(dim=1))
         return rebuild_topology(model, hidden, evidence, classes, settings)
     if settings.topology_rule == "induced":
         return site.training_graph.induced_edges(core)

@@ -17,6 +17,10 @@ PAPER: dict[str, Value] = {
     "dance.paper-matrices": True,
     "dance.trained-evidence": "candidates",
     "dance.candidate-search": "exact",
+    "dance.anchor-temperature": 0.0,
+    "text-pooling": "attention",
+    "edge-gates": "none",
+    "class-prior": "none",
     "dance.batch-nodes": 0,
     "dance.fan-out": 0,
     "lr-schedule": "constant",
@@ -116,13 +120,31 @@ class DanceConfig(Section):
     attention_dim: int = option(
         64, "width of the neighbour attention under paper-matrices (d_a)", least=1
     )
+    anchor_temperature: float = option(
+        0.1,
+        "temperature of the part of a query that is not learnt: the node's own text asks for "
+        "neighbours, its context for chunks; 0 = the paper's rule, learnt queries alone",
+        least=0,
+    )
     candidates: int = option(
         10, "candidate columns per node and source in self-expression (q)", least=1
     )
     neighbours: int = option(5, "neighbours kept per condensed node (k)", least=1)
-    alpha: float = option(4.0, "weight of the reconstruction error (alpha)", above=0)
-    beta: float = option(5.0, "weight of the l1 penalty (beta)", least=0)
-    inner_iterations: int = option(20, "proximal gradient steps (L)", least=1)
+    alpha: float = option(
+        4.0, "weight of the reconstruction error of unit-norm features (alpha)", above=0
+    )
+    beta: float = option(
+        3.0, "weight of the l1 penalty (beta); no edge is left from 2 alpha on", least=0
+    )
+    inner_iterations: int = option(
+        300, "maximum number of accelerated proximal gradient steps (L)", least=1
+    )
+    inner_tolerance: float = option(
+        1e-3,
+        "relative duality gap at which these steps end; 0 = all inner-iterations steps",
+        least=0,
+        most=0.1,
+    )
     views: str = option(
         "plain+fused",
         "views averaged at inference",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
+from torch.nn import functional as F
 
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
@@ -104,31 +105,50 @@ def gate_neighbours(
     """alpha^(l) = Pi_{B_l}(entmax(<W_q g_v, W_k t_u> / sqrt(d))); per hop [E_l].
 
     eq:neighbor_score and eq:neighbor_gating. The node itself is the only candidate of hop 0, so
-    alpha^(0) = 1. Hops 1 and 2 are gated together, as 2 m rows.
+    alpha^(0) = 1. Hops 1 and 2 are gated together, as 2 m rows. The query is `anchored` to t_v.
 
     Parameters
     ----------
     hidden : [m, h] g_v of the rows
     """
     around = stack_rows(hops[1:])
-    queries = model.neighbour_queries(hidden).repeat(2, 1)
+    itself = torch.ones_like(hops[0].index, dtype=hidden.dtype)
+    own = weighted_rows(itself, hops[0], table.nodes)  # 0 where a row has no candidate at all
+    queries = anchored(model.neighbour_queries(hidden), own, config).repeat(2, 1)
     scores = products(queries, around, table.nodes)
     most = torch.tensor(budgets(config)[1:], device=hidden.device).repeat_interleave(hidden.size(0))
     gates = budgeted_entmax(scores, around.ptr, most)
     first = hops[1].index.numel()
-    return torch.ones_like(hops[0].index, dtype=hidden.dtype), gates[:first], gates[first:]
+    return itself, gates[:first], gates[first:]
 
 
 def weigh_chunks(
     model: DanceModel,
     hidden: Float[Tensor, "m h"],
+    context: Float[Tensor, "m d"],
     candidates: Ragged,
     table: TextTable,
-    budget: int,
+    config: DanceConfig,
 ) -> Float[Tensor, "E"]:
-    """eq:chunk_similarity: pi = Pi_{B_tok}(entmax(<W_s g_v, e_{u,r}> / sqrt(d))); [E]."""
-    scores = products(model.chunk_queries(hidden), candidates, table.chunks)
-    return budgeted_entmax(scores, candidates.ptr, budget)
+    """eq:chunk_similarity: pi = Pi_{B_tok}(entmax(<W_s g_v, e_{u,r}> / sqrt(d))); [E].
+
+    The query is `anchored` to c_v, the context.
+    """
+    queries = anchored(model.chunk_queries(hidden), context, config)
+    scores = products(queries, candidates, table.chunks)
+    return budgeted_entmax(scores, candidates.ptr, config.chunk_budget)
+
+
+def anchored(
+    queries: Float[Tensor, "m d"], towards: Float[Tensor, "m d"], config: DanceConfig
+) -> Float[Tensor, "m d"]:
+    """Add x / (|x| T) to q: a query that asks for texts like x before anything is learnt; [m, d].
+
+    An extension of the paper, whose queries start at random; T = 0 leaves them as they are.
+    """
+    if not config.anchor_temperature:
+        return queries
+    return queries + F.normalize(towards, dim=1) / config.anchor_temperature
 
 
 def budgets(config: DanceConfig) -> tuple[int, int, int]:
@@ -205,7 +225,7 @@ def condense_text(
         2, -1, table.nodes.size(1)
     )
     context = center + gamma[1] * by_hop[0] + gamma[2] * by_hop[1]
-    weights = weigh_chunks(model, hidden, candidates.chunks, table, config.chunk_budget)
+    weights = weigh_chunks(model, hidden, context, candidates.chunks, table, config)
     text = weighted_rows(weights, candidates.chunks, table.chunks)
     return Evidence(gates, weights, context, text, config.mix * text + (1 - config.mix) * context)
 

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import HOPS, chunks_of_neighbours
-from dance_flwr.dance.inference import explain, predict
+from dance_flwr.dance.evidence import HOPS, anchored, chunks_of_neighbours
+from dance_flwr.dance.explaining import explain
+from dance_flwr.dance.inference import predict
 from dance_flwr.dance.interventions import repredict
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.packs import Packs
@@ -33,11 +34,13 @@ from dance_flwr.nn.ragged import (
     products,
     ptr_of_rows,
     rank_in_row,
+    rows_at,
     softmax_rows,
+    weighted_rows,
 )
 
 EVIDENCE = "evidence"
-CONTROLS = ("attention", "random-by-hop", "random")
+CONTROLS = ("attention-by-hop", "attention", "random-by-hop", "random")
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,8 @@ class Outcomes:
         heaviest chunks
     alone : by source, [draws, m, C] all its chunks, without any other text of the client
     pool_chunks, pool_tokens : [m] size of the pool
+    tokens, owners : by source, [m] float64 tokens of its chunks, and number of nodes they are of;
+        means over draws
     gap : largest difference between `full` and re-prediction with the whole pool: the error of
         the copies
     """
@@ -105,6 +110,8 @@ class Outcomes:
     alone: Mapping[str, Tensor]
     pool_chunks: NDArray[np.int64]
     pool_tokens: NDArray[np.int64]
+    tokens: Mapping[str, NDArray[np.float64]]
+    owners: Mapping[str, NDArray[np.float64]]
     gap: float
 
 
@@ -140,9 +147,8 @@ def outcomes(
         )
 
     full = predict(model, site, settings)["deployed"][nodes]
-    tokens = torch.as_tensor(np.asarray(site.bank.tokens, np.int64), device=site.device)[
-        pool.chunks.index
-    ]
+    tokens = torch.as_tensor(np.asarray(site.bank.tokens, np.int64), device=site.device)
+    read = {name: [_read(site.table, tokens, row) for row in rows] for name, rows in ranked.items()}
     return Outcomes(
         nodes=nodes.cpu().numpy(),
         packs=packs,
@@ -157,9 +163,24 @@ def outcomes(
             for name, rows in ranked.items()
         },
         pool_chunks=pool.chunks.ptr.diff().cpu().numpy(),
-        pool_tokens=torch.zeros_like(nodes).index_add_(0, pool.chunks.rows(), tokens).cpu().numpy(),
+        pool_tokens=_read(site.table, tokens, pool.chunks)[0].cpu().numpy(),
+        tokens={name: _mean([found[0] for found in draws]) for name, draws in read.items()},
+        owners={name: _mean([found[1] for found in draws]) for name, draws in read.items()},
         gap=float((again(pool.chunks) - full).abs().max()) if nodes.numel() else 0.0,
     )
+
+
+def _read(table: TextTable, tokens: Tensor, chunks: Ragged) -> tuple[Tensor, Tensor]:
+    """Return [m] tokens of the chunks of each row, and [m] number of nodes that they belong to."""
+    rows, empty = chunks.rows(), torch.zeros_like(chunks.ptr[1:])
+    size = table.chunks_of.ptr.numel()
+    owners = torch.unique(rows * size + table.node_of_chunk[chunks.index]) // size
+    total = empty.index_add(0, rows, tokens[chunks.index])
+    return total, torch.bincount(owners, minlength=empty.numel())
+
+
+def _mean(draws: list[Tensor]) -> NDArray[np.float64]:
+    return torch.stack(draws).double().mean(0).cpu().numpy()
 
 
 def _change(pool: Pool, ranked: Ragged, most: int, remove: bool) -> Ragged:
@@ -186,8 +207,8 @@ def rankings(
     """Return m rows of chunks, heaviest first, by source; each as many as the node's pack has.
 
     "evidence" is the pack; "attention" the heaviest chunks of `dense_attention`; "random" are
-    chunks of the pool, each equally likely; "random-by-hop" too, but as many of each hop as in the
-    pack. The random ones are lists of `draws`.
+    chunks of the pool, each equally likely. "-by-hop" takes as many of each hop as are in the pack.
+    The random ones are lists of `draws`.
     """
     chunks = Ragged(
         *(torch.as_tensor(part, device=site.device) for part in (packs.chunk_ptr, packs.chunks))
@@ -196,22 +217,18 @@ def rankings(
     per_hop = pool.chunks.rows() * len(HOPS) + pool.hop  # ascending, as pools run hop by hop
     ptr = ptr_of_rows(per_hop, nodes.numel() * len(HOPS))
     quota = torch.bincount(per_hop[in_pack], minlength=nodes.numel() * len(HOPS))
-    ranked: dict[str, list[Ragged]] = {
-        EVIDENCE: [chunks],
-        "attention": [],
-        "random-by-hop": [],
-        "random": [],
-    }
-    ranked["attention"].append(
-        heaviest(pool.chunks, dense_attention(model, site, settings, nodes, pool), sizes)
-    )
+    ranked: dict[str, list[Ragged]] = {EVIDENCE: [chunks]} | {name: [] for name in CONTROLS}
+
+    def add(name: str, weights: Tensor) -> None:
+        """Add the heaviest chunks by weights in [0, 1], of any hop and by hop."""
+        ranked[name].append(heaviest(pool.chunks, weights, sizes))
+        within = rank_in_row(weights, ptr) < quota[per_hop]
+        ranked[f"{name}-by-hop"].append(heaviest(pool.chunks, weights + 2 * within, sizes))
+
+    add("attention", dense_attention(model, site, settings, nodes, pool).double())
     for _ in range(draws):
-        chance = torch.rand(per_hop.numel(), generator=generator, dtype=torch.float64).to(
-            site.device
-        )
-        ranked["random"].append(heaviest(pool.chunks, chance, sizes))
-        within = rank_in_row(chance, ptr) < quota[per_hop]
-        ranked["random-by-hop"].append(heaviest(pool.chunks, chance + within, sizes))
+        chance = torch.rand(per_hop.numel(), generator=generator, dtype=torch.float64)
+        add("random", chance.to(site.device))
     return ranked
 
 
@@ -223,50 +240,27 @@ def dense_attention(
 
     gamma_l softmax_u(<W_q g_v, W_k t_u> / sqrt(d)) softmax_(u,r)(<W_s g_v, e_{u,r}> / sqrt(d)):
     eq:neighbor_gating and eq:chunk_similarity with softmax instead of entmax and without budgets:
-    the first softmax runs over all nodes of a hop, the second over all chunks of the pool.
+    the first softmax runs over all nodes of a hop, the second over all chunks of the pool. Queries
+    are `anchored` as those of the pack, with c_v under these dense gates.
     These are attention weights of the same trained scores, used as an explanation (see Jain and
     Wallace 2019 on how little such weights may explain).
     """
     table, hops = site.table, site.graph.hops(settings.fan_out)
     hidden = embed(model, site, site.graph, nodes)
     gamma = torch.softmax(model.hop_logits, dim=0)
-    queries = model.neighbour_queries(hidden)
-    of_chunk = []
+    own = rows_at(table.nodes, nodes).to(hidden.dtype)
+    queries = anchored(model.neighbour_queries(hidden), own, settings)
+    context, of_chunk = torch.zeros_like(own), []
     for hop, ragged in zip(HOPS, (hops.zero(nodes), hops.one(nodes), hops.two(nodes)), strict=True):
         score = products(queries, ragged, table.nodes)
         counts = table.chunks_of.ptr.diff()[ragged.index]
-        weight = torch.repeat_interleave(gamma[hop] * softmax_rows(score, ragged.ptr), counts)
+        gate = gamma[hop] * softmax_rows(score, ragged.ptr)
+        context += weighted_rows(gate, ragged, table.nodes)
+        weight = torch.repeat_interleave(gate, counts)
         of_chunk.append((torch.repeat_interleave(ragged.rows(), counts), weight))
     # Concatenated hop by hop, then sorted by row: the order of the pool.
     order = torch.sort(torch.cat([rows for rows, _ in of_chunk]), stable=True).indices
     neighbour = torch.cat([weight for _, weight in of_chunk])[order]
-    chunk = products(model.chunk_queries(hidden), pool.chunks, table.chunks)
+    queries = anchored(model.chunk_queries(hidden), context, settings)
+    chunk = products(queries, pool.chunks, table.chunks)
     return neighbour * softmax_rows(chunk, pool.chunks.ptr)
-
-
-def drops(full: Tensor, changed: Tensor) -> Tensor:
-    """Return p(y^ | full) - p(y^ | changed) with y^ = argmax full, mean over draws.
-
-    [m, C], [draws, ..., m, C] -> [..., m]. Without the evidence this is comprehensiveness (large =
-    the evidence was needed), with nothing but the evidence it is sufficiency (small = the evidence
-    is enough). DeYoung et al. 2020, "ERASER", eqs. 1 and 2.
-    """
-    chosen = full.argmax(dim=1)
-    after = changed.gather(-1, chosen[:, None].expand(*changed.shape[:-1], 1)).squeeze(-1)
-    return (full.gather(1, chosen[:, None]).squeeze(1) - after).mean(0)
-
-
-def flips(full: Tensor, changed: Tensor) -> Tensor:
-    """Return the share of draws that change the predicted class.
-
-    [m, C], [draws, ..., m, C] -> [..., m].
-    """
-    return (changed.argmax(dim=-1) != full.argmax(dim=1)).float().mean(0)
-
-
-def aopc(start: Tensor, curve: Tensor) -> Tensor:
-    """Return the mean of a curve over its steps, including the start; [m], [S, m] -> [m].
-
-    The area over the perturbation curve as ERASER defines it (eq. 3), over k = 0 and the S budgets.
-    """
-    return torch.cat([start[None], curve]).mean(0)

@@ -1,6 +1,6 @@
-"""Inference from evidence: the views of a prediction, and evidence packs of any node."""
+"""Inference from evidence: the views of a prediction."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from jaxtyping import Float, Int64
@@ -15,10 +15,10 @@ from dance_flwr.dance.evidence import (
     hop_candidates,
     select_candidates,
 )
+from dance_flwr.dance.explanation import DEPLOYED
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.dance.packs import Packs
+from dance_flwr.dance.nodes import Prediction
 from dance_flwr.dance.passes import ClientView, GraphView, embed, plain_pass, survey
-from dance_flwr.data.local_graph import LocalGraph
 from dance_flwr.data.site import Site
 from dance_flwr.nn.ragged import rows_at, weighted_rows
 
@@ -37,7 +37,36 @@ def predict(
     """
     everywhere = plain_pass(model, site, site.graph)
     nodes = torch.arange(site.num_nodes, device=site.device)
-    return _views(model, site, settings, nodes, everywhere.hidden, everywhere.difficulty)
+    difficulty = trained_prediction(model, site, site.graph, settings, everywhere).difficulty
+    return _views(model, site, settings, nodes, everywhere.hidden, difficulty)
+
+
+@torch.no_grad()
+def trained_prediction(
+    model: DanceModel,
+    site: ClientView,
+    graph: GraphView,
+    settings: DanceConfig,
+    plain: Prediction,
+) -> Prediction:
+    """Return z_v, p(y | v) and u_v of every node by a view that the loss trains.
+
+    That is the plain one, unless `plain-weight` is 0 as in the paper: then nothing trains its head
+    on t_v, and it stays at chance. The same head is trained on x_v, so "core" takes its place;
+    hop 2 is preselected by the plain view's difficulty there, for want of another.
+
+    Parameters
+    ----------
+    plain : the plain pass over `graph`
+    """
+    if settings.plain_weight > 0:
+        return plain
+    nodes, hidden = torch.arange(site.num_nodes, device=site.device), plain.hidden
+    blocks = evidence_of(model, site, graph, nodes, hidden, plain.difficulty, settings)
+    parts = zip(torch.split(hidden, _NODES_PER_BLOCK), blocks, strict=True)
+    features = torch.cat([model.fuse(g, evidence.fused_text) for g, (_, evidence) in parts])
+    core = model.condensed_hidden(features, graph.operator(model.backbone.operator))
+    return Prediction.of(core, torch.softmax(model.graph_logits(core), dim=1))
 
 
 @torch.no_grad()
@@ -64,7 +93,8 @@ def predict_nodes(
     if chosen == ["plain"]:
         return _views(model, site, settings, nodes, hidden, hidden.new_empty(0))
     if difficulty is None:
-        difficulty = survey(model, site, site.graph).difficulty
+        everywhere = survey(model, site, site.graph)
+        difficulty = trained_prediction(model, site, site.graph, settings, everywhere).difficulty
     if not version:
         return _views(model, site, settings, nodes, hidden, difficulty)
     asked = nodes.cpu().numpy().tobytes()
@@ -100,7 +130,14 @@ def _views(
             operator = site.graph.operator(model.backbone.operator)
             core = model.condensed_hidden(features, operator)
             views["core"] = torch.softmax(model.graph_logits(core), dim=1)
-    return views | {"deployed": torch.stack([views[name] for name in chosen]).mean(0)}
+    return views | {DEPLOYED: mean_of(views, chosen)}
+
+
+def mean_of(
+    views: Mapping[str, Float[Tensor, "m C"]], chosen: Sequence[str]
+) -> Float[Tensor, "m C"]:
+    """Return what is deployed: the mean of the chosen views."""
+    return torch.stack([views[name] for name in chosen]).mean(0)
 
 
 @torch.no_grad()
@@ -179,53 +216,3 @@ def evidence_of(
             model, nodes[rows], g, difficulty, hops, site.table, settings, around
         )
         yield candidates, condense_text(model, g, candidates, site.table, settings)
-
-
-@torch.no_grad()
-def make_packs(
-    model: DanceModel,
-    site: Site,
-    hidden: Float[Tensor, "m h"],
-    candidates: Candidates,
-    evidence: Evidence,
-    round_: int,
-    model_id: str,
-    difficulty_round: int,
-) -> Packs:
-    """Return evidence packs of the candidates' nodes with the prediction Dec(x_v) that rests on
-    them.
-
-    Parameters
-    ----------
-    hidden : [m, h] g_v of `candidates.nodes`
-    difficulty_round : as in `Packs`
-    """
-    near = label_evidence(model, candidates, evidence, site)
-    probs = torch.softmax(model.fused_logits(model.fuse(hidden, evidence.fused_text), near), dim=1)
-    return Packs.of(site, probs, candidates, evidence, round_, model_id, difficulty_round)
-
-
-@torch.no_grad()
-def explain(
-    model: DanceModel,
-    site: Site,
-    nodes: Int64[Tensor, "m"],
-    settings: DanceConfig,
-    round_: int,
-    model_id: str,
-    graph: LocalGraph | None = None,
-) -> Packs:
-    """Return evidence packs of any local nodes under this model: gate, select, fuse, predict.
-
-    Parameters
-    ----------
-    nodes : [m] int64
-    graph : the graph to read; None = the whole local graph
-    """
-    graph = graph or site.graph
-    difficulty = survey(model, site, graph).difficulty
-    hidden = embed(model, site, graph, nodes)
-    hops = graph.hops(settings.fan_out)
-    candidates = select_candidates(model, nodes, hidden, difficulty, hops, site.table, settings)
-    evidence = condense_text(model, hidden, candidates, site.table, settings)
-    return make_packs(model, site, hidden, candidates, evidence, round_, model_id, round_)

@@ -13,15 +13,17 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from dance_flwr.config.sections import AGREEMENT
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import predict
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.passes import GraphView
 from dance_flwr.data.site import Site
+from dance_flwr.data.text.agreement import chunk_weights, last_context
 from dance_flwr.data.text.table import TextTable, pool_chunks
 from dance_flwr.nn.hops import Balls, HopLists
 from dance_flwr.nn.propagation import sparse_csr
-from dance_flwr.nn.ragged import Ragged, ptr_of_sizes, row_of_entry, stack_rows
+from dance_flwr.nn.ragged import Ragged, ptr_of_sizes, row_of_entry, stack_rows, weighted_rows
 
 TEXT_HOPS = 2  # where the evidence of a node comes from
 # Copies per pass; at least as many as the client has nodes, since every pass includes those too.
@@ -42,7 +44,9 @@ def repredict(
 
     All other chunks there are removed from the bank: t_u is pooled from the rest, and a node
     without chunks has t_u = 0 and offers no evidence. Then all of `predict` runs again: plain pass,
-    gates, chunk selection, fusion, every view. The result is the deployed prediction.
+    gates, chunk selection, fusion, every view. The result is the deployed prediction. Under
+    `text-pooling` agreement the rest is weighed around the c_u of the full texts: what the
+    neighbours' texts said of a node stays, so that no text farther away changes.
 
     Parameters
     ----------
@@ -59,7 +63,7 @@ def repredict(
     results = []
     for cases in _passes(balls[2].sizes(), max(_NODES_PER_PASS, site.num_nodes)):
         copies = Copies.of(site.num_nodes, *(ball.take(cases) for ball in balls))
-        table = _changed_table(site.table, shared, copies, kept.take(cases), texts_elsewhere)
+        table = _changed_table(site, shared, copies, kept.take(cases), texts_elsewhere)
         labels = torch.cat([site.label_table, site.label_table[copies.origin]])
         client = _CopiedClient(
             table.nodes.size(0),
@@ -129,9 +133,10 @@ def _blank(table: TextTable) -> TextTable:
 
 
 def _changed_table(
-    table: TextTable, shared: TextTable, copies: Copies, kept: Ragged, texts_elsewhere: bool
+    site: Site, shared: TextTable, copies: Copies, kept: Ragged, texts_elsewhere: bool
 ) -> TextTable:
     """Return the bank of the client and its copies, which share the chunk embeddings."""
+    table = site.table
     before = table.chunks_of.take(copies.origin)
     row, total = before.rows(), table.chunks.size(0)
     stays = torch.isin(copies.case[row] * total + before.index, kept.rows() * total + kept.index)
@@ -141,10 +146,25 @@ def _changed_table(
     changed = torch.nonzero(after.ptr.diff() != before.ptr.diff()).flatten()
     rest = after.take(changed)
     nodes = table.nodes[copies.origin]
-    nodes[changed] = pool_chunks(table.chunks[rest.index], rest.ptr).to(nodes.dtype)
+    nodes[changed] = _pooled(site, copies.origin[changed], rest).to(nodes.dtype)
     return TextTable(
         table.chunks, stack_rows([shared.chunks_of, after]), torch.cat([shared.nodes, nodes])
     )
+
+
+def _pooled(site: Site, nodes: Tensor, rest: Ragged) -> Tensor:
+    """Return t_u of these nodes from what is left of their chunks, as the site reads texts."""
+    chunks = site.table.chunks
+    if site.reading.text_pooling != AGREEMENT:
+        return pool_chunks(chunks[rest.index], rest.ptr)
+
+    def compute() -> Tensor:
+        own = site.table.chunks_of
+        texts = pool_chunks(chunks[own.index], own.ptr)
+        return last_context(chunks, own, site.compared_rows, texts, site.reading)
+
+    around = site.remember("last context", site.reading, compute)[nodes]
+    return weighted_rows(chunk_weights(chunks, rest, around, site.reading), rest, chunks)
 
 
 @dataclass(frozen=True)

@@ -73,10 +73,15 @@ class DanceModel(PlainModel):
     def fuse(
         self, hidden: Float[Tensor, "m h"], text: Float[Tensor, "m d"]
     ) -> Float[Tensor, "m w"]:
-        """eq:fused_embed: x = LN(W_g g + sigma(w^T [g || u]) u), u = `read(t)`; [m, w]."""
+        """eq:fused_embed: x = LN(W_g g + `gated_text`(g, t)); [m, h], [m, d] -> [m, w]."""
+        return self.norm(self.fuse_graph(hidden) + self.gated_text(hidden, text))  # type: ignore[no-any-return]
+
+    def gated_text(
+        self, hidden: Float[Tensor, "m h"], text: Float[Tensor, "m d"]
+    ) -> Float[Tensor, "m w"]:
+        """sigma(w^T [g || u]) u, u = `read(t)`; [m, h], [m, d] -> [m, w]."""
         read = self.read(text)
-        gate = torch.sigmoid(self.fuse_gate(torch.cat([hidden, read], dim=1)))
-        return self.norm(self.fuse_graph(hidden) + gate * read)  # type: ignore[no-any-return]
+        return torch.sigmoid(self.fuse_gate(torch.cat([hidden, read], dim=1))) * read
 
     def condensed_hidden(
         self, fused: Float[Tensor, "m w"], operator: Tensor
@@ -101,11 +106,11 @@ class DanceModel(PlainModel):
         logits = self.head_fused(drop(fused, self.dropout, self.training))
         if self.head_labels is not None and labels is not None:
             logits = logits + self.head_labels(labels)
-        return logits  # type: ignore[no-any-return]
+        return self.with_prior(logits)
 
     def text_logits(self, text: Float[Tensor, "m d"]) -> Float[Tensor, "m C"]:
         """o^t = Dec_t(u), u = `read(t)`; [m, d] -> [m, C]."""
-        return self.head_text(drop(self.read(text), self.dropout, self.training))  # type: ignore[no-any-return]
+        return self.with_prior(self.head_text(drop(self.read(text), self.dropout, self.training)))
 
 
 class PaperModel(DanceModel):
@@ -136,12 +141,12 @@ class PaperModel(DanceModel):
         """W_s g_v / sqrt(d); [m, h] -> [m, d]."""
         return self.chunk_query(hidden) / sqrt(self.chunk_query.out_features)  # type: ignore[no-any-return]
 
-    def fuse(
+    def gated_text(
         self, hidden: Float[Tensor, "m h"], text: Float[Tensor, "m d"]
     ) -> Float[Tensor, "m d"]:
-        """eq:fused_embed: x = LN(W_g g + sigma(w^T [g || t]) W_t t); [m, h], [m, d] -> [m, d]."""
+        """sigma(w^T [g || t]) W_t t; [m, h], [m, d] -> [m, d]."""
         gate = torch.sigmoid(self.fuse_gate(torch.cat([hidden, text], dim=1)))
-        return self.norm(self.fuse_graph(hidden) + gate * self.fuse_text(text))  # type: ignore[no-any-return]
+        return gate * self.fuse_text(text)  # type: ignore[no-any-return]
 
     def condensed_hidden(
         self, fused: Float[Tensor, "m d"], operator: Tensor
@@ -151,4 +156,4 @@ class PaperModel(DanceModel):
 
     def text_logits(self, text: Float[Tensor, "m d"]) -> Float[Tensor, "m C"]:
         """o^t = Dec_t(t); [m, d] -> [m, C]."""
-        return self.head_text(drop(text, self.dropout, self.training))  # type: ignore[no-any-return]
+        return self.with_prior(self.head_text(drop(text, self.dropout, self.training)))

@@ -1,4 +1,4 @@
-"""Evidence packs: the evidence of every condensed node's prediction, with exact source spans.
+"""Evidence packs: what every condensed node was predicted, and the evidence, with source spans.
 
 Packs stay in the client's folder. One file holds all packs of one refresh as arrays.
 """
@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dance_flwr.dance.evidence import HOPS, Candidates, Evidence
+from dance_flwr.dance.explanation import Explanation
 from dance_flwr.data.site import Site
 from dance_flwr.disk import write_npz
 from dance_flwr.errors import DataError
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows
 
-_DIGEST = "digest"
+_DIGEST, _FORMAT = "digest", "format"
+FORMAT = 2  # 1 had no such entry, and no prediction but that of the fused view
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,14 @@ class Packs:
     ----------
     round, model_id : round of the selection, and fingerprint of the model that selected
     difficulty_round : round whose model gave u_v, which preselects evidence at hop 2
-    nodes : [m] int64; predicted : [m] int64 class; confidence : [m] float32
+    nodes : [m] int64
+    views, stages, probs, rival, parts : as in `Explanation`. "core", and "deployed" where it needs
+        "core", are in final packs only, since they read the predictions of all nodes; so is
+        "smoothed", of runs with `smoothing`
     neighbour_ptr : [m + 1]; neighbours, neighbour_hops, neighbour_weights : alpha^(l) of the
         selected neighbours
+    neighbour_labels : [E] int64 training label that a neighbour contributed, -1 = none
+    neighbour_effects : [E] float32 what that label added to O_{v,c} - O_{v,r}
     chunk_ptr : [m + 1]; chunks, chunk_nodes, chunk_weights : pi of the selected chunks, heaviest
         first
     chunk_spans : [E, 2] int32 characters of the source text; chunk_sha256 : [E, 32] uint8 of the
@@ -46,12 +53,17 @@ class Packs:
     model_id: str
     difficulty_round: int
     nodes: NDArray[np.int64]
-    predicted: NDArray[np.int64]
-    confidence: NDArray[np.float32]
+    views: tuple[str, ...]
+    stages: tuple[str, ...]
+    probs: NDArray[np.float32]
+    rival: NDArray[np.int64]
+    parts: NDArray[np.float32]
     neighbour_ptr: NDArray[np.int64]
     neighbours: NDArray[np.int64]
     neighbour_hops: NDArray[np.int64]
     neighbour_weights: NDArray[np.float32]
+    neighbour_labels: NDArray[np.int64]
+    neighbour_effects: NDArray[np.float32]
     chunk_ptr: NDArray[np.int64]
     chunks: NDArray[np.int64]
     chunk_nodes: NDArray[np.int64]
@@ -63,20 +75,14 @@ class Packs:
     def of(
         cls,
         site: Site,
-        probs: Tensor,
+        explanation: Explanation,
         candidates: Candidates,
         evidence: Evidence,
         round_: int,
         model_id: str,
         difficulty_round: int,
     ) -> "Packs":
-        """Gather the packs of `candidates.nodes`.
-
-        Parameters
-        ----------
-        probs : [m, C] the prediction that rests on the evidence
-        """
-        confidence, predicted = probs.max(dim=1)
+        """Gather the packs of `candidates.nodes`."""
         # Entries are concatenated hop by hop; a stable sort by row brings those of a node together.
         size = len(candidates.nodes)
         entry = torch.cat([gate > 0 for gate in evidence.gates])
@@ -86,17 +92,23 @@ class Packs:
         hop = torch.cat([torch.full_like(candidates.hops[hop].index, hop) for hop in HOPS])[entry][
             order
         ]
-        weight = torch.cat(evidence.gates)[entry][order]
+        weight, row = torch.cat(evidence.gates)[entry][order], rows[order]
+        label = torch.where(hop > 0, site.train_labels[node], -1)
+        if explanation.label_gaps is None:
+            label = torch.full_like(label, -1)
         chunks, chunk_weights = _heaviest_first(candidates.chunks, evidence.chunk_weights)
         number = chunks.index.cpu().numpy()
         arrays: dict[str, Tensor] = {
             "nodes": candidates.nodes,
-            "predicted": predicted,
-            "confidence": confidence,
-            "neighbour_ptr": ptr_of_rows(rows[order], size),
+            "probs": explanation.probs,
+            "rival": explanation.rival,
+            "parts": explanation.parts,
+            "neighbour_ptr": ptr_of_rows(row, size),
             "neighbours": node,
             "neighbour_hops": hop,
             "neighbour_weights": weight,
+            "neighbour_labels": label,
+            "neighbour_effects": explanation.label_effects(row, hop, label, weight),
             "chunk_ptr": chunks.ptr,
             "chunks": chunks.index,
             "chunk_nodes": site.table.node_of_chunk[chunks.index],
@@ -106,19 +118,42 @@ class Packs:
             round=round_,
             model_id=model_id,
             difficulty_round=difficulty_round,
+            views=explanation.views,
+            stages=explanation.stages,
             chunk_spans=np.asarray(site.bank.spans[number]),
             chunk_sha256=np.asarray(site.chunk_sha256[number]),
             **{name: tensor.detach().cpu().numpy() for name, tensor in arrays.items()},
         )
+
+    @property
+    def decisive(self) -> NDArray[np.float32]:
+        """[m, C] probabilities of the last stage that is known: what is deployed, if that is."""
+        return self.probs[-1]  # type: ignore[no-any-return]
+
+    @property
+    def predicted(self) -> NDArray[np.int64]:
+        """[m] class of the last stage."""
+        return self.decisive.argmax(axis=1)  # type: ignore[no-any-return]
+
+    @property
+    def confidence(self) -> NDArray[np.float32]:
+        """[m] probability of that class."""
+        return self.decisive.max(axis=1)  # type: ignore[no-any-return]
+
+    @property
+    def disagree(self) -> NDArray[np.bool_]:
+        """[m] whether some deployed view that is known predicts another class."""
+        known = [self.stages.index(view) for view in self.views if view in self.stages]
+        return (self.probs[known].argmax(axis=2) != self.predicted).any(axis=0)  # type: ignore[no-any-return]
 
     def counts(self, site: Site) -> dict[str, int]:
         """Return the totals of `count_evidence` for these packs."""
         return _totals(site, len(self.nodes), int((self.neighbour_hops > 0).sum()), self.chunks)
 
     def save(self, path: Path) -> None:
-        """Write the packs and their digest to one file, atomically."""
+        """Write the packs, the format's number and their digest to one file, atomically."""
         values = {item.name: np.asarray(getattr(self, item.name)) for item in fields(self)}
-        write_npz(path, values | {_DIGEST: np.array(_digest(values))})
+        write_npz(path, values | {_FORMAT: np.array(FORMAT), _DIGEST: np.array(_digest(values))})
 
     @classmethod
     def load(cls, path: Path) -> "Packs":
@@ -126,10 +161,16 @@ class Packs:
 
         Raises
         ------
-        DataError : the file is missing, damaged or altered
+        DataError : the file is missing, damaged, altered or of another format
         """
         try:
             with np.load(path) as file:
+                found = int(file[_FORMAT]) if _FORMAT in file.files else 1
+                if found != FORMAT:
+                    raise DataError(
+                        f"{path}: expected evidence packs of format {FORMAT}, found format "
+                        f"{found}; read them with the version that wrote them, or run again"
+                    )
                 values: dict[str, Any] = {item.name: file[item.name] for item in fields(cls)}
                 digest = str(file[_DIGEST])
         except (OSError, ValueError, KeyError, BadZipFile) as error:
@@ -141,7 +182,8 @@ class Packs:
                 f"{path}: expected packs of digest {digest[:12]}, found others; they were altered"
             )
         numbers = {name: int(values[name]) for name in ("round", "difficulty_round")}
-        return cls(**values | numbers | {"model_id": str(values["model_id"])})
+        names = {name: tuple(values[name].tolist()) for name in ("views", "stages")}
+        return cls(**values | numbers | names | {"model_id": str(values["model_id"])})
 
     def row_of(self, node: int) -> int | None:
         """Return the row of a node, or None if there is no pack for it."""

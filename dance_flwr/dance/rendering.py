@@ -1,10 +1,12 @@
 """Evidence packs as text: predictions, gates, and source texts with their selected spans marked."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from dance_flwr.dance.explanation import DEPLOYED, FUSED, PARTS, SMOOTHED
 from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.dance.summaries import ExtractiveSummariser, Summariser
@@ -15,46 +17,90 @@ from dance_flwr.disk import atomic_file
 def render(site: Site, packs: Packs, row: int, summariser: Summariser | None = None) -> str:
     """Return one pack as text.
 
-    It shows the prediction, the gates by hop, and every source text with its spans in ⟦ ⟧.
+    It shows the deployed prediction, each view, what graph, text and labels contributed, the gates
+    by hop, and every source text with its spans in ⟦ ⟧.
     """
     ids, texts = site.ids(), site.texts()
     near = slice(packs.neighbour_ptr[row], packs.neighbour_ptr[row + 1])
-    far = slice(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
-    spans: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
-    for node, (start, end), weight in zip(
-        packs.chunk_nodes[far], packs.chunk_spans[far], packs.chunk_weights[far], strict=True
-    ):
-        spans[int(node)].append((int(start), int(end), float(weight)))
+    spans = _spans(packs, row)
     chunks = [texts[node][start:end] for node in spans for start, end, _ in spans[node]]
     weights = [weight for node in spans for _, _, weight in spans[node]]
     summary = (summariser or ExtractiveSummariser()).summarise(chunks, weights)
-    label, known = site.card.class_names[packs.predicted[row]], site.train_labels.tolist()
+    names = site.card.class_names
     lines = [
         f"Evidence pack of node {ids[packs.nodes[row]]!r}, "
         f"client {site.card.client}, round {packs.round}",
         f"model       {packs.model_id}",
-        f"prediction  {label} (confidence {packs.confidence[row]:.3f})",
+        *_predictions(packs, row, names),
+        f"log-odds    {_contributions(packs, row, names)}",
         f"summary     {summary}",
         "",
         "source texts, selected spans marked ⟦weight: text⟧",
     ]
-    for node, hop, gate in zip(
+    for node, hop, gate, label, effect in zip(
         packs.neighbours[near],
         packs.neighbour_hops[near],
         packs.neighbour_weights[near],
+        packs.neighbour_labels[near],
+        packs.neighbour_effects[near],
         strict=True,
     ):
-        label_note = (
-            f"  training label {site.card.class_names[known[node]]}"
-            if hop and known[node] >= 0
-            else ""
-        )
+        note = f"  training label {names[label]}, log-odds {effect:+.2f}" if label >= 0 else ""
         lines += [
             "",
-            f"hop {hop}  gate {gate:.3f}  node {ids[node]!r}{label_note}",
+            f"hop {hop}  gate {gate:.3f}  node {ids[node]!r}{note}",
             _marked(texts[node], spans[int(node)]),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _spans(packs: Packs, row: int) -> dict[int, list[tuple[int, int, float]]]:
+    """Return (start, end, weight) of the selected spans of a pack, by node."""
+    own = slice(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
+    spans: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
+    for node, (start, end), weight in zip(
+        packs.chunk_nodes[own], packs.chunk_spans[own], packs.chunk_weights[own], strict=True
+    ):
+        spans[int(node)].append((int(start), int(end), float(weight)))
+    return spans
+
+
+def _predictions(packs: Packs, row: int, names: Sequence[str]) -> list[str]:
+    """Return the deployed prediction, then each view, then which of them disagree."""
+    probs = {stage: packs.probs[at, row] for at, stage in enumerate(packs.stages)}
+
+    def said(stage: str) -> str:
+        best = int(probs[stage].argmax())
+        return f"{names[best]} ({probs[stage][best]:.3f})"
+
+    views = " and ".join(packs.views)
+    if SMOOTHED in probs:
+        lines = [f"prediction  {said(SMOOTHED)}, deployed: {views}, then smoothing"]
+        lines += [f"            {said(DEPLOYED)} before smoothing"]
+    elif DEPLOYED in probs:
+        lines = [f"prediction  {said(DEPLOYED)}, deployed: {views}"]
+    else:
+        lines = [f"prediction  {said(FUSED)} by the evidence alone"]
+        lines += [f"            deployed are {views}; core is in packs of the final model only"]
+    own = [stage for stage in packs.stages if stage not in (DEPLOYED, SMOOTHED)]
+    notes = {view: "" if view in packs.views else ", not deployed" for view in own}
+    lines += [f"view        {view}: {said(view)}{note}" for view, note in notes.items()]
+    if not packs.disagree[row]:
+        return lines
+    others = [
+        f"{view} says {said(view)}"
+        for view in packs.views
+        if view in probs and probs[view].argmax() != packs.predicted[row]
+    ]
+    return [*lines, f"views disagree: {', '.join(others)}"]
+
+
+def _contributions(packs: Packs, row: int, names: Sequence[str]) -> str:
+    """Return the log-odds of the predicted class against its rival in the fused view, by part."""
+    of, total = packs.parts[row], float(packs.parts[row].sum())
+    parts = ", ".join(f"{name} {part:+.2f}" for name, part in zip(PARTS, of, strict=True) if part)
+    classes = f"{names[packs.predicted[row]]} against {names[packs.rival[row]]}"
+    return f"{classes}, fused view: {total:+.2f} = {parts or 0}"
 
 
 def _marked(text: str, spans: list[tuple[int, int, float]]) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 from dance_flwr.config.paths import PREVIOUS, STATE
 from dance_flwr.dance.evidence import HOPS, Candidates
 from dance_flwr.dance.nodes import Queue
-from dance_flwr.data.site import run_folder
+from dance_flwr.data.card import run_folder
 from dance_flwr.disk import write_npz
 from dance_flwr.nn.ragged import Ragged
 

@@ -1,18 +1,23 @@
 """Verification of evidence packs against the source texts and the model."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import expit
+from torch import Tensor
 
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.inference import explain
+from dance_flwr.dance.explaining import explain
+from dance_flwr.dance.explanation import FUSED, PARTS
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.packs import Packs
+from dance_flwr.data.card import chunk_digests
 from dance_flwr.data.local_graph import LocalGraph
-from dance_flwr.data.site import Site, chunk_digests
+from dance_flwr.data.site import Site
 from dance_flwr.errors import UserError
 
 # Weights recomputed on another device or thread count differ in the last bits.
@@ -68,31 +73,68 @@ def verify_spans(site: Site, packs: Packs, where: str, texts: tuple[list[str], l
             )
 
 
+def verify_parts(packs: Packs, where: str) -> None:
+    """Check what needs no model: that parts and label effects add up to what was predicted.
+
+    Raises
+    ------
+    UserError : names the node whose numbers contradict each other
+    """
+    fused = packs.probs[packs.stages.index(FUSED)].astype(np.float64)
+    chosen, rival = _at(fused, packs.predicted), _at(fused, packs.rival)
+    with np.errstate(invalid="ignore"):
+        share = np.nan_to_num(chosen / (chosen + rival), nan=0.5)  # of two that are 0
+    odds = packs.parts.sum(axis=1, dtype=np.float64)
+    from_labels = np.zeros(len(packs.nodes))
+    row, _ = _neighbours(packs)
+    np.add.at(from_labels, row[:, 0], packs.neighbour_effects)
+    labels = packs.parts[:, PARTS.index("labels")]
+    gaps = {
+        "probabilities": np.abs(packs.probs.sum(axis=2) - 1).max(axis=0, initial=0),
+        "contributions": np.where(chosen + rival > 0, np.abs(share - expit(odds)), 0),
+        "label effects": np.abs(from_labels - labels) / np.maximum(np.abs(labels), 1),
+    }
+    for what, gap in gaps.items():
+        wrong = np.flatnonzero(~(gap <= WEIGHT_TOLERANCE))
+        if len(wrong):
+            raise UserError(
+                f"{where}: node number {packs.nodes[wrong[0]]}: expected {what} that add up, found "
+                f"a difference of {gap[wrong[0]]:.2g}; the pack was altered"
+            )
+
+
 def verify_weights(
     site: Site,
     packs: Packs,
     where: str,
     model: DanceModel,
     settings: DanceConfig,
-    graph: LocalGraph,
+    graph: LocalGraph | None = None,
+    smooth: Callable[[Tensor], Tensor] | None = None,
 ) -> None:
-    """Recompute gates, chunks and predictions with the model and compare them with the packs.
+    """Recompute gates, chunks, predictions and their parts with the model and compare the packs.
 
     Parameters
     ----------
-    graph : the graph on which the packs were selected
+    graph, smooth : those of `explain` when the packs were made
 
     Raises
     ------
     UserError : names the node whose pack does not follow from the model
     """
     nodes = torch.as_tensor(packs.nodes, device=site.device)
-    again = explain(model, site, nodes, settings, packs.round, packs.model_id, graph)
+    again = explain(model, site, nodes, settings, packs.round, packs.model_id, graph, smooth)
+    if (packs.views, packs.stages) != (again.views, again.stages):
+        raise UserError(
+            f"{where}: expected predictions {', '.join(again.stages)}, found "
+            f"{', '.join(packs.stages)}; the pack or the run's configuration was altered"
+        )
     gaps = {
         "neighbour weights": _largest_gap(_neighbours(packs), _neighbours(again), len(nodes)),
         "chunk weights": _largest_gap(_chunks(packs), _chunks(again), len(nodes)),
-        "confidence": np.abs(packs.confidence - again.confidence),
-        "prediction": (packs.predicted != again.predicted).astype(float),
+        "label effects": _largest_gap(_effects(packs), _effects(again), len(nodes)),
+        "prediction": np.abs(packs.probs - again.probs).max(axis=(0, 2), initial=0),
+        "contributions": _gap_of_parts(packs, again),
     }
     for what, gap in gaps.items():
         wrong = np.flatnonzero(~(gap <= WEIGHT_TOLERANCE))  # not ">", which is false for NaN
@@ -111,6 +153,31 @@ Entries = tuple[NDArray[np.int64], NDArray[np.float32]]
 def _neighbours(packs: Packs) -> Entries:
     rows = np.repeat(np.arange(len(packs.nodes)), np.diff(packs.neighbour_ptr))
     return np.stack([rows, packs.neighbours, packs.neighbour_hops], axis=1), packs.neighbour_weights
+
+
+def _effects(packs: Packs) -> Entries:
+    keys, _ = _neighbours(packs)
+    labelled = np.stack([keys[:, 0], packs.neighbours, packs.neighbour_labels], axis=1)
+    return labelled, packs.neighbour_effects
+
+
+def _gap_of_parts(packs: Packs, again: Packs) -> NDArray[np.float64]:
+    """Return the largest difference of the parts, relative to the largest part where above 1; [m].
+
+    Classes whose probabilities are equal but for rounding may change places; then the parts are not
+    compared. Infinite where the pack compares other classes.
+    """
+    scale = np.abs(again.parts).max(axis=1, initial=1)
+    gap = np.abs(packs.parts - again.parts).max(axis=1, initial=0) / scale
+    same, tied = np.ones_like(gap, np.bool_), np.ones_like(gap, np.bool_)
+    for old, new in ((packs.predicted, again.predicted), (packs.rival, again.rival)):
+        least = (1 - WEIGHT_TOLERANCE) * _at(again.decisive, new)
+        same, tied = same & (old == new), tied & (_at(again.decisive, old) >= least)
+    return np.where(same, gap, np.where(tied, 0.0, np.inf))
+
+
+def _at(probs: NDArray[np.float32], classes: NDArray[np.int64]) -> NDArray[np.float32]:
+    return np.take_along_axis(probs, classes[:, None], axis=1)[:, 0]
 
 
 def _chunks(packs: Packs) -> Entries:

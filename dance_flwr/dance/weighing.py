@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import Candidates, Evidence, budgets, freeze
+from dance_flwr.dance.evidence import Candidates, Evidence, anchored, budgets, freeze
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.data.text.table import TextTable
 from dance_flwr.nn.ragged import Ragged, rows_at
@@ -74,7 +74,8 @@ class TrainedEvidence:
 
     Attributes
     ----------
-    own : [K, d] t_v
+    own : [K, d] t_v, the anchor of the neighbour queries
+    context : [K, d] c_v as it was selected, the anchor of the chunk queries
     vectors : [K, L, d] texts, gathered once a round: training does not change them
     inside : [K, L] bool, False where padded
     widths : columns of hop 1, of hop 2 and of chunks; they sum to L
@@ -83,6 +84,7 @@ class TrainedEvidence:
     """
 
     own: Float[Tensor, "K d"]
+    context: Float[Tensor, "K d"]
     vectors: Float[Tensor, "K L d"]
     inside: Bool[Tensor, "K L"]
     widths: tuple[int, int, int]
@@ -109,7 +111,8 @@ class TrainedEvidence:
         labels = torch.cat([torch.where(at_one, hot, none), torch.where(at_one, none, hot)], dim=2)
         vectors = torch.cat([_texts(table.nodes, near), _texts(table.chunks, chunks)], dim=1)
         widths = one.size(1), two.size(1), chunks.size(1)
-        return cls(rows_at(table.nodes, candidates.nodes), vectors, inside, widths, labels)
+        own = rows_at(table.nodes, candidates.nodes)
+        return cls(own, evidence.context, vectors, inside, widths, labels)
 
 
 def _texts(table: Tensor, index: Int64[Tensor, "K L"]) -> Float[Tensor, "K L d"]:
@@ -146,8 +149,9 @@ def weigh(
     """
     if config.text_rule == "own":
         return Weighed(given.own, given.own, given.labels.sum(1))
-    queries = torch.stack([model.neighbour_queries(hidden), model.chunk_queries(hidden)], dim=2)
-    scores = torch.bmm(given.vectors, queries)
+    near_queries = anchored(model.neighbour_queries(hidden), given.own, config)
+    chunk_queries = anchored(model.chunk_queries(hidden), given.context, config)
+    scores = torch.bmm(given.vectors, torch.stack([near_queries, chunk_queries], dim=2))
     near = given.widths[0] + given.widths[1]
     asked = torch.cat([scores[:, :near, 0], scores[:, near:, 1]], dim=1)
     parts = zip(

@@ -11,8 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dance_flwr.config.paths import MANIFEST
+from dance_flwr.data.card import (
+    CARD,
+    SiteCard,
+    chunk_digests,
+    read_card,
+    read_ids,
+    read_texts,
+)
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TextGraph, ids_digest
 from dance_flwr.data.partition import (
@@ -22,20 +31,16 @@ from dance_flwr.data.partition import (
     read_manifest,
     write_manifest,
 )
-from dance_flwr.data.site import (
-    ARRAYS,
-    CARD,
-    SiteCard,
-    chunk_digests,
-    read_card,
-    read_ids,
-    read_texts,
-)
-from dance_flwr.data.text.bank import BankStats, TextBank, save_slice
+from dance_flwr.data.partition.random_edges import with_random_edges
+from dance_flwr.data.site import ARRAYS
+from dance_flwr.data.text.bank import BankSlice, BankStats, TextBank, save_slice
+from dance_flwr.data.text.foreign import MixedTexts, Mixture, mix, mixed_texts
 from dance_flwr.disk import atomic_file, atomic_folder, write_json
 from dance_flwr.errors import DataError
 
 Say = Callable[[str], None]
+
+_FOREIGN = "chunk_foreign"  # array of a client whose texts are mixed: which chunks are foreign
 
 
 def write_partition(
@@ -60,24 +65,66 @@ def write_partition(
     Returns
     -------
     statistics of the encoding; None without a bank
+
+    Raises
+    ------
+    DataError : texts are to be mixed without a bank, or with fewer than two nodes
     """
+    mixed: _Mixed | None = None
     stats = encode_texts(_held_texts(graph, partition), bank, say) if bank else None
+    if partition.spec.foreign_text_ratio:
+        mixed = _Mixed(graph, partition, bank, say)
     whole = replace(graph, split=partition.split)  # checked once, not once per client
     with atomic_folder(folder, mode=0o700) as draft:
         for number in range(partition.spec.clients):
-            local = _part(whole, partition, number)
-            write_client(local, client_card(content, number), draft / f"client-{number}", bank)
+            local, card = _part(whole, partition, number), client_card(content, number)
+            texts = mixed.client(number) if mixed else None
+            write_client(local, card, draft / f"client-{number}", bank, texts)
         write_manifest(draft / MANIFEST, content)
     return stats
 
 
 def client_graph(graph: TextGraph, partition: Partition, number: int) -> TextGraph:
-    """Return the subgraph of one client, with the split of the partition."""
+    """Return the subgraph of one client, with the split and random edges of the partition.
+
+    Its texts are the nodes' own, also where the client's folder has mixed ones.
+    """
     return _part(replace(graph, split=partition.split), partition, number)
 
 
 def _part(whole: TextGraph, partition: Partition, number: int) -> TextGraph:
-    return whole.subgraph(client_nodes(partition, number), f"{whole.name}-client-{number}")
+    local = whole.subgraph(client_nodes(partition, number), f"{whole.name}-client-{number}")
+    return with_random_edges(local, partition.spec.random_edge_ratio, partition.spec.seed, number)
+
+
+class _Mixed:
+    """The mixed texts of all clients of a partition with a `foreign_text_ratio`.
+
+    Chunks are drawn from all nodes that a client holds, whichever client it is.
+    """
+
+    def __init__(
+        self, graph: TextGraph, partition: Partition, bank: TextBank | None, say: Say
+    ) -> None:
+        spec = partition.spec
+        if bank is None:
+            raise DataError(
+                "foreign-text-ratio: expected texts that are encoded when the partition is made, "
+                "found a partition without encoding; encode it here or set the ratio to 0"
+            )
+        self._partition, self._texts = partition, _held_texts(graph, partition)
+        self._bank = bank.gather(self._texts)
+        self._mixture: Mixture = mix(self._bank.ptr, spec.foreign_text_ratio, spec.seed)
+        self._place = np.cumsum(partition.assignment != OUTSIDE) - 1  # among the nodes held
+        say(
+            f"texts       mixed: {self._mixture.share:.1%} of {len(self._mixture.rows):,} chunks "
+            "are of other nodes"
+        )
+
+    def client(self, number: int) -> MixedTexts:
+        """Return the mixed texts of one client."""
+        nodes = self._place[client_nodes(self._partition, number)]
+        return mixed_texts(self._texts, self._bank, self._mixture, nodes)
 
 
 def _held_texts(graph: TextGraph, partition: Partition) -> list[str]:
@@ -101,15 +148,44 @@ def client_card(content: dict[str, Any], number: int) -> SiteCard:
     )
 
 
-def write_client(graph: TextGraph, card: SiteCard, folder: Path, bank: TextBank | None) -> None:
-    """Write one client's folder; `bank`, if any, must hold the texts of `graph`."""
+def write_client(
+    graph: TextGraph,
+    card: SiteCard,
+    folder: Path,
+    bank: TextBank | None,
+    mixed: MixedTexts | None = None,
+) -> None:
+    """Write one client's folder.
+
+    Parameters
+    ----------
+    bank : if any, must hold the texts of `graph`
+    mixed : takes the place of the texts of `graph` and of their chunks
+    """
+    if mixed:
+        graph = replace(graph, texts=mixed.texts)
     write_folder(graph, folder)
     (folder / "arrays").mkdir()
     for name in ARRAYS:
         np.save(folder / "arrays" / f"{name}.npy", getattr(graph, name))
     write_json(folder / CARD, asdict(card))
+    if mixed:
+        np.save(folder / "arrays" / f"{_FOREIGN}.npy", mixed.foreign)
     if bank:
-        _write_slice(graph.texts, bank, folder)
+        part = mixed.part if mixed else bank.gather(graph.texts)
+        _write_slice(graph.texts, part, bank, folder)
+
+
+def foreign_chunks(folder: Path) -> NDArray[np.bool_]:
+    """Return which chunks of a client are of other nodes, [R] bool; none without mixed texts.
+
+    Chunks are numbered as in the client's slice of the text bank.
+    """
+    path = folder / "arrays" / f"{_FOREIGN}.npy"
+    if path.is_file():
+        return np.load(path)  # type: ignore[no-any-return]
+    digests = np.load(folder / "arrays" / "chunk_sha256.npy", mmap_mode="r")
+    return np.zeros(len(digests), np.bool_)
 
 
 def encode_client(folder: Path, bank: TextBank, say: Say = lambda line: None) -> BankStats:
@@ -117,8 +193,14 @@ def encode_client(folder: Path, bank: TextBank, say: Say = lambda line: None) ->
 
     Raises
     ------
-    DataError : `folder` is not a client folder, or its node ids do not match its card
+    DataError : `folder` is not a client folder, its node ids do not match its card, or its texts
+        are mixed: other chunks would be made of them
     """
+    if (folder / "arrays" / f"{_FOREIGN}.npy").is_file():
+        raise DataError(
+            f"{folder}: expected the nodes' own texts, found texts mixed with foreign chunks, "
+            "which would be cut into others; prepare the partition again with the encoder you want"
+        )
     card, texts = read_card(folder), read_texts(folder)
     if ids_digest(read_ids(folder)) != card.ids_sha256:
         raise DataError(
@@ -126,7 +208,7 @@ def encode_client(folder: Path, bank: TextBank, say: Say = lambda line: None) ->
             "copy the client's folder again"
         )
     stats = encode_texts(texts, bank, say)
-    _write_slice(texts, bank, folder)
+    _write_slice(texts, bank.gather(texts), bank, folder)
     return stats
 
 
@@ -162,8 +244,7 @@ def encode_texts(texts: Sequence[str], bank: TextBank, say: Say) -> BankStats:
     return stats
 
 
-def _write_slice(texts: Sequence[str], bank: TextBank, folder: Path) -> None:
-    part = bank.gather(texts)
+def _write_slice(texts: Sequence[str], part: BankSlice, bank: TextBank, folder: Path) -> None:
     with atomic_file(folder / "arrays" / "chunk_sha256.npy") as file:
         np.save(file, chunk_digests(texts, part))
     save_slice(folder / "text", part, bank.meta)

@@ -7,6 +7,7 @@ from dance_flwr.nn.hops import Hops
 from dance_flwr.nn.neighbourhood import Neighbourhood, around
 from dance_flwr.nn.propagation import EdgeWeights, edge_weights, operator
 from dance_flwr.nn.ragged import Ragged
+from dance_flwr.nn.sampling import sample_rows
 
 
 class LocalGraph:
@@ -18,12 +19,16 @@ class LocalGraph:
         may be memory-mapped
     visible : [n] bool; other nodes have no edges here and never enter a core
     name : tells the graphs of a client apart in its folder
+    gates : [E] weights of the edges in the order of `rows`, in [0, 1]; None = all 1
     """
 
-    def __init__(self, rows: Ragged, visible: Tensor, name: str = "whole") -> None:
+    def __init__(
+        self, rows: Ragged, visible: Tensor, name: str = "whole", gates: Tensor | None = None
+    ) -> None:
         self.rows = rows
         self.visible = visible
         self.name = name
+        self.gates = gates
         self._operators: dict[str, Tensor] = {}
         self._weights: dict[str, EdgeWeights] = {}
         self._hops: dict[int, Hops] = {}
@@ -41,20 +46,27 @@ class LocalGraph:
     def induced_edges(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return (rows, cols, weights) of the edges among `nodes` ([K] int64), numbered 0..K-1.
 
-        All weights are 1. Reads the neighbours of `nodes` alone.
+        Reads the neighbours of `nodes` alone.
         """
-        near = self.rows.take(nodes)
+        sample = sample_rows(self.rows, nodes, 0, None)
+        near = Ragged(sample.ptr, self.rows.index[sample.place])
         ascending, order = torch.sort(nodes)
         place = torch.searchsorted(ascending, near.index).clamp(max=max(nodes.numel() - 1, 0))
         inside = ascending[place] == near.index
         rows, cols = near.rows()[inside], order[place[inside]]
-        return rows, cols, torch.ones(rows.numel(), device=nodes.device)
+        return rows, cols, self._weights_at(sample.place[inside])
+
+    def _weights_at(self, places: Tensor) -> Tensor:
+        """Return the weights of edges at these positions of `rows` ([E] int64)."""
+        if self.gates is None:
+            return torch.ones(places.numel(), device=places.device)
+        return self.gates[places]
 
     def operator(self, kind: str) -> Tensor:
         """Return the [n, n] propagation operator, computed once per kind."""
         if kind not in self._operators:
             rows, cols = self.edges()
-            weights = torch.ones(cols.numel(), device=cols.device)
+            weights = self._weights_at(torch.arange(cols.numel(), device=cols.device))
             self._operators[kind] = operator(kind, rows, cols, weights, self.visible.numel())
         return self._operators[kind]
 
@@ -68,5 +80,5 @@ class LocalGraph:
     ) -> Neighbourhood:
         """Return what `steps` steps of the operator read for `targets`; see `around`."""
         if kind not in self._weights:
-            self._weights[kind] = edge_weights(kind, self.rows.ptr.diff())
+            self._weights[kind] = edge_weights(kind, self.rows.ptr, self.gates)
         return around(self.rows, self._weights[kind], targets, steps, most, generator)

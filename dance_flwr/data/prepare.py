@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,10 @@ def partition_folder(config: DataConfig) -> Path:
 def _folder(config: DataConfig, bank: TextBank) -> Path:
     root, spec = data_root(config), partition_spec(config)
     source = source_identity(config.data, root)
-    identity = {"source": source, "partition": asdict(spec), "bank": bank.fingerprint}
+    identity = {"source": source, "partition": spec.settings(), "bank": bank.fingerprint}
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
-    name = f"{Path(config.data).name}-{spec.method}-{spec.clients}-seed{spec.seed}-{key}"
-    return root / "partitions" / name
+    name = f"{Path(config.data).name}-{spec.method}-{spec.clients}-seed{spec.seed}{spec.regime()}"
+    return root / "partitions" / f"{name}-{key}"
 
 
 def prepare(config: DataConfig, say: Say = lambda line: None) -> Prepared:
@@ -125,6 +125,10 @@ def partition_spec(config: DataConfig) -> PartitionSpec:
         val_ratio=config.val_ratio,
         test_ratio=config.test_ratio,
         alpha=config.dirichlet_alpha,
+        labels_per_class=config.labels_per_class,
+        foreign_text_ratio=config.foreign_text_ratio,
+        random_edge_ratio=config.random_edge_ratio,
+        site_nodes_most=config.site_nodes_most,
     )
 
 

@@ -1,9 +1,8 @@
 """`Site`: one client's local data. It opens the client's own folder and nothing else."""
 
 import hashlib
-import json
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,12 +10,15 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix, diags
 from torch import Tensor
 
+from dance_flwr.config.sections import AGREEMENT, PROBE, ReadingConfig
 from dance_flwr.data import derived
+from dance_flwr.data.card import CARD, read_card, read_ids, read_texts
 from dance_flwr.data.graphs.graph import TEST, TRAIN, ids_digest
 from dance_flwr.data.local_graph import LocalGraph
+from dance_flwr.data.probe import probed
+from dance_flwr.data.text.agreement import agreeing_edges, agreeing_texts
 from dance_flwr.data.text.bank import META, BankSlice, load_slice, read_meta
 from dance_flwr.data.text.bank_slice import SLICE_FILES
 from dance_flwr.data.text.table import TextTable
@@ -26,20 +28,8 @@ from dance_flwr.nn.ragged import Ragged
 
 Found = TypeVar("Found")
 
-CARD = "client.json"
 ARRAYS = ("indptr", "indices", "labels", "split")
-
-
-@dataclass(frozen=True)
-class SiteCard:
-    """Content of `client.json`: which client this is, and the classes that its model needs."""
-
-    client: int
-    clients: int
-    num_nodes: int
-    class_names: tuple[str, ...]
-    ids_sha256: str
-    partition_sha256: str
+_PLAIN = ReadingConfig()
 
 
 class Site:
@@ -51,16 +41,25 @@ class Site:
     device : device of the tensors
     inductive : whether test nodes and their edges are absent in training; they are always present
         at evaluation
+    reading : how texts are pooled and edges weighed; "auto" = by the paper's rules, "probe" =
+        whichever the client's own validation nodes favour
 
     Raises
     ------
     DataError : the folder is missing or its parts disagree
     """
 
-    def __init__(self, folder: Path, device: torch.device, inductive: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        device: torch.device,
+        inductive: bool = False,
+        reading: ReadingConfig = _PLAIN,
+    ) -> None:
         self.folder = folder
         self.device = device
         self.inductive = inductive
+        self._asked = reading
         self._inputs: dict[str, Tensor] = {}
         self._remembered: dict[str, tuple[Hashable, Any]] = {}
         self.card = read_card(folder)
@@ -82,6 +81,21 @@ class Site:
                 f"{folder}: expected neighbour lists of {self.card.num_nodes} nodes, "
                 f"found {listed}; prepare the partition again"
             )
+
+    @cached_property
+    def reading(self) -> ReadingConfig:
+        """How texts are pooled and edges weighed, "probe" resolved."""
+        asked = self._asked
+        if PROBE not in (asked.text_pooling, asked.edge_gates):
+            return asked
+        arrays = [self.folder / "arrays" / f"{name}.npy" for name in ARRAYS]
+        key = repr([asked, self.inductive, [path.stat().st_mtime_ns for path in arrays]])
+        name = hashlib.sha256((self._text_version() + key).encode()).hexdigest()[:12]
+        return probed(
+            asked,
+            lambda reading: Site(self.folder, self.device, self.inductive, reading),
+            self.folder / "derived" / f"reading-{name}.json",
+        )
 
     def _array(self, name: str) -> NDArray[Any]:
         return np.load(self.folder / "arrays" / f"{name}.npy", mmap_mode="r")  # type: ignore[no-any-return]
@@ -107,6 +121,13 @@ class Site:
         return torch.where(self.split == TRAIN, self.labels, -1)
 
     @cached_property
+    def log_class_shares(self) -> Tensor:
+        """[C] float32, log((n_c + 1) / (n + C)) over the training labels."""
+        labels = self.train_labels[self.train_labels >= 0]
+        counts = torch.bincount(labels, minlength=len(self.card.class_names)).float() + 1
+        return torch.log(counts / counts.sum())
+
+    @cached_property
     def label_table(self) -> Tensor:
         """[n, C] float32, one-hot training labels; zero rows for all other nodes."""
         known = self.train_labels >= 0
@@ -122,18 +143,53 @@ class Site:
     @cached_property
     def table(self) -> TextTable:
         """The text bank as tensors, with t_u pooled once; memory-mapped if large."""
-        slice_ = self.bank
-        half, ptr = slice_.embeddings, torch.tensor(slice_.ptr, device=self.device)
+        half, ptr = self.bank.embeddings, torch.tensor(self.bank.ptr, device=self.device)
         if derived.fits(len(half), self.text_dim, self.device):
             chunks = torch.tensor(half, dtype=torch.float32, device=self.device)
-            return TextTable.from_chunks(chunks, ptr)
+            return self._condensed(TextTable.from_chunks(chunks, ptr))
         chunks = derived.mapped(half)
         chunks_of = Ragged(ptr, torch.arange(len(half), device=self.device))
         shape = (self.num_nodes, self.text_dim)
         pooled = self._kept(
             "texts", shape, lambda out: derived.pooled_texts(chunks, chunks_of, out)
         )
-        return TextTable(chunks, chunks_of, pooled)
+        return self._condensed(TextTable(chunks, chunks_of, pooled))
+
+    def _condensed(self, table: TextTable) -> TextTable:
+        """Return the table with t_u pooled as `reading` says."""
+        if self.reading.text_pooling != AGREEMENT:
+            return table
+        rows = self.compared_rows
+
+        def compute(new: Callable[[], Tensor]) -> Tensor:
+            return agreeing_texts(
+                table.chunks, table.chunks_of, rows, table.nodes, self.reading, new
+            )
+
+        if table.nodes.dtype == torch.float32:
+            return replace(table, nodes=compute(lambda: torch.empty_like(table.nodes)))
+        shape = (self.num_nodes, self.text_dim)
+        texts = self._kept(
+            f"texts-{self._variant(self.reading.text_temperature, self.reading.pooled_chunks)}",
+            shape,
+            lambda out: np.copyto(out, compute(lambda: derived.scratch(self.folder, shape))),
+        )
+        return replace(table, nodes=texts)
+
+    @property
+    def compared_rows(self) -> Ragged:
+        """The neighbours whose texts decide how chunks are pooled, under `text-pooling` agreement.
+
+        In inductive mode texts of training nodes do not depend on test nodes.
+        """
+        rows = self._rows
+        if not self.inductive:
+            return rows
+        return rows.keep((self.split == TEST)[rows.rows()] | (self.split != TEST)[rows.index])
+
+    def _variant(self, *keys: object) -> str:
+        """Return a name for these parts of `reading`: arrays of several are kept side by side."""
+        return hashlib.sha256(repr((*keys, self.inductive)).encode()).hexdigest()[:8]
 
     @cached_property
     def features(self) -> Tensor:
@@ -148,6 +204,8 @@ class Site:
         graph : of this client; backbone : of the model, of which only the kind matters
         """
         kind = f"{type(backbone).__name__.lower()}-{graph.name}"
+        if AGREEMENT in (self.reading.text_pooling, self.reading.edge_gates):
+            kind += f"-{self._variant(self.reading)}"
         if kind not in self._inputs:
             texts = self.table.nodes
             width = backbone.inputs(texts[:1].float(), _one_node(texts.device)).size(1)
@@ -164,11 +222,13 @@ class Site:
     def _kept(
         self, name: str, shape: tuple[int, int], fill: Callable[[NDArray[np.float16]], None]
     ) -> Tensor:
+        return derived.kept(self.folder / "derived", name, self._text_version(), shape, fill)
+
+    def _text_version(self) -> str:
+        """What changes when the client's texts are encoded again."""
         folder = self.folder / "text"
-        key = (folder / META).read_text("utf-8") + repr(
-            [(folder / file).stat().st_mtime_ns for file in SLICE_FILES]
-        )
-        return derived.kept(self.folder / "derived", name, key, shape, fill)
+        times = [(folder / file).stat().st_mtime_ns for file in SLICE_FILES]
+        return (folder / META).read_text("utf-8") + repr(times)
 
     @cached_property
     def chunk_sha256(self) -> NDArray[np.uint8]:
@@ -176,11 +236,16 @@ class Site:
         return self._array("chunk_sha256")
 
     @cached_property
+    def _rows(self) -> Ragged:
+        """Every node's neighbours, memory-mapped."""
+        ptr, index = (derived.mapped(self._array(name)) for name in ("indptr", "indices"))
+        return Ragged(ptr.to(self.device), index.to(self.device))
+
+    @cached_property
     def graph(self) -> LocalGraph:
         """The whole local graph, on which predictions are made."""
         everything = torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
-        ptr, index = (derived.mapped(self._array(name)) for name in ("indptr", "indices"))
-        return LocalGraph(Ragged(ptr.to(self.device), index.to(self.device)), everything)
+        return LocalGraph(self._rows, everything, gates=self._gates(self._rows))
 
     @cached_property
     def training_graph(self) -> LocalGraph:
@@ -188,22 +253,14 @@ class Site:
         if not self.inductive:
             return self.graph
         visible = self.split != TEST
-        mask = diags(visible.cpu().numpy().astype(np.uint8), dtype=np.uint8)
-        adjacency = csr_matrix(
-            (
-                np.ones(len(self._array("indices")), np.uint8),
-                self._array("indices"),
-                self._array("indptr"),
-            )
-        )
-        reduced = (mask @ adjacency @ mask).tocsr()
-        reduced.eliminate_zeros()
-        reduced.sort_indices()
-        ptr, index = (
-            torch.as_tensor(part.astype(np.int64), device=self.device)
-            for part in (reduced.indptr, reduced.indices)
-        )
-        return LocalGraph(Ragged(ptr, index), visible, "training")
+        rows = self._rows.keep(visible[self._rows.rows()] & visible[self._rows.index])
+        return LocalGraph(rows, visible, "training", self._gates(rows))
+
+    def _gates(self, rows: Ragged) -> Tensor | None:
+        """Return the weights of these edges that `reading` asks for; None = all 1."""
+        if self.reading.edge_gates != AGREEMENT:
+            return None
+        return agreeing_edges(self.table.nodes, rows, self.reading.edge_temperature)
 
     def remember(self, name: str, key: Hashable, compute: Callable[[], Found]) -> Found:
         """Return what `compute` gave for this name and key; only the last key is kept.
@@ -221,76 +278,6 @@ class Site:
     def texts(self) -> list[str]:
         """Return the texts of all local nodes, read from disk; rounds do not need them."""
         return read_texts(self.folder)
-
-
-def run_folder(client_folder: Path, run: str) -> Path:
-    """Return the folder of a run inside a client's folder, without creating it."""
-    return client_folder / "runs" / run
-
-
-def read_ids(folder: Path) -> list[str]:
-    """Return the ids of a client's nodes.
-
-    Raises
-    ------
-    DataError : the node table is missing or damaged
-    """
-    return _column(folder, "id")
-
-
-def read_texts(folder: Path) -> list[str]:
-    """Return the texts of a client's nodes.
-
-    Raises
-    ------
-    DataError : the node table is missing or damaged
-    """
-    return _column(folder, "text")
-
-
-def _column(folder: Path, name: str) -> list[str]:
-    import pyarrow.parquet as pq
-
-    path = folder / "nodes.parquet"
-    try:
-        return pq.read_table(path, columns=[name])[name].to_pylist()  # type: ignore[no-any-return]
-    except (OSError, KeyError) as error:
-        raise DataError(
-            f"{path}: expected column {name!r}, found {error}; prepare the partition again"
-        ) from None
-
-
-def read_card(folder: Path) -> SiteCard:
-    """Read `client.json`.
-
-    Raises
-    ------
-    DataError : there is no such folder, or the file is damaged
-    """
-    path = folder / CARD
-    if not path.is_file():
-        raise DataError(
-            f"expected a client folder with {CARD}, found none at {folder}; "
-            "prepare the partition first"
-        )
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        raw["class_names"] = tuple(raw["class_names"])
-        return SiteCard(**raw)
-    except (ValueError, TypeError, KeyError) as error:
-        raise DataError(
-            f"{path}: expected the card of a client, found {error}; prepare the partition again"
-        ) from None
-
-
-def chunk_digests(texts: Sequence[str], part: BankSlice) -> NDArray[np.uint8]:
-    """Return the sha256 of every chunk's UTF-8 text, [R, 32] uint8."""
-    owner = np.repeat(np.arange(len(texts)), np.diff(part.ptr)).tolist()
-    digests = [
-        hashlib.sha256(texts[node][start:end].encode()).digest()
-        for node, (start, end) in zip(owner, part.spans.tolist(), strict=True)
-    ]
-    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32)
 
 
 def _one_node(device: torch.device) -> Tensor:

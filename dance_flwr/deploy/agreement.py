@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from dance_flwr.data.site import read_card
+from dance_flwr.data.card import read_card
 from dance_flwr.data.text.bank_slice import META, read_meta
 from dance_flwr.disk import write_new
 from dance_flwr.errors import DataError, UserError

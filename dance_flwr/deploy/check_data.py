@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from dance_flwr.config.paths import MANIFEST
+from dance_flwr.data.card import SiteCard, read_card
 from dance_flwr.data.partition import read_manifest
-from dance_flwr.data.site import SiteCard, read_card
 from dance_flwr.data.text.bank_slice import META, load_slice, read_meta
 from dance_flwr.deploy.agreement import class_mismatch, read_agreement
 from dance_flwr.deploy.finding import Finding, ok, problem, unchecked, warning

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.card import SiteCard
 from dance_flwr.data.client_folder import Say, client_card, client_graph, encode_texts, write_client
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.graphs.loading import load_graph
 from dance_flwr.data.partition import make_partition, manifest
 from dance_flwr.data.prepare import partition_spec, text_bank
-from dance_flwr.data.site import SiteCard
 from dance_flwr.deploy.agreement import Agreement
 from dance_flwr.disk import atomic_folder
 from dance_flwr.errors import DataError, UserError

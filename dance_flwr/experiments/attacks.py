@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dance_flwr.config.options import Value
 from dance_flwr.config.paths import data_root
+from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.data.graphs.loading import absolute_source
 from dance_flwr.data.prepare import prepare
@@ -117,7 +118,8 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
 def _clients(folder: Path, config: RunConfig) -> list[Client]:
     inductive = config.split_mode == "inductive"
     sites = [
-        Site(folder / f"client-{k}", pick_device(config), inductive) for k in range(config.clients)
+        Site(folder / f"client-{k}", pick_device(config), inductive, reading_of(config))
+        for k in range(config.clients)
     ]
     return [Client(site, config) for site in sites]
 

@@ -80,10 +80,11 @@ HOW = (
 )
 DIFFERENCES = (
     "Where this differs from the paper's O(n log n + Kq) time and O(n + Kq) space:\n\n"
-    "- A round trains on a batch of K_b nodes of the core, not on all K = r n. The pass over n "
+    "- A round condenses a batch of K_b nodes of the core, not all K = r n, and supervises them "
+    "and the labelled neighbours among their evidence. The pass over n "
     "nodes that condenses them, O(n (d h + degree h + P h) + n log n), fills the queue of the next "
     "r n / K_b rounds. Its share in a round is O(K_b / r) and does not grow with n, but for the "
-    "logarithm of a sort. With K_b = 0 every round trains on r n nodes.\n"
+    "logarithm of a sort. With K_b = 0 every round condenses r n nodes.\n"
     "- Local epochs run the backbone on the batch, its labelled evidence and at most `fan-out` "
     "neighbours of each per layer, O(K_b fan-out h) after O(K_b fan-out d) once a round; the "
     "paper's sum leaves the backbone out.\n"

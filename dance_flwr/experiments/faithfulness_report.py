@@ -1,39 +1,45 @@
 """Tables and curves of the faithfulness study, from the analyses of its runs."""
 
-from collections.abc import Callable, Mapping, Sequence
-from math import sqrt
-from operator import itemgetter
-from statistics import fmean, stdev
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
-from scipy.stats import t as student
-
 from dance_flwr.experiments.cells import Picture, Row, Section
+from dance_flwr.experiments.faithfulness_estimates import DIFFERENCE, Estimate, caveat, estimates
 from dance_flwr.experiments.figures import COLOURS, LINES, MARKERS
 from dance_flwr.experiments.tables import NOTHING, Group, by_label, groups, markdown
 
-Interval = tuple[float, float, float]
-
 HOW = (
     "Chunks are taken out of the text bank and the whole deployed predictor runs again: plain "
-    "pass, gates, chunk selection, fusion, every view of `dance.views`. Graph, edges and weights "
-    "stay. y^ is the class predicted from the full text. The pool of a node is every chunk within "
-    "two hops; k is the number of chunks taken, heaviest first, at most the size of the pack.\n\n"
+    "pass, gates, chunk selection, fusion, every view of `dance.views`. Graph, edges, training "
+    "labels and weights stay; where texts are pooled by agreement, so does what the neighbours' "
+    "texts say of a node. y^ is the class predicted from the full text. The pool of a node is "
+    "every chunk within two hops; k is the number of chunks taken, heaviest first, at most the "
+    "size of the pack.\n\n"
     "- **comprehensiveness**: p(y^) lost without the pack; large = the evidence was needed\n"
     "- **sufficiency**: p(y^) lost with nothing but the pack in the pool, texts farther away "
     "stay; small = it is enough. **alone**: every other text of the client is taken out too\n"
     "- **AOPC**: the same, mean over k = 0 and the budgets of the curves (DeYoung et al. 2020)\n"
     "- **dense attention**: as many chunks of the pool, by softmax gates times softmax chunk "
     "weights of the same model, without entmax and budgets\n"
-    "- **random**: as many chunks of the pool, each equally likely; **same hops**: and as many of "
-    "each hop as in the pack, so that a node's own text does not decide the comparison\n"
-    "- **nothing**: the empty pool, what the graph and texts farther away give\n\n"
-    "The predictor chooses again from what is left, so redundant texts make any evidence look "
-    "less necessary. Brackets hold 95 % intervals: over the means of the runs (Student's t), or "
-    "over nodes (bootstrap) for a single run."
+    "- **random**: as many chunks of the pool, each equally likely\n"
+    "- **same hops**: and as many of each hop as in the pack, so that a node's own text does not "
+    "decide the comparison\n"
+    "- **nothing**: the empty pool, what the graph, its labels and texts farther away give\n\n"
+    "Brackets hold 95 % intervals by bootstrap: nodes are resampled within each seed, and the "
+    "means of the seeds averaged (percentiles of 2000 resamples). They cover the choice of test "
+    "nodes; the range of the seeds is given beside them.\n\n"
+    "Every source takes as many chunks as the pack, from the same pool, and the rows *same hops* "
+    "as many of each hop. What is not equal: chunks differ in length and come from more or fewer "
+    "nodes (both are listed); a pack has at most B_0 + B_1 + B_2 nodes and hop 2 is preselected by "
+    "difficulty, the other sources take any node; what is kept is read through the gates that "
+    "chose the pack, which favours the pack in sufficiency; and the attention is that of a model "
+    "trained with entmax and budgets, not of one trained with dense attention. The predictor "
+    "chooses again from what is left, so redundant texts make any evidence look less necessary."
 )
 NAMES = {
     "evidence": "evidence pack",
+    "attention-by-hop": "dense attention, same hops",
     "attention": "dense attention",
     "random-by-hop": "random, same hops",
     "random": "random",
@@ -64,27 +70,12 @@ def render(rows: Sequence[Row]) -> Section:
             if not analyses:
                 parts.append(f"{title}; nothing to show yet.")
                 continue
-            parts += [
-                _heading(title, analyses),
-                _scores(analyses),
-                _differences(analyses),
-                _accuracies(analyses),
-            ]
-            parts += [_compactness(analyses), _picture(str(dataset), group, analyses)]
+            found = estimates(analyses)
+            parts += [_heading(title, analyses), _scores(found), _differences(found)]
+            parts += [_seeds(found, len(analyses))] if len(analyses) > 1 else []
+            parts += [_accuracies(found), _compactness(analyses)]
+            parts.append(_picture(str(dataset), group, analyses, found))
     return Section(tuple(parts))
-
-
-def over_runs(intervals: Sequence[Sequence[float]]) -> Interval:
-    """Return (mean, low, high) of the runs' [mean, low, high].
-
-    One run keeps its own interval. Several give mean ± t_{0.975, S-1} s / sqrt(S) of their means,
-    which covers the variation over nodes and over seeds.
-    """
-    means = [interval[0] for interval in intervals]
-    if len(means) == 1:
-        return means[0], intervals[0][1], intervals[0][2]
-    half = float(student.ppf(0.975, len(means) - 1)) * stdev(means) / sqrt(len(means))
-    return fmean(means), fmean(means) - half, fmean(means) + half
 
 
 def _heading(title: str, analyses: Sequence[Mapping[str, Any]]) -> str:
@@ -92,98 +83,107 @@ def _heading(title: str, analyses: Sequence[Mapping[str, Any]]) -> str:
     views, draws = analyses[0]["views"], analyses[0]["draws"]
     text = f"{title}, {nodes} test nodes, views {views}, {draws} draws of random chunks."
     smoothing = sorted({analysis["smoothing"] for analysis in analyses} - {"none"})
-    if not smoothing:
-        return text
-    return f"{text} Measured before the run's smoothing ({', '.join(smoothing)})."
+    if smoothing:
+        text += f" Measured before the run's smoothing ({', '.join(smoothing)})."
+    return text + caveat(analyses)
 
 
-def _interval_text(interval: Interval, sign: bool = False) -> str:
-    plus = "+" if sign else ""
-    return f"{interval[0]:{plus}.3f} [{interval[1]:{plus}.3f}, {interval[2]:{plus}.3f}]"
+def _sources(found: Mapping[str, Estimate]) -> dict[str, str]:
+    """Return source -> its name, of the sources that were measured."""
+    return {source: name for source, name in NAMES.items() if f"{source}/sufficiency" in found}
 
 
-def _scores(analyses: Sequence[Mapping[str, Any]]) -> str:
+def _scores(found: Mapping[str, Estimate]) -> str:
     headings = ["chunks", *SCORE_NAMES, "class flips, removed %", "class flips, kept %"]
-    measures = (*SCORES, "flipped-removed", "flipped-kept")
     lines = []
-    for source, name in (*NAMES.items(), ("none", "nothing")):
+    for source, name in {**_sources(found), "none": "nothing"}.items():
         line = [name]
-        for measure in measures:
-            seen = [analysis["means"][source].get(measure) for analysis in analyses]
-            if None in seen:
-                line.append(NOTHING)
-            elif measure.startswith("flipped"):
-                line.append(f"{100 * over_runs(seen)[0]:.1f}")
-            else:
-                line.append(_interval_text(over_runs(seen)))
+        for measure in SCORES:
+            seen = found.get(f"{source}/{measure}")
+            line.append(seen.text() if seen else NOTHING)
+        for measure in ("flipped-removed", "flipped-kept"):
+            seen = found.get(f"{source}/{measure}")
+            line.append(f"{100 * seen.mean:.1f}" if seen else NOTHING)
         lines.append(line)
     return markdown(headings, lines)
 
 
-def _differences(analyses: Sequence[Mapping[str, Any]]) -> str:
-    lines = []
-    for source in (name for name in NAMES if name != "evidence"):
-        pairs = [
-            over_runs([analysis["differences"][source][measure] for analysis in analyses])
-            for measure in SCORES
+def _differences(found: Mapping[str, Estimate]) -> str:
+    lines = [
+        [
+            f"evidence - {name}",
+            *(found[f"{DIFFERENCE}{source}/{measure}"].text(sign=True) for measure in SCORES),
         ]
-        lines.append(
-            [f"evidence - {NAMES[source]}", *(_interval_text(pair, sign=True) for pair in pairs)]
-        )
+        for source, name in _sources(found).items()
+        if f"{DIFFERENCE}{source}/{SCORES[0]}" in found
+    ]
     return "Paired by node:\n\n" + markdown(["difference", *SCORE_NAMES], lines)
 
 
-def _accuracies(analyses: Sequence[Mapping[str, Any]]) -> str:
-    def share(read: Callable[[Mapping[str, Any]], float]) -> str:
-        return f"{100 * fmean(read(analysis['accuracy']) for analysis in analyses):.1f}"
+def _seeds(found: Mapping[str, Estimate], runs: int) -> str:
+    """Return the range of the seeds of two scores, and of their differences to the controls."""
+    texts = []
+    for measure in SCORES[:2]:
+        own = found[f"evidence/{measure}"]
+        ranges = [f"{own.least:.3f} to {own.most:.3f}"]
+        for source, name in _sources(found).items():
+            seen = found.get(f"{DIFFERENCE}{source}/{measure}")
+            if seen is not None:
+                ranges.append(f"minus {name} {seen.least:+.3f} to {seen.most:+.3f}")
+        texts.append(f"{measure} {'; '.join(ranges)}")
+    return f"Range of the {runs} seeds: {'. '.join(texts).capitalize()}."
 
-    full, bare, textless = (share(itemgetter(key)) for key in ("full", "bare", "textless"))
-    lines = []
-    for source, name in NAMES.items():
-        removed = share(lambda a, s=source: a[s]["removed"][-1])  # type: ignore[misc]
-        kept = share(lambda a, s=source: a[s]["kept"][-1])  # type: ignore[misc]
-        lines.append([name, removed, kept, share(lambda a, s=source: a[s]["alone"])])  # type: ignore[misc]
-    lines.append(["nothing", NOTHING, bare, textless])
-    return f"Accuracy in percent; {full} from the full text:\n\n" + markdown(
+
+def _accuracies(found: Mapping[str, Estimate]) -> str:
+    def share(name: str) -> str:
+        return found[name].text(scale=100, digits=1) if name in found else NOTHING
+
+    lines = [
+        [name, *(share(f"{source}/correct-{what}") for what in ("removed", "kept", "alone"))]
+        for source, name in {**_sources(found), "none": "nothing"}.items()
+    ]
+    return f"Accuracy in percent; {share('predicted/correct')} from the full text:\n\n" + markdown(
         ["chunks", "removed", "kept in the pool", "kept alone"], lines
     )
 
 
 def _compactness(analyses: Sequence[Mapping[str, Any]]) -> str:
-    mean = {
-        name: fmean(a["compactness"][name] for a in analyses) for name in analyses[0]["compactness"]
-    }
-    return (
+    tables = [analysis["compactness"] for analysis in analyses]
+    mean = {name: fmean(t[name] for t in tables) for name in tables[0] if name != "taken"}
+    text = (
         f"Compactness, per node: {mean['neighbours']:.2f} neighbours beyond itself, "
         f"{mean['chunks']:.2f} of {mean['pool-chunks']:.1f} chunks and {mean['tokens']:.0f} of "
         f"{mean['pool-tokens']:.0f} tokens of the pool "
         f"({100 * mean['tokens'] / mean['pool-tokens']:.1f} %)."
     )
+    if not all("taken" in table for table in tables):
+        return text
+    taken = [
+        f"{name} {fmean(t['taken'][source][0] for t in tables):.0f} of "
+        f"{fmean(t['taken'][source][1] for t in tables):.1f}"
+        for source, name in NAMES.items()
+    ]
+    return f"{text} Tokens and nodes that as many chunks come from: {', '.join(taken)}."
 
 
-def _picture(dataset: str, group: Group, analyses: Sequence[Mapping[str, Any]]) -> Picture:
+def _picture(
+    dataset: str,
+    group: Group,
+    analyses: Sequence[Mapping[str, Any]],
+    found: Mapping[str, Estimate],
+) -> Picture:
     budgets = analyses[0]["budgets"]
-    same = [analysis for analysis in analyses if analysis["budgets"] == budgets]
 
     def draw(figure: Any) -> None:
         axes = figure.subplots(1, 2, sharey=True)
         for axis, measure, title in zip(
             axes, ("deletion", "insertion"), ("removed", "kept"), strict=True
         ):
-            for i, (source, name) in enumerate(NAMES.items()):
-                steps = range(len(budgets))
-                curve = [
-                    over_runs([a["means"][source][measure][step] for a in same]) for step in steps
-                ]
+            for i, (source, name) in enumerate(_sources(found).items()):
+                seen, steps = found[f"{source}/{measure}"], range(len(budgets))
                 style = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": LINES[i]}
-                axis.plot(steps, [c[0] for c in curve], label=name, **style)
-                axis.fill_between(
-                    steps,
-                    [c[1] for c in curve],
-                    [c[2] for c in curve],
-                    color=COLOURS[i],
-                    alpha=0.15,
-                )
+                axis.plot(steps, seen.mean, label=name, **style)
+                axis.fill_between(steps, *seen.band, color=COLOURS[i], alpha=0.15)
             axis.set(title=f"{measure}: k chunks {title}", xlabel="chunks k", xticks=list(steps))
             axis.set_xticklabels([str(budget) for budget in budgets])
             axis.grid(alpha=0.3)
@@ -191,9 +191,10 @@ def _picture(dataset: str, group: Group, analyses: Sequence[Mapping[str, Any]]) 
         axes[1].legend(fontsize=8)
 
     place = "-".join(part for part in (dataset, *group.note.replace(", ", "-").split("=")) if part)
+    known = all("node_values" in analysis for analysis in analyses) or len(analyses) == 1
+    bands = "95 % intervals over nodes" if known else "the range of the seeds"
     caption = (
         f"{group.name(dataset)}: probability of the predicted class while the k heaviest chunks "
-        "are removed from, or are all that is kept in, the node's two-hop pool; bands are 95 % "
-        "intervals."
+        f"are removed from, or are all that is kept in, the node's two-hop pool; bands are {bands}."
     )
     return Picture(f"faithfulness-{place}", caption, draw, (8.0, 3.6))

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.nodes import rounds_per_condensation
+from dance_flwr.data.card import CARD, SiteCard
 from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN, csr_from_pairs, ids_digest
-from dance_flwr.data.site import CARD, SiteCard
 from dance_flwr.data.text.bank import META
 from dance_flwr.disk import atomic_path, write_json
 from dance_flwr.nn.model import ModelShape

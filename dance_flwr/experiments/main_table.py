@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import mean
 
 from dance_flwr.config.plugins import METHODS
-from dance_flwr.experiments import paired, paper
+from dance_flwr.experiments import ablation, paired, paper
 from dance_flwr.experiments.cells import (
     Cell,
     Experiment,
@@ -34,6 +34,7 @@ HOW = (
     "all local nodes of a client; the paper gives no other definition. Methods that do not "
     "condense train on the full local graphs and have one row."
 )
+WITHOUT_LABELS = "w/o labels"  # a variant of the ablation, with a row beside DANCE's
 SHARED = (
     "clients",
     "partition",
@@ -47,27 +48,57 @@ SHARED = (
 
 
 def _cells(request: Request) -> list[Cell]:
-    cells = []
-    for dataset in request.datasets:
-        for method in request.methods or tuple(METHODS):
-            ratios = request.ratios or paper.main_ratios(dataset_name(dataset))
-            cells += method_cells(request, dataset, method, ratios)
+    """Return the cells of every method, and of DANCE without labels at the largest ratio."""
+    cells = every_ratio(request)
+    for dataset in request.datasets if paired.METHOD in _methods(request) else ():
+        largest = (max(_ratios(request, dataset)),)  # as in the ablation, which shares the runs
+        cells += method_cells(request, dataset, paired.METHOD, largest, variant=WITHOUT_LABELS)
     return cells
 
 
+def every_ratio(request: Request) -> list[Cell]:
+    """Return the cells of every method at every ratio."""
+    return [
+        cell
+        for dataset in request.datasets
+        for method in _methods(request)
+        for cell in method_cells(request, dataset, method, _ratios(request, dataset))
+    ]
+
+
+def _methods(request: Request) -> tuple[str, ...]:
+    return request.methods or tuple(METHODS)
+
+
+def _ratios(request: Request, dataset: str) -> tuple[float, ...]:
+    return request.ratios or paper.main_ratios(dataset_name(dataset))
+
+
 def method_cells(
-    request: Request, dataset: str, method: str, ratios: Sequence[float], curve: bool = False
+    request: Request,
+    dataset: str,
+    method: str,
+    ratios: Sequence[float],
+    curve: bool = False,
+    variant: str = "",
 ) -> list[Cell]:
-    """Return one cell per seed, and per ratio if the method condenses.
+    """Return one cell per seed, and per ratio if `condensation-ratio` applies to the method.
 
     Other experiments share these runs.
+
+    Parameters
+    ----------
+    curve : keep the validation accuracy of every round in exported rows
+    variant : name in `ablation.VARIANTS`, also a label; empty = the method as it is
     """
+    own = ablation.VARIANTS[variant] if variant else {}
     cells = []
-    for ratio in ratios if get_spec(method).card.condenses else ("full",):
-        # A method that does not condense keeps the default ratio: its run has one name.
-        settings = {} if ratio == "full" else {"condensation-ratio": ratio}
+    for ratio in ratios if get_spec(method).card.by_ratio else ("full",):
+        # A method without a ratio keeps the default ratio: its run has one name.
+        settings = dict(own) if ratio == "full" else {"condensation-ratio": ratio, **own}
         for seed in request.seeds:
             labels: dict[str, Label] = {"dataset": dataset_name(dataset), "method": method}
+            labels |= {"variant": variant} if variant else {}
             labels |= {"ratio": ratio, "seed": seed}
             config = request.config(dataset, method, seed, settings)
             cells.append(Cell(labels, config, curve=curve))
@@ -80,7 +111,19 @@ def _render(rows: Sequence[Row]) -> Section:
     parts = [HOW]
     if personalised:
         parts.append(f"Personalised, so that each client's own model is scored: {personalised}.")
-    for dataset, compared in by_label(sorted(groups(rows), key=_place), "dataset").items():
+    rotating = ", ".join(sorted(name for name in methods if get_spec(name).card.rotates))
+    if rotating:
+        parts.append(
+            "On the full local graphs, with labelled nodes that change in every round and whose "
+            f"number follows r: {rotating}."
+        )
+    if any("variant" in row.labels for row in rows):
+        parts.append(
+            f"{paired.METHOD} {WITHOUT_LABELS}: training labels enter the loss alone, not the "
+            "prediction, as in the ablation."
+        )
+    found = sorted(groups(rows, ablation.VARIANTS[WITHOUT_LABELS]), key=_place)
+    for dataset, compared in by_label(found, "dataset").items():
         shared = shared_settings([row for group in compared for row in group.rows], SHARED)
         parts += [f"**{dataset}** ({shared})", _accuracies(str(dataset), compared)]
         tests = paired.comparisons(compared)
@@ -94,11 +137,20 @@ def _render(rows: Sequence[Row]) -> Section:
     return Section(tuple(parts))
 
 
-def _place(group: Group) -> tuple[int, float]:
-    """Return the position of a line: methods in the order of the registry, larger cores first."""
+def _place(group: Group) -> tuple[int, str, float]:
+    """Return the position of a line.
+
+    Methods are in the order of the registry, each before its variant, larger cores first.
+    """
     ratio = group.labels["ratio"]
     position = list(METHODS).index(str(group.labels["method"]))
-    return position, 0.0 if ratio == "full" else -float(ratio)
+    size = 0.0 if ratio == "full" else float(ratio)
+    return position, str(group.labels.get("variant", "")), -size
+
+
+def _name(group: Group) -> str:
+    """Return the method, with its variant."""
+    return f"{group.labels['method']} {group.labels.get('variant', '')}".strip()
 
 
 def _personalised(method: str) -> bool:
@@ -114,10 +166,10 @@ def _accuracies(dataset: str, compared: Sequence[Group]) -> str:
     headings += ["macro-F1 %", "validation %"]
     lines = []
     for group in compared:
-        method, ratio = str(group.labels["method"]), group.labels["ratio"]
-        theirs = paper.main_number(dataset, method, None if ratio == "full" else float(ratio))
+        name, ratio = _name(group), group.labels["ratio"]
+        theirs = paper.main_number(dataset, name, None if ratio == "full" else float(ratio))
         ours = group.stat("test_accuracy")
-        line = [group.name(method), f"{ratio}", ours.percent, ours.seeds, paper_text(theirs)]
+        line = [group.name(name), f"{ratio}", ours.percent, ours.seeds, paper_text(theirs)]
         line += [difference(ours, theirs), group.stat("test_macro_f1").percent]
         lines.append([*line, group.stat("val_accuracy").percent])
     return markdown(headings, lines)
@@ -131,7 +183,7 @@ def _costs(compared: Sequence[Group]) -> str:
     lines = []
     for group in compared:
         card = get_spec(str(group.labels["method"])).card
-        line = [group.name(str(group.labels["method"])), f"{group.labels['ratio']}", card.trains_on]
+        line = [group.name(_name(group)), f"{group.labels['ratio']}", card.trains_on]
         line += [group.mean_text(nodes_trained_on, 1), _per_class(group)]
         line += [group.mean_text(metric, 1) for metric in (labelled_nodes, tokens_per_node)]
         lines.append([*line, group.mean_text(_kilobytes_up, 1), card.leaves_client])
@@ -139,7 +191,13 @@ def _costs(compared: Sequence[Group]) -> str:
 
 
 def nodes_trained_on(row: Row) -> float | None:
-    """Return mean condensed nodes per client; without condensation, labelled training nodes."""
+    """Return mean condensed nodes per client; without condensation, labelled training nodes.
+
+    Where these rotate, those of one round.
+    """
+    supervised = row.result.get("per_condensed_node", {}).get("supervised_per_round")
+    if supervised is not None:
+        return float(supervised / len(row.result["nodes_per_client"]))
     counts = [sum(client.values()) for client in class_counts(row)]
     return mean(counts) if counts else None
 
@@ -185,7 +243,9 @@ def _per_class(group: Group) -> str:
         return NOTHING
     names = dict.fromkeys(name for client in clients for name in client if name)
     means = " / ".join(f"{mean(client.get(name, 0) for client in clients):.1f}" for name in names)
-    return means if card.condenses else f"all labelled: {means}"
+    if card.condenses:
+        return means
+    return f"{'drawn from' if card.rotates else 'all labelled'}: {means}"
 
 
 EXPERIMENT = Experiment(

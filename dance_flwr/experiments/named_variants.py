@@ -1,6 +1,6 @@
 """What the ablation and the refresh study share: DANCE under named settings, a table, and bars."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ def variant_section(
     table: Callable[[str, Sequence[Group]], str],
     name: str,
     caption: str,
+    shown: Collection[str] = (),
 ) -> Section:
     """Return `how`, a table per data set, and one picture with a group of bars per data set.
 
@@ -31,8 +32,9 @@ def variant_section(
     ----------
     table : (data set, its groups) -> Markdown
     name, caption : of the picture
+    shown : settings that the names of the variants tell
     """
-    by_dataset = by_label(groups(rows), "dataset")
+    by_dataset = by_label(groups(rows, shown), "dataset")
     parts: list[str | Picture] = [how]
     for dataset, variants in by_dataset.items():
         ratio = variants[0].setting("condensation-ratio")

@@ -1,7 +1,7 @@
 """Rows: what tables are made from, read from a study folder or from one file of compact rows."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -116,34 +116,47 @@ def _foreign(file: Path, error: Exception) -> UserError:
 def _merge(new: Sequence[Line], old: Iterable[Line]) -> list[Line]:
     """Return the new lines, and the old cells and commands that are not among them.
 
-    A key that an older version did not know has its default there.
+    An old line stays below the defaults that it was written under: a key that did not exist when
+    it was made stays unknown.
     """
     commands = {
         line["experiment"]: line["commands"] for line in new if line["kind"] == "experiment"
     }
     cells = {_cell_key(use) for line in new for use in line.get("uses", ())}
     by_id = {line["id"]: line for line in new if "id" in line}
-    defaults: Mapping[str, Value] = new[0]["config"]
-    merged = list(new)
-    for line in old:
-        if line["kind"] == "defaults":
-            defaults = defaults | line["config"]
-        elif line["kind"] == "experiment":
+    merged = list(_with_defaults(new))
+    for defaults, line in _with_defaults(old):
+        if line["kind"] == "experiment":
             if line["experiment"] in commands:
                 known = commands[line["experiment"]]
                 known[:0] = [text for text in line["commands"] if text not in known]
             else:
-                merged.append(line)
+                merged.append((defaults, line))
         elif uses := [use for use in line["uses"] if _cell_key(use) not in cells]:
             if line["id"] in by_id:
                 by_id[line["id"]]["uses"] += uses
-                continue
-            line = line | {"uses": uses}
-            if "config" in line:
-                settings = of_method(defaults | line["config"])
-                line["config"] = changes(settings, new[0]["config"])
-            merged.append(line)
-    return merged
+            else:
+                merged.append((defaults, line | {"uses": uses}))
+    return _below_defaults(merged)
+
+
+def _with_defaults(lines: Iterable[Line]) -> Iterator[tuple[Line, Line]]:
+    """Yield (defaults, line) of every other line; defaults hold until the next ones."""
+    defaults: Line = {}
+    for line in lines:
+        if line["kind"] == "defaults":
+            defaults = line["config"]
+        else:
+            yield defaults, line
+
+
+def _below_defaults(pairs: Iterable[tuple[Line, Line]]) -> list[Line]:
+    """Return the lines, each below its defaults, which appear once; undoes `_with_defaults`."""
+    below: dict[str, list[Line]] = {}
+    for defaults, line in pairs:
+        first: Line = {"kind": "defaults", "config": defaults}
+        below.setdefault(json.dumps(defaults, sort_keys=True), [first]).append(line)
+    return [line for lines in below.values() for line in lines]
 
 
 def _cell_key(use: Mapping[str, Any]) -> tuple[str, str]:
@@ -199,19 +212,20 @@ def _rounded(value: Any) -> Any:
 
 
 def _lines_of(study: Study) -> list[Line]:
-    """Return the compact file: defaults, experiments, then runs and measurements with their uses.
+    """Return the compact file: experiments, then runs and measurements with their uses.
 
-    The defaults hold the sections of every method, so that a later version can tell which keys
-    this one did not know.
+    Lines stand below the defaults of the keys that their version knew, with the sections of every
+    method, so that a run lacks the keys that came later.
     """
-    defaults = all_settings(RunConfig())
-    lines: list[Line] = [{"kind": "defaults", "config": defaults}]
+    today = all_settings(RunConfig())
+    pairs: list[tuple[Line, Line]] = []
     entries: dict[str, dict[str, Any]] = {}
     for name in EXPERIMENTS:
         grid = study.grid(name)
         if not grid["cells"]:
             continue
-        lines.append({"kind": "experiment", "experiment": name, "commands": grid["commands"]})
+        commands = {"kind": "experiment", "experiment": name, "commands": grid["commands"]}
+        pairs.append((today, commands))
         for position, cell in enumerate(grid["cells"]):
             key = cell["run"] or cell["measure"]
             entry = entries.setdefault(key, {"curve": False, "cell": cell, "uses": []})
@@ -221,32 +235,40 @@ def _lines_of(study: Study) -> list[Line]:
             if cell["analysis"] and analysis.is_file():
                 use["analysis"] = read_json(analysis)
             entry["uses"].append(use)
-    return lines + [_line(study, key, entry, defaults) for key, entry in entries.items()]
+    pairs += [_line(study, key, entry, today) for key, entry in entries.items()]
+    return _below_defaults(pairs)
 
 
-def _line(study: Study, key: str, entry: Mapping[str, Any], defaults: Mapping[str, Value]) -> Line:
-    """Return the line of one run or measurement."""
-    cell = entry["cell"]
-    line = {"kind": "run" if cell["run"] else "measure", "id": key, "uses": entry["uses"]}
+def _line(
+    study: Study, key: str, entry: Mapping[str, Any], today: Mapping[str, Value]
+) -> tuple[Line, Line]:
+    """Return the defaults and the line of one run or measurement."""
+    cell, defaults = entry["cell"], dict(today)
+    line: Line = {"kind": "run" if cell["run"] else "measure", "id": key, "uses": entry["uses"]}
     if not cell["run"]:
         path = study.measures / f"{key}.json"
-        return line | {"measure": read_json(path) if path.is_file() else {}}
-    line["config"] = changes(of_method(cell["config"]), defaults)
+        return defaults, line | {"measure": read_json(path) if path.is_file() else {}}
     folder = study.runs / key
     if not (folder / RESULT).is_file():
-        return line | {"result": {}}
+        return defaults, line | {
+            "config": changes(of_method(cell["config"]), defaults),
+            "result": {},
+        }
+    result = read_json(folder / RESULT)
+    # The run says what it knew: the grid may have been asked for by another version.
+    made = result["config"] | {"data": cell["config"]["data"]}
+    made = {name: made[name] for name in made if name in today or name in cell["config"]}
+    defaults = {name: value for name, value in today.items() if name in made}
     facts = read_json(folder / FACTS) if (folder / FACTS).is_file() else {}
-    return line | {"result": compact(read_json(folder / RESULT), facts, entry["curve"])}
+    line["config"] = changes(of_method(made), defaults)
+    return defaults, line | {"result": compact(result, facts, entry["curve"])}
 
 
-def _rows_of(lines: Iterable[Mapping[str, Any]], path: Path) -> Rows:
-    defaults: Mapping[str, Value] = {}
+def _rows_of(lines: Iterable[Line], path: Path) -> Rows:
     commands: dict[str, Sequence[str]] = {}
     placed: dict[str, list[tuple[int, Row]]] = {}
-    for line in lines:
-        if line["kind"] == "defaults":
-            defaults = line["config"]
-        elif line["kind"] == "experiment":
+    for defaults, line in _with_defaults(lines):
+        if line["kind"] == "experiment":
             commands[line["experiment"]] = line["commands"]
         else:
             config = of_method(defaults | line["config"]) if "config" in line else {}

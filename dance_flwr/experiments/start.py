@@ -1,6 +1,5 @@
 """What `dance-flwr experiment` does once the command line is read."""
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from dance_flwr.config.paths import RESULT
 from dance_flwr.config.reading import read_values
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import get_experiment
 from dance_flwr.experiments.cells import Cell, Experiment, Request
+from dance_flwr.experiments.estimate import Line, estimate, time_left
 from dance_flwr.experiments.runner import (
     Outcome,
     check_labels,
@@ -21,7 +20,7 @@ from dance_flwr.experiments.runner import (
     run_grid,
     with_absolute_data,
 )
-from dance_flwr.experiments.study import Study, read_json, run_name, settings_of
+from dance_flwr.experiments.study import Study, run_name, settings_of
 from dance_flwr.methods import get_spec
 
 Say = Callable[[str], None]
@@ -122,7 +121,7 @@ def _print_grid(study: Study, cells: Sequence[Cell], jobs: int) -> None:
     analyses = sum(bool(cell.analysis) for cell in missing.values())
     runs_text = f"{len(runs)} runs, {jobs} at a time"
     print(f"to do       {runs_text}; {analyses} analyses; {measures} measurements")
-    print(_estimate(study, list(runs.values()), jobs))
+    _print_estimate(estimate(study, runs.values()), jobs)
 
 
 def _by_seed(cells: Sequence[Cell]) -> dict[tuple[str, str], list[Cell]]:
@@ -145,35 +144,17 @@ def _settings_text(cell: Cell) -> str:
     )
 
 
-def _estimate(study: Study, runs: Sequence[Cell], jobs: int) -> str:
-    """Return the time left, from the median seconds per round of finished runs.
-
-    The median is over runs of the same method and data set, else of the same method.
-    """
-    seconds: dict[tuple[str, ...], list[float]] = {}
-    for path in study.runs.glob(f"*/{RESULT}"):
-        result = read_json(path)
-        settings = result["config"]
-        value = result["seconds_total"] / max(1, len(result["history"]))
-        for key in ((settings["method"],), (settings["method"], Path(settings["data"]).name)):
-            seconds.setdefault(key, []).append(value)
-    total, known = 0.0, 0
-    for cell in runs:
-        method = cell.config.method
-        samples = seconds.get((method, Path(cell.config.data).name)) or seconds.get((method,))
-        if samples:
-            total, known = total + cell.config.rounds * statistics.median(samples), known + 1
-    if not runs:
-        return "time left   none"
-    if not known:
-        return "time left   unknown until a run of these methods is finished"
-    rest = f", and {len(runs) - known} runs of methods without one" if known < len(runs) else ""
-    return f"time left   about {_clock(total / jobs)} by the median of finished runs{rest}"
-
-
-def _clock(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{seconds:.0f} s" if minutes < 1 else f"{minutes // 60} h {minutes % 60:02d} min"
+def _print_estimate(lines: Sequence[Line], jobs: int) -> None:
+    """Print the hours of each method and data set, and those of the grid."""
+    table = Table(box=SIMPLE_HEAD)
+    for heading in ("data set", "method", "runs", "s per round", "from", "hours of one core"):
+        table.add_column(heading, overflow="fold")
+    for line in lines:
+        numbers = str(line.runs), f"{line.per_round:.2f}", line.source, f"{line.seconds / 3600:.2f}"
+        table.add_row(line.dataset, line.method, *numbers)
+    if lines:
+        Console().print(table)
+    print(time_left(lines, jobs))
 
 
 def _print(line: str) -> None:

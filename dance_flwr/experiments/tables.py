@@ -1,13 +1,14 @@
 """From rows to Markdown: groups over seeds, statistics, and names that show differing settings."""
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dance_flwr.config.options import Value
 from dance_flwr.experiments.cells import Label, Picture, Row, Section
 from dance_flwr.experiments.paper import Printed
+from dance_flwr.methods import get_spec
 
 NOTHING = "\u2013"  # an en dash: no result
 # Settings that all compared rows must share, or that their names show. What a search chooses per
@@ -23,9 +24,17 @@ WATCHED = (
     "partition",
     "dirichlet-alpha",
     "resolution",
+    "site-nodes-most",
     "split-mode",
     "train-ratio",
     "val-ratio",
+    "labels-per-class",
+    "foreign-text-ratio",
+    "random-edge-ratio",
+    "text-pooling",
+    "edge-gates",
+    "class-prior",
+    "label-reuse",
     "encoder",
     "max-chunks",
     "chunk-tokens",
@@ -117,34 +126,57 @@ def stat_of(values: Sequence[float], requested: int) -> Stat:
     return Stat(mean, std, len(values), requested)
 
 
-def groups(rows: Sequence[Row]) -> list[Group]:
+def groups(rows: Sequence[Row], shown: Collection[str] = ()) -> list[Group]:
     """Group rows over seeds, in order of appearance; rows with other settings form other groups.
 
-    Groups of one data set are compared. Each is noted with the watched settings in which they
-    differ, unless a label shows them; groups with equal labels are noted with every setting in
-    which they differ.
+    A setting that a row does not have is unknown, as it is older than the setting: such rows form
+    groups of their own. Groups of one data set are compared. Each is noted with the watched
+    settings in which they differ, unless a label shows them or the method prefers them; groups with
+    equal labels are noted with every setting in which they differ.
+
+    Parameters
+    ----------
+    shown : settings that the names of groups tell without a note
     """
     parts: dict[str, list[Row]] = {}
     for row in rows:
         key = repr((_without_seed(row.labels), sorted(_settings(row).items())))
         parts.setdefault(key, []).append(row)
     compared = [Group(_without_seed(part[0].labels), part) for part in parts.values()]
-    return [Group(group.labels, group.rows, _note(group, compared)) for group in compared]
+    return [Group(group.labels, group.rows, _note(group, compared, shown)) for group in compared]
 
 
-def _note(group: Group, others: Sequence[Group]) -> str:
+def _note(group: Group, others: Sequence[Group], shown: Collection[str]) -> str:
     mine = _settings(group.rows[0])
-    keys: dict[str, None] = {}
+    told = {*shown, *_preferred(mine)} & mine.keys()  # no name tells a value that is not known
+    keys: set[str] = set()
     for other in others:
         if other.labels.get("dataset") != group.labels.get("dataset"):
             continue
         theirs = _settings(other.rows[0])
         twin = other.labels == group.labels
-        different = [key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)]
-        keys |= dict.fromkeys(
-            key for key in different if key not in group.labels and (twin or key in WATCHED)
-        )
-    return ", ".join(f"{key}={mine.get(key, NOTHING)}" for key in sorted(keys))
+        different = {key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)}
+        different -= group.labels.keys()
+        keys |= {key for key in different if twin or (key in WATCHED and key not in told)}
+    known = [f"{key}={mine[key]}" for key in sorted(keys & mine.keys())]
+    unknown = sorted(keys - mine.keys())
+    return ", ".join([*known, *([f"older than {_first_names(unknown)}"] if unknown else [])])
+
+
+def _preferred(settings: Mapping[str, Value]) -> set[str]:
+    """Return the keys that have the value that the method prefers: its name tells them."""
+    if "method" not in settings:
+        return set()
+    reading = get_spec(str(settings["method"])).reading
+    values = {name.replace("_", "-"): value for name, value in reading.items()}
+    return {key for key, value in values.items() if settings.get(key) == value}
+
+
+def _first_names(keys: Sequence[str], most: int = 3) -> str:
+    """Return the keys, or the first and the number of the others if there are many."""
+    if len(keys) <= most:
+        return ", ".join(keys)
+    return f"{keys[0]} and {len(keys) - 1} other settings"
 
 
 def _settings(row: Row) -> dict[str, Value]:
@@ -201,10 +233,13 @@ def difference(ours: Stat, value: Printed) -> str:
 
 
 def shared_settings(rows: Sequence[Row], keys: Sequence[str]) -> str:
-    """Return "key value" of the keys that all rows share, for the line above a table."""
+    """Return "key value" of the keys that all rows share, for the line above a table.
+
+    A key that a row does not have is unknown there, and so not shared.
+    """
     shared = []
     for key in keys:
-        values = {row.config[key] for row in rows if key in row.config}
-        if len(values) == 1:
+        values = {row.config.get(key, NOTHING) for row in rows}
+        if len(values) == 1 and NOTHING not in values:
             shared.append(f"{key} {values.pop()}")
     return ", ".join(shared)

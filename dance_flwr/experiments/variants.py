@@ -55,8 +55,8 @@ def point_cells(
 
 
 def ratio_setting(dataset: str, method: str) -> dict[str, Value]:
-    """Return the main table's largest ratio as a setting; empty if the method does not condense."""
-    if not get_spec(method).card.condenses:
+    """Return the main table's largest ratio as a setting; empty if the method has none."""
+    if not get_spec(method).card.by_ratio:
         return {}
     return {"condensation-ratio": paper.main_ratios(dataset_name(dataset))[0]}
 

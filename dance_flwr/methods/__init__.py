@@ -23,7 +23,8 @@ def check_method(config: RunConfig) -> None:
     Raises
     ------
     UserError : uploads are masked or noised although the method reads each one, `strategy` is set
-        although the method brings its own server side, or its backbone cannot be sampled
+        although the method brings its own server side, `label-reuse` is set although the method
+        cannot read labels, or its backbone cannot be sampled
     """
     spec = get_spec(config.method)
     if spec.uplink is Uplink.EACH and config.privacy.secure_aggregation:
@@ -42,6 +43,12 @@ def check_method(config: RunConfig) -> None:
             f"strategy: expected the default, {RunConfig.strategy}, since method {config.method!r} "
             f"brings its own server side, found {config.strategy!r}; omit it, or choose another "
             "method"
+        )
+    if config.label_reuse and not spec.label_reuse:
+        able = ", ".join(name for name in METHODS if get_spec(name).label_reuse)
+        raise UserError(
+            f"label-reuse: expected a method that can read training labels as an input ({able}), "
+            f"found {config.method!r}; set label-reuse = false, or choose one of these methods"
         )
     if SamplingConfig in spec.sections:
         check_reach(config)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dance_flwr.config.options import Section, Value
 from dance_flwr.config.plugins import resolve
+from dance_flwr.config.sections import ATTENTION, NONE
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from dance_flwr.methods.server_side import ServerSide
     from dance_flwr.metrics import Report
     from dance_flwr.nn.model import ModelShape
+
+
+# The paper's rules, which every method keeps unless it says otherwise.
+PLAIN_READING = {"text_pooling": ATTENTION, "edge_gates": NONE, "class_prior": NONE}
 
 
 class Uplink(Enum):
@@ -41,11 +46,13 @@ class MethodCard:
     ----------
     condenses : whether it trains on K condensed nodes, so that `condensation-ratio` applies; such a
         method writes `core` [K] node numbers, or `condensed_labels` [K] classes, to `state.npz` in
-        the client's folder of the run
+        the client's folder of the run. A method whose core changes writes the last one
     trains_on : what its loss is computed on, in a few words
     leaves_client : everything that a client sends, in a few words
     source : publication
     evaluation : the model that is scored: the "global" one, or "personalised", each client's own
+    rotates : whether it condenses nothing, but `condensation-ratio` decides how many labelled nodes
+        a round supervises on the full graph; it writes no core, and reports their number
     """
 
     condenses: bool
@@ -53,6 +60,12 @@ class MethodCard:
     leaves_client: str
     source: str
     evaluation: str = "global"
+    rotates: bool = False
+
+    @property
+    def by_ratio(self) -> bool:
+        """Whether `condensation-ratio` applies, so that a table has one row per ratio."""
+        return self.condenses or self.rotates
 
 
 @dataclass(frozen=True)
@@ -69,6 +82,8 @@ class MethodSpec:
     views : names of the views that it predicts beside "deployed"
     deployed_views : returns the views that "deployed" is the mean of, given a configuration
     search : flat key -> candidate values of `dance-flwr tune`, beside those of every method
+    label_reuse : whether it supports the key `label-reuse`
+    reading : what "auto" stands for in `text-pooling`, `edge-gates` and `class-prior`
     """
 
     card: MethodCard
@@ -79,6 +94,8 @@ class MethodSpec:
     views: tuple[str, ...] = ()
     deployed_views: Callable[[RunConfig], Sequence[str]] = lambda config: ()
     search: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    label_reuse: bool = False
+    reading: Mapping[str, str] = field(default_factory=lambda: dict(PLAIN_READING))
 
     def make_client(self) -> Method:
         """Return the client side.
@@ -116,6 +133,8 @@ class RoundInfo:
     server_payload : tensors that the server sent beside the model, for this client only
     needs_initial_upload : whether the server still lacks what this client uploads once
     final : whether the model is the final one, which is deployed
+    smooth : what the harness does to the deployed probabilities of all nodes, [n, C] -> [n, C],
+        before they are scored; None = nothing. Set for the final model
     """
 
     run: str
@@ -124,6 +143,7 @@ class RoundInfo:
     server_payload: Mapping[str, Tensor] = field(default_factory=dict)
     needs_initial_upload: bool = False
     final: bool = False
+    smooth: Callable[[Tensor], Tensor] | None = None
 
 
 class Method(Protocol):

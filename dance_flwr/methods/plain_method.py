@@ -8,6 +8,7 @@ from dance_flwr.config.sections import ModelConfig, TrainingConfig
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.site import Site
 from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.label_reuse import input_labels
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.training import train_epochs
 
@@ -24,7 +25,8 @@ class PlainMethod:
     ) -> dict[str, Tensor]:
         """Predict nodes by one pass over the complete local graph."""
         operator = site.graph.operator(model.backbone.operator)
-        return {"deployed": class_probabilities(model, site.features, operator)[nodes]}
+        shown = input_labels(model, site.train_labels)
+        return {"deployed": class_probabilities(model, site.features, operator, shown)[nodes]}
 
     def finish(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> None:
         """Write nothing: the method selects no evidence."""
@@ -32,17 +34,30 @@ class PlainMethod:
 
 def plain_model(shape: ModelShape, config: ModelConfig) -> PlainModel:
     """Return an untrained plain network; its weights are drawn from torch's global generator."""
-    return PlainModel(shape, config.backbone, config.dropout)
+    return PlainModel(shape, config.backbone, config.dropout, config.label_reuse)
 
 
 @torch.no_grad()
-def class_probabilities(model: PlainModel, features: Tensor, operator: Tensor) -> Tensor:
-    """Return the softmax of the logits in evaluation mode; [n, d], [n, n] sparse -> [n, C]."""
+def class_probabilities(
+    model: PlainModel, features: Tensor, operator: Tensor, shown: Tensor | None = None
+) -> Tensor:
+    """Return the softmax of the logits in evaluation mode; [n, d], [n, n] sparse -> [n, C].
+
+    Parameters
+    ----------
+    shown : [n, C], `input_labels` of the labels that the model may read
+    """
     model.eval()
-    return torch.softmax(model.graph_logits(model.backbone(features, operator)), dim=1)
+    return torch.softmax(model.logits(features, operator, shown), dim=1)
 
 
-def labelled_loss(model: PlainModel, features: Tensor, operator: Tensor, labels: Tensor) -> Tensor:
+def labelled_loss(
+    model: PlainModel,
+    features: Tensor,
+    operator: Tensor,
+    labels: Tensor,
+    shown: Tensor | None = None,
+) -> Tensor:
     """Return the mean cross-entropy of the labelled rows, a scalar; 0 without any.
 
     Parameters
@@ -50,11 +65,22 @@ def labelled_loss(model: PlainModel, features: Tensor, operator: Tensor, labels:
     features : [m, d]
     operator : [m, m] sparse, of the backbone's kind
     labels : [m] int64, -1 where unknown
+    shown : [m, C], `input_labels` of the labels that the model may read
+    """
+    if not bool((labels >= 0).any()):
+        return torch.zeros((), device=features.device)
+    return mean_cross_entropy(model.logits(features, operator, shown), labels)
+
+
+def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean cross-entropy of the labelled rows, a scalar; at least one has a label.
+
+    Parameters
+    ----------
+    logits : [m, C]
+    labels : [m] int64, -1 where unknown
     """
     known = labels >= 0
-    if not bool(known.any()):
-        return torch.zeros((), device=features.device)
-    logits = model.graph_logits(model.backbone(features, operator))
     return F.cross_entropy(logits[known], labels[known])
 
 

@@ -1,13 +1,16 @@
 """Training on a client's whole graph, or on sampled batches where it is large (`sampling.*`)."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.methods.plain_method import labelled_loss, train_on
+from dance_flwr.methods.label_reuse import LabelHalves
+from dance_flwr.methods.plain_method import labelled_loss
 from dance_flwr.methods.sampling_config import SamplingConfig
-from dance_flwr.nn.blocks import OperatorRows
+from dance_flwr.nn.blocks import Block, OperatorRows
 from dance_flwr.nn.model import PlainModel
 from dance_flwr.nn.training import train_epochs
 from dance_flwr.seeding import generator
@@ -23,37 +26,53 @@ def train_on_graph(
     config: RunConfig,
     round_: int,
     client: int,
+    known: Tensor | None = None,
 ) -> float:
     """Minimise the cross-entropy of the labelled nodes for the local epochs; return the last loss.
 
     With `sampling.batch-nodes`, every epoch takes a batch of the labelled nodes and a block of
-    sampled neighbours; the loss is the batch's mean.
+    sampled neighbours; the loss is the batch's mean. With `label-reuse`, a random half of the known
+    labels is an input, and the loss is on the nodes whose label is not shown.
 
     Parameters
     ----------
     features, operator, labels : as in `plain_method.labelled_loss`
     round_ : t, from 1
     client : its number, for the generators
+    known : [m] int64, every label that may be shown, `labels` among them; None = `labels`
     """
-    sampling, labelled = SamplingConfig.of(config), torch.nonzero(labels >= 0).flatten()
-    if not sampling.batch_nodes or not len(labelled):
-        return train_on(model, features, operator, labels, config, round_)
+    halves = LabelHalves(model, labels if known is None else known, config, round_, client)
+    blocks = _blocks(model, operator, labels, config, round_, client)
+
+    def loss_of_all() -> Tensor:
+        shown, targets = halves.split(labels)
+        return labelled_loss(model, features, operator, targets, shown)
+
+    def loss_of_batch() -> Tensor:
+        batch, block = next(blocks)
+        in_batch = torch.full_like(labels, -1)
+        in_batch[batch] = labels[batch]
+        shown, targets = halves.split(in_batch)
+        inside = block.nodes
+        shown = None if shown is None else shown[inside]
+        return labelled_loss(model, features[inside], block.operator, targets[inside], shown)
+
+    sampled = SamplingConfig.of(config).batch_nodes and bool((labels >= 0).any())
+    return train_epochs(model, loss_of_batch if sampled else loss_of_all, config, round_=round_)
+
+
+def _blocks(
+    model: PlainModel, operator: Tensor, labels: Tensor, config: RunConfig, round_: int, client: int
+) -> Iterator[tuple[Tensor, Block]]:
+    """Yield the batch of each local epoch and the block around it; parameters as above."""
     if operator not in _ROWS:
         _ROWS[operator] = OperatorRows.of(operator, model.backbone.operator)
     rows: OperatorRows = _ROWS[operator]
+    labelled, sampling = torch.nonzero(labels >= 0).flatten(), SamplingConfig.of(config)
     draw = generator(config.seed, "neighbours", round_=round_, client=client)
-    batches = iter(
-        epoch_batches(labelled, sampling.batch_nodes, config, round_=round_, client=client)
-    )
-
-    def loss_of() -> Tensor:
-        batch = next(batches)
-        block = rows.block(batch, model.backbone.reach, sampling.fan_out, draw)
-        known = labels.new_full((len(block.nodes),), -1)
-        known[: len(batch)] = labels[batch]
-        return labelled_loss(model, features[block.nodes], block.operator, known)
-
-    return train_epochs(model, loss_of, config, round_=round_)
+    most = sampling.batch_nodes
+    for batch in epoch_batches(labelled, most, config, round_=round_, client=client):
+        yield batch, rows.block(batch, model.backbone.reach, sampling.fan_out, draw)
 
 
 def epoch_batches(

@@ -50,15 +50,22 @@ class Backbone(nn.Module):
         super().__init__()
         self.dropout = dropout
 
-    def forward(self, features: Tensor, operator: Tensor) -> Tensor:
-        """Return g, [n, h]."""
-        return self.propagate(self.drop(normalise(features)), operator)
+    def forward(self, features: Tensor, operator: Tensor, added: Tensor | None = None) -> Tensor:
+        """Return g, [n, h].
 
-    def propagate(self, hidden: Tensor, operator: Tensor) -> Tensor:
-        """f: [n, d], [n, n] -> [n, h]."""
+        Parameters
+        ----------
+        added : [n, w], added to `project`: what columns of the input beside the texts contribute
+        """
+        return self.propagate(self.drop(normalise(features)), operator, added)
+
+    def propagate(self, hidden: Tensor, operator: Tensor, added: Tensor | None = None) -> Tensor:
+        """f: [n, d], [n, n] -> [n, h]; `added` as in `forward`."""
         steps = [operator] * self.reach
         here = self.reach - self.hops_left
-        return self.finish(self.spread(self.project(hidden), steps[:here]), steps[here:])
+        projected = self.project(hidden)
+        projected = projected if added is None else projected + added
+        return self.finish(self.spread(projected, steps[:here]), steps[here:])
 
     def inputs(self, normalised: Tensor, operator: Tensor) -> Tensor:
         """The part of the first layer without parameters; [n, d], [n, n] -> [n, i]."""

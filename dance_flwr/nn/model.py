@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from dance_flwr.config.plugins import BACKBONES
 
@@ -18,14 +20,57 @@ class ModelShape:
 
 
 class PlainModel(nn.Module):
-    """A backbone and a linear head on the original graph: the model of FedAvg on full data."""
+    """A backbone and a linear head on the original graph: the model of FedAvg on full data.
 
-    def __init__(self, shape: ModelShape, backbone: str, dropout: float) -> None:
+    Parameters
+    ----------
+    reads_labels : whether nodes have a second input, a label: its map V is added to that of the
+        texts, before the first step over edges, as if one-hot columns followed the normalised
+        texts. V starts at zero; a model without it has neither its weights nor its operations
+
+    Attributes
+    ----------
+    prior : [C] tau log pi of the client at hand, no part of the state; None = not read
+    """
+
+    def __init__(
+        self, shape: ModelShape, backbone: str, dropout: float, reads_labels: bool = False
+    ) -> None:
         super().__init__()
         self.dropout, self.text_dim = dropout, shape.text_dim
         self.backbone = BACKBONES.get(backbone)(shape.text_dim, shape.hidden_dim, dropout)
         self.head_graph = nn.Linear(shape.hidden_dim, shape.classes)
+        self.label_weight: nn.Parameter | None = None  # V^T, [w, C]
+        self.prior: Tensor | None = None
+        if reads_labels:
+            width = self.backbone.text_weight().size(0)
+            self.label_weight = nn.Parameter(torch.zeros(width, shape.classes))
+
+    def logits(
+        self,
+        features: Float[Tensor, "n d"],
+        operator: Float[Tensor, "n n"],
+        labels: Float[Tensor, "n C"] | None = None,
+    ) -> Float[Tensor, "n C"]:
+        """o^g = Dec_g(f(x^ U + Y V, P)); without `labels` Y is 0.
+
+        Parameters
+        ----------
+        labels : Y, one-hot rows of the labels that the model may read, 0 elsewhere
+        """
+        added = None
+        if self.label_weight is not None and labels is not None:
+            added = F.linear(labels, self.label_weight)
+        return self.graph_logits(self.backbone(features, operator, added))
 
     def graph_logits(self, hidden: Float[Tensor, "n h"]) -> Float[Tensor, "n C"]:
         """o^g = Dec_g(g); [n, h] -> [n, C]."""
-        return self.head_graph(hidden)  # type: ignore[no-any-return]
+        return self.with_prior(self.head_graph(hidden))
+
+    def with_prior(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
+        """Return o + tau log pi, pi the class shares of the client that is read; [n, C].
+
+        So the parameters learn what a text says beyond them (Menon et al. 2021; Zhang et al. 2022
+        for clients of skewed labels).
+        """
+        return logits if self.prior is None else logits + self.prior

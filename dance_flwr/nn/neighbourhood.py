@@ -49,7 +49,7 @@ def around(
     for _ in range(steps):
         sample = sample_rows(rows, nodes, most, generator)
         row, near = row_of_entry(sample.ptr), rows.index[sample.place]
-        value = weights.of(nodes[row], near)
+        value = weights.of(nodes[row], near, sample.place)
         value = value * sample.weight if weights.sums else value
         if weights.loops is not None:
             row, near, value = _with_loops(sample.ptr, near, value, nodes, weights.loops[nodes])

@@ -61,10 +61,10 @@ def operator(
 
 @dataclass(frozen=True)
 class EdgeWeights:
-    """Entries of the operator of a graph whose edges all weigh 1, as functions of the degrees.
+    """Entries of the operator of a graph, as functions of the degrees and the edges' weights.
 
-    P_ij = left_i right_j for an edge from j to i, P_ii = loops_i; so a row of P needs no more than
-    the neighbour list.
+    P_ij = left_i right_j a_ij for an edge from j to i, P_ii = loops_i; so a row of P needs no more
+    than the neighbour list and its weights.
 
     Attributes
     ----------
@@ -72,40 +72,54 @@ class EdgeWeights:
     loops : [n] float32; None = an operator without the diagonal
     sums : whether the entries weigh a sum, so that a sampled one stands for several; False where
         they are features of edges
+    gates : [E] float32, a_ij, in the order of the neighbour list; None = all 1
     """
 
     left: Float[Tensor, "n"]
     right: Float[Tensor, "n"]
     loops: Float[Tensor, "n"] | None
     sums: bool = True
+    gates: Float[Tensor, "A"] | None = None
 
-    def of(self, rows: Int64[Tensor, "E"], cols: Int64[Tensor, "E"]) -> Float[Tensor, "E"]:
-        """Return the entries of these edges."""
-        return self.left[rows] * self.right[cols]
+    def of(
+        self, rows: Int64[Tensor, "E"], cols: Int64[Tensor, "E"], place: Int64[Tensor, "E"]
+    ) -> Float[Tensor, "E"]:
+        """Return the entries of these edges; `place` is their position in the neighbour list."""
+        entries = self.left[rows] * self.right[cols]
+        return entries if self.gates is None else entries * self.gates[place]
 
 
-def edge_weights(kind: str, degrees: Int64[Tensor, "n"]) -> EdgeWeights:
-    """Return the entries of `operator(kind, ...)` on a graph without self loops and weights.
+def edge_weights(
+    kind: str, ptr: Int64[Tensor, "p"], gates: Float[Tensor, "A"] | None = None
+) -> EdgeWeights:
+    """Return the entries of `operator(kind, ...)` on a graph without self loops.
 
     Parameters
     ----------
-    degrees : [n] int64
+    ptr : of the rows of neighbours
+    gates : weights >= 0 of all edges, in the order of the rows; None = all 1
 
     Raises
     ------
     ValueError : unknown kind
     """
-    degree = degrees.float()
+    sizes = ptr.diff()
+    degree = sizes.float()
+    if gates is not None:
+        rows = torch.repeat_interleave(torch.arange(len(sizes), device=ptr.device), sizes)
+        degree = torch.zeros_like(degree).index_add_(0, rows, gates)
     one = torch.ones_like(degree)
     if kind == "gcn":
         root = (degree + 1).rsqrt()
-        return EdgeWeights(root, root, root * root)
+        return EdgeWeights(root, root, root * root, gates=gates)
     if kind == "mean":
-        return EdgeWeights(1 / degree.clamp(min=1), one, None)
+        tiny = torch.finfo(degree.dtype).tiny
+        return EdgeWeights(1 / degree.clamp(min=tiny), one, None, gates=gates)
     if kind == "sum":
-        return EdgeWeights(one, one, None)
+        return EdgeWeights(one, one, None, gates=gates)
     if kind == "loops":
-        return EdgeWeights(one, one, (degree > 0).float(), sums=False)
+        loops = degree / sizes.clamp(min=1)
+        return EdgeWeights(one, one, loops, sums=False, gates=gates)
     raise ValueError(f"expected operator 'gcn', 'mean', 'sum' or 'loops', found {kind!r}")
 
 

@@ -10,21 +10,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.inference import explain
+from dance_flwr.dance.explaining import explain
 from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.rendering import example_row, render
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.dance.verification import (
     VerificationCounts,
+    verify_parts,
     verify_sources,
     verify_spans,
     verify_weights,
 )
 from dance_flwr.data.site import Site
 from dance_flwr.errors import ConfigError, UserError
-from dance_flwr.federation.client.client import shape_of
+from dance_flwr.federation.client.client import load_at, shape_of
+from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods import get_spec
 from dance_flwr.runs.reader import load_model, read_result
@@ -98,17 +101,22 @@ class EvidenceRun:
                 "evidence on their own machines"
             )
         folder = self.client_folder or Path(partition) / f"client-{client}"
-        return Site(folder, torch.device("cpu"), self.config.split_mode == "inductive")
+        inductive = self.config.split_mode == "inductive"
+        return Site(folder, torch.device("cpu"), inductive, reading_of(self.config))
 
     def store(self, site: Site) -> RunFolder:
         """Return the folder that this run left at a client."""
         return RunFolder(site.folder, self.result["run"])
 
+    def smooth(self, site: Site) -> Callable[[Tensor], Tensor] | None:
+        """Return what the run's `smoothing` does to deployed probabilities; None = nothing."""
+        return smoothing_of(self.config, site)
+
     def model(self, site: Site) -> Any:
-        """Build the model for the shapes of a site and load the saved weights."""
+        """Build the model for the shapes of a site and load the saved weights and its prior."""
         shape = shape_of(site.text_dim, len(site.card.class_names), self.config)
         model = get_spec(self.config.method).make_client().build(shape, self.config)
-        model.load_state_dict(self.weights)
+        load_at(site, model, self.weights, self.config)
         return model
 
 
@@ -142,7 +150,10 @@ def show_evidence(run: Path, client: int, node: str | None, client_folder: Path 
     if row is None:
         nodes = torch.as_tensor(np.array([ids.index(node)]))
         round_, fingerprint = opened.result["best_round"], opened.result["model_fingerprint"]
-        packs = explain(opened.model(site), site, nodes, opened.settings, round_, fingerprint)
+        packs = explain(
+            *(opened.model(site), site, nodes, opened.settings, round_, fingerprint),
+            smooth=opened.smooth(site),
+        )
         row = 0
     return render(site, packs, row)
 
@@ -194,13 +205,15 @@ def _verify_client(opened: EvidenceRun, site: Site, fingerprint: str) -> Verific
                 "altered"
             )
         verify_spans(site, packs, path.name, texts)
+        verify_parts(packs, path.name)
         verified.packs += len(packs.nodes)
         verified.spans += len(packs.chunks)
         # Evidence that rests on an earlier model too, frozen or preselected by its difficulty,
         # does not follow from the model that the pack names.
         fresh = settings.text_refresh_every == 1 and packs.difficulty_round == packs.round
         if packs.model_id == fingerprint and (final or fresh):
-            graph = site.graph if final else site.training_graph
-            verify_weights(site, packs, path.name, model, settings, graph)
+            graph = None if final else site.training_graph
+            smooth = opened.smooth(site) if final else None
+            verify_weights(site, packs, path.name, model, settings, graph, smooth)
             verified.recomputed += len(packs.nodes)
     return verified

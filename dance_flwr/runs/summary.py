@@ -85,9 +85,16 @@ def sum_by_key(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def per_condensed_node(history: Sequence[Round]) -> dict[str, float]:
-    """Return mean neighbours, chunks and tokens per condensed node over all refreshes."""
+    """Return mean neighbours, chunks and tokens per condensed node over all refreshes.
+
+    Without condensed nodes, "supervised_per_round" is the mean number of labelled nodes that a
+    round supervised at all clients, of a method that reports it.
+    """
     total = sum_by_key([row.counts for row in history])
     nodes = total.pop("condensed-nodes", 0.0)
+    supervised = total.get("evidence-supervised", 0.0)
+    if not nodes and supervised:
+        return {"nodes_per_round": 0.0, "supervised_per_round": supervised / len(history)}
     means = (
         {key.removeprefix("evidence-"): value / nodes for key, value in total.items()}
         if nodes

@@ -36,7 +36,7 @@ def test_pyproject_repeats_the_defaults():
     text = (PROJECT / "pyproject.toml").read_text(encoding="utf-8")
     assert toml_block() in text
     table = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
-    assert flat(table) == flatten(RunConfig()) and parse(flat(table)) == RunConfig()
+    assert flat(table) == flatten(RunConfig()) and parse(flat(table)) == parse({})
 
 
 @given(
@@ -173,7 +173,7 @@ def test_later_sources_win(tmp_path):
         files, ["condensation-ratio=0.3", "data=plain word", "rounds = 5"], {"rounds": 7}
     )
     assert config == replace(
-        RunConfig(),
+        parse({}),
         rounds=7,
         seed=3,
         data="plain word",
@@ -230,3 +230,19 @@ def test_every_key_is_explained():
     rows = markdown_table().splitlines()[2:]
     assert len(rows) == len(flat_fields()) == len(flatten(RunConfig()))
     assert all(row.count(" | ") == 3 and len(row.split(" | ")[3]) > 5 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, ("probe", "probe", "labels")),
+        ({"method": "fedavg-full"}, ("attention", "none", "none")),
+        ({"method": "fedavg-full", "edge-gates": "agreement"}, ("attention", "agreement", "none")),
+        ({"text-pooling": "attention"}, ("attention", "probe", "labels")),
+        ({"paper": True}, ("attention", "none", "none")),
+    ],
+)
+def test_auto_stands_for_what_the_method_prefers(values, expected):
+    config = parse(values)
+    assert (config.text_pooling, config.edge_gates, config.class_prior) == expected
+    assert parse(flatten(config)) == config

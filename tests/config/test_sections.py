@@ -1,6 +1,6 @@
 """Sections: how a plug-in declares keys, finds them in a run, and checks them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import pytest
@@ -37,6 +37,7 @@ class Spec:
     """What the configuration reads of a method."""
 
     sections: tuple = (ToySection,)
+    reading: dict = field(default_factory=dict)
 
 
 @pytest.fixture

@@ -66,6 +66,7 @@ def expected(client: Client) -> list[dict]:
             config.hop2_pool,
             config.chunk_budget,
             config.mix,
+            config.anchor_temperature,
         )
         for v in client.nodes.tolist()
     ]

@@ -10,27 +10,25 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import scipy.stats
 import torch
 from oracles import interventions as oracle
 from support.builders import ATTENTION_DIM, CPU, SHAPE, lists, ragged, random_csr, rows_of
 
 from dance_flwr.config.plugins import BACKBONES
+from dance_flwr.config.sections import ReadingConfig
 from dance_flwr.dance import interventions
 from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.explaining import explain
 from dance_flwr.dance.faithfulness import (
     CONTROLS,
     EVIDENCE,
     Pool,
-    aopc,
     curve_budgets,
     dense_attention,
-    drops,
-    flips,
     outcomes,
     rankings,
 )
-from dance_flwr.dance.inference import explain, plain_pass, predict
+from dance_flwr.dance.inference import plain_pass, predict
 from dance_flwr.dance.interventions import repredict
 from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.data.graphs.graph import csr_from_pairs
@@ -39,10 +37,11 @@ from dance_flwr.data.site import Site
 from dance_flwr.data.text.table import TextTable
 from dance_flwr.errors import UserError
 from dance_flwr.experiments.cells import Request, Row
-from dance_flwr.experiments.faithfulness import EXPERIMENT, NODE_FILE, analyse, bootstrap
-from dance_flwr.experiments.faithfulness_report import over_runs
+from dance_flwr.experiments.faithfulness import EXPERIMENT, NODE_FILE, analyse
+from dance_flwr.experiments.faithfulness_estimates import estimates
+from dance_flwr.experiments.faithfulness_values import measures, node_values
 from dance_flwr.nn.model import ModelShape
-from dance_flwr.nn.ragged import heaviest, prefix
+from dance_flwr.nn.ragged import budgeted_entmax, heaviest, prefix
 
 SETTINGS = DanceConfig(hop1_budget=2, hop2_budget=1, hop2_pool=2, chunk_budget=4)
 
@@ -51,7 +50,7 @@ class MemorySite(Site):
     """A client without a folder."""
 
     def __init__(self, **parts):
-        self.__dict__.update(parts, _inputs={}, _remembered={})
+        self.__dict__.update(parts, _inputs={}, _remembered={}, reading=ReadingConfig())
 
 
 def make_site(graph, chunks, sizes):
@@ -63,6 +62,7 @@ def make_site(graph, chunks, sizes):
         table=table,
         label_table=torch.eye(SHAPE.classes)[torch.arange(n) % SHAPE.classes]
         * (torch.arange(n) % 3 > 0)[:, None],
+        train_labels=torch.where(torch.arange(n) % 3 > 0, torch.arange(n) % SHAPE.classes, -1),
         graph=LocalGraph(rows_of(graph), torch.ones(n, dtype=torch.bool)),
         bank=SimpleNamespace(tokens=np.arange(total) + 1, spans=np.zeros((total, 2), np.int32)),
         chunk_sha256=np.zeros((total, 32), np.uint8),
@@ -111,7 +111,7 @@ def by_hand():
     model.norm.weight.data.fill_(1)
     model.head_fused.weight.data[0, 0], model.head_fused.weight.data[1, 1] = 2, 1
     site = make_site(csr_from_pairs(np.array([0]), np.array([1]), 2), torch.eye(4)[:3], [2, 1])
-    return model, site, DanceConfig(chunk_budget=2, mix=1.0, views="fused")
+    return model, site, DanceConfig(chunk_budget=2, mix=1, views="fused", anchor_temperature=0)
 
 
 def sigmoid(value):
@@ -144,13 +144,19 @@ def test_measures_of_the_case_by_hand():
     seen = outcomes(model, site, settings, torch.tensor([0]), 2, torch.Generator().manual_seed(0))
     assert seen.packs.chunks.tolist() == [0] and seen.budgets == (1, 2) and seen.gap == 0
     assert seen.pool_chunks.tolist() == [3] and seen.pool_tokens.tolist() == [1 + 2 + 3]
-    needed = WITH_FIRST - SECOND_AND_THIRD
-    assert drops(seen.full, seen.removed[EVIDENCE]).flatten().tolist() == pytest.approx(
-        [needed, needed], abs=1e-4
-    )
-    assert flips(seen.full, seen.removed[EVIDENCE]).flatten().tolist() == [1, 1]
-    for enough in (seen.kept[EVIDENCE], seen.alone[EVIDENCE]):
-        assert drops(seen.full, enough).flatten().abs().max() < 1e-5
+    assert seen.tokens[EVIDENCE].tolist() == [1] and seen.owners[EVIDENCE].tolist() == [1]
+    for label, right in ((0, 1), (1, 0)):
+        found = measures(node_values(seen, torch.tensor([label])))
+        pack = {name.split("/")[1]: v for name, v in found.items() if name.startswith(EVIDENCE)}
+        assert pack["comprehensiveness"] == pytest.approx(WITH_FIRST - SECOND_AND_THIRD, abs=1e-4)
+        assert pack["deletion"][0].tolist() == pytest.approx(
+            [WITH_FIRST, SECOND_AND_THIRD, SECOND_AND_THIRD], abs=1e-4
+        )
+        assert pack["flipped-removed"] == [1] and pack["flipped-kept"] == [0]
+        assert pack["sufficiency"] == pytest.approx(0, abs=1e-5)
+        assert pack["sufficiency-alone"] == pytest.approx(0, abs=1e-5)
+        assert (pack["correct-removed"], pack["correct-alone"]) == (1 - right, right)
+        assert found["predicted/correct"] == right
 
 
 @pytest.mark.parametrize("texts_elsewhere", [True, False])
@@ -169,6 +175,56 @@ def test_copies_predict_what_the_whole_client_predicts(seed, backbone, density, 
     ]
     torch.testing.assert_close(found, torch.stack(wanted), atol=2e-5, rtol=0)
     assert (found - predict(model, site, settings)["deployed"][targets]).abs().max() > 0.05
+
+
+def pooled_by_loops(site, left, contexts):
+    """t_u of each node from these chunks around these contexts; 0 without chunks. [n, d]"""
+    rows = []
+    for u, numbers in enumerate(left):
+        own = site.table.chunks[torch.tensor(numbers, dtype=torch.int64)]
+        scores = own @ contexts[u] / site.reading.text_temperature
+        ptr = torch.tensor([0, len(numbers)])
+        weights = budgeted_entmax(scores, ptr, site.reading.pooled_chunks)
+        rows.append((weights[:, None] * own).sum(0))
+    return torch.stack(rows)
+
+
+def agreeing_site(seed):
+    """A client whose texts are pooled by agreement, and c_u of the last pass; by loops."""
+    site = random_site(seed, density=0.12)
+    site.inductive, site._rows = False, site.graph.rows
+    site.reading = ReadingConfig(text_pooling="agreement", text_temperature=0.5, pooled_chunks=2)
+    own, texts = lists(site.table.chunks_of), site.table.nodes
+    for _ in range(3):
+        length = texts.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        total = torch.stack([(texts / length)[near].sum(0) for near in lists(site.graph.rows)])
+        total = torch.where(total.norm(dim=1, keepdim=True) == 0, texts, total)
+        contexts = torch.nn.functional.normalize(total, dim=1)
+        texts = pooled_by_loops(site, own, contexts)
+    site.table = replace(site.table, nodes=texts)
+    return site, contexts
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_texts_pooled_by_agreement_are_pooled_again_around_the_same_contexts(seed):
+    (site, contexts), model = agreeing_site(seed), random_model(seed)
+    targets, rng = torch.arange(site.num_nodes), np.random.default_rng(seed)
+    kept = [[c for c in sorted(oracle.pool(site, int(v))) if rng.random() < 0.6] for v in targets]
+    found = repredict(model, site, SETTINGS, targets, ragged(kept))
+    for v, chosen in zip(targets.tolist(), kept, strict=True):
+        gone = oracle.pool(site, v) - set(chosen)
+        left = [[c for c in row if c not in gone] for row in lists(site.table.chunks_of)]
+        nodes = pooled_by_loops(site, left, contexts)
+        client = SimpleNamespace(
+            num_nodes=site.num_nodes,
+            device=CPU,
+            table=TextTable(site.table.chunks, ragged(left), nodes),
+            graph=site.graph,
+            label_table=site.label_table,
+        )
+        wanted = predict(model, client, SETTINGS)["deployed"][v]
+        torch.testing.assert_close(found[v], wanted, atol=2e-5, rtol=0)
+    assert (found - predict(model, site, SETTINGS)["deployed"]).abs().max() > 0.01
 
 
 @pytest.mark.parametrize("most", [1, 60, 8192])
@@ -217,7 +273,7 @@ def test_every_control_takes_as_many_chunks_of_the_pool_as_the_pack(seed):
     site, _, nodes, pool, ranked = sources(seed)
     packs = lists(ranked[EVIDENCE][0])
     assert {name: len(rows) for name, rows in ranked.items()} == {EVIDENCE: 1} | dict(
-        zip(CONTROLS, (1, 3, 3), strict=True)
+        zip(CONTROLS, (1, 1, 3, 3), strict=True)
     )
     hop = [
         dict(zip(row, marks, strict=True))
@@ -228,7 +284,7 @@ def test_every_control_takes_as_many_chunks_of_the_pool_as_the_pack(seed):
             for v in nodes.tolist():
                 assert len(rows[v]) == len(set(rows[v])) == len(packs[v])
                 assert set(rows[v]) <= oracle.pool(site, v)
-                if name == "random-by-hop":
+                if name.endswith("-by-hop"):
                     assert sorted(hop[v][c] for c in rows[v]) == sorted(hop[v][c] for c in packs[v])
     assert lists(ranked["random"][0]) != lists(ranked["random"][1])
 
@@ -249,24 +305,33 @@ def test_pool_is_everything_within_two_hops():
         assert all(u in oracle.ball(site, v, hop) for u, hop in zip(owners, hops, strict=True))
 
 
-def test_dense_attention_is_gates_times_chunk_weights_with_softmax():
+@pytest.mark.parametrize("temperature", [0.0, 0.5])
+def test_dense_attention_is_gates_times_chunk_weights_with_softmax(temperature):
     site, model, nodes, pool, _ = sources(4)
+    settings = replace(SETTINGS, anchor_temperature=temperature)
     found = torch.split(
-        dense_attention(model, site, SETTINGS, nodes, pool), pool.chunks.ptr.diff().tolist()
+        dense_attention(model, site, settings, nodes, pool), pool.chunks.ptr.diff().tolist()
     )
+
+    def direction(text):
+        return text / text.norm().clamp(min=1e-12) / temperature if temperature else 0 * text
+
     hidden = plain_pass(model, site, site.graph).hidden
     gamma, hops = model.hop_logits.softmax(0), site.graph.hops()
     nearest, best = model.neighbour_queries(hidden), model.chunk_queries(hidden)
     for v in nodes.tolist():
         around = [hops.zero, hops.one, hops.two]
-        wanted, scores = [], []
+        wanted, members_chunks, context = [], [], torch.zeros(12)
         for hop, neighbours in enumerate(around):
             members = neighbours(torch.tensor([v])).index
-            gate = (site.table.nodes[members] @ nearest[v]).softmax(0)
+            query = nearest[v] + direction(site.table.nodes[v])
+            gate = (site.table.nodes[members] @ query).softmax(0)
             for u, weight in zip(members.tolist(), gate, strict=True):
+                context = context + gamma[hop] * weight * site.table.nodes[u]
                 for chunk in site.table.chunks_of.take(torch.tensor([u])).index:
                     wanted.append(gamma[hop] * weight)
-                    scores.append(site.table.chunks[chunk] @ best[v])
+                    members_chunks.append(site.table.chunks[chunk])
+        scores = [chunk @ (best[v] + direction(context)) for chunk in members_chunks]
         if wanted:
             torch.testing.assert_close(
                 found[v], torch.stack(wanted) * torch.stack(scores).softmax(0)
@@ -292,7 +357,7 @@ def test_curves_start_at_the_full_text_and_the_empty_pool_and_end_at_the_pack():
     )
     torch.testing.assert_close(seen.bare, repredict(model, site, SETTINGS, nodes, ragged([[]] * 4)))
     assert seen.gap < 1e-6
-    for name, draws in zip((EVIDENCE, *CONTROLS), (1, 1, 2, 2), strict=True):
+    for name, draws in zip((EVIDENCE, *CONTROLS), (1, 1, 1, 2, 2), strict=True):
         assert seen.removed[name].shape == seen.kept[name].shape == (draws, 3, 4, 4)
         assert seen.alone[name].shape == (draws, 4, 4)
 
@@ -311,38 +376,6 @@ def test_heaviest_and_prefix():
     assert lists(prefix(rows, torch.tensor([1, 1, 0]))) == [[10], [], []]
 
 
-def test_drops_flips_and_area_by_hand():
-    full = torch.tensor([[0.7, 0.3], [0.2, 0.8]])
-    changed = torch.tensor([[[0.4, 0.6], [0.1, 0.9]], [[0.6, 0.4], [0.2, 0.8]]])  # two draws
-    assert drops(full, changed).tolist() == pytest.approx([0.2, -0.05])
-    assert flips(full, changed).tolist() == [0.5, 0]
-    assert drops(full, torch.stack([changed, changed], dim=1)).shape == (2, 2)
-    area = aopc(torch.tensor([0.0, 0.3]), torch.tensor([[0.1, 0.3], [0.5, 0.6]]))
-    assert area.tolist() == pytest.approx([0.2, 0.4])
-
-
-def test_bootstrap_agrees_with_scipy():
-    values = np.random.default_rng(0).exponential(size=200)
-    mean, low, high = bootstrap(values, 1)
-    other = scipy.stats.bootstrap(
-        (values,), np.mean, method="percentile", n_resamples=5000, random_state=0
-    )
-    assert mean == pytest.approx(values.mean(), abs=1e-5)
-    assert (low, high) == pytest.approx(tuple(other.confidence_interval), abs=0.02)
-    assert bootstrap(np.stack([values, 2 * values], 1), 1)[1] == pytest.approx(
-        [2 * mean, 2 * low, 2 * high], abs=2e-5
-    )
-    assert bootstrap(np.ones(5), 0) == [1, 1, 1]
-
-
-def test_intervals_over_runs():
-    assert over_runs([[0.5, 0.4, 0.6]]) == (0.5, 0.4, 0.6)
-    # t_{0.975, 2} = 4.302653, deviation of 1, 2, 3 is 1.
-    assert over_runs([[1, 0, 9], [2, 0, 9], [3, 0, 9]]) == pytest.approx(
-        (2, 2 - 2.48414, 2 + 2.48414), abs=1e-4
-    )
-
-
 @pytest.fixture(scope="module")
 def analysed(dance, tmp_path_factory):
     folder = tmp_path_factory.mktemp("analysis") / "run"
@@ -352,24 +385,25 @@ def analysed(dance, tmp_path_factory):
 
 def test_analysis_of_a_run_is_of_its_deployed_predictor(dance, analysed):
     folder, found = analysed
-    assert found == json.loads(json.dumps(found)) and len(json.dumps(found)) < 8000
+    assert found == json.loads(json.dumps(found)) and len(json.dumps(found)) < 20_000
     assert found["nodes"] == sum(row["test_nodes"] for row in dance.result["clients"])
-    assert found["accuracy"]["full"] == pytest.approx(dance.result["test_accuracy"], abs=1e-4)
+    right = found["means"]["predicted"]["correct"]
+    assert right == pytest.approx(dance.result["test_accuracy"], abs=1e-4)
     assert found["model_fingerprint"] == dance.result["model_fingerprint"]
     assert found["largest_gap_to_plain_rerun"] < 1e-5
     assert found["budgets"] == [0, 1, 2, 4, 8]
     means = found["means"][EVIDENCE]
-    assert means["deletion"][-1][0] == pytest.approx(
-        found["means"]["predicted"]["confidence"][0] - means["comprehensiveness"][0], abs=1e-4
+    assert means["deletion"][-1] == pytest.approx(
+        found["means"]["predicted"]["confidence"] - means["comprehensiveness"], abs=1e-4
     )
     with np.load(folder / NODE_FILE) as nodes:
-        assert nodes["evidence/sufficiency"].mean() == pytest.approx(
-            means["sufficiency"][0], abs=1e-4
-        )
+        assert nodes["evidence/sufficiency"].mean() == pytest.approx(means["sufficiency"], abs=1e-4)
         paired = nodes["evidence/comprehensiveness"] - nodes["random/comprehensiveness"]
+    seen = estimates([found])
     assert paired.mean() == pytest.approx(
-        found["differences"]["random"]["comprehensiveness"][0], abs=1e-4
+        float(seen["evidence minus random/comprehensiveness"].mean), abs=2e-3
     )
+    assert found["compactness"]["taken"][EVIDENCE][0] == found["compactness"]["tokens"]
 
 
 def test_analysis_draws_as_many_nodes_as_asked_and_the_same_ones_again(dance, analysed):
@@ -413,7 +447,7 @@ def test_report_shows_results_and_says_what_is_missing(analysed, run_config):
     styles = {
         (line.get_color(), line.get_marker(), line.get_linestyle()) for line in figure.axes[0].lines
     }
-    assert len(figure.axes) == 2 and len(styles) == 4
+    assert len(figure.axes) == 2 and len(styles) == 5
     assert "nothing to show yet" in "".join(EXPERIMENT.render(rows[1:]).parts)
 
 

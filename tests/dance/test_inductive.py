@@ -32,22 +32,29 @@ def write(path, *, other_test_nodes):
     return str(path)
 
 
-def uploads(run, data, mode, method):
-    done = run(data=data, clients=1, split_mode=mode, method=method, rounds=2)
+AGREEMENT = {"text_pooling": "agreement", "edge_gates": "agreement"}
+
+
+def uploads(run, data, mode, method, **keys):
+    done = run(data=data, clients=1, split_mode=mode, method=method, rounds=2, **keys)
     arrays = [
         m.content.array_records["arrays"].to_torch_state_dict() for m in done.replies("train")
     ]
     return done, arrays
 
 
-@pytest.mark.parametrize("method", ["dance", "fedavg-full"])
-def test_training_does_not_depend_on_test_nodes(run, tmp_path, method):
+@pytest.mark.parametrize(
+    ("method", "keys"),
+    [("dance", {}), ("fedavg-full", {}), ("dance", AGREEMENT), ("fedavg-full", AGREEMENT)],
+)
+def test_training_does_not_depend_on_test_nodes(run, tmp_path, method, keys):
     same = {}
     for mode in ("inductive", "transductive"):
         states = []
         for other in (False, True):
             folder = tmp_path / f"{mode}-{other}"
-            states.append(uploads(run, write(folder, other_test_nodes=other), mode, method)[1])
+            data = write(folder, other_test_nodes=other)
+            states.append(uploads(run, data, mode, method, **keys)[1])
         pairs = [(a[name], b[name]) for a, b in zip(*states, strict=True) for name in a]
         same[mode] = all(torch.allclose(a, b, atol=1e-6) for a, b in pairs)
     assert same == {"inductive": True, "transductive": False}

@@ -242,6 +242,23 @@ def neighbour_hop(copy):
     copy.change(neighbour_hops=bumped(packs.neighbour_hops, far))
 
 
+def labelled_neighbour(packs):
+    return int(np.flatnonzero(packs.neighbour_labels >= 0)[0])
+
+
+def neighbour_label(copy):
+    labels = copy.packs().neighbour_labels.copy()
+    at = labelled_neighbour(copy.packs())
+    labels[at] = (labels[at] + 1) % 3
+    copy.change(neighbour_labels=labels)
+
+
+def neighbour_effect(copy):
+    packs = copy.packs()
+    at = labelled_neighbour(packs)
+    copy.change(neighbour_effects=bumped(packs.neighbour_effects, at, 0.5))
+
+
 ALTERATIONS = {
     "a character of a selected span": selected_span,
     "a character of a span that no pack selected": unselected_span,
@@ -259,8 +276,22 @@ ALTERATIONS = {
     ),
     "a span and its digest": forged_span,
     "the node of a pack": lambda c: c.change(nodes=c.packs().nodes[::-1].copy()),
-    "a predicted class": lambda c: c.change(predicted=(c.packs().predicted + 1) % 3),
-    "a confidence": lambda c: c.change(confidence=bumped(c.packs().confidence, by=-0.2)),
+    "a predicted class": lambda c: c.change(probs=np.roll(c.packs().probs, 1, axis=2)),
+    "a probability": lambda c: c.change(probs=bumped(c.packs().probs, (0, 0, 0), by=-0.2)),
+    "the class that a pack compares with": lambda c: c.change(rival=(c.packs().rival + 1) % 3),
+    "a contribution": lambda c: c.change(parts=bumped(c.packs().parts, (0, 1), by=0.5)),
+    "two contributions that cancel": lambda c: c.change(
+        parts=bumped(bumped(c.packs().parts, (0, 2), by=0.5), (0, 3), by=-0.5)
+    ),
+    "a contribution of an earlier round": lambda c: c.change(
+        "round-00001", parts=bumped(c.packs("round-00001").parts, (0, 1), by=0.5)
+    ),
+    "the label of a neighbour": neighbour_label,
+    "the effect of a label": neighbour_effect,
+    "the views that are deployed": lambda c: c.change(views=("fused",)),
+    "a stage that is left out": lambda c: c.change(
+        stages=c.packs().stages[1:], probs=c.packs().probs[1:]
+    ),
     "the hop of a neighbour": neighbour_hop,
     "the model that the final packs name": lambda c: c.change(model_id="0" * 16),
     "one number of the saved model": altered_model,

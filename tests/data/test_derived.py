@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from support.builders import random_csr, rows_of
 from support.killing import Killed
 
 from dance_flwr.config.plugins import BACKBONES
+from dance_flwr.config.sections import ReadingConfig
 from dance_flwr.data import derived
 from dance_flwr.data.local_graph import LocalGraph
 from dance_flwr.data.site import Site
@@ -82,6 +84,24 @@ def test_a_client_on_disk_is_the_client_in_memory(folder, monkeypatch, rows):
         other = disk.inputs(disk.graph, backbone_of(name))
         torch.testing.assert_close(other.float(), inputs, atol=1e-2, rtol=5e-3)
     assert len(files(folder)) == 1 + len(BACKBONES)
+
+
+def test_texts_by_agreement_are_kept_once_whatever_the_edges_weigh(folder, monkeypatch):
+    condensed = ReadingConfig(text_pooling="agreement", text_temperature=0.3)
+    gated = replace(condensed, edge_gates="agreement")
+    memory = Site(folder, CPU, reading=gated)
+    texts, gates = memory.table.nodes, memory.graph.gates
+    monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
+    disk = Site(folder, CPU, reading=gated)
+    torch.testing.assert_close(disk.table.nodes.float(), texts, atol=1e-2, rtol=0)
+    torch.testing.assert_close(disk.graph.gates, gates, atol=5e-2, rtol=0)
+    before = files(folder)
+    assert [name.split("-")[0] for name in before] == ["texts", "texts"]
+    assert not torch.equal(disk.table.nodes, Site(folder, CPU).table.nodes)
+    Site(folder, CPU, reading=condensed).table  # noqa: B018
+    assert files(folder) == before
+    Site(folder, CPU, reading=replace(condensed, text_temperature=0.1)).table  # noqa: B018
+    assert len(files(folder)) == 3
 
 
 def test_an_array_is_computed_once(folder, on_disk, monkeypatch):

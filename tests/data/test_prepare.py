@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dance_flwr.data.card import read_ids, read_texts
 from dance_flwr.data.client_folder import check
 from dance_flwr.data.graphs.folder import read_folder, write_folder
 from dance_flwr.data.prepare import prepare, text_bank
-from dance_flwr.data.site import read_ids, read_texts
 from dance_flwr.errors import DataError
 
 

@@ -271,8 +271,8 @@ def test_class_names_that_differ_are_named():
 
 
 def test_a_node_with_its_own_graph_joins_in_the_agreed_classes(good, cli, tmp_path):
+    from dance_flwr.data.card import read_card
     from dance_flwr.data.graphs.folder import write_folder
-    from dance_flwr.data.site import read_card
 
     texts = [
         sentences(np.random.default_rng(i), WORDS["sailing" if i % 2 else "astronomy"], 2)

@@ -149,6 +149,7 @@ def test_ratios_are_those_that_are_asked_for(go):
         (0.3, 0.3),
         (0.1, 0.1),
         ("full", 0.08),
+        (0.3, 0.3),  # DANCE without labels, at the largest of them
     ]
     with pytest.raises(
         UserError, match=r"--ratios: expected an experiment with cells for each ratio, found hyper"
@@ -178,11 +179,16 @@ def test_every_protocol_has_cells_that_parse_and_are_unique(name):
             assert flatten(cell.config)["dance.evidence-keep"] == "all", "not set for others"
 
 
-def test_ablations_differ_from_the_full_method_in_one_key_each():
+def test_ablations_differ_from_the_full_method_in_a_part_and_its_extension_each():
     cells = get_experiment("ablation").cells(Request(("cora",), (), (0,)))
     full, *others = (settings_of(cell.config) for cell in cells)
     changed = [{key for key in full if full[key] != other[key]} for other in others]
-    assert changed == [{"dance.topology-rule"}, {"dance.text-rule"}, {"dance.core-rule"}]
+    assert changed == [
+        {"dance.topology-rule", "edge-gates"},
+        {"dance.text-rule", "text-pooling"},
+        {"dance.core-rule"},
+        {"dance.label-evidence", "class-prior"},
+    ]
 
 
 def test_overrides_win_over_files_but_cannot_make_labels_wrong():
@@ -211,12 +217,12 @@ def test_a_killed_grid_continues_and_keeps_finished_runs(go, inline, tmp_path, c
     inline.stop_before, before = None, list(inline.done)
     assert go("ablation", seeds=(0, 1)) == 0
     every = results(tmp_path)
-    assert len(every) == 8 and every.items() >= first.items()
-    assert len(inline.done) == 8 and not {name for _, name in before} & {
+    assert len(every) == 10 and every.items() >= first.items()
+    assert len(inline.done) == 10 and not {name for _, name in before} & {
         name for _, name in inline.done[1:]
     }
     assert go("ablation", seeds=(0, 1)) == 0
-    assert len(inline.done) == 8 and results(tmp_path) == every
+    assert len(inline.done) == 10 and results(tmp_path) == every
 
 
 def test_nothing_is_left_half_written(go, inline, tmp_path, tiny, monkeypatch):
@@ -238,7 +244,7 @@ def test_nothing_is_left_half_written(go, inline, tmp_path, tiny, monkeypatch):
 def test_a_run_leaves_facts_and_nothing_at_the_clients(go, tmp_path):
     assert go("main-table", methods=["fedavg-full", "dance"]) == 0
     folders = sorted((tmp_path / "study" / "runs").iterdir())
-    assert len(folders) == 4, "three ratios and one row without condensation"
+    assert len(folders) == 5, "three ratios, one without labels and one without condensation"
     for folder in folders:
         names = {path.name for path in folder.iterdir()}
         assert names == {"result.json", "model.safetensors", "history.jsonl", "facts.json"}
@@ -260,11 +266,11 @@ def test_a_run_leaves_facts_and_nothing_at_the_clients(go, tmp_path):
 def test_protocols_share_runs(go, inline):
     both = ["dance", "fedavg-full"]
     assert go("main-table", methods=both) == 0
-    assert len(inline.done) == 4
+    assert len(inline.done) == 5
     assert go("convergence", methods=both) == 0 and go("tokens", methods=both) == 0
-    assert len(inline.done) == 4
+    assert len(inline.done) == 5
     assert go("ablation") == 0
-    assert len(inline.done) == 4 + 3, "all but the full method"
+    assert len(inline.done) == 5 + 3, "all but the full method and that without labels"
 
 
 def test_a_failing_cell_is_reported_and_the_others_finish(go, tmp_path, monkeypatch, capsys, tiny):
@@ -281,9 +287,9 @@ def test_a_failing_cell_is_reported_and_the_others_finish(go, tmp_path, monkeypa
     assert go("main-table", methods=["dance"], datasets=["nowhere", str(tiny)]) == 2
     out = capsys.readouterr().out
     failed = [line for line in out.splitlines() if line.startswith("failed")]
-    assert len(failed) == 4 and sum("'nowhere' is unknown" in line for line in failed) == 3
+    assert len(failed) == 5 and sum("'nowhere' is unknown" in line for line in failed) == 4
     assert sum("ValueError: a reason of two lines" in line for line in failed) == 1
-    assert "2 made, 0 found, 4 failed" in out and len(results(tmp_path)) == 2
+    assert "3 made, 0 found, 5 failed" in out and len(results(tmp_path)) == 3
     (note,) = (tmp_path / "study" / "failed").iterdir()
     assert "Traceback" in note.read_text()
     monkeypatch.setattr(runtime, "run_in_process", real)
@@ -305,15 +311,16 @@ def test_a_dry_run_runs_nothing(go, inline, tmp_path, capsys):
     assert go("ablation", seeds=(0, 1), dry_run=True, jobs=2) == 0
     out = capsys.readouterr().out
     assert (
-        "8 runs, 2 at a time" in out
+        "10 runs, 2 at a time" in out
         and "dance.core-rule=random" in out
-        and "unknown until a run" in out
+        and "finished runs" not in out
+        and "hours of one core, 2 runs at a time" in out
     )
     assert not inline.done and not (tmp_path / "study").exists()
     assert go("ablation") == 0
     assert go("ablation", seeds=(0, 1), dry_run=True) == 0
     out = capsys.readouterr().out
-    assert "4 runs" in out and "1 of 2" in out and "by the median of finished runs" in out
+    assert "5 runs" in out and "1 of 2" in out and "finished runs" in out
 
 
 def test_again_repeats_runs_and_other_code_is_counted(go, inline, tmp_path, capsys):
@@ -322,9 +329,9 @@ def test_again_repeats_runs_and_other_code_is_counted(go, inline, tmp_path, caps
         path.write_text(path.read_text().replace(code_fingerprint(), "0" * 16))
     capsys.readouterr()
     assert go("ablation") == 0
-    assert "other code made 4 of their 4 runs" in capsys.readouterr().out and len(inline.done) == 4
+    assert "other code made 5 of their 5 runs" in capsys.readouterr().out and len(inline.done) == 5
     assert go("ablation", again=True) == 0
-    assert len(inline.done) == 8
+    assert len(inline.done) == 10
     assert all(
         json.loads(text)["code_fingerprint"] == code_fingerprint()
         for text in results(tmp_path).values()
@@ -413,7 +420,7 @@ def test_a_worker_that_dies_costs_its_own_task_only(go, inline, monkeypatch, cap
     monkeypatch.setattr(runner, "ProcessPoolExecutor", Pool)
     assert go("ablation") == 2
     out = capsys.readouterr().out
-    assert "3 made, 0 found, 1 failed" in out and "its worker process died" in out
+    assert "4 made, 0 found, 1 failed" in out and "its worker process died" in out
 
 
 def test_two_cells_with_the_same_labels_are_refused():
@@ -447,7 +454,7 @@ def test_the_documented_command_line_works(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ("--datasets", "cora", "citeseer", "--methods", "fedavg-full", "dance")
     done = cli("experiment", "main-table", *words, "--dry-run")
-    assert done.code == 0 and "40 runs" in done.out and not list(tmp_path.iterdir())
+    assert done.code == 0 and "50 runs" in done.out and not list(tmp_path.iterdir())
     assert "citeseer" in done.out and "fedavg-full" in done.out
 
 
@@ -530,13 +537,14 @@ def test_end_to_end_with_two_workers(cli, tiny, tmp_path, monkeypatch):
         "2",
     ]
     done = cli("experiment", *words, *settings)
-    assert done.code == 0 and "8 made, 0 found, 0 failed" in done.out, done.err
-    assert cli("experiment", *words, *settings).out.count("0 made, 8 found") == 1
+    assert done.code == 0 and "10 made, 0 found, 0 failed" in done.out, done.err
+    assert cli("experiment", *words, *settings).out.count("0 made, 10 found") == 1
     assert cli("report").code == 0
     text = (tmp_path / "study" / "report" / "report.md").read_text()
     assert (
         "| fedavg-full | full |" in text
         and "| dance | 0.02 |" in text
+        and "| dance w/o labels | 0.08 |" in text
         and "dance-flwr experiment main-table" in text
     )
 

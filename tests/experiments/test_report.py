@@ -4,12 +4,14 @@ import builtins
 import json
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
 from support.rows import cells_of, facts_of, result_of, row_of, table_rows
 
+from dance_flwr.config.tree import parse
 from dance_flwr.disk import write_json
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import EXPERIMENTS, convergence, get_experiment, paper
@@ -18,8 +20,8 @@ from dance_flwr.experiments.figures import save
 from dance_flwr.experiments.main_table import labelled_nodes, nodes_trained_on
 from dance_flwr.experiments.reporting import export_into, insert, write_report
 from dance_flwr.experiments.rows import Rows, load_rows
-from dance_flwr.experiments.study import FACTS, Study, settings_of
-from dance_flwr.experiments.tables import NOTHING, groups
+from dance_flwr.experiments.study import FACTS, Study, run_name, settings_of
+from dance_flwr.experiments.tables import NOTHING, groups, shared_settings
 
 
 def fill(study, name, accuracies, **request):
@@ -43,7 +45,7 @@ def study(tmp_path):
 
 def test_the_main_table_is_the_hand_computed_one():
     cells = cells_of("main-table", methods=("dance", "fedavg-full"))
-    values = [0.88, 0.9, None, *([None] * 6), 0.8, 0.81, 0.84]
+    values = [0.88, 0.9, None, *([None] * 6), 0.8, 0.81, 0.84, 0.85, None, 0.87]
     section = get_experiment("main-table").render(
         [row_of(c, v) for c, v in zip(cells, values, strict=True)]
     )
@@ -74,7 +76,7 @@ def test_the_main_table_is_the_hand_computed_one():
         "model parameters, counts, seconds",
     ]
     _, costs = table_rows(section, "fedavg-full | full")
-    assert "5 of 12 runs are done, 300 s in all, each on one core." in section.parts
+    assert "7 of 15 runs are done, 420 s in all, each on one core." in section.parts
     # 1000 tokens of 50 nodes; (18 + 12) / 2 labelled nodes
     assert costs[3:9] == [
         "15.0",
@@ -86,6 +88,53 @@ def test_the_main_table_is_the_hand_computed_one():
     ]
 
 
+def test_dance_without_labels_has_a_row_beside_dance():
+    """At the largest ratio, without a number of the paper; (85 + 87) / 2."""
+    cells = cells_of("main-table", methods=("dance", "fedavg-full"))
+    without = [cell for cell in cells if "variant" in cell.labels]
+    assert [cell.labels["seed"] for cell in without] == [0, 1, 2]
+    assert {cell.labels["ratio"] for cell in without} == {0.08}
+    (dance, *_) = cells
+    full, own = (settings_of(cell.config) for cell in (dance, without[0]))
+    assert {key: own[key] for key in own if full[key] != own[key]} == {
+        "dance.label-evidence": False,
+        "class-prior": "none",
+    }
+    rows = [row_of(c, 0.9) for c in cells if c not in without]
+    rows += [row_of(c, v) for c, v in zip(without, (0.85, None, 0.87), strict=True)]
+    section = get_experiment("main-table").render(rows)
+    scores, costs = table_rows(section, "dance w/o labels | 0.08")
+    assert scores[2:6] == ["86.00 ± 1.41", "2 of 3", NOTHING, NOTHING] and costs[3] == "3.0"
+    (table,) = [part for part in section.parts if part.startswith("| method | r | accuracy %")]
+    assert [line.split(" | ")[:2] for line in table.splitlines()[2:]] == [
+        ["| dance", "0.08"],
+        ["| dance", "0.04"],
+        ["| dance", "0.02"],
+        ["| dance w/o labels", "0.08"],
+        ["| fedavg-full", "full"],
+    ]
+    assert sum("as in the ablation" in part for part in section.parts) == 1
+
+
+def test_the_row_without_labels_is_asked_for_with_dance_only():
+    def variants(name, **request):
+        return {c.labels.get("variant") for c in cells_of(name, **request)}
+
+    assert variants("main-table", methods=("fedavg-full",)) == {None}
+    assert variants("main-table") == {None, "w/o labels"}
+    assert variants("tokens") == variants("convergence") == {None}
+    shared = {run_name(c.config) for c in cells_of("ablation") if "labels" in c.labels["variant"]}
+    asked = cells_of("main-table", methods=("dance",))
+    assert {run_name(c.config) for c in asked if "variant" in c.labels} == shared
+
+
+def test_a_row_without_labels_is_not_in_a_table_of_older_rows():
+    cells = cells_of("main-table", methods=("dance", "fedavg-full"))
+    rows = [row_of(cell, 0.5) for cell in cells if "variant" not in cell.labels]
+    text = str(get_experiment("main-table").render(rows).parts)
+    assert "w/o labels" not in text and "in the ablation" not in text
+
+
 def test_one_seed_has_no_deviation():
     cells = cells_of("main-table", methods=("fedavg-full",), seeds=(4,))
     section = get_experiment("main-table").render([row_of(cells[0], 0.5)])
@@ -94,13 +143,72 @@ def test_one_seed_has_no_deviation():
 
 def test_differences_are_taken_seed_by_seed():
     cells = cells_of("ablation")
-    values = [0.9, 0.8, 0.7, 0.89, None, 0.68, *([None] * 6)]
+    values = [0.9, 0.8, 0.7, 0.89, None, 0.68, *([None] * 6), 0.87, 0.77, 0.67]
     section = get_experiment("ablation").render(
         [row_of(c, v) for c, v in zip(cells, values, strict=True)]
     )
     row = table_rows(section, "w/o TGR")[0]
     # -1 and -2 points over the two seeds that both have
     assert row[5] == "-1.50 ± 0.71" and row[2] == "2 of 3" and row[3] == "87.08 ± 0.52"
+    row = table_rows(section, "w/o labels")[0]
+    assert row[5] == "-3.00 ± 0.00" and row[3] == NOTHING, "no variant of the paper's"
+
+
+READING = ("text-pooling", "edge-gates", "class-prior")
+
+
+def older(row, keys=READING):
+    """The row as of a version that did not know these keys."""
+    return replace(row, config={k: v for k, v in row.config.items() if k not in keys})
+
+
+def ablation_rows(accuracies):
+    """Rows of the ablation, one accuracy per seed by variant, in the order of `cells_of`."""
+    cells = cells_of("ablation")
+    return [row_of(c, accuracies[c.labels["variant"]][c.labels["seed"]]) for c in cells]
+
+
+ACCURACIES = {
+    "full": (0.9, 0.8, 0.7),
+    "w/o TGR": (0.89, 0.79, 0.69),
+    "w/o TC": (0.88, 0.78, 0.68),
+    "w/o NC": (0.87, 0.77, 0.67),
+    "w/o labels": (0.86, 0.76, 0.66),
+}
+
+
+def test_ablations_of_older_code_keep_their_names_and_differences():
+    """Rows from before the reading extensions: no variant without labels, and no note."""
+    rows = [older(r) for r in ablation_rows(ACCURACIES) if r.labels["variant"] != "w/o labels"]
+    section = get_experiment("ablation").render(rows)
+    found = {name: table_rows(section, name) for name in ACCURACIES}
+    assert [row[0][5] for row in found.values() if row] == [
+        "",
+        *("-1.00 ± 0.00", "-2.00 ± 0.00", "-3.00 ± 0.00"),
+    ]
+    assert not found["w/o labels"]
+
+
+def test_an_ablation_is_not_compared_with_a_full_method_of_older_code(tmp_path):
+    """Older rows of "full" and "w/o TGR" before all rows of today: each with its own."""
+    before = {name: tuple(value - 0.2 for value in ACCURACIES[name]) for name in ACCURACIES}
+    before["w/o TGR"] = (0.66, 0.56, 0.46)
+    rows = [older(r) for r in ablation_rows(before) if r.labels["variant"] in ("full", "w/o TGR")]
+    rows += [r for r in ablation_rows(ACCURACIES) if r.labels["variant"] != "w/o TGR"]
+    section = get_experiment("ablation").render(rows)
+    (was,) = table_rows(section, "w/o TGR (older than class-prior, edge-gates, text-pooling)")
+    assert was[1] == "56.00 ± 10.00" and was[5] == "-4.00 ± 0.00", "against the older full"
+    (today,) = table_rows(section, "w/o labels")
+    assert today[5] == "-4.00 ± 0.00", "against today's full"
+    assert not table_rows(section, "full"), "two groups of one name are noted"
+    alone = [r for r in rows if r.labels["variant"] != "full" or "class-prior" in r.config]
+    (was,) = table_rows(
+        get_experiment("ablation").render(alone),
+        "w/o TGR (older than class-prior, edge-gates, text-pooling)",
+    )
+    assert was[5] == "", "no full method of its version"
+    (picture,) = [part for part in section.parts if isinstance(part, Picture)]
+    assert all(path.stat().st_size for path in save(picture, tmp_path))
 
 
 def test_refresh_shows_the_papers_gain():
@@ -152,6 +260,31 @@ def test_compared_rows_with_other_settings_say_so():
     assert table_rows(get_experiment("main-table").render(alike), "fedavg-full | full")
 
 
+def test_what_a_method_prefers_is_no_note_and_what_it_does_not_is():
+    """DANCE and fedavg-full read texts differently, each as it prefers; gcond is asked to."""
+    asked = {"text-pooling": "agreement"}
+    cells = cells_of("main-table", methods=("dance", "fedavg-full"))
+    rows = [row_of(cell, 0.5) for cell in cells if "variant" not in cell.labels]
+    assert {g.note for g in groups(rows)} == {""}
+    other = cells_of("main-table", methods=("gcond",), ratios=(0.08,), overrides=asked)
+    found = {g.labels["method"]: g.note for g in groups([*rows, *(row_of(c, 0.5) for c in other)])}
+    assert found == {"dance": "", "fedavg-full": "", "gcond": "text-pooling=agreement"}
+
+
+def test_a_setting_that_a_name_tells_is_noted_only_where_it_is_unknown_or_names_are_equal():
+    cells = cells_of("main-table", methods=("fedavg-full",), seeds=(0,))
+    asked = cells_of(
+        "main-table", methods=("gcond",), seeds=(0,), ratios=(0.08,), overrides={"ema-decay": 0.5}
+    )
+    today, gated = row_of(cells[0], 0.5), row_of(asked[0], 0.5)
+    assert [g.note for g in groups([today, gated], ("ema-decay",))] == ["", ""]
+    aged = older(gated, ("ema-decay",))
+    assert [g.note for g in groups([today, aged], ("ema-decay",))] == ["", "older than ema-decay"]
+    twin = replace(today, config={**today.config, "ema-decay": 0.5})
+    notes = [g.note for g in groups([today, twin], ("ema-decay",))]
+    assert notes == [f"ema-decay={today.config['ema-decay']}", "ema-decay=0.5"]
+
+
 def test_seeds_with_other_settings_are_never_averaged():
     few = cells_of("main-table", methods=("fedavg-full",), seeds=(0, 1), rounds=3)
     rows = [row_of(cell, 0.2) for cell in few]
@@ -182,7 +315,7 @@ def test_no_number_without_a_result(name, tmp_path):
             save(part, tmp_path)
             continue
         labels = {str(value) for cell in cells for value in cell.labels.values()}
-        for line in (line for line in part.splitlines() if line.startswith("|")):
+        for line in (line for line in part.splitlines()[1:] if line.startswith("|")):  # no heading
             words = [word.strip() for word in line.strip("|").split("|")]
             assert not [
                 w for w in words if "±" in w or (re.search(r"\d\.\d", w) and w not in labels)
@@ -224,9 +357,9 @@ def test_an_updated_export_keeps_other_cells_and_replaces_its_own(tmp_path):
         Study(tmp_path / "first"),
         Study(tmp_path / "second"),
     )
-    fill(first, "ablation", [0.5] * 12)
+    fill(first, "ablation", [0.5] * 15)
     fill(first, "refresh-study", [0.25] * 12)
-    fill(second, "ablation", [0.75] * 4, seeds=(0,), rounds=9)
+    fill(second, "ablation", [0.75] * 5, seeds=(0,), rounds=9)
     export_into(first.root, file, print)
     kept = load_rows(file).by_experiment["refresh-study"]
     export_into(second.root, file, print, update=True)
@@ -235,7 +368,7 @@ def test_an_updated_export_keeps_other_cells_and_replaces_its_own(tmp_path):
         (row.labels["variant"], row.labels["seed"]): row for row in merged.by_experiment["ablation"]
     }
     assert (
-        len(found) == 12 and sum(row.result["test_accuracy"] == 0.75 for row in found.values()) == 4
+        len(found) == 15 and sum(row.result["test_accuracy"] == 0.75 for row in found.values()) == 5
     )
     assert all(
         (row.result["test_accuracy"] == 0.75) == (seed == 0) for (_, seed), row in found.items()
@@ -243,16 +376,13 @@ def test_an_updated_export_keeps_other_cells_and_replaces_its_own(tmp_path):
     assert merged.by_experiment["refresh-study"] == kept
     assert len(
         {line["id"] for line in map(json.loads, file.read_text().splitlines()) if "id" in line}
-    ) == 4 + len(
+    ) == 5 + len(
         {row.name for row in kept} | {row.name for (_, seed), row in found.items() if seed}
     )
 
 
-@pytest.mark.parametrize(
-    ("method", "key"), [("fedavg-full", "ema-decay"), ("gcond", "condense.outer")]
-)
-def test_rows_of_an_older_version_stand_beside_those_of_today(tmp_path, method, key):
-    """A key that did not exist then does not put them into another group."""
+def older_rows(tmp_path, method, key):
+    """Rows of two versions in one file: seeds 3 and 4 were made before `key` existed."""
     file, first, second = (
         tmp_path / "rows.jsonl",
         Study(tmp_path / "first"),
@@ -260,26 +390,71 @@ def test_rows_of_an_older_version_stand_beside_those_of_today(tmp_path, method, 
     )
     fill(first, "main-table", [0.5] * 2, methods=(method,), seeds=(3, 4), ratios=(0.08,))
     fill(second, "main-table", [0.75] * 2, methods=(method,), seeds=(0, 1), ratios=(0.08,))
+    for path in first.runs.glob("*/result.json"):
+        result = json.loads(path.read_text())
+        del result["config"][key]
+        write_json(path, result)
     export_into(first.root, file, print)
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    del lines[0]["config"][key]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     export_into(second.root, file, print, update=True)
-    (group,) = groups(load_rows(file).by_experiment["main-table"])
-    assert (
-        group.stat("test_accuracy").percent == "62.50 ± 14.43"
-        and group.stat("test_accuracy").n == 4
+    return file
+
+
+@pytest.mark.parametrize(
+    ("method", "key"), [("fedavg-full", "smoothing"), ("gcond", "condense.outer")]
+)
+def test_rows_keep_only_the_keys_that_they_were_made_with(tmp_path, method, key):
+    """An older row has no value for a later key, and is not averaged with rows that have one."""
+    value = settings_of(parse({"method": method}))[key]
+    file = older_rows(tmp_path, method, key)
+    today, older = groups(load_rows(file).by_experiment["main-table"])
+    assert [(g.note, g.stat("test_accuracy").mean) for g in (today, older)] == [
+        (f"{key}={value}", 0.75),
+        (f"older than {key}", 0.5),
+    ]
+    assert older.rows[0].config.keys() == today.rows[0].config.keys() - {key}
+    assert older.rows[0].config["rounds"] == today.rows[0].config["rounds"]
+    again = tmp_path / "again.jsonl"
+    again.write_text(file.read_text())
+    export_into(tmp_path / "second", again, print, update=True)
+    assert load_rows(again) == load_rows(file), "repeating an update changes nothing"
+
+
+def test_a_study_folder_and_its_export_agree_about_unknown_keys(tmp_path):
+    older_rows(tmp_path, "fedavg-full", "smoothing")
+    (group,) = groups(load_rows(tmp_path / "first").by_experiment["main-table"])
+    assert "smoothing" not in group.rows[0].config and not group.note
+    unfinished = Study(tmp_path / "third")
+    fill(unfinished, "main-table", [], methods=("fedavg-full",), seeds=(0,), ratios=(0.08,))
+    (row,) = load_rows(unfinished.root).by_experiment["main-table"]
+    assert row.config["smoothing"] == "none" and not row.result, "it will run with today's keys"
+
+
+def test_settings_that_some_rows_do_not_know_are_not_shared():
+    rows = [
+        Row("x", {}, config={"rounds": 3, "smoothing": "none"}),
+        Row("x", {}, config={"rounds": 3}),
+    ]
+    assert shared_settings(rows, ("rounds", "smoothing")) == "rounds 3"
+
+
+def test_many_unknown_settings_are_counted():
+    cells = cells_of("main-table", methods=("fedavg-full",), seeds=(0,))
+    today = row_of(cells[0], 0.5)
+    missing = ("backbone", "smoothing", "ema-decay", "rounds")
+    older = replace(today, config={k: v for k, v in today.config.items() if k not in missing})
+    assert [group.note for group in groups([today, older])][1] == (
+        "older than backbone and 3 other settings"
     )
 
 
 def test_asking_again_with_other_settings_replaces_a_cell(tmp_path):
     study = Study(tmp_path)
-    fill(study, "ablation", [0.5] * 12)
+    fill(study, "ablation", [0.5] * 15)
     fill(study, "ablation", [0.75], seeds=(0,), rounds=9)
     rows = load_rows(tmp_path).by_experiment["ablation"]
     assert (
-        len(rows) == 12
-        and [row.config["rounds"] for row in rows if row.labels["seed"] == 0] == [9] * 4
+        len(rows) == 15
+        and [row.config["rounds"] for row in rows if row.labels["seed"] == 0] == [9] * 5
     )
 
 

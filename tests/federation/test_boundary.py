@@ -80,8 +80,11 @@ def of_peers(*names):
 ADDED = {
     "dance": entries(UP, "evaluate", metrics=hits("plain", "fused")),
     "fedavg-full": set(),
+    "fedavg-rotating": set(),
+    "self-training": set(),
     "local-only": set(),
     "random-core": set(),
+    "rotating-core": set(),
     "herding-core": set(),
     "k-center-core": set(),
     "gcond": set(),

@@ -147,8 +147,13 @@ def test_every_key_of_its_messages_is_explained(observed):
 
 
 def test_a_client_reports_the_nodes_it_trains_on(observed):
-    if not get_spec(observed.finished.config.method).card.condenses:
-        assert observed.finished.result["per_condensed_node"] == {"nodes_per_round": 0.0}
+    config, card = observed.finished.config, get_spec(observed.finished.config.method).card
+    if not card.condenses:
+        expected = {"nodes_per_round": 0.0}
+        if card.rotates:
+            sites = [observed.finished.site(client) for client in range(config.clients)]
+            expected["supervised_per_round"] = sum(map(supervised, sites))
+        assert observed.finished.result["per_condensed_node"] == expected
         return
     stored = [
         state.get("condensed_labels", state.get("core")) for state in states(observed.finished)
@@ -156,6 +161,12 @@ def test_a_client_reports_the_nodes_it_trains_on(observed):
     assert observed.finished.result["per_condensed_node"]["nodes_per_round"] == sum(
         map(len, stored)
     )
+
+
+def supervised(site):
+    """2.25 K nodes with r = 0.25 of the small settings, at most all labelled ones."""
+    budget = np.ceil(0.25 * site.num_nodes)
+    return min(np.ceil(2.25 * budget), int((site.train_labels >= 0).sum()))
 
 
 # Clients of nine nodes: one lacks a class, one has no training label, one has no edge, one has

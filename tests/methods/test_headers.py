@@ -29,13 +29,15 @@ def ours():
 
 
 def sentence(dataset, method, ours):
-    ratios = main_ratios(dataset) if get_spec(method).card.condenses else ("full",)
-    here = " / ".join(f"{ours[dataset, method, ratio]:.2f}" for ratio in ratios)
+    ratios = main_ratios(dataset) if get_spec(method).card.by_ratio else ("full",)
+    measured = [ours.get((dataset, method, ratio)) for ratio in ratios]
+    here = " / ".join("-" if mean is None else f"{mean:.2f}" for mean in measured)
     printed = [main_number(dataset, method, None if ratio == "full" else ratio) for ratio in ratios]
     theirs = " / ".join(f"{value[0]:.2f}" for value in printed if value)
     at = " at r = 8 / 4 / 2 %" if len(ratios) > 1 else ""
     paper = f"{theirs} % in the DANCE paper, " if theirs else ""
-    return f"Test accuracy of `{method}` on {NAMES[dataset]}{at}: {paper}{here} % here."
+    start = f"Test accuracy of `{method}` on {NAMES[dataset]}{at}: {paper}"
+    return start + (f"{here} % here." if any(measured) else "not measured yet.")
 
 
 @pytest.mark.parametrize("dataset", NAMES)

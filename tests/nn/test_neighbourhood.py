@@ -46,27 +46,36 @@ def build(name):
 
 def ball_of(kind, rows, targets, steps, most=0, generator=None):
     """`around`, with operators in float64."""
-    weights = edge_weights(kind, rows.ptr.diff())
+    weights = edge_weights(kind, rows.ptr)
     ball = around(rows, weights, targets, steps, most, generator)
     return ball.nodes, [step.to(torch.float64) for step in ball.operators]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 2**20), n=st.integers(1, 20), density=st.sampled_from([0.0, 0.1, 0.5]))
-def test_weights_by_degree_are_the_entries_of_the_operator(kind, seed, n, density):
+@given(
+    seed=st.integers(0, 2**20),
+    n=st.integers(1, 20),
+    density=st.sampled_from([0.0, 0.1, 0.5]),
+    gated=st.booleans(),
+)
+def test_weights_by_degree_are_the_entries_of_the_operator(kind, seed, n, density, gated):
     rows = rows_of(random_csr(np.random.default_rng(seed), n, density))
-    weights = edge_weights(kind, rows.ptr.diff())
-    dense = torch.zeros(n, n)
-    dense[rows.rows(), rows.index] = weights.of(rows.rows(), rows.index)
+    draw = torch.Generator().manual_seed(seed)
+    gates = torch.rand(len(rows.index), generator=draw) if gated else None
+    weights = edge_weights(kind, rows.ptr, gates)
+    dense, places = torch.zeros(n, n), torch.arange(len(rows.index))
+    dense[rows.rows(), rows.index] = weights.of(rows.rows(), rows.index, places)
     if weights.loops is not None:
         dense += torch.diag(weights.loops)
-    torch.testing.assert_close(dense.double(), whole(kind, rows).to_dense())
+    given = torch.ones(len(rows.index)) if gates is None else gates
+    expected = operator(kind, rows.rows(), rows.index, given, n).to_dense()
+    torch.testing.assert_close(dense, expected)
 
 
 def test_an_unknown_operator_is_an_error():
     with pytest.raises(ValueError, match="expected operator 'gcn'"):
-        edge_weights("max", torch.ones(2, dtype=torch.int64))
+        edge_weights("max", torch.arange(3))
 
 
 @pytest.mark.parametrize("graph", ["hub", "no edges", "sparse", "dense"])

@@ -61,14 +61,26 @@ def project(probs, budget):
     return [probs[i] / total if i in kept and total > 0 else 0.0 for i in range(len(probs))]
 
 
-def gates(g, texts, candidates, W_q, W_k, budget):
-    """eq:neighbor_gating: {u: alpha_vu} with alpha_vu > 0."""
-    scores = [float((W_q @ g) @ (W_k @ texts[u])) / sqrt(texts.shape[1]) for u in candidates]
+def pull(anchor, text, temperature):
+    """<x / |x|, t> / T: what a query asks for before it is learnt; 0 without a temperature."""
+    length = float(np.linalg.norm(anchor))
+    return float(anchor @ text) / length / temperature if temperature and length else 0.0
+
+
+def gates(g, texts, candidates, W_q, W_k, budget, own, temperature):
+    """eq:neighbor_gating: {u: alpha_vu} with alpha_vu > 0; `own` is t_v."""
+    scores = [
+        float((W_q @ g) @ (W_k @ texts[u])) / sqrt(texts.shape[1])
+        + pull(own, texts[u], temperature)
+        for u in candidates
+    ]
     weights = project(entmax(scores), budget)
     return {u: weight for u, weight in zip(candidates, weights, strict=True) if weight > 0}
 
 
-def condense(v, g, graph, bank, difficulty, weights, budgets, pool_size, chunk_budget, mix):
+def condense(
+    v, g, graph, bank, difficulty, weights, budgets, pool_size, chunk_budget, mix, temperature=0
+):
     """Everything Alg. 3 computes for one node.
 
     `graph` = (indptr, indices); `bank` = (chunks [R, d], chunk_ptr, texts [n, d]); `weights` = name
@@ -79,7 +91,7 @@ def condense(v, g, graph, bank, difficulty, weights, budgets, pool_size, chunk_b
     hardest = sorted(far, key=lambda w: (-difficulty[w], w))[:pool_size]
     candidates = [[v], near, sorted(hardest)]
     alpha = [
-        gates(g, texts, pool_, weights["query"], weights["key"], budget)
+        gates(g, texts, pool_, weights["query"], weights["key"], budget, texts[v], temperature)
         for pool_, budget in zip(candidates, budgets, strict=True)
     ]
     gamma = softmax(list(weights["hop_logits"]))
@@ -91,7 +103,10 @@ def condense(v, g, graph, bank, difficulty, weights, budgets, pool_size, chunk_b
         r for ell in range(3) for u in alpha[ell] for r in range(chunk_ptr[u], chunk_ptr[u + 1])
     ]
     query = weights["chunk_query"] @ g
-    scores = [float(query @ chunks[r]) / sqrt(chunks.shape[1]) for r in offered]
+    scores = [
+        float(query @ chunks[r]) / sqrt(chunks.shape[1]) + pull(context, chunks[r], temperature)
+        for r in offered
+    ]
     shares = project(entmax(scores), chunk_budget)
     text = np.zeros(texts.shape[1])
     for r, share in zip(offered, shares, strict=True):

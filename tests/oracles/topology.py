@@ -30,25 +30,21 @@ def candidate_set(x, S, i, most):
     return top([float(x[i] @ x[j]) for j in range(len(x))], i, most) | top(list(S[i]), i, most)
 
 
-def ista(x, S, supports, alpha, beta, iterations):
-    """Z [K, K] after so many proximal steps, entry by entry.
-
-    Column i steps by 1 / (2 alpha max_row_sum |G_i|) with G_i the Gram matrix of its candidates.
-    """
+def coordinate_descent(x, S, supports, alpha, beta, sweeps):
+    """Z [K, K], entry by entry: each entry in turn is set to its minimiser given the others."""
     size = len(x)
     Z = np.zeros((size, size))
     for i in range(size):
         rows = sorted(supports[i])
-        if not rows:
-            continue
-        widest = max(sum(abs(float(x[j] @ x[other])) for other in rows) for j in rows)
-        eta = 1 / (2 * alpha * widest)
-        for _ in range(iterations):
-            rebuilt = sum(Z[j, i] * x[j] for j in rows)
-            gradient = {j: 2 * alpha * float(x[j] @ (rebuilt - x[i])) for j in rows}
+        for _ in range(sweeps):
+            before = Z[:, i].copy()
             for j in rows:
-                moved = Z[j, i] - eta * gradient[j]
-                Z[j, i] = np.sign(moved) * max(abs(moved) - eta * (beta + 1 - S[i][j]), 0.0)
+                rest = x[i] - sum(Z[other, i] * x[other] for other in rows if other != j)
+                pull, length = 2 * alpha * float(x[j] @ rest), 2 * alpha * float(x[j] @ x[j])
+                left = max(abs(pull) - (beta + 1 - S[i][j]), 0.0)
+                Z[j, i] = np.sign(pull) * left / length if length else 0.0
+            if np.abs(Z[:, i] - before).max() < 1e-13:
+                break
     return Z
 
 

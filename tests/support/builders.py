@@ -123,6 +123,7 @@ def dance_configs() -> st.SearchStrategy[DanceConfig]:
         hop2_pool=st.integers(1, 8),
         chunk_budget=st.integers(1, 8),
         mix=st.sampled_from([0.0, 0.3, 1.0]),
+        anchor_temperature=st.sampled_from([0.0, 0.1]),
     )
 
 

@@ -75,6 +75,7 @@ SMALL = {
         "fedsage.exchanges": 2,
     },
     **{"fedsage.learning-rate": 0.02},
+    **{"self-training.start-round": 2, "self-training.confidence": 0.35},
 }
 
 

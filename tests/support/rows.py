@@ -1,5 +1,6 @@
 """Rows of artificial studies."""
 
+from dance_flwr.config.tree import flatten
 from dance_flwr.experiments import get_experiment
 from dance_flwr.experiments.cells import Request, Row
 from dance_flwr.experiments.rows import compact
@@ -51,7 +52,7 @@ def result_of(config, accuracy, rounds=8):
             {"client": k, "test_nodes": 5, "test_accuracy": accuracy, "val_accuracy": 1.0}
             for k in range(2)
         ],
-        **{"history": history, "config": {"method": config.method, "data": config.data}},
+        **{"history": history, "config": flatten(config)},
     }
 
 

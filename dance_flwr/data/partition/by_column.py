@@ -10,11 +10,13 @@ from dance_flwr.errors import DataError
 
 def assign(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
     """Return each node's client, [n] int64, for the settings of `spec`."""
-    return column_assignment(graph, spec.clients)
+    return column_assignment(graph, spec.clients, spec.site_nodes_most)
 
 
-def column_assignment(graph: TextGraph, clients: int) -> NDArray[np.int64]:
+def column_assignment(graph: TextGraph, clients: int, most: int = 0) -> NDArray[np.int64]:
     """Return each node's client, [n] int64; the `clients` largest sites take part.
+
+    With `most` above 0 they are the largest among the sites of at most so many nodes.
 
     Of sites of equal size the first by name takes part; clients are numbered by the names of their
     sites. A node of another site is `OUTSIDE`: an institution that is not in the federation neither
@@ -36,12 +38,14 @@ def column_assignment(graph: TextGraph, clients: int) -> NDArray[np.int64]:
             f"found none for {graph.ids[empty[0]]!s}; fill it in"
         )
     sites, number, sizes = np.unique(graph.site, return_inverse=True, return_counts=True)
-    if not 1 <= clients <= len(sites):
+    small = np.flatnonzero(sizes <= most) if most else np.arange(len(sites))
+    if not 1 <= clients <= len(small):
+        which = f"sites of at most {most:,} nodes" if most else "sites"
         raise DataError(
-            f"partition by-column: expected at most as many clients as sites, {len(sites)}, "
-            f"found {clients}; set clients to {len(sites)} or fewer"
+            f"partition by-column: expected at most as many clients as {which}, {len(small)}, "
+            f"found {clients}; set clients to {len(small)} or fewer"
         )
-    largest = np.sort(np.argsort(-sizes, kind="stable")[:clients])
+    largest = np.sort(small[np.argsort(-sizes[small], kind="stable")[:clients]])
     client = np.full(len(sites), OUTSIDE, np.int64)
     client[largest] = np.arange(clients)
     return client[number]

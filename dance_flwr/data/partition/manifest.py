@@ -2,16 +2,23 @@
 
 import hashlib
 import json
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, TextGraph, ids_digest
+from dance_flwr.data.partition.random_edges import random_edge_count
 from dance_flwr.data.partition.registry import make_partition
 from dance_flwr.data.partition.report import label_counts, report
-from dance_flwr.data.partition.spec import OUTSIDE, Partition, PartitionSpec, client_nodes
+from dance_flwr.data.partition.spec import (
+    OUTSIDE,
+    REGIME,
+    Partition,
+    PartitionSpec,
+    client_nodes,
+)
 from dance_flwr.disk import write_text
 from dance_flwr.errors import DataError
 
@@ -27,7 +34,8 @@ def manifest(graph: TextGraph, partition: Partition) -> dict[str, Any]:
 
     Each client lists its nodes, the edges inside it, its nodes per class and per split, and the
     sha256 of its node ids, joined by newlines in ascending index order. Counts of nodes and edges
-    are those of the data, also where some nodes are outside. `ratio_of_edges_kept` is the share of
+    are those of the data, also where some nodes are outside. `random_edges`, only in a partition
+    that adds some, are those that a client has in addition. `ratio_of_edges_kept` is the share of
     all edges that is inside a client, 1.0 for a graph without edges. `report` is the result of
     `dance_flwr.data.partition.report`.
     """
@@ -40,7 +48,7 @@ def manifest(graph: TextGraph, partition: Partition) -> dict[str, Any]:
     content = {
         "version": MANIFEST_VERSION,
         "dataset": graph.name,
-        "spec": asdict(partition.spec),
+        "spec": partition.spec.settings(),
         "provenance": dict(graph.provenance),
         "num_nodes": graph.num_nodes,
         "num_edges": graph.num_edges,
@@ -55,12 +63,18 @@ def manifest(graph: TextGraph, partition: Partition) -> dict[str, Any]:
                     name or "none": int(splits[k, i]) for i, name in enumerate(SPLIT_NAMES)
                 },
                 "ids_sha256": ids_digest(graph.ids[client_nodes(partition, k)].tolist()),
+                **_random_edges(row, partition.spec.random_edge_ratio),
             }
             for k, row in enumerate(figures["clients"])
         ],
         "report": figures,
     }
     return {**content, "sha256": _digest(content)}
+
+
+def _random_edges(row: dict[str, Any], ratio: float) -> dict[str, int]:
+    """Return the number of edges that a client gets, if the partition adds any."""
+    return {"random_edges": random_edge_count(row["nodes"], row["edges"], ratio)} if ratio else {}
 
 
 def reproduce(graph: TextGraph, content: dict[str, Any]) -> Partition:
@@ -80,7 +94,7 @@ def reproduce(graph: TextGraph, content: dict[str, Any]) -> Partition:
                 "use the data of the manifest"
             )
     names = {field.name for field in fields(PartitionSpec)}
-    if set(content["spec"]) != names:
+    if not names - {*REGIME} <= {*content["spec"]} <= names:
         raise DataError(
             f"manifest spec: expected the keys {', '.join(sorted(names))}, found "
             f"{', '.join(sorted(content['spec']))}; create the manifest again"

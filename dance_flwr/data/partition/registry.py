@@ -4,8 +4,8 @@ import numpy as np
 
 from dance_flwr.config.plugins import PARTITIONERS
 from dance_flwr.data.graphs.graph import TextGraph
-from dance_flwr.data.partition.spec import OUTSIDE, Partition, PartitionSpec
-from dance_flwr.data.partition.split import resolve_split
+from dance_flwr.data.partition.spec import OUTSIDE, Partition, PartitionSpec, check_regime
+from dance_flwr.data.partition.split import keep_labels, resolve_split
 from dance_flwr.errors import DataError
 
 
@@ -20,6 +20,7 @@ def make_partition(graph: TextGraph, spec: PartitionSpec) -> Partition:
     assign = PARTITIONERS.get(spec.method)
     if spec.seed < 0:
         raise DataError(f"partition seed: expected an integer >= 0, found {spec.seed}")
+    check_regime(spec)
     assignment = assign(graph, spec)
     sizes = np.bincount(assignment[assignment != OUTSIDE], minlength=spec.clients)
     if len(sizes) != spec.clients or not sizes.all():
@@ -29,4 +30,7 @@ def make_partition(graph: TextGraph, spec: PartitionSpec) -> Partition:
             "set fewer clients"
         )
     ratios = (spec.train_ratio, spec.val_ratio, spec.test_ratio)
-    return Partition(spec, assignment, resolve_split(graph, assignment, ratios, spec.seed))
+    split = resolve_split(graph, assignment, ratios, spec.seed)
+    return Partition(
+        spec, assignment, keep_labels(split, graph.labels, spec.labels_per_class, spec.seed)
+    )

@@ -1,6 +1,8 @@
 """The specification of a partition, its result, and the nodes of a client."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +10,15 @@ from numpy.typing import NDArray
 from dance_flwr.errors import DataError
 
 OUTSIDE = -1  # in an assignment: a node that no client holds
+
+# Settings that change nothing at 0 and are stored only elsewhere, with their words in names of
+# folders: partitions without them keep the names and manifests of versions that lack them.
+REGIME = {
+    "labels_per_class": "labels",
+    "foreign_text_ratio": "foreign",
+    "random_edge_ratio": "edges",
+    "site_nodes_most": "sites",
+}
 
 
 @dataclass(frozen=True)
@@ -22,6 +33,10 @@ class PartitionSpec:
     resolution : Louvain resolution, above 0; higher values give smaller communities
     train_ratio, val_ratio, test_ratio : shares of the labelled nodes; they sum to 1
     alpha : concentration of `label-dirichlet`, above 0; lower values give more label skew
+    labels_per_class : training labels kept per class, over all clients; 0 keeps all
+    foreign_text_ratio : share in [0, 1) of a node's chunks that belong to other nodes
+    random_edge_ratio : random edges inside each client, as a share of its own edges, at least 0
+    site_nodes_most : `by-column`: larger sites take no part; 0 = no limit
     """
 
     method: str
@@ -32,6 +47,20 @@ class PartitionSpec:
     val_ratio: float
     test_ratio: float
     alpha: float = 1.0
+    labels_per_class: int = 0
+    foreign_text_ratio: float = 0.0
+    random_edge_ratio: float = 0.0
+    site_nodes_most: int = 0
+
+    def settings(self) -> dict[str, Any]:
+        """Return all settings by name, as manifests store them; those of REGIME unless 0."""
+        values = asdict(self)
+        return {name: value for name, value in values.items() if value or name not in REGIME}
+
+    def regime(self) -> str:
+        """Return the settings of REGIME in a folder's name, such as `-labels5-edges0.25`, or ""."""
+        values = asdict(self)
+        return "".join(f"-{word}{values[name]:g}" for name, word in REGIME.items() if values[name])
 
 
 @dataclass(frozen=True)
@@ -60,6 +89,23 @@ def client_nodes(partition: Partition, k: int) -> NDArray[np.int64]:
     if not 0 <= k < partition.spec.clients:
         raise DataError(f"client: expected a number in 0..{partition.spec.clients - 1}, found {k}")
     return np.flatnonzero(partition.assignment == k)
+
+
+def check_regime(spec: PartitionSpec) -> None:
+    """Check the settings of REGIME.
+
+    Raises
+    ------
+    DataError : one is negative or not finite, or every chunk would be foreign
+    """
+    values = spec.settings()
+    for name in REGIME:
+        value, share = values.get(name, 0), name == "foreign_text_ratio"
+        if not 0 <= value < (1 if share else math.inf):
+            raise DataError(
+                f"partition {name}: expected a number >= 0{' and < 1' if share else ''}, "
+                f"found {value}"
+            )
 
 
 def check_clients(clients: int, nodes: int) -> None:

@@ -60,3 +60,32 @@ def resolve_split(
     if graph.split.any():
         return np.where(assignment == OUTSIDE, np.uint8(NO_SPLIT), graph.split)
     return stratified_split(graph, assignment, ratios, seed)
+
+
+def keep_labels(
+    split: NDArray[np.uint8], labels: NDArray[np.int64], per_class: int, seed: int
+) -> NDArray[np.uint8]:
+    """Return the split with at most `per_class` training nodes of each class; the rest is NO_SPLIT.
+
+    Each class keeps the nodes with its smallest random numbers, so those kept for one `per_class`
+    are among those kept for a larger one. Validation and test nodes stay as they are. A class with
+    fewer training nodes keeps all of them.
+
+    Parameters
+    ----------
+    split : [n] uint8
+    labels : [n] int64, or UNLABELLED
+    per_class : training nodes per class in the whole graph; 0 returns `split` itself
+    """
+    if not per_class:
+        return split
+    generator = np.random.default_rng(
+        np.random.SeedSequence([seed, zlib.crc32(b"labels-per-class")])
+    )
+    draws = generator.random(len(split))
+    nodes = np.flatnonzero((split == TRAIN) & (labels != UNLABELLED))
+    order = nodes[np.lexsort((draws[nodes], labels[nodes]))]
+    first = np.searchsorted(labels[order], labels[order])  # where the node's class begins
+    kept = np.where(split == TRAIN, np.uint8(NO_SPLIT), split)
+    kept[order[np.arange(len(order)) - first < per_class]] = TRAIN
+    return kept

@@ -7,12 +7,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from dance_flwr.config.sections import LABELS, ReadingConfig, reading_of
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.card import read_card
 from dance_flwr.data.graphs.graph import TEST, VAL
-from dance_flwr.data.site import Site, read_card
+from dance_flwr.data.site import Site
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.device import pick_device
-from dance_flwr.federation.client.smoothing import correct_and_smooth
+from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import ExchangingMethod, RoundInfo, Uplink
@@ -33,6 +35,13 @@ def initial_model(shape: ModelShape, config: RunConfig) -> nn.Module:
         return get_spec(config.method).make_client().build(shape, config)
 
 
+def load_at(site: Site, model: nn.Module, state: Mapping[str, Tensor], config: RunConfig) -> None:
+    """Let `model` be this state at a site, with the site's `class-prior`."""
+    model.load_state_dict(state)
+    if config.class_prior == LABELS:
+        model.prior = config.prior_strength * site.log_class_shares
+
+
 class Client:
     """A site, a method, and a model that each message overwrites.
 
@@ -47,6 +56,10 @@ class Client:
         shape = shape_of(site.text_dim, len(site.card.class_names), config)
         self.model = _model(shape, config, site.device)
 
+    def _load(self, state: Mapping[str, Tensor]) -> None:
+        """Let the process's model be this state at this client."""
+        load_at(self.site, self.model, state, self.config)
+
     def train(
         self, state: Mapping[str, Tensor], info: RoundInfo, *, proximal_mu: float = 0.0
     ) -> tuple[dict[str, Tensor], Report]:
@@ -56,7 +69,7 @@ class Client:
         ----------
         proximal_mu : weight of FedProx's proximal term; 0 = none
         """
-        self.model.load_state_dict(state)
+        self._load(state)
         client = self.site.card.client
         with (
             seeded(self.config.seed, "train", round_=info.round, client=client),
@@ -103,13 +116,13 @@ class Client:
         ----------
         nodes : [m] int64, distinct
         """
-        smoothed = self.config.smoothing == "correct-and-smooth"
-        asked = torch.arange(self.site.num_nodes, device=self.site.device) if smoothed else nodes
+        smooth = smoothing_of(self.config, self.site)
+        asked = torch.arange(self.site.num_nodes, device=self.site.device) if smooth else nodes
         views = self.method.predict(self.model, self.site, self.config, info, asked)
         if unknown := views.keys() - {*self.spec.views, "deployed"}:
             raise ValueError(f"expected the views of the method's spec, found {sorted(unknown)}")
-        if smoothed:
-            views["deployed"] = correct_and_smooth(views["deployed"], self.site)
+        if smooth:
+            views["deployed"] = smooth(views["deployed"])
             views = {name: probs[nodes] for name, probs in views.items()}
         return views
 
@@ -127,15 +140,16 @@ class Client:
 
     def validate(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
         """Count hits on the validation nodes."""
-        self.model.load_state_dict(state)
+        self._load(state)
         nodes = self._nodes(VAL, self.config.validation_nodes)
         views = self.predict(RoundInfo(run, round_, model_fingerprint(state)), nodes)
         return {"val": count(views, self.site.labels[nodes])}
 
     def finish(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
         """Count hits of the final model on validation and test nodes, and write the evidence."""
-        self.model.load_state_dict(state)
-        info = RoundInfo(run, round_, model_fingerprint(state), final=True)
+        self._load(state)
+        smooth = smoothing_of(self.config, self.site)
+        info = RoundInfo(run, round_, model_fingerprint(state), final=True, smooth=smooth)
         parts = {"val": self._nodes(VAL), "test": self._nodes(TEST)}
         views = self.predict(info, torch.cat(list(parts.values())))
         self.method.finish(self.model, self.site, self.config, info)
@@ -173,12 +187,15 @@ def close_clients() -> None:
 
 @lru_cache(maxsize=256)
 def _client(folder: Path, version: str, config: RunConfig, device: torch.device) -> Client:
-    return Client(_site(folder, version, device, config.split_mode == "inductive"), config)
+    site = _site(folder, version, device, config.split_mode == "inductive", reading_of(config))
+    return Client(site, config)
 
 
 @lru_cache(maxsize=256)
-def _site(folder: Path, version: str, device: torch.device, inductive: bool) -> Site:
-    return Site(folder, device, inductive)
+def _site(
+    folder: Path, version: str, device: torch.device, inductive: bool, reading: ReadingConfig
+) -> Site:
+    return Site(folder, device, inductive, reading)
 
 
 @lru_cache(maxsize=4)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from dance_flwr import events
-from dance_flwr.data.site import run_folder
+from dance_flwr.data.card import run_folder
 from dance_flwr.disk import write_npz
 from dance_flwr.privacy.quantiser import State
 

@@ -1,11 +1,25 @@
 """Post-process the predictions of any method on the client's own graph."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.site import Site
 
 _STEPS, _ALPHA = 50, 0.8
+
+
+def smoothing_of(config: RunConfig, site: Site) -> Callable[[Tensor], Tensor] | None:
+    """Return what `smoothing` does to [n, C] deployed probabilities of all nodes of a site.
+
+    None = nothing.
+    """
+    if config.smoothing == "correct-and-smooth":
+        return partial(correct_and_smooth, site=site)
+    return None
 
 
 @torch.no_grad()

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from dance_flwr.config.paths import STATE
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.site import Site, run_folder
+from dance_flwr.data.card import run_folder
+from dance_flwr.data.site import Site
 from dance_flwr.disk import write_npz
 from dance_flwr.fingerprint import code_fingerprint
 
@@ -40,7 +41,7 @@ def load_or_compute(
     """Return the arrays in `state.npz` of this run, or compute and write them atomically.
 
     A client that joins in a later round, or has lost its folder, computes them then: `compute`
-    must not depend on the round.
+    must not depend on the round, unless the key holds the round.
 
     Parameters
     ----------

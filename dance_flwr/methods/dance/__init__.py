@@ -7,6 +7,7 @@ Test accuracy of `dance` on Cora at r = 8 / 4 / 2 %: 88.87 / 87.12 / 86.32 % in 
 / 75.93 % in the DANCE paper, 76.50 / 76.41 / 76.16 % here.
 """
 
+from dance_flwr.config.sections import LABELS, PROBE
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink
 
@@ -16,17 +17,18 @@ METHOD = MethodSpec(
     card=MethodCard(
         condenses=True,
         trains_on="labelled nodes of the condensed core; plain term: "
-        "and of its selected neighbours",
+        "and of its selected neighbours; reads all nodes at a refresh of the core",
         leaves_client="model parameters, counts, seconds",
         source="the paper's method",
     ),
     sections=(DanceConfig,),
+    reading={"text_pooling": PROBE, "edge_gates": PROBE, "class_prior": LABELS},
     views=("plain", "fused", "core"),
     deployed_views=lambda config: DanceConfig.of(config).views.split("+"),
     search={
         "dance.mix": (0.4, 0.6, 0.8),
         "dance.alpha": (4.0, 8.0, 12.0),
-        "dance.beta": (3.0, 5.0, 10.0),
+        "dance.beta": (1.0, 3.0, 5.0),
         "dance.align-weight": (0.0, 0.1, 0.5),
         "dance.chunk-budget": (4, 8, 16),
         "dance.plain-weight": (1.0, 2.0, 4.0),

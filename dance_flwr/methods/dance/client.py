@@ -6,7 +6,8 @@ from torch import Tensor
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.algorithm import train_round
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.inference import explain, predict_nodes
+from dance_flwr.dance.explaining import explain
+from dance_flwr.dance.inference import predict_nodes
 from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.dance.rendering import write_example
 from dance_flwr.dance.state import RunFolder, read_difficulty
@@ -67,6 +68,9 @@ class Dance:
         core = folder.load(site.num_nodes, site.device).core
         if core is None:
             core = torch.arange(0, device=site.device)
-        packs = explain(model, site, core, DanceConfig.of(config), info.round, info.model_id)
+        packs = explain(
+            *(model, site, core, DanceConfig.of(config), info.round, info.model_id),
+            smooth=info.smooth,
+        )
         packs.save(folder.final_path)
         write_example(folder, site, packs)

@@ -25,4 +25,5 @@ METHOD = MethodSpec(
         leaves_client="model parameters, counts, seconds",
         source="McMahan et al. 2017; Kipf and Welling 2017",
     ),
+    label_reuse=True,
 )

@@ -38,4 +38,5 @@ METHOD = MethodSpec(
         "fedgta.epsilon": (0.5, 0.65, 0.8, 0.95),
         "fedgta.moments": (3, 6, 10, 20),
     },
+    label_reuse=True,
 )

@@ -11,6 +11,8 @@ from dance_flwr.data.site import Site
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.fedavg_full.client import FedAvgFull
 from dance_flwr.methods.fedgta.config import FedGtaConfig
+from dance_flwr.methods.label_reuse import input_labels
+from dance_flwr.methods.plain_method import class_probabilities
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 
@@ -30,9 +32,10 @@ class FedGta(FedAvgFull):
 def statistics(model: PlainModel, site: Site, config: FedGtaConfig) -> dict[str, Tensor]:
     """Return M and H of a model's soft labels on a client's training graph, without a gradient."""
     graph, known = site.training_graph, site.train_labels >= 0
-    model.eval()
-    hidden = model.backbone(site.features, graph.operator(model.backbone.operator))
-    soft = torch.softmax(model.graph_logits(hidden), dim=1)
+    operator = graph.operator(model.backbone.operator)
+    soft = class_probabilities(
+        model, site.features, operator, input_labels(model, site.train_labels)
+    )
     start = torch.where(known[:, None], site.label_table, soft)
     spread = propagate(start, known, graph.operator("gcn"), config.steps, config.alpha)
     flat = torch.softmax(spread / config.temperature, dim=1)

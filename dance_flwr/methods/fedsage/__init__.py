@@ -54,4 +54,5 @@ METHOD = MethodSpec(
         "fedsage.learning-rate": (0.0003, 0.001, 0.003),
         "fedsage.most": (1, 3, 5),
     },
+    label_reuse=True,
 )

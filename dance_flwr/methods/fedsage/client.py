@@ -10,8 +10,9 @@ from torch import Tensor
 
 from dance_flwr import events
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.card import run_folder
 from dance_flwr.data.local_graph import LocalGraph
-from dance_flwr.data.site import Site, run_folder
+from dance_flwr.data.site import Site
 from dance_flwr.errors import UserError
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.fedsage import neighgen_client
@@ -20,6 +21,7 @@ from dance_flwr.methods.fedsage.neighgen.augmented_graph import GeneratedNodes, 
 from dance_flwr.methods.fedsage.neighgen.files import GENERATED, GENERATOR, read, write
 from dance_flwr.methods.fedsage.neighgen.learning import State
 from dance_flwr.methods.fedsage.neighgen_client import TRAINING, WHOLE, complete_graphs
+from dance_flwr.methods.label_reuse import input_labels
 from dance_flwr.methods.plain_method import PlainMethod, class_probabilities
 from dance_flwr.methods.whole_graph import train_on_graph
 from dance_flwr.metrics import Report
@@ -87,13 +89,11 @@ class FedSage(PlainMethod):
         with report.phase("topology"):
             graph = augmented_graph(model, site, config, info, name)
         with report.phase("train"):
-            labels = site.train_labels.new_full((len(graph.features),), -1)
-            labels[: site.num_nodes] = site.train_labels
             report.loss = train_on_graph(
                 model,
                 graph.features,
                 graph.operator,
-                labels,
+                _labels_of(graph, site),
                 config,
                 info.round,
                 site.card.client,
@@ -105,7 +105,8 @@ class FedSage(PlainMethod):
     ) -> dict[str, Tensor]:
         """Predict nodes by one pass over the augmented graph."""
         graph = augmented_graph(model, site, config, info, WHOLE)
-        probabilities = class_probabilities(model, graph.features, graph.operator)
+        shown = input_labels(model, _labels_of(graph, site))
+        probabilities = class_probabilities(model, graph.features, graph.operator, shown)
         return {"deployed": probabilities[nodes]}
 
 
@@ -133,6 +134,13 @@ def augmented_graph(
         nodes = neighgen_client.generated_nodes(generated, name)
         cached[name] = (version, _augment(graph, nodes, site, kind))
     return cached[name][1]
+
+
+def _labels_of(graph: AugmentedGraph, site: Site) -> Tensor:
+    """Return the training labels, [n + g] int64; generated nodes have none."""
+    labels = site.train_labels.new_full((len(graph.features),), -1)
+    labels[: site.num_nodes] = site.train_labels
+    return labels
 
 
 def _augment(graph: LocalGraph, added: GeneratedNodes, site: Site, kind: str) -> AugmentedGraph:

@@ -31,7 +31,6 @@ from dance_flwr.methods.fedsage.neighgen.networks import (
     load_feature_generator,
     round_counts,
 )
-from dance_flwr.methods.plain_method import plain_model
 from dance_flwr.nn.model import ModelShape, PlainModel
 
 WHOLE, TRAINING = "whole/", "training/"
@@ -164,8 +163,9 @@ def _latents(model: NeighGen, features: Tensor, operator: Tensor, settings: FedS
 
 
 def _classifier(site: Site, config: RunConfig) -> PlainModel:
+    # It reads no labels, with or without label-reuse: it is never averaged or deployed.
     shape = ModelShape(site.text_dim, config.hidden_dim, len(site.card.class_names))
-    return plain_model(shape, config)
+    return PlainModel(shape, config.backbone, config.dropout)
 
 
 def _feature_generator(

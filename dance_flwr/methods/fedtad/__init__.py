@@ -39,4 +39,5 @@ METHOD = MethodSpec(
         "fedtad.learning-rate": (0.0003, 0.001, 0.003),
         "fedtad.reliability": ("topology", "count"),
     },
+    label_reuse=True,
 )

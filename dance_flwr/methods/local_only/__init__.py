@@ -27,4 +27,5 @@ METHOD = MethodSpec(
         source="reference without federation",
         evaluation="personalised",
     ),
+    label_reuse=True,
 )

@@ -2,7 +2,9 @@
 
 Each client selects its core once, K_c nodes of every class that its training nodes have
 (`dance_flwr.methods.condensation.budget`), at random, by herding (Welling 2009) or by k-center
-(Sener and Savarese 2018), and trains the plain network on the induced subgraph.
+(Sener and Savarese 2018), and trains the plain network on the induced subgraph. `rotating-core`
+draws a random core of the same quotas anew in every round, so that a run sees the training nodes in
+turn while no round trains on more than K.
 
 Uplink: the model, of which the server needs the weighted mean only.
 
@@ -12,6 +14,8 @@ space of a trained network; P^2 X is the input of its matching network and needs
 
 Test accuracy of `random-core` on Cora at r = 8 / 4 / 2 %: 83.22 / 81.31 / 75.26 % here.
 Test accuracy of `random-core` on CiteSeer at r = 8 / 4 / 2 %: 73.72 / 72.61 / 71.20 % here.
+Test accuracy of `rotating-core` on Cora at r = 8 / 4 / 2 %: not measured yet.
+Test accuracy of `rotating-core` on CiteSeer at r = 8 / 4 / 2 %: not measured yet.
 Test accuracy of `herding-core` on Cora at r = 8 / 4 / 2 %: 82.54 / 81.43 / 77.36 % here.
 Test accuracy of `herding-core` on CiteSeer at r = 8 / 4 / 2 %: 74.08 / 73.56 / 72.87 % here.
 Test accuracy of `k-center-core` on Cora at r = 8 / 4 / 2 %: 83.65 / 80.75 / 77.48 % here.
@@ -26,13 +30,14 @@ def _spec(client: str, how: str, source: str) -> MethodSpec:
         client=f"dance_flwr.methods.selected_core.client:{client}",
         card=MethodCard(
             condenses=True,
-            trains_on=f"labelled training nodes chosen once {how}, on their induced subgraph",
+            trains_on=f"labelled training nodes chosen {how}, on their induced subgraph",
             leaves_client="model parameters, counts, seconds",
             source=source,
         ),
     )
 
 
-RANDOM = _spec("RandomCore", "at random", "the usual lower bound of graph condensation")
-HERDING = _spec("HerdingCore", "by herding", "Welling 2009")
-K_CENTER = _spec("KCenterCore", "by k-center", "Sener and Savarese 2018")
+RANDOM = _spec("RandomCore", "once at random", "the usual lower bound of graph condensation")
+ROTATING = _spec("RotatingCore", "anew at random in each round", "a control of core selection")
+HERDING = _spec("HerdingCore", "once by herding", "Welling 2009")
+K_CENTER = _spec("KCenterCore", "once by k-center", "Sener and Savarese 2018")

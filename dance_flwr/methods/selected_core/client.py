@@ -1,5 +1,7 @@
 """The client side of the selected cores."""
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from dance_flwr.config.tree import RunConfig
@@ -16,21 +18,29 @@ from dance_flwr.seeding import generator
 
 
 class SelectedCore(PlainMethod):
-    """The plain network on a core that is selected once, before round 1."""
+    """The plain network on a core that is selected once, before round 1, or in every round.
 
-    rule: str
+    Attributes
+    ----------
+    rule : a key of `RULES`
+    rotates : whether every round selects a core of its own
+    """
+
+    rule: ClassVar[str]
+    rotates: ClassVar[bool] = False
 
     def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
         """Minimise the mean cross-entropy of the core's nodes on the subgraph that they induce."""
         report = Report()
         with report.phase("nodes"):
-            key = cache_key(site, config) | {"rule": self.rule}
+            moment = info.round if self.rotates else 0
+            key = cache_key(site, config) | {"rule": self.rule, "round": moment}
             arrays = load_or_compute(
                 site.folder,
                 info.run,
                 key,
                 site.device,
-                lambda: {"core": self.select(site, config)},
+                lambda: {"core": self.select(site, config, moment)},
             )
             core = arrays["core"]
         chunks = site.table.chunks_of.take(core).index.cpu().numpy()
@@ -47,18 +57,37 @@ class SelectedCore(PlainMethod):
             report.loss = train_on(model, site.features[core], induced, labels, config, info.round)
         return report
 
-    def select(self, site: Site, config: RunConfig) -> Tensor:
-        """Return the core, [K] int64 in ascending order."""
-        quotas, hop = site_quotas(site, config), site.training_graph.operator("gcn")
-        points = hop @ (hop @ site.features)
-        draws = generator(config.seed, f"{self.rule}-core", client=site.card.client)
-        return select_core(points, site.train_labels, quotas, RULES[self.rule], draws)
+    def select(self, site: Site, config: RunConfig, moment: int = 0) -> Tensor:
+        """Return the core, [K] int64 in ascending order.
+
+        Parameters
+        ----------
+        moment : the round whose core it is, 0 for that of all rounds
+        """
+        quotas, client = site_quotas(site, config), site.card.client
+        draws = generator(config.seed, f"{self.rule}-core", round_=moment, client=client)
+        return select_core(self.points(site), site.train_labels, quotas, RULES[self.rule], draws)
+
+    def points(self, site: Site) -> Tensor:
+        """Return P^2 X, the space in which the rule measures; [n, d]."""
+        hop = site.training_graph.operator("gcn")
+        return hop @ (hop @ site.features)
 
 
 class RandomCore(SelectedCore):
     """Selects uniformly at random within each class."""
 
     rule = "random"
+
+    def points(self, site: Site) -> Tensor:
+        """Return X, as nothing is measured; [n, d]."""
+        return site.features
+
+
+class RotatingCore(RandomCore):
+    """Selects as `RandomCore`, anew in every round; `state.npz` holds the last core."""
+
+    rotates = True
 
 
 class HerdingCore(SelectedCore):

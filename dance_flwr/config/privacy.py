@@ -1,0 +1,120 @@
+"""The section `privacy.*`, and the settings that defeat what it promises."""
+
+from dataclasses import dataclass
+
+from dance_flwr.config.options import option
+from dance_flwr.config.sections import FLOAT32, INT8
+
+
+@dataclass(frozen=True)
+class PrivacyConfig:
+    """Keys of the protection of uploads, `privacy.*`."""
+
+    secure_aggregation: bool = option(False, "sum uploads and metrics under masks (SecAgg+)")
+    threshold: float = option(
+        0.6,
+        "share of a round's clients that must stay so that the masks can be removed",
+        above=0.5,
+        most=1,
+    )
+    update_range: float = option(
+        1.0,
+        "maximum change of a weight per round under secure aggregation; clients refuse to "
+        "upload more",
+        above=0,
+    )
+    dp: str = option(
+        "none",
+        "differential privacy of a client's contribution: noise added by the server (central), "
+        "by all clients jointly (distributed) or by each client alone (local)",
+        choices=("none", "central", "distributed", "local"),
+    )
+    clipping_norm: float = option(
+        1.0, "maximum norm of a client's update under privacy.dp (C)", above=0
+    )
+    clipping: str = option(
+        "fixed",
+        "adaptive = clipping-norm is only the initial value",
+        choices=("fixed", "adaptive"),
+    )
+    clipping_quantile: float = option(
+        0.5, "share of updates that adaptive clipping aims to leave unclipped", above=0, below=1
+    )
+    epsilon: float = option(
+        8.0, "privacy budget of the whole run; training stops before exceeding it", above=0
+    )
+    delta: float = option(1e-5, "probability that epsilon does not hold", above=0, below=1)
+    noise_multiplier: float = option(
+        0.0,
+        "noise per round in units of clipping-norm (sigma); 0 = the least that lets the budget "
+        "cover all rounds",
+        least=0,
+    )
+    seeded: bool = option(
+        False, "draw the noise from the run's seed: reproducible but not private, for tests only"
+    )
+
+
+def privacy_problems(
+    privacy: PrivacyConfig,
+    clients: int,
+    fraction: float,
+    min_replies: int,
+    precision: str = FLOAT32,
+) -> list[str]:
+    """Return the settings that defeat the protection that `privacy.*` promises, one line each.
+
+    Parameters
+    ----------
+    clients, fraction, min_replies : the run's `clients`, `client-fraction` and `min-valid-replies`
+    precision : the run's `upload-precision`
+    """
+    problems = []
+    sampled = max(1, int(clients * fraction))
+    if privacy.secure_aggregation and sampled < 3:
+        problems.append(
+            "privacy.secure-aggregation: expected at least 3 clients per round, found "
+            f"{sampled}; with two, each client learns the other's upload from the sum"
+        )
+    if privacy.secure_aggregation and min_replies:
+        problems.append(
+            "min-valid-replies: expected 0 under privacy.secure-aggregation, found "
+            f"{min_replies}; set privacy.threshold instead"
+        )
+    joint = privacy.secure_aggregation or privacy.dp in ("distributed", "local")
+    if privacy.dp != "none" and joint and fraction < 1:
+        problems.append(
+            f"client-fraction: expected 1, found {fraction:g}; clients can be sampled only under "
+            "privacy.dp = central without secure aggregation"
+        )
+    if privacy.clipping == "adaptive" and privacy.dp == "local":
+        problems.append(
+            "privacy.clipping: expected fixed under privacy.dp = local, found adaptive; a single "
+            "client cannot protect the count over clients that adaptive clipping needs"
+        )
+    return problems + (
+        _precision_problems(privacy, fraction, precision) if precision != FLOAT32 else []
+    )
+
+
+def _precision_problems(privacy: PrivacyConfig, fraction: float, precision: str) -> list[str]:
+    """Return why a rounded update would not have the guarantee of `privacy.dp`, one line each."""
+    problems = []
+    if privacy.dp == "distributed":
+        problems.append(
+            "upload-precision: expected float32 under privacy.dp = distributed, found "
+            f"{precision}; a sum of rounded parts does not have the noise that epsilon is computed "
+            "for"
+        )
+    if privacy.dp == "central" and fraction < 1:
+        problems.append(
+            f"upload-precision: expected float32 under privacy.dp = central with client-fraction "
+            f"{fraction:g}, found {precision}; what a client keeps depends on the rounds it was "
+            "drawn for, which epsilon assumes independent"
+        )
+    if privacy.dp == "central" and privacy.secure_aggregation and precision == INT8:
+        problems.append(
+            "upload-precision: expected float32 or float16 under privacy.dp = central with secure "
+            "aggregation, found int8; a step would be as large as a clipped update"
+        )
+    return problems

@@ -1,0 +1,97 @@
+"""The card of a client's folder, its node table, and the digests of its chunks."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dance_flwr.data.text.bank import BankSlice
+from dance_flwr.errors import DataError
+
+CARD = "client.json"
+
+
+@dataclass(frozen=True)
+class SiteCard:
+    """Content of `client.json`: which client this is, and the classes that its model needs."""
+
+    client: int
+    clients: int
+    num_nodes: int
+    class_names: tuple[str, ...]
+    ids_sha256: str
+    partition_sha256: str
+
+
+def run_folder(client_folder: Path, run: str) -> Path:
+    """Return the folder of a run inside a client's folder, without creating it."""
+    return client_folder / "runs" / run
+
+
+def read_ids(folder: Path) -> list[str]:
+    """Return the ids of a client's nodes.
+
+    Raises
+    ------
+    DataError : the node table is missing or damaged
+    """
+    return _column(folder, "id")
+
+
+def read_texts(folder: Path) -> list[str]:
+    """Return the texts of a client's nodes.
+
+    Raises
+    ------
+    DataError : the node table is missing or damaged
+    """
+    return _column(folder, "text")
+
+
+def _column(folder: Path, name: str) -> list[str]:
+    import pyarrow.parquet as pq
+
+    path = folder / "nodes.parquet"
+    try:
+        return pq.read_table(path, columns=[name])[name].to_pylist()  # type: ignore[no-any-return]
+    except (OSError, KeyError) as error:
+        raise DataError(
+            f"{path}: expected column {name!r}, found {error}; prepare the partition again"
+        ) from None
+
+
+def read_card(folder: Path) -> SiteCard:
+    """Read `client.json`.
+
+    Raises
+    ------
+    DataError : there is no such folder, or the file is damaged
+    """
+    path = folder / CARD
+    if not path.is_file():
+        raise DataError(
+            f"expected a client folder with {CARD}, found none at {folder}; "
+            "prepare the partition first"
+        )
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw["class_names"] = tuple(raw["class_names"])
+        return SiteCard(**raw)
+    except (ValueError, TypeError, KeyError) as error:
+        raise DataError(
+            f"{path}: expected the card of a client, found {error}; prepare the partition again"
+        ) from None
+
+
+def chunk_digests(texts: Sequence[str], part: BankSlice) -> NDArray[np.uint8]:
+    """Return the sha256 of every chunk's UTF-8 text, [R, 32] uint8."""
+    owner = np.repeat(np.arange(len(texts)), np.diff(part.ptr)).tolist()
+    digests = [
+        hashlib.sha256(texts[node][start:end].encode()).digest()
+        for node, (start, end) in zip(owner, part.spans.tolist(), strict=True)
+    ]
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32)

@@ -1,0 +1,131 @@
+"""Text condensation and gated edges by agreement: what a node's neighbourhood confirms.
+
+An extension of the paper without parameters, computed once per client and offered to every method
+(`text-pooling`, `edge-gates`). A chunk counts if it agrees with the texts of the node's neighbours,
+an edge if its two ends agree. Foreign text in a document and wrong edges agree with nothing around
+them.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.nn import functional as F
+
+from dance_flwr.config.sections import ReadingConfig
+from dance_flwr.nn.ragged import (
+    Ragged,
+    budgeted_entmax,
+    products,
+    rows_at,
+    weighted_rows,
+)
+
+PASSES = 3  # the weights hardly change after the third
+_NODES_PER_BLOCK = 2048
+
+
+def agreeing_texts(
+    chunks: Float[Tensor, "R d"],
+    chunks_of: Ragged,
+    neighbours: Ragged,
+    texts: Float[Tensor, "n d"],
+    config: ReadingConfig,
+    new: Callable[[], Float[Tensor, "n d"]],
+    passes: int = PASSES,
+) -> Float[Tensor, "n d"]:
+    """t_u = sum_r Pi_B(entmax(<e_{u,r}, c_u> / T)) e_{u,r}; [n, d].
+
+    c_u is the normalised sum of t_w / |t_w| over the neighbours w of u, or of u itself if it has
+    none. The first pass starts from `texts`.
+
+    Parameters
+    ----------
+    chunks, chunks_of : as in `TextTable`; may be memory-mapped
+    neighbours : n rows of the nodes whose texts are compared with u's
+    texts : [n, d] the t of the first pass, from eq:text_pool
+    new : returns an empty [n, d] tensor, in memory or in a file
+    """
+    every = torch.arange(neighbours.num_rows, device=neighbours.ptr.device)
+    for _ in range(passes):
+        lengths, after = _lengths(texts), new()
+        for block in torch.split(every, _NODES_PER_BLOCK):
+            around = context_of(texts, lengths, neighbours, block)
+            weights = chunk_weights(chunks, chunks_of.take(block), around, config)
+            pooled = weighted_rows(weights, chunks_of.take(block), chunks)
+            after[block.to(after.device)] = pooled.to(after)
+        texts = after
+    return texts
+
+
+def last_context(
+    chunks: Float[Tensor, "R d"],
+    chunks_of: Ragged,
+    neighbours: Ragged,
+    texts: Float[Tensor, "n d"],
+    config: ReadingConfig,
+) -> Float[Tensor, "n d"]:
+    """c_u of the last pass of `agreeing_texts`, from which its t_u follow; [n, d]."""
+    before = agreeing_texts(
+        *(chunks, chunks_of, neighbours, texts, config), lambda: torch.empty_like(texts), PASSES - 1
+    )
+    every = torch.arange(neighbours.num_rows, device=neighbours.ptr.device)
+    return context_of(before, _lengths(before), neighbours, every)
+
+
+def chunk_weights(
+    chunks: Float[Tensor, "R d"],
+    chunks_of: Ragged,
+    around: Float[Tensor, "m d"],
+    config: ReadingConfig,
+) -> Float[Tensor, "E"]:
+    """Pi_B(entmax(<e_{u,r}, c_u> / T)) of every chunk of m nodes, B = `pooled-chunks`; [E].
+
+    Parameters
+    ----------
+    chunks_of : m rows of chunk numbers
+    around : [m, d] c_u
+    """
+    scores = products(around / config.text_temperature, chunks_of, chunks)
+    return budgeted_entmax(scores, chunks_of.ptr, config.pooled_chunks)
+
+
+def context_of(
+    texts: Float[Tensor, "n d"],
+    lengths: Float[Tensor, "n"],
+    neighbours: Ragged,
+    nodes: Int64[Tensor, "m"],
+) -> Float[Tensor, "m d"]:
+    """c_u of these nodes, of norm 1; [m, d]."""
+    near = neighbours.take(nodes)
+    total = weighted_rows(1 / lengths[near.index], near, texts)
+    lone = total.norm(dim=1, keepdim=True) == 0
+    return F.normalize(torch.where(lone, rows_at(texts, nodes), total), dim=1)
+
+
+def agreeing_edges(
+    texts: Float[Tensor, "n d"], neighbours: Ragged, temperature: float
+) -> Float[Tensor, "E"]:
+    """exp((cos(t_u, t_w) - 1) / T) of every edge, in (0, 1]; [E], in the order of `neighbours`.
+
+    Symmetric. An isolated node has no entry; one whose text is empty has cosine 0 with every other.
+    """
+    every = torch.arange(neighbours.num_rows, device=neighbours.ptr.device)
+    lengths, parts = _lengths(texts), [texts.new_empty(0, dtype=torch.float32)]
+    for block in torch.split(every, _NODES_PER_BLOCK):
+        near = neighbours.take(block)
+        own = rows_at(texts, block) / lengths[block, None]
+        cosine = products(own, near, texts) / lengths[near.index]
+        parts.append(torch.exp((cosine - 1) / temperature))
+    return torch.cat(parts)
+
+
+def _lengths(texts: Float[Tensor, "n d"]) -> Float[Tensor, "n"]:
+    """|t_u|, at least a tiny number, so that an empty text may be divided by it; [n] float32."""
+    blocks = torch.split(texts, 16 * _NODES_PER_BLOCK)
+    return torch.cat([_exact(block).norm(dim=1) for block in blocks]).clamp(min=1e-12)
+
+
+def _exact(block: Tensor) -> Tensor:
+    return block.float() if block.dtype == torch.float16 else block

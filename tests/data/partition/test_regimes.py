@@ -1,0 +1,173 @@
+"""Settings that make a partition harder: labels kept, sites left out, and how they are stored."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.partitions import SPEC, cliques, make_graph
+
+from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
+from dance_flwr.data.partition import (
+    client_nodes,
+    column_assignment,
+    make_partition,
+    manifest,
+    reproduce,
+)
+from dance_flwr.data.partition.split import keep_labels
+from dance_flwr.errors import DataError
+
+RANDOM = replace(SPEC, method="random")
+CHANGES = [
+    {"labels_per_class": 5},
+    {"foreign_text_ratio": 0.5},
+    {"random_edge_ratio": 0.25},
+    {"site_nodes_most": 20},
+]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    nodes=st.lists(st.tuples(st.integers(-1, 3), st.sampled_from([0, 1, 2, 3])), max_size=60),
+    per_class=st.integers(1, 6),
+    seed=st.integers(0, 5),
+)
+def test_each_class_keeps_so_many_of_its_training_nodes(nodes, per_class, seed):
+    labels = np.array([label for label, _ in nodes], np.int64)
+    split = np.array([part for _, part in nodes], np.uint8)
+    kept = keep_labels(split, labels, per_class, seed)
+    assert kept.dtype == np.uint8
+    for label in range(4):
+        cell = labels == label
+        assert (kept[cell] == TRAIN).sum() == min(per_class, (split[cell] == TRAIN).sum())
+    assert not (kept[labels == -1] == TRAIN).any()
+    others = split != TRAIN
+    assert np.array_equal(kept[others], split[others])
+    assert set(kept[~others].tolist()) <= {TRAIN, NO_SPLIT}
+    more = keep_labels(split, labels, per_class + 1, seed)
+    assert (more[kept == TRAIN] == TRAIN).all()
+    assert np.array_equal(kept, keep_labels(split, labels, per_class, seed))
+
+
+def test_few_labels_by_hand():
+    """Class 0 has three training nodes, class 1 one; node 4 is for validation, node 6 unknown."""
+    split = np.array([TRAIN, TRAIN, TRAIN, TRAIN, VAL, TEST, TRAIN], np.uint8)
+    labels = np.array([0, 0, 0, 1, 0, 1, -1])
+    kept = {tuple(keep_labels(split, labels, 1, seed).tolist()) for seed in range(30)}
+    tail = (TRAIN, VAL, TEST, NO_SPLIT)
+    assert kept == {
+        (TRAIN, NO_SPLIT, NO_SPLIT, *tail),
+        (NO_SPLIT, TRAIN, NO_SPLIT, *tail),
+        (NO_SPLIT, NO_SPLIT, TRAIN, *tail),
+    }
+    assert keep_labels(split, labels, 0, 0) is split
+
+
+def test_five_of_the_whole_federation_and_the_same_validation_and_test_nodes():
+    graph = cliques(12, 10)
+    plain, few, more = (
+        make_partition(graph, replace(SPEC, labels_per_class=count)) for count in (0, 5, 10)
+    )
+    assert np.array_equal(plain.assignment, few.assignment)
+    for part in (VAL, TEST):
+        assert np.array_equal(plain.split == part, few.split == part)
+    assert np.bincount(graph.labels[few.split == TRAIN]).tolist() == [5, 5, 5]
+    assert (more.split[few.split == TRAIN] == TRAIN).all()
+    counts = [client["nodes_per_split"] for client in manifest(graph, few)["clients"]]
+    assert sum(count["train"] for count in counts) == 15
+    assert sum(count["none"] for count in counts) == (plain.split == TRAIN).sum() - 15
+
+
+def test_a_split_of_the_data_is_reduced_too():
+    graph = replace(make_graph(9, [], [0] * 9), split=np.array([1] * 6 + [2, 3, 0], np.uint8))
+    partition = make_partition(graph, replace(RANDOM, labels_per_class=2))
+    assert (partition.split == TRAIN).sum() == 2
+    assert partition.split[6:].tolist() == [VAL, TEST, NO_SPLIT]
+
+
+def test_without_these_settings_manifests_are_those_of_earlier_versions():
+    """Digests written by the version before them."""
+    digests = [
+        manifest(cliques(6, 10), make_partition(cliques(6, 10), replace(RANDOM, seed=seed)))[
+            "sha256"
+        ]
+        for seed in (0, 1)
+    ]
+    assert digests == [
+        "1c15586d042e99daeb8d09ac64af223d6b7a92913e568f57c8c0c8028cc032d9",
+        "71aaffd90b6e310f61101c555e4ff0830919bd8e8c0c01f40979cf72cf10efa6",
+    ]
+
+
+def test_every_regime_has_a_manifest_of_its_own_that_reproduces_it():
+    graph = replace(cliques(6, 10), site=np.repeat(["a", "b", "c"], 20))
+    base = replace(SPEC, method="by-column")
+    seen = {manifest(graph, make_partition(graph, base))["sha256"]}
+    for change in CHANGES:
+        partition = make_partition(graph, replace(base, **change))
+        content = manifest(graph, partition)
+        assert content["spec"] == base.settings() | change
+        again = reproduce(graph, content)
+        assert again.spec == partition.spec and np.array_equal(again.split, partition.split)
+        seen.add(content["sha256"])
+    assert len(seen) == 1 + len(CHANGES)
+
+
+def test_names_of_regimes():
+    assert SPEC.regime() == ""
+    names = [replace(SPEC, **change).regime() for change in CHANGES]
+    assert names == ["-labels5", "-foreign0.5", "-edges0.25", "-sites20"]
+    both = {name: value for change in CHANGES for name, value in change.items()}
+    assert replace(SPEC, **both).regime() == "-labels5-foreign0.5-edges0.25-sites20"
+
+
+def test_a_manifest_with_an_unknown_setting_is_refused():
+    graph = cliques(3, 4)
+    content = manifest(graph, make_partition(graph, RANDOM))
+    for spec in (content["spec"] | {"colour": 1}, {"method": "random"}):
+        with pytest.raises(DataError, match="manifest spec: expected the keys"):
+            reproduce(graph, content | {"spec": spec})
+
+
+def test_the_manifest_counts_random_edges_and_keeps_the_clean_figures():
+    graph = cliques(6, 10)
+    plain, noisy = (
+        manifest(graph, make_partition(graph, replace(SPEC, random_edge_ratio=ratio)))
+        for ratio in (0.0, 0.5)
+    )
+    assert plain["report"] == noisy["report"]
+    for one, other in zip(plain["clients"], noisy["clients"], strict=True):
+        assert other == one | {"random_edges": round(0.5 * one["edges"])}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"labels_per_class": -1}, "labels_per_class: expected a number >= 0, found -1"),
+        ({"foreign_text_ratio": 1.0}, "foreign_text_ratio: expected a number >= 0 and < 1"),
+        ({"random_edge_ratio": float("inf")}, "random_edge_ratio: expected a number >= 0"),
+        ({"random_edge_ratio": float("nan")}, "found nan"),
+        ({"site_nodes_most": -5}, "site_nodes_most: expected a number >= 0, found -5"),
+    ],
+)
+def test_impossible_regimes_are_refused(change, said):
+    with pytest.raises(DataError) as caught:
+        make_partition(cliques(3, 4), replace(RANDOM, **change))
+    assert said in str(caught.value)
+
+
+def test_sites_above_the_limit_take_no_part():
+    """Sites of 4, 3, 2, 2 and 1 nodes: the largest two of at most three, by name b and c."""
+    site = np.repeat(["a", "b", "c", "d", "e"], [4, 3, 2, 2, 1])
+    graph = replace(make_graph(12, []), site=site)
+    clients = np.repeat([-1, 0, 1, -1, -1], [4, 3, 2, 2, 1]).tolist()
+    assert column_assignment(graph, 2, 3).tolist() == clients
+    assert np.array_equal(column_assignment(graph, 2, 4), column_assignment(graph, 2))
+    with pytest.raises(DataError) as caught:
+        column_assignment(graph, 4, 2)
+    assert "sites of at most 2 nodes, 3, found 4; set clients to 3 or fewer" in str(caught.value)
+    spec = replace(SPEC, method="by-column", clients=2, site_nodes_most=3)
+    partition = make_partition(graph, spec)
+    assert [client_nodes(partition, k).tolist() for k in (0, 1)] == [[4, 5, 6], [7, 8]]

@@ -1,0 +1,180 @@
+"""Client folders with few labels, mixed texts and random edges, and runs on them."""
+
+import hashlib
+import json
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from dance_flwr.dance.verification import verify_sources
+from dance_flwr.data import prepare as preparation
+from dance_flwr.data.client_folder import check, encode_client, foreign_chunks, write_partition
+from dance_flwr.data.graphs.folder import read_folder
+from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
+from dance_flwr.data.graphs.loading import load_graph
+from dance_flwr.data.partition import make_partition, manifest
+from dance_flwr.data.prepare import partition_spec, prepare, text_bank
+from dance_flwr.data.site import Site
+from dance_flwr.errors import DataError
+from dance_flwr.runs.evidence import verify_evidence
+
+REGIME = {"foreign_text_ratio": 0.5, "random_edge_ratio": 0.5, "labels_per_class": 4}
+
+
+@pytest.fixture(scope="module")
+def sites(run_config):
+    """Clients of the tiny graph as it is, and in all regimes at once."""
+    return [
+        [Site(prepare(config).folder / f"client-{k}", torch.device("cpu")) for k in range(3)]
+        for config in (run_config(), run_config(**REGIME))
+    ]
+
+
+def test_the_name_of_a_partition_says_its_regime_and_stays_without_one(run_config, monkeypatch):
+    """The key of the first name was computed by the version before these settings."""
+    monkeypatch.setattr(preparation, "source_identity", lambda data, root: "source")
+    bank = type("Bank", (), {"fingerprint": "0" * 64})()
+
+    def name(**keys):
+        keys = {"data": "toy", "clients": 5, **keys}
+        return preparation._folder(run_config(**keys), bank).name
+
+    assert name() == "toy-louvain-5-seed0-0b26e45005cf"
+    assert name(**REGIME).startswith("toy-louvain-5-seed0-labels4-foreign0.5-edges0.5-")
+    names = {name(), *(name(**{key: value}) for key, value in REGIME.items()), name(**REGIME)}
+    assert len(names) == 5
+    assert len({each.rpartition("-")[2] for each in names}) == 5
+
+
+def test_a_prepared_regime_is_found_again_and_checked(run_config):
+    said: list[str] = []
+    first, again = (prepare(run_config(**REGIME), said.append) for _ in range(2))
+    assert first.folder == again.folder and said[-1].endswith("(found)")
+    assert check(first.folder)["spec"] == partition_spec(run_config(**REGIME)).settings()
+    assert first.manifest["sha256"] != prepare(run_config()).manifest["sha256"]
+
+
+def test_chunks_are_those_of_the_bank_and_spans_reproduce_them(sites, run_config):
+    """Every chunk's text is one of the graph's chunks, with its own embedding and tokens."""
+    config = run_config()
+    texts = load_graph(config.data).texts
+    part = text_bank(config).gather(texts)
+    owner = np.repeat(np.arange(len(texts)), np.diff(part.ptr))
+    origin: dict[str, list[int]] = {}
+    for row, (node, (start, end)) in enumerate(zip(owner, part.spans.tolist(), strict=True)):
+        origin.setdefault(texts[node][start:end], []).append(row)
+    for plain, mixed in zip(*sites, strict=True):
+        assert plain.ids() == mixed.ids()
+        foreign, found = foreign_chunks(mixed.folder), mixed.texts()
+        node_of_chunk = mixed.table.node_of_chunk.tolist()
+        for row, (start, end) in enumerate(mixed.bank.spans.tolist()):
+            text = found[node_of_chunk[row]][start:end]
+            source = origin[text][0]
+            assert np.array_equal(mixed.bank.embeddings[row], part.embeddings[source])
+            assert mixed.bank.tokens[row] == part.tokens[source]
+            digest = hashlib.sha256(text.encode()).digest()
+            assert mixed.chunk_sha256[row].tobytes() == digest
+        for node in range(mixed.num_nodes):
+            rows = slice(mixed.bank.ptr[node], mixed.bank.ptr[node + 1])
+            own = np.diff(plain.bank.ptr)[node]
+            assert foreign[rows].sum() == own and (~foreign[rows]).sum() == own
+            kept = mixed.bank.embeddings[rows][~foreign[rows]]
+            before = plain.bank.embeddings[plain.bank.ptr[node] : plain.bank.ptr[node + 1]]
+            assert {row.tobytes() for row in kept} == {row.tobytes() for row in before}
+        verify_sources(mixed)
+
+
+def test_nothing_is_encoded_for_a_mixture(run_config):
+    prepare(run_config())
+    stats = prepare(run_config(foreign_text_ratio=0.75, seed=0)).encoded
+    assert stats.chunks_encoded == 0 and stats.texts_total == 72
+
+
+def test_foreign_text_crosses_clients(sites):
+    """Chunks are drawn from the whole federation: not all are of the client's own nodes."""
+    plain, mixed = sites
+    held = {row.tobytes() for row in plain[0].chunk_sha256}
+    foreign = mixed[0].chunk_sha256[foreign_chunks(mixed[0].folder)]
+    inside = np.mean([row.tobytes() in held for row in foreign])
+    assert 0.1 < inside < 0.7  # a third of the nodes
+
+
+def test_without_a_mixture_no_chunk_is_foreign(sites):
+    marks = foreign_chunks(sites[0][0].folder)
+    assert len(marks) == len(sites[0][0].bank.tokens) and not marks.any()
+    assert not (sites[0][0].folder / "arrays" / "chunk_foreign.npy").exists()
+
+
+def test_random_edges_are_in_the_tables_and_in_the_arrays(sites):
+    for number, (plain, noisy) in enumerate(zip(*sites, strict=True)):
+        rows = json.loads((noisy.folder.parent / "manifest.json").read_text())["clients"]
+        before, after = (site.graph.rows.index.numel() // 2 for site in (plain, noisy))
+        assert rows[number]["edges"] == before
+        assert after - before == rows[number]["random_edges"] == round(0.5 * before)
+        assert pq.read_table(noisy.folder / "edges.parquet").num_rows == after
+        table = read_folder(noisy.folder)
+        assert np.array_equal(table.indptr, np.load(noisy.folder / "arrays" / "indptr.npy"))
+        assert np.array_equal(table.indices, np.load(noisy.folder / "arrays" / "indices.npy"))
+        assert table.texts == noisy.texts()
+
+
+def test_labels_are_taken_from_training_nodes_alone(sites):
+    counts = np.zeros(3, int)
+    for plain, few in zip(*sites, strict=True):
+        known = few.train_labels >= 0
+        assert (plain.train_labels[known] == few.train_labels[known]).all()
+        for part in (VAL, TEST):
+            assert torch.equal(plain.split == part, few.split == part)
+        assert set(few.split[plain.split == TRAIN].tolist()) <= {TRAIN, NO_SPLIT}
+        assert few.label_table.sum() == known.sum()
+        counts += np.bincount(few.train_labels[known], minlength=3)
+    assert counts.tolist() == [4, 4, 4]
+
+
+def test_a_mixture_without_a_bank_is_refused_before_anything_is_written(run_config, tmp_path):
+    config = run_config(foreign_text_ratio=0.5)
+    graph = load_graph(config.data)
+    partition = make_partition(graph, partition_spec(config))
+    with pytest.raises(DataError, match="foreign-text-ratio: expected texts that are encoded"):
+        write_partition(graph, partition, manifest(graph, partition), tmp_path / "new", None)
+    assert not (tmp_path / "new").exists()
+
+
+def test_mixed_texts_are_not_encoded_again(sites, run_config, tmp_path):
+    copy = tmp_path / "client-0"
+    shutil.copytree(sites[1][0].folder, copy, ignore=shutil.ignore_patterns("runs"))
+    with pytest.raises(DataError, match="found texts mixed with foreign chunks"):
+        encode_client(copy, text_bank(run_config()))
+
+
+def test_a_run_on_a_regime(run):
+    finished = run(method="fedavg-full", **REGIME)
+    assert 0 <= finished.result["test_accuracy"] <= 1
+    assert finished.result["config"]["foreign-text-ratio"] == 0.5
+    assert "-labels4-foreign0.5-edges0.5-" in finished.partition.name
+
+
+def test_evidence_of_mixed_texts_can_be_verified(run):
+    finished = run(**REGIME)
+    said: list[str] = []
+    verify_evidence(finished.folder, None, said.append)
+    assert any("spans" in line for line in said)
+
+
+def test_show_names_the_regime(run_config, cli):
+    shown = cli("partition", "show", prepare(run_config(**REGIME)).folder)
+    line = "regime      labels-per-class 4, foreign-text-ratio 0.5, random-edge-ratio 0.5"
+    assert line in shown.out.splitlines()
+    assert "regime" not in cli("partition", "show", prepare(run_config()).folder).out
+
+
+@pytest.mark.parametrize("method", ["fedavg-full", "dance"])
+def test_a_client_without_any_label_takes_part(run, method):
+    """One label per class in three clients: all that two of them have may be none."""
+    finished = run(method=method, labels_per_class=1, partition="random", seed=0)
+    per_client = [int((finished.site(k).train_labels >= 0).sum()) for k in range(3)]
+    assert sum(per_client) == 3 and 0 in per_client
+    assert 0 <= finished.result["test_accuracy"] <= 1

@@ -1,0 +1,195 @@
+"""Training labels as an input: halves, losses, predictions, and the methods that offer them."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import plain
+from support.killing import same
+from support.models import models
+from support.sites import dense, toy_model, toy_site
+
+from dance_flwr.config.plugins import METHODS
+from dance_flwr.config.tree import parse
+from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
+from dance_flwr.errors import UserError
+from dance_flwr.federation.client.client import initial_model, shape_of
+from dance_flwr.methods import check_method, get_spec
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.fedavg_full.client import FedAvgFull
+from dance_flwr.methods.fedavg_rotating.client import FedAvgRotating, supervised_nodes
+from dance_flwr.methods.label_reuse import LabelHalves, input_labels
+from dance_flwr.methods.self_training.client import SelfTraining
+from dance_flwr.runs.reader import load_model
+
+OFFERED = [
+    "fedavg-full",
+    "fedavg-rotating",
+    "self-training",
+    "local-only",
+    "fedgta",
+    "fedtad",
+    "fedsage",
+]
+FAST = {"rounds": 2, "local_epochs": 2}
+N = 12
+LABELS = [v % 3 for v in range(N)]
+
+
+def config_of(method="fedavg-full", **keys):
+    values = {"method": method, "dropout": 0.0, "local-epochs": 1, "rounds": 9, "label-reuse": True}
+    return parse(values | keys)
+
+
+def site_of(known=range(0, N, 2), labels=LABELS):
+    split = [TRAIN if v in known else (VAL, TEST)[v % 2] for v in range(N)]
+    edges = [(v, (v + 1) % N) for v in range(N)] + [(0, 5), (2, 9)]
+    return toy_site(labels, split, edges)
+
+
+def halves_of(site, config, round_=1, reads=True):
+    return LabelHalves(toy_model(reads_labels=reads), site.train_labels, config, round_, 0)
+
+
+def test_the_methods_that_offer_it():
+    assert [name for name in METHODS if get_spec(name).label_reuse] == sorted(
+        OFFERED, key=list(METHODS).index
+    )
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in OFFERED])
+def test_others_refuse_it_before_anything_starts(run, tmp_path, run_config, method):
+    message = (
+        rf"^label-reuse: expected .* \(fedavg-full, .*\), found '{method}'; set label-reuse = "
+    )
+    with pytest.raises(UserError, match=message) as caught:
+        run(method=method, label_reuse=True, folder=tmp_path / "run")
+    assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()
+    check_method(run_config(method=method))
+
+
+@given(
+    st.lists(st.integers(-1, 2), min_size=1, max_size=30),
+    st.integers(0, 10**6),
+    st.integers(1, 5),
+)
+def test_a_half_is_shown_and_the_others_are_targets(labels, seed, round_):
+    """Also where the loss covers some of the training nodes: half of these, and of the others."""
+    known = torch.tensor(labels)
+    covered = torch.rand(len(labels), generator=torch.Generator().manual_seed(seed)) < 0.5
+    asked = torch.where(covered, known, -1)
+    model = toy_model(reads_labels=True)
+    halves = LabelHalves(model, known, config_of(seed=seed), round_, 0)
+    shown, targets = halves.split(asked)
+    assert shown.dtype == torch.float32 and set(shown.unique().tolist()) <= {0.0, 1.0}
+    visible = shown.sum(1) > 0
+    assert (shown.argmax(1)[visible] == known[visible]).all() and (shown.sum(1) <= 1).all()
+    assert (targets[visible] == -1).all(), "no node is asked for what it shows"
+    assert targets.equal(torch.where(visible, -1, asked))
+    for part in (asked >= 0, (known >= 0) & (asked < 0)):
+        assert int((visible & part).sum()) == int(part.sum()) // 2
+    assert bool((targets >= 0).any()) == bool((asked >= 0).any())
+
+
+def test_the_halves_change_with_epoch_round_client_and_seed_and_cover_every_node():
+    site, config = site_of(range(N)), config_of()
+    epochs = halves_of(site, config)
+    drawn = [epochs.split(site.train_labels)[0].sum(1) for _ in range(40)]
+    assert not drawn[0].equal(drawn[1])
+    counts = torch.stack(drawn).sum(0)
+    assert counts.min() >= 8 and counts.max() <= 32
+    assert halves_of(site, config).split(site.train_labels)[0].sum(1).equal(drawn[0])
+    others = (
+        halves_of(site, config, round_=2),
+        halves_of(site, config_of(seed=1)),
+        LabelHalves(toy_model(reads_labels=True), site.train_labels, config, 1, 1),
+    )
+    assert not any(other.split(site.train_labels)[0].sum(1).equal(drawn[0]) for other in others)
+
+
+def test_a_model_that_reads_no_labels_has_every_target():
+    site = site_of()
+    shown, targets = halves_of(site, config_of(), reads=False).split(site.train_labels)
+    assert shown is None and targets is site.train_labels
+    assert input_labels(toy_model(), site.train_labels) is None
+
+
+@pytest.mark.parametrize("method", ["fedavg-full", "fedavg-rotating", "self-training"])
+def test_the_loss_of_an_epoch_is_its_naive_twin(method):
+    keys = {"condensation-ratio": 0.15, "rotating.supervised-ratio": 2.0}
+    keys |= {"self-training.start-round": 1, "self-training.confidence": 0.0}
+    site, config, model = site_of(), config_of(method, **keys), toy_model(reads_labels=True)
+    covered = site.train_labels
+    if method == "fedavg-rotating":
+        covered = torch.full_like(covered, -1)
+        nodes = supervised_nodes(site, config, 4)
+        covered[nodes] = site.train_labels[nodes]
+        assert 1 < len(nodes) < 6
+    shown, targets = LabelHalves(model, site.train_labels, config, 4, 0).split(covered)
+    reads = torch.where(shown.sum(1) > 0, shown.argmax(1), -1).tolist()
+    assert sum(label >= 0 for label in reads) >= 2
+    adjacency = dense(site.graph)
+    probs = plain.probabilities(model, site.features, adjacency, reads)
+    asked = {v: label for v, label in enumerate(targets.tolist()) if label >= 0}
+    expected = plain.mean_loss(probs, asked)
+    if method == "self-training":  # predicted with every training label shown
+        seen = plain.probabilities(model, site.features, adjacency, site.train_labels.tolist())
+        expected += plain.mean_loss(probs, plain.confident(seen, range(1, N, 2), 0.0, 0))
+    trainer = {"fedavg-full": FedAvgFull, "fedavg-rotating": FedAvgRotating}.get(
+        method, SelfTraining
+    )
+    report = trainer().train(model, site, config, RoundInfo("r", 4, ""))
+    assert report.loss == pytest.approx(expected, rel=1e-4)
+    without = plain.mean_loss(plain.probabilities(model, site.features, adjacency), asked)
+    assert report.loss != pytest.approx(without, rel=1e-3)
+
+
+def test_predictions_show_every_training_label_and_no_other():
+    site, config, model = site_of(), config_of(), toy_model(reads_labels=True)
+    views = FedAvgFull().predict(model, site, config, RoundInfo("r", 1, ""), torch.arange(N))
+    expected = plain.probabilities(
+        model, site.features, dense(site.graph), site.train_labels.tolist()
+    )
+    np.testing.assert_allclose(views["deployed"], expected, atol=1e-5)
+    other = site_of(labels=[v % 3 if v % 2 == 0 else 0 for v in range(N)])
+    again = FedAvgFull().predict(model, other, config, RoundInfo("r", 1, ""), torch.arange(N))
+    assert again["deployed"].equal(views["deployed"]), "labels of validation and test nodes"
+
+
+@pytest.mark.parametrize("method", OFFERED)
+def test_a_run_learns_and_uploads_the_map_of_labels_and_repeats(run, method):
+    finished = run(method=method, label_reuse=True, **FAST)
+    same(run(method=method, label_reuse=True, **FAST), finished)
+    assert all(
+        bool(state["label_weight"].any()) for sent in models(finished).values() for state in sent
+    )
+    assert all(torch.isfinite(tensor).all() for tensor in load_model(finished.folder).values())
+    assert len(finished.replies("train")) == 6
+
+
+@pytest.mark.parametrize("method", OFFERED)
+def test_without_it_no_model_has_the_map(run_config, method):
+    config = run_config(method=method)
+    model = initial_model(shape_of(384, 3, config), config)
+    assert not [name for name in model.state_dict() if "label" in name]
+
+
+@pytest.mark.parametrize("method", ["fedavg-full", "fedavg-rotating", "fedsage"])
+def test_batches_read_labels_too(run, method):
+    keys = {"method": method, "label_reuse": True, "sampling_batch_nodes": 4, **FAST}
+    first = run(**keys)
+    same(run(**keys), first)
+    assert all(bool(sent[-1]["label_weight"].any()) for sent in models(first).values())
+
+
+def test_it_runs_inductively_and_on_another_backbone(run):
+    for backbone in ("sage", "gat"):
+        finished = run(
+            method="fedavg-full",
+            label_reuse=True,
+            split_mode="inductive",
+            backbone=backbone,
+            **FAST,
+        )
+        assert all(torch.isfinite(tensor).all() for tensor in load_model(finished.folder).values())

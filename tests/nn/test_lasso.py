@@ -1,0 +1,128 @@
+"""Batched lassos: against scikit-learn, their duality gap, and degenerate problems."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import Lasso
+
+from dance_flwr.nn.lasso import Lassos, solve_lassos
+
+QUICK = settings(max_examples=40, deadline=None)
+
+
+def draw(seed: int, problems: int, width: int, rows: int = 6, shared: float = 1.0):
+    """A [K, rows, s], x [K, rows] and w [K, s]; columns share a direction, as similar nodes do."""
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((problems, rows, width)) + shared * rng.standard_normal((rows, 1))
+    x = rng.standard_normal((problems, rows)) + shared * rng.standard_normal(rows)
+    return A, x, rng.uniform(0.1, 1.0, (problems, width))
+
+
+def problems_of(A, x, w, dtype=torch.float64) -> Lassos:
+    A, x, w = (torch.tensor(part, dtype=dtype) for part in (A, x, w))
+    gram, target = A.mT @ A, (A.mT @ x[..., None]).squeeze(2)
+    return Lassos.of(gram, target, x.square().sum(1), w)
+
+
+def objective(A, x, w, z) -> np.ndarray:
+    return np.array(
+        [
+            0.5 * np.sum((x[k] - A[k] @ z[k]) ** 2) + np.sum(w[k] * np.abs(z[k]))
+            for k in range(len(A))
+        ]
+    )
+
+
+@QUICK
+@given(
+    seed=st.integers(0, 2**20),
+    problems=st.integers(1, 6),
+    width=st.integers(1, 8),
+    tolerance=st.sampled_from([0.1, 0.01, 1e-4]),
+)
+def test_the_objective_is_within_the_tolerance_of_scikit_learn(seed, problems, width, tolerance):
+    """Lasso has one penalty; column j divided by w_j has penalty 1 on z_j w_j."""
+    A, x, w = draw(seed, problems, width)
+    z, steps = solve_lassos(problems_of(A, x, w), 3000, tolerance)
+    twin = []
+    for k in range(problems):
+        one = Lasso(alpha=1 / len(x[k]), fit_intercept=False, tol=1e-12, max_iter=100_000)
+        twin.append(one.fit(A[k] / w[k], x[k]).coef_ / w[k])
+    least = objective(A, x, w, np.array(twin)).sum()
+    assert objective(A, x, w, z.numpy()).sum() <= least * (1 + tolerance) * (1 + 1e-6)
+    assert steps % 10 == 0 and steps < 3000
+
+
+@QUICK
+@given(
+    seed=st.integers(0, 2**20),
+    width=st.integers(1, 8),
+    steps=st.sampled_from([0, 1, 3, 12, 200]),
+    size=st.sampled_from([0.0, 0.1, 3.0]),
+)
+def test_the_gap_bounds_the_distance_to_the_minimum_at_any_point(seed, width, steps, size):
+    A, x, w = draw(seed, 4, width)
+    given_ = problems_of(A, x, w)
+    z = solve_lassos(given_, steps, 0)[0] + size * torch.tensor(
+        np.random.default_rng(seed).standard_normal((4, width))
+    )
+    best = solve_lassos(given_, 5000, 0)[0]
+    value, gap = given_.gap(z.T)
+    np.testing.assert_allclose(value, objective(A, x, w, z.numpy()), rtol=1e-9)
+    above = objective(A, x, w, z.numpy()) - objective(A, x, w, best.numpy())
+    assert bool((gap.numpy() >= above - 1e-9).all())
+    assert float(given_.gap(best.T)[1].abs().max()) < 1e-6
+
+
+def test_one_coefficient_by_hand():
+    """G = 4, b = 3, ||x||^2 = 5, w = 1: z = (3 - 1) / 4, value 5/2 - 3/2 + 4/8 + 1/2 = 2, gap 0. At
+    z = 0 the value is 5/2; theta = s x with |3 s| <= 1 has value 5/3 - 5/18 = 25/18.
+    """
+    problem = Lassos.of(*(torch.tensor(v).double() for v in ([[[4.0]]], [[3.0]], [5.0], [[1.0]])))
+    z, steps = solve_lassos(problem, 50, 1e-9)
+    assert z.tolist() == [[0.5]] and steps == 10
+    value, gap = problem.gap(z.T)
+    assert value.item() == pytest.approx(2.0) and gap.item() == pytest.approx(0.0, abs=1e-12)
+    value, gap = problem.gap(torch.zeros(1, 1).double())
+    assert [value.item(), gap.item()] == pytest.approx([2.5, 2.5 - 25 / 18])
+
+
+def test_acceleration_and_restarts_pay():
+    """Twenty columns with cosines near 0.8: 100 steps come closer than 400 without acceleration."""
+    A, x, w = draw(3, 44, 20, rows=64, shared=2.0)
+    A, x = A / np.linalg.norm(A, axis=1, keepdims=True), x / np.linalg.norm(x, axis=1)[:, None]
+    given_ = problems_of(A, x, 0.02 * w)
+    best = solve_lassos(given_, 20_000, 0)[0]
+    rate = 1 / given_.gram.abs().sum(1).amax(0)
+    z = torch.zeros_like(given_.target)
+    for _ in range(400):
+        moved = z - rate * ((given_.gram * z).sum(1) - given_.target)
+        z = moved.sign() * (moved.abs() - rate * given_.penalty).clamp(min=0)
+    plain, fast, least = (
+        float(given_.gap(found)[0].sum())
+        for found in (z, solve_lassos(given_, 100, 0)[0].T, best.T)
+    )
+    assert 0 <= fast - least < 0.3 * (plain - least)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_problems_that_are_empty_solved_or_degenerate(dtype):
+    """Padding, x = 0, w above every pull, and three equal columns, beside one that has to move."""
+    A, x, w = draw(1, 5, 3)
+    A[0], x[1], w[2] = 0, 0, 1e3
+    A[3] = A[3][:, :1]
+    given_ = problems_of(A, x, w, dtype)
+    z, steps = solve_lassos(given_, 3000, 1e-4)
+    assert bool(torch.isfinite(z).all()) and steps < 3000
+    assert not z[:3].any() and z[3].any() and z[4].any()
+    value, gap = given_.gap(z.T)
+    assert gap[:3].tolist() == pytest.approx([0.0] * 3, abs=1e-5)
+    assert float(gap.sum()) <= 1.1e-4 * float(value.sum())
+
+
+def test_without_a_tolerance_all_steps_are_made():
+    given_ = problems_of(*draw(0, 2, 3))
+    assert solve_lassos(given_, 37, 0)[1] == 37
+    assert not solve_lassos(given_, 0, 0)[0].any()

@@ -1,0 +1,81 @@
+"""The plain model with labels as an input, and without."""
+
+import pytest
+import torch
+from support.builders import random_csr
+
+from dance_flwr.config.plugins import BACKBONES
+from dance_flwr.nn.backbone import normalise
+from dance_flwr.nn.model import ModelShape, PlainModel
+from dance_flwr.nn.propagation import operator
+
+N, WIDTH, HIDDEN, CLASSES = 9, 12, 8, 3
+SHAPE = ModelShape(WIDTH, HIDDEN, CLASSES)
+every_backbone = pytest.mark.parametrize("name", BACKBONES)
+
+
+def model_of(name, reads_labels, dropout=0.0):
+    torch.manual_seed(4)
+    model = PlainModel(SHAPE, name, dropout, reads_labels).eval()
+    if reads_labels:
+        torch.nn.init.normal_(model.label_weight)
+    return model
+
+
+def graph_of(kind, seed=2):
+    import numpy as np
+
+    indptr, cols = random_csr(np.random.default_rng(seed), N, 0.3)
+    rows = torch.repeat_interleave(torch.arange(N), torch.tensor(indptr).diff())
+    return operator(kind, rows, torch.tensor(cols), torch.ones(len(cols)), N)
+
+
+def inputs(seed=8):
+    draws = torch.Generator().manual_seed(seed)
+    features = torch.randn(N, WIDTH, generator=draws)
+    labels = torch.zeros(N, CLASSES)
+    labels[torch.arange(0, N, 2), torch.randint(CLASSES, (5,), generator=draws)] = 1
+    return features, labels
+
+
+@every_backbone
+def test_labels_enter_like_columns_behind_the_normalised_texts(name):
+    """The twin is a backbone whose text is as wide as both, with the weights side by side."""
+    model, (features, labels) = model_of(name, True), inputs()
+    wide = BACKBONES.get(name)(WIDTH + CLASSES, HIDDEN, 0.0).eval()
+    joined = torch.cat([model.backbone.text_weight(), model.label_weight], dim=1).detach()
+    own = dict(model.backbone.state_dict())
+    state, row = {}, 0
+    for key, tensor in wide.state_dict().items():
+        state[key] = own[key]
+        if tensor.shape != own[key].shape:  # a part of the first linear map, in the same order
+            state[key] = joined[row : row + len(tensor)]
+            row += len(tensor)
+    assert row == len(joined)
+    wide.load_state_dict(state)
+    graph = graph_of(model.backbone.operator)
+    expected = wide.propagate(torch.cat([normalise(features), labels], dim=1), graph)
+    actual = model.logits(features, graph, labels)
+    torch.testing.assert_close(actual, model.graph_logits(expected), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(actual, model.logits(features, graph), atol=1e-2)
+
+
+@every_backbone
+def test_without_labels_nothing_changes(name):
+    """The weights, the draws and the logits are those of a model that cannot read labels."""
+    plain, (features, labels) = model_of(name, False, 0.5), inputs()
+    graph = graph_of(plain.backbone.operator)
+    assert "label_weight" not in plain.state_dict()
+    torch.manual_seed(4)
+    reading = PlainModel(SHAPE, name, 0.5, True)
+    state = reading.state_dict()
+    assert (state.pop("label_weight") == 0).all()
+    assert state.keys() == plain.state_dict().keys()
+    assert all(tensor.equal(plain.state_dict()[key]) for key, tensor in state.items())
+    logits = []
+    for model, shown in ((plain, None), (plain, labels), (reading, None), (reading, labels)):
+        torch.manual_seed(1)
+        logits.append(model.train().logits(features, graph, shown))
+    assert all(other.equal(logits[0]) for other in logits)
+    torch.manual_seed(1)
+    assert logits[0].equal(plain.graph_logits(plain.backbone(features, graph)))
