@@ -75,10 +75,11 @@ def probed(
     open_as : opens the client under a reading
     path : where the choice is kept, with the hits of every candidate
     """
-    if path.is_file():
-        chosen = json.loads(path.read_text(encoding="utf-8"))["chosen"]
-        return replace(asked, **chosen)
     candidates = list(_candidates(asked))
+    kept = _kept(path)
+    known = [candidate for candidate in candidates if _named(candidate) == kept]
+    if known:
+        return known[0]
     hits = [_hits(open_as(candidate)) for candidate in candidates]
     best = choose(torch.stack(hits))
     found = [{**_named(c), "hits": int(hit.sum())} for c, hit in zip(candidates, hits, strict=True)]
@@ -86,6 +87,14 @@ def probed(
     content = {"chosen": _named(candidates[best]), "nodes": hits[0].numel(), "candidates": found}
     write_json(path, content)
     return candidates[best]
+
+
+def _kept(path: Path) -> dict[str, str]:
+    """Return the choice in this file; empty if there is none, or the file is damaged."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8"))["chosen"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
 
 
 def choose(hits: Tensor) -> int:

@@ -74,6 +74,23 @@ def test_the_choice_is_kept_with_the_hits_of_every_candidate(open_client, monkey
 PAIR = ("attention", "agreement")
 
 
+@pytest.mark.parametrize("damage", ["", "[]", '{"chosen": {"text_pooling": "attention"}}', "{"])
+def test_a_damaged_choice_is_made_again(open_client, damage):
+    chosen = open_client().reading
+    (path,) = (open_client().folder / "derived").glob("reading-*.json")
+    whole = path.read_text()
+    path.write_text(damage)
+    assert open_client().reading == chosen
+    assert path.read_text() == whole
+
+
+def test_a_kept_choice_that_was_not_asked_for_is_no_choice(open_client):
+    chosen = open_client().reading
+    (path,) = (open_client().folder / "derived").glob("reading-*.json")
+    path.write_text('{"chosen": {"text_pooling": "probe", "edge_gates": "always"}}')
+    assert open_client().reading == chosen
+
+
 def test_one_asked_key_leaves_the_other_alone(open_client):
     site = open_client(ReadingConfig(text_pooling="agreement", edge_gates="probe"))
     assert site.reading.text_pooling == "agreement"
