@@ -26,7 +26,7 @@ def to_lines(values: Mapping[str, Value], table: str = "") -> list[str]:
     for key, value in values.items():
         section, _, name = key.rpartition(".")
         head = f"[{table}.{section}]" if table else f"[{section}]"
-        tables.setdefault(section, ["", head]).append(f"{name} = {_toml(value)}")
+        tables.setdefault(section, ["", head]).append(f"{name} = {toml_value(value)}")
     return [line for lines in tables.values() for line in lines]
 
 
@@ -43,11 +43,11 @@ def markdown_table() -> str:
         rules = item.metadata
         limits = [f"{sign} {rules[name]:g}" for name, sign, _ in BOUNDS if rules[name] is not None]
         accepts = ", ".join(choices_of(item)) or " and ".join([kind.__name__, *limits])
-        rows.append(f"| `{key}` | `{_toml(defaults[key])}` | {accepts} | {rules['help']} |")
+        rows.append(f"| `{key}` | `{toml_value(defaults[key])}` | {accepts} | {rules['help']} |")
     return "\n".join(rows)
 
 
-def _toml(value: Value) -> str:
+def toml_value(value: Value) -> str:
     """Return a value as TOML; JSON strings are TOML strings."""
     if isinstance(value, bool):
         return str(value).lower()

@@ -107,7 +107,7 @@ def parse(values: Mapping[str, Value]) -> RunConfig:
             problem = _problem(key, known[key], item, kind)
             problems += [problem] if problem else []
     if not problems:
-        config = _settled(_build(known | _paper_values(known)))
+        config = _settled(_build(known | paper_values(known)))
         problems = _cross_checks(config)
     if problems:
         raise ConfigError(problems)
@@ -159,7 +159,7 @@ def _arguments(known: Mapping[str, Value], prefix: str) -> dict[str, Any]:
     return {key.replace("-", "_"): value for key, value in below.items() if "." not in key}
 
 
-def _paper_values(known: Mapping[str, Value]) -> dict[str, Value]:
+def paper_values(known: Mapping[str, Value]) -> dict[str, Value]:
     """Return the values that `paper = true` fixes; keys on which the paper is silent are free."""
     if not known.get("paper"):
         return {}

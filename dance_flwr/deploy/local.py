@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dance_flwr.config.text import toml_value
 from dance_flwr.deploy.certificates import Certificates, make_certificates, make_key
 from dance_flwr.disk import write_text
 from dance_flwr.federation.wire import keys
@@ -127,7 +128,7 @@ class LocalDeployment:
             keys.NUM_PARTITIONS: len(self.folders),
         }
         settings |= {keys.DATA_PATH: str(self.folders[client]), **self._node_config}
-        pairs = " ".join(f"{name}={_toml(value)}" for name, value in settings.items())
+        pairs = " ".join(f"{name}={toml_value(value)}" for name, value in settings.items())
         command = [
             "dance-flwr",
             "supernode",
@@ -194,13 +195,3 @@ def local_deployment(
         yield deployment
     finally:
         deployment.close()
-
-
-def _toml(value: str | int | bool) -> str:
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else f'"{value}"'
-        if isinstance(value, str)
-        else str(value)
-    )

@@ -13,7 +13,8 @@ from dance_flwr.errors import UserError
 from dance_flwr.methods import get_spec
 
 Label = str | int | float
-SEEDS = (0, 1, 2, 3, 4)
+SEEDS = (5, 6, 7, 8, 9)  # no configuration was chosen on them: searches use the seeds below 5
+TUNED = PROJECT / "configs" / "tuned"
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Row:
     name : of the run or measurement; experiments may share one
     config : every flat key that decides the result, also of a run that is not finished yet; empty
         for a measurement
-    result : what `rows.compact` keeps of result.json and facts.json; empty = no result
+    result : what `compact` keeps of result.json and facts.json; empty = no result
     analysis, measure : the dict of the cell's analysis or measurement; empty = none
     """
 
@@ -80,16 +81,22 @@ class Request:
     ratios: tuple[float, ...] = ()
 
     def config(
-        self, dataset: str, method: str, seed: int, settings: Mapping[str, Value] | None = None
+        self,
+        dataset: str,
+        method: str,
+        seed: int,
+        settings: Mapping[str, Value] | None = None,
+        rules: str = "",
     ) -> RunConfig:
         """Return the configuration of one cell.
 
-        Later ones win: configs/DATASET.toml, configs/tuned/DATASET-METHOD.toml, `settings`, rounds,
-        overrides.
+        Later ones win: configs/DATASET.toml, the method's file in configs/tuned, `settings`,
+        rounds, overrides.
 
         Parameters
         ----------
         settings : flat keys of the cell itself
+        rules : as in `tuned_file`
 
         Raises
         ------
@@ -103,7 +110,8 @@ class Request:
                     f"--set {key}: expected a key that this experiment does not set itself, found "
                     f"{key}, which it sets to {value}; omit it"
                 )
-        values: dict[str, Value] = {**base_values(dataset, method), **disk_values(method)}
+        values: dict[str, Value] = {**base_values(dataset), **disk_values(method)}
+        values |= tuned_values(dataset, method, rules)
         values |= {"data": dataset, "method": method, "seed": seed, **(settings or {})}
         if self.rounds is not None:
             values["rounds"] = self.rounds
@@ -176,16 +184,27 @@ def disk_values(method: str) -> dict[str, Value]:
     return {"dance.evidence-keep": "final"} if "dance" in sections else {}
 
 
-def base_values(dataset: str, method: str, *, tuned: bool = True) -> dict[str, Value]:
-    """Return the flat keys of the committed files for this data set and method.
+def base_values(dataset: str) -> dict[str, Value]:
+    """Return the flat keys of configs/DATASET.toml; empty without that file."""
+    return _values_of(PROJECT / "configs" / f"{dataset_name(dataset)}.toml")
 
-    Missing files count as empty.
+
+def tuned_file(dataset: str, method: str, rules: str = "", folder: Path | None = None) -> Path:
+    """Return the path of what a search found for a method on a data set, which need not exist.
 
     Parameters
     ----------
-    tuned : include configs/tuned/DATASET-METHOD.toml, the result of a search on validation
+    rules : "paper" = of the method under `paper = true`, which is searched by itself
+    folder : None = configs/tuned
     """
-    name = dataset_name(dataset)
-    files = [PROJECT / "configs" / f"{name}.toml"]
-    files += [PROJECT / "configs" / "tuned" / f"{name}-{method}.toml"] if tuned else []
-    return read_values([path for path in files if path.is_file()], [])
+    name = "-".join(part for part in (dataset_name(dataset), method, rules) if part)
+    return (folder or TUNED) / f"{name}.toml"
+
+
+def tuned_values(dataset: str, method: str, rules: str = "") -> dict[str, Value]:
+    """Return the flat keys of `tuned_file`; empty without that file."""
+    return _values_of(tuned_file(dataset, method, rules))
+
+
+def _values_of(path: Path) -> dict[str, Value]:
+    return read_values([path], []) if path.is_file() else {}

@@ -1,6 +1,7 @@
 """The main table: accuracy of every method at each condensation ratio."""
 
 from collections.abc import Sequence
+from functools import partial
 from statistics import mean
 
 from dance_flwr.config.plugins import METHODS
@@ -129,6 +130,7 @@ def _render(rows: Sequence[Row]) -> Section:
         tests = paired.comparisons(compared)
         parts += [paired.HOW, tests] if tests else []
         parts.append(_costs(compared))
+        parts += _pairs(compared)
     seconds = [row.result["seconds_total"] for row in rows if row.result]
     parts.append(
         f"{len(seconds)} of {len(rows)} runs are done, {sum(seconds):,.0f} s in all, "
@@ -188,6 +190,28 @@ def _costs(compared: Sequence[Group]) -> str:
         line += [group.mean_text(metric, 1) for metric in (labelled_nodes, tokens_per_node)]
         lines.append([*line, group.mean_text(_kilobytes_up, 1), card.leaves_client])
     return markdown(headings, lines)
+
+
+def _pairs(compared: Sequence[Group]) -> list[str]:
+    """Return a sentence on each method that averages similar clients alone."""
+    sentences = []
+    for group in compared:
+        asked, accepted = (group.stat(partial(_count, f"pairs-{end}")) for end in _PAIRS)
+        if asked.mean and accepted.mean is not None:
+            sentences.append(
+                f"{group.labels['method']} takes {accepted.text(1)} of {asked.mean:g} ordered "
+                "pairs of clients as similar, mean of the rounds."
+            )
+    return sentences
+
+
+_PAIRS = ("asked", "accepted")
+
+
+def _count(name: str, row: Row) -> float | None:
+    """Return a count of the server, mean of the rounds; None where the method has none."""
+    value = row.result.get("counts_per_round", {}).get(name)
+    return None if value is None else float(value)
 
 
 def nodes_trained_on(row: Row) -> float | None:

@@ -87,10 +87,11 @@ def p_text(p: float | None) -> str:
 def paired_test(group: Group, other: Group) -> PairedTest:
     """Compare two groups seed by seed; seeds without a result in either do not count."""
     mine, theirs = (by_seed(side, "test_accuracy") for side in (group, other))
+    asked = set.intersection(*({row.labels["seed"] for row in g.rows} for g in (group, other)))
     common = sorted(mine.keys() & theirs.keys(), key=int)
     differences = [mine[seed] - theirs[seed] for seed in common]
     test = corrected_test(differences, _split_ratio(group)) if differences else None
-    return PairedTest(stat_of(differences, len(group.rows)), test)
+    return PairedTest(stat_of(differences, len(asked)), test)
 
 
 def family(tests: Sequence[PairedTest]) -> list[PairedTest]:

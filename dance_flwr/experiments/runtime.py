@@ -8,8 +8,8 @@ from typing import Any
 from dance_flwr.config.options import Value
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.experiments.cells import Cell, Experiment, Picture, Request, Row, Section
+from dance_flwr.experiments.compact import WARM_ROUNDS
 from dance_flwr.experiments.figures import COLOURS, HATCHES
-from dance_flwr.experiments.rows import WARM_ROUNDS
 from dance_flwr.experiments.tables import NOTHING, Group, Stat, dataset_section, markdown, stat_of
 from dance_flwr.experiments.variants import REFERENCE, find, variant_cells
 

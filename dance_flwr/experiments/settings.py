@@ -17,7 +17,8 @@ HOW = (
     "These settings belong to the harness, not to a method: a number with one of them is only "
     "comparable with a number that has it too. `paper` is the paper's method alone, with every "
     "extension of this project off, once as published and once with the harness's running average "
-    f"and learning-rate schedule. {SEED_TEXT}"
+    "and learning-rate schedule; both with what a search of the first found on validation, as "
+    f"every method has its own search. {SEED_TEXT}"
 )
 
 
@@ -27,7 +28,9 @@ def _cells(request: Request) -> list[Cell]:
         for dataset in request.datasets
         for method in request.methods
         for labels, settings in _points(method)
-        for cell in variant_cells(request, dataset, method, settings, labels)
+        for cell in variant_cells(
+            request, dataset, method, settings, labels, "" if labels["paper"] == "no" else "paper"
+        )
     ]
 
 

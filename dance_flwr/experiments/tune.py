@@ -13,17 +13,23 @@ from statistics import mean
 from typing import Any
 
 from dance_flwr.config.options import Value
-from dance_flwr.config.paths import PROJECT, RESULT
-from dance_flwr.config.text import to_lines
-from dance_flwr.config.tree import RunConfig, flatten, parse
+from dance_flwr.config.paths import RESULT
+from dance_flwr.config.text import to_lines, toml_value
+from dance_flwr.config.tree import RunConfig, flatten, paper_values, parse
 from dance_flwr.disk import write_json, write_text
 from dance_flwr.errors import UserError
-from dance_flwr.experiments.cells import Cell, base_values, dataset_name, disk_values
+from dance_flwr.experiments.cells import (
+    TUNED,
+    Cell,
+    base_values,
+    dataset_name,
+    disk_values,
+    tuned_file,
+)
 from dance_flwr.experiments.runner import run_grid
 from dance_flwr.experiments.study import Study, read_json
 from dance_flwr.methods import get_spec
 
-TUNED = PROJECT / "configs" / "tuned"
 BATCH = 4  # trials sampled at once; fixed, so that a search does not depend on --jobs
 
 Choices = tuple[Value, ...]
@@ -55,13 +61,19 @@ class Search:
 
     @property
     def space(self) -> dict[str, Choices]:
-        """The values to choose from by flat key, without the keys of `overrides`."""
+        """The values to choose from by flat key, without what `overrides` or `paper` fixes."""
         space = {**COMMON, **get_spec(self.method).search}
-        return {key: values for key, values in space.items() if key not in self.overrides}
+        fixed = {**self.overrides, **paper_values(self.overrides)}
+        return {key: values for key, values in space.items() if key not in fixed}
+
+    @property
+    def rules(self) -> str:
+        """Whose rules: "paper" under `paper = true`, which has a file of its own, or none."""
+        return "paper" if self.overrides.get("paper") else ""
 
     def base(self) -> dict[str, Value]:
         """Return the flat keys of every trial, without the results of an earlier search."""
-        values = base_values(self.dataset, self.method, tuned=False)
+        values = base_values(self.dataset)
         fixed: dict[str, Value] = {
             "data": self.dataset,
             "method": self.method,
@@ -81,8 +93,8 @@ class Search:
 def search(plan: Search, study: Study, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Run a search, or what is missing of it, and return the best trial.
 
-    Failed trials count as the worst. Every trial is stored in `tune/<dataset>-<method>.json` of the
-    study.
+    Failed trials count as the worst. Every trial is stored in `tune/` of the study, as
+    `<dataset>-<method>.json`.
 
     Returns
     -------
@@ -114,7 +126,8 @@ def search(plan: Search, study: Study, jobs: int, say: Callable[[str], None]) ->
             text = "failed" if score is None else f"{score:.4f}"
             say(f"trial {trial.number + 1}/{plan.trials}  val accuracy {text}")
     content = {"space": plan.space, "trials": trials}
-    write_json(study.root / "tune" / f"{_name(plan)}.json", content)
+    record = tuned_file(plan.dataset, plan.method, plan.rules, study.root / "tune")
+    write_json(record.with_suffix(".json"), content)
     finished = [trial for trial in trials if trial["val_accuracy"] is not None]
     if not finished:
         raise UserError(
@@ -131,14 +144,14 @@ def write_tuned(plan: Search, best: Mapping[str, Any], folder: Path = TUNED) -> 
     command += ["--method", plan.method, "--trials", str(plan.trials)]
     command += ["--rounds", str(plan.rounds), "--seeds", *seeds.split()]
     for key, value in plan.overrides.items():
-        command += ["--set", f"{key}={value}"]
+        command += ["--set", f"{key}={toml_value(value)}"]
     lines = [
         f"# Best of {plan.trials} trials of {plan.rounds} rounds, by validation over seeds "
         f"{seeds}: {100 * best['val_accuracy']:.2f} %.",
         f"# Found by: {shlex.join(command)}",
         *to_lines(best["values"]),
     ]
-    path = folder / f"{_name(plan)}.toml"
+    path = tuned_file(plan.dataset, plan.method, plan.rules, folder)
     write_text(path, "\n".join(lines) + "\n")
     return path
 
@@ -162,10 +175,6 @@ def _score(study: Study, cells: Sequence[Cell]) -> float | None:
     return float(
         mean(read_json(study.run_folder(cell.config) / RESULT)["val_accuracy"] for cell in cells)
     )
-
-
-def _name(plan: Search) -> str:
-    return f"{dataset_name(plan.dataset)}-{plan.method}"
 
 
 def _optuna() -> Any:

@@ -22,19 +22,21 @@ def variant_cells(
     method: str,
     settings: Mapping[str, Value],
     labels: Mapping[str, Label],
+    rules: str = "",
 ) -> list[Cell]:
     """Return one cell per seed with these settings, at the data set's largest condensation ratio.
 
     Parameters
     ----------
     labels : of each cell, beside data set, method and seed
+    rules : as in `cells.tuned_file`
     """
     shared: dict[str, Label] = {"dataset": dataset_name(dataset), "method": method, **labels}
     # --set may ask for another ratio: no label names it, and tables print it.
     ratio = {} if "condensation-ratio" in request.overrides else ratio_setting(dataset, method)
     values = ratio | dict(settings)
     return [
-        Cell({**shared, "seed": seed}, request.config(dataset, method, seed, values))
+        Cell({**shared, "seed": seed}, request.config(dataset, method, seed, values, rules))
         for seed in request.seeds
     ]
 

@@ -87,9 +87,9 @@ def test_an_experiment_says_its_hours_before_it_runs(cli, tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     words = ("main-table", "--datasets", "cora", "--methods", "gcond", "--ratios", "0.08")
     done = cli("experiment", *words, "--seeds", "0", "1", "--dry-run", "--jobs", "2")
-    # 2 runs x 100 rounds x 0.5 s
+    # 2 runs x 60 rounds x 0.5 s
     assert done.code == 0 and "2 runs, 2 at a time" in done.out
-    assert "about 0 h 01 min: 0.0 hours of one core, 2 runs at a time" in done.out
+    assert "about 30 s: 0.0 hours of one core, 2 runs at a time" in done.out
     assert "committed rows" in done.out and not (tmp_path / "study" / "runs").exists()
 
 

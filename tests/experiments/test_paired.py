@@ -44,6 +44,14 @@ def test_the_difference_is_taken_seed_by_seed():
     assert paired_test(full, dance).difference.percent == "-2.00 ± 1.00"
 
 
+def test_the_seeds_are_those_that_were_asked_of_both():
+    dance, _, full, *_ = groups(rows_of(ROWS))
+    fewer = replace(full, rows=full.rows[:2])
+    assert paired_test(dance, fewer).difference.seeds == "2"
+    unfinished = replace(full, rows=[*full.rows[:2], replace(full.rows[2], result={})])
+    assert paired_test(dance, unfinished).difference.seeds == "2 of 3"
+
+
 def test_the_correction_takes_the_split_of_the_rows():
     """60/20/20 gives 1/3; 20/20/60 gives 3: t = 0.02 / sqrt((1/3 + 3) 1e-4) = sqrt(1.2)."""
     rows = [
@@ -145,3 +153,11 @@ def test_a_small_p_is_not_printed_as_zero():
 def test_without_dance_there_is_nothing_to_compare():
     rows = rows_of({key: value for key, value in ROWS.items() if key[0] == "gcond"})
     assert "DANCE against" not in str(main_table.EXPERIMENT.render(rows).parts)
+
+
+def test_the_main_table_says_how_many_pairs_fedgta_takes_as_similar():
+    """Rounds 1 to 8 accept as many pairs as their number: 4.5 on average."""
+    section = main_table.EXPERIMENT.render(rows_of({("fedgta", "full"): (0.8, 0.7, 0.9)}))
+    assert any("takes 4.5 ± 0.0 of 20 ordered pairs" in str(part) for part in section.parts)
+    others = main_table.EXPERIMENT.render(rows_of({("fedavg-full", "full"): (0.8, 0.7, 0.9)}))
+    assert not any("pairs of clients" in str(part) for part in others.parts)

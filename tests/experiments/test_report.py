@@ -294,7 +294,7 @@ def test_seeds_with_other_settings_are_never_averaged():
     found = groups(rows)
     assert [(g.note, g.stat("test_accuracy").mean) for g in found] == [
         ("rounds=3", 0.2),
-        ("rounds=100", 0.8),
+        ("rounds=60", 0.8),
     ]
 
 

@@ -11,7 +11,8 @@ from dance_flwr.config.reading import read_config
 from dance_flwr.config.tree import parse
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.errors import UserError
-from dance_flwr.experiments import tune
+from dance_flwr.experiments import cells, settings, tune
+from dance_flwr.experiments.cells import Request
 from dance_flwr.experiments.study import Study, read_json
 from dance_flwr.experiments.tune import COMMON, Search, search, write_tuned
 from dance_flwr.methods import get_spec
@@ -73,6 +74,28 @@ def test_a_search_repeats_and_starts_from_the_base_configuration(scored, tmp_pat
         "dance.mix": 0.6,
     }
     assert base.items() <= first["trials"][0]["values"].items()
+
+
+def test_the_rules_of_the_paper_are_searched_by_themselves(scored, tmp_path):
+    """What `paper = true` fixes is not searched, and the file is not that of the method."""
+    paper = plan(overrides={"paper": True})
+    best = search(paper, Study(tmp_path), 1, lambda line: None)
+    assert "dance.plain-weight" not in paper.space and "dance.alpha" in paper.space
+    assert all(cell.config.paper for cells in scored for cell in cells)
+    assert write_tuned(paper, best, tmp_path).name == "cora-dance-paper.toml"
+    assert "--set paper=true" in (tmp_path / "cora-dance-paper.toml").read_text()
+    assert not (tmp_path / "cora-dance.toml").exists()
+
+
+def test_an_experiment_reads_the_search_of_its_rules(tmp_path, monkeypatch):
+    monkeypatch.setattr(cells, "TUNED", tmp_path)
+    (tmp_path / "cora-dance.toml").write_text("dropout = 0.1")
+    (tmp_path / "cora-dance-paper.toml").write_text("dropout = 0.3")
+    found = {
+        cell.labels["paper"]: cell.config.dropout
+        for cell in settings.EXPERIMENT.cells(Request(("cora",), ("dance",), (5,)))
+    }
+    assert found == {"no": 0.1, "yes": 0.3, "its rules": 0.3}
 
 
 def test_every_method_has_the_same_budget_of_runs(scored, tmp_path):

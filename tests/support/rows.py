@@ -3,7 +3,7 @@
 from dance_flwr.config.tree import flatten
 from dance_flwr.experiments import get_experiment
 from dance_flwr.experiments.cells import Request, Row
-from dance_flwr.experiments.rows import compact
+from dance_flwr.experiments.compact import compact
 from dance_flwr.experiments.study import run_name, settings_of
 
 SECONDS = {"forward": 0.1, "nodes": 0.0, "text": 0.2, "topology": 0.0, "packs": 0.0, "train": 0.7}
@@ -22,6 +22,9 @@ def result_of(config, accuracy, rounds=8):
                 "seconds": SECONDS,
                 "bytes_up": {"0": 1000, "1": 3000},
                 "bytes_down": {"0": 5000, "1": 5000},
+                "counts": {"pairs-asked": 20, "pairs-accepted": t}
+                if config.method == "fedgta"
+                else {},
             },
         }
         for t in range(1, rounds + 1)

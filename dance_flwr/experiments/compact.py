@@ -1,0 +1,79 @@
+"""What exported rows keep of a run's result.json: scalars, means over the rounds, and clients."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import mean
+from typing import Any
+
+WARM_ROUNDS = 5  # omitted from timings: first use of memory, caches and kernels
+_RESULT_KEYS = (
+    "test_accuracy",
+    "val_accuracy",
+    "test_macro_f1",
+    "best_round",
+    "test_accuracy_by_view",
+    "nodes_per_client",
+    "encoder_tokens",
+    "per_condensed_node",
+    "seconds_total",
+    "seconds_per_round",
+    "seconds_by_phase",
+    "devices",
+    "model_fingerprint",
+    "code_fingerprint",
+    "versions",
+)
+_CLIENT_KEYS = ("test_nodes", "test_accuracy", "val_accuracy")
+
+
+def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) -> dict[str, Any]:
+    """Return what tables need of a result; the history only as means.
+
+    Parameters
+    ----------
+    curve : keep the validation accuracy by round, 4 digits, null in rounds without validation
+    """
+    history = result["history"]
+    steady = history[WARM_ROUNDS:]
+    clients = result["clients"]
+    content = {name: _rounded(result[name]) for name in _RESULT_KEYS}
+    content |= {
+        "clients": {name: [client[name] for client in clients] for name in _CLIENT_KEYS},
+        "rounds": len(history),
+        "bytes_up": _rounded(mean(_of_clients(history, "bytes_up"))),
+        "bytes_down": _rounded(mean(_of_clients(history, "bytes_down"))),
+        "counts_per_round": _rounded(_mean_counts(history)),
+        # Of the rounds after the first five; empty for shorter runs.
+        "steady_seconds": _rounded(_phases(steady)) if steady else {},
+        "facts": dict(facts),
+    }
+    if curve:
+        values = [row["val_accuracy"] for row in history]
+        content["val_accuracy_by_round"] = [
+            None if value is None else round(value, 4) for value in values
+        ]
+    return content
+
+
+def _phases(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return mean seconds per round: of each phase summed over clients, and of the whole round."""
+    phases = {name: mean(row["seconds"][name] for row in history) for name in history[0]["seconds"]}
+    return phases | {"total": mean(row["train_seconds"] for row in history)}
+
+
+def _mean_counts(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the mean of each count over the rounds that have it."""
+    names = dict.fromkeys(name for row in history for name in row["counts"])
+    return {n: float(mean(r["counts"][n] for r in history if n in r["counts"])) for n in names}
+
+
+def _of_clients(history: Iterable[Mapping[str, Any]], name: str) -> list[float]:
+    return [value for row in history for value in row[name].values()] or [0.0]
+
+
+def _rounded(value: Any) -> Any:
+    """Round timings and means to 6 significant digits; no table shows more."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return value
