@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -10,6 +11,7 @@ from flwr.app import ConfigRecord, Context, Message
 
 from dance_flwr.errors import UserError
 from dance_flwr.federation import secagg_masks
+from dance_flwr.federation.client.secagg_checks import check_stage
 from dance_flwr.federation.flower import (
     SECAGG_CONFIGS,
     SECAGG_STATE,
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Handler = Callable[[Message, Context], Message]
+# Whether what the handler returns will be masked: set around it by the collect stage alone.
+_COLLECTING: ContextVar[bool] = ContextVar("collecting", default=False)
 
 
 def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
@@ -53,11 +57,11 @@ def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
     round after the last stage.
     """
     stage = message.content.config_records.get(SECAGG_CONFIGS)
-    if stage is None:
+    if stage is None or message.metadata.message_type != keys.TRAIN:  # as Flower's mod
         return handler(message, context)
     secagg_masks.install()
     try:
-        _check(stage)
+        check_stage(stage, _state(context))
         reply = secaggplus_mod(message, context, _masked(handler))
     except UserError as error:
         return messages.error_reply(message, str(error))
@@ -95,12 +99,15 @@ def demands_masks(context: Context) -> bool:
 def task_of(message: Message, context: Context) -> str:
     """Return the task of a message: "train", "evaluate", "weigh" or "query.exchange".
 
+    Whether the reply will be masked is what the protocol says, not the message.
+
     Raises
     ------
-    UserError : the message is unmasked, and this client answers under masks only
+    UserError : the reply would be unmasked, and this client answers under masks only, or the
+        message asks for a masked sum
     """
     options = message.content.config_records.get(keys.SECURE_SUM)
-    if options is None and demands_masks(context):
+    if not _COLLECTING.get() and (options is not None or demands_masks(context)):
         raise UserError(
             f"secure aggregation: expected a masked {message.metadata.message_type}, found an "
             "unmasked one; set privacy.secure-aggregation = true for this run"
@@ -110,41 +117,23 @@ def task_of(message: Message, context: Context) -> str:
 
 def stage_of(context: Context) -> str:
     """Return the last SecAgg+ stage that this client answered."""
-    record = context.state.config_records.get(SECAGG_STATE) or ConfigRecord({})
-    return str(record.get(SECAGG_STATE_STAGE, SecAggStage.UNMASK))
+    return str(_state(context).get(SECAGG_STATE_STAGE, SecAggStage.UNMASK))
 
 
-def _check(stage: ConfigRecord) -> None:
-    """Refuse requests that an honest server does not send.
-
-    Raises
-    ------
-    UserError : the threshold would let half of the clients unmask another one, or the server
-        requests both secrets of a client
-    """
-    kind = stage.get(SecAggKey.STAGE)
-    if kind == SecAggStage.SETUP:
-        shares, threshold = int(stage[SecAggKey.SHARE_NUMBER]), int(stage[SecAggKey.THRESHOLD])  # type: ignore[arg-type]
-        if 2 * threshold <= shares:
-            raise UserError(
-                f"secure aggregation: expected more than half of {shares} shares as threshold, "
-                f"found {threshold}; this client does not take part"
-            )
-    elif kind == SecAggStage.UNMASK:
-        lists = (SecAggKey.ACTIVE_NODE_ID_LIST, SecAggKey.DEAD_NODE_ID_LIST)
-        alive, dead = (set(cast(list[int], stage[key])) for key in lists)
-        if alive & dead:
-            raise UserError(
-                "secure aggregation: expected a request for one secret of each client, found one "
-                "for both of one; this client does not take part"
-            )
+def _state(context: Context) -> ConfigRecord:
+    """Return what Flower's mod stored in earlier stages; empty before the first."""
+    return context.state.config_records.get(SECAGG_STATE) or ConfigRecord({})
 
 
 def _masked(handler: Handler) -> Handler:
     """Return a handler that replies with a legacy `FitRes` of one vector, for Flower's mod."""
 
     def work(message: Message, context: Context) -> Message:
-        reply = handler(message, context)
+        token = _COLLECTING.set(True)
+        try:
+            reply = handler(message, context)
+        finally:
+            _COLLECTING.reset(token)
         if reply.has_error():
             raise UserError(str(reply.error.reason).strip())
         numbers, layout = reply_numbers(message, reply)
