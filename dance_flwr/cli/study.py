@@ -14,7 +14,8 @@ from dance_flwr.cli.options import Jobs, RunSettings, StudyFolder
 
 app = typer.Typer()
 
-_LISTS = ("--datasets", "--methods", "--ratios", "--seeds")
+_LISTS = ("--datasets", "--methods", "--ratios", "--seeds", "--where")
+_PLACES = ("--out", "--jobs", "--known")  # where and how a command runs
 
 
 class SpaceSeparated(TyperCommand):
@@ -78,6 +79,14 @@ def experiment(
     again: Annotated[
         bool, typer.Option("--again", help="also repeat runs that are already there")
     ] = False,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LABEL=VALUE", help="only cells with this label, as --dry-run prints"),
+    ] = None,
+    known: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.jsonl", help="skip cells that these rows of this code hold"),
+    ] = None,
 ) -> None:
     """Run the grid of an experiment, or what is missing of it, and store it in a study folder.
 
@@ -94,7 +103,16 @@ def experiment(
     }
     command = shlex.join(["dance-flwr", *portable_words(sys.argv[1:])])
     code = start(
-        name, request, set_ or [], out, jobs=jobs, dry_run=dry_run, again=again, command=command
+        name,
+        request,
+        set_ or [],
+        out,
+        jobs=jobs,
+        dry_run=dry_run,
+        again=again,
+        labels=where or [],
+        known=known,
+        command=command,
     )
     if code:
         raise typer.Exit(code)
@@ -177,8 +195,8 @@ def portable_words(words: Sequence[str]) -> list[str]:
     portable: list[str] = []
     skip = False
     for word in words:
-        placement = word in ("--dry-run", "--again") or word.startswith(("--out", "--jobs"))
+        placement = word in ("--dry-run", "--again") or word.startswith(_PLACES)
         if not skip and not placement:
             portable.append(word)
-        skip = word in ("--out", "--jobs")
+        skip = word in _PLACES
     return portable

@@ -13,6 +13,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.experiments import get_experiment
 from dance_flwr.experiments.cells import Cell, Experiment, Request
 from dance_flwr.experiments.estimate import Line, estimate, time_left
+from dance_flwr.experiments.narrowing import unpublished, where
 from dance_flwr.experiments.runner import (
     Outcome,
     check_labels,
@@ -36,6 +37,8 @@ def start(
     jobs: int | None = None,
     dry_run: bool = False,
     again: bool = False,
+    labels: Sequence[str] = (),
+    known: Path | None = None,
     command: str = "",
 ) -> int:
     """Run or print the grid of an experiment; return the exit code.
@@ -44,6 +47,8 @@ def start(
     ----------
     options : "datasets", "methods", "ratios", "seeds", "rounds"; None = the experiment's default
     pairs : KEY=VALUE settings of every run
+    labels : LABEL=VALUE that the cells must carry, see `narrowing.where`
+    known : file of compact rows; cells that it holds are not run
     command : recorded in the study, so that a report can print it
 
     Returns
@@ -58,6 +63,10 @@ def start(
     request = _request(experiment, options, pairs)
     cells = experiment.cells(request)
     check_labels(cells)
+    cells = where(cells, labels)
+    if known is not None:
+        asked, cells = len(cells), unpublished(name, cells, known)
+        _print(f"known       {asked - len(cells)} of {asked} cells are in {known}")
     study = Study(out)
     jobs = 1 if experiment.serial else jobs or default_jobs()
     if dry_run:

@@ -307,6 +307,28 @@ def test_two_commands_do_not_work_in_one_study(go, inline, tmp_path):
     assert go("ablation") == 0  # the lock is given back, also by a command that was refused
 
 
+def test_a_study_is_divided_by_labels_and_continued_from_its_rows(go, inline, tmp_path, capsys):
+    rows, ask = tmp_path / "rows.jsonl", ("ablation",)
+    assert go(*ask, seeds=(0, 1), labels=["variant=full", "variant=w/o NC", "seed=1"]) == 0
+    assert len(inline.done) == 2 and len(results(tmp_path)) == 2
+    export_rows(tmp_path / "study", rows)
+    other = tmp_path / "other"
+    assert go(*ask, seeds=(0, 1), known=rows, out=other) == 0
+    assert "2 of 10 cells are in" in capsys.readouterr().out and len(inline.done) == 10
+    export_rows(other, rows, update=True)
+    made = load_rows(rows).by_experiment["ablation"]
+    assert len(made) == 10 and all(row.result for row in made)
+    assert go(*ask, seeds=(0, 1), known=rows, out=other) == 0 and len(inline.done) == 10
+    rows.write_text(rows.read_text().replace(code_fingerprint(), "0" * 16))
+    assert go(*ask, known=rows, out=tmp_path / "third") == 0 and len(inline.done) == 15
+
+
+@pytest.mark.parametrize("pair", ["variant=w/o", "variant", "colour=red"])
+def test_labels_that_no_cell_carries_are_refused(go, pair):
+    with pytest.raises(UserError, match="--where: expected a"):
+        go("ablation", labels=[pair])
+
+
 def test_a_dry_run_runs_nothing(go, inline, tmp_path, capsys):
     assert go("ablation", seeds=(0, 1), dry_run=True, jobs=2) == 0
     out = capsys.readouterr().out
