@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ class Task:
         """Name of the run or measurement, for messages."""
         return measure_name(self.cell) if self.kind == "measure" else run_name(self.cell.config)
 
-    @property
+    @cached_property  # read for every task in each second of a grid
     def draft(self) -> Path:
         """The folder of an unfinished run, renamed when result and facts are in it."""
         return Study(self.root).runs / f".{run_name(self.cell.config)}.draft"

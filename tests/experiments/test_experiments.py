@@ -329,6 +329,17 @@ def test_labels_that_no_cell_carries_are_refused(go, pair):
         go("ablation", labels=[pair])
 
 
+def test_looking_at_the_progress_computes_no_name_again(tiny, tmp_path, monkeypatch):
+    names = []
+    monkeypatch.setattr(work, "run_name", lambda config: names.append(config) or "a-run")
+    config = Request((), ()).config(str(tiny), "dance", 0)
+    task = work.Task("run", Cell({"dataset": "tiny"}, config), tmp_path)
+    assert [task.rounds_done() for _ in range(3)] == [0, 0, 0]
+    task.draft.mkdir(parents=True)
+    (task.draft / "history.jsonl").write_text("{}\n{}\n")
+    assert task.rounds_done() == 2 and len(names) == 1
+
+
 def test_a_dry_run_runs_nothing(go, inline, tmp_path, capsys):
     assert go("ablation", seeds=(0, 1), dry_run=True, jobs=2) == 0
     out = capsys.readouterr().out
