@@ -8,32 +8,26 @@ import logging
 from collections.abc import Callable
 
 from flwr.app import Context, Message
-from flwr.clientapp import ClientApp
 
 from dance_flwr import events
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.logging_mod import log_answers
+from dance_flwr.federation.client.refusals import ReticentApp
 from dance_flwr.federation.client.secagg_mod import secure_sum
+from dance_flwr.federation.client.signing import signed_hello
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.serialization import answer_packed
 from dance_flwr.fingerprint import code_fingerprint
 
 LOG = logging.getLogger("flwr")
 events.install()
-app = ClientApp(mods=[log_answers, answer_packed])
+app = ReticentApp(mods=[log_answers, answer_packed])
 
 
 @app.query(keys.action_of(keys.HELLO))
 def hello(message: Message, context: Context) -> Message:
-    """Answer which partition this node holds and which code it runs."""
-    return messages.hello_reply(
-        message,
-        messages.Hello(
-            partition=int(context.node_config.get(keys.PARTITION_ID, 0)),
-            owns_data=keys.DATA_PATH in context.node_config,
-            code=code_fingerprint(),
-        ),
-    )
+    """Answer which partition this node holds and which code it runs, signed if it has a key."""
+    return _answer(_hello, message, context)
 
 
 @app.query(keys.action_of(keys.DESCRIBE))
@@ -77,3 +71,12 @@ def _answer(
     except UserError as error:
         LOG.warning("%s", error)
         return messages.error_reply(message, str(error))
+
+
+def _hello(message: Message, context: Context) -> Message:
+    answer = messages.Hello(
+        partition=int(context.node_config.get(keys.PARTITION_ID, 0)),
+        owns_data=keys.DATA_PATH in context.node_config,
+        code=code_fingerprint(),
+    )
+    return signed_hello(message, context, messages.hello_reply(message, answer))

@@ -3,6 +3,7 @@
 import errno
 import glob
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -91,7 +92,20 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write an indented JSON file, whole or not at all."""
-    write_text(path, json.dumps(content, indent=1) + "\n")
+    write_text(path, json_text(content, indent=1) + "\n")
+
+
+def json_text(content: Any, indent: int | None = None) -> str:
+    """Return content as JSON of the standard, which has no NaN and no infinity: they are null."""
+    return json.dumps(_finite(content), indent=indent, allow_nan=False)
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    return [_finite(value) for value in content] if isinstance(content, list | tuple) else content
 
 
 def write_npz(path: Path, arrays: Mapping[str, Any], *, keep: Path | None = None) -> None:

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from dance_flwr.escaping import EscapingFilter
+
 VARIABLE, FILE = "DANCE_FLWR_LOG", "events.jsonl"
 _EVENTS = logging.getLogger("dance_flwr.events")
 _EVENTS.addHandler(logging.NullHandler())
@@ -32,8 +34,10 @@ def structured() -> bool:
 
 
 def install() -> None:
-    """Turn every log line of this process into JSON on stderr, if the user asked for it."""
+    """Escape every log line of this process, and turn it into JSON on stderr if the user asked."""
     flower = logging.getLogger("flwr")
+    if not any(isinstance(own, EscapingFilter) for own in flower.filters):
+        flower.addFilter(EscapingFilter())
     if not structured() or any(isinstance(handler, _Lines) for handler in flower.handlers):
         return
     lines = _Lines()

@@ -151,7 +151,15 @@ def run(run_config, tmp_path_factory):
     logging.getLogger("flwr").setLevel(logging.ERROR)
     number = itertools.count(1)
 
-    def start(*, nodes=None, on_message=None, app=client_app.app, folder=None, **keys):
+    def start(
+        *,
+        nodes=None,
+        on_message=None,
+        app=client_app.app,
+        folder=None,
+        node_configs=None,
+        **keys,
+    ):
         folder, run_id, messages = folder or tmp_path_factory.mktemp("run"), next(number), []
         config = run_config(
             out=str(folder), **keys
@@ -163,7 +171,12 @@ def run(run_config, tmp_path_factory):
                 on_message(message)
 
         grid = InProcessGrid(
-            app, flatten(config), nodes or config.clients, run_id=run_id, on_message=record
+            app,
+            flatten(config),
+            nodes or config.clients,
+            run_id=run_id,
+            node_configs=node_configs,
+            on_message=record,
         )
         server_app.run(grid, config, f"test-{run_id}", folder)
         return Finished(read_result(folder), folder, config, messages)

@@ -82,6 +82,23 @@ def key(
 
 
 @deploy.command()
+def peer_keys(
+    public: Annotated[
+        list[Path],
+        typer.Argument(metavar="KEY.pub...", help="public keys of all nodes, client 0 first"),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="new file for all nodes")],
+) -> None:
+    """Collect the nodes' public keys in one file, for nodes to check each other's signatures."""
+    from dance_flwr.deploy.peers import write_peer_keys
+
+    for client, fingerprint in enumerate(write_peer_keys(out, public)):
+        typer.echo(f"client {client:<4} {fingerprint}")
+    typer.echo(f"peer keys   {out} (give every node a copy)")
+    typer.echo("            each node compares the fingerprints with the other operators, not here")
+
+
+@deploy.command()
 def agree(
     source: Annotated[
         Path,

@@ -1,6 +1,7 @@
 """Prepare data, run federations, inspect and verify evidence. Exits with 2 on a user error."""
 
 import sys
+from contextlib import redirect_stdout
 
 import typer
 
@@ -17,6 +18,7 @@ from dance_flwr.cli import (
     study,
 )
 from dance_flwr.errors import UserError
+from dance_flwr.escaping import EscapedOutput, escaped, one_line
 
 # In the order of `dance-flwr --help`. A Typer with a name is a group of commands below that name;
 # the commands of one without a name stand at the top level.
@@ -33,13 +35,15 @@ def main() -> None:
     """Run the command line.
 
     A `UserError`, or a disk that refuses to read or write, is reported as one line on stderr with
-    exit code 2; anything else is a bug and ends in a traceback.
+    exit code 2; anything else is a bug and ends in a traceback. No text that is printed, whoever
+    wrote it, can command the terminal.
     """
     import warnings
 
     warnings.showwarning = _print_warning
     try:
-        app()
+        with redirect_stdout(EscapedOutput(sys.stdout)):
+            app()
     except UserError as error:
         _fail(str(error))
     except OSError as error:
@@ -52,7 +56,7 @@ def main() -> None:
 
 def _fail(message: str) -> None:
     """Print a message as one line, whatever line breaks a quoted error has, and exit."""
-    typer.echo(f"error: {' '.join(message.splitlines())}", err=True)
+    typer.echo(f"error: {one_line(message)}", err=True)
     sys.exit(2)
 
 
@@ -61,4 +65,4 @@ def _print_warning(
 ) -> None:
     """Print the first line of a `UserWarning`, without the code that raised it."""
     if issubclass(category, UserWarning):
-        typer.echo(f"warning: {str(message).splitlines()[0]}", err=True)
+        typer.echo(f"warning: {escaped(str(message).splitlines()[0])}", err=True)

@@ -43,6 +43,14 @@ Jobs = Annotated[
     int | None,
     typer.Option("--jobs", help="number of worker processes; default: physical cores", min=1),
 ]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(metavar="LABEL=VALUE", help="only cells with this label, as --dry-run prints"),
+]
+KnownRows = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.jsonl", help="skip cells that these rows of this code hold"),
+]
 RunSettings = Annotated[
     list[str] | None,
     typer.Option(

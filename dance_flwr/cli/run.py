@@ -35,6 +35,9 @@ def run(
     in_process: Annotated[
         bool, typer.Option("--in-process", help="run the clients one after the other, without Ray")
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="replace the finished run in --out")
+    ] = False,
     resume: Annotated[
         Path | None,
         typer.Option(
@@ -49,9 +52,11 @@ def run(
     named = {"data": data, "clients": clients, "seed": seed, "out": str(out) if out else None}
     if resume is None:
         values = {key: value for key, value in named.items() if value is not None}
-        start_run(config or [], set_ or [], values, in_process)
+        start_run(
+            config or [], set_ or [], values | ({"overwrite": True} if force else {}), in_process
+        )
         return
-    options = {"config": config, "set": set_, **named}
+    options = {"config": config, "set": set_, **named, "force": force or None}
     extra = [f"--{name}" for name, value in options.items() if value is not None]
     if extra:
         raise UserError(
@@ -108,6 +113,7 @@ def start_run(
     from dance_flwr.data.prepare import prepare
     from dance_flwr.methods import check_method
     from dance_flwr.privacy.dp import affordable_rounds
+    from dance_flwr.runs.resume import refuse_finished
     from dance_flwr.simulation.app_folder import app_dir
 
     config = read_config(files, pairs, named)
@@ -127,6 +133,7 @@ def start_run(
     # The server of an engine has another working directory: all paths it gets are absolute.
     data = absolute_source(config.data, data_root(config))
     config = replace(config, out=str(folder), data=data, data_root=str(data_root(config)))
+    refuse_finished(config, folder)  # before texts are encoded
     _run(config, prepare(config, print).folder, in_process, 0)
 
 
@@ -169,6 +176,7 @@ def _run(config: "RunConfig", partition: Path, in_process: bool, done: int) -> N
     from dance_flwr.runs.locks import SERVER, exclusive
     from dance_flwr.runs.resume import how_to_resume, resume_hint
     from dance_flwr.simulation.engine import run_in_process, run_under_flower
+    from dance_flwr.simulation.family import stopping_in_order
 
     folder = Path(config.out)
     engine = "in this process" if in_process else "under Flower's simulation engine"
@@ -178,7 +186,7 @@ def _run(config: "RunConfig", partition: Path, in_process: bool, done: int) -> N
     )
     bar = tqdm(total=config.rounds, initial=done, unit="round", desc="rounds", disable=structured())
     try:
-        with resume_hint(folder), bar:
+        with stopping_in_order(), resume_hint(folder), bar:
             if in_process:
                 with exclusive(folder, SERVER):
                     result = run_in_process(config, folder, _progress(bar))

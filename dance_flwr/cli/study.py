@@ -10,7 +10,7 @@ import click
 import typer
 from typer.core import TyperCommand
 
-from dance_flwr.cli.options import Jobs, RunSettings, StudyFolder
+from dance_flwr.cli.options import Jobs, KnownRows, Labels, RunSettings, StudyFolder
 
 app = typer.Typer()
 
@@ -79,14 +79,8 @@ def experiment(
     again: Annotated[
         bool, typer.Option("--again", help="also repeat runs that are already there")
     ] = False,
-    where: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LABEL=VALUE", help="only cells with this label, as --dry-run prints"),
-    ] = None,
-    known: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.jsonl", help="skip cells that these rows of this code hold"),
-    ] = None,
+    where: Labels = None,
+    known: KnownRows = None,
 ) -> None:
     """Run the grid of an experiment, or what is missing of it, and store it in a study folder.
 

@@ -153,8 +153,12 @@ STRATEGIES = Registry(
         "fedadam": "dance_flwr.federation.server.strategies:fedadam",
         "fedyogi": "dance_flwr.federation.server.strategies:fedyogi",
         "fedadagrad": "dance_flwr.federation.server.strategies:fedadagrad",
+        "fedmedian": "dance_flwr.federation.server.strategies:fedmedian",
+        "fedtrimmedavg": "dance_flwr.federation.server.strategies:fedtrimmedavg",
     },
 )
+# Strategies that read each upload in the place of the merged one.
+READ_EACH = frozenset({"fedmedian", "fedtrimmedavg"})
 PARTITIONERS = Registry(
     "dance_flwr.partitioners",
     "partition",

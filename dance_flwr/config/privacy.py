@@ -81,11 +81,17 @@ def privacy_problems(
             "min-valid-replies: expected 0 under privacy.secure-aggregation, found "
             f"{min_replies}; set privacy.threshold instead"
         )
-    joint = privacy.secure_aggregation or privacy.dp in ("distributed", "local")
-    if privacy.dp != "none" and joint and fraction < 1:
+    if privacy.dp == "distributed" and not privacy.secure_aggregation:
         problems.append(
-            f"client-fraction: expected 1, found {fraction:g}; clients can be sampled only under "
-            "privacy.dp = central without secure aggregation"
+            "privacy.secure-aggregation: expected true under privacy.dp = distributed, found "
+            "false; without masks the server reads every upload with a part of the noise only. Set "
+            "it, or privacy.dp = local"
+        )
+    if fraction < 1 and (privacy.secure_aggregation or privacy.dp in ("distributed", "local")):
+        problems.append(
+            f"client-fraction: expected 1, found {fraction:g}; sums over different clients can be "
+            "subtracted (privacy.secure-aggregation), and noise that clients add is accounted for "
+            "all of them: sample without masks, with privacy.dp = none or central"
         )
     if privacy.clipping == "adaptive" and privacy.dp == "local":
         problems.append(

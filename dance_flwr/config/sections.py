@@ -188,6 +188,11 @@ class FederationConfig:
     )
     round_timeout: float = option(3600.0, "seconds to wait for the replies of a round", above=0)
     node_timeout: float = option(15.0, "seconds to wait for SuperNodes to connect", above=0)
+    node_keys: str = option(
+        "",
+        "file of `dance-flwr deploy peer-keys` with the public key of each client's node; "
+        "greetings that are not signed with them are refused",
+    )
     evaluate_every: int = option(1, "rounds between validations", least=1)
     validation_nodes: int = option(
         1024,
@@ -234,3 +239,4 @@ class OutputConfig:
         "", "folder for result.json and model.safetensors; empty = runs/ under data-root"
     )
     resume: bool = option(False, "resume after the last whole round in `out`")
+    overwrite: bool = option(False, "replace the finished run in `out`; else it is refused")

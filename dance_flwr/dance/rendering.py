@@ -12,13 +12,15 @@ from dance_flwr.dance.state import RunFolder
 from dance_flwr.dance.summaries import ExtractiveSummariser, Summariser
 from dance_flwr.data.site import Site
 from dance_flwr.disk import atomic_file
+from dance_flwr.escaping import escaped, one_line
 
 
 def render(site: Site, packs: Packs, row: int, summariser: Summariser | None = None) -> str:
     """Return one pack as text.
 
     It shows the deployed prediction, each view, what graph, text and labels contributed, the gates
-    by hop, and every source text with its spans in ⟦ ⟧.
+    by hop, and every source text with its spans in ⟦ ⟧. Lines of a source text begin with "| ", and
+    marks or control characters in it are escaped: no text can pass for evidence.
     """
     ids, texts = site.ids(), site.texts()
     near = slice(packs.neighbour_ptr[row], packs.neighbour_ptr[row + 1])
@@ -26,14 +28,14 @@ def render(site: Site, packs: Packs, row: int, summariser: Summariser | None = N
     chunks = [texts[node][start:end] for node in spans for start, end, _ in spans[node]]
     weights = [weight for node in spans for _, _, weight in spans[node]]
     summary = (summariser or ExtractiveSummariser()).summarise(chunks, weights)
-    names = site.card.class_names
+    names = [one_line(name, marks=True) for name in site.card.class_names]
     lines = [
         f"Evidence pack of node {ids[packs.nodes[row]]!r}, "
         f"client {site.card.client}, round {packs.round}",
         f"model       {packs.model_id}",
         *_predictions(packs, row, names),
         f"log-odds    {_contributions(packs, row, names)}",
-        f"summary     {summary}",
+        f"summary     {one_line(summary, marks=True)}",
         "",
         "source texts, selected spans marked ⟦weight: text⟧",
     ]
@@ -104,12 +106,14 @@ def _contributions(packs: Packs, row: int, names: Sequence[str]) -> str:
 
 
 def _marked(text: str, spans: list[tuple[int, int, float]]) -> str:
-    """Return `text` with each span wrapped; the text itself is not changed."""
+    """Return `text`, escaped, with each span wrapped and "| " before each line."""
     parts, at = [], 0
     for start, end, weight in sorted(spans):
-        parts += [text[at:start], f"⟦{weight:.3f}: {text[start:end]}⟧"]
+        own = escaped(text[start:end], marks=True)
+        parts += [escaped(text[at:start], marks=True), f"⟦{weight:.3f}: {own}⟧"]
         at = end
-    return "".join([*parts, text[at:]])
+    whole = "".join([*parts, escaped(text[at:], marks=True)])
+    return "\n".join(f"| {line}" if line else "|" for line in whole.split("\n"))
 
 
 def example_row(packs: Packs) -> int:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dance_flwr.data.text.bank import BankSlice
-from dance_flwr.errors import DataError
+from dance_flwr.errors import DataError, UserError
 
 CARD = "client.json"
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,25 @@ class SiteCard:
 
 
 def run_folder(client_folder: Path, run: str) -> Path:
-    """Return the folder of a run inside a client's folder, without creating it."""
-    return client_folder / "runs" / run
+    """Return the folder of a run inside a client's folder, without creating it.
+
+    Raises
+    ------
+    UserError : `run`, which a server chooses, is no plain name, or the folder is a link that leads
+        out of the client's
+    """
+    if not _RUN.fullmatch(run):
+        raise UserError(
+            f"run: expected a name of up to 128 letters, digits, '.', '_' and '-' that begins with "
+            f"a letter or digit, found {run[:150]!r}; this client does not take part"
+        )
+    runs = client_folder / "runs"
+    if not (folder := runs / run).resolve().is_relative_to(runs.resolve()):
+        raise UserError(
+            f"{folder}: expected a folder below {runs}, found a link to {folder.resolve()}; remove "
+            "the link"
+        )
+    return folder
 
 
 def read_ids(folder: Path) -> list[str]:

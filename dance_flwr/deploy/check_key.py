@@ -1,23 +1,10 @@
 """Checks of the node's key: its file, its type, and its registration at the SuperLink."""
 
-import base64
-import hashlib
 import stat
-from pathlib import Path
-
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_ssh_private_key,
-)
 
 from dance_flwr.deploy.finding import Finding, ok, problem, unchecked, warning
 from dance_flwr.deploy.node import Node
-from dance_flwr.errors import UserError
-
-_MAKE = "create one with `dance-flwr deploy key --out FILE`"
+from dance_flwr.privacy.signatures import fingerprint_of, line_of, load_key
 
 
 def check_key(node: Node) -> Finding:
@@ -34,13 +21,16 @@ def check_key(node: Node) -> Finding:
             "if others had access to this machine, create and register a new key",
         )
     beside = node.key.with_name(f"{node.key.name}.pub")
-    if beside.is_file() and beside.read_bytes().split()[1:2] != _line(key).split()[1:2]:
+    if (
+        beside.is_file()
+        and beside.read_bytes().split()[1:2] != line_of(key.public_key()).split()[1:2]
+    ):
         return warning(
             f"{beside.name} to be the public half of {node.key.name}",
             "another key",
             f"before you send it: ssh-keygen -y -f {node.key} > {beside}",
         )
-    return ok(f"ECDSA {key.curve.name}, {public_fingerprint(key)}, private to its owner")
+    return ok(f"ECDSA {key.curve.name}, {fingerprint_of(key.public_key())}, private to its owner")
 
 
 def check_registration(node: Node) -> Finding:
@@ -60,54 +50,7 @@ def check_registration(node: Node) -> Finding:
     if is_registered(node.superlink, roots, key):
         return ok("the SuperLink knows this key")
     return problem(
-        f"the SuperLink to know the key {public_fingerprint(key)}",
+        f"the SuperLink to know the key {fingerprint_of(key.public_key())}",
         "that it does not",
         f"send {node.key.name}.pub to the server operator, who runs: {line}",
     )
-
-
-def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Return a node's private key as Flower reads it.
-
-    Raises
-    ------
-    UserError : the file is missing, unreadable or protected by a passphrase, or the key is of
-        another type
-    """
-    try:
-        key = load_ssh_private_key(path.read_bytes(), None)
-    except OSError as error:
-        raise UserError(
-            f"expected the node's private key at {path}, found {error.strerror}; {_MAKE}"
-        ) from None
-    except TypeError:
-        raise UserError(
-            f"{path}: expected a key without a passphrase, which Flower cannot ask for, "
-            f"found a protected one; {_MAKE}"
-        ) from None
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise UserError(
-            f"{path}: expected a private key in OpenSSH format, found {_what(path, error)}; {_MAKE}"
-        ) from None
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        kind = type(key).__name__.removesuffix("PrivateKey").strip("_")
-        raise UserError(f"{path}: expected an ECDSA key, found {kind}; {_MAKE}")
-    return key
-
-
-def public_fingerprint(key: ec.EllipticCurvePrivateKey) -> str:
-    """Return the fingerprint of the public half as `ssh-keygen -l` prints it."""
-    blob = base64.b64decode(_line(key).split()[1])
-    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
-
-
-def _line(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-
-
-def _what(path: Path, error: Exception) -> str:
-    if path.read_bytes().split()[:1] and path.read_bytes().split()[0].startswith(
-        (b"ecdsa-", b"ssh-")
-    ):
-        return "the public half"
-    return str(error).splitlines()[0].rstrip(".") if str(error) else "another format"

@@ -13,6 +13,7 @@ from typing import Any
 
 from dance_flwr.config.text import toml_value
 from dance_flwr.deploy.certificates import Certificates, make_certificates, make_key
+from dance_flwr.deploy.peers import write_peer_keys
 from dance_flwr.disk import write_text
 from dance_flwr.federation.wire import keys
 from dance_flwr.simulation.family import Family, start, stop
@@ -44,6 +45,8 @@ class LocalDeployment:
     ----------
     environment : process name -> additional environment variables
     superlinks : client -> address that its SuperNode connects to, if it is not the SuperLink's
+    peer_keys : file with all nodes' public keys, which every node signs and checks with; the value
+        of `node-keys` for a run whose server is to check greetings
     """
 
     def __init__(
@@ -66,6 +69,8 @@ class LocalDeployment:
             root / "certificates", list(dict.fromkeys([host, HOST, "localhost"]))
         )
         self.keys = [make_key(root / f"node-{client}.key") for client in range(len(self.folders))]
+        self.peer_keys = root / "peer-keys"
+        write_peer_keys(self.peer_keys, self.keys)
         self.nodes: dict[int, Family] = {}
         self.server: Family | None = None
         self.link = SuperLink(
@@ -127,6 +132,8 @@ class LocalDeployment:
             keys.PARTITION_ID: client,
             keys.NUM_PARTITIONS: len(self.folders),
         }
+        signing = str(self.keys[client].with_suffix(""))
+        settings |= {keys.SIGNING_KEY: signing, keys.PEER_KEYS: str(self.peer_keys)}
         settings |= {keys.DATA_PATH: str(self.folders[client]), **self._node_config}
         pairs = " ".join(f"{name}={toml_value(value)}" for name, value in settings.items())
         command = [

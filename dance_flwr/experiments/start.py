@@ -23,6 +23,7 @@ from dance_flwr.experiments.runner import (
 )
 from dance_flwr.experiments.study import Study, run_name, settings_of
 from dance_flwr.methods import get_spec
+from dance_flwr.simulation.family import stopping_in_order
 
 Say = Callable[[str], None]
 _STOPPED, _FAILED = 130, 2
@@ -74,7 +75,8 @@ def start(
         return 0
     study.remember(name, command, cells)
     try:
-        outcome = run_grid(study, cells, jobs, again, _print)
+        with stopping_in_order():
+            outcome = run_grid(study, cells, jobs, again, _print)
     except KeyboardInterrupt:
         print("stopped     finished runs are kept; repeat the command to continue")
         return _STOPPED

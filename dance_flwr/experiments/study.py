@@ -22,7 +22,7 @@ from dance_flwr.methods import get_spec
 
 FACTS = "facts.json"
 # Where and how a run is executed, never what it computes.
-PLACES = ("data-root", "out", "resume", "device", "torch-threads")
+PLACES = ("data-root", "out", "resume", "overwrite", "device", "torch-threads")
 
 
 def settings_of(config: RunConfig) -> dict[str, Value]:

@@ -14,6 +14,8 @@ _WORKFLOW = "flwr.server.workflow"
 _CLIENT_MASKS = "flwr.client.mod.secure_aggregation.secaggplus_mod"
 _SERVER_MASKS = f"{_WORKFLOW}.secure_aggregation.secaggplus_workflow"
 MASK_USERS = (_CLIENT_MASKS, _SERVER_MASKS)
+SUPERLINK = "flwr.superlink.main"  # creates the SuperLink's app
+_CLI = "flwr.cli.constant"
 
 # Keys that Flower spells out where it uses them, without a constant to import.
 SECAGG_STATE_STAGE = "current_stage"
@@ -25,6 +27,14 @@ FITRES = {
 }
 
 PRIVATE = {
+    # A private SuperLink, and where `flwr` finds the token of an account.
+    "flower_superlink": "flwr.superlink.cli:flower_superlink",
+    "create_app": f"{SUPERLINK}:create_app",
+    "get_credential_store": "flwr.supercore.credential_store:get_credential_store",
+    "AuthnType": "flwr.common.constant:AuthnType",
+    "AUTHN_TYPE_STORE_KEY": f"{_CLI}:AUTHN_TYPE_STORE_KEY",
+    "ACCESS_TOKEN_STORE_KEY": f"{_CLI}:ACCESS_TOKEN_STORE_KEY",
+    "REFRESH_TOKEN_STORE_KEY": f"{_CLI}:REFRESH_TOKEN_STORE_KEY",
     # Errors, runs and grids.
     "ErrorCode": "flwr.common.constant:ErrorCode",
     "HttpGrid": "flwr.superlink.grid:HttpGrid",
@@ -47,6 +57,7 @@ PRIVATE = {
     "pseudo_rand_gen": f"{_SECAGG}.secaggplus_utils:pseudo_rand_gen",
     "CLIENT_MASKS": f"{_CLIENT_MASKS}:pseudo_rand_gen",
     "SERVER_MASKS": f"{_SERVER_MASKS}:pseudo_rand_gen",
+    "generate_shared_key": f"{_SECAGG}.crypto.symmetric_encryption:generate_shared_key",
     # The types of those messages.
     "Code": "flwr.common:Code",
     "FitIns": "flwr.common:FitIns",

@@ -121,11 +121,16 @@ def _masked() -> dict[tuple[str, str], Meaning]:
         *(key.DESTINATION_LIST, key.SOURCE_LIST, key.NODE_ID_LIST),
         *(key.ACTIVE_NODE_ID_LIST, key.DEAD_NODE_ID_LIST, keys.NODE),
     ]
-    layout = Meaning("names and lengths of the metrics, no values", _SERVER)
+    layout = Meaning(
+        "names and lengths of the metrics, and whether they are missing; no values", _SERVER
+    )
     request = Meaning(
         "what is to be summed, the range of updates, all nodes together", "all clients"
     )
     constant = Meaning("constants that Flower's workflow asks for", _SERVER)
+    signatures = [keys.CLIENT, keys.SIGNATURE]
+    signatures += [keys.SIGNED_NODES, keys.SIGNED_CLIENTS, keys.SIGNATURES]
+    signed = Meaning("signatures of greetings, public keys and survivors, client numbers", _ALL)
     return {
         **_each(SECAGG_CONFIGS, protocol, _PROTOCOL),
         (SECAGG_CONFIGS, key.MASKED_PARAMETERS): Meaning(
@@ -136,14 +141,15 @@ def _masked() -> dict[tuple[str, str], Meaning]:
         (SECAGG_CONFIGS, key.CIPHERTEXT_LIST): Meaning(
             "shares of a client's secrets, encrypted for another client",
             "their addressee",
-            "the server hands on public keys unaltered",
+            "public keys are signed, or the server hands them on unaltered",
         ),
         (SECAGG_CONFIGS, key.SHARE_LIST): Meaning(
             "shares of secrets that take masks off",
             _SERVER,
             "it asks for one secret of each client; clients refuse to give both",
         ),
-        **_each(keys.SECURE_LAYOUT, [keys.NAMES, keys.LENGTHS, keys.MICRO], layout),
+        **_each(keys.SIGNED, signatures, signed),
+        **_each(keys.SECURE_LAYOUT, [keys.NAMES, keys.LENGTHS, keys.MICRO, keys.OMITTED], layout),
         **_each(
             keys.SECURE_SUM,
             [

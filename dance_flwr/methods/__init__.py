@@ -1,6 +1,6 @@
 """Federated methods, one package each; `dance_flwr.config.plugins` lists them by name."""
 
-from dance_flwr.config.plugins import METHODS
+from dance_flwr.config.plugins import METHODS, READ_EACH
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 from dance_flwr.methods.contract import MethodSpec, Uplink
@@ -22,9 +22,9 @@ def check_method(config: RunConfig) -> None:
 
     Raises
     ------
-    UserError : uploads are masked or noised although the method reads each one, `strategy` is set
-        although the method brings its own server side, `label-reuse` is set although the method
-        cannot read labels, or its backbone cannot be sampled
+    UserError : uploads are masked or noised although method or strategy reads each one, `strategy`
+        is set although the method brings its own server side, `label-reuse` is set although the
+        method cannot read labels, or its backbone cannot be sampled
     """
     spec = get_spec(config.method)
     if spec.uplink is Uplink.EACH and config.privacy.secure_aggregation:
@@ -43,6 +43,13 @@ def check_method(config: RunConfig) -> None:
             f"strategy: expected the default, {RunConfig.strategy}, since method {config.method!r} "
             f"brings its own server side, found {config.strategy!r}; omit it, or choose another "
             "method"
+        )
+    masked, noised = config.privacy.secure_aggregation, config.privacy.dp != "none"
+    if config.strategy in READ_EACH and (masked or noised):
+        key = "privacy.secure-aggregation" if masked else "privacy.dp"
+        raise UserError(
+            f"strategy: expected one of means under {key}, found {config.strategy!r}, which reads "
+            f"each client's upload; choose another strategy, or omit {key}"
         )
     if config.label_reuse and not spec.label_reuse:
         able = ", ".join(name for name in METHODS if get_spec(name).label_reuse)

@@ -1,10 +1,14 @@
 """Validation of uploads: each function returns what is wrong, in words, or ""."""
 
 from collections.abc import Mapping, Sequence
+from math import sqrt
+from statistics import median_low
 
 import torch
 from torch import Tensor
 
+_LARGEST = 2.0**31  # of a statistic: of counts of nodes, and far beyond any mean or gradient
+_OUTLIER = 10.0
 ExpectedShapes = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]
 
 
@@ -18,7 +22,7 @@ def model_fault(model: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> str
     if different := sorted(model.keys() ^ start.keys()):
         return (
             f"expected the {len(start)} tensors of the global model, found others or none: "
-            f"{', '.join(different)}"
+            f"{', '.join(different)[:200]}"
         )
     for name, tensor in model.items():
         if tensor.shape != start[name].shape:
@@ -35,14 +39,20 @@ def model_fault(model: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> str
 def statistics_fault(statistics: Mapping[str, Tensor], names: Sequence[str]) -> str:
     """Return a fault of the statistics beside a model: names differ, or they are not finite."""
     if sorted(statistics) != sorted(names):
-        return f"expected the statistics {sorted(names)}, found {sorted(statistics)}"
+        return f"expected the statistics {sorted(names)}, found {str(sorted(statistics))[:200]}"
     broken = [name for name, tensor in statistics.items() if not bool(tensor.isfinite().all())]
-    return f"expected finite numbers, found NaN or infinity in {broken[0]}" if broken else ""
+    if broken:
+        return f"expected finite numbers, found NaN or infinity in {broken[0]}"
+    # Sums over clients, and their squares, must stay finite in float32.
+    huge = [name for name, t in statistics.items() if bool((t.double().abs() > _LARGEST).any())]
+    return f"expected numbers up to {_LARGEST:g}, found larger ones in {huge[0]}" if huge else ""
 
 
 def shapes_fault(tensors: Mapping[str, Tensor], expected: ExpectedShapes) -> str:
     """Return the first tensor whose shape or type is not the expected one."""
     for name, (kind, shape) in expected.items():
+        if name not in tensors:
+            return f"expected {name}, found none"
         tensor = tensors[name]
         if (tensor.dtype, tuple(tensor.shape)) != (kind, shape):
             return (
@@ -50,6 +60,33 @@ def shapes_fault(tensors: Mapping[str, Tensor], expected: ExpectedShapes) -> str
                 f"{tuple(tensor.shape)}"
             )
     return ""
+
+
+def update_norm(model: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> float:
+    """Return || omega - omega_0 || over all float entries, in float64."""
+    return sqrt(
+        sum(
+            float((model[name].double() - tensor.double()).square().sum())
+            for name, tensor in start.items()
+            if tensor.is_floating_point()
+        )
+    )
+
+
+def norm_bounds(norms: Sequence[float], starts: Sequence[float]) -> list[float]:
+    """Return the largest update norm of each client of a round that is no outlier.
+
+    10 times the larger of the (lower) median norm of the round and the norm of the model that the
+    client received. Neither depends on a unit or a key: the median is that of honest clients as
+    long as most are honest, and where a client is alone, or the others have not moved, ten times
+    its whole model is more than training changes in a round, and less than what ruins everyone.
+
+    Parameters
+    ----------
+    norms : of the updates, one per client
+    starts : of the models that they received
+    """
+    return [_OUTLIER * max(median_low(norms), start) for start in starts]
 
 
 def _finite(tensor: Tensor) -> bool:

@@ -1,8 +1,9 @@
 """Client-level differential privacy, as configured by `privacy.*`.
 
 Central (McMahan et al. 2018): the server adds noise of deviation sigma * C to the sum of clipped
-updates. Distributed: each client adds its share of that noise before masking, so that nobody sees a
-sum without it; the shares suffice for the fewest clients that a round can end with. Local: each
+updates. Distributed (Kairouz et al. 2021): each client adds its share of that noise before masking,
+as integers on the grid of the sum, so that nobody sees a sum without it; the shares suffice for the
+fewest clients that a round can end with. Local: each
 client adds all the noise that it needs. Adaptive clipping (Andrew et al. 2021) moves C towards a
 quantile of the updates' norms, estimated from a noisy count.
 """
@@ -10,14 +11,23 @@ quantile of the updates' norms, estimated from a noisy count.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import exp, sqrt
+from math import ceil, exp, isfinite, sqrt
 
+import torch
 from torch import Tensor
 
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 from dance_flwr.privacy.accounting import epsilon_spent, noise_for, rounds_within
-from dance_flwr.privacy.mechanism import LARGEST_DEVIATE, NoiseStream, State, add_noise, clip
+from dance_flwr.privacy.discrete import LARGEST_SIGMA, discrete_gaussian
+from dance_flwr.privacy.mechanism import (
+    LARGEST_DEVIATE,
+    NoiseStream,
+    State,
+    add_noise,
+    clip,
+    clipped_update,
+)
 from dance_flwr.privacy.vectors import shares_needed
 
 
@@ -126,13 +136,18 @@ def update_bound(config: RunConfig, norm: float) -> float:
     return norm + LARGEST_DEVIATE * client_deviation(config, norm)
 
 
+# A sum of discrete Gaussians is one up to 10 exp(-pi^2 sigma^2) per entry and client.
+_LEAST_STEPS = 8
+
+
 @dataclass(frozen=True)
 class ProtectedUpload:
     """What a client may upload.
 
     Attributes
     ----------
-    state : the model, clipped, with the noise that the client itself must add
+    state : the model, clipped, with the noise that the client itself must add; or its update in
+        int64 steps of a masked sum
     unclipped : 1 if the update was within the norm, else 0, with noise under "distributed"; None
         without adaptive clipping
     """
@@ -149,19 +164,58 @@ def protect(
     norm: float,
     round_: int,
     client: int,
+    step: float | None = None,
 ) -> ProtectedUpload:
-    """Return what a client may upload for `state`; unchanged without differential privacy."""
+    """Return what a client may upload for `state`; unchanged without differential privacy.
+
+    Parameters
+    ----------
+    norm : C
+    step : change of a weight that one step of a masked sum stands for; None = return a model
+    """
     if config.privacy.dp == "none":
         return ProtectedUpload(dict(state))
     clipped, was_clipped = clip(state, start, norm)
     draw, deviation = _draw(config, round_, client), client_deviation(config, norm)
-    if deviation:
+    if step is not None:
+        clipped = _noisy_steps(state, start, norm, step, deviation, draw)
+    elif deviation:
         clipped = add_noise(clipped, deviation, draw)
     if config.privacy.clipping == "fixed":
         return ProtectedUpload(clipped)
     deviation = _bit_deviation(config)
     noise = deviation * float(draw.normal(1)[0]) if deviation else 0.0
     return ProtectedUpload(clipped, float(not was_clipped) + noise + _lift(config))
+
+
+def _noisy_steps(
+    state: Mapping[str, Tensor],
+    start: Mapping[str, Tensor],
+    norm: float,
+    step: float,
+    deviation: float,
+    draw: NoiseStream,
+) -> State:
+    """Return the clipped update in steps, rounded towards zero, so not longer, plus integer noise.
+
+    Raises
+    ------
+    UserError : there is no such step, or the noise is too many steps
+    """
+    if not (isfinite(step) and step > 0):
+        raise UserError(f"secure aggregation: expected a step above 0 of its sum, found {step:g}")
+    sigma = max(ceil(deviation / step), _LEAST_STEPS)
+    if sigma > LARGEST_SIGMA:
+        raise UserError(
+            f"secure aggregation: expected noise of at most {LARGEST_SIGMA} steps of the sum, "
+            f"found {sigma}; this client does not take part"
+        )
+    change, _ = clipped_update(state, start, norm)
+    steps = {name: torch.zeros(t.shape, dtype=torch.int64) for name, t in start.items()}
+    for name, part in change.items():
+        noise = torch.from_numpy(discrete_gaussian(part.numel(), sigma, draw))
+        steps[name] = (part / step).trunc().to(torch.int64) + noise.view(part.shape)
+    return steps
 
 
 def protect_mean(

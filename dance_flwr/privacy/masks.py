@@ -2,20 +2,51 @@
 
 Flower 1.41 folds the shared secret of two clients to 32 bits and seeds NumPy's Mersenne Twister
 with them: a server can try all 2^32 seeds and remove the mask (flwrlabs/flower, issue 7522). Here
-the secret is the key of ChaCha20 from `cryptography`; `dance_flwr.federation.secagg_masks` replaces
-Flower's generator.
+the secret is the key of ChaCha20 from `cryptography`. Flower derives the secret of two clients from
+their keys alone; here the derivation also has a context. `dance_flwr.federation.secagg_masks`
+replaces both.
 """
 
+import base64
 import hashlib
 from collections.abc import Sequence
 from math import prod
 
 import numpy as np
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from numpy.typing import NDArray
 
 _LABEL = b"dance-flwr secure aggregation mask"
+_SHARED_LABEL = b"dance-flwr secure aggregation key"
+
+
+def shared_key(
+    private: ec.EllipticCurvePrivateKey, public: ec.EllipticCurvePublicKey, context: bytes
+) -> bytes:
+    """Return the secret of two clients: ECDH, then HKDF-SHA256 with a context (RFC 5869, `info`).
+
+    Parameters
+    ----------
+    private, public : the key of one client and that of the other; both are part of the context, in
+        the same order at both sides
+    context : purpose and run
+
+    Returns
+    -------
+    44 bytes, base64 of 32: the form that Flower's encryption of shares takes
+    """
+    pair = sorted(
+        key.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
+        for key in (private.public_key(), public)
+    )
+    info = b"|".join([_SHARED_LABEL, context, *pair])
+    derive = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=info).derive
+    return base64.urlsafe_b64encode(derive(private.exchange(ec.ECDH(), public)))
 
 
 def stream(secret: bytes, length: int) -> bytes:

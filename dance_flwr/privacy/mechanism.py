@@ -29,6 +29,18 @@ def clip(
     ----------
     norm : C
     """
+    change, was_clipped = clipped_update(state, start, norm)
+    clipped = {
+        name: (start[name].cpu().double() + part).to(start[name].dtype)
+        for name, part in change.items()
+    }
+    return {name: clipped.get(name, start[name].cpu()) for name in start}, was_clipped
+
+
+def clipped_update(
+    state: Mapping[str, Tensor], start: Mapping[str, Tensor], norm: float
+) -> tuple[State, bool]:
+    """Return (D * min(1, C / ||D||) of the float entries in float64, whether it was clipped)."""
     change = {
         k: state[k].detach().cpu().double() - v.cpu().double()
         for k, v in start.items()
@@ -36,11 +48,7 @@ def clip(
     }
     length = sqrt(sum(float(part.square().sum()) for part in change.values()))
     factor = 0.0 if not np.isfinite(length) else min(1.0, norm / length) if length else 1.0
-    clipped = {
-        name: (start[name].cpu().double() + factor * part.nan_to_num()).to(start[name].dtype)
-        for name, part in change.items()
-    }
-    return {name: clipped.get(name, start[name].cpu()) for name in start}, factor < 1
+    return {name: factor * part.nan_to_num() for name, part in change.items()}, factor < 1
 
 
 def add_noise(state: Mapping[str, Tensor], deviation: float, draw: "NoiseStream") -> State:
@@ -80,8 +88,12 @@ class NoiseStream:
 
     def uniform(self, count: int) -> NDArray[np.float64]:
         """Return the next `count` numbers of the stream, uniform in (0, 1)."""
-        nonce = self._used.to_bytes(12, "little")
-        self._used += 1
-        words = np.frombuffer(key_stream(self._key, nonce, 8 * count), "<u8") >> np.uint64(12)
+        words = self.words(count) >> np.uint64(12)
         numbers: NDArray[np.float64] = (words.astype(np.float64) + 0.5) / 2.0**52
         return numbers
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """Return the next `count` integers of the stream, uniform from 0 to 2^64 - 1."""
+        nonce = self._used.to_bytes(12, "little")
+        self._used += 1
+        return np.frombuffer(key_stream(self._key, nonce, 8 * count), "<u8").astype(np.uint64)

@@ -13,6 +13,7 @@ class Round:
 
     Attributes
     ----------
+    loss : None where it is not finite
     val_accuracy : of the deployed prediction, None in rounds without validation; views : by view
     seconds : by phase, summed over clients, and of the method's own server side, if any
     round_seconds : wall clock, training and validation
@@ -24,7 +25,7 @@ class Round:
     """
 
     round: int
-    loss: float = 0.0
+    loss: float | None = 0.0
     val_accuracy: float | None = None
     val_macro_f1: float | None = None
     views: dict[str, float] = field(default_factory=dict)

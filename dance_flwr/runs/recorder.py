@@ -1,11 +1,11 @@
 """Write the history, the best model and `result.json`, the only source of result tables."""
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from dance_flwr import events
 from dance_flwr.config.paths import ERROR, HISTORY, MODEL, RESULT
 from dance_flwr.config.tree import RunConfig, flatten
-from dance_flwr.disk import atomic_path, write_json, write_text
+from dance_flwr.disk import atomic_path, json_text, write_json, write_text
 from dance_flwr.errors import UserError
 from dance_flwr.fingerprint import code_fingerprint, model_fingerprint
 from dance_flwr.metrics import Counts, Training, accuracy, macro_f1
@@ -89,7 +89,7 @@ class Recorder:
 
     def on_train(self, trained: Training) -> None:
         """Record the cost and the counts of a round of training."""
-        self._row.loss = trained.loss
+        self._row.loss = trained.loss if isfinite(trained.loss) else None
         self._row.seconds, self._row.counts = dict(trained.seconds), dict(trained.counts)
         self._row.train_seconds = time.perf_counter() - self._round_start
 
@@ -136,7 +136,7 @@ class Recorder:
         if row.val_accuracy is not None and row.val_accuracy > best:
             self.best_round, self.best_state = round_, dict(state)
         self.history.append(row)
-        self.checkpoint.history.append(json.dumps(asdict(row)))
+        self.checkpoint.history.append(json_text(asdict(row)))
         with (self.folder / HISTORY).open("a", encoding="utf-8") as file:
             file.write(self.checkpoint.history[-1] + "\n")
         self.checkpoint.round, self.checkpoint.best_round = round_, self.best_round

@@ -14,7 +14,10 @@ from dance_flwr.fingerprint import code_fingerprint
 from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, RESTART, Checkpoint
 
 # Keys that may change when a run resumes: places and timeouts, never what it computes.
-FREE = ("data-root", "out", "resume", "device", "torch-threads", "round-timeout", "node-timeout")
+FREE = (
+    *("data-root", "out", "resume", "overwrite", "device", "torch-threads"),
+    *("round-timeout", "node-timeout"),
+)
 
 
 def load_resumable(folder: Path) -> Checkpoint:
@@ -42,13 +45,15 @@ def begin(name: str, config: RunConfig, folder: Path) -> Checkpoint:
     """Return where a run starts: a new checkpoint of round 0, or the one in `folder` on `resume`.
 
     A new run deletes the checkpoint of an earlier one in the same folder. The configuration of the
-    result is that of the run with the paths of this machine and without `resume`.
+    result is that of the run with the paths of this machine, without `resume` and `overwrite`.
 
     Raises
     ------
+    UserError : the folder holds a finished run
     ResumeError : it cannot be resumed, or the configuration has changed
     """
-    settings = replace(config, resume=False)
+    refuse_finished(config, folder)
+    settings = replace(config, resume=False, overwrite=False)
     (folder / ERROR).unlink(missing_ok=True)
     if not config.resume:
         forget(folder)
@@ -65,6 +70,20 @@ def begin(name: str, config: RunConfig, folder: Path) -> Checkpoint:
         )
     checkpoint.config = settings
     return checkpoint
+
+
+def refuse_finished(config: RunConfig, folder: Path) -> None:
+    """Refuse to start a new run where a finished one is, unless `overwrite` is set.
+
+    Raises
+    ------
+    UserError : names the folder
+    """
+    if (folder / RESULT).is_file() and not (config.resume or config.overwrite):
+        raise UserError(
+            f"{folder}: expected a folder without a finished run, found {RESULT}; choose another "
+            "`out`, or replace the run with --force (overwrite=true for `flwr run`)"
+        )
 
 
 def write_settings(checkpoint: Checkpoint, folder: Path) -> None:

@@ -61,7 +61,11 @@ def total_counts(counts: Sequence[Counts]) -> Counts:
         return [sum(column) for column in zip(*rows, strict=True)]
 
     return Counts(
-        correct={view: sum(c.correct[view] for c in counts) for view in counts[0].correct},
+        correct={
+            view: sum(c.correct[view] for c in counts)
+            for view in counts[0].correct
+            if all(view in c.correct for c in counts)
+        },
         total=sum(c.total for c in counts),
         true_positives=add([c.true_positives for c in counts]),
         predicted=add([c.predicted for c in counts]),

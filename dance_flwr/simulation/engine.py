@@ -5,7 +5,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,13 @@ from dance_flwr.runs.history import whole_lines
 from dance_flwr.runs.locks import SERVER, exclusive
 from dance_flwr.runs.reader import read_result
 from dance_flwr.runs.recorder import reason_of_failure
-from dance_flwr.runs.resume import forget, load_resumable, resume_hint, truncate_history
+from dance_flwr.runs.resume import (
+    forget,
+    load_resumable,
+    refuse_finished,
+    resume_hint,
+    truncate_history,
+)
 from dance_flwr.simulation.superlink import SuperLink, private_superlink
 
 OnRound = Callable[[Mapping[str, Any]], None]
@@ -69,6 +75,7 @@ def run_under_flower(config: RunConfig, folder: Path, on_round: OnRound) -> dict
             completed = checkpoint.round
             truncate_history(checkpoint, folder)
         else:
+            refuse_finished(config, folder)
             forget(folder)
             for name in (RESULT, ERROR, HISTORY):
                 (folder / name).unlink(missing_ok=True)
@@ -85,8 +92,13 @@ def follow(link: SuperLink, run_id: str, folder: Path, on_round: OnRound, seen: 
     ------
     UserError : the run failed; the message is the ServerApp's own, or names the log
     """
-    last_sign = time.monotonic()
+    last_sign, known = time.monotonic(), _identity(folder)
     while True:
+        known = known or _identity(folder)
+        if _identity(folder) != known:
+            raise UserError(
+                f"{folder}: expected the folder of this run, found it removed; the run was stopped"
+            )
         done = (folder / RESULT).is_file() or (folder / ERROR).is_file()
         lines = whole_lines(folder / HISTORY)
         for line in lines[seen:]:
@@ -107,6 +119,14 @@ def follow(link: SuperLink, run_id: str, folder: Path, on_round: OnRound, seen: 
             ):
                 raise UserError(f"the run ended as {status!r} without a result; see {link.log}")
         time.sleep(_POLL_SECONDS)
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Return what tells a folder from one that was created in its place, None if it is gone."""
+    with suppress(FileNotFoundError):
+        facts = folder.stat()
+        return facts.st_dev, facts.st_ino
+    return None
 
 
 @contextmanager

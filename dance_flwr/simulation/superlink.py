@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import shutil
 import socket
 import ssl
@@ -22,8 +23,10 @@ from dance_flwr.errors import UserError
 from dance_flwr.simulation.app_folder import submitted_app
 from dance_flwr.simulation.family import Family, start, stop, tool
 
-NAME = "private"
+NAME, HOST = "private", "127.0.0.1"
 _START_SECONDS = 60.0
+# Bytes. A socket's path may have 103 (macOS) or 107, of which Ray and this module use 88.
+_LONGEST_PARENT = 15
 
 
 @dataclass(frozen=True)
@@ -82,32 +85,47 @@ class SuperLink:
 def private_superlink(log: Path) -> Iterator[SuperLink]:
     """Run a SuperLink in simulation mode, with its own home and free ports, during the block.
 
-    Its working directory is its empty home. Ray workers import from there first, so another
-    directory could shadow this app's `client_app.py`.
+    Its working directory is its empty home, which other users can neither read nor write. Ray
+    workers import from there first, so another directory could shadow this app's `client_app.py`.
     """
-    home = Path(tempfile.mkdtemp(prefix="dance-flwr-"))
+    home = _private_folder()
     port = free_port()
     (home / "config.toml").write_text(
         f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\n'
-        f'address = "127.0.0.1:{port}"\ninsecure = true\n'
+        f'address = "{HOST}:{port}"\ninsecure = true\n'
     )
-    environment = flower_environment(home)
-    command = [
-        "flower-superlink",
-        "--insecure",
-        "--simulation",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
-    process = start(command, environment, home, log)
+    environment = flower_environment(home) | _ray_environment(home)
+    command = ["python", "-P", "-m", "dance_flwr.simulation.link", str(port)]
     try:
-        wait_until_healthy(process, f"http://127.0.0.1:{port}", log)
-        yield SuperLink(home, environment, log)
+        process = start(command, environment, home, log, scratch=True)
+        try:
+            wait_until_healthy(process, f"http://{HOST}:{port}", log)
+            yield SuperLink(home, environment | process.badge, log)
+        finally:
+            stop(process)
     finally:
-        stop(process)
         shutil.rmtree(home, ignore_errors=True)
+
+
+def _private_folder() -> Path:
+    """Return a new folder of this user alone, short enough for the paths of Ray's sockets."""
+    short = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_PARENT
+    return Path(tempfile.mkdtemp(prefix="dance-flwr-", dir=None if short else "/tmp"))
+
+
+def _ray_environment(home: Path) -> dict[str, str]:
+    """Return what makes Ray private: loopback only, a token for every call, files in `home`.
+
+    Ray names the switch for loopback after the systems where it is the default. `RAY_ADDRESS` of
+    the caller could send the run to another cluster.
+    """
+    return {
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_ADDRESS": "local",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_TMPDIR": str(home),
+    }
 
 
 def flower_environment(home: Path) -> dict[str, str]:
@@ -149,5 +167,5 @@ def wait_until_healthy(
 def free_port() -> int:
     """Return a free port of 127.0.0.1."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((HOST, 0))
         return int(probe.getsockname()[1])

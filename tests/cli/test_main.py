@@ -25,12 +25,13 @@ COMMANDS = {
         *("--connection", "--device", "--json"),
     },
     "deploy key": {"--out"},
+    "deploy peer-keys": {"--out"},
     "encode": {"--config", "--set"},
     "evidence show": {"--client", "--node", "--client-folder"},
     "evidence verify": {"--client-folder"},
     "experiment": {
         *("--datasets", "--methods", "--ratios", "--seeds", "--rounds", "--set", "--jobs", "--out"),
-        *("--dry-run", "--again"),
+        *("--dry-run", "--again", "--where", "--known"),
     },
     "partition from-manifest": {"--data", "--out", "--encode", "--no-encode"},
     "partition make": {
@@ -44,7 +45,7 @@ COMMANDS = {
     "report": {"--out", "--export", "--update", "--into"},
     "run": {
         *("--config", "--set", "--data", "--clients", "--seed", "--out", "--in-process"),
-        "--resume",
+        *("--resume", "--force"),
     },
     "site prepare": {"--agreed", "--client", "--clients", "--out", "--encoder", "--seed"},
     "status": {"--json"},
@@ -104,7 +105,7 @@ def test_every_group_is_registered_in_the_same_way():
 # What typer needs to print help, and what of this package declares commands and keys.
 OF_HELP = {"typer", "click", "rich", "markdown_it", "mdurl", "pygments", "attr", "shellingham"}
 OF_HELP |= {"typing_extensions", "annotated_doc", "colorama", "dance_flwr"}
-OURS = {"cli", "config", "errors", "experiments"}
+OURS = {"cli", "config", "errors", "escaping", "experiments"}
 
 
 @pytest.mark.parametrize("words", ["--help", "run --help", "experiment --help", "data --help"])

@@ -97,8 +97,13 @@ def test_packs_survive_saving(dance, tmp_path):
         np.testing.assert_array_equal(getattr(found, item.name), getattr(packs, item.name))
 
 
+def bare(text):
+    """The lines of source texts without the bar before them."""
+    return re.sub(r"^\| ?", "", text, flags=re.MULTILINE)
+
+
 def marks(text):
-    return re.findall(r"⟦([\d.]+): (.*?)⟧", text, re.DOTALL)
+    return re.findall(r"⟦([\d.]+): (.*?)⟧", bare(text), re.DOTALL)
 
 
 def test_show_marks_the_spans_of_the_stored_pack(dance):
@@ -113,7 +118,7 @@ def test_show_marks_the_spans_of_the_stored_pack(dance):
     expected = sorted((f"{weight:.3f}", texts[node][a:b]) for node, (a, b), weight in spans)
     assert sorted(marks(text)) == expected
     assert site.ids()[packs.nodes[row]] in text and packs.model_id in text
-    unmarked = re.sub(r"⟦[\d.]+: |⟧", "", text)
+    unmarked = re.sub(r"⟦[\d.]+: |⟧", "", bare(text))
     assert all(
         texts[node] in unmarked
         for node in packs.neighbours[slice(*packs.neighbour_ptr[row : row + 2])]

@@ -30,10 +30,10 @@ from dance_flwr.deploy import check_link
 from dance_flwr.deploy.agreement import agree, class_mismatch, read_agreement, write_agreement
 from dance_flwr.deploy.certificates import make_certificates, make_key, renew_certificate
 from dance_flwr.deploy.check import CHECKS, Node, can_join, lines, run_checks
-from dance_flwr.deploy.check_key import load_key, public_fingerprint
 from dance_flwr.deploy.folder import relabel
 from dance_flwr.deploy.network import parse_address
 from dance_flwr.errors import DataError, UserError
+from dance_flwr.privacy.signatures import fingerprint_of, load_key
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -245,7 +245,7 @@ def test_ssh_keygen_agrees_about_key_and_fingerprint(tmp_path):
     printed = subprocess.run(
         ["ssh-keygen", "-l", "-f", public], capture_output=True, text=True
     ).stdout
-    assert public_fingerprint(load_key(tmp_path / "node.key")) in printed
+    assert fingerprint_of(load_key(tmp_path / "node.key").public_key()) in printed
 
 
 # --- the agreed file

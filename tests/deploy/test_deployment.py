@@ -1,5 +1,5 @@
-"""Processes with TLS, node authentication and masks, each node in a network of its own: the same
-run as in one.
+"""Processes with TLS, node authentication, signatures and masks, each node in a network of its own:
+the same run as in one.
 """
 
 import json
@@ -75,14 +75,16 @@ def test_a_deployment_with_masks_is_the_run_of_one_process(tmp_path):
         ) as deployment,
     ):
         begin = time.monotonic()
+        signed = replace(config, node_keys=str(deployment.peer_keys))
         follow(
-            deployment.link, deployment.link.submit(config), tmp_path / "there", lambda row: None
+            deployment.link, deployment.link.submit(signed), tmp_path / "there", lambda row: None
         )
         print(f"seconds of the run: {time.monotonic() - begin:.0f}, SuperLink at {network.host}")
     said = (tmp_path / "deployment" / "superlink.log").read_text(errors="replace")
     assert all(f" {address}:" in said for address in network.addresses)  # uvicorn names who asked
     there = json.loads((tmp_path / "there" / "result.json").read_text())
     assert there["partition_dir"] is None and there["privacy"]["secure_aggregation"] is True
+    assert "survivors" in {row["stage"] for row in there["messages"]}  # clients signed
     left, right = load_model(tmp_path / "here"), load_model(tmp_path / "there")
     for name, tensor in left.items():
         torch.testing.assert_close(tensor, right[name], atol=1e-4, rtol=0)

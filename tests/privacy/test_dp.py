@@ -153,9 +153,10 @@ def test_nothing_is_spent_before_the_first_round_and_everything_without_noise():
 
 def test_noise_of_the_fewest_clients_suffices(run_config):
     keys = {"clients": 5, "privacy_dp": "distributed", "privacy_noise_multiplier": 2.0}
-    open_ = client_deviation(run_config(**keys), 0.5)
-    assert open_**2 * 5 == pytest.approx((2.0 * 0.5) ** 2)
-    masked = run_config(privacy_secure_aggregation=True, **keys)  # three of five must stay
+    keys["privacy_secure_aggregation"] = True
+    all_ = run_config(privacy_threshold=1.0, **keys)
+    assert client_deviation(all_, 0.5) ** 2 * 5 == pytest.approx((2.0 * 0.5) ** 2)
+    masked = run_config(**keys)  # three of five must stay
     assert client_deviation(masked, 0.5) ** 2 * 3 == pytest.approx((2.0 * 0.5) ** 2)
     assert update_bound(masked, 0.5) >= 0.5 + 8.2 * client_deviation(masked, 0.5)
     assert client_deviation(run_config(**keys | {"privacy_dp": "local"}), 0.5) == pytest.approx(
@@ -188,7 +189,6 @@ def noise_of(run, monkeypatch, **keys):
     [
         ("central", False, 1 / 25),
         ("central", True, 1 / 25),
-        ("distributed", False, 5 / 5 / 25),
         ("distributed", True, 5 / 3 / 25),
         ("local", True, 5 * 4 / 25),
     ],
@@ -209,6 +209,33 @@ def test_the_mean_has_the_noise_that_the_accounting_counts_on(
     facts = finished.result["privacy"]
     assert facts["epsilon"] == pytest.approx(epsilon_spent(1.0, 1.0, 1, 1e-5))
     assert facts["seeded"] is True and facts["dp"] == dp
+
+
+@pytest.mark.parametrize("step", [1e-7, 1e-3, 0.9])
+def test_the_steps_of_a_client_are_its_clipped_update_and_integer_noise(run_config, step):
+    """Without the noise they are not longer than the norm, whatever the step: no rounding adds."""
+    keys = {"privacy_dp": "distributed", "privacy_secure_aggregation": True}
+    config = run_config(clients=5, privacy_noise_multiplier=1.0, privacy_seeded=True, **keys)
+    start = {"w": torch.zeros(20_000), "scalar": torch.tensor(1.0), "batches": torch.tensor(3)}
+    moved = {"w": torch.randn(20_000), "scalar": torch.tensor(9.0), "batches": torch.tensor(4)}
+    at = {"norm": 0.5, "round_": 1, "client": 0, "step": step}
+    update = protect(moved, start, config, **at).state
+    noise = protect(start, start, config, **at).state
+    assert {t.dtype for t in update.values()} == {torch.int64}
+    assert update.keys() == start.keys() and int(update["batches"]) == 0
+    own = torch.cat([(update[name] - noise[name]).flatten().double() for name in start])
+    assert float(own.norm()) * step <= 0.5 and (step > 1e-6 or float(own.norm()) * step > 0.49)
+    sigma = max(math.ceil(0.5 / math.sqrt(3) / step), 8)
+    assert float(noise["w"].double().std()) == pytest.approx(sigma, rel=0.03)
+
+
+@pytest.mark.parametrize("step", [1e-12, 0.0, -1e-7, math.nan, math.inf])
+def test_steps_that_are_no_grid_for_the_noise_are_refused(run_config, step):
+    keys = {"privacy_dp": "distributed", "privacy_secure_aggregation": True}
+    config = run_config(clients=5, privacy_noise_multiplier=1.0, **keys)
+    model = {"w": torch.zeros(2)}
+    with pytest.raises(UserError, match=r"secure aggregation: expected (noise|a step)"):
+        protect(model, model, config, norm=1.0, round_=1, client=0, step=step)
 
 
 @pytest.mark.parametrize("weights", [100, 10_000, 1_000_000])
@@ -275,7 +302,10 @@ def test_a_client_that_lies_about_its_norm_is_clipped_after_dequantisation(run_c
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
-        ({"privacy_dp": "distributed"}, "sum of rounded parts"),
+        (
+            {"privacy_dp": "distributed", "privacy_secure_aggregation": True},
+            "sum of rounded parts",
+        ),
         ({"privacy_dp": "central", "client_fraction": 0.5}, "client-fraction 0.5"),
         ({"privacy_dp": "central", "privacy_secure_aggregation": True}, "float32 or float16"),
     ],

@@ -11,6 +11,7 @@ from flwr.app import ArrayRecord
 from support.killing import Kill, Killed, asks, same, states
 
 from dance_flwr.config.plugins import STRATEGIES
+from dance_flwr.config.text import to_toml
 from dance_flwr.dance.nodes import Queue
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.prepare import prepare
@@ -230,7 +231,7 @@ def test_whatever_a_run_keeps_between_rounds_is_kept(whole, stop_and_go, monkeyp
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_goes_on_with_its_optimiser(whole, stop_and_go, name):
-    keys = {**FAST, "strategy": name, "ema_decay": 0.5, **PLAIN}
+    keys = {**FAST, "clients": 3, "strategy": name, "ema_decay": 0.5, **PLAIN}
     same(whole(**keys), stop_and_go(asks("evaluate", 3), **keys))
 
 
@@ -594,3 +595,18 @@ def test_a_repeated_round_with_fresh_noise_is_charged_again(run, tmp_path):
     )
     assert rows[-1]["epsilon"] == pytest.approx(20.0)
     assert rows[1]["epsilon"] == spent_epsilon(finished.config, 2)
+
+
+def test_a_finished_run_is_replaced_with_force_only(cli, run_config, tmp_path):
+    out = tmp_path / "mine"
+    config = run_config(**{**FAST, **PLAIN, "rounds": 1}, data_root=str(tmp_path / "data"))
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    command = ["run", "--config", tmp_path / "config.toml", "--in-process", "--out", out]
+    assert cli(*command).code == 0
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    refused = cli(*command, "--seed", "1")
+    assert refused.code == 2 and "found result.json" in refused.err[-1]
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+    assert cli(*command, "--seed", "1", "--force").code == 0
+    result = json.loads((out / "result.json").read_text())
+    assert result["config"]["seed"] == 1 and not result["config"]["overwrite"]

@@ -9,7 +9,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from dance_flwr.simulation.family import Family, stop
+from dance_flwr.simulation.family import Family, stop, stopping_in_order
 
 # As a raylet: asked to end, it starts another process in a session of its own, and is gone.
 STARTS_ANOTHER = """
@@ -96,3 +96,59 @@ def test_nobody_else_is_stopped(family):
     stop(first)
     assert first.poll() is not None and second.poll() is None
     assert [member.pid for member in second.members()] == [second.pid]
+
+
+# Killed, it cannot stop its family, one of which has no mark and a session of its own.
+IS_KILLED = """
+import os, sys, time
+from pathlib import Path
+from dance_flwr.simulation.family import Family
+home, log, code = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+Family([sys.executable, "-c", code], os.environ, home, log, scratch=True)
+time.sleep(60)
+"""
+
+
+def test_a_family_is_stopped_when_the_one_who_started_it_is_killed(tmp_path):
+    home, log = tmp_path / "home", tmp_path / "log"
+    home.mkdir()
+    code = LEAVES_A_CHILD.replace("{}", "True").replace("os._exit(0)", "None")
+    parent = psutil.Popen([sys.executable, "-c", IS_KILLED, home, log, code])
+    deadline = time.monotonic() + 30
+    while len(living := parent.children(recursive=True)) < 3 or log.read_text() != "ready\n":
+        assert time.monotonic() < deadline, living
+        time.sleep(0.05)
+    parent.kill()
+    parent.wait()
+    _, left = psutil.wait_procs(living, timeout=15)
+    for process in left:
+        process.kill()
+    assert left == [] and not home.exists()
+
+
+def test_a_stopped_family_leaves_no_keeper_and_keeps_a_home_that_is_no_scratch(family, tmp_path):
+    started = family(SLEEPS)
+    keeper = [child for child in psutil.Process().children() if "family" in str(child.cmdline())]
+    stop(started)
+    assert keeper and not any(lives(process) for process in keeper)
+    assert tmp_path.is_dir()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_as_an_interrupt_and_what_is_ignored_stays_ignored(number):
+    def raised():
+        try:
+            with stopping_in_order():
+                os.kill(os.getpid(), number)
+                time.sleep(0.05)
+        except KeyboardInterrupt:
+            return True
+        return False
+
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        assert raised() and signal.getsignal(number) == signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN)
+        assert not raised()
+    finally:
+        signal.signal(number, before)

@@ -4,6 +4,7 @@ Unlike the ClientApp, this module imports torch.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,10 +13,12 @@ from flwr.app import Context, Message
 from dance_flwr.config.tree import parse
 from dance_flwr.data.site import Site
 from dance_flwr.disk import disk_of
+from dance_flwr.federation.client.budget import Budget, admit
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
 from dance_flwr.federation.client.secagg_mod import demands_masks, task_of
-from dance_flwr.federation.client.uploads import as_upload
+from dance_flwr.federation.client.terms import refuse_beyond, terms_of
+from dance_flwr.federation.client.uploads import as_upload, noise_step
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
 from dance_flwr.fingerprint import model_fingerprint
@@ -27,6 +30,7 @@ Task = Callable[[Message, Client], Message]
 
 def describe(message: Message, context: Context) -> Message:
     """Answer what the local data requires of the global model; counts are withheld under masks."""
+    refuse_beyond(terms_of(context.node_config), parse(context.run_config))
     sizes = not demands_masks(context)
     return _do(
         lambda request, client: messages.schema_reply(request, _schema_of(client.site, sizes)),
@@ -37,7 +41,11 @@ def describe(message: Message, context: Context) -> Message:
 
 def work(message: Message, context: Context) -> Message:
     """Train, evaluate, weigh or exchange, as the message requests."""
-    return _do(_TASKS[task_of(message, context)], message, context)
+    task = task_of(message, context)
+    budget = admit(task, message, context)
+    if task == keys.TRAIN:
+        return _do(partial(_train, budget=budget), message, context)
+    return _do(_TASKS[task], message, context)
 
 
 def _do(task: Task, message: Message, context: Context) -> Message:
@@ -68,7 +76,7 @@ def _folder(message: Message, context: Context) -> Path:
     )
 
 
-def _train(message: Message, client: Client) -> Message:
+def _train(message: Message, client: Client, budget: Budget) -> Message:
     config, start = messages.config_of(message), messages.model_of(message)
     round_, site = config[keys.ROUND], client.site
     info = RoundInfo(
@@ -82,7 +90,16 @@ def _train(message: Message, client: Client) -> Message:
     )
     state, report = client.train(start, info, proximal_mu=config.get(keys.PROXIMAL_MU, 0.0))
     norm = config[keys.CLIPPING_NORM]
-    own = protect(state, start, client.config, norm=norm, round_=round_, client=site.card.client)
+    budget.charge(client.config, site, config[keys.RUN])  # before anything noisy exists
+    own = protect(
+        state,
+        start,
+        client.config,
+        norm=norm,
+        round_=round_,
+        client=site.card.client,
+        step=noise_step(message, client),
+    )
     sent = as_upload(own.state, start, message, client)
     return messages.train_reply(
         message, sent.tensors, client.weight, report, own.unclipped, sent.scales
@@ -115,7 +132,6 @@ def _exchange(message: Message, client: Client) -> Message:
 
 _TASKS: dict[str, Task] = {
     keys.EXCHANGE: _exchange,
-    keys.TRAIN: _train,
     keys.EVALUATE: _evaluate,
     keys.WEIGH: _weigh,
 }

@@ -5,25 +5,29 @@ the shares that come back unmask that client alone. These checks look at sets (B
 "Practical Secure Aggregation", the active adversary's requests).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flwr.app import ConfigRecord
 
 from dance_flwr.errors import UserError
-from dance_flwr.federation.flower import SecAggKey, SecAggStage
+from dance_flwr.federation.flower import SECAGG_STATE_STAGE, SecAggKey, SecAggStage
+from dance_flwr.federation.wire import keys
+from dance_flwr.privacy.vectors import DIGIT_BITS, WIDEST, SumFormat
 
 LEAST = 3  # clients that exchange keys: of two, each would know the other
-_OWN = "nid"  # fields of Flower's stored state
-_THRESHOLD, _SHARES, _HELD = "threshold", "share_num", "rd_seed_share_dict:K"
+# Fields of Flower's stored state.
+THRESHOLD, SHARES = "threshold", "share_num"
+_OWN, _HELD = "nid", "rd_seed_share_dict:K"
 
 
-def check_stage(stage: ConfigRecord, state: ConfigRecord) -> None:
+def check_stage(stage: ConfigRecord, state: ConfigRecord, least: int = 0) -> None:
     """Refuse requests that an honest server does not send.
 
     Parameters
     ----------
     stage : the request; state : what Flower's mod stored in the earlier stages of this round
+    least : fewest clients of a sum that stay, by the node's own terms
 
     Raises
     ------
@@ -31,48 +35,87 @@ def check_stage(stage: ConfigRecord, state: ConfigRecord) -> None:
     """
     kind = stage.get(SecAggKey.STAGE)
     if kind == SecAggStage.SETUP:
-        _check_setup(_int(stage, SecAggKey.SHARE_NUMBER), _int(stage, SecAggKey.THRESHOLD))
+        _check_setup(_int(stage, SecAggKey.SHARE_NUMBER), _int(stage, SecAggKey.THRESHOLD), least)
     elif kind == SecAggStage.SHARE_KEYS:
-        _check_count("keys", len(stage) - 1, state, LEAST)
+        _check_count("keys", len(public_keys(stage)), state, LEAST)
     elif kind == SecAggStage.COLLECT_MASKED_VECTORS:
         sources = [*_ids(stage, SecAggKey.SOURCE_LIST), _int(state, _OWN)]
         _check_unique(sources)
         _check_count("clients that sent shares", len(sources), state)
-    elif kind == SecAggStage.UNMASK:
-        alive = _ids(stage, SecAggKey.ACTIVE_NODE_ID_LIST)
-        _check_unmask(alive, _ids(stage, SecAggKey.DEAD_NODE_ID_LIST), state)
+    elif kind in (keys.SURVIVORS, SecAggStage.UNMASK):
+        if state.get(SECAGG_STATE_STAGE) != SecAggStage.COLLECT_MASKED_VECTORS:
+            raise refusal("the stages of a sum in their order", f"{kind!r}")
+        _check_unmask(*survivors(stage), state)
+    else:
+        raise refusal("a stage of SecAgg+", f"{kind!r}")
 
 
-def _check_setup(shares: int, threshold: int) -> None:
+def public_keys(stage: ConfigRecord) -> dict[int, Any]:
+    """Return node -> its two public keys of a request to share keys.
+
+    Raises
+    ------
+    UserError : a node is named more than once, as Flower's client would read it
+    """
+    names = [name for name in stage if name != SecAggKey.STAGE]
+    _check_unique([int(name) for name in names])
+    return {int(name): stage[name] for name in names}
+
+
+def survivors(stage: ConfigRecord) -> tuple[list[int], list[int]]:
+    """Return the living and the dead clients that a request names."""
+    return _ids(stage, SecAggKey.ACTIVE_NODE_ID_LIST), _ids(stage, SecAggKey.DEAD_NODE_ID_LIST)
+
+
+def checked_format(options: Mapping[str, Any]) -> SumFormat:
+    """Return the integers that the options of a sum ask for.
+
+    Raises
+    ------
+    UserError : no sum has such integers
+    """
+    levels, bits, digit_bits = (options[key] for key in (keys.LEVELS, keys.BITS, keys.DIGIT_BITS))
+    if not (0 < levels <= 2**WIDEST and 1 < bits <= WIDEST and 0 < digit_bits <= DIGIT_BITS):
+        raise refusal("integers of 2 to 32 bits", f"{bits} bits, {levels} levels")
+    return SumFormat(int(levels), int(bits), int(digit_bits))
+
+
+def _check_setup(shares: int, threshold: int, least: int) -> None:
     if shares < LEAST:
-        raise _refusal(f"a sum of at least {LEAST} clients", f"one of {shares}")
+        raise refusal(f"a sum of at least {LEAST} clients", f"one of {shares}")
     if not shares < 2 * threshold <= 2 * shares:
-        raise _refusal(f"more than half of {shares} shares as threshold", f"{threshold}")
+        raise refusal(f"more than half of {shares} shares as threshold", f"{threshold}")
+    if threshold < least:
+        raise refusal(
+            f"at least {least} clients that stay ({keys.CLIENTS_LEAST}) as threshold",
+            f"{threshold}",
+        )
 
 
 def _check_count(what: str, found: int, state: ConfigRecord, least: int = 0) -> None:
-    least, most = max(least, _int(state, _THRESHOLD)), _int(state, _SHARES)
+    least, most = max(least, _int(state, THRESHOLD)), _int(state, SHARES)
     if not least <= found <= most:
-        raise _refusal(f"{least} to {most} {what}", f"{found}")
+        raise refusal(f"{least} to {most} {what}", f"{found}")
 
 
 def _check_unique(ids: Sequence[int]) -> None:
     if len(set(ids)) < len(ids):
-        raise _refusal("every client once", "one more often")
+        raise refusal("every client once", "one more often")
 
 
 def _check_unmask(alive: Sequence[int], dead: Sequence[int], state: ConfigRecord) -> None:
     """Check that every client whose shares are here is asked for one secret, and enough live."""
     if set(alive) & set(dead):
-        raise _refusal("a request for one secret of each client", "one for both of one")
+        raise refusal("a request for one secret of each client", "one for both of one")
     _check_unique([*alive, *dead])
     _check_count("living clients", len(alive), state)
     held = set(_ids(state, _HELD))
     if {*alive, *dead} != held:
-        raise _refusal(f"a request for the {len(held)} clients of this sum", "one for others")
+        raise refusal(f"a request for the {len(held)} clients of this sum", "one for others")
 
 
-def _refusal(expected: str, found: str) -> UserError:
+def refusal(expected: str, found: str) -> UserError:
+    """Return the error of a client that does not take part in a sum."""
     return UserError(
         f"secure aggregation: expected {expected}, found {found}; this client does not take part"
     )

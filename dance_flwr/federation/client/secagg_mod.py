@@ -11,7 +11,15 @@ from flwr.app import ConfigRecord, Context, Message
 
 from dance_flwr.errors import UserError
 from dance_flwr.federation import secagg_masks
-from dance_flwr.federation.client.secagg_checks import check_stage
+from dance_flwr.federation.client.secagg_checks import (
+    check_stage,
+    checked_format,
+    public_keys,
+    survivors,
+)
+from dance_flwr.federation.client.signing import SumSigner, forget_signed
+from dance_flwr.federation.client.sum_numbers import hide_numbers
+from dance_flwr.federation.client.terms import terms_of
 from dance_flwr.federation.flower import (
     SECAGG_CONFIGS,
     SECAGG_STATE,
@@ -34,7 +42,6 @@ from dance_flwr.privacy.vectors import (
     WIDEST,
     Integers,
     MetricLayout,
-    SumFormat,
     check_bounded,
     encode_integers,
     encode_update,
@@ -52,31 +59,63 @@ _COLLECTING: ContextVar[bool] = ContextVar("collecting", default=False)
 def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
     """Run SecAgg+ around `handler` if the message is a stage of it: a mod of the ClientApp.
 
-    Flower's own mod implements the protocol. This one checks the parameters of the server, packs
-    the reply of `handler` with its weight and metrics into one vector, and deletes the keys of the
-    round after the last stage.
+    Flower's own mod implements the protocol. This one checks the requests of the server, signs and
+    checks signatures where the node has keys, packs the reply of `handler` with its weight and
+    metrics into one vector, and deletes the keys of the sum after its last stage. A refusal ends
+    the sum at this client: a server cannot try again with other parameters.
     """
     stage = message.content.config_records.get(SECAGG_CONFIGS)
     if stage is None or message.metadata.message_type != keys.TRAIN:  # as Flower's mod
         return handler(message, context)
     secagg_masks.install()
+    over = True
     try:
-        check_stage(stage, _state(context))
-        reply = secaggplus_mod(message, context, _masked(handler))
+        reply = _answer(stage, message, context, handler)
+        over = stage_of(context) == SecAggStage.UNMASK
     except UserError as error:
         return messages.error_reply(message, str(error))
+    finally:
+        if over:
+            _forget(context)
     _compact(message, reply)
-    if stage_of(context) == SecAggStage.UNMASK:
-        context.state.config_records[SECAGG_STATE] = ConfigRecord(
-            {SECAGG_STATE_STAGE: SecAggStage.UNMASK}
-        )
     return reply
+
+
+def _answer(stage: ConfigRecord, message: Message, context: Context, handler: Handler) -> Message:
+    """Answer one stage.
+
+    Raises
+    ------
+    UserError : the server asks for what this client refuses
+    """
+    kind = stage.get(SecAggKey.STAGE)
+    check_stage(stage, _state(context), terms_of(context.node_config).clients_least)
+    signer = SumSigner(message, context)
+    if kind == SecAggStage.SHARE_KEYS:
+        signer.check_keys(public_keys(stage))
+    elif kind == keys.SURVIVORS:
+        return signer.sign_survivors(*survivors(stage))
+    elif kind == SecAggStage.UNMASK:
+        signer.check_survivors(*survivors(stage))
+    purpose = secagg_masks.SHARES if kind == SecAggStage.SHARE_KEYS else secagg_masks.MASKS
+    with secagg_masks.derivation(context.run_id, purpose):
+        reply = secaggplus_mod(message, context, _masked(handler))
+    if kind == SecAggStage.COLLECT_MASKED_VECTORS:
+        hide_numbers(message, reply, context)
+    return signer.sign_keys(reply) if kind == SecAggStage.SETUP else reply
+
+
+def _forget(context: Context) -> None:
+    """Delete the keys and shares of the sum, and what was signed in it."""
+    over = ConfigRecord({SECAGG_STATE_STAGE: SecAggStage.UNMASK})
+    context.state.config_records[SECAGG_STATE] = over
+    forget_signed(context)
 
 
 def _compact(message: Message, reply: Message) -> None:
     """Shrink masked integers from Flower's eight bytes to b bits; sums wrap at 2^b as intended."""
-    answer = reply.content.config_records[SECAGG_CONFIGS] if reply.has_content() else {}
-    if SecAggKey.MASKED_PARAMETERS in answer:
+    answer = reply.content.config_records.get(SECAGG_CONFIGS)
+    if answer and SecAggKey.MASKED_PARAMETERS in answer:
         wide = [
             bytes_to_ndarray(part)
             for part in cast(list[bytes], answer[SecAggKey.MASKED_PARAMETERS])
@@ -89,11 +128,14 @@ def _compact(message: Message, reply: Message) -> None:
 
 
 def demands_masks(context: Context) -> bool:
-    """Whether this client answers under masks only, by the run config or its own node config."""
-    return bool(
-        context.run_config.get("privacy.secure-aggregation")
-        or context.node_config.get(keys.DEMANDS_MASKS)
-    )
+    """Whether this client answers under masks only, by the run config or its own node config.
+
+    Raises
+    ------
+    UserError : a value in the node config is not what its key expects
+    """
+    asked = context.run_config.get("privacy.secure-aggregation")
+    return bool(asked) or terms_of(context.node_config).masks
 
 
 def task_of(message: Message, context: Context) -> str:
@@ -137,7 +179,7 @@ def _masked(handler: Handler) -> Handler:
         if reply.has_error():
             raise UserError(str(reply.error.reason).strip())
         numbers, layout = reply_numbers(message, reply)
-        form = format_of(sum_options(message))
+        form = checked_format(sum_options(message))
         # With twice the offset as largest weight, Flower multiplies by 1 / (2 offset), exactly, and
         # stores what is left of the number as it is, plus the offset.
         vector = form.wrap(numbers).astype(np.float64) * (2 * form.offset)
@@ -152,11 +194,6 @@ def _masked(handler: Handler) -> Handler:
 def sum_options(message: Message) -> dict[str, Any]:
     """Return the options of the masked sum that a message asks for; empty without masks."""
     return dict(message.content.config_records.get(keys.SECURE_SUM, {}))
-
-
-def format_of(options: Mapping[str, Any]) -> SumFormat:
-    """Return the integers that the options of a sum ask for."""
-    return SumFormat(options[keys.LEVELS], options[keys.BITS], options[keys.DIGIT_BITS])
 
 
 def share_of(weight: int, options: Mapping[str, Any]) -> float:
@@ -184,7 +221,7 @@ def reply_numbers(message: Message, reply: Message) -> tuple[Integers, ConfigRec
     UserError : the update exceeds the bound of this run
     """
     options = sum_options(message)
-    form, metrics = format_of(options), messages.metrics_of(reply.content)
+    form, metrics = checked_format(options), messages.metrics_of(reply.content)
     weight = metrics[keys.WEIGHT]
     if keys.LOSS in metrics:
         metrics[keys.LOSS] *= weight
@@ -204,9 +241,9 @@ def reply_numbers(message: Message, reply: Message) -> tuple[Integers, ConfigRec
 def _update(
     state: Mapping[str, Tensor], message: Message, share: float, options: Mapping[str, Any]
 ) -> Integers:
-    """Return the update in steps of the sum; a client that rounds sends them in its reply."""
+    """Return the update in steps of the sum; a reply may hold them in the place of a model."""
     start = messages.model_of(message)
-    if options[keys.BITS] < WIDEST:
+    if not any(state[name].is_floating_point() for name in start):
         return np.concatenate([state[name].numpy().ravel() for name in start])
     update = encode_update(state, start, share, options[keys.UPDATE_RANGE])
     check_bounded(update, share, options[keys.UPDATE_RANGE])

@@ -38,15 +38,27 @@ class _Masked:
         return 2 * self.bound / (self.levels * self.share) if self.share else 0.0
 
 
+def noise_step(message: Message, client: Client) -> float | None:
+    """Return the change of a weight that one step of a masked sum of noisy updates stands for.
+
+    None where noise is not drawn in steps: without masks, or not by all clients jointly.
+    """
+    options = sum_options(message)
+    if client.config.privacy.dp != "distributed" or not options:
+        return None
+    return _grid(options, client.weight).step
+
+
 def as_upload(
     state: Mapping[str, Tensor], start: Mapping[str, Tensor], message: Message, client: Client
 ) -> Quantised:
     """Return what the reply to TRAIN holds in the place of `state`.
 
-    float32: the state itself. Otherwise Q(D + e) with D = omega - omega_0 and e the residual in the
-    client's folder, as float16 or int8, or as steps of the sum (int64) under masks; entries that
-    are no floats travel unchanged. Under central differential privacy D + e is clipped to C again
-    and rounded towards zero, so that what is sent is no longer than C.
+    float32: the state itself, or the steps that it is already. Otherwise Q(D + e) with
+    D = omega - omega_0 and e the residual in the client's folder, as float16 or int8, or as steps
+    of the sum (int64) under masks; entries that are no floats travel unchanged. Under central
+    differential privacy D + e is clipped to C again and rounded towards zero, so that what is sent
+    is no longer than C.
 
     Raises
     ------

@@ -12,6 +12,7 @@ from dance_flwr.federation.server.grid import LOG, FederationGrid
 from dance_flwr.federation.wire import messages
 from dance_flwr.federation.wire.tensors import array_of, state_of
 from dance_flwr.methods.server_side import Answer, State
+from dance_flwr.methods.upload_checks import statistics_fault
 from dance_flwr.privacy.dp import fewest_clients
 
 
@@ -57,7 +58,7 @@ class GridChannel:
         for reply in replies:
             client, packed = self._grid.client_of(reply), messages.exchange_record(reply)
             state = state_of(packed)
-            if fault := check(client, state):
+            if fault := _readable_fault(state) or check(client, state):
                 self._grid.mark_absent("upload_rejected", client, fault)
                 LOG.error("omitted from the exchange: client %d: %s", client, fault)
                 continue
@@ -68,6 +69,11 @@ class GridChannel:
                 f"expected at least {fewest} valid answers in an exchange, found {valid}; "
                 "the log says what was wrong with the others"
             )
+
+
+def _readable_fault(state: State) -> str:
+    """Return what is wrong with any tensors of an exchange: they are not finite, or huge."""
+    return statistics_fault(state, list(state))
 
 
 def _record(inbox: Mapping[str, Any]) -> ArrayRecord:

@@ -15,6 +15,8 @@ from dance_flwr.errors import QuorumError
 from dance_flwr.federation.flower import Run
 from dance_flwr.federation.server.ledger import Ledger
 from dance_flwr.federation.server.polling import ask, is_lost
+from dance_flwr.federation.server.reply_checks import ReplyChecks
+from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import messages as wire
 from dance_flwr.privacy.dp import fewest_clients, repeats_cost
 
@@ -55,6 +57,7 @@ class FederationGrid(Grid):
     ----------
     total_weight : of all clients, used under secure aggregation only
     absent : client -> why it has not taken part since the last `take_absent`
+    checks : of every reply
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class FederationGrid(Grid):
         self.total_weight = 0
         self.absent: dict[int, str] = {}
         self.ledger = ledger
+        self.checks = ReplyChecks(config)
 
     def set_run(self, run: Run) -> None:
         """Delegate to the wrapped Grid."""
@@ -142,7 +146,7 @@ class FederationGrid(Grid):
         QuorumError : fewer valid replies than the quorum; says which client failed and why
         """
         sent, start = list(messages), time.monotonic()
-        expected = min(self._config.min_valid_replies or len(sent), len(sent))
+        expected = self.quorum(len(sent))
         replies = self.exchange(sent, timeout)
         for _ in range(_MOST_ASKED_AGAIN):
             if sum(not reply.has_error() for reply in replies) >= expected or not (
@@ -163,12 +167,15 @@ class FederationGrid(Grid):
     def exchange(self, sent: list[Message], timeout: float | None) -> list[Message]:
         """Send, wait, and return every reply ordered by client, errors included.
 
-        Counts bytes and checks nothing.
+        A reply that breaks the rules of its task is an error. Counts bytes.
         """
         if not sent:
             return []
         self._count(self.traffic.down, sent, lambda m: m.metadata.dst_node_id)
-        replies = sorted(ask(self._grid, sent, timeout, self.ledger), key=self.client_of)
+        replies = ask(self._grid, sent, timeout, self.ledger, self.checks.fault)
+        replies = sorted(replies, key=self.client_of)
+        if sent[0].metadata.message_type == keys.EVALUATE:
+            replies = self.checks.alike(replies)
         self._count(self.traffic.up, replies, lambda m: m.metadata.src_node_id)
         self._note_absent(sent, replies, timeout)
         return replies
@@ -198,6 +205,21 @@ class FederationGrid(Grid):
         """Return the number of the client at this node."""
         return self._client_of_node[node]
 
+    def quorum(self, asked: int) -> int:
+        """Return how many valid replies are enough of so many clients."""
+        return min(self._config.min_valid_replies or asked, asked)
+
+    @property
+    def clients(self) -> list[int]:
+        """The clients that take part, ascending."""
+        return list(self._client_of_node.values())
+
+    def keep(self, schemas: Mapping[int, wire.Schema]) -> None:
+        """Go on with these clients alone, and bound their replies by what they described."""
+        nodes = {n: client for n, client in self._client_of_node.items() if client in schemas}
+        self._client_of_node = nodes
+        self.checks.learn({node: schemas[client] for node, client in nodes.items()})
+
     def author(self, reply: Message) -> int | None:
         """Return the client whose numbers a reply holds; None = all clients together."""
         return self.client_of(reply)
@@ -209,9 +231,10 @@ class FederationGrid(Grid):
 
         Parameters
         ----------
+        schemas : of the clients of the run, ascending
         config : of a message to clients, for subclasses that must ask them
         """
-        for client, schema in enumerate(schemas):
+        for client, schema in zip(self.clients, schemas, strict=True):
             LOG.info("client %d: %d nodes on %s", client, schema.num_nodes, schema.device)
         return {
             "nodes_per_client": [schema.num_nodes for schema in schemas],
@@ -228,7 +251,12 @@ class FederationGrid(Grid):
     ) -> None:
         for reply in replies:
             if reply.has_error():
-                self.mark_absent("client_failed", self.client_of(reply), str(reply.error.reason))
+                client, reason = self.client_of(reply), str(reply.error.reason)
+                invalid = reply.error.code == keys.INVALID_REPLY
+                if invalid:
+                    LOG.error("refused the reply of client %d: %s", client, reason)
+                event = "upload_rejected" if invalid else "client_failed"
+                self.mark_absent(event, client, reason)
         answered = {reply.metadata.src_node_id for reply in replies}
         for node in {message.metadata.dst_node_id for message in sent} - answered:
             self.mark_absent(

@@ -1,6 +1,8 @@
 """Find the clients of a run and what their data requires; evaluate the final model on all."""
 
+import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +13,16 @@ from flwr.serverapp import Grid
 
 from dance_flwr import events
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.errors import CodeMismatchError, UserError
-from dance_flwr.federation.server.grid import POLL_NODES_SECONDS, FederationGrid
+from dance_flwr.errors import CodeMismatchError, QuorumError, UserError
+from dance_flwr.federation.server.grid import LOG, POLL_NODES_SECONDS, FederationGrid
 from dance_flwr.federation.server.ledger import Ledger
 from dance_flwr.federation.server.polling import ask, is_lost
-from dance_flwr.federation.wire import counts, keys
+from dance_flwr.federation.server.reply_checks import hello_fault
+from dance_flwr.federation.wire import counts, keys, signatures
 from dance_flwr.federation.wire import messages as wire
 from dance_flwr.fingerprint import code_fingerprint
 from dance_flwr.metrics import Counts
+from dance_flwr.privacy.signatures import is_signed, read_peer_keys
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class Member:
 def join(grid: Grid, config: RunConfig, ledger: Ledger) -> list[Member]:
     """Send HELLO to all nodes and return the run's clients 0..M-1 in order.
 
+    With `node-keys`, a node whose greeting is not signed by the client that it names is left out.
+
     Raises
     ------
     UserError : fewer SuperNodes than clients after `node-timeout` seconds, clients without a
@@ -41,8 +47,14 @@ def join(grid: Grid, config: RunConfig, ledger: Ledger) -> list[Member]:
     """
     nodes, replies = _greet(grid, config, ledger)
     members: dict[int, Member] = {}
-    for reply in replies:
-        member = _member(reply)
+    faults: list[UserError] = []
+    for reply in _authentic(replies, config, grid.run.run_id):
+        try:
+            member = _member(reply)
+        except UserError as error:  # of a node that the run may not need
+            LOG.error("%s", error)
+            faults.append(error)
+            continue
         if member.client in members:
             raise UserError(
                 f"expected one SuperNode per client, found two with partition-id={member.client}; "
@@ -55,13 +67,15 @@ def join(grid: Grid, config: RunConfig, ledger: Ledger) -> list[Member]:
             client=member.client,
             node=str(member.node),
         )
-    if len(members) < config.clients and len(replies) < len(nodes):
+    if len(members) < config.clients and len(replies) < len(nodes) and not faults:
         raise UserError(
             f"expected a greeting of {len(nodes)} SuperNodes within {config.round_timeout:g} s, "
             "found only those of "
             f"clients {sorted(members)}; raise round-timeout or look at the logs of the others"
         )
     missing = [client for client in range(config.clients) if client not in members]
+    if missing and faults:
+        raise faults[0]
     if missing:
         raise UserError(
             f"expected SuperNodes with partition-id 0..{config.clients - 1}, found none for "
@@ -102,6 +116,36 @@ def _member(reply: Message) -> Member:
     return Member(node, hello.partition, hello.owns_data)
 
 
+def _authentic(replies: list[Message], config: RunConfig, run: int) -> list[Message]:
+    """Return the greetings that are signed by the client that they name; all without `node-keys`.
+
+    Raises
+    ------
+    UserError : the file of keys is missing or damaged
+    """
+    known = read_peer_keys(Path(config.node_keys)) if config.node_keys else None
+    kept = []
+    for reply in replies:
+        if known is not None and not reply.has_error():
+            node, claim = reply.metadata.src_node_id, signatures.read_own(reply)
+            stated = wire.config_of(reply).get("partition")
+            client = stated if type(stated) is int else -1
+            key = known.get(client)
+            text = signatures.hello_text(run, node, client)
+            if not (claim and key and is_signed(text, claim.signature, key)):
+                events.emit(
+                    "greeting_refused",
+                    f"node {node}: expected a greeting signed with the key of client {client} in "
+                    "`node-keys`, found another signature or none; it does not take part",
+                    logging.WARNING,
+                    client=client,
+                    node=str(node),
+                )
+                continue
+        kept.append(reply)
+    return kept
+
+
 def _greet(grid: Grid, config: RunConfig, ledger: Ledger) -> tuple[list[int], list[Message]]:
     """Send HELLO to all nodes; return the nodes and their replies.
 
@@ -111,7 +155,7 @@ def _greet(grid: Grid, config: RunConfig, ledger: Ledger) -> tuple[list[int], li
     while True:
         nodes = _wait_for_nodes(grid, config, deadline)
         greetings = [wire.query(keys.HELLO, node, {}) for node in nodes]
-        replies = ask(grid, greetings, config.round_timeout, ledger)
+        replies = ask(grid, greetings, config.round_timeout, ledger, hello_fault)
         if not any(map(is_lost, replies)) or time.monotonic() > deadline:
             return nodes, replies
         time.sleep(POLL_NODES_SECONDS)
@@ -133,32 +177,68 @@ def _wait_for_nodes(grid: Grid, config: RunConfig, deadline: float) -> list[int]
 def describe(
     grid: FederationGrid, members: list[Member], partition_dir: Path | None, timeout: float
 ) -> list[wire.Schema]:
-    """Ask every client what its data requires and check that all agree; return the answers.
+    """Ask every client what its data requires; return the answers of those that agree.
+
+    A client whose answer is missing, or is not that of most clients, takes no part in the run, as
+    long as `min-valid-replies` allows.
 
     Raises
     ------
-    UserError : a client did not answer, or clients disagree on classes, text width or encoder
+    QuorumError : too few clients answered
+    UserError : too few agree on classes, text width or encoder
     """
     batch = [wire.describe(member.node, str(partition_dir or "")) for member in members]
     replies = grid.send_and_receive(batch, timeout=timeout)
-    if len(replies) < len(members):
-        answered = [grid.client_of(reply) for reply in replies]
-        reasons = "; ".join(f"client {client}: {reason}" for client, reason in grid.absent.items())
-        raise UserError(
-            f"expected a description of the data of {len(members)} clients, found only those of "
-            f"{answered}; {reasons}"
-        )
-    schemas = [wire.read_schema(reply) for reply in replies]
-    for what in ("class_names", "text_dim", "encoder_sha256"):
-        for client, schema in enumerate(schemas):
-            first, other = getattr(schemas[0], what), getattr(schema, what)
-            if other != first:
-                raise UserError(
-                    f"expected the same {what.replace('_', ' ')} at all clients, found {first!r} "
-                    "at client 0 and "
-                    f"{other!r} at client {client}; prepare them alike"
-                )
-    return schemas
+    schemas = {grid.client_of(reply): wire.read_schema(reply) for reply in replies}
+    usual, many = Counter(map(_required, schemas.values())).most_common(1)[0]
+    agree = {client: own for client, own in schemas.items() if _required(own) == usual}
+    faults = {
+        client: _difference(schemas[client], usual, next(iter(agree)))
+        if client in schemas
+        else grid.absent.get(client, "no answer")
+        for client in (member.client for member in members)
+        if client not in agree
+    }
+    if many < grid.quorum(len(members)):
+        raise UserError("; ".join(f"client {client}: {why}" for client, why in faults.items()))
+    for client, why in faults.items():
+        LOG.error("client %d takes no part in this run: %s", client, why)
+        grid.mark_absent("upload_rejected", client, why)
+    grid.keep(agree)
+    return list(agree.values())
+
+
+_REQUIRED = ("class_names", "text_dim", "encoder_sha256")
+
+
+def _required(schema: wire.Schema) -> tuple[object, ...]:
+    """Return what all clients of a run must have in common."""
+    return tuple(getattr(schema, what) for what in _REQUIRED)
+
+
+def _difference(schema: wire.Schema, usual: tuple[object, ...], one: int) -> str:
+    """Return in words where a description differs from that of most clients.
+
+    Parameters
+    ----------
+    one : a client that has what most have
+    """
+    pairs = zip(_REQUIRED, _required(schema), usual, strict=True)
+    what, found, expected = next(each for each in pairs if each[1] != each[2])
+    return (
+        f"expected the same {what.replace('_', ' ')} at all clients, found {expected!r} "
+        f"at client {one} and {found!r} here; prepare them alike"
+    )
+
+
+def missing_numbers(clients: int) -> str:
+    """Return the error of a run that cannot go on without the numbers of all clients."""
+    return (
+        f"secure aggregation: expected the numbers of all {clients} clients in one sum, found that "
+        "one was absent, or that clients were in sums over others before; start the absent ones "
+        "and resume the run, or delete sum-partners.json in the folders of all clients if the "
+        "difference of the two sums may be known"
+    )
 
 
 def final_counts(
@@ -180,10 +260,16 @@ def final_counts(
     config : of the messages, `wire.final_config`
     views : names of the views that a client may count
     """
-    batch = [wire.evaluate(member.node, config, model_for(member.client)) for member in members]
+    batch = [
+        wire.evaluate(member.node, config, model_for(member.client))
+        for member in members
+        if member.client in grid.clients
+    ]
     by_client: dict[int | None, dict[str, Counts]] = {}
     for reply in grid.send_and_receive(batch, timeout=timeout):
         metrics = wire.metrics_of(reply.content)
+        if keys.total_of("test") not in metrics:
+            raise QuorumError(missing_numbers(len(batch)))
         by_client[grid.author(reply)] = {
             split: counts.read_counts(metrics, split, views) for split in ("val", "test")
         }

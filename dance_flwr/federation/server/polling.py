@@ -1,7 +1,7 @@
 """Send messages and poll for the replies: often at first, and one by one over a network."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, Queue
 from threading import Event, Thread
 from typing import NamedTuple
@@ -9,9 +9,10 @@ from typing import NamedTuple
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
+from dance_flwr.escaping import one_line
 from dance_flwr.federation.flower import ErrorCode, HttpGrid
 from dance_flwr.federation.server.ledger import DOWN, UP, Ledger
-from dance_flwr.federation.wire.keys import HELLO
+from dance_flwr.federation.wire.keys import HELLO, INVALID_REPLY
 from dance_flwr.federation.wire.messages import query
 from dance_flwr.federation.wire.serialization import pack, unpack
 
@@ -19,10 +20,14 @@ _FASTEST_POLL_SECONDS, _SLOWEST_POLL_SECONDS = 0.05, 1.0
 _FASTEST_APART_SECONDS = 0.5  # a node polls every three seconds, and each poll is a request
 _SILENCE_SECONDS = 30.0  # without any reply, before silent nodes are asked whether they are alive
 _GRACE_SECONDS = 10.0  # for a reply that is in transit when its node has answered a later message
+_LONGEST_REASON = 1000  # characters of a client's error
 _GONE = {ErrorCode.NODE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED}
 _FORGOTTEN = Error(
     ErrorCode.NODE_UNAVAILABLE, "its SuperNode was started again, or is gone, while it was at work"
 )
+
+
+Check = Callable[[Message, Message], str]
 
 
 class Outcome(NamedTuple):
@@ -42,13 +47,24 @@ def is_lost(reply: Message) -> bool:
 
 
 def ask(
-    grid: Grid, sent: Sequence[Message], timeout: float | None, ledger: Ledger
+    grid: Grid,
+    sent: Sequence[Message],
+    timeout: float | None,
+    ledger: Ledger,
+    check: Check = lambda request, reply: "",
 ) -> list[Message]:
     """Send messages and return the replies within `timeout` seconds; None waits for all.
+
+    This is where whatever a client sends arrives: at most one reply per message, with an error in
+    its place where `check` finds a fault.
 
     Flower's own Grid polls every three seconds, which is most of a short round. This function polls
     often at first, then less often, at least once a second. It packs tensors for the transport and
     records every message in the ledger.
+
+    Parameters
+    ----------
+    check : returns what is wrong with the reply to a request, "" where nothing is
     """
     pushed = (
         pack(sent) if getattr(grid, "crosses_a_wire", True) else sent
@@ -59,12 +75,17 @@ def ask(
         if isinstance(grid, HttpGrid)
         else _collect(grid, pending, timeout)
     )
-    replies = [unpack(_of_its_node(reply, pending)) for reply in outcome.replies]
+    by_request = {reply.metadata.reply_to_message_id: reply for reply in outcome.replies}
+    replies = [
+        _checked(pending[key], unpack(reply), check)
+        for key, reply in by_request.items()
+        if key in pending
+    ]
     for batch, way in (
         (sent, DOWN),
         (replies, UP),
         (outcome.questions, DOWN),
-        (outcome.answers, UP),
+        (_valid(outcome, check), UP),
     ):
         ledger.add(batch, way)
     return replies
@@ -169,16 +190,22 @@ def _pause(elapsed: float, fastest: float = _FASTEST_POLL_SECONDS) -> float:
     return min(_SLOWEST_POLL_SECONDS, max(fastest, elapsed / 10))
 
 
-def _of_its_node(reply: Message, pending: Mapping[str, Message]) -> Message:
-    """Return an error as a reply of the node that was asked.
+def _valid(outcome: Outcome, check: Check) -> list[Message]:
+    """Return the answers to later queries, without those that are invalid."""
+    question = outcome.questions[:1]
+    return [a for a in outcome.answers if a.has_error() or not check(question[0], a)]
+
+
+def _checked(request: Message, reply: Message, check: Check) -> Message:
+    """Return a reply as its request's: an error of bounded length where it is an error or invalid.
 
     Where Flower gives a node up, the SuperLink answers in its place.
     """
-    message = pending.get(reply.metadata.reply_to_message_id)
-    if (
-        not reply.has_error()
-        or message is None
-        or reply.metadata.src_node_id == message.metadata.dst_node_id
-    ):
-        return reply
-    return Message(reply.error, reply_to=message)
+    if reply.has_error():
+        reason = one_line(str(reply.error.reason or "an error without a reason"))
+        if len(reason) > _LONGEST_REASON:
+            reason = f"{reason[:_LONGEST_REASON]} ... ({len(reason)} characters)"
+        return Message(Error(reply.error.code, reason), reply_to=request)
+    stranger = reply.metadata.src_node_id != request.metadata.dst_node_id
+    fault = "expected a reply of the node that was asked" if stranger else check(request, reply)
+    return Message(Error(INVALID_REPLY, fault), reply_to=request) if fault else reply

@@ -15,15 +15,16 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
 from numpy.typing import NDArray
 
+from dance_flwr.config.plugins import READ_EACH
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.federation.server.averaging import ModelAverage
 from dance_flwr.federation.server.exchange import GridChannel
 from dance_flwr.federation.server.grid import FederationGrid
 from dance_flwr.federation.server.privacy import RoundPrivacy
 from dance_flwr.federation.server.validation import valid_updates
-from dance_flwr.federation.wire import counts, messages
+from dance_flwr.federation.wire import counts, keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of, in_types_of, numpy_of, record_of, state_of
-from dance_flwr.methods.server_side import Merged, ServerSide, State
+from dance_flwr.methods.server_side import Merged, ServerSide, State, Upload
 from dance_flwr.metrics import Counts, Training
 from dance_flwr.privacy.dp import affordable_rounds, fewest_clients
 from dance_flwr.seeding import derive
@@ -127,17 +128,19 @@ class Round(Strategy):
         round_ = server_round + self.offset
         assert self._grid is not None
         answers = list(replies)
-        uploads, metrics = valid_updates(
-            answers, self.side, self._start, self._grid, fewest_clients(self.config)
-        )
+        fewest, norm = fewest_clients(self.config), self.privacy.norm.value
+        uploads, metrics = valid_updates(answers, self.side, self._start, self._grid, fewest, norm)
         if not uploads:
             return None, None
         total = counts.sum_metrics(metrics)
-        uploads = self.privacy.clip(uploads, self._start)
-        merged = self.side.merge(uploads, self._start, self.privacy.bound, round_)
-        state = self.privacy.protect(merged.state, total, round_)
-        one = messages.merged_reply(answers[0], arrays_of(state), total)
-        arrays, record = self.step.aggregate_train(round_, [one])
+        if self.config.strategy in READ_EACH:
+            merged, batch = Merged({}), [_alone(answers[0], upload) for upload in uploads]
+        else:
+            uploads = self.privacy.clip(uploads, self._start)
+            merged = self.side.merge(uploads, self._start, self.privacy.bound, round_)
+            state = self.privacy.protect(merged.state, total, round_)
+            batch = [messages.merged_reply(answers[0], arrays_of(state), total)]
+        arrays, record = self.step.aggregate_train(round_, batch)
         self._on_train(_with_server_side(counts.read_training(total), merged))
         if arrays is not None:
             arrays = in_types_of(self._start, arrays)
@@ -159,8 +162,8 @@ class Round(Strategy):
     ) -> MetricRecord | None:
         """Sum the counts of a validation."""
         metrics = [messages.metrics_of(reply.content) for reply in replies]
-        if metrics:
-            total = counts.sum_metrics(metrics)
+        total = counts.sum_metrics(metrics)
+        if keys.total_of("val") in total:  # else a masked sum hides it
             self._on_validation(counts.read_counts(total, "val", self._views))
         return None
 
@@ -219,6 +222,11 @@ class Round(Strategy):
         return messages.with_payload(
             message, self.side.payload(client), self.side.needs_initial_upload(client)
         )
+
+
+def _alone(message: Message, upload: Upload) -> Message:
+    """Return one upload as Flower's strategies read it."""
+    return messages.merged_reply(message, arrays_of(upload.state), {keys.WEIGHT: upload.weight})
 
 
 def initial_arrays(side: ServerSide, model: State) -> ArrayRecord:

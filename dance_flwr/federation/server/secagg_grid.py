@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.errors import UserError
+from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation import secagg_masks
 from dance_flwr.federation.flower import (
     MAIN_CONFIGS_RECORD,
@@ -19,7 +19,8 @@ from dance_flwr.federation.flower import (
 )
 from dance_flwr.federation.server.grid import LOG, FederationGrid
 from dance_flwr.federation.server.ledger import Ledger
-from dance_flwr.federation.server.membership import Member
+from dance_flwr.federation.server.membership import Member, missing_numbers
+from dance_flwr.federation.server.reply_checks import MOST_NODES, total_fault
 from dance_flwr.federation.server.secagg_workflow import Capture, SumWorkflow
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import messages as wire
@@ -54,6 +55,7 @@ class SecureGrid(FederationGrid):
         secagg_masks.install()
         self._settings = config.privacy
         self._round = 0
+        self._nodes = MOST_NODES  # of all clients
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -82,7 +84,10 @@ class SecureGrid(FederationGrid):
         """Ask for weight, nodes and tokens under masks; return each sum as a list of one."""
         batch = [wire.weigh(node, config) for node in self._client_of_node]
         total = wire.metrics_of(self._sum(batch, timeout, keys.WEIGH).content)
-        self.total_weight = int(total[keys.WEIGHT])
+        if keys.NODES not in total:
+            raise QuorumError(missing_numbers(len(batch)))
+        _demand(total_fault(total, keys.WEIGH, self._config))
+        self.total_weight, self._nodes = int(total[keys.WEIGHT]), int(total[keys.NODES])
         LOG.info(
             "%d clients under secure aggregation: %d nodes in all", len(schemas), total[keys.NODES]
         )
@@ -130,29 +135,58 @@ class SecureGrid(FederationGrid):
 
     def _reply(self, request: Message, capture: Capture, form: SumFormat, bound: float) -> Message:
         """Return one reply for all clients: weighted mean and summed metrics."""
-        first = dict(capture.layouts[0])
-        if any(dict(layout) != first for layout in capture.layouts):
+        layouts = [dict(layout) for layout in capture.layouts]
+        clients = len(self._client_of_node)
+        omitted = any([layout.pop(keys.OMITTED, True) for layout in layouts])
+        complete = capture.clients == clients and not omitted
+        if any(layout != layouts[0] for layout in layouts):
             raise UserError(
                 "secure aggregation: expected the same metrics from all clients, found different "
                 "names; install the same version on all of them"
             )
-        parts: Any = [first[key] for key in (keys.NAMES, keys.LENGTHS, keys.MICRO)]
+        parts: Any = [layouts[0][key] for key in (keys.NAMES, keys.LENGTHS, keys.MICRO)]
         numbers = MetricLayout(*map(tuple, parts))
         total = capture.total(form)
-        trains = request.metadata.message_type == keys.TRAIN and keys.ARRAYS in request.content
-        start = wire.model_of(request) if trains else {}
+        kind, has_model = request.metadata.message_type, keys.ARRAYS in request.content
+        task = kind if has_model else keys.WEIGH
+        start = wire.model_of(request) if task == keys.TRAIN else {}
         place = sum(tensor.numel() for tensor in start.values())
-        metrics = numbers.unpack(decode_integers(total[place:], form))
         records: dict[str, Any] = {}
+        # Nobody knows the weight of a client that dropped out: it counts as one of mean weight.
+        present = capture.clients / clients
+        metrics: dict[str, Any] = {keys.WEIGHT: round(self.total_weight * present)}
+        if complete:
+            metrics = numbers.unpack(decode_integers(total[place:], form))
+            if task != keys.WEIGH:
+                most = self.total_weight if task == keys.TRAIN else self._nodes
+                _demand(total_fault(metrics, task, self._config, most))
+        else:
+            LOG.warning("%d of %d clients in a sum: numbers are hidden", capture.clients, clients)
         if start:
-            shares = float(metrics[keys.WEIGHT]) / self.total_weight  # type: ignore[arg-type]
             mean = total[:place].astype(np.float64) * (2 / form.levels)
-            state = decode_update(mean, start, shares, bound)
+            state = decode_update(mean, start, present, bound)
             records[keys.ARRAYS] = arrays_of(state)
         if keys.LOSS in metrics:
-            metrics[keys.LOSS] /= metrics[keys.WEIGHT]  # type: ignore[operator]
-        records[keys.METRICS] = MetricRecord(metrics)  # type: ignore[arg-type]
+            metrics[keys.LOSS] /= metrics[keys.WEIGHT]
+        records[keys.METRICS] = MetricRecord(metrics)
         return Message(RecordDict(records), reply_to=request)
+
+
+_FALSE = (
+    "secure aggregation: {}: a client is broken or lies, and under masks nobody sees which; find "
+    "it by a round without privacy.secure-aggregation"
+)
+
+
+def _demand(fault: str) -> None:
+    """Raise for a sum that honest clients cannot have sent together.
+
+    Raises
+    ------
+    UserError : there is a fault
+    """
+    if fault:
+        raise UserError(_FALSE.format(fault))
 
 
 def federate(

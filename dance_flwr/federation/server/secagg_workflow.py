@@ -9,6 +9,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 
 from dance_flwr.errors import QuorumError
+from dance_flwr.federation import secagg_masks
 from dance_flwr.federation.flower import (
     SECAGG_CONFIGS,
     FitIns,
@@ -18,16 +19,18 @@ from dance_flwr.federation.flower import (
     Parameters,
     SecAggKey,
     SecAggPlusWorkflow,
+    SecAggStage,
     WorkflowState,
     ndarray_to_bytes,
     parameters_to_ndarrays,
 )
 from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire import signatures as wire
 from dance_flwr.federation.wire.messages import with_content
 from dance_flwr.privacy.bits import unpack_bits
 from dance_flwr.privacy.vectors import WIDEST, Integers, SumFormat, Vector
 
-STAGES = ("setup", "share keys", "collect masked vectors", "unmask")
+STAGES = ("setup", "share keys", "collect masked vectors", "sign the survivors", "unmask")
 
 
 @dataclass(frozen=True)
@@ -69,13 +72,15 @@ class Capture(LegacyStrategy):  # type: ignore[misc]
 
 
 class SumWorkflow(SecAggPlusWorkflow):
-    """Flower's SecAgg+ workflow with two fixes, the app's own messages and sums modulo 2^b.
+    """Flower's SecAgg+ workflow with two fixes, signatures, our messages and sums modulo 2^b.
 
     Flower counts a client that dropped out before the masks existed among those whose masks must be
     removed, although nobody holds shares of it; this class drops such a client. Flower continues
     with the old model when too few clients are left; this class raises. The app's messages replace
-    Flower's legacy instructions. Its quantisation leaves integers alone: it adds an offset, and the
-    factor that it sums beside them is 1 per client.
+    Flower's legacy instructions. Where clients sign their public keys, there is a stage more, in
+    which they sign who is in the sum; the server hands their signatures on. Flower's quantisation
+    leaves integers alone: it adds an offset, and the factor that it sums beside them is 1 per
+    client.
 
     Parameters
     ----------
@@ -106,27 +111,29 @@ class SumWorkflow(SecAggPlusWorkflow):
         self._contents, self._form = contents, form
 
     def __call__(self, grid: Grid, context: Context) -> None:
-        """Run the four stages.
+        """Run the stages.
 
         Raises
         ------
         QuorumError : fewer clients are left than shares are needed; names the stage and the reason
         """
         assert isinstance(context, LegacyContext)
-        state = WorkflowState()
+        state, signing = WorkflowState(), _SigningGrid(grid)
         steps = (
             self.setup_stage,
             self.share_keys_stage,
             self.collect_masked_vectors_stage,
+            self.survivors_stage,
             self.unmask_stage,
         )
-        for name, step in zip(STAGES, steps, strict=True):
-            try:
-                enough = step(grid, context, state)
-            except ValueError as error:  # shares that do not fit together
-                raise QuorumError(f"secure aggregation, stage {name!r}: {error}") from None
-            if not enough:
-                raise QuorumError(self._shortfall(name, state))
+        with secagg_masks.derivation(context.run_id, secagg_masks.MASKS):
+            for name, step in zip(STAGES, steps, strict=True):
+                try:
+                    enough = step(signing, context, state)
+                except ValueError as error:  # shares that do not fit together
+                    raise QuorumError(f"secure aggregation, stage {name!r}: {error}") from None
+                if not enough:
+                    raise QuorumError(self._shortfall(name, state))
 
     def setup_stage(self, grid: Grid, context: LegacyContext, state: Any) -> bool:
         """Collect public keys; replace the legacy instructions by the app's messages."""
@@ -142,6 +149,23 @@ class SumWorkflow(SecAggPlusWorkflow):
         """Collect masked vectors, through a Grid that records their layouts."""
         recording: Any = _LayoutGrid(grid, context.strategy, self._form.bits)
         return super().collect_masked_vectors_stage(recording, context, state)
+
+    def survivors_stage(self, grid: Any, context: LegacyContext, state: Any) -> bool:
+        """Let the clients that signed their keys sign who is in the sum.
+
+        Who is in it does not change any more: one that is silent here is only not asked again.
+        """
+        alive = sorted(state.active_node_ids)
+        record: dict[str, Any] = {
+            SecAggKey.STAGE: keys.SURVIVORS,
+            SecAggKey.ACTIVE_NODE_ID_LIST: alive,
+            SecAggKey.DEAD_NODE_ID_LIST: sorted(state.sampled_node_ids - state.active_node_ids),
+        }
+        content = RecordDict({SECAGG_CONFIGS: ConfigRecord(record)})
+        asked = [Message(_copy(content), node, keys.TRAIN) for node in alive if node in grid.signed]
+        replies = grid.send_and_receive(asked, timeout=self.timeout) if asked else []
+        state.failures += [Exception(reply.error) for reply in replies if reply.has_error()]
+        return True
 
     def _drop_absent(self, state: Any) -> bool:
         state.sampled_node_ids = set(state.active_node_ids)
@@ -160,6 +184,29 @@ class SumWorkflow(SecAggPlusWorkflow):
             f"{len(self._contents)} "
             f"clients, found {len(state.active_node_ids)}{why}; the model of the last round is kept"
         )
+
+
+class _SigningGrid:
+    """Keep the signatures of clients, and hand them on where clients check them."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self.signed: dict[int, wire.Claim] = {}
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        sent = list(map(self._with_signatures, messages))
+        replies = list(self._grid.send_and_receive(sent, timeout=timeout))
+        found = {reply.metadata.src_node_id: wire.read_own(reply) for reply in replies}
+        # Two stages are signed; the second replaces the first.
+        self.signed = {node: claim for node, claim in found.items() if claim} or self.signed
+        return replies
+
+    def _with_signatures(self, message: Message) -> Message:
+        stage = message.content.config_records[SECAGG_CONFIGS][SecAggKey.STAGE]
+        checked = stage in (SecAggStage.SHARE_KEYS, SecAggStage.UNMASK)
+        return wire.with_all(message, self.signed) if checked and self.signed else message
 
 
 @dataclass

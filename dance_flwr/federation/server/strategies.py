@@ -4,14 +4,27 @@ from collections.abc import Callable
 from typing import Any
 
 from flwr.app import MetricRecord, RecordDict
-from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedProx, FedYogi
+from flwr.serverapp.strategy import (
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMedian,
+    FedProx,
+    FedTrimmedAvg,
+    FedYogi,
+)
 
 from dance_flwr.config.plugins import STRATEGIES
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.errors import UserError
 from dance_flwr.federation.server.round import Round, sample_sizes
 from dance_flwr.methods import get_spec
 from dance_flwr.metrics import Counts, Training
 from dance_flwr.nn.model import ModelShape
+from dance_flwr.privacy.dp import fewest_clients
+
+_FEWEST_TRIMMED = 3
 
 
 def fedavg(config: RunConfig, **options: Any) -> FedAvg:
@@ -43,6 +56,29 @@ def fedyogi(config: RunConfig, **options: Any) -> FedAvg:
 def fedadagrad(config: RunConfig, **options: Any) -> FedAvg:
     """Return Adagrad on the mean update (Reddi et al. 2021)."""
     return FedAdagrad(**_step(config, "eta"), **options)
+
+
+def fedmedian(config: RunConfig, **options: Any) -> FedAvg:
+    """Return the median of the uploads, entry by entry and without weights (Yin et al. 2018)."""
+    return FedMedian(**options)
+
+
+def fedtrimmedavg(config: RunConfig, **options: Any) -> FedAvg:
+    """Return the mean without the largest and the least fifth, entry by entry (Yin et al. 2018).
+
+    At least one upload is cut on each side, also of the fewest that a round can end with.
+
+    Raises
+    ------
+    UserError : these are so few that nothing would be left
+    """
+    if (fewest := fewest_clients(config)) < _FEWEST_TRIMMED:
+        raise UserError(
+            f"strategy: expected at least {_FEWEST_TRIMMED} valid replies per round, of which "
+            f"fedtrimmedavg omits one on each side, found {fewest}; raise clients, client-fraction "
+            "or min-valid-replies, or set strategy = fedmedian"
+        )
+    return FedTrimmedAvg(beta=max(0.2, 1 / fewest), **options)
 
 
 def _step(config: RunConfig, argument: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import sqrt
 from typing import Any
 
 import torch
@@ -9,16 +10,23 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from dance_flwr.config.sections import FLOAT32
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.server.grid import LOG, FederationGrid
 from dance_flwr.federation.wire import messages
 from dance_flwr.methods.server_side import ServerSide, State, Upload
-from dance_flwr.methods.upload_checks import model_fault
+from dance_flwr.methods.upload_checks import model_fault, norm_bounds, update_norm
+from dance_flwr.privacy.dp import update_bound
 from dance_flwr.privacy.quantiser import Quantised, dequantise, expected_types, scales_fault
 
 
 def valid_updates(
-    replies: Sequence[Message], side: ServerSide, start: State, grid: Grid, fewest: int
+    replies: Sequence[Message],
+    side: ServerSide,
+    start: State,
+    grid: Grid,
+    fewest: int,
+    norm: float | None = None,
 ) -> tuple[list[Upload], list[Mapping[str, Any]]]:
     """Return the valid uploads and their metrics; log the sender of every other one.
 
@@ -28,25 +36,28 @@ def valid_updates(
     side : defines what an upload must hold
     start : the model that the round started from
     fewest : clients that a round must end with
+    norm : C, what updates were clipped to under differential privacy
 
     Raises
     ------
-    QuorumError : fewer uploads are valid; says whose are not, and why
+    QuorumError : fewer uploads are valid, or none has a weight; says whose are not, and why
     """
-    uploads: list[Upload] = []
-    metrics: list[Mapping[str, Any]] = []
-    rejected: list[str] = []
+    read: list[tuple[Upload, str]] = []
     for reply in replies:
         client = grid.author(reply) if isinstance(grid, FederationGrid) else None
         upload, fault = read_upload(reply, client, side, start)
-        fault = fault or side.statistics_fault(client, upload.statistics)
-        if not fault:
-            uploads.append(upload)
-            metrics.append(messages.metrics_of(reply.content))
-            continue
-        rejected.append(f"{_sender(client)}: {fault}")
-        if client is not None and isinstance(grid, FederationGrid):
-            grid.mark_absent("upload_rejected", client, fault)
+        read.append((upload, fault or side.statistics_fault(client, upload.statistics)))
+    read = _without_outliers(read, side, start, norm)
+    uploads = [upload for upload, fault in read if not fault]
+    metrics: list[Mapping[str, Any]] = [
+        messages.metrics_of(reply.content)
+        for reply, (_, fault) in zip(replies, read, strict=True)
+        if not fault
+    ]
+    rejected = [f"{_sender(upload.client)}: {fault}" for upload, fault in read if fault]
+    for upload, fault in read:
+        if fault and upload.client is not None and isinstance(grid, FederationGrid):
+            grid.mark_absent("upload_rejected", upload.client, fault)
     fewest = min(len(replies), fewest)
     if len(uploads) < fewest:
         raise QuorumError(
@@ -54,7 +65,59 @@ def valid_updates(
         )
     if rejected:
         LOG.error("omitted from the mean: %s", "; ".join(rejected))
+    if uploads and not sum(upload.weight for upload in uploads):
+        raise QuorumError(
+            "expected a client with a weight in the mean, found none with a labelled node; set "
+            "aggregate-weight = nodes"
+        )
     return uploads, metrics
+
+
+def _without_outliers(
+    read: Sequence[tuple[Upload, str]], side: ServerSide, start: State, norm: float | None
+) -> list[tuple[Upload, str]]:
+    """Return uploads and faults, with a fault for each whose update is too long.
+
+    The bound is `norm_bounds`; under differential privacy, what a client may send at most. A masked
+    sum is bounded where it is decoded.
+    """
+    places = [
+        place
+        for place, (upload, fault) in enumerate(read)
+        if not fault and upload.client is not None
+    ]
+    received = [side.model_for(read[place][0].client or 0, start) for place in places]
+    norms = [
+        update_norm(read[place][0].state, model)
+        for place, model in zip(places, received, strict=True)
+    ]
+    starts = [_length(model) for model in received]
+    if not places:
+        return list(read)
+    bounds = norm_bounds(norms, starts)
+    if norm is not None and side.config.privacy.dp != "none":
+        bounds = [_private_bound(side.config, norm, start) for start in received]
+    checked = list(read)
+    for place, length, bound in zip(places, norms, bounds, strict=True):
+        if not length <= bound:
+            fault = f"expected an update of norm {bound:.3g} at most, found {length:.3g}"
+            checked[place] = (read[place][0], fault)
+    return checked
+
+
+def _private_bound(config: RunConfig, norm: float, start: Mapping[str, Any]) -> float:
+    """Return the largest norm of an update that was clipped to C and noised as the run says.
+
+    A thousandth is left for rounding: of the update in few bits, and of the model to float32.
+    """
+    if config.privacy.dp == "central":
+        return 1.001 * norm + 1e-5 * _length(start)
+    entries = sum(t.numel() for t in start.values() if t.is_floating_point())
+    return 1.001 * update_bound(config, norm) * sqrt(entries)
+
+
+def _length(model: Mapping[str, Any]) -> float:
+    return update_norm(model, {name: t.new_zeros(()) for name, t in model.items()})
 
 
 def read_upload(

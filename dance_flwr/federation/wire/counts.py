@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import nan
 from typing import TYPE_CHECKING, Any
 
 from dance_flwr.federation.wire import keys
@@ -52,9 +53,14 @@ def read_counts(metrics: Mapping[str, Any], split: str, views: Iterable[str]) ->
 
 
 def read_training(metrics: Mapping[str, Any]) -> Training:
-    """Read the cost and the counts of a round of training from (summed) metrics."""
+    """Read the cost and the counts of a round of training from (summed) metrics.
+
+    Where a masked sum hides them, the loss is not a number, and there are no counts.
+    """
     from dance_flwr.metrics import COUNTS, PHASES, Training
 
+    if keys.LOSS not in metrics:
+        return Training(loss=nan, seconds={}, counts={})
     return Training(
         loss=metrics[keys.LOSS],
         seconds={phase: metrics[keys.seconds_of(phase)] for phase in PHASES},

@@ -11,6 +11,7 @@ ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 STATISTICS, SERVER_PAYLOAD, EXCHANGED = "statistics", "server-payload", "exchanged"
 SCALES, STEPS = "scales", "steps"  # of a model update in int8: a record, and its one array
 SECURE_SUM, SECURE_LAYOUT = "secure-sum", "layout"
+SIGNED = "signed"
 PACKED = "packed-safetensors"  # the one array of an ArrayRecord that crosses a network
 
 # Config of a message to a client.
@@ -22,6 +23,12 @@ PROXIMAL_MU = "proximal-mu"  # Flower's own FedProx sends it
 PARTITION_ID, NUM_PARTITIONS = "partition-id", "num-partitions"
 DATA_PATH, DEMANDS_MASKS = "data-path", "secure-aggregation"
 DEVICE, MEMORY_RATIO = "device", "gpu-memory-ratio"
+SIGNING_KEY, PEER_KEYS = "signing-key", "peer-keys"
+# The node's terms, `client.terms`.
+CLIENTS_LEAST, METHODS = "clients-least", "methods"
+NOISE_MULTIPLIER_LEAST, EPSILON_MOST = "noise-multiplier-least", "epsilon-most"
+ROUNDS_MOST, LOCAL_EPOCHS_MOST = "rounds-most", "local-epochs-most"
+HIDDEN_DIM_MOST = "hidden-dim-most"
 
 # Fields of `messages.Schema` that a client may withhold.
 SCHEMA_NODES, SCHEMA_TOKENS = "num_nodes", "encoder_tokens"
@@ -34,10 +41,17 @@ NODES, ENCODER_TOKENS = "nodes", "encoder-tokens"
 TASK, TOTAL_WEIGHT, UPDATE_RANGE = "task", "total-weight", "update-range"
 LEVELS, BITS, DIGIT_BITS = "levels", "bits", "digit-bits"
 NAMES, LENGTHS, MICRO = "names", "lengths", "micro"
+OMITTED = "omitted"  # whether the numbers of that layout are missing
+
+# The stage in which clients sign who is in a sum; the signature of a reply, and those of a request.
+SURVIVORS = "survivors"
+CLIENT, SIGNATURE = "client", "signature"
+SIGNED_NODES, SIGNED_CLIENTS, SIGNATURES = "nodes", "clients", "signatures"
 
 NODE = "<node>"  # stands for the number of a node in the record of messages
 
 USER_ERROR = 1000  # code of an error that a user can correct
+INVALID_REPLY = 1001  # code of the error that replaces a reply that breaks its rules
 
 
 def action_of(query: str) -> str:

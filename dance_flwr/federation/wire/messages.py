@@ -12,14 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from flwr.app import (
-    ArrayRecord,
-    ConfigRecord,
-    Error,
-    Message,
-    MetricRecord,
-    RecordDict,
-)
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.counts import PER_CLASS
@@ -267,6 +260,12 @@ def bytes_of(message: Message) -> int:
 def with_content(message: Message, content: RecordDict) -> Message:
     """Return a message with the same metadata and another content."""
     copy: Message = Message(content, metadata=message.metadata)  # type: ignore[call-overload]  # Flower's own keyword
+    return copy
+
+
+def with_error(message: Message, code: int, reason: str) -> Message:
+    """Return a message with the same metadata and an error in the place of its content."""
+    copy: Message = Message(Error(code, reason), metadata=message.metadata)  # type: ignore[call-overload]  # as above
     return copy
 
 

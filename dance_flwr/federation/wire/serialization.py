@@ -14,6 +14,7 @@ from safetensors.numpy import load, save
 
 from dance_flwr.federation.wire.keys import PACKED
 from dance_flwr.federation.wire.messages import with_content
+from dance_flwr.federation.wire.tensors import array_fault
 
 
 def pack(messages: Iterable[Message]) -> list[Message]:
@@ -78,6 +79,8 @@ def _pack_record(record: ArrayRecord) -> ArrayRecord:
 
 
 def _unpack_record(record: ArrayRecord) -> ArrayRecord:
+    if PACKED not in record or array_fault(record[PACKED]):
+        return ArrayRecord()
     try:
         tensors = load(record[PACKED].numpy().tobytes())
         numbered = sorted((int(key.partition(".")[0]), key) for key in tensors)

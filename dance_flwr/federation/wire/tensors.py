@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+_TYPES = {"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"}
+_MOST_DIMENSIONS, _LONGEST = 8, 2**40
+
 
 def arrays_of(state: Mapping[str, Tensor]) -> ArrayRecord:
     """Return a model's state dict as an ArrayRecord, on the CPU."""
@@ -44,6 +47,26 @@ def state_of(arrays: ArrayRecord) -> dict[str, Tensor]:
 def numpy_of(arrays: ArrayRecord) -> dict[str, NDArray[Any]]:
     """Return an ArrayRecord as NumPy arrays by name."""
     return {name: _copy_of(array) for name, array in arrays.items()}
+
+
+def array_fault(array: Array) -> str:
+    """Return why an array cannot be read as `array_of` writes it; "" where it can.
+
+    Its bytes must be the header of its own type and shape and as many values as that says. Nothing
+    is parsed or allocated before: a header in other words is refused, whatever NumPy makes of it.
+    """
+    if array.stype != "numpy.ndarray" or array.dtype not in _TYPES:
+        return f"expected an array of numbers, found {array.stype[:40]} of {array.dtype[:40]}"
+    shape = tuple(array.shape)
+    if len(shape) > _MOST_DIMENSIONS or any(not 0 <= size <= _LONGEST for size in shape):
+        return f"expected a shape of at most {_MOST_DIMENSIONS} dimensions, found {str(shape)[:80]}"
+    header, kind = BytesIO(), np.dtype(array.dtype)
+    described = {"descr": kind.str, "fortran_order": False, "shape": shape}
+    npy.write_array_header_1_0(header, described)
+    size = header.tell() + kind.itemsize * prod(shape)
+    if len(array.data) != size or not array.data.startswith(header.getvalue()):
+        return f"expected {size} bytes of {array.dtype} {shape}, found other bytes"
+    return ""
 
 
 def _copy_of(array: Array) -> NDArray[Any]:

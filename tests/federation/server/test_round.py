@@ -7,8 +7,8 @@ import pytest
 import torch
 from flwr.app import ConfigRecord
 
-from dance_flwr.config.plugins import STRATEGIES
-from dance_flwr.errors import QuorumError
+from dance_flwr.config.plugins import READ_EACH, STRATEGIES
+from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.client.client import initial_model
 from dance_flwr.federation.server.grid import FederationGrid
 from dance_flwr.federation.server.ledger import Ledger
@@ -16,6 +16,7 @@ from dance_flwr.federation.server.round import initial_arrays
 from dance_flwr.federation.server.strategies import make_round
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
+from dance_flwr.methods import check_method
 from dance_flwr.methods.by_client import entries_of, for_client
 from dance_flwr.methods.server_side import Upload, weighted_mean
 from dance_flwr.metrics import Counts, Report
@@ -36,13 +37,16 @@ def moved(state, client):
 
 
 def app(message, context):
-    """A client without data: it moves every entry of the model, with weight k + 1."""
+    """A client without data: it moves every entry of the model, with weight k + 1, or 1 under
+    differential privacy.
+    """
     client = context.node_config[keys.PARTITION_ID]
     if message.metadata.message_type == keys.EVALUATE:
-        counts = Counts({"deployed": client}, 4, [client, 0, 0], [2, 1, 1], [1, 2, 1])
+        counts = Counts({"deployed": client}, 4, [client, 0, 0], [2, 1, 1], [2, 1, 1])
         return messages.evaluate_reply(message, {"val": counts})
     state = moved(messages.model_of(message), client)
-    return messages.train_reply(message, state, client + 1, Report(loss=float(client)))
+    weight = client + 1 if context.run_config["privacy.dp"] == "none" else 1
+    return messages.train_reply(message, state, weight, Report(loss=float(client)))
 
 
 class Server:
@@ -52,7 +56,7 @@ class Server:
         self.config, self.trained, self.validated = config, [], []
         self.round = make_round(config, SHAPE, self.trained.append, self.validated.append)
         self.grid = FederationGrid(
-            InProcessGrid(client_app, {}, config.clients),
+            InProcessGrid(client_app, {"privacy.dp": config.privacy.dp}, config.clients),
             {client + 1: client for client in range(config.clients)},
             config,
             Ledger(),
@@ -111,7 +115,7 @@ def test_a_validation_sums_the_counts_of_all_clients(server):
     for number in (1, 2, 3):
         one.validate(number)
     first, last = one.validated  # round 1 is not due; the last one always is
-    assert first == last == Counts({"deployed": 3}, 12, [3, 0, 0], [6, 3, 3], [3, 6, 3])
+    assert first == last == Counts({"deployed": 3}, 12, [3, 0, 0], [6, 3, 3], [6, 3, 3])
 
 
 def test_a_fraction_is_sampled_by_the_round_alone(server):
@@ -154,16 +158,97 @@ def test_a_broken_upload_is_omitted_above_the_quorum(server):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_round_below_the_quorum_raises_and_names_the_senders(server, strategy):
-    one = server(broken(0, 2), clients=3, min_valid_replies=2, strategy=strategy)
-    with pytest.raises(QuorumError, match=r"at least 2 .*found 1; client 0: .*; client 2: "):
+    one = server(broken(0, 2), clients=4, min_valid_replies=3, strategy=strategy)
+    with pytest.raises(QuorumError, match=r"at least 3 .*found 2; client 0: .*; client 2: "):
         one.train(1)
     assert one.trained == []
+
+
+# Strategies that read each upload
+
+
+def poisoned(scale):
+    """The app, with a client whose every entry moves far, but not too far to be read."""
+
+    def answer(message, context):
+        client = context.node_config[keys.PARTITION_ID]
+        if client or message.metadata.message_type != keys.TRAIN:
+            return app(message, context)
+        state = {name: tensor - scale for name, tensor in messages.model_of(message).items()}
+        return messages.train_reply(message, state, 1, Report())
+
+    return answer
+
+
+@pytest.mark.parametrize("strategy", sorted(READ_EACH))
+def test_one_poisoned_upload_of_five_does_not_move_a_robust_model(server, strategy):
+    one = server(poisoned(1.0), clients=5, strategy=strategy)
+    start = state_of(one.arrays)
+    one.train(1)
+    # Of -1.0, 0.02, 0.03, 0.04 and 0.05 the median, and the mean of the three in the middle.
+    step = {"fedmedian": 0.03, "fedtrimmedavg": 0.03}[strategy]
+    for name, tensor in state_of(one.arrays).items():
+        expected = start[name] + step
+        torch.testing.assert_close(tensor, expected, atol=1e-6, rtol=0)
+        assert tensor.dtype == start[name].dtype
+    assert one.trained[0].loss == pytest.approx((0 + 2 + 6 + 12 + 20) / 15)
+
+
+def test_the_trimmed_mean_cuts_one_on_each_side_of_the_fewest(server):
+    one = server(poisoned(1.0), clients=4, min_valid_replies=3, strategy="fedtrimmedavg")
+    start = state_of(one.arrays)
+    one.train(1)
+    for name, tensor in state_of(one.arrays).items():
+        torch.testing.assert_close(tensor, start[name] + 0.025, atol=1e-6, rtol=0)
+    with pytest.raises(UserError, match="expected at least 3 valid replies per round"):
+        server(clients=5, min_valid_replies=2, strategy="fedtrimmedavg")
+
+
+@pytest.mark.parametrize("strategy", sorted(READ_EACH))
+@pytest.mark.parametrize(
+    "options",
+    [{"privacy_secure_aggregation": True}, {"privacy_dp": "central"}, {"method": "fedgta"}],
+    ids=["masks", "noise", "a server side of its own"],
+)
+def test_robust_strategies_are_refused_where_they_cannot_read_uploads(
+    run_config, strategy, options
+):
+    config = run_config(**{"method": "fedavg-full", "clients": 5, **options, "strategy": strategy})
+    with pytest.raises(UserError, match="strategy: expected"):
+        check_method(config)
+
+
+# Outliers
+
+
+def test_a_finite_outlier_is_omitted_and_named(server):
+    one = server(poisoned(1e30), clients=5, min_valid_replies=4)
+    start = state_of(one.arrays)
+    one.train(1)
+    uploads = [Upload(client, moved(start, client), client + 1) for client in range(1, 5)]
+    assert equal(one.arrays, arrays_of(weighted_mean(uploads, start, one.round.privacy.bound)))
+    (reason,) = one.grid.take_absent().values()
+    assert "expected an update of norm" in reason
+
+
+def test_two_clients_are_measured_by_the_model_that_they_received(server):
+    one = server(poisoned(1e30), clients=2, min_valid_replies=1)
+    one.train(1)
+    assert list(one.grid.take_absent()) == [0]
+
+
+def test_an_update_beyond_the_clipping_norm_is_no_part_of_a_private_mean(server):
+    options = POISSON | {"client_fraction": 1.0, "min_valid_replies": 3}
+    one = server(poisoned(1.0), **options)
+    one.train(1)
+    (reason,) = one.grid.take_absent().values()
+    assert "expected an update of norm 1 at most" in reason
 
 
 # Poisson sampling: each client by itself, so that a round may ask any number of clients
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", sorted({*STRATEGIES} - READ_EACH))
 def test_every_strategy_steps_under_poisson_sampling(server, strategy):
     one = server(strategy=strategy, **POISSON)
     start, sizes, rounds = one.arrays, set(), []
@@ -196,9 +281,9 @@ def test_fedadam_steps_once_on_the_protected_mean(server):
     start = state_of(one.arrays)
     number = next(n for n in range(1, 13) if len(draw_clients([1, 2, 3, 4], one.config, n)) > 1)
     asked = one.train(number)
-    uploads = [Upload(client, moved(start, client), client + 1) for client in asked]
+    uploads = [Upload(client, moved(start, client), 1) for client in asked]
     mean = weighted_mean(uploads, start, one.round.privacy.bound)
-    total = {keys.WEIGHT: sum(client + 1 for client in asked)}
+    total = {keys.WEIGHT: len(asked)}
     mean = reference.round.privacy.protect(mean, total, number)
     batch = list(
         reference.round.step.configure_train(

@@ -1,0 +1,86 @@
+"""Text of strangers on a terminal: no control sequences, no marks that look like ours.
+
+Source texts, class names, ids, error lines and names of devices come from data or from other
+machines. A terminal obeys the control characters in them: it copies to the clipboard (OSC 52),
+changes its title, moves the cursor over lines that were printed before.
+"""
+
+import io
+import logging
+import re
+from typing import TextIO
+
+MARKS = "⟦⟧"  # around the selected spans of an evidence pack
+
+# C0 without tab and line feed, DEL, C1, what reorders or breaks lines, and single surrogates.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+_CONTROLS_AND_MARKS = re.compile(f"{_CONTROLS.pattern[:-1]}{MARKS}]")
+
+
+def escaped(text: str, *, marks: bool = False) -> str:
+    """Return text with each control character as the sequence that stands for it in Python.
+
+    Parameters
+    ----------
+    marks : also escape the marks of evidence, in text that stands between them
+    """
+    return (_CONTROLS_AND_MARKS if marks else _CONTROLS).sub(_sequence, text)
+
+
+def one_line(text: str, *, marks: bool = False) -> str:
+    """Return escaped text with every run of white space as one space."""
+    return escaped(" ".join(text.split()), marks=marks)
+
+
+def _sequence(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
+
+
+class EscapedOutput(io.TextIOBase):
+    """A text stream that escapes all that is written to it.
+
+    It says that it is no terminal, so that libraries write plain text to it.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """Encoding of the stream."""
+        return self._stream.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        """What the stream does with characters that it cannot encode."""
+        return self._stream.errors
+
+    def write(self, text: str) -> int:
+        """Write the escaped text; return the number of characters that were given."""
+        self._stream.write(escaped(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        """Return the file descriptor, for those who ask for the width of the terminal."""
+        return self._stream.fileno()
+
+    def writable(self) -> bool:
+        """Whether the stream can be written: always."""
+        return True
+
+
+class EscapingFilter(logging.Filter):
+    """Escape the message of every record of a logger."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Replace the message; keep the record."""
+        message = record.getMessage()
+        if (plain := escaped(message)) != message:
+            record.msg, record.args = plain, None
+        return True

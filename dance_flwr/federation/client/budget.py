@@ -1,0 +1,137 @@
+"""What a client demands of differential privacy before it trains, and the account it keeps.
+
+The configuration of a run and every message come from the server. A client believes neither where
+they would lower the noise that it adds: it counts for itself what it has answered, and holds a run
+to the terms of its node.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Any
+
+from flwr.app import Context, Message
+
+from dance_flwr.config.tree import RunConfig, parse
+from dance_flwr.data.site import Site
+from dance_flwr.errors import UserError
+from dance_flwr.federation.client.secagg_checks import THRESHOLD
+from dance_flwr.federation.client.terms import NodeTerms, refuse_beyond, terms_of
+from dance_flwr.federation.flower import SECAGG_STATE
+from dance_flwr.federation.wire import keys, messages
+from dance_flwr.methods import check_method
+from dance_flwr.privacy.dp import fewest_clients, noise_multiplier
+from dance_flwr.privacy.spending import SpendingLedger, epsilon_of
+
+_OWN_NOISE = ("distributed", "local")
+_DELTA = 1e-5  # of `epsilon-most`, if that of the run is not smaller
+_TOLERANCE = 1 + 1e-6  # sigma is computed from epsilon, and epsilon from sigma
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The account of one request to train.
+
+    Attributes
+    ----------
+    terms : of the node
+    lasting : whether the budget of the run is also that of all runs at this client: where the node
+        has data of its own, whose folder outlives the run
+    """
+
+    terms: NodeTerms
+    lasting: bool
+
+    def charge(self, config: RunConfig, site: Site, run: str) -> None:
+        """Write down that an answer will leave; nothing without noise of the client's own.
+
+        Raises
+        ------
+        UserError : the answer would exceed the budget
+        """
+        settings = config.privacy
+        if settings.dp not in _OWN_NOISE or settings.seeded:
+            return
+
+        def fault(runs: Mapping[str, float]) -> str:
+            most, delta = self.terms.epsilon_most, min(settings.delta, _DELTA)
+            if most == inf:
+                most, delta = (settings.epsilon if self.lasting else inf), settings.delta
+            spent = {
+                f"for run {run}": (runs[run], settings.epsilon, settings.delta),
+                "for all runs of this client": (sum(runs.values()), most, delta),
+            }
+            for what, (cost, budget, at) in spent.items():
+                if budget < inf and (found := epsilon_of(cost, at)) > budget * _TOLERANCE:
+                    return (
+                        f"privacy budget: expected epsilon up to {budget:g} at delta {at:g} "
+                        f"{what}, found {found:.4g} with this answer; it was not sent. An operator "
+                        f"who agrees to more sets {keys.EPSILON_MOST} in --node-config"
+                    )
+            return ""
+
+        SpendingLedger(site.folder).spend(run, noise_multiplier(config), fault)
+
+
+def admit(task: str, message: Message, context: Context) -> Budget:
+    """Return the account of a request after checking what it asks for.
+
+    Parameters
+    ----------
+    task : as `task_of` returns it
+
+    Raises
+    ------
+    UserError : the run asks for more than the node allows, has less noise than it demands, the norm
+        of updates is no number above 0, or the sum could end with fewer clients than the noise is
+        made for
+    """
+    config, terms = parse(context.run_config), terms_of(context.node_config)
+    refuse_beyond(terms, config, messages.config_of(message).get(keys.ROUND, 0))
+    if task in (keys.TRAIN, keys.EXCHANGE):
+        if config.privacy.dp != "none":
+            check_method(config)
+        _check_terms(task, config, terms)
+        _check_norm(messages.config_of(message).get(keys.CLIPPING_NORM))
+        if config.privacy.dp == "distributed":
+            _check_sum(config, context)
+    return Budget(terms, lasting=keys.DATA_PATH in context.node_config)
+
+
+def _check_terms(task: str, config: RunConfig, terms: NodeTerms) -> None:
+    """Refuse less noise than the operator demands."""
+    least, settings = terms.noise_multiplier_least, config.privacy
+    if not least and terms.epsilon_most == inf:
+        return
+    key = keys.NOISE_MULTIPLIER_LEAST if least else keys.EPSILON_MOST
+    if task == keys.EXCHANGE or settings.dp not in _OWN_NOISE or settings.seeded:
+        found = "an exchange" if task == keys.EXCHANGE else f"privacy.dp = {settings.dp}"
+        found += " with noise from the run's seed" if settings.seeded else ""
+        raise UserError(
+            f"{key}: expected a run whose clients add noise of their own (privacy.dp = local or "
+            f"distributed), found {found}; this node does not take part"
+        )
+    if (sigma := noise_multiplier(config)) < least:
+        raise UserError(
+            f"{key}: expected privacy.noise-multiplier >= {least:g}, found {sigma:.4g}; this node "
+            "does not take part"
+        )
+
+
+def _check_norm(norm: Any) -> None:
+    if norm is not None and not (isfinite(norm) and norm > 0):
+        raise UserError(
+            f"{keys.CLIPPING_NORM}: expected a finite number > 0 in a message to train, found "
+            f"{norm!r}; such a norm would clip nothing"
+        )
+
+
+def _check_sum(config: RunConfig, context: Context) -> None:
+    """Refuse a sum that may end with fewer clients than the client's share of noise is made for."""
+    state: Mapping[str, Any] = context.state.config_records.get(SECAGG_STATE, {})
+    found: Any = state.get(THRESHOLD, 0)
+    if found < (fewest := fewest_clients(config)):
+        raise UserError(
+            f"privacy.dp = distributed: expected a sum of at least {fewest} clients, for which "
+            f"this client's share of the noise is made, found a threshold of {found}"
+        )

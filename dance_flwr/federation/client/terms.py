@@ -1,0 +1,99 @@
+"""The terms of a node: what its operator demands of every run, set in `--node-config`.
+
+A run can be stricter than a node's terms, never laxer: a node refuses what lies beyond them before
+it opens its data.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Any
+
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.errors import UserError
+from dance_flwr.federation.wire import keys
+
+
+@dataclass(frozen=True)
+class NodeTerms:
+    """What a node demands; the defaults demand nothing.
+
+    Attributes
+    ----------
+    masks : answer under secure aggregation only
+    clients_least : fewest clients of a masked sum that stay, whatever threshold a run asks for
+    noise_multiplier_least : smallest sigma of differential privacy; 0 = none demanded
+    epsilon_most : largest budget that this client's ledger may spend, over all runs
+    methods : names of the methods that may run here; empty = all
+    rounds_most, local_epochs_most, hidden_dim_most : largest values of a run's keys of that name
+    """
+
+    masks: bool = False
+    clients_least: int = 0
+    noise_multiplier_least: float = 0.0
+    epsilon_most: float = inf
+    methods: tuple[str, ...] = ()
+    rounds_most: float = inf
+    local_epochs_most: float = inf
+    hidden_dim_most: float = inf
+
+
+def terms_of(node_config: Mapping[str, Any]) -> NodeTerms:
+    """Read the terms from a node's configuration.
+
+    Raises
+    ------
+    UserError : a value is not what the key expects
+    """
+    names = str(node_config.get(keys.METHODS, ""))
+    return NodeTerms(
+        masks=bool(node_config.get(keys.DEMANDS_MASKS)),
+        clients_least=int(_number(node_config, keys.CLIENTS_LEAST, 0)),
+        noise_multiplier_least=_number(node_config, keys.NOISE_MULTIPLIER_LEAST, 0),
+        epsilon_most=_number(node_config, keys.EPSILON_MOST, inf),
+        methods=tuple(name.strip() for name in names.split(",") if name.strip()),
+        rounds_most=_number(node_config, keys.ROUNDS_MOST, inf),
+        local_epochs_most=_number(node_config, keys.LOCAL_EPOCHS_MOST, inf),
+        hidden_dim_most=_number(node_config, keys.HIDDEN_DIM_MOST, inf),
+    )
+
+
+def refuse_beyond(terms: NodeTerms, config: RunConfig, round_: int = 0) -> None:
+    """Refuse a run that asks for more than its node allows.
+
+    Parameters
+    ----------
+    round_ : number that a message gives its round, which may be none of the run's
+
+    Raises
+    ------
+    UserError : names the key of the run, what the node allows and the key of its term
+    """
+    if terms.methods and config.method not in terms.methods:
+        raise UserError(
+            f"method: expected one of {', '.join(terms.methods)} ({keys.METHODS} of this node), "
+            f"found {config.method}; this node does not take part"
+        )
+    for name, term, most, found in (
+        ("rounds", keys.ROUNDS_MOST, terms.rounds_most, max(config.rounds, round_)),
+        ("local-epochs", keys.LOCAL_EPOCHS_MOST, terms.local_epochs_most, config.local_epochs),
+        ("hidden-dim", keys.HIDDEN_DIM_MOST, terms.hidden_dim_most, config.hidden_dim),
+    ):
+        if found > most:
+            raise UserError(
+                f"{name}: expected at most {most:g} ({term} of this node), found {found}; this "
+                "node does not take part"
+            )
+
+
+def _number(node_config: Mapping[str, Any], key: str, default: float) -> float:
+    if key not in node_config:
+        return default
+    value = node_config[key]
+    number = float(value) if isinstance(value, int | float) and value is not True else 0.0
+    if not isfinite(number) or number <= 0:
+        raise UserError(
+            f"{key}: expected a number > 0, found {value!r}; correct it in --node-config, or leave "
+            "it out"
+        )
+    return number

@@ -1,0 +1,285 @@
+"""What a valid reply to each task is: records, entries, types, ranges and lengths, in one table.
+
+`polling.ask` turns a reply that breaks it into an error of its sender. What a server knows only
+after a round's replies are read (shapes of the model, norms, statistics) is in `validation`.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+
+from dance_flwr.config.sections import INT8
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.federation.flower import SECAGG_CONFIGS
+from dance_flwr.federation.wire import keys, messages
+from dance_flwr.federation.wire.counts import PER_CLASS
+from dance_flwr.federation.wire.rules import (
+    LARGEST,
+    Flag,
+    ListOf,
+    Real,
+    Rule,
+    Text,
+    Whole,
+    entries_fault,
+    shown,
+)
+from dance_flwr.federation.wire.tensors import array_fault
+from dance_flwr.methods import get_spec
+from dance_flwr.methods.contract import Uplink
+from dance_flwr.metrics import COUNTS, PHASES
+
+MOST_NODES = 2**31 - 1  # of one client
+_MOST_CLASSES, _MOST_ARRAYS, _NAME = 10_000, 100_000, 200  # _NAME: characters
+_NODES = Whole(0, MOST_NODES)
+# By the annotation of a field, so that a field that is added to an answer has a rule.
+_BY_TYPE: dict[str, Rule] = {
+    "int": Whole(),
+    "bool": Flag(),
+    "str": Text(_NAME),
+    "tuple[str, ...]": ListOf(Text(_NAME), 1, _MOST_CLASSES),
+}
+_SIGNED: dict[str, Rule] = {keys.CLIENT: _NODES, keys.SIGNATURE: Text(_NAME, bytes)}
+
+
+def _table_of(answer: type) -> dict[str, Rule]:
+    return {field.name: _BY_TYPE[str(field.type)] for field in fields(answer)}
+
+
+_HELLO = _table_of(messages.Hello)
+_SCHEMA = _table_of(messages.Schema) | {"text_dim": Whole(1), keys.SCHEMA_NODES: _NODES}
+
+
+def hello_fault(request: Message, reply: Message) -> str:
+    """Return what is wrong with an answer to HELLO, before anything of a client is known."""
+    return _whole_fault(request, reply) or _greeting_fault(reply.content)
+
+
+def refused(reply: Message, fault: str) -> Message:
+    """Return the error that stands in the place of a reply."""
+    return messages.with_error(reply, keys.INVALID_REPLY, fault)
+
+
+class ReplyChecks:
+    """The checks of the replies of one run.
+
+    Parameters
+    ----------
+    config : of the run
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config, spec = config, get_spec(config.method)
+        self._views = (*spec.views, "deployed")
+        self._reads_each = spec.uplink is Uplink.EACH
+        self._nodes: dict[int, int] = {}
+        self._classes = 0
+
+    def learn(self, schemas: Mapping[int, messages.Schema]) -> None:
+        """Bound later replies by what clients described.
+
+        Parameters
+        ----------
+        schemas : SuperNode -> description; all of the same classes
+        """
+        self._nodes = {node: schema.num_nodes for node, schema in schemas.items()}
+        self._classes = max((len(schema.class_names) for schema in schemas.values()), default=0)
+
+    def fault(self, request: Message, reply: Message) -> str:
+        """Return what is wrong with a reply that is no error; "" where nothing is.
+
+        Masked stages are checked by the protocol: no number of one client is seen there.
+        """
+        if SECAGG_CONFIGS in request.content.config_records:
+            return ""
+        if fault := _whole_fault(request, reply):
+            return fault
+        kind, content, node = (
+            request.metadata.message_type,
+            reply.content,
+            request.metadata.dst_node_id,
+        )
+        if kind == keys.HELLO:
+            return _greeting_fault(content)
+        if kind == keys.DESCRIBE:
+            return _records_fault(content, {keys.CONFIG: ConfigRecord}) or entries_fault(
+                messages.config_of(reply), _SCHEMA
+            )
+        if kind == keys.EXCHANGE:
+            return _records_fault(content, {keys.EXCHANGED: ArrayRecord})
+        if kind == keys.TRAIN:
+            return self._training_fault(content, node)
+        if kind == keys.EVALUATE:
+            final = messages.config_of(request).get(keys.FINAL, False)
+            return self._counts_fault(content, node, ("val", "test") if final else ("val",))
+        return ""
+
+    def alike(self, replies: Sequence[Message]) -> list[Message]:
+        """Return answers to EVALUATE with an error for each whose views are not those of most.
+
+        A method may predict fewer views than it has, but all clients of a run the same ones: what
+        is summed over some of them would have the wrong number of nodes.
+        """
+        names = [
+            frozenset(messages.metrics_of(reply.content))
+            if reply.has_content() and keys.METRICS in reply.content.metric_records
+            else None
+            for reply in replies
+        ]
+        counted = Counter(own for own in names if own is not None).most_common(1)
+        usual = counted[0][0] if counted else None
+        return [
+            reply
+            if own is None or own == usual
+            else refused(reply, f"expected the counts of most clients, found {shown(sorted(own))}")
+            for reply, own in zip(replies, names, strict=True)
+        ]
+
+    def _training_fault(self, content: RecordDict, node: int) -> str:
+        privacy, table = self._config.privacy, _training_table()
+        nodes = self._nodes.get(node, MOST_NODES)
+        # A client may have no labelled node, or no node at all.
+        least = int(nodes > 0 and self._config.aggregate_weight != "labelled")
+        table[keys.WEIGHT] = Whole(least, nodes) if privacy.dp == "none" else Whole(1, 1)
+        if privacy.dp != "none" and privacy.clipping == "adaptive":
+            table[keys.UNCLIPPED] = Real(0, 1)
+        records = {keys.ARRAYS: ArrayRecord, keys.METRICS: MetricRecord}
+        optional: dict[str, type] = {keys.STATISTICS: ArrayRecord} if self._reads_each else {}
+        if self._config.upload_precision == INT8:
+            optional[keys.SCALES] = ArrayRecord
+        return _records_fault(content, records, optional) or entries_fault(
+            messages.metrics_of(content), table
+        )
+
+    def _counts_fault(self, content: RecordDict, node: int, splits: Sequence[str]) -> str:
+        if fault := _records_fault(content, {keys.METRICS: MetricRecord}):
+            return fault
+        nodes = Whole(0, self._nodes.get(node, MOST_NODES))
+        metrics = messages.metrics_of(content)
+        return split_fault(metrics, splits, self._views, nodes, self._classes)
+
+
+def split_fault(
+    metrics: Mapping[str, Any],
+    splits: Sequence[str],
+    views: Sequence[str],
+    nodes: Rule,
+    classes: int,
+) -> str:
+    """Return what is wrong with an answer to EVALUATE, of one client or summed over some.
+
+    Parameters
+    ----------
+    splits : that it must count; views : that it may count, of which "deployed" is due
+    nodes : rule for every count of nodes
+    classes : how many there are; 0 = unknown
+    """
+    by_class = ListOf(nodes, classes, classes or _MOST_CLASSES)
+    table: dict[str, Rule] = {keys.WEIGHT: nodes}
+    optional = {keys.correct_of(split, view) for split in splits for view in views}
+    optional -= {keys.correct_of(split, "deployed") for split in splits}
+    for split in splits:
+        table[keys.total_of(split)] = nodes
+        table |= {keys.correct_of(split, view): nodes for view in views}
+        table |= {keys.per_class(split, name): by_class for name in PER_CLASS}
+    if fault := entries_fault(metrics, table, optional):
+        return fault
+    if metrics[keys.WEIGHT] != (total := sum(metrics[keys.total_of(s)] for s in splits)):
+        return f"expected {keys.WEIGHT} {total}, found {metrics[keys.WEIGHT]}"
+    return next(filter(None, (_counts_fault(metrics, split) for split in splits)), "")
+
+
+def _counts_fault(metrics: Mapping[str, Any], split: str) -> str:
+    """Return where hits, classes and nodes disagree: they are counts of the same nodes."""
+    total = metrics[keys.total_of(split)]
+    hits, predicted, actual = (metrics[keys.per_class(split, name)] for name in PER_CLASS)
+    lengths = {len(hits), len(predicted), len(actual)}
+    deployed = metrics[keys.correct_of(split, "deployed")]
+    most = max(
+        value for key, value in metrics.items() if key.startswith(keys.correct_of(split, ""))
+    )
+    if most > total:
+        return f"expected at most {total} hits on {split}, found {most}"
+    if len(lengths) > 1 or (sum(predicted), sum(actual), sum(hits)) != (total, total, deployed):
+        return (
+            f"expected {total} nodes and {deployed} hits over the classes of {split}, found others"
+        )
+    rows = enumerate(zip(hits, predicted, actual, strict=True))
+    over = [place for place, own in rows if own[0] > min(own)]
+    return f"expected fewer hits than nodes in class {over[0]} of {split}" if over else ""
+
+
+def total_fault(
+    metrics: Mapping[str, Any], task: str, config: RunConfig, most: int = LARGEST
+) -> str:
+    """Return what is wrong with the sum of metrics over clients, where single ones are masked.
+
+    Parameters
+    ----------
+    task : TRAIN, EVALUATE or WEIGH
+    most : sum of all clients' weights (TRAIN) or nodes (EVALUATE)
+    """
+    if task == keys.WEIGH:
+        names = (keys.WEIGHT, keys.NODES, keys.ENCODER_TOKENS)
+        return entries_fault(metrics, dict.fromkeys(names, Whole()) | {keys.WEIGHT: Whole(1)})
+    if task == keys.TRAIN:
+        table = _training_table() | {keys.WEIGHT: Whole(1, most)}
+        if config.privacy.dp != "none" and config.privacy.clipping == "adaptive":
+            table[keys.UNCLIPPED] = Real()
+        return entries_fault(metrics, table)
+    views = (*get_spec(config.method).views, "deployed")
+    splits = [split for split in ("val", "test") if keys.total_of(split) in metrics]
+    return split_fault(metrics, splits or ["val"], views, Whole(0, most), 0)
+
+
+def _training_table() -> dict[str, Rule]:
+    table: dict[str, Rule] = {keys.LOSS: Real(), **{name: Whole() for name in COUNTS}}
+    return table | {keys.seconds_of(phase): Real(0) for phase in PHASES}
+
+
+def _whole_fault(request: Message, reply: Message) -> str:
+    """Return a fault of any reply: another task, no content, or arrays that cannot be read."""
+    kind = request.metadata.message_type
+    if reply.metadata.message_type != kind or not reply.has_content():
+        return f"expected an answer to {kind}, found {shown(reply.metadata.message_type)}"
+    for record in reply.content.array_records.values():
+        if len(record) > _MOST_ARRAYS:
+            return f"expected at most {_MOST_ARRAYS} arrays, found {len(record)}"
+        for name, array in record.items():
+            if len(name) > _NAME:
+                return f"expected names of at most {_NAME} characters, found {len(name)}"
+            if fault := array_fault(array):
+                return f"{shown(name)}: {fault}"
+    return ""
+
+
+def _greeting_fault(content: RecordDict) -> str:
+    records, signed = {keys.CONFIG: ConfigRecord}, content.config_records.get(keys.SIGNED)
+    return (
+        _records_fault(content, records, {keys.SIGNED: ConfigRecord})
+        or entries_fault(content.config_records[keys.CONFIG], _HELLO)
+        or ("" if signed is None else entries_fault(signed, _SIGNED))
+    )
+
+
+def _records_fault(
+    content: RecordDict, required: Mapping[str, type], optional: Mapping[str, type] | None = None
+) -> str:
+    """Return what is wrong with the records of a reply: one is missing, unknown or of another kind.
+
+    Parameters
+    ----------
+    required, optional : kind of record by name
+    """
+    known = {**required, **(optional or {})}
+    if missing := sorted(required.keys() - content.keys()):
+        return f"expected a record {missing[0]!r}, found none"
+    for name, record in content.items():
+        if name not in known:
+            return f"expected only the records of its task, found {shown(name)}"
+        if not isinstance(record, known[name]):
+            return f"expected {name} as {known[name].__name__}, found {type(record).__name__}"
+    return ""

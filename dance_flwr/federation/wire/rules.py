@@ -1,0 +1,120 @@
+"""Rules for the entries of a record that a stranger has filled: types, ranges, lengths."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from reprlib import repr as shortened
+from typing import Any, Protocol
+
+LARGEST = 2**53  # up to here whole numbers are exact in float64 and in JSON
+
+
+class Rule(Protocol):
+    """What a value must be; its text completes "expected NAME to be ..."."""
+
+    def allows(self, value: Any) -> bool:
+        """Whether this value keeps the rule."""
+        ...
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An integer within bounds; no bool."""
+
+    least: int = 0
+    most: int = LARGEST
+
+    def allows(self, value: Any) -> bool:
+        """Whether this value keeps the rule."""
+        return type(value) is int and self.least <= value <= self.most
+
+    def __str__(self) -> str:
+        return f"a whole number from {self.least} to {self.most}"
+
+
+@dataclass(frozen=True)
+class Real:
+    """A finite number within bounds."""
+
+    least: float = -LARGEST
+    most: float = LARGEST
+
+    def allows(self, value: Any) -> bool:
+        """Whether this value keeps the rule; NaN is within no bounds."""
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and self.least <= value <= self.most
+
+    def __str__(self) -> str:
+        return f"a number from {self.least:g} to {self.most:g}"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A string, or bytes, of bounded length."""
+
+    most: int
+    kind: type[str] | type[bytes] = str
+
+    def allows(self, value: Any) -> bool:
+        """Whether this value keeps the rule."""
+        return isinstance(value, self.kind) and len(value) <= self.most
+
+    def __str__(self) -> str:
+        return f"{self.kind.__name__} of at most {self.most}"
+
+
+@dataclass(frozen=True)
+class Flag:
+    """True or False."""
+
+    def allows(self, value: Any) -> bool:
+        """Whether this value keeps the rule."""
+        return isinstance(value, bool)
+
+    def __str__(self) -> str:
+        return "true or false"
+
+
+@dataclass(frozen=True)
+class ListOf:
+    """A list of bounded length whose entries keep one rule."""
+
+    each: Rule
+    least: int
+    most: int
+
+    def allows(self, value: Any) -> bool:
+        """Whether this value keeps the rule."""
+        whole = isinstance(value, list) and self.least <= len(value) <= self.most
+        return whole and all(map(self.each.allows, value))
+
+    def __str__(self) -> str:
+        count = self.least if self.least == self.most else f"{self.least} to {self.most}"
+        return f"a list of {count} entries, each {self.each}"
+
+
+def entries_fault(
+    found: Mapping[str, Any], table: Mapping[str, Rule], optional: Collection[str] = ()
+) -> str:
+    """Return what is wrong with the entries of a record; "" where nothing is.
+
+    Parameters
+    ----------
+    table : rule by name; every entry must have one
+    optional : names that may be absent
+    """
+    if missing := sorted(table.keys() - found.keys() - set(optional)):
+        return f"expected {', '.join(missing[:3])}, found no such entry"
+    if unknown := sorted(map(str, found.keys() - table.keys())):
+        return f"expected only the entries of its task, found {shown(unknown[0])}"
+    for name, value in found.items():
+        if not table[name].allows(value):
+            return f"expected {name} to be {table[name]}, found {shown(value)}"
+    return ""
+
+
+def shown(value: Any) -> str:
+    """Return a value as text of bounded length, for a message."""
+    try:
+        return shortened(value)
+    except ValueError:  # Python writes no integer of thousands of digits
+        return f"{type(value).__name__} of thousands of digits"

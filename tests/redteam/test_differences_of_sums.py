@@ -1,0 +1,157 @@
+"""A server that subtracts two masked sums over different clients to read the client between them.
+
+It decodes whatever vector the protocol gives it, not only what the honest server reads of it.
+"""
+
+import json
+
+import numpy as np
+import pytest
+from support.sums import CLIENTS, Lying, nodes_with_keys, weight
+
+import client_app
+from dance_flwr.data.graphs.graph import VAL
+from dance_flwr.errors import QuorumError
+from dance_flwr.federation.flower import SECAGG_CONFIGS
+from dance_flwr.federation.flower import SecAggKey as Key
+from dance_flwr.federation.flower import SecAggStage as Stage
+from dance_flwr.federation.server.secagg_grid import SecureGrid
+from dance_flwr.federation.wire import keys, messages
+from dance_flwr.privacy.vectors import MetricLayout, decode_integers
+
+SECURE = {"privacy_secure_aggregation": True, "clients": 5, "method": "fedavg-full"}
+GONE = 3
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """All numbers of every sum, as (number of clients, metric -> sum)."""
+    found, honest = [], SecureGrid._reply
+
+    def read(self, request, capture, form, bound):
+        layout = capture.layouts[0]
+        parts = [tuple(layout[key]) for key in (keys.NAMES, keys.LENGTHS, keys.MICRO)]
+        numbers = MetricLayout(*parts)
+        entries = sum(max(length, 1) for length in numbers.lengths) * form.digits
+        tail = capture.total(form)[-entries:]
+        found.append((capture.clients, numbers.unpack(decode_integers(tail, form))))
+        return honest(self, request, capture, form, bound)
+
+    monkeypatch.setattr(SecureGrid, "_reply", read)
+    return found
+
+
+class Leaving:
+    """The client app with a client that is gone from one stage of one sum on, or asked no more.
+
+    Sums count from 0: the weights, then training and validation of every round.
+    """
+
+    def __init__(self, stage, at, forever=False):
+        self.stage, self.at, self.forever = stage, at, forever
+        self.sums, self.reached = -1, False
+
+    def __call__(self, message, context):
+        stage = message.content.config_records.get(SECAGG_CONFIGS, {}).get(Key.STAGE)
+        if stage is not None and context.node_config["partition-id"] == GONE:
+            self.sums += stage == Stage.SETUP
+            here = self.sums == self.at or (self.forever and self.sums > self.at)
+            self.reached = here and (self.reached or stage == self.stage)
+            if self.reached:
+                raise ConnectionError("gone")
+        return client_app.app(message, context)
+
+
+@pytest.mark.parametrize("stage", [Stage.SETUP, Stage.SHARE_KEYS, Stage.COLLECT_MASKED_VECTORS])
+def test_a_missing_client_does_not_reveal_its_labels(run, decoded, stage):
+    """Two validations, one without client 3: their difference was its label histogram."""
+    finished = run(app=Leaving(stage, at=4), rounds=2, **SECURE)
+    site = finished.site(GONE)
+    labels = site.labels[(site.split == VAL) & (site.labels >= 0)]
+    histogram = np.bincount(labels, minlength=3)
+    (all_, first), (fewer, second) = (pair for pair in decoded[1:5] if "val-total" in pair[1])
+    assert (all_, fewer) == (CLIENTS, CLIENTS - 1)
+    difference = np.array(first["val-actual"], object) - np.array(second["val-actual"], object)
+    assert difference.tolist() != histogram.tolist()
+    assert first["val-total"] - second["val-total"] != len(labels)
+    rows = finished.result["history"]
+    assert rows[0]["val_accuracy"] is not None and rows[1]["val_accuracy"] is None
+    assert rows[1]["absent"] and finished.result["best_round"] == 1
+
+
+@pytest.mark.parametrize("stage", [Stage.SETUP, Stage.COLLECT_MASKED_VECTORS])
+def test_nor_its_weight_loss_and_counts_in_training(run, decoded, stage):
+    finished = run(app=Leaving(stage, at=3), rounds=2, **SECURE)
+    nodes = finished.site(GONE).num_nodes
+    first, second = (pair for pair in decoded[1:5] if keys.LOSS in pair[1])
+    assert (first[0], second[0]) == (CLIENTS, CLIENTS - 1)
+    assert first[1][keys.WEIGHT] == sum(finished.site(c).num_nodes for c in range(CLIENTS))
+    assert first[1][keys.WEIGHT] - second[1][keys.WEIGHT] != nodes
+    row = finished.result["history"][1]
+    assert row["loss"] is None and row["counts"] == {} and row["val_accuracy"] is not None
+    json.loads((finished.folder / "result.json").read_text(), parse_constant=pytest.fail)
+
+
+def test_a_run_without_one_client_trains_on_and_says_why_it_has_no_result(run, decoded, tmp_path):
+    """Its test counts would be a second sum; the model stays, and the run can be resumed."""
+    with pytest.raises(QuorumError, match=r"expected the numbers of all 5 clients.*resume"):
+        run(app=Leaving(Stage.SETUP, at=3, forever=True), rounds=2, folder=tmp_path, **SECURE)
+    clients = [clients for clients, _ in decoded]
+    assert clients == [5, 5, 5, 4, 4, 4]
+    assert (tmp_path / "model.safetensors").exists()
+    finished = run(folder=tmp_path, rounds=2, resume=True, **SECURE)
+    assert finished.result["best_round"] == 1 and finished.result["test_nodes"] > 0
+
+
+def test_changing_sets_of_clients_do_not_reveal_every_weight(tmp_path, decoded):
+    """Fourteen sums over three of five clients: least squares gave all node counts exactly."""
+    grid = Lying(nodes_with_keys(tmp_path))
+    rng, rows, sums = np.random.default_rng(0), [], []
+    for _ in range(14):
+        chosen = np.sort(rng.choice(CLIENTS, 3, replace=False))
+        batch = [messages.weigh(int(client) + 1, {}) for client in chosen]
+        grid.server._sum(batch, 10.0, keys.WEIGH)
+        rows.append(np.isin(np.arange(CLIENTS), chosen).astype(float))
+        sums.append(float(decoded[-1][1][keys.WEIGHT]))
+    solved, *_ = np.linalg.lstsq(np.array(rows), np.array(sums), rcond=None)
+    true = np.array([weight(client) for client in range(CLIENTS)])
+    assert np.abs(solved - true).max() > 1e6
+    assert len(decoded) == 14
+
+
+def test_a_server_that_tells_clients_different_sets_reads_none(tmp_path, decoded):
+    """Each client is told that the client it knows to be gone is there, or the other way round."""
+
+    def lie(message):
+        stage = message.content.config_records.get(SECAGG_CONFIGS, {})
+        if stage.get(Key.STAGE) == Stage.COLLECT_MASKED_VECTORS and lying:
+            left = message.metadata.dst_node_id % CLIENTS + 1
+            sources = list(stage[Key.SOURCE_LIST])
+            place = sources.index(left)
+            for key in (Key.SOURCE_LIST, Key.CIPHERTEXT_LIST):
+                stage[key] = [part for i, part in enumerate(stage[key]) if i != place]
+        return message
+
+    lying = False
+    grid = Lying(nodes_with_keys(tmp_path), lie)
+    assert grid.total() == sum(map(weight, range(CLIENTS)))
+    lying = True
+    try:
+        grid.total()
+    except Exception as error:
+        assert not isinstance(error, AssertionError)
+    assert all(abs(numbers[keys.WEIGHT]) > 1e6 for _, numbers in decoded[1:])
+
+
+def test_signed_clients_remember_their_set_over_runs(tmp_path, decoded):
+    """With peer keys, a client knows who was in a sum: another run is no way around it."""
+    nodes = nodes_with_keys(tmp_path)
+    for node, config in nodes.items():
+        (tmp_path / f"data-{node}").mkdir()
+        config["data-path"] = str(tmp_path / f"data-{node}")
+    assert Lying(nodes).total() == sum(map(weight, range(CLIENTS)))
+    again = Lying(nodes)
+    assert again.total() == sum(map(weight, range(CLIENTS)))
+    later = Lying(nodes)
+    later.server._sum([messages.weigh(node, {}) for node in range(1, CLIENTS)], 10.0, keys.WEIGH)
+    assert decoded[-1][0] == CLIENTS - 1 and abs(decoded[-1][1][keys.WEIGHT]) > 1e6

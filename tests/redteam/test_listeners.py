@@ -1,0 +1,144 @@
+"""What a run listens on: this machine alone, and for nobody without its credentials."""
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.processes import Started, is_public
+
+from dance_flwr.config.text import to_toml
+from dance_flwr.errors import UserError
+from dance_flwr.simulation.link import sender
+from dance_flwr.simulation.superlink import SuperLink, free_port, private_superlink
+
+NOBODY = 65534
+RUNS_A_TASK = """
+import ray, sys
+ray.init(address=sys.argv[1], log_to_driver=False)
+print(ray.get(ray.remote(num_cpus=0)(lambda: "it " + "ran").remote()))
+"""
+GETS = """
+import sys, urllib.error, urllib.request
+try:
+    print(urllib.request.urlopen(sys.argv[1], timeout=10).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
+
+
+@pytest.mark.flower
+@pytest.mark.xdist_group("engine")
+def test_a_run_listens_on_this_machine_alone_and_asks_for_its_token(run_config, dance, tmp_path):
+    root = dance.partition.parent.parent
+    config = run_config(rounds=5000, out=str(tmp_path / "out"), data_root=str(root))
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    started = Started(["dance-flwr", "run", "--config", tmp_path / "config.toml"], tmp_path)
+    try:
+        started.wait_for(tmp_path, "out/history.jsonl")
+        found = started.listeners()
+        names = " ".join(name for name, _, _ in found)
+        assert all(part in names for part in ("gcs_server", "raylet", "flwr-simulation", "ray::"))
+        assert [row for row in found if is_public(row[1])] == []
+        (port,) = {port for name, _, port in found if "gcs_server" in name}
+        secrets = {}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
+        with ThreadPoolExecutor(2) as pool:
+            attempts = list(pool.map(lambda secret: intrude(f"127.0.0.1:{port}", secret), secrets))
+        for done in attempts:
+            assert "it ran" not in done.stdout
+            assert "nauthenticated" in done.stderr or "InvalidAuthToken" in done.stderr
+        started.process.send_signal(signal.SIGTERM)
+        assert started.left(15) == []
+        assert started.process.wait(5) == 130
+    finally:
+        started.kill()
+
+
+def intrude(address, secret):
+    """Try to run a task in the cluster at an address."""
+    loopback = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    return subprocess.run(
+        [sys.executable, "-c", RUNS_A_TASK, address],
+        env=os.environ | loopback | secret,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.fixture(scope="module")
+def link(tmp_path_factory):
+    """A private SuperLink."""
+    with private_superlink(tmp_path_factory.mktemp("link") / "superlink.log") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def url(link):
+    """Its address."""
+    text = (link.home / "config.toml").read_text()
+    return f"http://{text.split('address = ')[1].split(chr(34))[1]}"
+
+
+def status(url, *, method="POST", **headers):
+    """The HTTP status of an empty request."""
+    headers = {"Content-Type": "application/protobuf"} | headers
+    body = b"" if method == "POST" else None
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, body, headers, method=method), timeout=10
+        ) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_the_owner_may_command(link):
+    assert link.flwr("list", "private")["success"]
+    assert link.home.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_command_without_the_token_is_refused(link, tmp_path):
+    (tmp_path / "config.toml").write_bytes((link.home / "config.toml").read_bytes())
+    stranger = SuperLink(tmp_path, link.environment | {"FLWR_HOME": str(tmp_path)}, link.log)
+    with pytest.raises(UserError, match="403"):
+        stranger.flwr("list", "private")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/v1/control/list-runs", 403),
+        ("/v1/control/start-run", 403),
+        ("/v1/fleet/register-node", 403),
+        ("/v1/runtime/acquire-task", 401),
+        ("/v1/runtime/pull-task-input", 401),
+        ("/v1/runtime/push-task-output", 401),
+    ],
+)
+def test_every_door_asks(url, path, expected):
+    assert status(url + path) == expected
+    assert status(url + path, Authorization="Bearer guessed") == expected
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the kernel's table of connections")
+def test_another_user_is_refused_at_every_door(url):
+    for user, expected in ((os.getuid(), "200"), (NOBODY, "403")):
+        done = subprocess.run(
+            ["/usr/bin/env", "python3", "-I", "-c", GETS, f"{url}/health"],
+            user=user,
+            env={"PATH": os.defpath},
+            capture_output=True,
+            text=True,
+        )
+        assert done.stdout.strip() == expected, done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the kernel's table of connections")
+def test_a_connection_that_the_kernel_does_not_know_has_no_sender():
+    assert sender(("127.0.0.1", free_port()), ("127.0.0.1", free_port())) == -1

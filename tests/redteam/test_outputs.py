@@ -1,0 +1,85 @@
+"""Texts, class names and error lines that command a terminal, or look like evidence."""
+
+import io
+import logging
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dance_flwr import events
+from dance_flwr.dance.rendering import _marked
+from dance_flwr.escaping import EscapedOutput, escaped, one_line
+
+LIES = {
+    "clipboard": "\x1b]52;c;ZWNobyBpbmZlY3RlZA==\x07",
+    "title": "\x1b]0;root@server\x07",
+    "clear": "\x1b[2J\x1b[H",
+    "C1": "\x9b2J",
+    "over the line before": "\rverified\x08",
+    "right to left": "\u202egnp.exe",
+    "new line of JSON": "\u2028",
+    "half a character": "\ud83d",
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_a_command_of_a_stranger_is_shown_and_not_obeyed(lie):
+    stream = io.StringIO()
+    EscapedOutput(stream).write(f"before {lie} after\n")
+    shown = stream.getvalue()
+    assert shown.isprintable() or shown[:-1].isprintable()
+    assert shown.startswith("before \\") or "\\" in shown
+    shown.encode()
+
+
+@given(st.text())
+def test_escaped_text_has_no_control_and_is_escaped_once(text):
+    plain = escaped(text)
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", plain)
+    assert escaped(plain) == plain
+    assert "\n" not in one_line(text)
+
+
+@given(st.text(alphabet="ab \n⟦⟧|:0.9\x1b"), st.data())
+def test_a_text_cannot_forge_a_mark_or_a_line_of_a_pack(text, data):
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, len(text)))
+    shown = _marked(text, [(start, end, 0.25)])
+    assert shown.count("⟦") == shown.count("⟧") == 1
+    assert all(line.startswith("| ") or line == "|" for line in shown.split("\n"))
+    inside = re.search(r"⟦0\.250: (.*?)⟧", re.sub(r"(?m)^\| ?", "", shown), re.DOTALL)
+    assert inside[1] == escaped(text[start:end], marks=True)
+
+
+def test_a_plain_text_is_shown_as_it_is():
+    text = "Größe, naïve café, 数据, δ_j ≤ 1\twith tab\nand line"
+    assert escaped(text) == text
+
+
+@pytest.mark.parametrize("lie", [LIES["clipboard"], LIES["clear"]])
+def test_the_log_of_a_server_obeys_no_client(lie):
+    events.install()
+    flower, stream = logging.getLogger("flwr"), io.StringIO()
+    handler = logging.StreamHandler(stream)
+    flower.addHandler(handler)
+    try:
+        flower.error("client 1: %s", lie)
+    finally:
+        flower.removeHandler(handler)
+    assert "\x1b" not in stream.getvalue() and "\\x1b" in stream.getvalue()
+
+
+def test_the_program_prints_no_command_of_a_data_set(tmp_path):
+    (tmp_path / "nodes.csv").write_text(
+        "id,text,label\na,x,one\nb,y,\x1b]0;title\x07two\nc,z,one\n"
+    )
+    (tmp_path / "edges.csv").write_text("source,target\na,b\nb,c\n")
+    command = [str(Path(sys.executable).with_name("dance-flwr")), "data", "show", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "two" in done.stdout + done.stderr, done.stderr
+    assert "\x1b" not in done.stdout + done.stderr

@@ -1,0 +1,303 @@
+"""One client of five lies in its replies: its reply is refused by name, and the run goes on."""
+
+import json
+import math
+
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+
+import client_app
+import server_app
+from dance_flwr.config.tree import flatten
+from dance_flwr.errors import UserError
+from dance_flwr.federation.client.secagg_mod import sum_options
+from dance_flwr.federation.wire import keys, messages
+from dance_flwr.federation.wire.tensors import arrays_of
+from dance_flwr.metrics import Counts, Training
+from dance_flwr.runs.recorder import Recorder
+from dance_flwr.simulation.in_process import InProcessGrid
+
+LIAR, CLIENTS = 3, 5
+HUGE = 10**9
+SETTINGS = {"method": "fedavg-full", "clients": CLIENTS, "min_valid_replies": 4, "rounds": 2}
+
+
+def records(**changed):
+    """An alteration that sets records by name; None takes one away."""
+
+    def change(reply):
+        content = dict(reply.content) | changed
+        kept = {name: record for name, record in content.items() if record is not None}
+        return messages.with_content(reply, RecordDict(kept))
+
+    return change
+
+
+def values(record, kind, changes):
+    """An alteration that sets entries of a record; None takes one away."""
+
+    def change(reply):
+        entries = dict(reply.content.get(record, {})) | changes
+        kept = {name: value for name, value in entries.items() if value is not None}
+        return records(**{record: kind(kept)})(reply)
+
+    return change
+
+
+def metrics(**changes):
+    named = {name.replace("_", "-"): value for name, value in changes.items()}
+    return values(keys.METRICS, MetricRecord, named)
+
+
+def described(**changes):
+    return values(keys.CONFIG, ConfigRecord, changes)
+
+
+def model(change):
+    """An alteration of the uploaded model, given as tensors by name."""
+
+    def altered(reply):
+        return records(arrays=arrays_of(change(messages.model_of(reply))))(reply)
+
+    return altered
+
+
+def first(change):
+    """An alteration of the first tensor of the model."""
+    return model(lambda state: state | {name: change(state[name]) for name in list(state)[:1]})
+
+
+def raw(**attributes):
+    """The first array of the model with other attributes, as bytes that nobody checked."""
+
+    def change(reply):
+        arrays = messages.arrays_in(reply)
+        name, old = next(iter(arrays.items()))
+        facts = {"dtype": old.dtype, "shape": old.shape, "stype": old.stype, "data": old.data}
+        return records(arrays=ArrayRecord(dict(arrays) | {name: Array(**facts | attributes)}))(
+            reply
+        )
+
+    return change
+
+
+def failed(reply):
+    """An error whose line has a megabyte."""
+    return Message(Error(0, "x" * 10**6), metadata=reply.metadata)
+
+
+def crash(reply):
+    raise ValueError("y" * 10**6)
+
+
+def empty(reply):
+    return messages.with_content(reply, RecordDict())
+
+
+def as_text(reply):
+    found = {name: str(value) for name, value in messages.metrics_of(reply.content).items()}
+    return records(metrics=ConfigRecord(found))(reply)
+
+
+TRAINING = {
+    "nothing": empty,
+    "an error of a megabyte": failed,
+    "an exception of a megabyte": crash,
+    "no metrics": records(metrics=None),
+    "text in the place of numbers": as_text,
+    "no weight": metrics(num_examples=None),
+    "a weight of 1e12": metrics(num_examples=10**12),
+    "a weight beyond 64 bits": metrics(num_examples=10**5000),
+    "a negative weight": metrics(num_examples=-5),
+    "a weight of zero": metrics(num_examples=0),
+    "half a node": metrics(num_examples=3.5),
+    "a weight of NaN": metrics(num_examples=math.nan),
+    "a list of weights": metrics(num_examples=[1, 2]),
+    "no loss": metrics(loss=None),
+    "a loss of NaN": metrics(loss=math.nan),
+    "an infinite loss": metrics(loss=math.inf),
+    "a loss of 1e308": metrics(loss=1e308),
+    "a list of losses": metrics(loss=[1.0, 2.0]),
+    "negative counts of nodes": metrics(condensed_nodes=-7),
+    "a list of counts": metrics(condensed_nodes=[1, 2]),
+    "no seconds": metrics(seconds_train=None),
+    "negative seconds": metrics(seconds_train=-1.0),
+    "seconds of NaN": metrics(seconds_train=math.nan),
+    "one more metric": metrics(surprise=1),
+    "no model": records(arrays=None),
+    "a model in another record": lambda reply: records(
+        arrays=None, model=messages.arrays_in(reply)
+    )(reply),
+    "one more record": records(more=ConfigRecord({"a": "b" * 10**6})),
+    "an empty model": model(lambda state: {}),
+    "a missing array": model(lambda state: dict(list(state.items())[1:])),
+    "one more array": model(lambda state: state | {"surprise": torch.ones(2)}),
+    "another shape": first(lambda tensor: tensor.flatten()[:-1]),
+    "another type": first(lambda tensor: tensor.double()),
+    "NaN": first(lambda tensor: tensor * math.nan),
+    "infinity": first(lambda tensor: tensor + math.inf),
+    "a finite model of 3e38": model(
+        lambda state: {
+            name: torch.full_like(tensor, 3e38) if tensor.is_floating_point() else tensor
+            for name, tensor in state.items()
+        }
+    ),
+    "bytes that are no array": raw(data=b"\x93NUMPY or not"),
+    "no bytes": raw(data=b""),
+    "a pickle": raw(data=b"\x80\x04K\x01.", dtype="object"),
+    "a shape of 1e12": raw(shape=(10**6, 10**6)),
+    "a type that is none": raw(dtype="float33"),
+    "statistics that nobody asked for": records(statistics=arrays_of({"a": torch.ones(2)})),
+    "scales that nobody asked for": records(scales=arrays_of({keys.STEPS: torch.ones(2)})),
+}
+VALIDATION = {
+    "nothing": empty,
+    "an error of a megabyte": failed,
+    "no metrics": records(metrics=None),
+    "text in the place of numbers": as_text,
+    "1e9 hits": metrics(val_correct_deployed=HUGE),
+    "negative hits": metrics(val_correct_deployed=-1),
+    "hits of NaN": metrics(val_correct_deployed=math.nan),
+    "a list of hits": metrics(val_correct_deployed=[1]),
+    "no hits": metrics(val_correct_deployed=None),
+    "hits of an unknown view": metrics(val_correct_oracle=1),
+    "1e9 nodes": metrics(val_total=HUGE, num_examples=HUGE),
+    "negative nodes": metrics(val_total=-1, num_examples=-1),
+    "no nodes": metrics(val_total=None),
+    "half a node": metrics(val_total=2.5),
+    "another weight": metrics(num_examples=HUGE),
+    "one class too many": metrics(val_actual=[1, 1, 1, 1]),
+    "a million classes": metrics(val_actual=[0] * 10**6),
+    "no class": metrics(val_actual=[]),
+    "no list of classes": metrics(val_actual=3),
+    "negative classes": metrics(val_predicted=[-HUGE, HUGE, 0]),
+    "classes of NaN": metrics(val_predicted=[math.nan] * 3),
+    "classes that do not add up": metrics(val_true_positives=[HUGE] * 3),
+}
+FINAL = {
+    "no test split": metrics(test_total=None),
+    "1e9 hits in the test": metrics(test_correct_deployed=HUGE),
+    "1e9 test nodes": metrics(test_total=HUGE),
+}
+DESCRIPTION = {
+    "nothing": empty,
+    "an error of a megabyte": failed,
+    "no nodes": described(num_nodes=None),
+    "nodes in words": described(num_nodes="many"),
+    "negative nodes": described(num_nodes=-1),
+    "1e18 nodes": described(num_nodes=10**18),
+    "one more field": described(surprise=1),
+    "classes that are no list": described(class_names=7),
+    "classes that are no names": described(class_names=[1, 2, 3]),
+    "other classes": described(class_names=["a", "b"]),
+    "another width": described(text_dim=1),
+    "a negative width": described(text_dim=-3),
+    "a device of a megabyte": described(device="x" * 10**6),
+    "another encoder": described(encoder_sha256="0" * 64),
+}
+
+
+def liar(kind, change, *, final=False):
+    """The ClientApp, with a client whose replies of one kind are altered."""
+
+    def app(message, context):
+        reply = client_app.app(message, context)
+        asked = (
+            message.metadata.message_type == kind and context.node_config[keys.PARTITION_ID] == LIAR
+        )
+        if not asked or (final and not messages.config_of(message).get(keys.FINAL)):
+            return reply
+        return change(reply)
+
+    return app
+
+
+def strict(text):
+    """JSON of the standard: no NaN, no infinity."""
+
+    def refuse(word):
+        raise ValueError(f"expected JSON, found {word}")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+LIES = [
+    *((keys.TRAIN, name, change, False) for name, change in TRAINING.items()),
+    *((keys.EVALUATE, name, change, False) for name, change in VALIDATION.items()),
+    *((keys.EVALUATE, name, change, True) for name, change in FINAL.items()),
+    *((keys.DESCRIBE, name, change, False) for name, change in DESCRIPTION.items()),
+]
+
+
+@pytest.mark.parametrize("lie", LIES, ids=lambda lie: f"{lie[0]}: {lie[1]}")
+def test_a_lie_is_refused_and_the_run_goes_on(run, lie):
+    kind, _, change, final = lie
+    finished = run(app=liar(kind, change, final=final), **SETTINGS)
+    text = (finished.folder / "result.json").read_text("utf-8")
+    result = strict(text)
+    for line in (finished.folder / "history.jsonl").read_text("utf-8").splitlines():
+        strict(line)
+    assert len(text) < 50_000 and 0 <= result["test_accuracy"] <= 1
+    assert all(0 <= row["val_accuracy"] <= 1 for row in result["history"])
+    if kind == keys.TRAIN:
+        reasons = [row["absent"][str(LIAR)] for row in result["history"]]
+        assert all(0 < len(reason) < 1100 for reason in reasons)
+    if kind in (keys.EVALUATE, keys.DESCRIBE):
+        assert {row["client"] for row in result["clients"]} == {0, 1, 2, 4}
+
+
+def test_a_loss_that_is_no_number_is_null(run_config, tmp_path):
+    """A method's own server side may report it; every file stays JSON of the standard."""
+    counts = Counts({"deployed": 1}, 2, [1, 0, 0], [1, 1, 0], [1, 1, 0])
+    recorder = Recorder(tmp_path, run_config(method="fedavg-full"), lambda: ({}, {}))
+    recorder.on_train(Training(math.nan, {"forward": math.inf}, {}))
+    recorder.on_validation(counts)
+    recorder.end_round(1, {"w": torch.ones(2)})
+    recorder.write({0: {"val": counts, "test": counts}}, {})
+    (row,) = strict((tmp_path / "result.json").read_text("utf-8"))["history"]
+    assert row == strict((tmp_path / "history.jsonl").read_text("utf-8"))
+    assert row["loss"] is None and row["seconds"] == {"forward": None}
+
+
+def test_a_false_greeting_of_a_surplus_node_is_left_out(run_config, tmp_path):
+    """Six nodes for five clients: the sixth greets with other code, or with nonsense."""
+    for number, change in enumerate([described(code="other"), described(partition="six"), crash]):
+
+        def app(message, context, change=change):
+            reply = client_app.app(message, context)
+            sixth = context.node_config[keys.PARTITION_ID] == CLIENTS
+            return change(reply) if sixth else reply
+
+        folder = tmp_path / str(number)
+        config = run_config(**SETTINGS, out=str(folder))
+        grid = InProcessGrid(app, flatten(config), CLIENTS + 1)
+        server_app.run(grid, config, f"surplus-{number}", folder)
+        clients = strict((folder / "result.json").read_text("utf-8"))["clients"]
+        assert [row["client"] for row in clients] == list(range(CLIENTS))
+
+
+MASKED = {"clients": CLIENTS, "rounds": 1, "privacy_secure_aggregation": True}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        metrics(val_correct_deployed=10**6),
+        metrics(val_total=10**6, num_examples=10**6),
+        metrics(val_true_positives=[10**6, 0, 0]),
+    ],
+    ids=["hits", "nodes", "classes"],
+)
+def test_a_masked_sum_that_cannot_be_true_is_refused(run, change, monkeypatch):
+    """Nobody sees what the liar puts into the sum; the sum itself is seen."""
+    honest = client_app._answer
+
+    def lying(task, message, context):
+        reply = honest(task, message, context)
+        asked = sum_options(message).get(keys.TASK) == keys.EVALUATE
+        return change(reply) if asked and context.node_config[keys.PARTITION_ID] == LIAR else reply
+
+    monkeypatch.setattr(client_app, "_answer", lying)
+    with pytest.raises(UserError, match="a client is broken or lies"):
+        run(method="fedavg-full", **MASKED)

@@ -1,0 +1,117 @@
+"""However a run or a study is stopped, nothing that it started goes on."""
+
+import shutil
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from support.graphs import SMALL
+from support.processes import Started
+
+from dance_flwr.config.text import to_toml
+from dance_flwr.data.prepare import prepare
+
+PATIENCE_SECONDS = 15
+TERMINAL, DELETED = "closed terminal", "deleted --out"
+
+
+@pytest.fixture(scope="module")
+def data_root(run_config, tmp_path_factory):
+    """A data root in which the client folders are made."""
+    root = tmp_path_factory.mktemp("root")
+    prepare(run_config(data_root=str(root)), lambda line: None)
+    return root
+
+
+@pytest.fixture
+def begin(tmp_path):
+    """A function that starts a command and waits for a line in a file below the folder."""
+    begun = []
+
+    def start(command, pattern, *, terminal=False):
+        begun.append(Started(command, tmp_path, terminal=terminal))
+        begun[-1].wait_for(tmp_path, pattern)
+        return begun[-1]
+
+    yield start
+    for started in begun:
+        started.kill()
+
+
+@pytest.fixture
+def begin_run(begin, run_config, data_root, tmp_path):
+    """A function that starts a long run and waits for its first round."""
+
+    def start(way, *options):
+        config = run_config(rounds=5000, out=str(tmp_path / "out"), data_root=str(data_root))
+        (tmp_path / "config.toml").write_text(to_toml(config))
+        command = ["dance-flwr", "run", "--config", tmp_path / "config.toml", *options]
+        return begin(command, "out/history.jsonl", terminal=way == TERMINAL)
+
+    return start
+
+
+def end(started, way, out):
+    if way == TERMINAL:
+        started.close_terminal()
+    elif way == DELETED:
+        shutil.rmtree(out, ignore_errors=True)  # the run may be writing there
+    else:
+        started.process.send_signal(getattr(signal, way))
+
+
+def homes(started):
+    """Private folders of a run's SuperLink."""
+    found = set()
+    for process in started.look():
+        with suppress(psutil.Error):
+            if "dance_flwr.simulation.link" in process.cmdline():
+                found.add(Path(process.environ()["FLWR_HOME"]))
+    return found
+
+
+@pytest.mark.flower
+@pytest.mark.xdist_group("engine")
+@pytest.mark.parametrize("way", ["SIGKILL", TERMINAL, DELETED])
+def test_nothing_of_an_engine_is_left(begin_run, tmp_path, way):
+    started = begin_run(way)
+    assert len(started.look()) > 8, "an engine is many processes"
+    private = homes(started)
+    end(started, way, tmp_path / "out")
+    assert started.left(PATIENCE_SECONDS) == []
+    assert private and not any(home.exists() for home in private)
+    if way == DELETED:
+        assert "found it removed" in started.text() and "Traceback" not in started.text()
+        assert not (tmp_path / "out" / "result.json").exists()
+
+
+@pytest.mark.parametrize("way", ["SIGINT", "SIGTERM", "SIGKILL", TERMINAL, DELETED])
+def test_nothing_of_a_run_in_one_process_is_left(begin_run, tmp_path, way):
+    started = begin_run(way, "--in-process")
+    assert started.listeners() == []
+    end(started, way, tmp_path / "out")
+    assert started.left(PATIENCE_SECONDS) == []
+    if way in ("SIGINT", "SIGTERM"):
+        assert started.process.wait(5) == 130
+        assert "resume with: dance-flwr run --resume" in started.text()
+
+
+@pytest.mark.parametrize("way", ["SIGTERM", "SIGKILL"])
+def test_nothing_of_a_study_is_left(begin, tiny, data_root, tmp_path, way):
+    settings = SMALL | {"rounds": 5000, "data-root": str(data_root)}
+    pairs = [
+        word
+        for key, value in settings.items()
+        for word in ("--set", f"{key}={str(value).lower() if value in (True, False) else value}")
+    ]
+    command = ["dance-flwr", "experiment", "main-table", "--datasets", tiny, "--seeds", "0"]
+    command += ["--methods", "fedavg-full", "--jobs", "1", "--out", tmp_path / "study", *pairs]
+    started = begin(command, "study/runs/.*.draft/history.jsonl")
+    assert len(started.look()) > 1, "a study has a worker"
+    end(started, way, None)
+    assert started.left(PATIENCE_SECONDS) == []
+    if way == "SIGTERM":
+        assert started.process.wait(5) == 130
+        assert not list((tmp_path / "study").glob("runs/.*.draft"))
