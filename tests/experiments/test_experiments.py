@@ -259,6 +259,7 @@ def test_a_run_leaves_facts_and_nothing_at_the_clients(go, tmp_path):
         else:
             assert core == [None] * 3
         assert sum(sum(client.values()) for client in facts["train_per_class"]) > 0
+        assert facts["cpu_seconds"] > 0
         assert not list(Path(result["partition_dir"]).glob("client-*/runs/study-*"))
     assert not [path for path in folders if path.name.startswith(".")]
 

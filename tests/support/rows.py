@@ -61,7 +61,8 @@ def result_of(config, accuracy, rounds=8):
 
 def facts_of(config):
     core = [{"a": 1, "b": 2}, {"a": 3, "b": 0}] if config.method == "dance" else [None, None]
-    return {"core_per_class": core, "train_per_class": [{"a": 10, "b": 8}, {"a": 6, "b": 6}]}
+    train = [{"a": 10, "b": 8}, {"a": 6, "b": 6}]
+    return {"core_per_class": core, "train_per_class": train, "cpu_seconds": 50.0}
 
 
 def row_of(cell, accuracy):
