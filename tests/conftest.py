@@ -59,12 +59,10 @@ def pytest_sessionfinish():
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_checks():
-    """Condensed graphs are tried by networks of 20 steps, not 200: most of what condensing a tiny
-    graph takes.
-    """
-    from dance_flwr.methods.condensation import selection
+    """What makes condensing a tiny graph quick, before any test."""
+    from support import quick
 
-    selection._STEPS = 20
+    quick.quick_checks()
 
 
 @pytest.fixture(scope="session")

@@ -56,8 +56,23 @@ TENSORS: Mapping[str, Meaning] = {
     ),
 }
 
-_COUNT = Meaning("counts of nodes, evidence or hits", _SERVER, "exact; no noise is added to counts")
-_SETTING = Meaning("settings of the run, names of classes, versions", _ALL)
+_EXACT = "exact; no noise is added to counts"
+_TRAINED_ON = Meaning(
+    "counts of a round: condensed nodes; neighbours, chunks, tokens and labelled nodes as evidence",
+    _SERVER,
+    _EXACT,
+)
+_SCORED = Meaning(
+    "counts on a split: nodes, hits by view, and by class nodes, predictions and hits",
+    _SERVER,
+    _EXACT,
+)
+_SETTING = Meaning("settings of the run", _ALL)
+_GREETING = Meaning("number of the client, whether it holds its own data, hash of its code", _ALL)
+_SCHEMA = Meaning(
+    "names of classes, width of text embeddings, number of clients, hash of the encoder, device",
+    _ALL,
+)
 _PROTOCOL = Meaning("public keys, parameters of the protocol, numbers of nodes", _ALL)
 
 
@@ -84,16 +99,27 @@ def meaning(record: str, key: str) -> Meaning:
 
 def _metrics() -> dict[tuple[str, str], Meaning]:
     views = {"deployed", *(view for spec in METHODS.all().values() for view in spec.views)}
-    counts: set[str] = {keys.UNCLIPPED, keys.NODES, keys.ENCODER_TOKENS, *COUNTS}
+    scored: set[str] = set()
     for split in ("val", "test"):
-        counts |= {keys.total_of(split), *(keys.per_class(split, name) for name in PER_CLASS)}
-        counts |= {keys.correct_of(split, view) for view in views}
+        scored |= {keys.total_of(split), *(keys.per_class(split, name) for name in PER_CLASS)}
+        scored |= {keys.correct_of(split, view) for view in views}
     phases = [keys.seconds_of(phase) for phase in PHASES]
     return {
-        **_each(keys.METRICS, [keys.WEIGHT], Meaning("the client's weight in the mean", _SERVER)),
+        (keys.METRICS, keys.WEIGHT): Meaning(
+            "the client's weight in the mean; of an evaluation: the number of scored nodes", _SERVER
+        ),
+        (keys.METRICS, keys.UNCLIPPED): Meaning(
+            "whether the update was within the clipping norm", _SERVER, _EXACT
+        ),
         **_each(keys.METRICS, [keys.LOSS], Meaning("training loss", _SERVER)),
         **_each(keys.METRICS, phases, Meaning("seconds by phase", _SERVER)),
-        **_each(keys.METRICS, counts, _COUNT),
+        **_each(
+            keys.METRICS,
+            [keys.NODES, keys.ENCODER_TOKENS],
+            Meaning("numbers of nodes and of encoded tokens", _SERVER, _EXACT),
+        ),
+        **_each(keys.METRICS, COUNTS, _TRAINED_ON),
+        **_each(keys.METRICS, scored, _SCORED),
     }
 
 
@@ -101,12 +127,13 @@ def _config() -> dict[tuple[str, str], Meaning]:
     settings = [
         *(keys.RUN, keys.PARTITION_DIR, keys.ROUND, keys.FINAL, keys.STEP),
         *(keys.CLIPPING_NORM, keys.NEEDS_INITIAL_UPLOAD, keys.PROXIMAL_MU),
-        *(item.name for answer in (Hello, Schema) for item in fields(answer)),
     ]
     nodes = Meaning("number of local nodes (0 where it is withheld)", _SERVER)
     tokens = Meaning("number of encoded tokens (0 where it is withheld)", _SERVER)
     return {
         **_each(keys.CONFIG, settings, _SETTING),
+        **_each(keys.CONFIG, [item.name for item in fields(Hello)], _GREETING),
+        **_each(keys.CONFIG, [item.name for item in fields(Schema)], _SCHEMA),
         (keys.CONFIG, keys.SCHEMA_NODES): nodes,
         (keys.CONFIG, keys.SCHEMA_TOKENS): tokens,
     }

@@ -1,14 +1,39 @@
 """theta: backbones of torch-geometric layers. `backbone` has the contract, `gcn` the default."""
 
 from math import gcd
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch_geometric.nn import APPNP, GATConv, GINConv, GraphConv, SGConv
+from torch_geometric.nn import APPNP, GATConv, GINConv, GraphConv, MessagePassing, SGConv
 from torch_geometric.utils import to_edge_index
 
 from dance_flwr.nn.backbone import Backbone, Operators
+
+Layer = TypeVar("Layer", bound=MessagePassing)
+
+
+def _compiled_nowhere(layer: type[Layer]) -> type[Layer]:
+    """Return the layer without the code that torch-geometric writes for it when one is built.
+
+    It writes to the temporary folder and runs what it finds there: a client opens its own folder
+    only. A class with methods of its own is left alone, and computes the same.
+    """
+
+    def propagate(self: MessagePassing, *args: Any, **values: Any) -> Any:
+        return MessagePassing.propagate(self, *args, **values)
+
+    def edge_updater(self: MessagePassing, *args: Any, **values: Any) -> Any:
+        return MessagePassing.edge_updater(self, *args, **values)
+
+    own = {"propagate": propagate, "edge_updater": edge_updater, "__module__": __name__}
+    return cast(type[Layer], type(layer.__name__, (layer,), own))
+
+
+_GraphConv, _GATConv = _compiled_nowhere(GraphConv), _compiled_nowhere(GATConv)
+_GINConv, _SGConv = _compiled_nowhere(GINConv), _compiled_nowhere(SGConv)
+_APPNP = _compiled_nowhere(APPNP)
 
 
 class Sage(Backbone):
@@ -22,8 +47,8 @@ class Sage(Backbone):
 
     def __init__(self, text_dim: int, hidden_dim: int, dropout: float) -> None:
         super().__init__(dropout)
-        self.first = GraphConv(text_dim, hidden_dim, aggr="add")
-        self.second = GraphConv(hidden_dim, hidden_dim, aggr="add")
+        self.first = _GraphConv(text_dim, hidden_dim, aggr="add")
+        self.second = _GraphConv(hidden_dim, hidden_dim, aggr="add")
 
     def inputs(self, normalised: Tensor, operator: Tensor) -> Tensor:
         """[D^-1 A x^ || x^]; [n, 2 d]."""
@@ -75,8 +100,8 @@ class Gat(Backbone):
             "edge_dim": 1,
             "add_self_loops": False,  # the operator has them
         }
-        self.first = GATConv(text_dim, hidden_dim // heads, heads, **shared)
-        self.second = GATConv(hidden_dim, hidden_dim, **shared)
+        self.first = _GATConv(text_dim, hidden_dim // heads, heads, **shared)
+        self.second = _GATConv(hidden_dim, hidden_dim, **shared)
 
     def text_weight(self) -> Tensor:
         """W^T, all heads; [h, d]."""
@@ -126,7 +151,7 @@ class Gin(Backbone):
         mlp = nn.Sequential(
             nn.Linear(width_in, width_out), nn.ReLU(), nn.Linear(width_out, width_out)
         )
-        return GINConv(mlp, train_eps=True)
+        return _GINConv(mlp, train_eps=True)
 
     def inputs(self, normalised: Tensor, operator: Tensor) -> Tensor:
         """[A x^ || x^]; [n, 2 d]."""
@@ -170,7 +195,7 @@ class Appnp(Backbone):
         super().__init__(dropout)
         self.first = nn.Linear(text_dim, hidden_dim)
         self.second = nn.Linear(hidden_dim, hidden_dim)
-        self.rank = APPNP(K=self.reach, alpha=0.1, normalize=False)
+        self.rank = _APPNP(K=self.reach, alpha=0.1, normalize=False)
 
     def text_weight(self) -> Tensor:
         """W_1^T; [h, d]."""
@@ -200,7 +225,7 @@ class Sgc(Backbone):
 
     def __init__(self, text_dim: int, hidden_dim: int, dropout: float) -> None:
         super().__init__(dropout)
-        self.layer = SGConv(text_dim, hidden_dim, K=self.reach)
+        self.layer = _SGConv(text_dim, hidden_dim, K=self.reach)
 
     def inputs(self, normalised: Tensor, operator: Tensor) -> Tensor:
         """P^2 x^; [n, d]."""

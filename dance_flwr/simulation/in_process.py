@@ -94,7 +94,7 @@ class InProcessGrid(Grid):
         node, key = message.metadata.dst_node_id, f"message-{next(self._numbers)}"
         message.metadata.__dict__["_message_id"] = key  # as Flower's own grids do
         if self._on_message:
-            self._on_message(message)
+            self._on_message(_delivered(message))  # strategies change a round's config in the next
         try:
             reply = self._app(_delivered(message), self._contexts[node])
         except Exception as error:  # the server must see a client's failure as Flower would send it
@@ -106,7 +106,7 @@ class InProcessGrid(Grid):
 
 
 def _delivered(message: Message) -> Message:
-    """Return the message with copies of its config records, as mods change what they read."""
+    """Return the message with copies of its config records, which others change later."""
     records = dict(message.content)
     for name, record in message.content.config_records.items():
         records[name] = ConfigRecord(dict(record))

@@ -3,22 +3,31 @@ files only.
 """
 
 import hashlib
-import json
 import sys
-from dataclasses import dataclass, field
+from copy import copy, deepcopy
 
 import numpy as np
-import pyarrow.parquet
 import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.common.serde import message_to_proto
-from scipy.signal import fftconvolve
+from support.accesses import READ
+from support.asking import first_training
+from support.audit import Audit
 from support.graphs import WORDS
+from support.planted import BELOW_PYTHON, LEAKS, in_training
+from support.project import PROJECT
+from support.searching import Secrets, holds_vector, runs_in, secrets_of, sequences
+from support.tracing import Traced, why_not
 
-from dance_flwr.config.plugins import METHODS
-from dance_flwr.dance.packs import Packs
+import client_app
+from dance_flwr.config.paths import data_root
+from dance_flwr.config.plugins import BACKBONES, METHODS
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.federation.client.client import initial_model, shape_of
+from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire.messages import config_of
+from dance_flwr.simulation.leaving import leaving_table
 
 # The whitelist: for each method the exact set of (direction, type of message, record, key) that
 # occurs, as a base that is common to all methods and what each one adds. An empty key stands for
@@ -128,118 +137,6 @@ def keys_of(message):
     return entries(way, message.metadata.message_type, **records)
 
 
-@dataclass
-class Secrets:
-    """What belongs to the clients: strings, vectors of the text bank, choices of the selection."""
-
-    strings: list[bytes]
-    vectors: np.ndarray
-    traces: list[np.ndarray] = field(default_factory=list)
-
-
-def secrets_of(finished) -> Secrets:
-    """Ids, texts, words, summaries; chunk embeddings and t_u; cores, selected indices, weights."""
-    strings, vectors, traces = {word for words in WORDS.values() for word in words}, [], []
-    for client in range(finished.config.clients):
-        site = finished.site(client)
-        ids, texts = site.ids(), site.texts()
-        strings |= {*ids, *texts}
-        owner = np.repeat(np.arange(len(texts)), np.diff(site.bank.ptr))
-        strings |= {texts[u][a:b] for u, (a, b) in zip(owner, site.bank.spans, strict=True)}
-        vectors += [site.table.chunks.numpy(), site.table.nodes.numpy()]
-        for path in finished.store(client).all_packs():
-            packs = Packs.load(path)
-            traces += [packs.nodes, packs.confidence]
-            for ptr, names in (
-                (packs.neighbour_ptr, ("neighbours", "neighbour_weights")),
-                (packs.chunk_ptr, ("chunks", "chunk_weights")),
-            ):
-                traces += [
-                    row for name in names for row in np.split(getattr(packs, name), ptr[1:-1])
-                ]
-        example = finished.store(client).evidence_folder / "example.txt"
-        if example.is_file():
-            strings.add(example.read_text().partition("summary     ")[2].splitlines()[0])
-    return Secrets(
-        strings=[text.encode() for text in strings if text],
-        vectors=np.concatenate(vectors).astype(np.float64),
-        traces=[row.astype(np.float64) for row in traces if len(row) >= 4],
-    )
-
-
-def holds_vector(values: np.ndarray, vectors: np.ndarray) -> bool:
-    """Whether any contiguous run of `values` points where one of `vectors` ([m, d]) points, cosine
-    above 0.999.
-
-    Three random projections of all runs (one convolution each) and of all vectors leave few pairs
-    to compare.
-    """
-    d = vectors.shape[1]
-    if len(values) < d:
-        return False
-    square = np.concatenate([[0.0], np.cumsum(values**2)])
-    norm = np.sqrt(np.maximum(square[d:] - square[:-d], 0)) + 1e-12
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    directions = np.random.default_rng(0).standard_normal((3, d))
-    runs = np.stack([fftconvolve(values, r[::-1], "valid") / norm for r in directions], axis=1)
-    wanted = unit @ directions.T
-    order = np.argsort(runs[:, 0])
-    low = np.searchsorted(runs[order, 0], wanted[:, 0] - 0.05)
-    high = np.searchsorted(runs[order, 0], wanted[:, 0] + 0.05)
-    for vector, target, a, b in zip(unit, wanted, low, high, strict=True):
-        near = order[a:b]
-        near = near[(np.abs(runs[near] - target) < 0.05).all(axis=1)]
-        if any(values[start : start + d] @ vector > 0.999 * norm[start] for start in near):
-            return True
-    return False
-
-
-def runs_in(values: np.ndarray, traces: list[np.ndarray]) -> list[np.ndarray]:
-    """Those of `traces` that stand in `values` as a contiguous run."""
-    order = np.argsort(values, kind="stable")
-    ordered, found = values[order], []
-    for trace in traces:
-        margin = 1e-7 + 1e-5 * np.abs(trace)
-        low, high = np.searchsorted(ordered, [trace[0] - margin[0], trace[0] + margin[0]])
-        starts = order[low:high]
-        starts = starts[starts <= len(values) - len(trace)]
-        for place in range(1, len(trace)):
-            near = np.abs(values[starts + place] - trace[place]) <= margin[place]
-            starts = starts[near]
-        if len(starts):
-            found.append(trace)
-    return found
-
-
-def sequences(message):
-    """Every sequence of numbers in a message: arrays row by row and column by column, lists, and
-    scalars in order.
-    """
-    if not message.has_content():
-        return
-    for record in message.content.array_records.values():
-        for array in record.values():
-            yield array.numpy().astype(np.float64).ravel()
-            yield array.numpy().astype(np.float64).T.ravel()
-    for record in (
-        *message.content.metric_records.values(),
-        *message.content.config_records.values(),
-    ):
-        numbers = [
-            np.ravel(value)
-            for value in record.values()
-            if not np.issubdtype(np.asarray(value).dtype, np.str_)
-        ]
-        numbers = [
-            row.astype(np.float64)
-            for row in numbers
-            if row.dtype != object and row.dtype.kind in "bif"
-        ]
-        yield from numbers
-        if numbers:
-            yield np.concatenate(numbers)
-
-
 def leaks(message, secrets: Secrets, whitelist, scanned=None) -> list[str]:
     """What of the secrets, or beyond the declared keys, is in a message.
 
@@ -258,15 +155,63 @@ def leaks(message, secrets: Secrets, whitelist, scanned=None) -> list[str]:
     return [*found, *(f"undeclared key {key}" for key in sorted(keys_of(message) - whitelist))]
 
 
-@pytest.fixture(scope="module", params=METHODS.names())
-def watched(request, run, tiny):
-    """A run of two rounds per method, with the files that its clients opened."""
+class Apart:
+    """The ClientApp, with client 0 in its own process where processes can be traced."""
+
+    def __init__(self, traced, audit):
+        self.traced, self.audit = traced, audit
+
+    def __call__(self, message, context):
+        if self.traced is None or context.node_config[keys.PARTITION_ID]:
+            return client_app.app(message, context)
+        self.audit.close()  # what this process does for client 0 is to ask the other one
+        return self.traced(message, context)
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory):
+    """A client's process under strace; None where there can be none, see `why_not`."""
+    process = None if why_not() else Traced(tmp_path_factory.mktemp("traced"))
+    yield process
+    if process is not None:
+        process.close()
+
+
+@pytest.fixture
+def audit():
+    watching = Audit()
+    yield watching
+    watching.close()
+
+
+def watch(run, traced, **options):
+    """A run, what its clients in this process accessed, and what client 0 did."""
+    audit = Audit()
+    if traced is not None:
+        traced.forget()
     with pytest.MonkeyPatch.context() as patch:
-        watch = Watch.installed(patch)
-        seed = 50 + METHODS.names().index(request.param)  # folders that were not opened before
-        finished = run(method=request.param, rounds=2, seed=seed, on_message=watch.see)
-        watch.on = False
-    return finished, watch
+        patch.setattr(sys, "dont_write_bytecode", True)  # code is there to be read
+        finished = run(rounds=2, app=Apart(traced, audit), on_message=audit.see, **options)
+    audit.close()
+    return finished, audit, copy(traced)
+
+
+def clients_here(finished):
+    """The clients that ran in this process."""
+    return range(bool(not why_not()), finished.config.clients)
+
+
+@pytest.fixture(scope="module", params=METHODS.names())
+def watched(request, run, traced):
+    """A run of two rounds per method, with what its clients opened."""
+    seed = 50 + METHODS.names().index(request.param)  # folders that were not opened before
+    return watch(run, traced, method=request.param, seed=seed)
+
+
+@pytest.fixture(scope="module")
+def masked(run, traced):
+    """The same of the default method under secure aggregation."""
+    return watch(run, traced, privacy_secure_aggregation=True, seed=49)
 
 
 @pytest.fixture(scope="module")
@@ -460,76 +405,84 @@ def test_a_leaking_method_is_found(run, secrets, whitelist, monkeypatch):
     )
 
 
-class Watch:
-    """Files and folders that are opened while a client answers a message."""
-
-    def __init__(self):
-        self.client, self.opened, self.on = None, [], True
-        sys.addaudithook(self.hook)
-
-    @classmethod
-    def installed(cls, patch):
-        """A watch that also sees what opens files below Python, where no audit hook does."""
-        watching, read = cls(), pyarrow.parquet.read_table
-
-        def seen(source, *args, **kwargs):
-            watching.hook("open", (source,))
-            return read(source, *args, **kwargs)
-
-        patch.setattr(pyarrow.parquet, "read_table", seen)
-        return watching
-
-    def hook(self, event, arguments):
-        if (
-            self.on
-            and self.client is not None
-            and event in ("open", "os.listdir", "os.scandir", "shutil.copyfile")
-        ):
-            self.opened.append((self.client, str(arguments[0])))
-
-    def see(self, message):
-        going_down = not message.metadata.src_node_id
-        self.client = message.metadata.dst_node_id - 1 if going_down else None
+def test_a_client_opens_files_of_its_own_folder_only(watched):
+    """The clients of this process, as far as Python sees what they open."""
+    finished, audit, _ = watched
+    assert audit.refused == []
+    for client in clients_here(finished):
+        opened = {access.target.rpartition("/")[2] for who, access in audit.seen if who == client}
+        assert {"client.json", "labels.npy", "chunk_embeddings.npy"} <= opened
 
 
-def outside_their_folder(watch, roots, partition):
-    """(client, path) of everything opened below `roots` that is not in the client's own folder."""
-    inside = [
-        (client, path) for client, path in watch.opened if any(str(root) in path for root in roots)
-    ]
-    return [
-        entry for entry in inside if not entry[1].startswith(f"{partition}/client-{entry[0]}/")
-    ], len(inside)
+def test_the_kernel_sees_a_client_open_files_of_its_own_folder_only(watched, traced):
+    """Client 0 is a process of its own, all of whose system calls on files are known."""
+    if traced is None:
+        pytest.skip(why_not())
+    finished, _, trace = watched
+    assert trace.refused == []
+    opened = {access.target for access in trace.seen if access.kind == READ}
+    names = {path.rpartition("/")[2] for path in opened}
+    assert {"client.json", "nodes.parquet", "labels.npy", "chunk_embeddings.npy"} <= names
+    own = str(finished.partition / "client-0")
+    assert sum(path.startswith(own) for path in opened) >= 8
 
 
-@pytest.fixture
-def watch(monkeypatch):
-    watching = Watch.installed(monkeypatch)
-    yield watching
-    watching.on = False
+def test_under_masks_a_client_opens_files_of_its_own_folder_only(masked):
+    _, audit, trace = masked
+    assert audit.refused == [] and (trace is None or trace.refused == [] != trace.seen)
 
 
-def test_a_client_opens_files_of_its_own_folder_only(watched, tiny):
-    finished, watch = watched
-    root = finished.partition.parent.parent
-    outside, inside = outside_their_folder(watch, [root, tiny, finished.folder], finished.partition)
-    assert outside == []
-    for client in range(3):
-        opened = {path.rpartition("/")[2] for who, path in watch.opened if who == client}
-        assert {"client.json", "nodes.parquet", "labels.npy", "chunk_embeddings.npy"} <= opened
-    assert inside > 20
+@pytest.mark.parametrize("backbone", [name for name in BACKBONES.names() if name != "gcn"])
+def test_with_every_backbone_a_client_opens_files_of_its_own_folder_only(run, traced, backbone):
+    _, audit, trace = watch(run, traced, backbone=backbone, seed=47)
+    assert audit.refused == [] and (trace is None or trace.refused == [] != trace.seen)
 
 
-def test_a_client_that_reads_a_neighbours_folder_is_found(run, tiny, watch, monkeypatch):
-    from dance_flwr.methods.dance.client import Dance
+def test_loading_libraries_opens_nothing_of_any_client(traced):
+    if traced is None:
+        pytest.skip(why_not())
+    root, targets = str(data_root(RunConfig())), [access.target for access in traced.loading]
+    assert len(targets) > 1000 and not [target for target in targets if root in target]
 
-    honest = Dance.train
 
-    def curious(self, model, site, config, info):
-        other = site.folder.parent / f"client-{(site.card.client + 1) % 3}"
-        assert json.loads((other / "client.json").read_text())
-        return honest(self, model, site, config, info)
+def test_the_readme_tells_what_leaves_a_client(run, masked):
+    """Its table is what `python -m dance_flwr.simulation.leaving` makes of such messages."""
+    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
+    table = readme.partition("<!-- leaves -->")[2].partition("<!-- /leaves -->")[0]
+    assert table.strip() == leaving_table(run(rounds=2).messages, masked[0].messages)
 
-    monkeypatch.setattr(Dance, "train", curious)
-    finished = run(rounds=1, on_message=watch.see)
-    assert len(outside_their_folder(watch, [finished.partition], finished.partition)[0]) == 3
+
+@pytest.fixture(scope="module")
+def asked(run):
+    """The first message to train of a run, its client's context, and its and another's folder."""
+    message, context = first_training(run, rounds=1)
+    folder, client = config_of(message)[keys.PARTITION_DIR], context.node_config[keys.PARTITION_ID]
+    return message, context, (f"{folder}/client-{client}", f"{folder}/client-{(client + 1) % 3}")
+
+
+@pytest.mark.parametrize("leak", ["", *LEAKS])
+def test_a_planted_access_is_seen_by_the_kernel(asked, traced, leak):
+    if traced is None:
+        pytest.skip(why_not())
+    message, context, folders = asked
+    traced.forget()
+    assert not traced(message, context, leak, folders).has_error()
+    assert found(traced.refused, leak) == bool(leak), traced.refused
+
+
+@pytest.mark.parametrize("leak", ["", *LEAKS])
+def test_a_planted_access_is_seen_by_python_where_python_makes_it(asked, audit, leak):
+    message, context, folders = asked
+    with in_training(leak, folders):
+        audit.see(message)
+        reply = client_app.app(message, deepcopy(context))
+        audit.see(reply)
+    assert not reply.has_error()
+    refused = [access for _, access in audit.refused]
+    assert found(refused, leak) == (leak not in ("", *BELOW_PYTHON)), refused
+
+
+def found(refused, leak):
+    """Whether the trace of a leak is among what was refused; without a leak, whether any is."""
+    traces = [" ".join(access) for access in refused]
+    return any(LEAKS[leak][1] in trace for trace in traces) if leak else bool(traces)

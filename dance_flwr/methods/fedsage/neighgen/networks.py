@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch_geometric.nn import GCNConv
 
 from dance_flwr.methods.fedsage.config import FedSageConfig
 from dance_flwr.nn.dropout import dropout
+from dance_flwr.nn.gcn import Layer
 
 ENCODER_WIDTH, FIRST_WIDTH = 32, 256
 
@@ -44,13 +44,15 @@ class Encoder(nn.Module):
 
     def __init__(self, widths: Widths) -> None:
         super().__init__()
-        self.first = GCNConv(widths.text, ENCODER_WIDTH, normalize=False)
-        self.second = GCNConv(ENCODER_WIDTH, widths.latent, normalize=False)
+        self.first = Layer(widths.text, ENCODER_WIDTH)
+        self.second = Layer(ENCODER_WIDTH, widths.latent)
 
     def forward(self, features: Tensor, graph: Tensor) -> Tensor:
         """Return z; `graph` is P, [n, n] sparse."""
-        hidden = F.relu(self.first(F.layer_norm(features, features.shape[-1:]), graph))
-        return self.second(hidden, graph)  # type: ignore[no-any-return]
+        normalised = F.layer_norm(features, features.shape[-1:])
+        hidden = F.relu(graph @ self.first.lin(normalised) + self.first.bias)
+        out: Tensor = graph @ self.second.lin(hidden) + self.second.bias
+        return out
 
 
 class DegreeGenerator(nn.Module):

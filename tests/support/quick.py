@@ -1,0 +1,10 @@
+"""Settings of the suite that hold in every process of it."""
+
+
+def quick_checks():
+    """Condensed graphs are tried by networks of 20 steps, not 200: most of what condensing a tiny
+    graph takes.
+    """
+    from dance_flwr.methods.condensation import selection
+
+    selection._STEPS = 20

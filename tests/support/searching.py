@@ -1,0 +1,121 @@
+"""Search messages for what belongs to clients: strings, vectors, runs of numbers."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.signal import fftconvolve
+
+from dance_flwr.dance.packs import Packs
+from support.graphs import WORDS
+
+
+@dataclass
+class Secrets:
+    """What belongs to the clients: strings, vectors of the text bank, choices of the selection."""
+
+    strings: list[bytes]
+    vectors: np.ndarray
+    traces: list[np.ndarray] = field(default_factory=list)
+
+
+def secrets_of(finished) -> Secrets:
+    """Ids, texts, words, summaries; chunk embeddings and t_u; cores, selected indices, weights."""
+    strings, vectors, traces = {word for words in WORDS.values() for word in words}, [], []
+    for client in range(finished.config.clients):
+        site = finished.site(client)
+        ids, texts = site.ids(), site.texts()
+        strings |= {*ids, *texts}
+        owner = np.repeat(np.arange(len(texts)), np.diff(site.bank.ptr))
+        strings |= {texts[u][a:b] for u, (a, b) in zip(owner, site.bank.spans, strict=True)}
+        vectors += [site.table.chunks.numpy(), site.table.nodes.numpy()]
+        for path in finished.store(client).all_packs():
+            packs = Packs.load(path)
+            traces += [packs.nodes, packs.confidence]
+            for ptr, names in (
+                (packs.neighbour_ptr, ("neighbours", "neighbour_weights")),
+                (packs.chunk_ptr, ("chunks", "chunk_weights")),
+            ):
+                traces += [
+                    row for name in names for row in np.split(getattr(packs, name), ptr[1:-1])
+                ]
+        example = finished.store(client).evidence_folder / "example.txt"
+        if example.is_file():
+            strings.add(example.read_text().partition("summary     ")[2].splitlines()[0])
+    return Secrets(
+        strings=[text.encode() for text in strings if text],
+        vectors=np.concatenate(vectors).astype(np.float64),
+        traces=[row.astype(np.float64) for row in traces if len(row) >= 4],
+    )
+
+
+def holds_vector(values: np.ndarray, vectors: np.ndarray) -> bool:
+    """Whether any contiguous run of `values` points where one of `vectors` ([m, d]) points, cosine
+    above 0.999.
+
+    Three random projections of all runs (one convolution each) and of all vectors leave few pairs
+    to compare.
+    """
+    d = vectors.shape[1]
+    if len(values) < d:
+        return False
+    square = np.concatenate([[0.0], np.cumsum(values**2)])
+    norm = np.sqrt(np.maximum(square[d:] - square[:-d], 0)) + 1e-12
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    directions = np.random.default_rng(0).standard_normal((3, d))
+    runs = np.stack([fftconvolve(values, r[::-1], "valid") / norm for r in directions], axis=1)
+    wanted = unit @ directions.T
+    order = np.argsort(runs[:, 0])
+    low = np.searchsorted(runs[order, 0], wanted[:, 0] - 0.05)
+    high = np.searchsorted(runs[order, 0], wanted[:, 0] + 0.05)
+    for vector, target, a, b in zip(unit, wanted, low, high, strict=True):
+        near = order[a:b]
+        near = near[(np.abs(runs[near] - target) < 0.05).all(axis=1)]
+        if any(values[start : start + d] @ vector > 0.999 * norm[start] for start in near):
+            return True
+    return False
+
+
+def runs_in(values: np.ndarray, traces: list[np.ndarray]) -> list[np.ndarray]:
+    """Those of `traces` that stand in `values` as a contiguous run."""
+    order = np.argsort(values, kind="stable")
+    ordered, found = values[order], []
+    for trace in traces:
+        margin = 1e-7 + 1e-5 * np.abs(trace)
+        low, high = np.searchsorted(ordered, [trace[0] - margin[0], trace[0] + margin[0]])
+        starts = order[low:high]
+        starts = starts[starts <= len(values) - len(trace)]
+        for place in range(1, len(trace)):
+            near = np.abs(values[starts + place] - trace[place]) <= margin[place]
+            starts = starts[near]
+        if len(starts):
+            found.append(trace)
+    return found
+
+
+def sequences(message):
+    """Every sequence of numbers in a message: arrays row by row and column by column, lists, and
+    scalars in order.
+    """
+    if not message.has_content():
+        return
+    for record in message.content.array_records.values():
+        for array in record.values():
+            yield array.numpy().astype(np.float64).ravel()
+            yield array.numpy().astype(np.float64).T.ravel()
+    for record in (
+        *message.content.metric_records.values(),
+        *message.content.config_records.values(),
+    ):
+        numbers = [
+            np.ravel(value)
+            for value in record.values()
+            if not np.issubdtype(np.asarray(value).dtype, np.str_)
+        ]
+        numbers = [
+            row.astype(np.float64)
+            for row in numbers
+            if row.dtype != object and row.dtype.kind in "bif"
+        ]
+        yield from numbers
+        if numbers:
+            yield np.concatenate(numbers)
