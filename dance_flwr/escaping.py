@@ -76,10 +76,12 @@ class EscapedOutput(io.TextIOBase):
 
 
 class EscapingFilter(logging.Filter):
-    """Escape the message of every record of a logger."""
+    """Escape the message and the traceback of every record of a logger."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Replace the message; keep the record."""
+        """Replace message and traceback; keep the record."""
+        if record.exc_info and not record.exc_text:  # handlers print this text where there is one
+            record.exc_text = escaped(logging.Formatter().formatException(record.exc_info))
         message = record.getMessage()
         if (plain := escaped(message)) != message:
             record.msg, record.args = plain, None

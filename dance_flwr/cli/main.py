@@ -1,7 +1,10 @@
 """Prepare data, run federations, inspect and verify evidence. Exits with 2 on a user error."""
 
+import atexit
+import gc
 import sys
 from contextlib import redirect_stdout
+from types import TracebackType
 
 import typer
 
@@ -40,7 +43,10 @@ def main() -> None:
     """
     import warnings
 
-    warnings.showwarning = _print_warning
+    warnings.showwarning, sys.excepthook = _print_warning, _print_bug
+    # Else the interpreter walks all objects of torch as it ends: most of a second, or ten of them
+    # on a busy machine, in which a run that was stopped is still there.
+    atexit.register(gc.freeze)
     try:
         with redirect_stdout(EscapedOutput(sys.stdout)):
             app()
@@ -58,6 +64,15 @@ def _fail(message: str) -> None:
     """Print a message as one line, whatever line breaks a quoted error has, and exit."""
     typer.echo(f"error: {one_line(message)}", err=True)
     sys.exit(2)
+
+
+def _print_bug(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Print a traceback, whose texts may be those of a data set."""
+    from traceback import format_exception
+
+    sys.stderr.write(escaped("".join(format_exception(kind, error, trace))))
 
 
 def _print_warning(

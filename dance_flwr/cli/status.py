@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dance_flwr.escaping import one_line
+
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
     from dance_flwr.runs.status import Absent, Status
 
@@ -52,7 +54,7 @@ def render(status: "Status") -> str:
         rows += _clients(status)
     if status.resume:
         rows.append(("resume", status.resume))
-    return "\n".join(f"{name:12s}{text}" for name, text in rows)
+    return "\n".join(f"{name:12s}{one_line(text)}" for name, text in rows)
 
 
 def duration(seconds: float) -> str:

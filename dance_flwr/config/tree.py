@@ -31,6 +31,11 @@ from dance_flwr.config.sections import (
 from dance_flwr.errors import ConfigError, UserError
 
 RENAMED = {"dance.ratio": "condensation-ratio"}  # former key -> current key
+# Keys that may change when a run resumes: places and timeouts, never what it computes.
+FREE = (
+    *("data-root", "out", "resume", "overwrite", "device", "torch-threads"),
+    *("round-timeout", "node-timeout"),
+)
 
 
 def section_types() -> tuple[type[Section], ...]:

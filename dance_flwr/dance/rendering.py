@@ -30,7 +30,7 @@ def render(site: Site, packs: Packs, row: int, summariser: Summariser | None = N
     summary = (summariser or ExtractiveSummariser()).summarise(chunks, weights)
     names = [one_line(name, marks=True) for name in site.card.class_names]
     lines = [
-        f"Evidence pack of node {ids[packs.nodes[row]]!r}, "
+        f"Evidence pack of node {_name(ids[packs.nodes[row]])}, "
         f"client {site.card.client}, round {packs.round}",
         f"model       {packs.model_id}",
         *_predictions(packs, row, names),
@@ -50,7 +50,7 @@ def render(site: Site, packs: Packs, row: int, summariser: Summariser | None = N
         note = f"  training label {names[label]}, log-odds {effect:+.2f}" if label >= 0 else ""
         lines += [
             "",
-            f"hop {hop}  gate {gate:.3f}  node {ids[node]!r}{note}",
+            f"hop {hop}  gate {gate:.3f}  node {_name(ids[node])}{note}",
             _marked(texts[node], spans[int(node)]),
         ]
     return "\n".join(lines) + "\n"
@@ -103,6 +103,11 @@ def _contributions(packs: Packs, row: int, names: Sequence[str]) -> str:
     parts = ", ".join(f"{name} {part:+.2f}" for name, part in zip(PARTS, of, strict=True) if part)
     classes = f"{names[packs.predicted[row]]} against {names[packs.rival[row]]}"
     return f"{classes}, fused view: {total:+.2f} = {parts or 0}"
+
+
+def _name(node: str) -> str:
+    """Return an id in quotes, without marks."""
+    return escaped(repr(node), marks=True)
 
 
 def _marked(text: str, spans: list[tuple[int, int, float]]) -> str:

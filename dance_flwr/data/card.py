@@ -37,16 +37,35 @@ def run_folder(client_folder: Path, run: str) -> Path:
     UserError : `run`, which a server chooses, is no plain name, or the folder is a link that leads
         out of the client's
     """
+    check_run(run)
+    return inside(client_folder / "runs", run)
+
+
+def check_run(run: str) -> None:
+    """Refuse a name of a run that could be a path.
+
+    Raises
+    ------
+    UserError : it is no plain name
+    """
     if not _RUN.fullmatch(run):
         raise UserError(
             f"run: expected a name of up to 128 letters, digits, '.', '_' and '-' that begins with "
             f"a letter or digit, found {run[:150]!r}; this client does not take part"
         )
-    runs = client_folder / "runs"
-    if not (folder := runs / run).resolve().is_relative_to(runs.resolve()):
+
+
+def inside(parent: Path, name: str) -> Path:
+    """Return `parent / name`.
+
+    Raises
+    ------
+    UserError : it is a link that leads out of `parent`
+    """
+    if not (folder := parent / name).resolve().is_relative_to(parent.resolve()):
         raise UserError(
-            f"{folder}: expected a folder below {runs}, found a link to {folder.resolve()}; remove "
-            "the link"
+            f"{folder}: expected a folder below {parent}, found a link to {folder.resolve()}; "
+            "remove the link"
         )
     return folder
 

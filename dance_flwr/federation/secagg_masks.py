@@ -31,9 +31,14 @@ _CONTEXT: ContextVar[bytes] = ContextVar("derivation")
 
 
 @contextmanager
-def derivation(run: int, purpose: str) -> Iterator[None]:
-    """Derive the secrets of two clients for this run and this purpose during the block."""
-    token = _CONTEXT.set(f"{purpose}|{run}".encode())
+def derivation(run: int, purpose: str, asked: str = "") -> Iterator[None]:
+    """Derive the secrets of two clients for this run and this purpose during the block.
+
+    Parameters
+    ----------
+    asked : the `request_digest` of the sum, for masks
+    """
+    token = _CONTEXT.set(f"{purpose}|{run}|{asked}".encode())
     try:
         yield
     finally:

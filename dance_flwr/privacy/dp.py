@@ -25,8 +25,8 @@ from dance_flwr.privacy.mechanism import (
     NoiseStream,
     State,
     add_noise,
-    clip,
     clipped_update,
+    updated,
 )
 from dance_flwr.privacy.vectors import shares_needed
 
@@ -175,28 +175,30 @@ def protect(
     """
     if config.privacy.dp == "none":
         return ProtectedUpload(dict(state))
-    clipped, was_clipped = clip(state, start, norm)
+    change, was_clipped = clipped_update(state, start, norm)
     draw, deviation = _draw(config, round_, client), client_deviation(config, norm)
     if step is not None:
-        clipped = _noisy_steps(state, start, norm, step, deviation, draw)
-    elif deviation:
-        clipped = add_noise(clipped, deviation, draw)
+        upload = _noisy_steps(change, start, step, deviation, draw)
+    else:
+        # The noise comes before the sum is rounded to float32: where a server sends large weights,
+        # rounding makes a clipped update up to twice as long.
+        noisy = add_noise(change, deviation, draw) if deviation else change
+        upload = updated(start, noisy)
     if config.privacy.clipping == "fixed":
-        return ProtectedUpload(clipped)
+        return ProtectedUpload(upload)
     deviation = _bit_deviation(config)
     noise = deviation * float(draw.normal(1)[0]) if deviation else 0.0
-    return ProtectedUpload(clipped, float(not was_clipped) + noise + _lift(config))
+    return ProtectedUpload(upload, float(not was_clipped) + noise + _lift(config))
 
 
 def _noisy_steps(
-    state: Mapping[str, Tensor],
+    change: Mapping[str, Tensor],
     start: Mapping[str, Tensor],
-    norm: float,
     step: float,
     deviation: float,
     draw: NoiseStream,
 ) -> State:
-    """Return the clipped update in steps, rounded towards zero, so not longer, plus integer noise.
+    """Return a clipped update in steps, rounded towards zero, so not longer, plus integer noise.
 
     Raises
     ------
@@ -210,7 +212,6 @@ def _noisy_steps(
             f"secure aggregation: expected noise of at most {LARGEST_SIGMA} steps of the sum, "
             f"found {sigma}; this client does not take part"
         )
-    change, _ = clipped_update(state, start, norm)
     steps = {name: torch.zeros(t.shape, dtype=torch.int64) for name, t in start.items()}
     for name, part in change.items():
         noise = torch.from_numpy(discrete_gaussian(part.numel(), sigma, draw))

@@ -30,11 +30,16 @@ def clip(
     norm : C
     """
     change, was_clipped = clipped_update(state, start, norm)
-    clipped = {
+    return updated(start, change), was_clipped
+
+
+def updated(start: Mapping[str, Tensor], change: Mapping[str, Tensor]) -> State:
+    """Return omega_0 + D, rounded once to the types of omega_0; D holds its float entries."""
+    new = {
         name: (start[name].cpu().double() + part).to(start[name].dtype)
         for name, part in change.items()
     }
-    return {name: clipped.get(name, start[name].cpu()) for name in start}, was_clipped
+    return {name: new.get(name, start[name].cpu()) for name in start}
 
 
 def clipped_update(

@@ -7,17 +7,11 @@ from pathlib import Path
 
 from dance_flwr.config.paths import ERROR, HISTORY, MODEL, RESULT, SETTINGS
 from dance_flwr.config.text import to_toml
-from dance_flwr.config.tree import RunConfig, flatten
+from dance_flwr.config.tree import FREE, RunConfig, flatten
 from dance_flwr.disk import write_text
 from dance_flwr.errors import ResumeError, UserError
 from dance_flwr.fingerprint import code_fingerprint
 from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, RESTART, Checkpoint
-
-# Keys that may change when a run resumes: places and timeouts, never what it computes.
-FREE = (
-    *("data-root", "out", "resume", "overwrite", "device", "torch-threads"),
-    *("round-timeout", "node-timeout"),
-)
 
 
 def load_resumable(folder: Path) -> Checkpoint:

@@ -324,7 +324,7 @@ SPOILS = {
     "NaN or infinity in": lambda state, name: state[name].view(-1)[0].fill_(float("nan")),
     "expected finite": lambda state, name: state[name].view(-1)[0].fill_(float("inf")),
     "of shape": lambda state, name: state.update({name: state[name][None]}),
-    "of type": lambda state, name: state.update({name: state[name].to(torch.complex64)}),
+    "of type": lambda state, name: state.update({name: state[name].to(torch.float64)}),
     "others or none": lambda state, name: state.pop(name),
 }
 

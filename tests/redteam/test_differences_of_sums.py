@@ -7,16 +7,18 @@ import json
 
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord
 from support.sums import CLIENTS, Lying, nodes_with_keys, weight
 
 import client_app
 from dance_flwr.data.graphs.graph import VAL
-from dance_flwr.errors import QuorumError
+from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.flower import SECAGG_CONFIGS
 from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.flower import SecAggStage as Stage
 from dance_flwr.federation.server.secagg_grid import SecureGrid
 from dance_flwr.federation.wire import keys, messages
+from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.privacy.vectors import MetricLayout, decode_integers
 
 SECURE = {"privacy_secure_aggregation": True, "clients": 5, "method": "fedavg-full"}
@@ -155,3 +157,76 @@ def test_signed_clients_remember_their_set_over_runs(tmp_path, decoded):
     later = Lying(nodes)
     later.server._sum([messages.weigh(node, {}) for node in range(1, CLIENTS)], 10.0, keys.WEIGH)
     assert decoded[-1][0] == CLIENTS - 1 and abs(decoded[-1][1][keys.WEIGHT]) > 1e6
+
+
+@pytest.fixture
+def updates(monkeypatch):
+    """The sum of updates of every training, as the protocol gives it."""
+    found, honest = [], SecureGrid._reply
+
+    def read(self, request, capture, form, bound):
+        if request.metadata.message_type == keys.TRAIN and keys.ARRAYS in request.content:
+            entries = sum(tensor.numel() for tensor in messages.model_of(request).values())
+            found.append(capture.total(form)[:entries].astype(float))
+        return honest(self, request, capture, form, bound)
+
+    monkeypatch.setattr(SecureGrid, "_reply", read)
+    return found
+
+
+def asking_one_for_something_else(task, change, at):
+    """The client app with a server that alters one request: the `at`-th sum of a task."""
+    sums = []
+
+    def app(message, context):
+        stage = message.content.config_records.get(SECAGG_CONFIGS, {}).get(Key.STAGE)
+        options = message.content.config_records.get(keys.SECURE_SUM, {})
+        one = context.node_config["partition-id"] == GONE
+        if one and stage == Stage.COLLECT_MASKED_VECTORS and options[keys.TASK] == task:
+            sums.append(task)
+            message = change(message) if len(sums) == at else message
+        return client_app.app(message, context)
+
+    return app
+
+
+def other_model(message):
+    """The same request for a model without any weight: it predicts one class for every node."""
+    state = {name: 0 * tensor for name, tensor in messages.model_of(message).items()}
+    return messages.with_arrays(message, arrays_of(state))
+
+
+def other_norm(message):
+    config = messages.config_of(message) | {keys.CLIPPING_NORM: 1e-3}
+    message.content[keys.CONFIG] = ConfigRecord(config)
+    return message
+
+
+def test_a_client_that_validates_another_model_does_not_reveal_its_labels(run, decoded):
+    """Over the same clients: the difference was what the other model changed at one of them."""
+    app = asking_one_for_something_else(keys.EVALUATE, other_model, at=2)
+    with pytest.raises(UserError, match="a client is broken or lies"):
+        run(app=app, rounds=2, **SECURE)
+    clients, numbers = decoded[-1]
+    assert clients == CLIENTS and abs(numbers["val-total"]) > 1e6
+
+
+@pytest.mark.parametrize("change", [other_model, other_norm])
+def test_a_client_that_trains_another_model_hides_its_update_in_noise(run, updates, change):
+    """Others that start from a dead model upload nothing: the sum was one client's update."""
+    run(rounds=1, **SECURE)
+    app = asking_one_for_something_else(keys.TRAIN, change, at=1)
+    with pytest.raises(UserError):
+        run(app=app, rounds=1, **SECURE)
+    assert np.std(updates[0]) > 0 and np.std(updates[1]) > 0
+    assert abs(np.corrcoef(updates)[0, 1]) < 5 / updates[0].size ** 0.5
+
+
+def test_a_client_with_another_setting_hides_its_numbers(tmp_path, decoded):
+    """A run configuration comes from the server too: fewer validation nodes, another weight."""
+    grid = Lying(nodes_with_keys(tmp_path))
+    assert grid.total() == sum(map(weight, range(CLIENTS)))
+    grid._contexts[GONE].run_config["aggregate-weight"] = "labelled"
+    with pytest.raises(UserError):
+        grid.total()
+    assert abs(decoded[-1][1][keys.WEIGHT]) > 1e6

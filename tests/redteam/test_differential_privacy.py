@@ -11,11 +11,13 @@ import signal
 from copy import deepcopy
 
 import pytest
+import torch
 
 import client_app
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.wire import keys
 from dance_flwr.privacy.accounting import epsilon_spent
+from dance_flwr.privacy.dp import protect
 from dance_flwr.privacy.spending import LEDGER, SpendingLedger
 from tests.support.asking import asker, first_training, reason
 
@@ -165,3 +167,17 @@ def test_a_client_adds_the_noise_that_the_threshold_of_its_sum_demands(run):
 
     run(app=app, **distributed)
     assert len(refused) >= 5 and all(refused[:5])
+
+
+def test_weights_that_a_server_makes_large_do_not_lengthen_an_update(run_config):
+    """Near 2^20, float32 has steps of 1/8: entries that were clipped to 0.07 became 0.125 again."""
+    config = run_config(privacy_dp="local", privacy_noise_multiplier=SIGMA, privacy_seeded=True)
+    start = {"w": torch.full((200_000,), 2.0**20)}
+    norm = 0.07 * 200_000**0.5
+
+    def sent(state):
+        return protect(state, start, config, norm=norm, round_=1, client=0).state["w"]
+
+    # Of the same noise, which is far larger than a step, what is left is the clipped update.
+    difference = (sent({"w": start["w"] + 0.125}) - sent(start)).mean(dtype=torch.float64)
+    assert float(difference) == pytest.approx(0.07, rel=0.05)

@@ -134,10 +134,14 @@ def strict(text):
 @pytest.fixture(scope="module")
 def federation(run_config, tmp_path_factory):
     """A function that runs a federation with a liar; returns the result."""
-    logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    flower = logging.getLogger("flwr")
+    before = flower.level
+    flower.setLevel(logging.CRITICAL)
     place = tmp_path_factory.mktemp("fuzz")
     options = {"method": "fedavg-full", "clients": CLIENTS, "rounds": 1, "hidden_dim": 4}
-    config = run_config(**options, min_valid_replies=4, out=str(place), node_timeout=0.1)
+    config = run_config(
+        **options, min_valid_replies=4, out=str(place), node_timeout=0.1, overwrite=True
+    )
 
     def start(kind, alter):
         def app(message, context):
@@ -149,7 +153,8 @@ def federation(run_config, tmp_path_factory):
         server_app.run(grid, config, "fuzz", place)
         return strict((place / "result.json").read_text("utf-8"))
 
-    return start
+    yield start
+    flower.setLevel(before)
 
 
 @settings(max_examples=250, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dance_flwr import events
-from dance_flwr.dance.rendering import _marked
+from dance_flwr.cli.status import render
+from dance_flwr.dance.rendering import _marked, _name
 from dance_flwr.escaping import EscapedOutput, escaped, one_line
+from dance_flwr.runs.status import Status
 
 LIES = {
     "clipboard": "\x1b]52;c;ZWNobyBpbmZlY3RlZA==\x07",
@@ -62,16 +64,39 @@ def test_a_plain_text_is_shown_as_it_is():
 
 
 @pytest.mark.parametrize("lie", [LIES["clipboard"], LIES["clear"]])
-def test_the_log_of_a_server_obeys_no_client(lie):
+@pytest.mark.parametrize("traceback", [False, True], ids=["its message", "its traceback"])
+def test_the_log_of_a_server_obeys_no_client(lie, traceback, caplog):
     events.install()
+    caplog.set_level(logging.ERROR, "flwr")
     flower, stream = logging.getLogger("flwr"), io.StringIO()
     handler = logging.StreamHandler(stream)
     flower.addHandler(handler)
     try:
-        flower.error("client 1: %s", lie)
+        flower.error("client 1: %s", lie, exc_info=ValueError(lie) if traceback else None)
     finally:
         flower.removeHandler(handler)
     assert "\x1b" not in stream.getvalue() and "\\x1b" in stream.getvalue()
+    assert ("ValueError" in stream.getvalue()) == traceback
+
+
+def test_a_bug_prints_no_command_of_the_text_that_it_met():
+    """A traceback ends with the text of the exception, and the interpreter prints it as it is."""
+    code = """
+import dance_flwr.cli.main as main
+def app():
+    raise ValueError("\\x1b]0;title\\x07")
+main.app = app
+main.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1 and "ValueError: \\x1b]0;title" in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_an_id_cannot_forge_a_mark_or_a_status_a_line():
+    assert _name("a⟦0.9: b⟧") == "'a\\u27e60.9: b\\u27e7'"
+    failed = Status("out", "failed", reason="no\nresume      rm -rf /")
+    assert "\nresume" not in render(failed)
 
 
 def test_the_program_prints_no_command_of_a_data_set(tmp_path):

@@ -191,6 +191,27 @@ def test_a_refusal_ends_the_sum_so_that_a_server_cannot_search(run):
     assert len(seen) == 2 and None not in seen
 
 
+@pytest.mark.parametrize("name", [keys.TOTAL_WEIGHT, keys.UPDATE_RANGE])
+def test_a_server_has_one_guess_per_run(run, name):
+    """Refused or not is one bit: with another total in each round it would find a weight."""
+    seen = []
+
+    def app(message, context):
+        stage = message.content.config_records.get(SECAGG_CONFIGS)
+        collects = stage and stage[Key.STAGE] == Stage.COLLECT_MASKED_VECTORS
+        if collects and trains(message):
+            options = dict(message.content.config_records[keys.SECURE_SUM])
+            lie = altered(message)
+            lie.content[keys.SECURE_SUM] = ConfigRecord(options | {name: options[name] * 2})
+            seen.append([asked(each, deepcopy(context))[0] for each in (altered(message), lie)])
+        return client_app.app(message, context)
+
+    run(app=app, **SECURE | {"rounds": 2})
+    refused = [(honest is not None, lie is not None) for honest, lie in seen]
+    assert refused[:CLIENTS] == [(False, False)] * CLIENTS
+    assert refused[CLIENTS:] == [(False, True)] * CLIENTS
+
+
 @pytest.mark.parametrize(("least", "refused"), [(3, False), (4, True)])
 def test_a_node_has_a_floor_of_its_own(run, least, refused):
     """A server that wants sums of three of five asks for a threshold of three."""

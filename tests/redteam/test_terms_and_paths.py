@@ -1,10 +1,16 @@
 """A server that writes outside a client's folder, or asks for more than its operator allows."""
 
-import pytest
+from copy import deepcopy
 
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+
+import client_app
 from dance_flwr.data.card import run_folder
 from dance_flwr.errors import UserError
-from dance_flwr.federation.wire import keys
+from dance_flwr.federation.client.terms import terms_of
+from dance_flwr.federation.wire import keys, messages
+from dance_flwr.privacy.spending import LEDGER
 from tests.support.asking import asker, first_training, reason
 
 
@@ -57,8 +63,10 @@ def test_an_operator_may_keep_all_runs_on_another_disk(tmp_path):
         ({keys.ROUNDS_MOST: 50}, {"rounds": 51}),
         ({keys.LOCAL_EPOCHS_MOST: 3}, {"local-epochs": 4}),
         ({keys.HIDDEN_DIM_MOST: 64}, {"hidden-dim": 65}),
+        ({keys.LIMITS: "sfgc.steps=300, dance.prototypes=2"}, {"dance.prototypes": 3}),
+        ({keys.LIMITS: "max-chunks=8,condensation-ratio=0.5"}, {"condensation-ratio": 0.6}),
     ],
-    ids=["methods", "rounds", "epochs", "sizes"],
+    ids=["methods", "rounds", "epochs", "sizes", "prototypes", "condensed nodes"],
 )
 def test_a_node_bounds_what_a_run_may_ask(client, term, lie):
     assert not client(term).has_error()
@@ -75,6 +83,56 @@ def test_a_term_that_says_nothing_stops_the_node(client, value, caplog):
     """An operator who mistypes a bound is not left without one, and reads which it is."""
     assert client({keys.ROUNDS_MOST: value}).has_error()
     assert f"{keys.ROUNDS_MOST}: expected a number" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("epsilon-max", 5, "--node-config: expected only"),
+        (keys.METHODS, " ", "methods: expected names"),
+        (keys.METHODS, "dance, fedavgfull", "found 'fedavgfull'"),
+        (
+            keys.LIMITS,
+            "epochs=3",
+            "limits: expected keys of a run that are numbers, found 'epochs'",
+        ),
+        (keys.LIMITS, "local-epochs<3", "limits: expected a list of KEY=NUMBER"),
+        (keys.LIMITS, "local-epochs=nan", "limits: expected a number > 0"),
+    ],
+)
+def test_a_term_that_is_mistyped_stops_the_node_too(client, key, value, problem, caplog):
+    assert client({key: value}).has_error()
+    assert problem in caplog.text
+
+
+def test_half_a_client_more_is_a_whole_one():
+    assert terms_of({keys.CLIENTS_LEAST: 3.5}).clients_least == 4
+
+
+def test_a_run_is_named_before_anything_is_written_of_it(run, tmp_path):
+    """The ledger of a client holds the names of runs: one of a megabyte would stay in it."""
+    asked = first_training(
+        run,
+        **{"clients": 3, "rounds": 1, "method": "fedavg-full", "privacy_dp": "local"},
+        privacy_noise_multiplier=4.0,
+        privacy_epsilon=50.0,
+    )
+    client = asker(asked, tmp_path / "own")
+    assert "run: expected a name" in reason(client(run="x" * 10**6))
+    assert not (client.folder / LEDGER).exists()
+    assert not client().has_error()
+
+
+def test_a_node_without_a_folder_follows_no_link_out_of_the_partition(asked, tmp_path):
+    message, context = asked
+    config = messages.config_of(message)
+    own = f"client-{context.node_config[keys.PARTITION_ID]}"
+    (tmp_path / "partition").mkdir()
+    (tmp_path / "partition" / own).symlink_to(f"{config[keys.PARTITION_DIR]}/{own}")
+    config |= {keys.PARTITION_DIR: str(tmp_path / "partition")}
+    records = dict(message.content) | {keys.CONFIG: ConfigRecord(config)}
+    lie = Message(RecordDict(records), message.metadata.dst_node_id, keys.TRAIN)
+    assert "remove the link" in reason(client_app.app(lie, deepcopy(context)))
 
 
 def test_the_name_is_checked_where_a_path_is_made(tmp_path):

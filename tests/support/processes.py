@@ -4,6 +4,7 @@ import fcntl
 import ipaddress
 import os
 import pty
+import signal
 import subprocess
 import sys
 import termios
@@ -39,7 +40,7 @@ class Started:
                 env=environment,
                 cwd=folder,
                 start_new_session=True,
-                preexec_fn=take_terminal if terminal else None,
+                preexec_fn=take_terminal if terminal else heed_signals,
                 **streams,
             )
         if terminal:
@@ -59,7 +60,7 @@ class Started:
                         self.sessions.add(os.getsid(process.pid))
         return [process for process in self.seen.values() if lives(process)]
 
-    def wait_for(self, folder, pattern, seconds=240):
+    def wait_for(self, folder, pattern, seconds=600):
         """Wait until a file below `folder` has a line; look at the processes meanwhile."""
         deadline = time.monotonic() + seconds
         while not any(path.read_bytes().count(b"\n") for path in folder.glob(pattern)):
@@ -109,8 +110,15 @@ class Started:
             self.close_terminal()
 
 
+def heed_signals():
+    """Ignore no signal, although the tests may run under `nohup` or in the background."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def take_terminal():
     """Make standard input the terminal of this session, so that its end is a SIGHUP."""
+    heed_signals()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 

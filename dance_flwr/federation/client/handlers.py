@@ -11,6 +11,7 @@ import torch
 from flwr.app import Context, Message
 
 from dance_flwr.config.tree import parse
+from dance_flwr.data.card import check_run, inside
 from dance_flwr.data.site import Site
 from dance_flwr.disk import disk_of
 from dance_flwr.federation.client.budget import Budget, admit
@@ -42,6 +43,7 @@ def describe(message: Message, context: Context) -> Message:
 def work(message: Message, context: Context) -> Message:
     """Train, evaluate, weigh or exchange, as the message requests."""
     task = task_of(message, context)
+    check_run(str(messages.config_of(message).get(keys.RUN)))
     budget = admit(task, message, context)
     if task == keys.TRAIN:
         return _do(partial(_train, budget=budget), message, context)
@@ -66,14 +68,16 @@ def _do(task: Task, message: Message, context: Context) -> Message:
 
 
 def _folder(message: Message, context: Context) -> Path:
-    """Return the folder in the node config, or the one that was prepared for the partition."""
-    path = context.node_config.get(keys.DATA_PATH)
+    """Return the folder in the node config, or the one that was prepared for the partition.
+
+    Raises
+    ------
+    UserError : that one is a link out of the folder that the server names
+    """
+    if path := context.node_config.get(keys.DATA_PATH):
+        return Path(str(path))
     partition = int(context.node_config.get(keys.PARTITION_ID, 0))
-    return (
-        Path(str(path))
-        if path
-        else Path(messages.config_of(message)[keys.PARTITION_DIR]) / f"client-{partition}"
-    )
+    return inside(Path(messages.config_of(message)[keys.PARTITION_DIR]), f"client-{partition}")
 
 
 def _train(message: Message, client: Client, budget: Budget) -> Message:

@@ -8,7 +8,7 @@ the shares that come back unmask that client alone. These checks look at sets (B
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flwr.app import ConfigRecord
+from flwr.app import ConfigRecord, Context
 
 from dance_flwr.errors import UserError
 from dance_flwr.federation.flower import SECAGG_STATE_STAGE, SecAggKey, SecAggStage
@@ -19,6 +19,7 @@ LEAST = 3  # clients that exchange keys: of two, each would know the other
 # Fields of Flower's stored state.
 THRESHOLD, SHARES = "threshold", "share_num"
 _OWN, _HELD = "nid", "rd_seed_share_dict:K"
+_SCALE = "dance-flwr-scale"  # of the run's first sum
 
 
 def check_stage(stage: ConfigRecord, state: ConfigRecord, least: int = 0) -> None:
@@ -78,6 +79,28 @@ def checked_format(options: Mapping[str, Any]) -> SumFormat:
     if not (0 < levels <= 2**WIDEST and 1 < bits <= WIDEST and 0 < digit_bits <= DIGIT_BITS):
         raise refusal("integers of 2 to 32 bits", f"{bits} bits, {levels} levels")
     return SumFormat(int(levels), int(bits), int(digit_bits))
+
+
+def check_scale(options: Mapping[str, Any], context: Context) -> None:
+    """Refuse another total weight, or another range of updates, than that of the run's first sum.
+
+    Whether a client refuses tells a server how its weight compares with the total, and its largest
+    change with the range: of one guess per run, and not of as many as there are rounds. Under
+    differential privacy, weights are 1 and updates are within the range.
+
+    Raises
+    ------
+    UserError : it is another one
+    """
+    if (
+        options.get(keys.TASK) != keys.TRAIN
+        or context.run_config.get("privacy.dp", "none") != "none"
+    ):
+        return
+    scale = [float(options[keys.TOTAL_WEIGHT]), float(options[keys.UPDATE_RANGE])]
+    first = context.state.config_records.setdefault(_SCALE, ConfigRecord({_SCALE: scale}))
+    if first[_SCALE] != scale:
+        raise refusal(f"total weight and range as before, {first[_SCALE]!r}", f"{scale}")
 
 
 def _check_setup(shares: int, threshold: int, least: int) -> None:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message
 
+from dance_flwr.config.tree import parse
 from dance_flwr.errors import UserError
 from dance_flwr.federation import secagg_masks
 from dance_flwr.federation.client.secagg_checks import (
+    check_scale,
     check_stage,
     checked_format,
     public_keys,
@@ -35,6 +37,7 @@ from dance_flwr.federation.flower import (
     ndarrays_to_parameters,
     secaggplus_mod,
 )
+from dance_flwr.federation.secagg_request import request_digest
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
 from dance_flwr.privacy.bits import pack_bits
@@ -97,11 +100,15 @@ def _answer(stage: ConfigRecord, message: Message, context: Context, handler: Ha
         return signer.sign_survivors(*survivors(stage))
     elif kind == SecAggStage.UNMASK:
         signer.check_survivors(*survivors(stage))
-    purpose = secagg_masks.SHARES if kind == SecAggStage.SHARE_KEYS else secagg_masks.MASKS
-    with secagg_masks.derivation(context.run_id, purpose):
+    collects, asked = kind == SecAggStage.COLLECT_MASKED_VECTORS, ""
+    if collects:
+        check_scale(sum_options(message), context)
+        asked = request_digest(message.content, parse(context.run_config))
+    purpose = secagg_masks.MASKS if collects else secagg_masks.SHARES
+    with secagg_masks.derivation(context.run_id, purpose, asked):
         reply = secaggplus_mod(message, context, _masked(handler))
-    if kind == SecAggStage.COLLECT_MASKED_VECTORS:
-        hide_numbers(message, reply, context)
+    if collects:
+        hide_numbers(message, reply, context, asked)
     return signer.sign_keys(reply) if kind == SecAggStage.SETUP else reply
 
 

@@ -3,9 +3,9 @@
 A weight, a count of nodes or a histogram of labels is the same in every round. Two sums of them
 over sets that differ in one client give that client's own. So they have masks of their own beside
 those of SecAgg+: every two clients of the sum share one, and nobody holds shares of it. They cancel
-where all these clients are in the sum; where one drops out, what is left is uniform, and only the
-sum of updates can be read. A client adds its numbers to sums over the set of its first sum alone,
-and uniform integers to all others.
+where all these clients are in the sum and were asked the same; where one drops out, what is left is
+uniform, and only the sum of updates can be read. A client adds its numbers to sums over the set of
+its first sum alone, and uniform integers to all others.
 """
 
 import json
@@ -33,19 +33,19 @@ from dance_flwr.privacy.masks import masks
 
 PARTNERS = "sum-partners.json"
 _STATE, _FIRST = "dance-flwr-partners", "first"
-_LABEL = b"numbers|"
 _SECONDS = 60.0  # to wait for another process, which holds the lock for milliseconds
 # Fields of Flower's stored state: this node, the others, and the secret shared with each, whose
 # private half no shares exist of.
 _OWN, _OTHERS, _SECRETS = "nid", "ss2_dict:K", "ss2_dict:V"
 
 
-def hide_numbers(message: Message, reply: Message, context: Context) -> None:
+def hide_numbers(message: Message, reply: Message, context: Context, asked: str) -> None:
     """Mask the numbers in the answer to the collect stage; the layout says if they are missing.
 
     Parameters
     ----------
     reply : Flower's, with integers of eight bytes; altered in place
+    asked : the `request_digest`
     """
     state: Any = context.state.config_records[SECAGG_STATE]
     options: Any = message.content.config_records[keys.SECURE_SUM]
@@ -54,7 +54,7 @@ def hide_numbers(message: Message, reply: Message, context: Context) -> None:
     answer: Any = reply.content.config_records[SECAGG_CONFIGS]
     form, others = checked_format(options), set(sources)
     count = sum(max(length, 1) for length in layout[keys.LENGTHS]) * form.digits
-    modulus, own = 2**form.bits, int(state[_OWN])
+    modulus, own, label = 2**form.bits, int(state[_OWN]), b"numbers|%s|" % asked.encode()
     *parts, vector = (bytes_to_ndarray(part) for part in answer[SecAggKey.MASKED_PARAMETERS])
     vector = vector.astype(np.int64)
     numbers = vector[len(vector) - count :]
@@ -64,7 +64,7 @@ def hide_numbers(message: Message, reply: Message, context: Context) -> None:
     else:
         for node, secret in zip(state[_OTHERS], state[_SECRETS], strict=True):
             if node in others:
-                pad = masks(_LABEL + secret, modulus, [(count,)])[0]
+                pad = masks(label + secret, modulus, [(count,)])[0]
                 numbers += pad if own > node else -pad
         numbers %= modulus
     answer[SecAggKey.MASKED_PARAMETERS] = [ndarray_to_bytes(part) for part in (*parts, vector)]

@@ -6,10 +6,11 @@ it opens its data.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import ceil, inf, isfinite
 from typing import Any
 
-from dance_flwr.config.tree import RunConfig
+from dance_flwr.config.plugins import METHODS
+from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.errors import UserError
 from dance_flwr.federation.wire import keys
 
@@ -26,6 +27,7 @@ class NodeTerms:
     epsilon_most : largest budget that this client's ledger may spend, over all runs
     methods : names of the methods that may run here; empty = all
     rounds_most, local_epochs_most, hidden_dim_most : largest values of a run's keys of that name
+    limits : (key of a run, its largest value), for any other key that is a number
     """
 
     masks: bool = False
@@ -36,6 +38,7 @@ class NodeTerms:
     rounds_most: float = inf
     local_epochs_most: float = inf
     hidden_dim_most: float = inf
+    limits: tuple[tuple[str, float], ...] = ()
 
 
 def terms_of(node_config: Mapping[str, Any]) -> NodeTerms:
@@ -43,18 +46,24 @@ def terms_of(node_config: Mapping[str, Any]) -> NodeTerms:
 
     Raises
     ------
-    UserError : a value is not what the key expects
+    UserError : a value is not what the key expects, or a key is none: nobody who mistypes one is
+        left without it
     """
-    names = str(node_config.get(keys.METHODS, ""))
+    if unknown := sorted(node_config.keys() - keys.NODE_CONFIG):
+        raise UserError(
+            f"--node-config: expected only {', '.join(sorted(keys.NODE_CONFIG))}, found "
+            f"{unknown[0]!r}; correct it"
+        )
     return NodeTerms(
         masks=bool(node_config.get(keys.DEMANDS_MASKS)),
-        clients_least=int(_number(node_config, keys.CLIENTS_LEAST, 0)),
+        clients_least=ceil(_number(node_config, keys.CLIENTS_LEAST, 0)),
         noise_multiplier_least=_number(node_config, keys.NOISE_MULTIPLIER_LEAST, 0),
         epsilon_most=_number(node_config, keys.EPSILON_MOST, inf),
-        methods=tuple(name.strip() for name in names.split(",") if name.strip()),
+        methods=_methods(node_config),
         rounds_most=_number(node_config, keys.ROUNDS_MOST, inf),
         local_epochs_most=_number(node_config, keys.LOCAL_EPOCHS_MOST, inf),
         hidden_dim_most=_number(node_config, keys.HIDDEN_DIM_MOST, inf),
+        limits=tuple(map(_limit, _listed(node_config, keys.LIMITS))),
     )
 
 
@@ -78,12 +87,58 @@ def refuse_beyond(terms: NodeTerms, config: RunConfig, round_: int = 0) -> None:
         ("rounds", keys.ROUNDS_MOST, terms.rounds_most, max(config.rounds, round_)),
         ("local-epochs", keys.LOCAL_EPOCHS_MOST, terms.local_epochs_most, config.local_epochs),
         ("hidden-dim", keys.HIDDEN_DIM_MOST, terms.hidden_dim_most, config.hidden_dim),
+        *((key, keys.LIMITS, most, _asked(config, key)) for key, most in terms.limits),
     ):
         if found > most:
             raise UserError(
                 f"{name}: expected at most {most:g} ({term} of this node), found {found}; this "
                 "node does not take part"
             )
+
+
+def _asked(config: RunConfig, key: str) -> float:
+    """Return the number that a run has for a key of `limits`."""
+    value = flatten(config).get(key)
+    if not isinstance(value, int | float):
+        raise UserError(
+            f"{keys.LIMITS}: expected keys of a run that are numbers, found {key!r}; correct it in "
+            "--node-config"
+        )
+    return value
+
+
+def _limit(text: str) -> tuple[str, float]:
+    key, _, number = (part.strip() for part in text.partition("="))
+    try:
+        return key, _number({keys.LIMITS: float(number)}, keys.LIMITS, inf)
+    except ValueError:
+        raise UserError(
+            f"{keys.LIMITS}: expected a list of KEY=NUMBER, found {text!r}; correct it in "
+            "--node-config"
+        ) from None
+
+
+def _methods(node_config: Mapping[str, Any]) -> tuple[str, ...]:
+    names = _listed(node_config, keys.METHODS)
+    if unknown := [name for name in names if name not in METHODS]:
+        raise UserError(
+            f"{keys.METHODS}: expected names of methods, found {unknown[0]!r}; correct it in "
+            "--node-config"
+        )
+    return names
+
+
+def _listed(node_config: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """Return the parts of a value between commas; a key that is there has at least one."""
+    if key not in node_config:
+        return ()
+    names = tuple(name.strip() for name in str(node_config[key]).split(",") if name.strip())
+    if not names:
+        raise UserError(
+            f"{key}: expected names with commas between them, found none; correct it in "
+            "--node-config, or leave it out"
+        )
+    return names
 
 
 def _number(node_config: Mapping[str, Any], key: str, default: float) -> float:

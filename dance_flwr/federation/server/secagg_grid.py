@@ -17,6 +17,7 @@ from dance_flwr.federation.flower import (
     LegacyContext,
     WorkflowKey,
 )
+from dance_flwr.federation.secagg_request import request_digest
 from dance_flwr.federation.server.grid import LOG, FederationGrid
 from dance_flwr.federation.server.ledger import Ledger
 from dance_flwr.federation.server.membership import Member, missing_numbers
@@ -120,7 +121,8 @@ class SecureGrid(FederationGrid):
         threshold = max(
             shares_needed(len(sent), self._settings.threshold), fewest_clients(self._config)
         )
-        workflow = SumWorkflow(contents, threshold, form, timeout)
+        asked = request_digest(next(iter(contents.values())), self._config)
+        workflow = SumWorkflow(contents, threshold, form, timeout, asked)
         workflow(_Stage(self), self._context(capture))  # type: ignore[arg-type]
         return self._reply(sent[0], capture, form, bound)
 

@@ -88,6 +88,7 @@ class SumWorkflow(SecAggPlusWorkflow):
     threshold : clients that must stay
     form : the integers of the sum
     timeout : of each stage, in seconds
+    asked : the `request_digest` of these messages
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class SumWorkflow(SecAggPlusWorkflow):
         threshold: int,
         form: SumFormat,
         timeout: float | None,
+        asked: str = "",
     ) -> None:
         super().__init__(
             num_shares=1.0,
@@ -108,7 +110,7 @@ class SumWorkflow(SecAggPlusWorkflow):
         )
         # Flower's constructor wants fewer levels than the modulus, so that no sum wraps; these do.
         self.quantization_range = 2 * form.offset
-        self._contents, self._form = contents, form
+        self._contents, self._form, self._asked = contents, form, asked
 
     def __call__(self, grid: Grid, context: Context) -> None:
         """Run the stages.
@@ -126,7 +128,7 @@ class SumWorkflow(SecAggPlusWorkflow):
             self.survivors_stage,
             self.unmask_stage,
         )
-        with secagg_masks.derivation(context.run_id, secagg_masks.MASKS):
+        with secagg_masks.derivation(context.run_id, secagg_masks.MASKS, self._asked):
             for name, step in zip(STAGES, steps, strict=True):
                 try:
                     enough = step(signing, context, state)
