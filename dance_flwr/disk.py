@@ -1,21 +1,25 @@
 """Write files and folders whole or not at all, and report in one line what a disk refuses."""
 
 import errno
-import glob
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from dance_flwr.errors import UserError
 
+if TYPE_CHECKING:
+    from filelock import FileLock
+
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_DRAFT = re.compile(r"(\..+\.draft-[0-9a-f]{8})(?:\.lock)?")
 _CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
@@ -63,8 +67,8 @@ def atomic_file(
 def atomic_folder(path: Path, *, mode: int = 0o777) -> Iterator[Path]:
     """Yield an empty draft folder to fill; on success the draft becomes `path`.
 
-    On an error the draft is removed. Drafts that killed processes left behind are removed first,
-    so only one process may write `path` at a time.
+    On an error the draft is removed. Drafts of any name beside `path` that killed processes left
+    behind are removed first; a draft that is being written is locked, and stays.
 
     Parameters
     ----------
@@ -72,16 +76,46 @@ def atomic_folder(path: Path, *, mode: int = 0o777) -> Iterator[Path]:
     mode : permissions of the folder, before the umask
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    for stale in path.parent.glob(f".{glob.escape(path.name)}.draft-????????"):
-        if stale.is_dir():
-            shutil.rmtree(stale, ignore_errors=True)
-    draft = path.with_name(f".{path.name}.draft-{os.urandom(4).hex()}")
-    draft.mkdir(mode=mode)
+    _remove_stale_drafts(path.parent)
+    draft, lock = _locked_draft(path)
     try:
+        draft.mkdir(mode=mode)
         yield draft
         draft.replace(path)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+        with suppress(OSError):
+            _lock_of(draft).unlink()
+        lock.release()
+
+
+def _locked_draft(path: Path) -> tuple[Path, "FileLock"]:
+    """Return a name for a draft, and its lock, which the system releases when the process ends."""
+    from filelock import FileLock
+
+    while True:
+        draft = path.with_name(f".{path.name}.draft-{os.urandom(4).hex()}")
+        lock = FileLock(_lock_of(draft))
+        lock.acquire()
+        if _lock_of(draft).exists():
+            return draft, lock
+        lock.release()  # taken for a stale one between its creation and its locking
+
+
+def _lock_of(draft: Path) -> Path:
+    return draft.with_name(draft.name + ".lock")
+
+
+def _remove_stale_drafts(folder: Path) -> None:
+    """Remove the drafts in a folder whose process is gone, and their locks."""
+    from filelock import FileLock, Timeout
+
+    names = {match[1] for entry in folder.iterdir() if (match := _DRAFT.fullmatch(entry.name))}
+    for draft in (folder / name for name in names):
+        # A draft or a lock that this user may not touch is another user's.
+        with suppress(Timeout, OSError), FileLock(_lock_of(draft), timeout=0):
+            shutil.rmtree(draft, ignore_errors=True)
+            _lock_of(draft).unlink()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -142,14 +142,18 @@ def test_drafts_of_a_killed_process_are_removed_and_no_others(tmp_path, monkeypa
                 raise Killed
         return draft
 
-    stale = [leave_draft("g[1]"), leave_draft("g[1]")]
-    others = [leave_draft(name) for name in ("g", "g[1]-2", "g[1].draft-01234567")]
-    (tmp_path / ".g[1]-notes").mkdir()
+    stale = [leave_draft(name) for name in ("g[1]", "g[1]", "g", "other.draft-01234567")]
+    others = [tmp_path / name for name in (".g[1]-notes", "g.draft-01234567", ".g.draft-0123")]
+    for path in others:
+        path.mkdir()
     assert all(path.is_dir() for path in stale)
-    with atomic_folder(tmp_path / "g[1]"):
-        pass
+    with atomic_folder(tmp_path / "alive") as alive:
+        with atomic_folder(tmp_path / "g[1]"):
+            pass
+        assert alive.is_dir()
     assert not any(path.exists() for path in stale)
-    assert all(path.is_dir() for path in others) and (tmp_path / ".g[1]-notes").is_dir()
+    kept = {"alive", "g[1]", *(path.name for path in others)}
+    assert {path.name for path in tmp_path.iterdir()} == kept
 
 
 def test_a_draft_of_a_killed_process_does_not_block_a_file(tmp_path):

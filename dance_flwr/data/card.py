@@ -91,15 +91,12 @@ def read_texts(folder: Path) -> list[str]:
 
 
 def _column(folder: Path, name: str) -> list[str]:
-    import pyarrow.parquet as pq
+    from dance_flwr.data.graphs.tables import Table
 
-    path = folder / "nodes.parquet"
     try:
-        return pq.read_table(path, columns=[name])[name].to_pylist()  # type: ignore[no-any-return]
-    except (OSError, KeyError) as error:
-        raise DataError(
-            f"{path}: expected column {name!r}, found {error}; prepare the partition again"
-        ) from None
+        return Table(folder / "nodes.parquet").read([name])[name].to_pylist()  # type: ignore[no-any-return]
+    except DataError as error:
+        raise DataError(f"{error}, or prepare the partition again") from None
 
 
 def read_card(folder: Path) -> SiteCard:

@@ -57,12 +57,12 @@ def read_folder(path: Path) -> TextGraph:
     columns = {name: join(arrays) for name, arrays in parts.items()}
     ids = check_ids(columns["id"], where)
     _warn_of_empty(texts, where)
-    class_names, labels = _labels(columns["label"], declared_classes(nodes.metadata))
+    class_names, labels = _labels(columns["label"], declared_classes(nodes.metadata, where))
     split = (
         split_codes(columns["split"], where) if "split" in columns else np.zeros(len(ids), np.uint8)
     )
     source, target = edge_ends(
-        Table(edges_file).read(("source", "target")), ids, str(edges_file), where
+        Table(edges_file, "edges").read(("source", "target")), ids, str(edges_file), where
     )
     indptr, indices = csr_from_pairs(source, target, len(ids))
     return TextGraph(
@@ -184,9 +184,25 @@ def _warn_of_empty(texts: list[str], where: str) -> None:
         )
 
 
-def declared_classes(metadata: dict[bytes, bytes]) -> tuple[str, ...]:
-    """Return the classes in the metadata of a Parquet table that this project wrote, else none."""
-    return tuple(json.loads(metadata.get(CLASSES_KEY, b"[]")))
+def declared_classes(metadata: dict[bytes, bytes], where: str) -> tuple[str, ...]:
+    """Return the classes in the metadata of a Parquet table that this project wrote, else none.
+
+    Raises
+    ------
+    DataError : the metadata are no list of names
+    """
+    try:
+        names = json.loads(metadata.get(CLASSES_KEY, b"[]"))
+        "".join(names).encode()  # half a character cannot be stored
+    except (ValueError, TypeError, RecursionError):
+        names = None
+    if not isinstance(names, list):
+        key = CLASSES_KEY.decode()
+        raise DataError(
+            f"{where}: expected a list of names in the metadata {key!r}, found something else; "
+            "write the table again"
+        )
+    return tuple(names)
 
 
 def _labels(labels: Any, declared: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.int64]]:

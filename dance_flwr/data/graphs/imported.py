@@ -25,6 +25,7 @@ from dance_flwr.data.graphs.folder import (
 )
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, csr_from_pairs
 from dance_flwr.data.graphs.json_files import read_object
+from dance_flwr.data.graphs.limits import PORTION, Meter
 from dance_flwr.data.graphs.tables import join
 from dance_flwr.disk import atomic_folder, write_text
 from dance_flwr.errors import DataError
@@ -33,6 +34,7 @@ from dance_flwr.fingerprint import file_sha256
 COLUMNS = ("id", "text", "label", "split")
 CARD = "card.json"
 _ROW_GROUP = 8 << 20  # bytes
+_ROWS = 4096  # of a batch
 Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -225,21 +227,35 @@ def ends_of(edge_index: NDArray[np.int64], num_nodes: int, where: str) -> Ends:
 
 
 def rows_of(
-    ids: list[str], texts: list[str], labels: list[str], split: list[str], size: int = 4096
-) -> Any:
-    """Yield batches of nodes that are already in memory.
+    meter: Meter, ids: list[str], texts: list[str], labels: list[str], split: list[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield batches of nodes that are already in memory, short where texts are long.
+
+    A list may hold one long text many times, which takes no memory before it is written.
 
     Raises
     ------
-    DataError : a string is not valid Unicode
+    DataError : a string is not valid Unicode, or the nodes pass a bound
     """
-    for start in range(0, len(ids), size):
-        part = slice(start, start + size)
-        columns = zip(COLUMNS, (ids[part], texts[part], labels[part], split[part]), strict=True)
+    columns = dict(zip(COLUMNS, (ids, texts, labels, split), strict=True))
+    lengths = [np.fromiter(map(len, values), np.int64, len(values)) for values in columns.values()]
+    meter.rows(len(ids))
+    for values in lengths:
+        meter.characters(int(values.max(initial=0)))
+    ends = np.cumsum(sum(lengths))
+    meter.memory(int(ends[-1]) if len(ends) else 0)
+    start = 0
+    while start < len(ids):
+        full = np.searchsorted(ends, (ends[start - 1] if start else 0) + PORTION // 4)
+        stop = min(start + _ROWS, max(start + 1, int(full)))
         try:
-            yield {name: pa.array(values, pa.large_string()) for name, values in columns}
+            yield {
+                name: pa.array(values[start:stop], pa.large_string())
+                for name, values in columns.items()
+            }
         except UnicodeEncodeError as error:
             raise DataError(
-                f"nodes {start + 1} to {start + len(ids[part])}: expected Unicode text, "
+                f"nodes {start + 1} to {stop}: expected Unicode text, "
                 f"found half a character ({error.reason}); correct the text"
             ) from error
+        start = stop

@@ -129,9 +129,8 @@ def _table_pair(nodes_file: Path, edges_file: Path, options: Options) -> Incomin
 
     columns = (*COLUMNS, "site") if "site" in nodes.names else COLUMNS
     rows = _rows(nodes, options, columns=columns)
-    return Incoming(
-        "tables", (nodes_file, edges_file), rows, edges, declared_classes(nodes.metadata), columns
-    )
+    classes = declared_classes(nodes.metadata, str(nodes_file))
+    return Incoming("tables", (nodes_file, edges_file), rows, edges, classes, columns)
 
 
 def _saved(source: SavedDataset, options: Options) -> Incoming:
@@ -211,7 +210,7 @@ def _join_texts(texts: list[Any]) -> Any:
 
 def _read_ends(file: Path) -> dict[str, Any]:
     """Return the columns `source` and `target` of an edge table, which may have other names."""
-    table = Table(file)
+    table = Table(file, "edges")
     pair = next((ends for ends in _ENDS if set(ends) <= set(table.names)), _ENDS[0])
     columns = table.read(pair)
     return {"source": columns[pair[0]], "target": columns[pair[1]]}

@@ -1,6 +1,7 @@
 """Readers of the published graphs, one per file layout."""
 
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs import node_arrays, pickles
+from dance_flwr.data.graphs.archives import check_zip
 from dance_flwr.data.graphs.catalogue import Dataset
 from dance_flwr.data.graphs.imported import Ends, Incoming, ends_of, rows_of
 from dance_flwr.data.graphs.json_files import read_object
+from dance_flwr.data.graphs.limits import Meter
 from dance_flwr.data.graphs.tables import Table, readable
 from dance_flwr.errors import DataError
 
@@ -71,6 +74,7 @@ def _wikics(files: tuple[Path, ...], split_index: int) -> Incoming:
             f"found {type(error).__name__} {error}; download them again"
         ) from error
     n, where = len(labels), str(files[0])
+    Meter(where, "edges").rows(len(targets))
     if not len(texts) == len(lengths) == n:
         raise DataError(
             f"{where}: expected {n} texts and link lists, found {len(texts)} and {len(lengths)}; "
@@ -83,7 +87,7 @@ def _wikics(files: tuple[Path, ...], split_index: int) -> Incoming:
     return Incoming(
         "Wiki-CS",
         files,
-        rows_of(list(map(str, range(n))), texts, node_labels, split),
+        rows_of(Meter(where), list(map(str, range(n))), texts, node_labels, split),
         lambda ids: ends,
         tuple(schema),
     )
@@ -91,7 +95,7 @@ def _wikics(files: tuple[Path, ...], split_index: int) -> Incoming:
 
 def _ogbn(files: tuple[Path, ...], split_index: int) -> Incoming:
     """Read OGB's archive of node tables, and titles and abstracts joined by paper id."""
-    pickles.check_zip(files[0])
+    check_zip(files[0])
     where = str(files[0])
     with readable(files[0]):
         ends = np.stack(_member(files[0], "raw/edge.csv.gz", ("s", "t")))
@@ -108,7 +112,7 @@ def _ogbn(files: tuple[Path, ...], split_index: int) -> Incoming:
         raise DataError(f"{where}: expected {n} paper ids, found {len(papers)}; download it again")
     texts = _titles(files[1], papers)
     node_labels, schema = node_arrays.label_names(labels, [], n, where)
-    rows = rows_of(list(map(str, range(n))), texts, node_labels, split.tolist())
+    rows = rows_of(Meter(where), list(map(str, range(n))), texts, node_labels, split.tolist())
     checked: Ends = ends_of(ends, n, where)
     return Incoming("OGB", files, rows, lambda ids: checked, tuple(schema))
 
@@ -118,7 +122,7 @@ def _titles(file: Path, papers: NDArray[np.int64]) -> list[str]:
     texts = np.full(len(papers), "", object)
     order = np.argsort(papers)
     columns = {"paper": pa.string(), "title": pa.string(), "abstract": pa.string()}
-    read = pa_csv.ReadOptions(column_names=list(columns), use_threads=False, block_size=8 << 20)
+    read = pa_csv.ReadOptions(column_names=list(columns), use_threads=False, block_size=2 << 20)
     parse = pa_csv.ParseOptions(delimiter="\t", quote_char=False)
     convert = pa_csv.ConvertOptions(column_types=columns)
     with (
@@ -127,7 +131,7 @@ def _titles(file: Path, papers: NDArray[np.int64]) -> list[str]:
             file, read_options=read, parse_options=parse, convert_options=convert
         ) as reader,
     ):
-        for batch in reader:
+        for batch in _counted(reader, Meter(file, stored=file.stat().st_size)):
             # Drops a header line, which not every version of the file has.
             numeric = pc.match_substring_regex(batch.column("paper"), "^[0-9]{1,18}$")
             batch = batch.filter(numeric)
@@ -159,12 +163,22 @@ def _member(
                     column_names=list(names), skip_rows=int(header), use_threads=False
                 )
                 convert = pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.int64()))
-                table = pa_csv.read_csv(stream, read_options=read, convert_options=convert)
+                meter = Meter(file, "edges", stored=archive.getinfo(inner).compress_size)
+                with pa_csv.open_csv(stream, read_options=read, convert_options=convert) as reader:
+                    table = pa.Table.from_batches(_counted(reader, meter), reader.schema)
     except (StopIteration, zipfile.BadZipFile) as error:
         raise DataError(
             f"{file}: expected a complete archive with {path}, found none; download it again"
         ) from error
     return [table.column(name).to_numpy().astype(np.int64) for name in names]
+
+
+def _counted(batches: Iterator[Any], meter: Meter) -> Iterator[Any]:
+    """Yield batches of a compressed table until they pass a bound."""
+    for batch in batches:
+        meter.rows(len(batch))
+        meter.memory(batch.nbytes)
+        yield batch
 
 
 def _matrix(values: Any) -> Any:

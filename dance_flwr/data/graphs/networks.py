@@ -1,15 +1,17 @@
 """NetworkX formats: GraphML and node-link JSON with a text attribute."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
+from dance_flwr.data.graphs.delimited import to_string
 from dance_flwr.data.graphs.folder import edge_ends
+from dance_flwr.data.graphs.graphml import read as read_graphml
 from dance_flwr.data.graphs.imported import Ends, Incoming, rows_of
-from dance_flwr.data.graphs.tables import as_strings, to_string
+from dance_flwr.data.graphs.json_files import read_json
+from dance_flwr.data.graphs.limits import Meter, listed
+from dance_flwr.data.graphs.tables import as_strings
 from dance_flwr.errors import DataError
 
 
@@ -18,35 +20,18 @@ def graphml(file: Path, text: str = "text", label: str = "label") -> Incoming:
 
     Raises
     ------
-    DataError : the file is not GraphML, declares entities, or no node has the text attribute
+    DataError : the file is not GraphML, declares entities, passes a bound, or no node has the text
+        attribute
     """
-    import networkx as nx
-
-    with file.open("rb") as stream:
-        if b"<!ENTITY" in stream.read(1 << 16):  # nested entities can expand to any size
-            raise DataError(
-                f"{file}: expected plain GraphML, found entity declarations; remove them"
-            )
-    try:
-        graph = nx.read_graphml(file)
-    except Exception as error:  # of the XML parser or of NetworkX
-        raise DataError(
-            f"{file}: expected GraphML, found: {_line(error)}; export it again"
-        ) from error
-    ids = [str(node) for node in graph]
-    records = [attributes for _, attributes in graph.nodes(data=True)]
-    pairs = np.array(list(graph.edges()), dtype=object).reshape(-1, 2)
+    network = read_graphml(file)
+    columns = _columns(network.records, text, label, str(file))
 
     def ends(known: Any) -> Ends:
-        columns = {
-            name: pa.array(pairs[:, i], pa.large_string())
-            for i, name in enumerate(("source", "target"))
-        }
-        return edge_ends(columns, known, str(file), "the graph")
+        names = ("source", "target")
+        arrays = [pa.array(values, pa.large_string()) for values in network.ends]
+        return edge_ends(dict(zip(names, arrays, strict=True)), known, str(file), "the graph")
 
-    return Incoming(
-        "GraphML", (file,), rows_of(ids, *_columns(records, text, label, str(file))), ends
-    )
+    return Incoming("GraphML", (file,), rows_of(Meter(file), network.ids, *columns), ends)
 
 
 def node_link(file: Path, text: str = "text", label: str = "label", key: str = "id") -> Incoming:
@@ -54,14 +39,10 @@ def node_link(file: Path, text: str = "text", label: str = "label", key: str = "
 
     Raises
     ------
-    DataError : the file is not node-link JSON, a node has no id, or no node has the text attribute
+    DataError : the file is not node-link JSON, passes a bound, a node has no id, or no node has the
+        text attribute
     """
-    try:
-        content = json.loads(file.read_bytes().removeprefix(b"\xef\xbb\xbf"))
-    except (ValueError, RecursionError, OSError) as error:
-        raise DataError(
-            f"{file}: expected node-link JSON, found: {_line(error)}; export it again"
-        ) from error
+    content = read_json(file, "node-link JSON", "export it again")
     links = (
         next((content[k] for k in ("links", "edges") if k in content), None)
         if isinstance(content, dict)
@@ -77,6 +58,7 @@ def node_link(file: Path, text: str = "text", label: str = "label", key: str = "
             f"{file}: expected node-link JSON with lists 'nodes' and 'links', found none; "
             "export it again"
         )
+    Meter(file, "edges").rows(len(links))
     missing = next((i for i, node in enumerate(nodes) if node.get(key) in (None, "")), None)
     if missing is not None:
         raise DataError(
@@ -84,7 +66,7 @@ def node_link(file: Path, text: str = "text", label: str = "label", key: str = "
         )
     ids = [to_string(node[key]) or "" for node in nodes]
     columns = {name: _link_ends(links, name, file) for name in ("source", "target")}
-    rows = rows_of(ids, *_columns(nodes, text, label, str(file)))
+    rows = rows_of(Meter(file), ids, *_columns(nodes, text, label, str(file)))
     return Incoming(
         "node-link JSON",
         (file,),
@@ -112,10 +94,7 @@ def _columns(
 ) -> tuple[list[str], list[str], list[str]]:
     """Return the texts, labels and splits of the nodes; a missing attribute becomes ""."""
     if not any(text in record for record in records):
-        names = (
-            ", ".join(dict.fromkeys(str(name) for record in records for name in record))
-            or "no attribute"
-        )
+        names = listed({name: None for record in records for name in record}) or "no attribute"
         raise DataError(
             f"{where}: expected a node attribute {text!r}, found {names}; name it with --text"
         )
@@ -123,7 +102,3 @@ def _columns(
         [to_string(record.get(name)) or "" for record in records] for name in (text, label, "split")
     )
     return texts, labels, splits
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:160] or type(error).__name__

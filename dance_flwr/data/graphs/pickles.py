@@ -10,38 +10,14 @@ from typing import Any
 
 import torch
 
+from dance_flwr.data.graphs.archives import check_pickles, check_zip
 from dance_flwr.data.graphs.imported import Incoming, ends_of, rows_of
+from dance_flwr.data.graphs.limits import Meter, listed
 from dance_flwr.data.graphs.node_arrays import integers, label_names, split_names
 from dance_flwr.errors import DataError
 
 TEXT_KEYS = ("raw_texts", "raw_text", "texts", "text")
 LABEL_NAME_KEYS = ("label_name", "label_names", "class_names")
-# torch.save does not compress, so a file declares about its own size. Recompressed texts and masks
-# are 5 to 50 times smaller; a bomb of zeros is 1,000 times smaller.
-ZIP_FLOOR, ZIP_RATIO = 64 << 20, 50
-
-
-def check_zip(file: Path) -> None:
-    """Check, before unpacking, that a zip archive does not declare far more bytes than it holds.
-
-    Raises
-    ------
-    DataError : the declared sizes exceed both 64 MiB and 50 times the file's size, or the archive's
-        directory is damaged
-    """
-    try:
-        with zipfile.ZipFile(file) as archive:
-            declared = sum(entry.file_size for entry in archive.infolist())
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise DataError(
-            f"{file}: expected a complete zip archive, found: {error}; download the file again"
-        ) from error
-    bound = max(ZIP_FLOOR, ZIP_RATIO * file.stat().st_size)
-    if declared > bound:
-        raise DataError(
-            f"{file}: expected at most {bound >> 20} MiB unpacked, found {declared >> 20} MiB "
-            f"declared in {file.stat().st_size} bytes; do not use this file"
-        )
 
 
 def load(file: Path) -> Any:
@@ -49,8 +25,8 @@ def load(file: Path) -> Any:
 
     Raises
     ------
-    DataError : the file holds other objects or code (which is never run), is damaged, or is a zip
-        bomb
+    DataError : the file holds other objects or code (which is never run), is damaged, or would
+        take more memory than the bound
     """
     from torch_geometric.data import Data
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
@@ -64,6 +40,7 @@ def load(file: Path) -> Any:
         ) from error
     if is_zip:
         check_zip(file)
+    check_pickles(file, is_zip)
     try:
         with (
             torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]),
@@ -128,12 +105,12 @@ def assemble(
     ------
     DataError : a value is missing, out of range, or of the wrong shape or type
     """
-    where, n = str(files[0]), len(texts)
+    where, n, meter = str(files[0]), len(texts), Meter(files[0])
+    meter.rows(n, declared=True)
     key = label or "y"
     if key not in data:
         raise DataError(
-            f"{where}: expected labels in {key!r}, found {', '.join(data)}; "
-            "name the key with --label"
+            f"{where}: expected labels in {key!r}, found {listed(data)}; name the key with --label"
         )
     classes = list(names) or next(
         (list(data[k]) for k in LABEL_NAME_KEYS if data.get(k) is not None), []
@@ -147,9 +124,10 @@ def assemble(
             f"{where}: expected 'edge_index' of shape [2, m], found {list(edge_index.shape)}; "
             "transpose it"
         )
+    Meter(where, "edges").rows(edge_index.shape[1])
     ends = ends_of(edge_index, n, where)
     split = split_names(data, n, split_index, where)
-    rows = rows_of([str(i) for i in range(n)], list(texts), labels, split)
+    rows = rows_of(meter, [str(i) for i in range(n)], list(texts), labels, split)
     return Incoming(kind, files, rows, lambda ids: ends, tuple(schema))
 
 
@@ -190,7 +168,7 @@ def find_texts(data: Mapping[str, Any], file: Path, key: str = "") -> list[str]:
     if present is None:
         raise DataError(
             f"{file}: expected node texts in {key or ' or '.join(TEXT_KEYS)!r}, "
-            f"found {', '.join(data)}; name the key with --text"
+            f"found {listed(data)}; name the key with --text"
         )
     return strings(data[present], f"{file}: {present!r}")
 

@@ -10,7 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dance_flwr.data.graphs.json_files import read_object
-from dance_flwr.data.graphs.tables import as_strings, join, readable, require
+from dance_flwr.data.graphs.limits import Meter
+from dance_flwr.data.graphs.tables import (
+    as_strings,
+    counted,
+    join,
+    portions,
+    readable,
+    require,
+    require_values,
+)
 from dance_flwr.errors import DataError
 
 NEIGHBOUR_COLUMNS = ("neighbors", "neighbours", "edges")
@@ -22,6 +31,9 @@ _SPLITS = {
     "dev": "val",
     "test": "test",
 }
+
+
+_HEADER, _DICTIONARY_DATA, _COMPRESSION = 2, 1, 3  # numbers of fields in Arrow's messages
 
 
 @dataclass(frozen=True)
@@ -41,17 +53,24 @@ class SavedDataset:
     names: tuple[str, ...]
     classes: dict[str, list[str]]
 
-    def raw(self, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
-        """Yield (split of the part, record batch) as stored."""
+    def raw(self, columns: Sequence[str], meter: Meter) -> Iterator[tuple[str, Any]]:
+        """Yield (split of the part, record batch) as stored, after checking all its offsets.
+
+        Raises
+        ------
+        DataError : a column is missing, or a file is damaged, compressed or passes a bound
+        """
         require(self.names, columns, str(self.folder))
         for split, file in self.parts:
-            with (
-                readable(file),
-                pa.OSFile(str(file)) as source,
-                pa.ipc.open_stream(source) as reader,
-            ):
-                for batch in reader:
-                    yield split, batch.select(list(columns))
+            with readable(file):
+                meter.memory(file.stat().st_size, declared=True)
+                _require_plain(file)
+                with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
+                    require(reader.schema.names, columns, str(file))
+                    for batch in reader:
+                        meter.rows(len(batch), declared=True)
+                        batch.validate(full=True)
+                        yield split, batch.select(list(columns))
 
     def batches(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield column name -> large_string array, with the names of a ClassLabel.
@@ -60,41 +79,56 @@ class SavedDataset:
 
         Raises
         ------
-        DataError : a column is missing, its values are neither strings nor numbers, or a class
-            number has no name
+        DataError : a column is missing, its values are neither strings nor numbers, a class
+            number has no name, or the data set passes a bound
         """
         stored = [name for name in columns if name != "split" or name in self.names]
-        for part, batch in self.raw(stored):
-            strings = {name: self._strings(batch.column(name), name) for name in stored}
-            if "split" in columns and "split" not in strings:
-                strings["split"] = pa.repeat(pa.scalar(part, pa.large_string()), len(batch))
-            yield strings
+        where, meter = str(self.folder), Meter(self.folder)
+        for split, batch in self.raw(stored, meter):
+            named = {name: self._named(batch.column(name), name) for name in stored}
+            for name, values in named.items():
+                require_values(values.type, name, where)
+            for part in portions(pa.record_batch(named)):
+                texts = {name: as_strings(part.column(name), name, where) for name in stored}
+                if "split" in columns and "split" not in texts:
+                    texts["split"] = pa.repeat(pa.scalar(split, pa.large_string()), len(part))
+                yield counted(texts, meter)
 
     def neighbours(self, column: str, key: str) -> dict[str, Any]:
         """Return source and target ids from a column that lists the neighbours of each node.
 
         Raises
         ------
-        DataError : the column does not hold lists
+        DataError : the column does not hold lists of strings or numbers, or they pass a bound
         """
         sources, targets, start = [], [], 0
-        for _, batch in self.raw([column, *([key] if key else [])]):
+        where, meter = str(self.folder), Meter(self.folder, "edges")
+        for _, batch in self.raw([column, *([key] if key else [])], Meter(self.folder)):
             lists = batch.column(column)
             if not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)):
                 raise DataError(
-                    f"{self.folder}: expected lists of ids in {column!r}, found {lists.type}; "
+                    f"{where}: expected lists of ids in {column!r}, found {lists.type!s:.80}; "
                     "convert it"
                 )
+            require_values(lists.type.value_type, column, where)
             rows = pc.list_parent_indices(lists)
+            meter.rows(len(rows), declared=True)
             ids = batch.column(key) if key else pa.array(np.arange(start, start + len(batch)))
-            sources.append(as_strings(ids.take(rows), key, str(self.folder)))
-            targets.append(as_strings(pc.list_flatten(lists), column, str(self.folder)))
+            require_values(ids.type, key, where)
+            ids = as_strings(ids, key, where)
+            meter.memory(pc.sum(pc.binary_length(ids).take(rows)).as_py() or 0, declared=True)
+            ends = {"source": ids.take(rows)}
+            ends["target"] = as_strings(pc.list_flatten(lists), column, where)
+            counted(ends, meter)
+            sources.append(ends["source"])
+            targets.append(ends["target"])
             start += len(batch)
         return {"source": join(sources), "target": join(targets)}
 
-    def _strings(self, values: Any, column: str) -> Any:
+    def _named(self, values: Any, column: str) -> Any:
+        """Return a column of class numbers as a dictionary of their names."""
         if column not in self.classes or not pa.types.is_integer(values.type):
-            return as_strings(values, column, str(self.folder))
+            return values
         names = self.classes[column]
         numbers = pc.fill_null(values, -1).to_numpy(zero_copy_only=False)
         if len(numbers) and not (numbers.min() >= -1 and numbers.max() < len(names)):
@@ -103,7 +137,39 @@ class SavedDataset:
                 f"as {column!r} has {len(names)} class names, "
                 f"found {numbers.min()}..{numbers.max()}; correct them"
             )
-        return pa.array(np.array([*names, ""], object)[numbers], pa.large_string())
+        codes = pa.array(numbers.astype(np.int64), mask=numbers < 0)
+        return pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.large_string()))
+
+
+def _require_plain(file: Path) -> None:
+    """Check that no record batch is compressed: its parts would declare any size they like.
+
+    The `datasets` library never compresses them. A message is a flatbuffer; a table in it begins
+    with the distance to the offsets of its fields, of which 0 means absent.
+    """
+
+    def field(table: int, number: int) -> int:
+        offsets = table - int.from_bytes(data[table : table + 4], "little", signed=True)
+        size = int.from_bytes(data[offsets : offsets + 2], "little")
+        place = offsets + 4 + 2 * number
+        known = number * 2 + 4 < size
+        offset = int.from_bytes(data[place : place + 2], "little") if known else 0
+        return table + offset if offset else 0
+
+    def table(place: int) -> int:
+        return place + int.from_bytes(data[place : place + 4], "little")
+
+    with pa.OSFile(str(file)) as source:
+        for message in pa.ipc.MessageReader.open_stream(source):
+            data = message.metadata.to_pybytes()
+            header = table(field(table(0), _HEADER))
+            if message.type == "dictionary":
+                header = table(field(header, _DICTIONARY_DATA))
+            if message.type in ("dictionary", "record batch") and field(header, _COMPRESSION):
+                raise DataError(
+                    f"{file}: expected record batches without compression, as `save_to_disk` "
+                    "writes them, found compressed ones; save the data set again"
+                )
 
 
 def is_saved(folder: Path) -> bool:
@@ -119,6 +185,24 @@ def open_saved(folder: Path) -> SavedDataset:
     DataError : a file is missing or damaged, the name of a part is not that of a split, or the data
         set was saved with a selection of rows
     """
+    try:
+        parts, classes = _parts(folder)
+    except (TypeError, AttributeError) as error:  # JSON of another shape
+        raise DataError(
+            f"{folder}: expected the JSON files of a saved data set, found others ({error}); "
+            "save the data set again"
+        ) from error
+    with (
+        readable(parts[0][1]),
+        pa.OSFile(str(parts[0][1])) as source,
+        pa.ipc.open_stream(source) as reader,
+    ):
+        columns = tuple(reader.schema.names)
+    return SavedDataset(folder, tuple(parts), columns, classes)
+
+
+def _parts(folder: Path) -> tuple[list[tuple[str, Path]], dict[str, list[str]]]:
+    """Return (split or "", Arrow file) in order, and ClassLabel column -> class names."""
     if (folder / "dataset_dict.json").is_file():
         listed = _json(folder / "dataset_dict.json").get("splits", [])
         unknown = [name for name in listed if name not in _SPLITS]
@@ -150,15 +234,7 @@ def open_saved(folder: Path) -> SavedDataset:
         raise DataError(
             f"{folder}: expected at least one part, found none; save the data set again"
         )
-    with (
-        readable(parts[0][1]),
-        pa.OSFile(str(parts[0][1])) as source,
-        pa.ipc.open_stream(source) as reader,
-    ):
-        columns = tuple(reader.schema.names)
-    return SavedDataset(
-        folder, tuple(parts), columns, _classes(folders[0][1] / "dataset_info.json")
-    )
+    return parts, _classes(folders[0][1] / "dataset_info.json")
 
 
 def _classes(file: Path) -> dict[str, list[str]]:

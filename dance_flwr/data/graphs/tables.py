@@ -1,6 +1,5 @@
 """Tables on disk, read in batches so that a large text column is never held twice."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,15 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
+from dance_flwr.data.graphs import delimited, parquet
+from dance_flwr.data.graphs.limits import PORTION, Meter, listed
 from dance_flwr.errors import DataError
 
-BATCH_BYTES = 2 << 20
-_CSV_BLOCK = 1 << 19  # Arrow reads 32 blocks ahead
-_BLOCK_LIMIT = (1 << 31) - 1
-_BOM = b"\xef\xbb\xbf"
+_PORTION_ROWS = 1 << 16
+_REPEATING = (pa.types.is_dictionary, pa.types.is_string_view, pa.types.is_binary_view)
 
 
 class Table:
@@ -24,42 +21,55 @@ class Table:
 
     CSV and JSON values are read as strings, so that an id `007` stays `007`.
 
+    Parameters
+    ----------
+    rows : what a row is, "nodes" or "edges", each with its own bound
+
     Raises
     ------
-    DataError : the file cannot be parsed; reading batches may raise it too
+    DataError : the file cannot be parsed or has too many columns; reading batches may raise it too
     """
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, file: Path, rows: str = "nodes") -> None:
+        self.file, self._rows = file, rows
         self.metadata: dict[bytes, bytes] = {}
+        self._types: dict[str, Any] = {}
+        meter = Meter(file, rows)
         with readable(file):
             if file.suffix == ".parquet":
-                with pq.ParquetFile(file) as table:
-                    schema = table.schema_arrow
+                schema = parquet.read_schema(file)
                 self.names, self.metadata = list(schema.names), dict(schema.metadata or {})
+                self._types = dict(zip(schema.names, schema.types, strict=True))
             elif file.suffix == ".jsonl":
-                self.names = list(
-                    dict.fromkeys(key for record in _json_records(file) for key in record)
-                )
+                self.names = delimited.json_names(file, meter)
             else:
-                self.names = _csv_header(file)
+                self.names = delimited.csv_header(file)
+        meter.columns(len(self.names))
 
     def batches(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield column name -> large_string array of a few MiB, in row order; null becomes "".
 
         Raises
         ------
-        DataError : a column is missing or repeats, or its values are neither strings nor numbers
+        DataError : a column is missing or repeats, its values are neither strings nor numbers, or
+            the table passes a bound
         """
-        require(self.names, columns, str(self.file))
-        kinds = {".parquet": _parquet_batches, ".jsonl": _json_batches}
-        batches = kinds.get(self.file.suffix, _csv_batches)(self.file, columns)
+        where, meter = str(self.file), Meter(self.file, self._rows)
+        require(self.names, columns, where)
+        for name in columns:
+            if name in self._types:
+                require_values(self._types[name], name, where, views=True)
+        kinds = {".parquet": parquet.batches, ".jsonl": delimited.json_batches}
+        read = kinds.get(self.file.suffix, delimited.csv_batches)
+        batches = read(self.file, list(dict.fromkeys(columns)), meter)
         while True:
             with readable(self.file):
                 batch = next(batches, None)
             if batch is None:
                 return
-            yield {name: as_strings(batch.column(name), name, str(self.file)) for name in columns}
+            for part in portions(batch):
+                texts = {n: as_strings(part.column(n), n, where) for n in columns}
+                yield counted(texts, meter)
 
     def read(self, columns: Sequence[str]) -> dict[str, Any]:
         """Return column name -> one large_string array over all rows."""
@@ -89,10 +99,57 @@ def require(names: Sequence[str], columns: Sequence[str], where: str) -> None:
     """
     for column in columns:
         if list(names).count(column) != 1:
-            listed = ", ".join(names) or "no column"
+            found = listed(names) or "no column"
             raise DataError(
-                f"{where}: expected one column {column!r}, found {listed}; rename or add it"
+                f"{where}: expected one column {column!r}, found {found}; rename or add it"
             )
+
+
+def require_values(kind: Any, column: str, where: str, *, views: bool = False) -> None:
+    """Check, before any value is read, that an Arrow type is one of strings or of numbers.
+
+    Parameters
+    ----------
+    views : whether views of strings are read, which can show one long string in many rows
+
+    Raises
+    ------
+    DataError : the values are nested or encoded in a way that can repeat them without a bound
+    """
+    values = kind.value_type if pa.types.is_dictionary(kind) else kind
+    while isinstance(values, pa.BaseExtensionType):
+        values = values.storage_type
+    if views and values is kind and pa.types.is_string_view(kind):
+        return
+    if pa.types.is_nested(values) or any(repeats(values) for repeats in _REPEATING):
+        raise _unexpected(kind, column, where)
+
+
+def portions(batch: Any) -> Iterator[Any]:
+    """Yield a record batch in slices, short where a dictionary has long entries."""
+    rows = _PORTION_ROWS
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type):
+            entries = pc.cast(column.dictionary, pa.large_string())
+            longest = pc.max(pc.binary_length(entries)).as_py() or 0
+            rows = min(rows, max(1, PORTION // max(longest, 1)))
+    for start in range(0, len(batch), rows):
+        yield batch.slice(start, rows)
+
+
+def counted(texts: dict[str, Any], meter: Meter) -> dict[str, Any]:
+    """Return the columns of a batch after counting them.
+
+    Raises
+    ------
+    DataError : the table passes a bound
+    """
+    meter.rows(max(map(len, texts.values()), default=0))
+    for text in texts.values():
+        meter.memory(text.nbytes)
+        if (pc.max(pc.binary_length(text)).as_py() or 0) > meter.limits.characters:
+            meter.characters(pc.max(pc.utf8_length(text)).as_py())
+    return texts
 
 
 def as_strings(values: Any, column: str, where: str) -> Any:
@@ -105,23 +162,26 @@ def as_strings(values: Any, column: str, where: str) -> Any:
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     try:
+        values.validate(full=True)  # a file may declare any bytes as a string, and any offsets
+    except pa.ArrowException as error:
+        raise DataError(
+            f"{where}: expected Unicode text in {column!r}, found other bytes; correct the file"
+        ) from error
+    try:
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
         if pa.types.is_floating(values.type):
             # Data frames turn a column with a missing integer into floats with NaN.
             values = pc.if_else(pc.is_nan(values), None, values)
-        text = pc.fill_null(pc.cast(values, pa.large_string()), "")
+        return pc.fill_null(pc.cast(values, pa.large_string()), "")
     except pa.ArrowException as error:
-        raise DataError(
-            f"{where}: expected strings or numbers in {column!r}, found {values.type}; convert it"
-        ) from error
-    try:
-        text.validate(full=True)  # a Parquet file may declare any bytes as a string
-    except pa.ArrowException as error:
-        raise DataError(
-            f"{where}: expected Unicode text in {column!r}, found other bytes; correct the file"
-        ) from error
-    return text
+        raise _unexpected(values.type, column, where) from error
+
+
+def _unexpected(kind: Any, column: str, where: str) -> DataError:
+    return DataError(
+        f"{where}: expected strings or numbers in {column!r}, found {kind!s:.80}; convert it"
+    )
 
 
 @contextmanager
@@ -140,118 +200,3 @@ def readable(file: Path) -> Iterator[None]:
             f"{file}: expected a readable {file.suffix[1:]} table, found: {reason}; "
             "correct the file"
         ) from error
-
-
-def _parquet_batches(file: Path, columns: Sequence[str]) -> Iterator[Any]:
-    # Without a bounded buffer, the column of a row group (perhaps the whole file) is read at once.
-    with pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False) as table:
-        size = sum(
-            table.metadata.row_group(i).total_byte_size
-            for i in range(table.metadata.num_row_groups)
-        )
-        rows = max(1, table.metadata.num_rows * BATCH_BYTES // max(size, 1))
-        # Few rows, as dictionary encoding can make each of them far longer than in the file.
-        yield from table.iter_batches(
-            batch_size=min(rows, 1 << 11), columns=list(columns), use_threads=False
-        )
-
-
-def _csv_options(block: int, columns: Sequence[str] | None) -> dict[str, Any]:
-    convert = pa_csv.ConvertOptions(strings_can_be_null=False)
-    if columns is not None:
-        convert.include_columns = list(columns)
-        convert.column_types = dict.fromkeys(columns, pa.string())
-    return {
-        "read_options": pa_csv.ReadOptions(block_size=block, use_threads=False),
-        "parse_options": pa_csv.ParseOptions(newlines_in_values=True),  # inside quotes
-        "convert_options": convert,
-    }
-
-
-def _csv_header(file: Path) -> list[str]:
-    block = _CSV_BLOCK
-    while True:
-        try:
-            with pa_csv.open_csv(file, **_csv_options(block, None)) as reader:
-                return list(reader.schema.names)
-        except pa.ArrowInvalid as error:
-            block = _larger(block, file, error)
-
-
-def _csv_batches(file: Path, columns: Sequence[str]) -> Iterator[Any]:
-    """Yield the batches of a CSV file; a row longer than a block is read with larger blocks."""
-    block, done = _CSV_BLOCK, 0
-    while True:
-        seen = 0
-        try:
-            with pa_csv.open_csv(file, **_csv_options(block, columns)) as reader:
-                for batch in reader:
-                    fresh = batch.slice(max(done - seen, 0))
-                    seen += len(batch)
-                    done = max(done, seen)
-                    if len(fresh):
-                        yield fresh
-            return
-        except pa.ArrowInvalid as error:
-            block = _larger(block, file, error)
-
-
-def _larger(block: int, file: Path, error: Exception) -> int:
-    """Return the next block size to try, or raise the error if a larger block cannot help."""
-    if "straddl" not in str(error) or block > min(file.stat().st_size, _BLOCK_LIMIT - 1):
-        raise error
-    return min(block * 8, _BLOCK_LIMIT)
-
-
-def _json_records(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield one JSON object per line; blank lines are skipped.
-
-    Raises
-    ------
-    DataError : a line is not a JSON object
-    """
-    with file.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            text = line.removeprefix(_BOM).strip() if number == 1 else line.strip()
-            where = f"{file} line {number}: expected a JSON object"
-            if not text:
-                continue
-            try:
-                record = json.loads(text)
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{where}, found: {error}; correct the line") from error
-            if not isinstance(record, dict):
-                raise DataError(f"{where}, found {record!r:.40}; correct the line")
-            yield record
-
-
-def _json_batches(file: Path, columns: Sequence[str]) -> Iterator[Any]:
-    """Yield batches of string columns; a key that a line lacks is null.
-
-    Arrow's own reader infers one type per column and turns an id such as `2020-01-01` into a date.
-    """
-    values: dict[str, list[str | None]] = {name: [] for name in columns}
-    size = 0
-
-    def batch() -> Any:
-        return pa.table(
-            {name: pa.array(column, pa.large_string()) for name, column in values.items()}
-        )
-
-    for record in _json_records(file):
-        for name, column in values.items():
-            value = to_string(record.get(name))
-            column.append(value)
-            size += 64 + len(value or "")
-        if size > BATCH_BYTES:
-            yield batch()
-            values, size = {name: [] for name in columns}, 0
-    if size:
-        yield batch()
-
-
-def to_string(value: Any) -> str | None:
-    """Return a JSON value as a string; null and NaN become None, 3.0 becomes "3"."""
-    if isinstance(value, float):
-        value = None if value != value else int(value) if value.is_integer() else value
-    return value if value is None or isinstance(value, str) else json.dumps(value)

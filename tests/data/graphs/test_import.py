@@ -21,8 +21,8 @@ from torch_geometric.data import Data
 from dance_flwr.data.graphs.folder import read_folder, write_folder
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL
 from dance_flwr.data.graphs.importer import Options, import_graph
+from dance_flwr.data.graphs.limits import UNPACKED_FLOOR
 from dance_flwr.data.graphs.loading import imported_graphs, load_graph, source_identity
-from dance_flwr.data.graphs.pickles import ZIP_FLOOR
 from dance_flwr.errors import DataError
 
 NODES = "id,text,label,split\na,first,x,train\nb,second,,val\nc,third,y,\nd,fourth,x,test\n"
@@ -335,7 +335,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path, root, monkeypatch
         zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive,
         archive.open("bomb/data.pkl", "w") as stream,
     ):
-        for _ in range(ZIP_FLOOR // (1 << 20) + 1):
+        for _ in range(UNPACKED_FLOOR // (1 << 20) + 1):
             stream.write(bytes(1 << 20))
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("the file was opened"))
     assert "MiB declared" in refused(bomb, root)

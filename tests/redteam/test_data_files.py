@@ -1,0 +1,317 @@
+"""Files of strangers: a small one never takes much memory, a damaged one is refused in one line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import networkx as nx
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import bombs
+from support.project import PROJECT
+
+from dance_flwr.data.graphs.folder import CLASSES_KEY
+from dance_flwr.data.graphs.importer import Options, import_graph
+from dance_flwr.data.graphs.limits import VARIABLE, Meter, limits
+from dance_flwr.data.graphs.loading import load_graph
+from dance_flwr.errors import DataError, UserError
+
+BOUNDS = "nodes=1e6,edges=1e6,characters=1e6,columns=5000,memory=64e6"
+MOST = 128 << 20  # of memory above that of the loaded libraries
+MEASURE = """
+import sys, warnings
+from pathlib import Path
+from dance_flwr.data.graphs.importer import import_graph
+from dance_flwr.errors import UserError
+warnings.simplefilter("ignore")
+status = Path("/proc/self/status")  # ru_maxrss would hold the parent's peak too
+peak = lambda: 1024 * int(status.read_text().partition("VmHWM:")[2].split()[0])
+root, name, path, small = sys.argv[1:]
+import_graph([Path(small)], "small", Path(root))  # what is loaded on first use is not counted
+before, line = peak(), "no refusal"
+try:
+    import_graph([Path(path)], name, Path(root))
+except UserError as error:
+    line = str(error)
+print(peak() - before)
+print(line)
+"""
+linux = pytest.mark.skipif(
+    not Path("/proc/self/status").is_file(), reason="needs the peak memory that Linux reports"
+)
+
+
+def small_files(folder):
+    """A valid graph of three nodes in every format: name -> path."""
+    columns = {
+        "id": ["a", "b", "c"],
+        "text": ["first", "sécond", "third"],
+        "label": ["x", "y", "x"],
+    }
+    columns["split"] = ["train", "val", "test"]
+    graph = nx.DiGraph()
+    for node, *values in zip(*columns.values(), strict=True):
+        graph.add_node(node, **dict(zip(("text", "label", "split"), values, strict=True)))
+    graph.add_edge("a", "b", weight=0.5)
+    files = {name: folder / name for name in ("parquet", "csv", "jsonl", "saved")}
+    for path in files.values():
+        path.mkdir(parents=True)
+        bombs.edges(path, "source,target\na,b\n")
+    pq.write_table(pa.table(columns), files["parquet"] / "nodes.parquet")
+    pa.csv.write_csv(pa.table(columns), files["csv"] / "nodes.csv")
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    (files["jsonl"] / "nodes.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    bombs.saved(files["saved"], pa.table(columns).append_column("neighbors", [[["b"], [], ["a"]]]))
+    files["pt"], files["old"] = folder / "g.pt", folder / "old.pt"
+    content = {"raw_texts": columns["text"], "y": torch.tensor([0, 1, 0])}
+    content["edge_index"] = torch.tensor([[0, 1], [1, 0]])
+    torch.save(content, files["pt"])
+    torch.save(content, files["old"], _use_new_zipfile_serialization=False)
+    files["graphml"], files["json"] = folder / "g.graphml", folder / "g.json"
+    nx.write_graphml(graph, files["graphml"])
+    files["json"].write_text(json.dumps(nx.node_link_data(graph, edges="links")))
+    return files
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return small_files(tmp_path_factory.mktemp("small"))
+
+
+def measured(tmp_path, small, path, name="g", bounds=BOUNDS):
+    """What an import of a file takes above that of a small one, and the line with which it ends."""
+    command = [sys.executable, "-c", MEASURE, tmp_path / "root", name, path, small]
+    environment = {**os.environ, VARIABLE: bounds, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, cwd=PROJECT, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-500:]
+    taken, line = done.stdout.splitlines()
+    print(f"{path.name}: {int(taken) >> 20} MiB, {line}")
+    return int(taken), line
+
+
+@linux
+@pytest.mark.parametrize("bomb", bombs.BOMBS)
+def test_a_small_file_takes_little_memory_and_is_refused(tmp_path, small, bomb):
+    (tmp_path / "bomb").mkdir()
+    path = bombs.BOMBS[bomb](tmp_path / "bomb")
+    kind = {"node": "json", "ogbn": "pt"}.get(bomb.split("_")[0], bomb.split("_")[0])
+    name = "ogbn-arxiv" if kind == "pt" and path.is_dir() else "g"
+    taken, line = measured(tmp_path, small[kind], path, name)
+    assert taken < MOST and "expected" in line and len(line) < 1_000
+    if bomb.startswith(("graphml_entities", "graphml_laughs")):
+        assert "entity declarations" in line
+    assert not (tmp_path / "root" / "graphs" / "g").exists()
+
+
+@linux
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "json", "graphml", "pt", "saved"])
+def test_a_text_longer_than_the_limit_is_refused(tmp_path, small, kind):
+    text, folder = "é" * 1_100_000, tmp_path / "long"
+    folder.mkdir()
+    column = pa.table({"id": ["a"], "text": [text], "label": ["x"]})
+    record = {"id": "a", "text": text, "label": "x"}
+    path = folder
+    if kind == "parquet":
+        pq.write_table(column, bombs.edges(folder) / "nodes.parquet")
+    elif kind == "csv":
+        pa.csv.write_csv(column, bombs.edges(folder) / "nodes.csv")
+    elif kind == "jsonl":
+        (bombs.edges(folder) / "nodes.jsonl").write_text(json.dumps(record))
+    elif kind == "json":
+        path = folder / "g.json"
+        path.write_text(json.dumps({"nodes": [record], "links": []}, ensure_ascii=False))
+    elif kind == "graphml":
+        path = bombs.graphml(folder, bombs.NODE % ("a", text))
+    elif kind == "pt":
+        path = folder / "g.pt"
+        content = {"raw_texts": [text], "y": torch.tensor([0])}
+        torch.save({**content, "edge_index": torch.zeros(2, 0, dtype=torch.long)}, path)
+    else:
+        bombs.saved(folder, column)
+    bounds = BOUNDS.replace("64e6", "500e6")
+    line = measured(tmp_path, small[kind], path, bounds=bounds)[1]
+    assert "expected at most" in line and "characters=NUMBER" in line
+    (tmp_path / "root").rename(tmp_path / "other")
+    bounds = bounds.replace("characters=1e6", "characters=1.1e6")
+    assert measured(tmp_path, small[kind], path, bounds=bounds)[1] == "no refusal"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        ("nodes=2", ["at most 2 nodes, found more", "nodes=NUMBER"]),
+        ("characters=4", ["at most 4 characters", "characters=NUMBER"]),
+        ("memory=20", ["expected at most", "memory=NUMBER"]),
+        ("nodes=many", [VARIABLE, "NAME=NUMBER", "'nodes=many'"]),
+        ("texts=3", [VARIABLE, "nodes, edges, characters, columns, memory", "'texts=3'"]),
+        ("nodes=-1", [VARIABLE, "'nodes=-1'"]),
+    ],
+)
+def test_the_user_sets_the_bounds_of_every_format(tmp_path, small, monkeypatch, bounds, words):
+    monkeypatch.setenv(VARIABLE, bounds)
+    for path in small.values():
+        with pytest.raises(UserError) as caught:
+            import_graph([path], "g", tmp_path)
+        assert all(word in str(caught.value) for word in words), str(caught.value)
+        assert not list(tmp_path.glob("graphs/*"))
+
+
+def test_the_usual_bounds_allow_large_graphs():
+    usual = limits()
+    assert usual.nodes >= 10_000_000 and usual.edges >= 1_000_000_000
+    assert usual.characters >= 8_000_000 and usual.memory >= 1 << 30
+    with pytest.raises(DataError, match="f: expected at most 100,000,000 nodes, found more; "):
+        Meter("f").rows(usual.nodes + 1)
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from dance_flwr.data.graphs import imported
+from dance_flwr.data.graphs.importer import import_graph
+write = imported._write_edges
+def slowly(*arguments):
+    print("in the middle", flush=True)
+    time.sleep(600)
+    return write(*arguments)
+imported._write_edges = slowly
+import_graph([Path(sys.argv[1])], sys.argv[2], Path(sys.argv[3]))
+"""
+
+
+def begin(path, name, root):
+    """An import that has written its nodes and waits."""
+    command = [sys.executable, "-c", KILLED, str(path), name, str(root)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=PROJECT, text=True)
+    assert process.stdout.readline() == "in the middle\n"
+    return process
+
+
+def test_a_killed_import_is_cleaned_up_by_the_next_and_a_live_one_is_not(tmp_path, small):
+    folder = tmp_path / "graphs"
+    killed, alive = (begin(small["csv"], name, tmp_path) for name in ("killed", "alive"))
+    try:
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        drafts = {path.name.split(".")[1] for path in folder.glob(".*.draft-????????")}
+        assert drafts == {"killed", "alive"}
+        import_graph([small["csv"]], "next", tmp_path)
+        left = {path.name.split(".")[1] for path in folder.glob(".*")}
+        assert left == {"alive"}
+        (draft,) = folder.glob(".alive.draft-????????")
+        assert (draft / "nodes.parquet").is_file()
+    finally:
+        alive.send_signal(signal.SIGKILL)
+        alive.wait()
+    import_graph([small["csv"]], "last", tmp_path)
+    assert sorted(path.name for path in folder.iterdir()) == ["last", "next"]
+
+
+def test_a_command_that_is_killed_while_it_writes_leaves_nothing_behind_for_long(tmp_path):
+    folder, root = bombs.parquet(tmp_path, ["word " * 1000] * 20_000), tmp_path / "root"
+    script = Path(sys.executable).with_name("dance-flwr")
+    command = [script, "data", "import", folder, "--name", "g", "--data-root", root]
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, cwd=PROJECT)
+    deadline = time.monotonic() + 60
+    while not list(root.glob("graphs/.g.draft-????????")) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    process.send_signal(signal.SIGSTOP)  # alive, but at rest
+    bombs.parquet(tmp_path, ["t"])
+    try:
+        import_graph([folder], "one", root)
+        assert list(root.glob("graphs/.g.draft-????????"))
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    import_graph([folder], "two", root)
+    assert sorted(path.name for path in (root / "graphs").iterdir()) == ["one", "two"]
+
+
+changes = st.one_of(
+    st.tuples(st.just("cut"), st.floats(0, 1), st.just(b"")),
+    st.tuples(
+        st.just("flip"), st.floats(0, 1), st.integers(0, 7).map(lambda bit: bytes([1 << bit]))
+    ),
+    st.tuples(st.just("put"), st.floats(0, 1), st.binary(min_size=1, max_size=8)),
+    st.tuples(st.just("add"), st.floats(0, 1), st.binary(min_size=1, max_size=40)),
+    st.tuples(st.just("all"), st.just(0.0), st.binary(max_size=200)),
+)
+
+
+def changed(content, how):
+    for kind, share, value in how:
+        place = int(share * max(len(content) - 1, 0))
+        before, after = content[:place], content[place:]
+        if kind == "flip" and after:
+            after = bytes([after[0] ^ value[0]]) + after[1:]
+        elif kind == "put":
+            after = value + after[len(value) :]
+        elif kind in ("cut", "add", "all"):
+            after = {"cut": b"", "add": value + after, "all": value}[kind]
+        content = before + after
+    return content
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("state.json", {"_data_files": 3}),
+        ("state.json", {"_data_files": [1]}),
+        ("dataset_dict.json", {"splits": 3}),
+        ("dataset_dict.json", {"splits": [["train"]]}),
+        ("dataset_info.json", {"features": [1]}),
+        ("dataset_info.json", {"features": {"label": {"_type": "ClassLabel", "names": 3}}}),
+    ],
+)
+def test_json_of_another_shape_beside_a_saved_data_set_is_one_line(tmp_path, name, content):
+    path = small_files(tmp_path)["saved"]
+    (path / name).write_text(json.dumps(content))
+    with pytest.raises(DataError, match="save the data set again"):
+        import_graph([path], "g", tmp_path)
+
+
+@pytest.mark.parametrize("names", [b"[", b"3", b"[1]", b"[" * 100_000, b"\xff", b'["\\ud800"]'])
+def test_class_names_of_a_stranger_are_a_list_of_names_or_one_line(tmp_path, names):
+    path = small_files(tmp_path)["parquet"]
+    table = pq.read_table(path / "nodes.parquet").replace_schema_metadata({CLASSES_KEY: names})
+    pq.write_table(table, path / "nodes.parquet")
+    with pytest.raises(DataError, match="a list of names in the metadata"):
+        import_graph([path], "g", tmp_path)
+
+
+PLACES = {
+    **{kind: f"nodes.{kind}" for kind in ("parquet", "csv", "jsonl")},
+    **{f"saved/{name}": name for name in ("data.arrow", "state.json")},
+    **dict.fromkeys(("pt", "old", "graphml", "json"), ""),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*empty text")
+@pytest.mark.parametrize("place", PLACES)
+@settings(
+    max_examples=100, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+)
+@given(how=st.lists(changes, min_size=1, max_size=3))
+def test_a_damaged_file_is_a_graph_or_one_line(tmp_path_factory, place, how):
+    folder = tmp_path_factory.mktemp("damaged")
+    path = small_files(folder / "files")[place.partition("/")[0]]
+    file = path / PLACES[place] if path.is_dir() else path
+    file.write_bytes(changed(file.read_bytes(), how))
+    try:
+        import_graph([path], "g", folder, Options())
+    except UserError as error:
+        assert "\n" not in str(error) and len(str(error)) < 2_000
+        assert not list(folder.glob("graphs/*"))
+        assert not list(folder.glob("graphs/.*"))
+    else:
+        assert load_graph("g", folder).num_nodes
