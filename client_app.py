@@ -38,6 +38,14 @@ def describe(message: Message, context: Context) -> Message:
     return _answer(handlers.describe, message, context)
 
 
+@app.query(keys.action_of(keys.SEAL))
+def seal(message: Message, context: Context) -> Message:
+    """Answer a hash that fixes the evidence which the run has left here."""
+    from dance_flwr.federation.client import handlers
+
+    return _answer(handlers.seal, message, context)
+
+
 @app.query(keys.action_of(keys.EXCHANGE))
 def exchange(message: Message, context: Context) -> Message:
     """Run a step of the method's exchange before round 1."""

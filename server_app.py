@@ -15,8 +15,9 @@ from dance_flwr.config.paths import out_dir
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import initial_model, shape_of
+from dance_flwr.federation.server.ending import final_counts, hashes
 from dance_flwr.federation.server.ledger import Ledger
-from dance_flwr.federation.server.membership import describe, final_counts, join
+from dance_flwr.federation.server.membership import describe, join
 from dance_flwr.federation.server.round import initial_arrays
 from dance_flwr.federation.server.secagg_grid import federate
 from dance_flwr.federation.server.strategies import make_round, strategy_name
@@ -103,5 +104,6 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     facts: dict[str, Any] = {"strategy": strategy_name(config), "evaluation": spec.card.evaluation}
     facts |= {"method": config.method, "seed": config.seed, "run": checkpoint.run}
     facts |= {"partition_dir": str(prepared.folder) if prepared else None}
-    facts |= {"devices": [schema.device for schema in schemas], "messages": ledger.rows()}
-    rec.write(clients, facts | checkpoint.sizes)
+    facts |= {"devices": [schema.device for schema in schemas]}
+    facts |= hashes(federation, members, schemas, common, timeout, evidence=spec.keeps_evidence)
+    rec.write(clients, facts | {"messages": ledger.rows()} | checkpoint.sizes)

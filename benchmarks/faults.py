@@ -9,12 +9,11 @@ hit client 0.
 detected s     from the fault to the line or the round that shows it; "-": nothing to notice
 rounds short   finished rounds without the update of some client
 rounds lost    finished rounds that the result no longer has
-data lost      whether files of the client folders changed, other than those of runs
+data lost      whether files of the clients' data changed
 accuracy       on the test nodes; the first row is the run without faults
 """
 
 import argparse
-import hashlib
 import os
 import signal
 import sys
@@ -34,6 +33,7 @@ from fault_tools import HOST
 from dance_flwr.config.paths import HISTORY, RESULT
 from dance_flwr.config.text import to_toml
 from dance_flwr.config.tree import RunConfig, parse
+from dance_flwr.data.digests import data_digests
 from dance_flwr.data.prepare import prepare
 from dance_flwr.deploy.certificates import make_certificates, make_key
 from dance_flwr.errors import UserError
@@ -244,14 +244,9 @@ FAULTS: dict[str, Callable[[Scene], None]] = {
 RAY = "kill-ray-worker"
 
 
-def digest(folders: Sequence[Path]) -> str:
-    """Return a hash of all files of the client folders except those of runs."""
-    content = hashlib.sha256()
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
-            if path.is_file() and "runs" not in path.relative_to(folder).parts:
-                content.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
-    return content.hexdigest()
+def digest(folders: Sequence[Path]) -> list[dict[str, str]]:
+    """Return the digests of the data of every client; runs leave other files beside them."""
+    return [data_digests(folder) for folder in folders]
 
 
 def play(name: str, scene: Scene) -> dict[str, Any] | str:

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dance_flwr.errors import UserError
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from filelock import FileLock
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+# What Python's zip reader and NumPy raise for bytes that are no archive, or of other features.
+_DAMAGED = (BadZipFile, EOFError, KeyError, NotImplementedError, OSError, RuntimeError, ValueError)
 _DRAFT = re.compile(r"(\..+\.draft-[0-9a-f]{8})(?:\.lock)?")
 _CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -146,6 +150,23 @@ def write_npz(path: Path, arrays: Mapping[str, Any], *, keep: Path | None = None
     """Write an .npz file, whole or not at all; the file that is replaced moves to `keep`."""
     with atomic_file(path, keep=keep) as file:
         np.savez(file, **arrays)
+
+
+def read_npz(path: Path) -> dict[str, NDArray[Any]] | None:
+    """Return the arrays of an .npz file; None where it is absent or damaged.
+
+    The checksum of every array is compared before its content is read.
+    """
+    if not path.is_file():
+        return None
+    try:
+        with path.open("rb") as stream, np.load(stream) as file:
+            archive: ZipFile | None = getattr(file, "zip", None)
+            if archive is None or archive.testzip() is not None:
+                return None
+            return {name: file[name] for name in file.files}
+    except _DAMAGED:
+        return None
 
 
 def write_new(files: Mapping[Path, tuple[bytes, int]]) -> None:

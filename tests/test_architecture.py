@@ -100,7 +100,7 @@ def room_of(path: Path) -> str:
 def test_the_root_can_be_read_at_a_glance():
     inside = [path for path in PACKAGE.iterdir() if path.name != "__pycache__"]
     assert sum(path.is_dir() for path in inside) <= 12
-    assert len([path for path in inside if path.suffix == ".py" and path.stem != "__init__"]) <= 6
+    assert len([path for path in inside if path.suffix == ".py" and path.stem != "__init__"]) <= 7
 
 
 @every(SOURCES)
@@ -226,6 +226,20 @@ def test_paper_map_covers_every_equation_of_the_method():
     )
     missing = [label for label in labels.split() if f"eq:{label}" not in paper_map()]
     assert not missing
+
+
+@pytest.mark.parametrize("page", ["privacy", "security"])
+def test_every_test_that_a_page_names_exists(page):
+    """Files without a folder are of tests/redteam; a name without a file is of the last one."""
+    text = (PROJECT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    named, code = 0, ""
+    for file, name in re.findall(r"`((?:tests/[\w/]+|test_\w+)\.py)?(?:::(test_\w+))?`", text):
+        if file:
+            folder = PROJECT if file.startswith("tests/") else PROJECT / "tests" / "redteam"
+            code = (folder / file).read_text(encoding="utf-8")
+        assert not name or f"def {name}(" in code, name
+        named += bool(file or name)
+    assert named > 20
 
 
 def paper_map() -> str:

@@ -31,8 +31,14 @@ def show(
 
 
 @app.command()
-def verify(run: FinishedRun, client_folder: ClientFolder = None) -> None:
-    """Check every span against the source text and recompute the weights from the saved model."""
-    from dance_flwr.runs.evidence import verify_evidence
+def verify(
+    run: FinishedRun,
+    client_folder: ClientFolder = None,
+    encode: Annotated[
+        int, typer.Option(help="chunks per client whose embeddings are computed again", min=0)
+    ] = 16,
+) -> None:
+    """Check files, spans, embeddings and weights against the run's record, the texts, the model."""
+    from dance_flwr.runs.evidence_verification import verify_evidence
 
-    verify_evidence(run, client_folder, typer.echo)
+    verify_evidence(run, client_folder, typer.echo, encode)

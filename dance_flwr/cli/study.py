@@ -10,7 +10,15 @@ import click
 import typer
 from typer.core import TyperCommand
 
-from dance_flwr.cli.options import Jobs, KnownRows, Labels, RunSettings, StudyFolder
+from dance_flwr.cli.options import (
+    Again,
+    DryRun,
+    Jobs,
+    KnownRows,
+    Labels,
+    RunSettings,
+    StudyFolder,
+)
 
 app = typer.Typer()
 
@@ -73,12 +81,8 @@ def experiment(
     set_: RunSettings = None,
     jobs: Jobs = None,
     out: StudyFolder = Path("study"),
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print the grid without running it")
-    ] = False,
-    again: Annotated[
-        bool, typer.Option("--again", help="also repeat runs that are already there")
-    ] = False,
+    dry_run: DryRun = False,
+    again: Again = False,
     where: Labels = None,
     known: KnownRows = None,
 ) -> None:

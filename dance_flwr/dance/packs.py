@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor
 from dance_flwr.dance.evidence import HOPS, Candidates, Evidence
 from dance_flwr.dance.explanation import Explanation
 from dance_flwr.data.site import Site
-from dance_flwr.disk import write_npz
+from dance_flwr.disk import read_npz, write_npz
 from dance_flwr.errors import DataError
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows
 
@@ -163,27 +162,33 @@ class Packs:
         ------
         DataError : the file is missing, damaged, altered or of another format
         """
-        try:
-            with np.load(path) as file:
-                found = int(file[_FORMAT]) if _FORMAT in file.files else 1
-                if found != FORMAT:
-                    raise DataError(
-                        f"{path}: expected evidence packs of format {FORMAT}, found format "
-                        f"{found}; read them with the version that wrote them, or run again"
-                    )
-                values: dict[str, Any] = {item.name: file[item.name] for item in fields(cls)}
-                digest = str(file[_DIGEST])
-        except (OSError, ValueError, KeyError, BadZipFile) as error:
+        arrays = read_npz(path)
+        if arrays is None:
+            state = "a damaged file" if path.is_file() else "no file"
             raise DataError(
-                f"{path}: expected evidence packs, found {error}; the file was damaged or altered"
-            ) from None
+                f"{path}: expected evidence packs, found {state}; copy the client's folder again, "
+                "or run again"
+            )
+        if (found := int(arrays.get(_FORMAT, 1))) != FORMAT:
+            raise DataError(
+                f"{path}: expected evidence packs of format {FORMAT}, found format "
+                f"{found}; read them with the version that wrote them, or run again"
+            )
+        names = [item.name for item in fields(cls)]
+        if missing := sorted({*names, _DIGEST} - arrays.keys()):
+            raise DataError(
+                f"{path}: expected evidence packs with {missing[0]!r}, found none; they were "
+                "altered"
+            )
+        values: dict[str, Any] = {name: arrays[name] for name in names}
+        digest = str(arrays[_DIGEST])
         if digest != _digest(values):
             raise DataError(
                 f"{path}: expected packs of digest {digest[:12]}, found others; they were altered"
             )
         numbers = {name: int(values[name]) for name in ("round", "difficulty_round")}
-        names = {name: tuple(values[name].tolist()) for name in ("views", "stages")}
-        return cls(**values | numbers | names | {"model_id": str(values["model_id"])})
+        lists = {name: tuple(values[name].tolist()) for name in ("views", "stages")}
+        return cls(**values | numbers | lists | {"model_id": str(values["model_id"])})
 
     def row_of(self, node: int) -> int | None:
         """Return the row of a node, or None if there is no pack for it."""

@@ -14,7 +14,7 @@ from dance_flwr.config.paths import PREVIOUS, STATE
 from dance_flwr.dance.evidence import HOPS, Candidates
 from dance_flwr.dance.nodes import Queue
 from dance_flwr.data.card import run_folder
-from dance_flwr.disk import write_npz
+from dance_flwr.disk import read_npz, write_npz
 from dance_flwr.nn.ragged import Ragged
 
 _SURVEY = ("times_selected", "difficulty")  # of all nodes; written at a condensation
@@ -55,10 +55,10 @@ class ClientState:
     round: int = 0
 
 
-def read_difficulty(survey: Path, device: torch.device) -> Tensor:
-    """Return [n] float32 u_v of the model of a node condensation."""
-    with np.load(survey) as file:
-        return torch.as_tensor(file["difficulty"], device=device)
+def read_difficulty(survey: Path, device: torch.device) -> Tensor | None:
+    """Return [n] float32 u_v of the model of a node condensation; None if the file is damaged."""
+    found = read_npz(survey)
+    return None if found is None else torch.as_tensor(found["difficulty"], device=device)
 
 
 def due(last_round: int, every: int, round_: int) -> bool:
@@ -100,6 +100,11 @@ class RunFolder:
         """File of the packs that the final (best) model selected."""
         return self.evidence_folder / "final.npz"
 
+    @property
+    def seal_path(self) -> Path:
+        """File with the digests of the run's evidence at its end."""
+        return self.folder / "evidence-sealed.json"
+
     def all_packs(self) -> list[Path]:
         """Return the files of all packs of the run, by round, then the final ones."""
         return [
@@ -124,7 +129,7 @@ class RunFolder:
             if not path.is_file():
                 continue
             state, base = self._read(path, num_nodes, device)
-            if state is None:  # the survey was lost
+            if state is None:  # it or its survey was lost or damaged
                 break
             if before is None or state.round < before:
                 return state
@@ -193,16 +198,15 @@ class RunFolder:
     def _read(
         self, path: Path, num_nodes: int, device: torch.device
     ) -> tuple[ClientState | None, int]:
-        """Return the state in a file, None without its survey, and the round of the state before
-        it; 0 = there was none.
+        """Return the state in a file and the round of the state before it; 0 = there was none.
+
+        None where the file or its survey is missing or damaged.
         """
-        with np.load(path) as file:
-            raw = {name: file[name] for name in file.files}
-        survey = self._survey(int(raw["core_round"]))
-        if not survey.is_file():
+        raw = read_npz(path)
+        survey = read_npz(self._survey(int(raw["core_round"]))) if raw else None
+        if raw is None or survey is None:
             return None, 0
-        with np.load(survey) as file:
-            raw |= {name: file[name] for name in file.files}
+        raw |= survey
         tensors = {
             name: torch.as_tensor(array, device=device) for name, array in raw.items() if array.ndim
         }
@@ -243,5 +247,5 @@ def _frozen_arrays(frozen: Candidates) -> dict[str, NDArray[Any]]:
 
 
 def _number(path: Path, name: str) -> int:
-    with np.load(path) as file:
-        return int(file[name]) if name in file.files else 0
+    """Return a number of a state; 0 where it has none or is damaged."""
+    return int((read_npz(path) or {}).get(name, 0))

@@ -1,8 +1,8 @@
 """Verification of evidence packs against the source texts and the model."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from hashlib import sha256
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,17 +24,15 @@ from dance_flwr.errors import UserError
 WEIGHT_TOLERANCE = 1e-4
 
 
-@dataclass
-class VerificationCounts:
-    """Numbers of packs, of spans compared with the source texts, and of packs recomputed."""
+class Sources(NamedTuple):
+    """Ids and texts of a client's nodes, whose chunks have the digests that the client keeps."""
 
-    packs: int = 0
-    spans: int = 0
-    recomputed: int = 0
+    ids: list[str]
+    texts: list[str]
 
 
-def verify_sources(site: Site) -> tuple[list[str], list[str]]:
-    """Check every chunk of every text against its digest; return (ids, texts).
+def verify_sources(site: Site) -> Sources:
+    """Check every chunk of every text against its digest.
 
     Raises
     ------
@@ -49,23 +47,23 @@ def verify_sources(site: Site) -> tuple[list[str], list[str]]:
             f"{site.folder}: node {ids[node]!r}: expected the encoded text, found another; "
             "restore the text, or prepare the partition again"
         )
-    return ids, texts
+    return Sources(ids, texts)
 
 
-def verify_spans(site: Site, packs: Packs, where: str, texts: tuple[list[str], list[str]]) -> None:
+def verify_spans(site: Site, packs: Packs, where: str, sources: Sources) -> None:
     """Check that every span is a chunk of the client's bank and that its text has not changed.
 
     Raises
     ------
     UserError : names the node and the span
     """
-    ids, sources = texts
+    ids, texts = sources
     known = (packs.chunk_spans == site.bank.spans[packs.chunks]).all(axis=1)
     known &= packs.chunk_nodes == site.table.node_of_chunk.cpu().numpy()[packs.chunks]
     known &= (packs.chunk_sha256 == site.chunk_sha256[packs.chunks]).all(axis=1)
     spans = zip(packs.chunk_nodes, packs.chunk_spans, packs.chunk_sha256, known, strict=True)
     for node, (start, end), digest, in_bank in spans:
-        chunk = sources[node][start:end]
+        chunk = texts[node][start:end]
         if not in_bank or sha256(chunk.encode()).digest() != digest.tobytes():
             raise UserError(
                 f"{where}: node {ids[node]!r}, characters {start}-{end}: expected the text that "

@@ -3,8 +3,8 @@
 import hashlib
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +14,19 @@ from dance_flwr.data.text.bank import BankSlice
 from dance_flwr.errors import DataError, UserError
 
 CARD = "client.json"
+FOLDER_FORMAT = 2  # of a client's folder; cards of 1 had no digests
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 @dataclass(frozen=True)
 class SiteCard:
-    """Content of `client.json`: which client this is, and the classes that its model needs."""
+    """Content of `client.json`: which client this is, and the classes that its model needs.
+
+    Attributes
+    ----------
+    files : sha256 of every file of the client's data, by its path in the folder
+    salt : 64 random hex digits, so that a hash of the card tells nothing of what it holds
+    """
 
     client: int
     clients: int
@@ -27,6 +34,8 @@ class SiteCard:
     class_names: tuple[str, ...]
     ids_sha256: str
     partition_sha256: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    salt: str = ""
 
 
 def run_folder(client_folder: Path, run: str) -> Path:
@@ -115,7 +124,10 @@ def read_card(folder: Path) -> SiteCard:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         raw["class_names"] = tuple(raw["class_names"])
-        return SiteCard(**raw)
+        card = SiteCard(**raw)
+        if not (card.salt and card.files):
+            raise ValueError("no digests of its files; an earlier version wrote it")
+        return card
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(
             f"{path}: expected the card of a client, found {error}; prepare the partition again"

@@ -2,11 +2,12 @@
 
 A folder holds `client.json` (the card), `nodes.parquet`, `edges.parquet`, `arrays/`
 (memory-mapped), `text/` (the client's slice of the text bank, absent until its texts are encoded)
-and `runs/` (state and evidence of each run). It is written once and checked when it is loaded.
+and `runs/` (state and evidence of each run). It is written once; the card has a digest of every
+file, and each run checks them before it starts.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dance_flwr.config.paths import MANIFEST
-from dance_flwr.data.card import (
-    CARD,
-    SiteCard,
-    chunk_digests,
-    read_card,
-    read_ids,
-    read_texts,
-)
+from dance_flwr.data.card import CARD, SiteCard, chunk_digests, read_card, read_ids, read_texts
+from dance_flwr.data.digests import write_card
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TextGraph, ids_digest
 from dance_flwr.data.partition import (
@@ -35,7 +30,7 @@ from dance_flwr.data.partition.random_edges import with_random_edges
 from dance_flwr.data.site import ARRAYS
 from dance_flwr.data.text.bank import BankSlice, BankStats, TextBank, save_slice
 from dance_flwr.data.text.foreign import MixedTexts, Mixture, mix, mixed_texts
-from dance_flwr.disk import atomic_file, atomic_folder, write_json
+from dance_flwr.disk import atomic_file, atomic_folder
 from dance_flwr.errors import DataError
 
 Say = Callable[[str], None]
@@ -168,12 +163,12 @@ def write_client(
     (folder / "arrays").mkdir()
     for name in ARRAYS:
         np.save(folder / "arrays" / f"{name}.npy", getattr(graph, name))
-    write_json(folder / CARD, asdict(card))
     if mixed:
         np.save(folder / "arrays" / f"{_FOREIGN}.npy", mixed.foreign)
     if bank:
         part = mixed.part if mixed else bank.gather(graph.texts)
         _write_slice(graph.texts, part, bank, folder)
+    write_card(folder, card)
 
 
 def foreign_chunks(folder: Path) -> NDArray[np.bool_]:
@@ -209,6 +204,7 @@ def encode_client(folder: Path, bank: TextBank, say: Say = lambda line: None) ->
         )
     stats = encode_texts(texts, bank, say)
     _write_slice(texts, bank.gather(texts), bank, folder)
+    write_card(folder, card)
     return stats
 
 

@@ -10,6 +10,7 @@ from filelock import FileLock
 
 from dance_flwr.config.paths import MANIFEST, PROJECT, data_root
 from dance_flwr.config.sections import DataConfig
+from dance_flwr.data.card import FOLDER_FORMAT
 from dance_flwr.data.client_folder import Say, check, write_partition
 from dance_flwr.data.graphs.loading import load_graph, source_identity
 from dance_flwr.data.partition import PartitionSpec, make_partition, manifest, read_manifest
@@ -47,7 +48,8 @@ def partition_folder(config: DataConfig) -> Path:
 def _folder(config: DataConfig, bank: TextBank) -> Path:
     root, spec = data_root(config), partition_spec(config)
     source = source_identity(config.data, root)
-    identity = {"source": source, "partition": spec.settings(), "bank": bank.fingerprint}
+    made_of = {"source": source, "partition": spec.settings(), "bank": bank.fingerprint}
+    identity = {**made_of, "format": FOLDER_FORMAT}
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
     name = f"{Path(config.data).name}-{spec.method}-{spec.clients}-seed{spec.seed}{spec.regime()}"
     return root / "partitions" / f"{name}-{key}"

@@ -43,6 +43,7 @@ class Site:
         at evaluation
     reading : how texts are pooled and edges weighed; "auto" = by the paper's rules, "probe" =
         whichever the client's own validation nodes favour
+    derived_folder : what follows from the data is kept there; None = `derived/` in `folder`
 
     Raises
     ------
@@ -55,8 +56,10 @@ class Site:
         device: torch.device,
         inductive: bool = False,
         reading: ReadingConfig = _PLAIN,
+        derived_folder: Path | None = None,
     ) -> None:
         self.folder = folder
+        self._derived_folder = derived_folder or folder / "derived"
         self.device = device
         self.inductive = inductive
         self._asked = reading
@@ -93,8 +96,10 @@ class Site:
         name = hashlib.sha256((self._text_version() + key).encode()).hexdigest()[:12]
         return probed(
             asked,
-            lambda reading: Site(self.folder, self.device, self.inductive, reading),
-            self.folder / "derived" / f"reading-{name}.json",
+            lambda reading: Site(
+                self.folder, self.device, self.inductive, reading, self._derived_folder
+            ),
+            self._derived_folder / f"reading-{name}.json",
         )
 
     def _array(self, name: str) -> NDArray[Any]:
@@ -222,7 +227,7 @@ class Site:
     def _kept(
         self, name: str, shape: tuple[int, int], fill: Callable[[NDArray[np.float16]], None]
     ) -> Tensor:
-        return derived.kept(self.folder / "derived", name, self._text_version(), shape, fill)
+        return derived.kept(self._derived_folder, name, self._text_version(), shape, fill)
 
     def _text_version(self) -> str:
         """What changes when the client's texts are encoded again."""

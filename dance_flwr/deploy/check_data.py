@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from dance_flwr.config.paths import MANIFEST
-from dance_flwr.data.card import SiteCard, read_card
+from dance_flwr.data.card import CARD, SiteCard, read_card
+from dance_flwr.data.digests import check_files
 from dance_flwr.data.partition import read_manifest
 from dance_flwr.data.text.bank_slice import META, load_slice, read_meta
 from dance_flwr.deploy.agreement import class_mismatch, read_agreement
@@ -27,13 +28,16 @@ def check_agreed(node: Node) -> Finding:
 
 
 def check_data(node: Node) -> Finding:
-    """The parts of the folder match: card, node table, neighbour lists, labels, bank, manifest."""
+    """The parts of the folder match: card, files, neighbour lists, labels, bank, manifest."""
     if node.data is None:
         return unchecked(_FOLDER)
+    if not (node.data / "text" / META).is_file() and (node.data / CARD).is_file():
+        return _unencoded(node.data)
     import torch
 
     from dance_flwr.data.site import Site
 
+    check_files(node.data)
     site = Site(node.data, torch.device("cpu"))  # compares the card with ids and neighbour lists
     card, bank = site.card, load_slice(node.data / "text")
     sizes = {
@@ -77,9 +81,7 @@ def check_encoder(node: Node) -> Finding:
         return unchecked(_FOLDER)
     meta = read_meta(node.data / "text") if (node.data / "text" / META).is_file() else None
     if meta is None:
-        return problem(
-            "encoded texts", "none", f"run `dance-flwr encode {node.data}` on this machine"
-        )
+        return _unencoded(node.data)
     agreed = node.agreement
     if agreed is not None:
         expected = {
@@ -121,6 +123,10 @@ def check_labels(node: Node) -> Finding:
     return ok(f"the {len(names)} agreed class names, in the same order")
 
 
+def _unencoded(folder: Path) -> Finding:
+    return problem("encoded texts", "none", f"run `dance-flwr encode {folder}` on this machine")
+
+
 def _compare_manifest(folder: Path, card: SiteCard) -> None:
     """Compare a card with the partition's manifest, if that is beside the folder.
 
@@ -143,13 +149,11 @@ def _compare_manifest(folder: Path, card: SiteCard) -> None:
 
 def _compare_weights(name: str, sha256: str, compared: bool) -> Finding:
     """Compare the weights that encoded the bank with those on this machine, without network."""
-    from dance_flwr.data.text.encoder import resolve_encoder
+    from dance_flwr.data.text.encoder import resolve_local
 
     by = f"texts encoded by {name}, sha256 {sha256[:12]}{' as agreed' if compared else ''}"
     try:
-        # A hub id would be downloaded; only local files count here.
-        local = name if "/" not in name or Path(name).is_dir() else _cached(name)
-        installed = resolve_encoder(local, "float32").weights_sha256
+        installed = resolve_local(name, "float32").weights_sha256
     except (DataError, OSError):
         return warning(
             f"the encoder {name!r} on this machine",
@@ -163,9 +167,3 @@ def _compare_weights(name: str, sha256: str, compared: bool) -> Finding:
             "rounds use the encoded texts as they are; restore the weights before encoding again",
         )
     return ok(f"{by}, and the weights on this machine agree")
-
-
-def _cached(name: str) -> str:
-    from huggingface_hub import snapshot_download
-
-    return snapshot_download(name, local_files_only=True)

@@ -30,7 +30,7 @@ from dance_flwr.federation.client.client import load_at, shape_of
 from dance_flwr.federation.client.device import pick_device
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods import get_spec
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.reader import load_model, read_result
 from dance_flwr.seeding import derive, generator
 
 NODES = 300  # per run; more nodes narrow the intervals, at half a core second each
@@ -57,7 +57,7 @@ def analyse(
     UserError : the run's method selects no evidence
     """
     _check([config])
-    state = load_model(run_folder)
+    state = load_model(run_folder, read_result(run_folder)["model_fingerprint"])
     torch.set_num_threads(config.torch_threads)
     sites = [
         Site(

@@ -1,7 +1,7 @@
 """A made-up client of any size on disk, for measurements of growth."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.nodes import rounds_per_condensation
-from dance_flwr.data.card import CARD, SiteCard
+from dance_flwr.data.card import SiteCard
+from dance_flwr.data.digests import write_card
 from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN, csr_from_pairs, ids_digest
 from dance_flwr.data.text.bank import META
 from dance_flwr.disk import atomic_path, write_json
@@ -84,8 +85,8 @@ def write_client(folder: Path, scale: Scale) -> None:
     with atomic_path(folder / "nodes.parquet") as draft:
         pq.write_table(pa.table({"id": ids}), draft)
     names = tuple(str(c) for c in range(SHAPE.classes))
-    write_json(folder / CARD, asdict(SiteCard(0, 1, n, names, ids_digest(ids), "made up")))
     _write_texts(folder, n, scale.chunks, rng)
+    write_card(folder, SiteCard(0, 1, n, names, ids_digest(ids), "made up"))
 
 
 def _write_texts(folder: Path, nodes: int, chunks: int, rng: np.random.Generator) -> None:

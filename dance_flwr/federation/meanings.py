@@ -17,6 +17,7 @@ from dance_flwr.federation.wire.messages import Hello, Schema
 from dance_flwr.metrics import COUNTS, PHASES
 
 _SERVER, _ALL = "the server", "the server, all clients"
+_HIDES = "nobody learns anything from it without the salt, which stays with the client"
 
 
 class Meaning(NamedTuple):
@@ -130,12 +131,16 @@ def _config() -> dict[tuple[str, str], Meaning]:
     ]
     nodes = Meaning("number of local nodes (0 where it is withheld)", _SERVER)
     tokens = Meaning("number of encoded tokens (0 where it is withheld)", _SERVER)
+    data = Meaning("a hash of the client's data and a secret salt", _SERVER, _HIDES)
+    evidence = Meaning("a hash of the client's evidence and a secret salt", _SERVER, _HIDES)
     return {
         **_each(keys.CONFIG, settings, _SETTING),
         **_each(keys.CONFIG, [item.name for item in fields(Hello)], _GREETING),
         **_each(keys.CONFIG, [item.name for item in fields(Schema)], _SCHEMA),
         (keys.CONFIG, keys.SCHEMA_NODES): nodes,
         (keys.CONFIG, keys.SCHEMA_TOKENS): tokens,
+        (keys.CONFIG, keys.DATA_SHA256): data,
+        (keys.CONFIG, keys.EVIDENCE_SHA256): evidence,
     }
 
 

@@ -84,6 +84,8 @@ class MethodSpec:
     search : flat key -> candidate values of `dance-flwr tune`, beside those of every method
     label_reuse : whether it supports the key `label-reuse`
     reading : what "auto" stands for in `text-pooling`, `edge-gates` and `class-prior`
+    keeps_evidence : whether clients keep evidence, which the run's record fixes at its end; its
+        client side is a `SealingMethod`
     """
 
     card: MethodCard
@@ -96,6 +98,7 @@ class MethodSpec:
     search: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     label_reuse: bool = False
     reading: Mapping[str, str] = field(default_factory=lambda: dict(PLAIN_READING))
+    keeps_evidence: bool = False
 
     def make_client(self) -> Method:
         """Return the client side.
@@ -183,4 +186,13 @@ class ExchangingMethod(Protocol):
         `info.round` is 0. A step that is repeated, as after a lost connection, must be answered
         with the same tensors.
         """
+        ...
+
+
+@runtime_checkable
+class SealingMethod(Protocol):
+    """A client side that keeps evidence in the client's folder of a run."""
+
+    def seal(self, site: Site, run: str) -> str:
+        """Return a hash that fixes the evidence of a run and tells nothing of it."""
         ...

@@ -1,39 +1,19 @@
 """theta: backbones of torch-geometric layers. `backbone` has the contract, `gcn` the default."""
 
 from math import gcd
-from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch_geometric.nn import APPNP, GATConv, GINConv, GraphConv, MessagePassing, SGConv
+from torch_geometric.nn import APPNP, GATConv, GINConv, GraphConv, SGConv
 from torch_geometric.utils import to_edge_index
 
 from dance_flwr.nn.backbone import Backbone, Operators
+from dance_flwr.nn.message_passing import compiled_nowhere
 
-Layer = TypeVar("Layer", bound=MessagePassing)
-
-
-def _compiled_nowhere(layer: type[Layer]) -> type[Layer]:
-    """Return the layer without the code that torch-geometric writes for it when one is built.
-
-    It writes to the temporary folder and runs what it finds there: a client opens its own folder
-    only. A class with methods of its own is left alone, and computes the same.
-    """
-
-    def propagate(self: MessagePassing, *args: Any, **values: Any) -> Any:
-        return MessagePassing.propagate(self, *args, **values)
-
-    def edge_updater(self: MessagePassing, *args: Any, **values: Any) -> Any:
-        return MessagePassing.edge_updater(self, *args, **values)
-
-    own = {"propagate": propagate, "edge_updater": edge_updater, "__module__": __name__}
-    return cast(type[Layer], type(layer.__name__, (layer,), own))
-
-
-_GraphConv, _GATConv = _compiled_nowhere(GraphConv), _compiled_nowhere(GATConv)
-_GINConv, _SGConv = _compiled_nowhere(GINConv), _compiled_nowhere(SGConv)
-_APPNP = _compiled_nowhere(APPNP)
+_GraphConv, _GATConv = compiled_nowhere(GraphConv), compiled_nowhere(GATConv)
+_GINConv, _SGConv = compiled_nowhere(GINConv), compiled_nowhere(SGConv)
+_APPNP = compiled_nowhere(APPNP)
 
 
 class Sage(Backbone):

@@ -24,7 +24,7 @@ from dance_flwr.config.paths import HISTORY, MODEL
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.disk import atomic_path
 from dance_flwr.errors import ConfigError, ResumeError
-from dance_flwr.fingerprint import code_fingerprint
+from dance_flwr.fingerprint import code_fingerprint, model_fingerprint
 
 if TYPE_CHECKING:  # reading the status of a run needs no torch
     from torch import Tensor
@@ -34,6 +34,9 @@ if TYPE_CHECKING:  # reading the status of a run needs no torch
 CHECKPOINT, BEFORE = "checkpoint.safetensors", "checkpoint-before.safetensors"
 RESTART = "start it again without resume"
 _ROWS = "history"  # the rows as bytes, beside the tensors "<group>/<name>"
+_DIGEST = "sha256"
+
+_MAY_CHANGE = ("device", "data_sha256")  # of a client's description
 
 Groups = dict[str, dict[str, NDArray[Any]]]
 
@@ -55,6 +58,7 @@ class Checkpoint:
     traffic : model bytes (down, up) per client that belong to no round yet
     resumed_after : the last complete round before each stop
     repeats : rounds that were repeated with new noise for differential privacy, 0 without
+    best_model : fingerprint of the best model so far, "" before the first validation
     """
 
     run: str
@@ -74,6 +78,7 @@ class Checkpoint:
     traffic: list[dict[int, int]] = field(default_factory=list)
     resumed_after: list[int] = field(default_factory=list)
     repeats: int = 0
+    best_model: str = ""
 
     @classmethod
     def load(cls, folder: Path) -> "Checkpoint":
@@ -81,7 +86,7 @@ class Checkpoint:
 
         Raises
         ------
-        ResumeError : there is none, or it cannot be read
+        ResumeError : there is none, it cannot be read, or one of its bits was flipped
         """
         path = folder / CHECKPOINT
         path = path if path.is_file() else folder / BEFORE
@@ -92,12 +97,15 @@ class Checkpoint:
             )
         try:
             with safe_open(path, "np") as file:
-                texts = file.metadata()
-                arrays: Groups = {}
-                for key in json.loads(texts["order"]):
-                    group, _, name = key.partition("/")
-                    arrays.setdefault(group, {})[name] = file.get_tensor(key)
-                rows = file.get_tensor(_ROWS).tobytes().decode()
+                texts = dict(file.metadata() or {})
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # no mapping
+            if texts.pop(_DIGEST, None) != _digest(tensors, texts):
+                raise ValueError("other content than it was written with; it is damaged")
+            rows = tensors.pop(_ROWS).tobytes().decode()
+            arrays: Groups = {}
+            for key in json.loads(texts["order"]):
+                group, _, name = key.partition("/")
+                arrays.setdefault(group, {})[name] = tensors[key]
             facts = json.loads(texts["facts"])
             facts["traffic"] = [
                 {int(client): count for client, count in way.items()} for way in facts["traffic"]
@@ -125,6 +133,7 @@ class Checkpoint:
             "config": _config_text(self.config),
         }
         tensors[_ROWS] = np.frombuffer("\n".join(self.history).encode(), np.uint8)
+        metadata[_DIGEST] = _digest(tensors, metadata)
         # Renaming the predecessor is faster than replacing it, which waits for the disk.
         with atomic_path(folder / CHECKPOINT, keep=folder / BEFORE) as draft:
             save_file(tensors, draft, metadata)
@@ -136,14 +145,15 @@ class Checkpoint:
         Parameters
         ----------
         manifest : of the partition, None where clients bring their own data
-        described : each client's description of its data, dataclasses; `device` may change
+        described : each client's description of its data, dataclasses; `device` may change, and
+            so may a folder that was prepared again, whose hash has another salt
 
         Raises
         ------
         ResumeError : the data has changed
         """
         descriptions = [
-            {key: value for key, value in asdict(each).items() if key != "device"}
+            {key: value for key, value in asdict(each).items() if key not in _MAY_CHANGE}
             for each in described
         ]
         text = json.dumps([manifest and manifest["sha256"], descriptions], sort_keys=True)
@@ -174,7 +184,7 @@ class Checkpoint:
 
         Raises
         ------
-        ResumeError : `model.safetensors` is missing, or of another round
+        ResumeError : `model.safetensors` is missing, damaged, or of another round
         """
         if not self.best_round:
             return {}
@@ -185,12 +195,17 @@ class Checkpoint:
             return {name: torch.from_numpy(array) for name, array in deployed.items()}
         path, found = folder / MODEL, "none"
         if path.is_file():
-            with safe_open(path, "pt") as file:
-                found = (file.metadata() or {}).get("round", "none")
-                if found == str(self.best_round):
-                    return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
+            try:
+                with safe_open(path, "pt") as file:
+                    state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
+                found = model_fingerprint(state)
+            except SafetensorError as error:
+                found = str(error)
+            if found == self.best_model:
+                return state
         raise ResumeError(
-            f"{path}: expected the model of round {self.best_round}, found {found}; {RESTART}"
+            f"{path}: expected model {self.best_model} of round {self.best_round}, found {found}; "
+            f"{RESTART}"
         )
 
     def _other_data(self, expected: str, found: str) -> ResumeError:
@@ -199,6 +214,15 @@ class Checkpoint:
             f"{expected}, found {found}; "
             f"restore the data, or {RESTART}"
         )
+
+
+def _digest(tensors: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> str:
+    """Return the sha256 hex digest of all that a checkpoint holds."""
+    digest = hashlib.sha256(json.dumps(dict(sorted(texts.items()))).encode())
+    for name, array in sorted(tensors.items()):
+        digest.update(f"{name}:{array.dtype}:{array.shape};".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 @lru_cache(maxsize=4)

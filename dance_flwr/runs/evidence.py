@@ -1,4 +1,4 @@
-"""The evidence of a finished run: open its model, its sites and its packs, show and verify them."""
+"""The evidence of a finished run: open its model, its sites and its packs, and show them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,18 +17,10 @@ from dance_flwr.dance.explaining import explain
 from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.rendering import example_row, render
 from dance_flwr.dance.state import RunFolder
-from dance_flwr.dance.verification import (
-    VerificationCounts,
-    verify_parts,
-    verify_sources,
-    verify_spans,
-    verify_weights,
-)
 from dance_flwr.data.site import Site
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.client.client import load_at, shape_of
 from dance_flwr.federation.client.smoothing import smoothing_of
-from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods import get_spec
 from dance_flwr.runs.reader import load_model, read_result
 
@@ -74,8 +66,13 @@ class EvidenceRun:
 
     @cached_property
     def weights(self) -> dict[str, Tensor]:
-        """The saved state dict of the best validation round."""
-        return load_model(self.folder)
+        """The saved state dict of the best validation round.
+
+        Raises
+        ------
+        UserError : it is damaged, or not the one that `result.json` names
+        """
+        return load_model(self.folder, str(self.result["model_fingerprint"]))
 
     @property
     def settings(self) -> DanceConfig:
@@ -87,8 +84,8 @@ class EvidenceRun:
         """Numbers of the clients to read; None is the client of `client_folder`."""
         return [None] if self.client_folder is not None else list(range(self.config.clients))
 
-    def site(self, client: int | None) -> Site:
-        """Open the data of a client.
+    def folder_of(self, client: int | None) -> Path:
+        """Return the folder of a client.
 
         Raises
         ------
@@ -100,9 +97,23 @@ class EvidenceRun:
                 "expected --client-folder, found none; the clients of this run keep their "
                 "evidence on their own machines"
             )
-        folder = self.client_folder or Path(partition) / f"client-{client}"
+        return self.client_folder or Path(partition) / f"client-{client}"
+
+    def site(self, client: int | None, derived_folder: Path | None = None) -> Site:
+        """Open the data of a client; errors are those of `folder_of`.
+
+        Parameters
+        ----------
+        derived_folder : as for `Site`
+        """
         inductive = self.config.split_mode == "inductive"
-        return Site(folder, torch.device("cpu"), inductive, reading_of(self.config))
+        return Site(
+            self.folder_of(client),
+            torch.device("cpu"),
+            inductive,
+            reading_of(self.config),
+            derived_folder,
+        )
 
     def store(self, site: Site) -> RunFolder:
         """Return the folder that this run left at a client."""
@@ -156,64 +167,3 @@ def show_evidence(run: Path, client: int, node: str | None, client_folder: Path 
         )
         row = 0
     return render(site, packs, row)
-
-
-def verify_evidence(run: Path, client_folder: Path | None, say: Callable[[str], None]) -> None:
-    """Verify every evidence pack of a run against the source texts and the saved model.
-
-    Parameters
-    ----------
-    client_folder : folder of the one client to verify; None = all clients of the run's partition
-    say : receives one line per client, then a verdict
-
-    Raises
-    ------
-    UserError : names the first span, weight or model that does not agree
-    """
-    opened = EvidenceRun.open(run, client_folder)
-    fingerprint = model_fingerprint(opened.weights)
-    if fingerprint != opened.result["model_fingerprint"]:
-        raise UserError(
-            f"{run}: expected model {opened.result['model_fingerprint']}, found {fingerprint}; "
-            "the saved model was altered"
-        )
-    for client in opened.clients:
-        site = opened.site(client)
-        verified = _verify_client(opened, site, fingerprint)
-        say(
-            f"client {site.card.client}: {verified.spans:,} spans of {verified.packs:,} packs read "
-            f"back from the source texts, weights of {verified.recomputed:,} packs recomputed from "
-            f"model {fingerprint}"
-        )
-    say("evidence verified")
-
-
-def _verify_client(opened: EvidenceRun, site: Site, fingerprint: str) -> VerificationCounts:
-    """Verify all packs that a client stored in this run.
-
-    Raises
-    ------
-    UserError : names the first span, weight or model that does not agree
-    """
-    texts, model, settings = verify_sources(site), opened.model(site), opened.settings
-    verified = VerificationCounts()
-    for path in opened.store(site).all_packs():
-        packs, final = Packs.load(path), path.stem == "final"
-        if final and packs.model_id != fingerprint:
-            raise UserError(
-                f"{path}: expected packs of model {fingerprint}, found {packs.model_id}; they were "
-                "altered"
-            )
-        verify_spans(site, packs, path.name, texts)
-        verify_parts(packs, path.name)
-        verified.packs += len(packs.nodes)
-        verified.spans += len(packs.chunks)
-        # Evidence that rests on an earlier model too, frozen or preselected by its difficulty,
-        # does not follow from the model that the pack names.
-        fresh = settings.text_refresh_every == 1 and packs.difficulty_round == packs.round
-        if packs.model_id == fingerprint and (final or fresh):
-            graph = None if final else site.training_graph
-            smooth = opened.smooth(site) if final else None
-            verify_weights(site, packs, path.name, model, settings, graph, smooth)
-            verified.recomputed += len(packs.nodes)
-    return verified

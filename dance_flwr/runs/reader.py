@@ -2,13 +2,19 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from safetensors.torch import load_file
-from torch import Tensor
+from safetensors import SafetensorError
 
 from dance_flwr.config.paths import MODEL, RESULT
 from dance_flwr.errors import UserError
+from dance_flwr.fingerprint import model_fingerprint
+
+if TYPE_CHECKING:  # reading the status of a run needs no torch
+    from torch import Tensor
+
+_NEEDED = ("method", "config")
+_AGAIN = "copy the run's folder again, or run again"
 
 
 def read_result(folder: Path) -> dict[str, Any]:
@@ -16,14 +22,41 @@ def read_result(folder: Path) -> dict[str, Any]:
 
     Raises
     ------
-    UserError : the run has not finished
+    UserError : the run has not finished, or the file is damaged
     """
     path = folder / RESULT
     if not path.is_file():
         raise UserError(f"expected {RESULT} of a finished run, found none in {folder}")
-    return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path}: expected the result of a run, found {error}; {_AGAIN}") from None
+    if not isinstance(found, dict) or (missing := [key for key in _NEEDED if key not in found]):
+        lack = f"none of {missing[0]!r}" if isinstance(found, dict) else type(found).__name__
+        raise UserError(f"{path}: expected the result of a run, found {lack}; {_AGAIN}")
+    return found
 
 
-def load_model(folder: Path) -> dict[str, Tensor]:
-    """Return the state dict of the best validation round of a run."""
-    return load_file(folder / MODEL)
+def load_model(folder: Path, fingerprint: str = "") -> "dict[str, Tensor]":
+    """Return the state dict of the best validation round of a run.
+
+    Parameters
+    ----------
+    fingerprint : of the model, in the run's result; "" = not compared
+
+    Raises
+    ------
+    UserError : the model is missing, damaged or another one
+    """
+    from safetensors.torch import load_file
+
+    path = folder / MODEL
+    try:
+        state = load_file(path)
+        if (found := model_fingerprint(state)) == (fingerprint or found):
+            return state
+    except (SafetensorError, OSError) as error:
+        found = " ".join(str(error).split())
+    raise UserError(
+        f"{path}: expected model {fingerprint}, found {found}; it was altered or damaged: {_AGAIN}"
+    )

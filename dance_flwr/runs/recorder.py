@@ -135,6 +135,7 @@ class Recorder:
         )
         if row.val_accuracy is not None and row.val_accuracy > best:
             self.best_round, self.best_state = round_, dict(state)
+            self.checkpoint.best_model = model_fingerprint(state)
         self.history.append(row)
         self.checkpoint.history.append(json_text(asdict(row)))
         with (self.folder / HISTORY).open("a", encoding="utf-8") as file:

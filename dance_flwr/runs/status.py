@@ -1,6 +1,5 @@
 """Read the progress of a run from its folder: during the run, after its end, after a kill."""
 
-import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from dance_flwr.errors import ResumeError, UserError
 from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, Checkpoint
 from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.locks import is_locked
+from dance_flwr.runs.reader import read_result
 from dance_flwr.runs.resume import how_to_resume
 
 RUNNING, FINISHED, FAILED, INTERRUPTED = STATES = ("running", "finished", "failed", "interrupted")
@@ -104,7 +104,7 @@ def _read(folder: Path, alive: bool | None) -> Status:
             "`out`, or wait until it has started"
         )
     state = _state(changed, alive)
-    result = json.loads((folder / RESULT).read_text(encoding="utf-8")) if state == FINISHED else {}
+    result = read_result(folder) if state == FINISHED else {}
     checkpoint = None if state == FINISHED else _checkpoint(folder)
     rows = _rows(folder, checkpoint, alive)
     values = (

@@ -83,7 +83,8 @@ def _record(messages: Iterable[Message]) -> _Record:
 def _add(reply: Message, request: Message, found: _Record) -> None:
     config = config_of(request)
     round_ = config.get(keys.ROUND)
-    time = _FIRST if round_ is None else _LAST if config.get(keys.FINAL) else int(round_)
+    last = config.get(keys.FINAL) or reply.metadata.message_type == keys.SEAL
+    time = _LAST if last else _FIRST if round_ is None else int(round_)
     if isinstance(time, int):
         found.rounds.add(time)
     for record, values in reply.content.items():

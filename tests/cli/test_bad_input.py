@@ -12,7 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from dance_flwr.config.text import to_toml
 from dance_flwr.errors import CodeMismatchError, QuorumError, UserError
@@ -324,7 +323,7 @@ SPOILS = {
     "NaN or infinity in": lambda state, name: state[name].view(-1)[0].fill_(float("nan")),
     "expected finite": lambda state, name: state[name].view(-1)[0].fill_(float("inf")),
     "of shape": lambda state, name: state.update({name: state[name][None]}),
-    "of type": lambda state, name: state.update({name: state[name].to(torch.float64)}),
+    "of type": lambda state, name: state.update({name: state[name].double()}),
     "others or none": lambda state, name: state.pop(name),
 }
 

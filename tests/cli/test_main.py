@@ -28,7 +28,7 @@ COMMANDS = {
     "deploy peer-keys": {"--out"},
     "encode": {"--config", "--set"},
     "evidence show": {"--client", "--node", "--client-folder"},
-    "evidence verify": {"--client-folder"},
+    "evidence verify": {"--client-folder", "--encode"},
     "experiment": {
         *("--datasets", "--methods", "--ratios", "--seeds", "--rounds", "--set", "--jobs", "--out"),
         *("--dry-run", "--again", "--where", "--known"),

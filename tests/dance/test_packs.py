@@ -18,8 +18,13 @@ from safetensors.torch import load_file, save_file
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.nodes import node_budget
 from dance_flwr.dance.packs import Packs
+from dance_flwr.dance.sealing import seal
+from dance_flwr.dance.state import RunFolder
+from dance_flwr.data.card import read_card
+from dance_flwr.data.digests import data_commitment, write_card
 from dance_flwr.errors import UserError
-from dance_flwr.runs.evidence import show_evidence, verify_evidence
+from dance_flwr.runs.evidence import show_evidence
+from dance_flwr.runs.evidence_verification import verify_evidence
 
 CLIENTS = range(3)
 
@@ -168,6 +173,15 @@ class Copy:
     def change(self, stem="final", **arrays):
         replace(self.packs(stem), **arrays).save(self.evidence / f"{stem}.npz")
 
+    def forge_record(self):
+        """Let card, seal and record of the run describe what is there now."""
+        write_card(self.client, read_card(self.client))
+        card, result = read_card(self.client), json.loads((self.run / "result.json").read_text())
+        result["data_sha256"]["1"] = data_commitment(card)
+        sealed = seal(RunFolder(self.client, self.name), card.salt)
+        result["evidence_sha256"]["1"] = sealed
+        (self.run / "result.json").write_text(json.dumps(result))
+
     def texts(self, edit):
         """Rewrite the node table with `edit(columns)`, a dict of lists."""
         table = pq.read_table(self.client / "nodes.parquet")
@@ -310,12 +324,12 @@ def test_verify_passes_on_a_fresh_run_and_says_what_it_read(dance, cli, copy):
         assert done.code == 0 and done.err == []
         *clients, last = done.out.splitlines()
         assert last == "evidence verified" and [line.split(":")[0] for line in clients] == [
-            f"client {number}" for number in CLIENTS
+            f"client {number}" for number in CLIENTS for _ in ("files", "embeddings", "packs")
         ]
     packs = [copy.packs(path.stem) for path in copy.evidence.glob("*.npz")]
     assert (
         f"{sum(len(p.chunks) for p in packs)} spans of {sum(len(p.nodes) for p in packs)} packs"
-        in clients[1]
+        in clients[5]
     )
 
 
@@ -336,8 +350,12 @@ def test_verify_passes_whatever_the_settings(run, keys):
 
 
 @pytest.mark.parametrize("alter", ALTERATIONS.values(), ids=ALTERATIONS)
-def test_verify_fails_on_a_single_alteration(copy, alter):
+@pytest.mark.parametrize("record", ["genuine", "forged"])
+def test_verify_fails_on_a_single_alteration(copy, alter, record):
+    """Also where someone forged the record of the run: the links below it hold by themselves."""
     alter(copy)
+    if record == "forged":
+        copy.forge_record()
     with pytest.raises(UserError) as error:
         verify_evidence(copy.run, None, lambda line: None)
     assert "\n" not in str(error.value)
@@ -354,7 +372,7 @@ def test_verify_reads_one_client_from_its_own_folder(dance, copy):
     said = []
     shutil.rmtree(copy.partition / "client-0")
     verify_evidence(copy.run, copy.client, said.append)
-    assert [line.split(":")[0] for line in said] == ["client 1", "evidence verified"]
+    assert [line.split(":")[0] for line in said] == ["client 1"] * 3 + ["evidence verified"]
 
 
 def test_a_method_without_evidence_says_so(run, cli):

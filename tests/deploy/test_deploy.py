@@ -26,6 +26,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from support.graphs import WORDS, sentences, text_graph
 
+from dance_flwr.data.card import read_card
+from dance_flwr.data.digests import write_card
 from dance_flwr.deploy import check_link
 from dance_flwr.deploy.agreement import agree, class_mismatch, read_agreement, write_agreement
 from dance_flwr.deploy.certificates import make_certificates, make_key, renew_certificate
@@ -482,11 +484,17 @@ def damaged_agreement(line, instead):
     return case
 
 
+def described(w, client):
+    """The node of a client whose card describes its files as they are now."""
+    write_card(client, read_card(client))
+    return w.node(data=client)
+
+
 def shorter(name):
     def case(w):
         path = w.client() / "arrays" / f"{name}.npy"
         np.save(path, np.load(path)[:-1])
-        return w.node(data=path.parent.parent)
+        return described(w, path.parent.parent)
 
     return case
 
@@ -504,7 +512,7 @@ def without(*parts):
     def case(w):
         client = w.client()
         (client.joinpath(*parts)).unlink()
-        return w.node(data=client)
+        return described(w, client)
 
     return case
 
@@ -514,6 +522,14 @@ def foreign_label(w):
     labels = np.load(path)
     labels[0] = 99
     np.save(path, labels)
+    return described(w, path.parent.parent)
+
+
+def flipped_bit(w):
+    path = w.client() / "arrays" / "labels.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
     return w.node(data=path.parent.parent)
 
 
@@ -699,6 +715,7 @@ BAD = [
         damaged_agreement('"cooking"', "1"),
     ),
     ("data", "PROBLEM", "found none at", lambda w: w.node(data=w.path / "absent")),
+    ("data", "PROBLEM", "labels.npy: expected the file that client.json describes", flipped_bit),
     ("data", "PROBLEM", "labels in", shorter("labels")),
     ("data", "PROBLEM", "neighbour lists", shorter("indptr")),
     ("data", "PROBLEM", "expected the node ids of client.json", altered_card(ids_sha256="0")),

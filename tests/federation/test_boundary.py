@@ -47,7 +47,7 @@ def entries(way, kind, **records):
 RUN = ("run", "partition-dir", "server-round")
 SCHEMA = (
     *("class_names", "text_dim", "clients", "num_nodes", "encoder_sha256", "encoder_tokens"),
-    "device",
+    *("device", "data_sha256"),
 )
 PHASES = tuple(
     f"seconds-{phase}" for phase in ("forward", "nodes", "text", "topology", "packs", "train")
@@ -87,7 +87,9 @@ def of_peers(*names):
 
 
 ADDED = {
-    "dance": entries(UP, "evaluate", metrics=hits("plain", "fused")),
+    "dance": entries(UP, "evaluate", metrics=hits("plain", "fused"))
+    | entries(DOWN, "query.seal", config=("run", "partition-dir"))
+    | entries(UP, "query.seal", config=("evidence_sha256",)),
     "fedavg-full": set(),
     "fedavg-rotating": set(),
     "self-training": set(),
@@ -432,9 +434,16 @@ def test_under_masks_a_client_opens_files_of_its_own_folder_only(masked):
     assert audit.refused == [] and (trace is None or trace.refused == [] != trace.seen)
 
 
-@pytest.mark.parametrize("backbone", [name for name in BACKBONES.names() if name != "gcn"])
-def test_with_every_backbone_a_client_opens_files_of_its_own_folder_only(run, traced, backbone):
-    _, audit, trace = watch(run, traced, backbone=backbone, seed=47)
+@pytest.mark.parametrize(
+    "key",
+    [
+        *({"backbone": name} for name in BACKBONES.names() if name != "gcn"),
+        {"smoothing": "correct-and-smooth"},
+    ],
+    ids=lambda key: next(iter(key.values())),
+)
+def test_with_every_layer_a_client_opens_files_of_its_own_folder_only(run, traced, key):
+    _, audit, trace = watch(run, traced, **key, seed=47)
     assert audit.refused == [] and (trace is None or trace.refused == [] != trace.seen)
 
 

@@ -56,7 +56,7 @@ def honest(message, context):
         return messages.hello_reply(message, messages.Hello(client, True, code_fingerprint()))
     if kind == keys.DESCRIBE:
         classes = ("a", "b", "c")
-        schema = messages.Schema(classes, 6, CLIENTS, NODES, "0" * 64, 100, "cpu")
+        schema = messages.Schema(classes, 6, CLIENTS, NODES, "0" * 64, 100, "cpu", "0" * 64)
         return messages.schema_reply(message, schema)
     if kind == keys.EVALUATE:
         own = Counts({"deployed": 4}, 6, [2, 1, 1], [2, 2, 2], [3, 2, 1])
@@ -175,7 +175,9 @@ def asked(run_config):
     config = run_config(method="fedavg-full", clients=CLIENTS)
     side = get_spec(config.method).server_type()(config, ModelShape(6, 4, 3))
     checks, ledger = ReplyChecks(config), Ledger()
-    checks.learn({1: messages.Schema(("a", "b", "c"), 6, CLIENTS, NODES, "0" * 64, 100, "cpu")})
+    checks.learn(
+        {1: messages.Schema(("a", "b", "c"), 6, CLIENTS, NODES, "0" * 64, 100, "cpu", "0" * 64)}
+    )
     common = messages.run_config("fuzz", "")
     requests = {
         keys.DESCRIBE: messages.describe(1, ""),

@@ -23,7 +23,7 @@ from dance_flwr.federation.wire.messages import Hello, Schema
 KEYS = {"privacy_secure_aggregation": True, "clients": 3, "rounds": 1, "local_epochs": 1}
 REFUSAL = "this client does not take part; the reason is in its own log"
 TYPES = [
-    *(keys.TRAIN, keys.EVALUATE, keys.HELLO, keys.DESCRIBE, keys.EXCHANGE),
+    *(keys.TRAIN, keys.EVALUATE, keys.HELLO, keys.DESCRIBE, keys.EXCHANGE, keys.SEAL),
     *("query.other", "train.other", "evaluate.other"),
 ]
 STAGES = [*Stage.all(), keys.SURVIVORS]
@@ -38,7 +38,7 @@ scalars = st.one_of(
     st.sampled_from([0.0, -1.0, 1e-9, 1e300, float("inf"), float("nan")]),
 )
 values = st.one_of(scalars, st.lists(whole, max_size=4), st.lists(st.binary(max_size=4)))
-MOMENTS = 2 + 5 * 4  # HELLO, DESCRIBE; five stages for weights, training, validation and test
+MOMENTS = 3 + 5 * 4  # HELLO, DESCRIBE, SEAL; five stages for weights, training, validation, test
 places = st.integers(0, MOMENTS - 1)
 # What an alteration does, and a number that chooses the place.
 alterations = st.lists(
@@ -145,6 +145,9 @@ def check_legal(kind, content):
         assert set(config[keys.CONFIG]) == {field.name for field in fields(NAMES[kind])}
         counts = [config[keys.CONFIG].get(key, 0) for key in ("num_nodes", "encoder_tokens")]
         assert counts == [0, 0]
+        return
+    if kind == keys.SEAL:
+        assert set(content) == {keys.CONFIG} and set(config[keys.CONFIG]) == {keys.EVIDENCE_SHA256}
         return
     assert kind == keys.TRAIN
     if sums is None:

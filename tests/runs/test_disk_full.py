@@ -25,8 +25,9 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def drafts(folder):
-    """Drafts that were not removed."""
-    return [path for path in folder.rglob(".*") if path.is_file()]
+    """Drafts that were not removed; a lock is none."""
+    hidden = [path for path in folder.rglob(".*") if path.is_file()]
+    return [path for path in hidden if path.suffix != ".lock"]
 
 
 # A client's store

@@ -7,7 +7,8 @@ import pytest
 from dance_flwr.config.paths import RESULT
 from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.errors import UserError
-from dance_flwr.runs.evidence import EvidenceRun, show_evidence, verify_evidence
+from dance_flwr.runs.evidence import EvidenceRun, show_evidence
+from dance_flwr.runs.evidence_verification import verify_evidence
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def test_the_record_counts_every_message_and_its_bytes(plain):
     assert "num-examples" in up["keys"]["metrics"]
     assert {(e["type"], e["way"]) for e in plain.result["messages"]} == {
         (kind, way)
-        for kind in ("query.hello", "query.describe", "train", "evaluate")
+        for kind in ("query.hello", "query.describe", "train", "evaluate", "query.seal")
         for way in (DOWN, UP)
     }
 

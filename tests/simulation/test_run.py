@@ -54,7 +54,7 @@ TOP = {
         "test_nodes",
         "messages",
     ),
-    "evaluation",
+    *("evaluation", "data_sha256", "evidence_sha256"),
 }
 ROW = {
     *(
@@ -139,10 +139,10 @@ def test_test_nodes_are_read_once_and_last(dance):
         for i, m in enumerate(dance.messages)
         if m.metadata.src_node_id and "test" in str(m.content.metric_records)
     ]
-    # The last six messages: the final model to each of three clients, and their answers.
-    assert with_test == [len(dance.messages) - back for back in (5, 3, 1)]
+    # The final model to each of three clients, and their answers; then the hashes of evidence.
+    assert with_test == [len(dance.messages) - back for back in (11, 9, 7)]
     finals = [i for i, m in enumerate(dance.messages) if "final" in str(m.content.config_records)]
-    assert finals == [len(dance.messages) - back for back in (6, 4, 2)]
+    assert finals == [len(dance.messages) - back for back in (12, 10, 8)]
 
 
 def test_saved_model_reproduces_the_reported_accuracies(dance):

@@ -32,6 +32,7 @@ __all__ = [
     "bfloat16_supported",
     "encoder_fingerprint",
     "resolve_encoder",
+    "resolve_local",
 ]
 
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -131,6 +132,24 @@ def resolve_encoder(
         weights,
         files_fingerprint(folder, weights, precision),
     )
+
+
+def resolve_local(name: str, precision: str, expected_sha256: str = "") -> EncoderSpec:
+    """Resolve an encoder whose files are on this machine; nothing is downloaded.
+
+    Raises
+    ------
+    DataError : it is not here, or has other weights
+    OSError : its files cannot be read
+    """
+    local = name if "/" not in name or Path(name).is_dir() else _cached(name)
+    return resolve_encoder(local, precision, expected_sha256)
+
+
+def _cached(name: str) -> str:
+    from huggingface_hub import snapshot_download
+
+    return snapshot_download(name, local_files_only=True)
 
 
 def encoder_fingerprint(

@@ -17,7 +17,7 @@ from dance_flwr.federation.client.device import pick_device
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods import get_spec
-from dance_flwr.methods.contract import ExchangingMethod, RoundInfo, Uplink
+from dance_flwr.methods.contract import ExchangingMethod, RoundInfo, SealingMethod, Uplink
 from dance_flwr.metrics import Counts, Report, count
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.nn.proximal import proximal_term
@@ -159,6 +159,19 @@ class Client:
             name: count({view: probs[i] for view, probs in split.items()}, self.site.labels[nodes])
             for i, (name, nodes) in enumerate(parts.items())
         }
+
+    def seal(self, run: str) -> str:
+        """Return the hash of the evidence of a run.
+
+        Raises
+        ------
+        UserError : the method keeps none
+        """
+        if not isinstance(self.method, SealingMethod):
+            raise UserError(
+                f"method: expected one that keeps evidence, found {self.config.method!r}"
+            )
+        return self.method.seal(self.site, run)
 
 
 def open_client(folder: Path, config: RunConfig, device: torch.device | None = None) -> Client:

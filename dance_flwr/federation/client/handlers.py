@@ -12,6 +12,7 @@ from flwr.app import Context, Message
 
 from dance_flwr.config.tree import parse
 from dance_flwr.data.card import check_run, inside
+from dance_flwr.data.digests import check_files, data_commitment
 from dance_flwr.data.site import Site
 from dance_flwr.disk import disk_of
 from dance_flwr.federation.client.budget import Budget, admit
@@ -30,13 +31,30 @@ Task = Callable[[Message, Client], Message]
 
 
 def describe(message: Message, context: Context) -> Message:
-    """Answer what the local data requires of the global model; counts are withheld under masks."""
+    """Check the local data and answer what it requires of the global model.
+
+    Counts are withheld under masks.
+
+    Raises
+    ------
+    DataError : a file of the client's folder was damaged or altered
+    """
     refuse_beyond(terms_of(context.node_config), parse(context.run_config))
+    with disk_of(folder := _folder(message, context)):
+        check_files(folder)  # before anything reads them
     sizes = not demands_masks(context)
     return _do(
         lambda request, client: messages.schema_reply(request, _schema_of(client.site, sizes)),
         message,
         context,
+    )
+
+
+def seal(message: Message, context: Context) -> Message:
+    """Answer the hash of all evidence that a run has left here."""
+    check_run(run := str(messages.config_of(message).get(keys.RUN)))
+    return _do(
+        lambda request, client: messages.seal_reply(request, client.seal(run)), message, context
     )
 
 
@@ -152,4 +170,5 @@ def _schema_of(site: Site, sizes: bool) -> messages.Schema:
         encoder_sha256=site.encoder_sha256,
         encoder_tokens=int(site.bank.tokens.sum()) if sizes else 0,
         device=device_label(site.device),
+        data_sha256=data_commitment(card),
     )

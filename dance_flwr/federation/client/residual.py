@@ -3,7 +3,6 @@
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from dance_flwr import events
 from dance_flwr.data.card import run_folder
-from dance_flwr.disk import write_npz
+from dance_flwr.disk import read_npz, write_npz
 from dance_flwr.privacy.quantiser import State
 
 RESIDUAL, PREVIOUS_RESIDUAL = "residual.npz", "residual-previous.npz"
@@ -88,13 +87,10 @@ class ResidualFile:
 
 def _read(path: Path) -> _Saved:
     """Return what a file holds; nothing where it is absent or damaged."""
-    if not path.is_file():
+    found = read_npz(path)
+    if found is None or not {"round", "before", "values"} <= found.keys():
         return _Saved()
-    try:
-        with path.open("rb") as stream, np.load(stream) as file:
-            return _Saved(int(file["round"]), int(file["before"]), file["values"])
-    except (BadZipFile, EOFError, KeyError, OSError, ValueError):
-        return _Saved()
+    return _Saved(int(found["round"]), int(found["before"]), found["values"])
 
 
 def _split(values: NDArray[np.float32], like: State) -> State:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.site import Site
@@ -37,15 +37,29 @@ def correct_and_smooth(probs: Tensor, site: Site) -> Tensor:
     -------
     [n, C] rows that sum to 1
     """
-    from torch_geometric.nn import CorrectAndSmooth
-
     known = site.train_labels >= 0
     if not bool(known.any()):
         return probs
-    module = CorrectAndSmooth(_STEPS, _ALPHA, _STEPS, _ALPHA)
     rows, cols = site.graph.edges()
     target = site.train_labels[known]
-    smoothed = module(probs, target, known, torch.stack([cols, rows]))
+    smoothed = _module()(probs, target, known, torch.stack([cols, rows]))
     # A node without neighbours has nothing to average and keeps its prediction.
     total = smoothed.sum(dim=1, keepdim=True)
     return torch.where(total > 0, smoothed / total.clamp(min=torch.finfo(probs.dtype).tiny), probs)
+
+
+def _module() -> nn.Module:
+    """Return torch-geometric's module; it writes no code to the temporary folder."""
+    from torch_geometric.nn import CorrectAndSmooth, LabelPropagation
+
+    from dance_flwr.nn.message_passing import compiled_nowhere
+
+    propagation = compiled_nowhere(LabelPropagation)(_STEPS, _ALPHA)
+
+    class Module(CorrectAndSmooth):  # type: ignore[misc]  # torch-geometric has no types
+        def __init__(self) -> None:
+            nn.Module.__init__(self)  # not its own, which would build the layers that write
+            self.autoscale, self.scale = True, 1.0
+            self.prop1 = self.prop2 = propagation
+
+    return Module()

@@ -18,6 +18,7 @@ from dance_flwr.federation.server.polling import ask, is_lost
 from dance_flwr.federation.server.reply_checks import ReplyChecks
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import messages as wire
+from dance_flwr.federation.wire.serialization import bytes_of
 from dance_flwr.privacy.dp import fewest_clients, repeats_cost
 
 LOG = logging.getLogger("flwr")
@@ -244,7 +245,7 @@ class FederationGrid(Grid):
     def _count(self, totals: dict[int, int], batch: list[Message], node_of: Any) -> None:
         for message in batch:
             client = self._client_of_node[node_of(message)]
-            totals[client] = totals.get(client, 0) + wire.bytes_of(message)
+            totals[client] = totals.get(client, 0) + bytes_of(message)
 
     def _note_absent(
         self, sent: list[Message], replies: list[Message], timeout: float | None

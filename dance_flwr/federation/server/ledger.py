@@ -7,8 +7,8 @@ from typing import Any
 from flwr.app import Message
 
 from dance_flwr.federation.flower import SECAGG_CONFIGS, SecAggKey
-from dance_flwr.federation.wire import messages as wire
 from dance_flwr.federation.wire.keys import NODE
+from dance_flwr.federation.wire.serialization import bytes_of
 
 DOWN, UP = "to clients", "to the server"
 
@@ -49,7 +49,7 @@ class Ledger:
             entry = self._entries.setdefault((kind, stage, way), Entry(kind, stage, way))
             entry.count += 1
             entry.errors += message.has_error()
-            entry.bytes += wire.bytes_of(message)
+            entry.bytes += bytes_of(message)
             for name, record in message.content.items() if message.has_content() else ():
                 seen = entry.keys.setdefault(name, [])
                 new = {

@@ -3,25 +3,22 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from flwr.app import ArrayRecord, Message
+from flwr.app import Message
 from flwr.serverapp import Grid
 
 from dance_flwr import events
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.errors import CodeMismatchError, QuorumError, UserError
+from dance_flwr.errors import CodeMismatchError, UserError
 from dance_flwr.federation.server.grid import LOG, POLL_NODES_SECONDS, FederationGrid
 from dance_flwr.federation.server.ledger import Ledger
 from dance_flwr.federation.server.polling import ask, is_lost
 from dance_flwr.federation.server.reply_checks import hello_fault
-from dance_flwr.federation.wire import counts, keys, signatures
+from dance_flwr.federation.wire import keys, signatures
 from dance_flwr.federation.wire import messages as wire
 from dance_flwr.fingerprint import code_fingerprint
-from dance_flwr.metrics import Counts
 from dance_flwr.privacy.signatures import is_signed, read_peer_keys
 
 
@@ -239,38 +236,3 @@ def missing_numbers(clients: int) -> str:
         "and resume the run, or delete sum-partners.json in the folders of all clients if the "
         "difference of the two sums may be known"
     )
-
-
-def final_counts(
-    grid: FederationGrid,
-    members: list[Member],
-    model_for: Callable[[int], ArrayRecord],
-    config: Mapping[str, Any],
-    timeout: float,
-    views: Sequence[str],
-) -> dict[int | None, dict[str, Counts]]:
-    """Evaluate the final model at every client and return counts by client.
-
-    This is the only time that test nodes are read. Under secure aggregation the only entry is
-    None, the sums over all clients.
-
-    Parameters
-    ----------
-    model_for : returns the model that a client is sent
-    config : of the messages, `wire.final_config`
-    views : names of the views that a client may count
-    """
-    batch = [
-        wire.evaluate(member.node, config, model_for(member.client))
-        for member in members
-        if member.client in grid.clients
-    ]
-    by_client: dict[int | None, dict[str, Counts]] = {}
-    for reply in grid.send_and_receive(batch, timeout=timeout):
-        metrics = wire.metrics_of(reply.content)
-        if keys.total_of("test") not in metrics:
-            raise QuorumError(missing_numbers(len(batch)))
-        by_client[grid.author(reply)] = {
-            split: counts.read_counts(metrics, split, views) for split in ("val", "test")
-        }
-    return by_client

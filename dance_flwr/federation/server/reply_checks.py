@@ -42,6 +42,7 @@ _BY_TYPE: dict[str, Rule] = {
     "str": Text(_NAME),
     "tuple[str, ...]": ListOf(Text(_NAME), 1, _MOST_CLASSES),
 }
+_SEAL: dict[str, Rule] = {keys.EVIDENCE_SHA256: Text(64)}
 _SIGNED: dict[str, Rule] = {keys.CLIENT: _NODES, keys.SIGNATURE: Text(_NAME, bytes)}
 
 
@@ -107,6 +108,10 @@ class ReplyChecks:
         if kind == keys.DESCRIBE:
             return _records_fault(content, {keys.CONFIG: ConfigRecord}) or entries_fault(
                 messages.config_of(reply), _SCHEMA
+            )
+        if kind == keys.SEAL:
+            return _records_fault(content, {keys.CONFIG: ConfigRecord}) or entries_fault(
+                messages.config_of(reply), _SEAL
             )
         if kind == keys.EXCHANGE:
             return _records_fault(content, {keys.EXCHANGED: ArrayRecord})

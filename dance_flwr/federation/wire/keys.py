@@ -3,6 +3,7 @@
 # Types of messages: Flower's own, and the queries of this app.
 TRAIN, EVALUATE = "train", "evaluate"
 HELLO, DESCRIBE, EXCHANGE = "query.hello", "query.describe", "query.exchange"
+SEAL = "query.seal"  # at the end of a run whose clients keep evidence
 # A masked sum names its task: TRAIN, EVALUATE, or this one, which exists under masks only.
 WEIGH = "weigh"
 
@@ -37,6 +38,9 @@ NODE_CONFIG = {
 
 # Fields of `messages.Schema` that a client may withhold.
 SCHEMA_NODES, SCHEMA_TOKENS = "num_nodes", "encoder_tokens"
+
+# Hashes that fix what a client holds: its data (a field of `messages.Schema`), its evidence.
+DATA_SHA256, EVIDENCE_SHA256 = "data_sha256", "evidence_sha256"
 
 # Metrics of a reply.
 WEIGHT, LOSS, UNCLIPPED = "num-examples", "loss", "unclipped"

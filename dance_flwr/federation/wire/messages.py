@@ -46,6 +46,7 @@ class Schema:
     encoder_sha256: str
     encoder_tokens: int
     device: str
+    data_sha256: str
 
 
 # Queries.
@@ -124,6 +125,11 @@ def read_schema(message: Message) -> Schema:
     """Read an answer to DESCRIBE."""
     values = config_of(message)
     return Schema(**values | {"class_names": tuple(values["class_names"])})
+
+
+def seal_reply(message: Message, digest: str) -> Message:
+    """Answer SEAL with the hash of the client's evidence."""
+    return _reply(message, {keys.CONFIG: ConfigRecord({keys.EVIDENCE_SHA256: digest})})
 
 
 def exchange_reply(message: Message, tensors: Mapping[str, Tensor]) -> Message:
@@ -241,17 +247,6 @@ def upload_of(reply: Message, client: int | None) -> Upload:
 
     weight = int(metrics_of(reply.content)[keys.WEIGHT])
     return Upload(client, model_of(reply), weight, statistics_of(reply))
-
-
-def bytes_of(message: Message) -> int:
-    """Return the size of a message in bytes: arrays and byte strings, such as masked vectors."""
-    if not message.has_content():
-        return 0
-    records = message.content.array_records.values()
-    arrays = sum(len(array.data) for record in records for array in record.values())
-    values = [v for record in message.content.config_records.values() for v in record.values()]
-    strings = [part for v in values for part in (v if isinstance(v, list) else [v])]
-    return arrays + sum(len(part) for part in strings if isinstance(part, bytes))
 
 
 # Messages from messages.

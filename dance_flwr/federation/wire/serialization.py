@@ -87,3 +87,14 @@ def _unpack_record(record: ArrayRecord) -> ArrayRecord:
     except (SafetensorError, KeyError, TypeError, ValueError):
         return ArrayRecord()
     return ArrayRecord({key.partition(".")[2]: Array(tensors[key]) for _, key in numbered})
+
+
+def bytes_of(message: Message) -> int:
+    """Return the size of a message in bytes: arrays and byte strings, such as masked vectors."""
+    if not message.has_content():
+        return 0
+    records = message.content.array_records.values()
+    arrays = sum(len(array.data) for record in records for array in record.values())
+    values = [v for record in message.content.config_records.values() for v in record.values()]
+    strings = [part for v in values for part in (v if isinstance(v, list) else [v])]
+    return arrays + sum(len(part) for part in strings if isinstance(part, bytes))

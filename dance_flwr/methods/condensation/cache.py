@@ -14,7 +14,7 @@ from dance_flwr.config.paths import STATE
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
 from dance_flwr.data.site import Site
-from dance_flwr.disk import write_npz
+from dance_flwr.disk import read_npz, write_npz
 from dance_flwr.fingerprint import code_fingerprint
 
 Arrays = dict[str, Tensor]
@@ -46,19 +46,14 @@ def load_or_compute(
     Parameters
     ----------
     key : what the arrays depend on; they are recomputed where the file has another key, or was
-        written by other code
+        written by other code or is damaged
     """
     path = run_folder(client_folder, run) / STATE
     text = json.dumps({**key, "code": code_fingerprint()}, sort_keys=True)
     digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)
-    if path.is_file():
-        with np.load(path) as file:
-            if _KEY in file and np.array_equal(file[_KEY], digest):
-                return {
-                    name: torch.as_tensor(file[name], device=device)
-                    for name in file.files
-                    if name != _KEY
-                }
+    found = read_npz(path) or {}
+    if _KEY in found and np.array_equal(found.pop(_KEY), digest):
+        return {name: torch.as_tensor(array, device=device) for name, array in found.items()}
     arrays = compute()
     write_npz(path, {name: array.cpu().numpy() for name, array in arrays.items()} | {_KEY: digest})
     return arrays

@@ -22,6 +22,7 @@ METHOD = MethodSpec(
         source="the paper's method",
     ),
     sections=(DanceConfig,),
+    keeps_evidence=True,
     reading={"text_pooling": PROBE, "edge_gates": PROBE, "class_prior": LABELS},
     views=("plain", "fused", "core"),
     deployed_views=lambda config: DanceConfig.of(config).views.split("+"),

@@ -10,6 +10,7 @@ from dance_flwr.dance.explaining import explain
 from dance_flwr.dance.inference import predict_nodes
 from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.dance.rendering import write_example
+from dance_flwr.dance.sealing import seal
 from dance_flwr.dance.state import RunFolder, read_difficulty
 from dance_flwr.data.site import Site
 from dance_flwr.methods.contract import RoundInfo
@@ -60,6 +61,8 @@ class Dance:
         difficulty = site.remember(
             "difficulty", version, lambda: read_difficulty(survey, site.device)
         )
+        if difficulty is None:
+            return predict_nodes(model, site, settings, nodes)
         return predict_nodes(model, site, settings, nodes, difficulty, version)
 
     def finish(self, model: DanceModel, site: Site, config: RunConfig, info: RoundInfo) -> None:
@@ -74,3 +77,7 @@ class Dance:
         )
         packs.save(folder.final_path)
         write_example(folder, site, packs)
+
+    def seal(self, site: Site, run: str) -> str:
+        """Return the hash of the run's evidence packs."""
+        return seal(RunFolder(site.folder, run), site.card.salt)

@@ -14,6 +14,7 @@ from dance_flwr.errors import QuorumError
 from dance_flwr.federation.client.residual import PREVIOUS_RESIDUAL, RESIDUAL
 from dance_flwr.federation.flower import SecAggKey
 from dance_flwr.federation.wire import keys, messages
+from dance_flwr.federation.wire.serialization import bytes_of
 from dance_flwr.privacy.quantiser import Quantised, dequantise
 from dance_flwr.runs.reader import load_model
 
@@ -71,7 +72,7 @@ def test_what_travels_is_counted(whole, half, eight):
         weights = sum(array.numpy().size for array in arrays.values())
         scales = (128 + 4 * len(arrays)) if width == 1 else 0
         expected = width * weights + 128 * len(arrays) + scales
-        assert messages.bytes_of(reply) == expected
+        assert bytes_of(reply) == expected
         assert bytes_up(finished) == [3 * expected] * 12
         ledger = [row for row in finished.result["messages"] if row["way"] == "to the server"]
         (trained,) = [row for row in ledger if row["type"] == "train"]

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dance_flwr.federation.wire import messages
-from dance_flwr.federation.wire.serialization import PACKED, answer_packed, is_packed, pack, unpack
+from dance_flwr.federation.wire.serialization import (
+    PACKED,
+    answer_packed,
+    bytes_of,
+    is_packed,
+    pack,
+    unpack,
+)
 
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.uint8)
@@ -55,7 +62,7 @@ def test_a_model_is_a_few_objects_on_the_wire_and_no_larger():
     plain = message_with(state, config=ConfigRecord({"server-round": 1}))
     (there,) = pack([plain])
     assert len(get_all_nested_objects(there)) == 6 and len(get_all_nested_objects(plain)) == 44
-    assert messages.bytes_of(there) <= messages.bytes_of(plain)
+    assert bytes_of(there) <= bytes_of(plain)
     assert unpack(there).content["config"] == {"server-round": 1}
 
 

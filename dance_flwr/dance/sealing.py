@@ -1,0 +1,63 @@
+"""The seal of a run's evidence: one hash that fixes every pack that a client holds at its end.
+
+The server keeps the hash in the run's record and the client keeps the packs, so neither can
+replace a pack afterwards, not even one whose model nobody has any more.
+"""
+
+import json
+
+from dance_flwr.dance.state import RunFolder
+from dance_flwr.data.digests import commitment, file_digests
+from dance_flwr.disk import write_json
+from dance_flwr.errors import UserError
+
+
+def seal(folder: RunFolder, salt: str) -> str:
+    """Return a hash of all files of a run's evidence, and write their digests beside them.
+
+    Parameters
+    ----------
+    salt : of the client's card; with it the hash tells nothing of the packs
+    """
+    files = _files(folder)
+    if files:  # a server may name a run that never was here
+        write_json(folder.seal_path, files)
+    return commitment({"salt": salt, "files": files})
+
+
+def verify_seal(folder: RunFolder, salt: str, expected: str) -> None:
+    """Compare a run's evidence with the hash that the server holds.
+
+    Parameters
+    ----------
+    expected : the hash in the run's record
+
+    Raises
+    ------
+    UserError : names the file that was altered, added or removed
+    """
+    found = _files(folder)
+    if commitment({"salt": salt, "files": found}) == expected:
+        return
+    sealed = _sealed(folder)
+    changed = [name for name in sorted({*sealed, *found}) if sealed.get(name) != found.get(name)]
+    name = changed[0] if changed else ""
+    states = {name not in found: "none", name not in sealed: "one that was not sealed"}
+    raise UserError(
+        f"{folder.evidence_folder / name}: expected what the record of the run sealed, "
+        f"{expected[:12]}, found {states.get(True, 'another')}; it was altered after the run"
+    )
+
+
+def _sealed(folder: RunFolder) -> dict[str, str]:
+    """Return the digests beside the evidence, which only say which file is another one."""
+    try:
+        return dict(json.loads(folder.seal_path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _files(folder: RunFolder) -> dict[str, str]:
+    if not folder.evidence_folder.is_dir():
+        return {}
+    return file_digests(folder.evidence_folder)

@@ -1,0 +1,80 @@
+"""Digests of a client's data: a flipped bit in a file is noticed before a run reads it."""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from dance_flwr.data.card import CARD, SiteCard, read_card
+from dance_flwr.disk import write_json
+from dance_flwr.errors import DataError
+from dance_flwr.fingerprint import file_sha256
+
+_DATA = ("nodes.parquet", "edges.parquet", "arrays", "text")  # runs leave the rest
+
+
+def file_digests(folder: Path) -> dict[str, str]:
+    """Return the sha256 of every file of a folder, by its path in it; drafts have none."""
+    names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    return {
+        name.as_posix(): file_sha256(folder / name)
+        for name in sorted(names)
+        if not any(part.startswith(".") for part in name.parts)
+    }
+
+
+def data_digests(folder: Path) -> dict[str, str]:
+    """Return the sha256 of every file of a client's data, by its path in the client's folder."""
+    found: dict[str, str] = {}
+    for part in _DATA:
+        if (path := folder / part).is_dir():
+            found |= {f"{part}/{name}": sha256 for name, sha256 in file_digests(path).items()}
+        elif path.is_file():
+            found[part] = file_sha256(path)
+    return found
+
+
+def write_card(folder: Path, card: SiteCard) -> None:
+    """Write the card of a client's folder whose data is complete, with the digests of its files.
+
+    The salt is new: what a server learns of the card is a hash that nobody can look up.
+    """
+    whole = replace(card, files=data_digests(folder), salt=secrets.token_hex(32))
+    write_json(folder / CARD, asdict(whole))
+
+
+def check_files(folder: Path) -> SiteCard:
+    """Read every file of a client's data, compare it with the card, and return the card.
+
+    Raises
+    ------
+    DataError : a file is missing or was altered or damaged
+    """
+    card = read_card(folder)
+    found = data_digests(folder)
+    for name, digest in card.files.items():
+        if found.get(name) != digest:
+            state = "another" if name in found else "none"
+            raise DataError(
+                f"{folder / name}: expected the file that {CARD} describes, found {state}; it was "
+                "damaged or altered: copy the client's folder again, or prepare it again"
+            )
+    return card
+
+
+def commitment(content: Mapping[str, Any]) -> str:
+    """Return the sha256 of content in canonical JSON; hiding where it has a secret salt."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def data_commitment(card: SiteCard) -> str:
+    """Return what the record of a run holds of a client's data: a hash of its card.
+
+    It fixes every byte of the client's files and reveals none of them, even to someone who knows
+    all but one: the card has a salt of 256 bits.
+    """
+    return commitment(asdict(card))

@@ -1,0 +1,80 @@
+"""What the server asks of clients at the end of a run: final counts, hashes for its record."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from flwr.app import ArrayRecord
+
+from dance_flwr.errors import QuorumError
+from dance_flwr.federation.server.grid import FederationGrid
+from dance_flwr.federation.server.membership import Member, missing_numbers
+from dance_flwr.federation.wire import counts, keys
+from dance_flwr.federation.wire import messages as wire
+from dance_flwr.metrics import Counts
+
+
+def final_counts(
+    grid: FederationGrid,
+    members: list[Member],
+    model_for: Callable[[int], ArrayRecord],
+    config: Mapping[str, Any],
+    timeout: float,
+    views: Sequence[str],
+) -> dict[int | None, dict[str, Counts]]:
+    """Evaluate the final model at every client and return counts by client.
+
+    This is the only time that test nodes are read. Under secure aggregation the only entry is
+    None, the sums over all clients.
+
+    Parameters
+    ----------
+    model_for : returns the model that a client is sent
+    config : of the messages, `wire.final_config`
+    views : names of the views that a client may count
+    """
+    batch = [
+        wire.evaluate(member.node, config, model_for(member.client))
+        for member in members
+        if member.client in grid.clients
+    ]
+    by_client: dict[int | None, dict[str, Counts]] = {}
+    for reply in grid.send_and_receive(batch, timeout=timeout):
+        metrics = wire.metrics_of(reply.content)
+        if keys.total_of("test") not in metrics:
+            raise QuorumError(missing_numbers(len(batch)))
+        by_client[grid.author(reply)] = {
+            split: counts.read_counts(metrics, split, views) for split in ("val", "test")
+        }
+    return by_client
+
+
+def hashes(
+    grid: FederationGrid,
+    members: Sequence[Member],
+    schemas: Sequence[wire.Schema],
+    config: Mapping[str, Any],
+    timeout: float,
+    *,
+    evidence: bool,
+) -> dict[str, dict[int, str]]:
+    """Return what fixes each client's data and evidence, as the run's record holds it.
+
+    A client that does not answer has no hash of its evidence: no absent client costs a finished
+    run.
+
+    Parameters
+    ----------
+    schemas : of the clients of the run, ascending
+    config : of the messages, `wire.run_config`
+    evidence : whether the clients of the run keep evidence
+    """
+    clients = zip(grid.clients, schemas, strict=True)
+    found = {keys.DATA_SHA256: {client: schema.data_sha256 for client, schema in clients}}
+    if evidence:
+        asked = [wire.query(keys.SEAL, m.node, config) for m in members if m.client in grid.clients]
+        sealed = [reply for reply in grid.exchange(asked, timeout) if not reply.has_error()]
+        found[keys.EVIDENCE_SHA256] = {
+            grid.client_of(reply): str(wire.config_of(reply)[keys.EVIDENCE_SHA256])
+            for reply in sealed
+        }
+    return found

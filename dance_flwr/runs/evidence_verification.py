@@ -1,0 +1,150 @@
+"""Verify the evidence of a finished run link by link, from the run's record to each weight.
+
+record -> card -> files (texts, edges, embeddings) -> chunks -> packs <- model <- record
+"""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dance_flwr.dance.packs import Packs
+from dance_flwr.dance.sealing import verify_seal
+from dance_flwr.dance.verification import (
+    Sources,
+    verify_parts,
+    verify_sources,
+    verify_spans,
+    verify_weights,
+)
+from dance_flwr.data.card import CARD
+from dance_flwr.data.digests import check_files, data_commitment
+from dance_flwr.data.embedding_check import encoded_again
+from dance_flwr.data.site import Site
+from dance_flwr.errors import UserError
+from dance_flwr.federation.wire.keys import DATA_SHA256, EVIDENCE_SHA256
+from dance_flwr.runs.evidence import EvidenceRun
+
+ENCODED_AGAIN = 16  # chunks per client
+
+
+@dataclass
+class _Counts:
+    """Numbers of packs, of spans compared with the source texts, and of packs recomputed."""
+
+    packs: int = 0
+    spans: int = 0
+    recomputed: int = 0
+
+    def line(self, fingerprint: str, sealed: bool) -> str:
+        """Return what was verified of the packs, and what was not, in words."""
+        done = (
+            f"{self.spans:,} spans of {self.packs:,} packs read back from the source texts, "
+            f"weights of {self.recomputed:,} packs recomputed from model {fingerprint}"
+        )
+        if rest := self.packs - self.recomputed:
+            how = "as sealed at its end" if sealed else "not sealed, so their weights are not known"
+            done += f"; {rest:,} packs are of models that a run does not keep: {how}"
+        return done
+
+
+def verify_evidence(
+    run: Path,
+    client_folder: Path | None,
+    say: Callable[[str], None],
+    encode: int = ENCODED_AGAIN,
+) -> None:
+    """Verify all evidence of a run against its record, the source texts and the saved model.
+
+    Parameters
+    ----------
+    client_folder : folder of the one client to verify; None = all clients of the run's partition
+    say : receives a few lines per client, then a verdict
+    encode : chunks per client, drawn at random, whose embeddings are computed again; 0 = none
+
+    Raises
+    ------
+    UserError : names the first file, span, weight or model that does not agree
+    """
+    opened = EvidenceRun.open(run, client_folder)
+    assert opened.weights  # read, and compared with the record
+    with tempfile.TemporaryDirectory() as scratch:
+        verified = [
+            _verify_client(opened, client, encode, Path(scratch) / str(number), say)
+            for number, client in enumerate(opened.clients)
+        ]
+    if all(verified):
+        say("evidence verified")
+    else:
+        say(f"evidence of {sum(verified)} of {len(verified)} clients verified")
+
+
+def _verify_client(
+    opened: EvidenceRun, client: int | None, encode: int, scratch: Path, say: Callable[[str], None]
+) -> bool:
+    """Verify the data and the packs of one client; return False if it took no part in the run.
+
+    Parameters
+    ----------
+    scratch : folder for what follows from the data, which is computed again, not read
+
+    Raises
+    ------
+    UserError : names what does not agree
+    """
+    card = check_files(folder := opened.folder_of(client))
+    name, fingerprint = f"client {card.client}", opened.result["model_fingerprint"]
+    recorded = _recorded(opened, DATA_SHA256, card.client)
+    if recorded is None:
+        say(f"{name}: took no part in the run, whose record holds no hash of its data")
+        return False
+    if (found := data_commitment(card)) != recorded:
+        raise UserError(
+            f"{folder / CARD}: expected the data {recorded[:12]} of the run's record, found "
+            f"{found[:12]}; the folder was altered or prepared again after the run"
+        )
+    say(f"{name}: {len(card.files)} files are those of the run's record, {recorded[:12]}")
+    site = opened.site(client, scratch)
+    sources = verify_sources(site)
+    say(f"{name}: {encoded_again(site, sources.texts, encode)}")
+    if sealed := _recorded(opened, EVIDENCE_SHA256, card.client):
+        verify_seal(opened.store(site), card.salt, sealed)
+    counts = _verify_packs(opened, site, fingerprint, sources)
+    say(f"{name}: {counts.line(fingerprint, bool(sealed))}")
+    return True
+
+
+def _recorded(opened: EvidenceRun, key: str, client: int) -> str | None:
+    """Return a hash that the run's record holds of a client; None where it holds none."""
+    found = opened.result.get(key, {}).get(str(client))
+    return None if found is None else str(found)
+
+
+def _verify_packs(opened: EvidenceRun, site: Site, fingerprint: str, sources: Sources) -> _Counts:
+    """Verify all packs that a client stored in this run.
+
+    Raises
+    ------
+    UserError : names the first span, weight or model that does not agree
+    """
+    model, settings, counts = opened.model(site), opened.settings, _Counts()
+    for path in opened.store(site).all_packs():
+        packs, final = Packs.load(path), path.stem == "final"
+        if final and packs.model_id != fingerprint:
+            raise UserError(
+                f"{path}: expected packs of model {fingerprint}, found {packs.model_id}; they were "
+                "altered"
+            )
+        verify_spans(site, packs, path.name, sources)
+        verify_parts(packs, path.name)
+        counts.packs += len(packs.nodes)
+        counts.spans += len(packs.chunks)
+        # Evidence that rests on an earlier model too, frozen or preselected by its difficulty,
+        # does not follow from the model that the pack names.
+        fresh = settings.text_refresh_every == 1 and packs.difficulty_round == packs.round
+        if packs.model_id == fingerprint and (final or fresh):
+            graph = None if final else site.training_graph
+            smooth = opened.smooth(site) if final else None
+            verify_weights(site, packs, path.name, model, settings, graph, smooth)
+            counts.recomputed += len(packs.nodes)
+    return counts

@@ -1,0 +1,174 @@
+"""A bit that flips on a disk: in a client's data, a checkpoint, a model, a state, a result."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.killing import Killed
+
+from dance_flwr.config.paths import MODEL, RESULT, STATE
+from dance_flwr.data.digests import check_files
+from dance_flwr.data.prepare import prepare
+from dance_flwr.disk import read_npz, write_npz
+from dance_flwr.errors import DataError, ResumeError, UserError
+from dance_flwr.runs.checkpoint import CHECKPOINT, Checkpoint
+
+PLACES = np.linspace(0, 1, 9)  # from the first bit of a file to the last
+
+
+def flip(path: Path, place: float):
+    content = bytearray(path.read_bytes())
+    bit = min(int(place * 8 * len(content)), 8 * len(content) - 1)
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+@pytest.fixture
+def client(dance, tmp_path):
+    left = ("runs", "derived", "*.lock", "privacy-ledger.json", "sum-partners.json")
+    ignore = shutil.ignore_patterns(*left)  # by runs
+    shutil.copytree(dance.partition / "client-0", tmp_path / "client-0", ignore=ignore)
+    return tmp_path / "client-0"
+
+
+def test_every_file_of_a_client_has_a_digest(client):
+    files = {path.relative_to(client).as_posix() for path in client.rglob("*") if path.is_file()}
+    assert check_files(client).files.keys() == files - {"client.json"}
+
+
+def test_a_flipped_bit_in_any_file_of_a_client_is_found(client):
+    for name in check_files(client).files:
+        content = (client / name).read_bytes()
+        for place in PLACES:
+            flip(client / name, place)
+            with pytest.raises(DataError, match=name):
+                check_files(client)
+            (client / name).write_bytes(content)
+        (client / name).unlink()
+        with pytest.raises(DataError, match="found none"):
+            check_files(client)
+        (client / name).write_bytes(content)
+    check_files(client)
+
+
+@pytest.mark.parametrize(
+    "name", ["arrays/indices.npy", "text/chunk_embeddings.npy", "nodes.parquet"]
+)
+def test_a_run_does_not_start_on_damaged_data(run, run_config, name):
+    keys = {"rounds": 1, "seed": 79}
+    folder = prepare(run_config(**keys)).folder / "client-1"
+    content = (folder / name).read_bytes()
+    flip(folder / name, 0.7)
+    try:
+        with pytest.raises(UserError, match=f"client 1: .*{name}: expected the file") as error:
+            run(**keys)
+        assert "\n" not in str(error.value)
+    finally:
+        (folder / name).write_bytes(content)
+
+
+@pytest.fixture
+def stopped(run, tmp_path):
+    """The folder of a run that was killed after round 2, and its keys."""
+
+    def kill(message):
+        down = message.metadata.src_node_id == 0 and message.has_content()
+        config = message.content.config_records.get("config", {}) if down else {}
+        if config.get("server-round") == 3:
+            raise Killed
+
+    keys = {"method": "fedavg-full", "rounds": 3, "folder": tmp_path / "run"}
+    with pytest.raises(Killed):
+        run(on_message=kill, **keys)
+    return tmp_path / "run", keys
+
+
+def test_a_flipped_bit_in_a_checkpoint_is_found(stopped):
+    folder, _ = stopped
+    content = (folder / CHECKPOINT).read_bytes()
+    Checkpoint.load(folder)
+    for place in np.linspace(0, 1, 60):
+        flip(folder / CHECKPOINT, place)
+        with pytest.raises(ResumeError) as error:
+            Checkpoint.load(folder)
+        assert "\n" not in str(error.value)
+        (folder / CHECKPOINT).write_bytes(content)
+
+
+def test_a_run_does_not_go_on_from_a_damaged_checkpoint(stopped, run):
+    folder, keys = stopped
+    flip(folder / CHECKPOINT, 0.6)
+    with pytest.raises(ResumeError, match="start it again without resume"):
+        run(resume=True, **keys)
+    assert not (folder / RESULT).is_file()
+
+
+def test_a_damaged_best_model_is_found_on_resume(stopped):
+    folder, _ = stopped
+    checkpoint = Checkpoint.load(folder)
+    checkpoint.best_round = 1  # so that the model is that of the file
+    content = (folder / MODEL).read_bytes()
+    from dance_flwr.fingerprint import model_fingerprint
+    from dance_flwr.runs.reader import load_model
+
+    checkpoint.best_model = model_fingerprint(load_model(folder))
+    assert checkpoint.best(folder)
+    for place in PLACES[1:]:
+        flip(folder / MODEL, place)
+        with pytest.raises(ResumeError):
+            checkpoint.best(folder)
+        (folder / MODEL).write_bytes(content)
+
+
+def test_a_damaged_result_or_model_is_one_line(dance, cli, tmp_path):
+    for name in (RESULT, MODEL):
+        for place in PLACES:
+            shutil.rmtree(tmp_path / "run", ignore_errors=True)
+            shutil.copytree(dance.folder, tmp_path / "run")
+            flip(tmp_path / "run" / name, place)
+            done = cli("evidence", "verify", tmp_path / "run", "--encode", "0")
+            assert "Traceback" not in "\n".join(done.err)
+            assert (done.code == 2 and len(done.err) == 1) or (name == RESULT and done.code == 0)
+            done = cli("status", tmp_path / "run")
+            assert done.code in (0, 2) and len(done.err) <= 1
+
+
+def test_damaged_arrays_are_no_arrays(tmp_path):
+    path = tmp_path / "arrays.npz"
+    arrays = {"core": np.arange(40), "weights": np.linspace(0, 1, 33, dtype=np.float32)}
+    write_npz(path, arrays)
+    content = path.read_bytes()
+    for bit in range(0, 8 * len(content), 3):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        found = read_npz(path)
+        if found is not None:  # a bit that means nothing, or the name of an array
+            for name in arrays.keys() & found.keys():
+                np.testing.assert_array_equal(found[name], arrays[name])
+    for size in range(0, len(content), 7):
+        path.write_bytes(content[:size])
+        assert read_npz(path) is None
+    path.write_bytes(content)
+    assert read_npz(path).keys() == arrays.keys() and read_npz(tmp_path / "none.npz") is None
+
+
+def test_a_client_with_a_damaged_state_selects_a_new_core(run, caplog):
+    """Nothing ends: a state is as good as lost."""
+    done = []
+
+    def damage(message):
+        config = message.content.config_records.get("config", {}) if message.has_content() else {}
+        if (
+            config.get("server-round") == 2
+            and message.metadata.message_type == "train"
+            and not done
+        ):
+            folder = Path(str(config["partition-dir"])) / "client-0" / "runs" / str(config["run"])
+            flip(folder / STATE, 0.5)
+            flip(next(folder.glob("survey-*.npz")), 0.5)
+            done.append(folder)
+
+    finished = run(rounds=3, seed=80, on_message=damage)
+    assert done and len(finished.result["history"]) == 3
