@@ -127,8 +127,10 @@ def test_a_family_is_stopped_when_the_one_who_started_it_is_killed(tmp_path):
 
 
 def test_a_stopped_family_leaves_no_keeper_and_keeps_a_home_that_is_no_scratch(family, tmp_path):
+    others = set(psutil.Process().children())  # as the keepers of engines that other tests share
     started = family(SLEEPS)
-    keeper = [child for child in psutil.Process().children() if "family" in str(child.cmdline())]
+    begun = set(psutil.Process().children()) - others
+    keeper = [child for child in begun if "family" in str(child.cmdline())]
     stop(started)
     assert keeper and not any(lives(process) for process in keeper)
     assert tmp_path.is_dir()
