@@ -23,7 +23,7 @@ install-dev: $(INSTALLED_DEV)  ## and what tests and checks need, in the same en
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	.ci/install $(VENV) .
+	.ci/install $(VENV) '.[simulation]'
 	touch $@
 
 $(INSTALLED_DEV): $(INSTALLED)

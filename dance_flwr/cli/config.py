@@ -1,13 +1,20 @@
 """`dance-flwr config`: the configuration keys."""
 
+from typing import Annotated
+
 import typer
 
 app = typer.Typer()
 
 
 @app.command(name="config")
-def show() -> None:
+def show(
+    schema: Annotated[
+        bool,
+        typer.Option("--schema", help="as a JSON Schema of a TOML file, which editors understand"),
+    ] = False,
+) -> None:
     """Print every configuration key with its default, accepted values and meaning."""
-    from dance_flwr.config.text import markdown_table
+    from dance_flwr.config.text import json_schema, markdown_table
 
-    typer.echo(markdown_table())
+    typer.echo(json_schema() if schema else markdown_table())

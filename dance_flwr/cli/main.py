@@ -5,9 +5,11 @@ import gc
 import sys
 from contextlib import redirect_stdout
 from types import TracebackType
+from typing import Annotated
 
 import typer
 
+from dance_flwr import __version__
 from dance_flwr.cli import (
     config,
     data,
@@ -27,11 +29,25 @@ from dance_flwr.escaping import EscapedOutput, escaped, one_line
 # the commands of one without a name stand at the top level.
 GROUPS = (run, status, study, config, evidence, data, partition, privacy, deploy, site)
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 for group in GROUPS:
     app.add_typer(group.app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dance-flwr {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="print the version"),
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:

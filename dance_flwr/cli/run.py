@@ -114,7 +114,7 @@ def start_run(
     from dance_flwr.methods import check_method
     from dance_flwr.privacy.dp import affordable_rounds
     from dance_flwr.runs.resume import refuse_finished
-    from dance_flwr.simulation.app_folder import app_dir
+    from dance_flwr.simulation.app_folder import check_engine
 
     config = read_config(files, pairs, named)
     if config.resume:
@@ -125,7 +125,7 @@ def start_run(
     check_method(config)
     affordable_rounds(config)  # refuses a budget below one round before texts are encoded
     if not in_process:
-        app_dir()
+        check_engine()
     name = time.strftime(
         f"{Path(config.data).name}-{config.method}-seed{config.seed}-%Y%m%d-%H%M%S"
     )
@@ -148,7 +148,7 @@ def resume_run(folder: Path, in_process: bool) -> None:
 
     from dance_flwr.config.paths import SETTINGS
     from dance_flwr.runs.resume import load_resumable
-    from dance_flwr.simulation.app_folder import app_dir
+    from dance_flwr.simulation.app_folder import check_engine
 
     folder = folder.expanduser().resolve()
     point = load_resumable(folder)
@@ -158,7 +158,7 @@ def resume_run(folder: Path, in_process: bool) -> None:
             f"own data; resume it with `flwr run APP SUPERLINK --run-config {folder / SETTINGS}`"
         )
     if not in_process:
-        app_dir()
+        check_engine()
     prepared = point.prepare_partition(print)
     print(
         f"resume      {point.run} in {folder}, {point.round} of {point.config.rounds} rounds done"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.fingerprint import APP
 
 MANIFEST = "manifest.json"  # of a partition, beside its client folders
 # In the folder of a run.
@@ -12,8 +13,12 @@ SETTINGS = "resume.toml"
 RESULT, MODEL, HISTORY, ERROR = "result.json", "model.safetensors", "history.jsonl", "error.txt"
 # In the folder that a run has at a client.
 STATE, PREVIOUS = "state.npz", "previous.npz"
-# The checkout, or the folder that holds the installed package.
-PROJECT = Path(__file__).resolve().parents[2]
+_PACKAGE = Path(__file__).resolve().parents[1]
+# Holds the package: the checkout, what Flower has unpacked, or where pip installs.
+CODE = _PACKAGE.parent
+# Holds the app's pyproject.toml, its two files, configs and partitions: the same folder, but in a
+# wheel, where they lie inside the package (`force-include` in pyproject.toml).
+PROJECT = wheel if (wheel := _PACKAGE / APP).is_dir() else CODE
 
 
 def data_root(config: DataConfig) -> Path:

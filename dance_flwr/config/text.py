@@ -5,6 +5,7 @@
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from dance_flwr.config.options import BOUNDS, Value, choices_of
 from dance_flwr.config.tree import RunConfig, flat_fields, flatten
@@ -45,6 +46,38 @@ def markdown_table() -> str:
         accepts = ", ".join(choices_of(item)) or " and ".join([kind.__name__, *limits])
         rows.append(f"| `{key}` | `{toml_value(defaults[key])}` | {accepts} | {rules['help']} |")
     return "\n".join(rows)
+
+
+def json_schema() -> str:
+    """Return the JSON Schema (2020-12) of a configuration file, a table for each section."""
+    defaults, root = flatten(RunConfig()), _table("dance-flwr configuration")
+    root = {"$schema": "https://json-schema.org/draft/2020-12/schema", **root}
+    for key, (item, kind) in flat_fields().items():
+        section, _, name = key.rpartition(".")
+        place = root["properties"]
+        if section:
+            place = place.setdefault(section, _table(section))["properties"]
+        rules = item.metadata
+        entry = {"type": _JSON_TYPES[kind], "description": rules["help"], "default": defaults[key]}
+        bounds = {word: rules[rule] for rule, word in _JSON_BOUNDS.items()}
+        entry |= {word: bound for word, bound in bounds.items() if bound is not None}
+        if choices := choices_of(item):
+            entry["enum"] = list(choices)
+        place[name] = entry
+    return json.dumps(root, indent=2)
+
+
+_JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_JSON_BOUNDS = {
+    "above": "exclusiveMinimum",
+    "least": "minimum",
+    "most": "maximum",
+    "below": "exclusiveMaximum",
+}
+
+
+def _table(title: str) -> dict[str, Any]:
+    return {"title": title, "type": "object", "additionalProperties": False, "properties": {}}
 
 
 def toml_value(value: Value) -> str:

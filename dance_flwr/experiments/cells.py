@@ -14,7 +14,8 @@ from dance_flwr.methods import get_spec
 
 Label = str | int | float
 SEEDS = (5, 6, 7, 8, 9)  # no configuration was chosen on them: searches use the seeds below 5
-TUNED = PROJECT / "configs" / "tuned"
+CONFIGS = PROJECT / "configs"
+TUNED = CONFIGS / "tuned"
 
 
 @dataclass(frozen=True)
@@ -185,8 +186,17 @@ def disk_values(method: str) -> dict[str, Value]:
 
 
 def base_values(dataset: str) -> dict[str, Value]:
-    """Return the flat keys of configs/DATASET.toml; empty without that file."""
-    return _values_of(PROJECT / "configs" / f"{dataset_name(dataset)}.toml")
+    """Return the flat keys of configs/DATASET.toml; empty without that file.
+
+    Raises
+    ------
+    UserError : there are no configurations at all, so that an absent file says nothing
+    """
+    if not TUNED.is_dir():
+        raise UserError(
+            f"expected the configurations of dance-flwr in {CONFIGS}, found none; install it again"
+        )
+    return _values_of(CONFIGS / f"{dataset_name(dataset)}.toml")
 
 
 def tuned_file(dataset: str, method: str, rules: str = "", folder: Path | None = None) -> Path:

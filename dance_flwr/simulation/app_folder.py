@@ -3,15 +3,16 @@
 import re
 import shutil
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dance_flwr.config.paths import PROJECT
+from dance_flwr.config.paths import CODE, PROJECT
 from dance_flwr.config.text import toml_block
 from dance_flwr.config.tree import flat_fields
 from dance_flwr.errors import UserError
 
-_PYPROJECT = "pyproject.toml"
+_PYPROJECT, _PACKAGE = "pyproject.toml", "dance_flwr"
 # From the first table of keys to the next table that is none, or the end.
 _BLOCK = re.compile(
     r"^\[tool\.flwr\.app\.config\].*?(?=^\[(?!tool\.flwr\.app\.config)|\Z)", re.M | re.S
@@ -29,15 +30,31 @@ def app_dir() -> Path:
     if path.is_file() and _read(path)["project"]["name"] == "dance-flwr":
         return PROJECT
     raise UserError(
-        f"expected the app's {_PYPROJECT} in {PROJECT}, found none; install from a checkout with "
-        "`pip install -e .`, or add --in-process"
+        f"expected the app's {_PYPROJECT} in {PROJECT}, found none; install dance-flwr again, from "
+        "a wheel or with `pip install -e .`, or add --in-process"
     )
 
 
-def submitted_app(scratch: Path) -> Path:
-    """Return the app's folder, or a copy below `scratch` where plug-ins bring keys of their own.
+def check_engine() -> None:
+    """Check that Flower's simulation engine can run this app.
 
-    Flower refuses keys that pyproject.toml does not declare; the copy declares them.
+    Raises
+    ------
+    UserError : Ray is missing, or the package was installed without its app
+    """
+    if find_spec("ray") is None:
+        raise UserError(
+            "expected Ray, which Flower's simulation engine runs clients in, found none; install "
+            "it with `pip install 'dance-flwr[simulation]'`, or add --in-process"
+        )
+    app_dir()
+
+
+def submitted_app(scratch: Path) -> Path:
+    """Return the app's folder, or a copy below `scratch` where it cannot be submitted as it is.
+
+    Flower refuses keys that pyproject.toml does not declare; the copy declares those of plug-ins.
+    From a wheel, whose package is not in the app's folder, the copy has both.
 
     Raises
     ------
@@ -45,12 +62,15 @@ def submitted_app(scratch: Path) -> Path:
     """
     app = app_dir()
     settings = _read(app / _PYPROJECT)["tool"]["flwr"]["app"]
-    if flat_fields().keys() <= _flat(settings["config"]):
+    if app == CODE and flat_fields().keys() <= _flat(settings["config"]):
         return app
     copy = scratch / "app"
     for pattern in settings["fab-include"]:
-        for file in app.glob(pattern):
-            target = copy / file.relative_to(app)
+        base = CODE if pattern.startswith(f"{_PACKAGE}/") else app
+        for file in base.glob(pattern):
+            if app != CODE and base == CODE and app in file.parents:
+                continue  # the app's own files, inside the package of a wheel
+            target = copy / file.relative_to(base)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
     text = (app / _PYPROJECT).read_text(encoding="utf-8")

@@ -39,3 +39,9 @@ def test_a_package_without_its_app_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr(app_folder, "PROJECT", tmp_path)
     with pytest.raises(app_folder.UserError, match="--in-process"):
         app_folder.app_dir()
+
+
+def test_without_ray_a_run_names_the_extra(monkeypatch):
+    monkeypatch.setattr(app_folder, "find_spec", lambda name: None)
+    with pytest.raises(app_folder.UserError, match=r"dance-flwr\[simulation\]"):
+        app_folder.check_engine()

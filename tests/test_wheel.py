@@ -1,0 +1,112 @@
+"""A wheel holds everything that a run needs, and works where there is no checkout."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from support.graphs import SMALL
+from support.project import PROJECT
+
+from dance_flwr.fingerprint import code_fingerprint
+
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel of this checkout."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder]
+    done = subprocess.run([*command, PROJECT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """A function that calls the command of an environment with the wheel, in another folder."""
+    home, work = tmp_path_factory.mktemp("environment"), tmp_path_factory.mktemp("elsewhere")
+    venv.create(home, with_pip=False)
+    (packages,) = home.glob("lib/python*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    # What else is installed here, behind the wheel; a checkout that is installed editable is named
+    # by a .pth file there, which is not read.
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for script in Path(sysconfig.get_path("scripts")).glob("fl*wr*"):  # Flower's own commands
+        _, _, rest = script.read_text("utf-8").partition("\n")
+        copy = home / "bin" / script.name
+        copy.write_text(f"#!{home}/bin/python\n{rest}", encoding="utf-8")
+        copy.chmod(0o755)
+    code = "from dance_flwr.cli.main import main; main()"
+
+    def call(*words, code=code):
+        command = [home / "bin" / "python", "-P", "-c", code, *map(str, words)]
+        return subprocess.run(command, cwd=work, env=ENVIRONMENT, capture_output=True, text=True)
+
+    call.folder, call.work = packages, work
+    return call
+
+
+def test_a_wheel_leaves_nothing_beside_its_package(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.partition("/")[0] for name in names}
+    (info,) = tops - {"dance_flwr"}
+    assert info.endswith(".dist-info") and "dance_flwr/py.typed" in names
+
+
+def test_its_metadata_name_no_package_of_a_simulation(wheel):
+    (path,) = [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("/METADATA")]
+    lines = zipfile.ZipFile(wheel).read(path).decode().splitlines()
+    needed = [line for line in lines if line.startswith("Requires-Dist") and "extra ==" not in line]
+    assert not any("ray" in line.split(":")[1].split(">")[0].split() for line in needed)
+    assert "Author: dance-flwr contributors" in lines
+
+
+def test_its_code_has_the_fingerprint_of_the_checkout(installed):
+    done = installed(code="from dance_flwr.fingerprint import *; print(code_fingerprint())")
+    assert done.stdout.strip() == code_fingerprint(), done.stderr
+
+
+def test_version_and_schema(installed):
+    assert installed("--version").stdout.startswith("dance-flwr ")
+    schema = json.loads(installed("config", "--schema").stdout)
+    assert schema["properties"]["rounds"]["type"] == "integer"
+    assert schema["properties"]["dance"]["properties"]["mix"]["maximum"] == 1
+
+
+@pytest.mark.flower
+def test_it_runs_under_the_engine(installed, tiny):
+    settings = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
+    done = installed("run", "--data", tiny, "--clients", 3, "--set", "rounds=1", *settings)
+    assert done.returncode == 0, done.stderr
+    (result,) = installed.work.glob("runs/*/result.json")
+    assert json.loads(result.read_text())["code_fingerprint"] == code_fingerprint()
+
+
+def test_a_study_has_its_configurations(installed):
+    done = installed(
+        "experiment", "main-table", "--datasets", "cora", "--methods", "fedavg-full", "--dry-run"
+    )
+    assert done.returncode == 0, done.stderr
+    tuned = installed.folder / "dance_flwr" / "_app" / "configs" / "tuned" / "cora-fedavg-full.toml"
+    assert tomllib.loads(tuned.read_text("utf-8"))
+
+
+def test_a_study_without_its_configurations_is_refused(installed):
+    configs = installed.folder / "dance_flwr" / "_app" / "configs"
+    configs.rename(away := configs.with_name("away"))
+    try:
+        done = installed("experiment", "main-table", "--datasets", "cora", "--dry-run")
+    finally:
+        away.rename(configs)
+    assert done.returncode == 2
+    assert "expected the configurations of dance-flwr" in done.stderr
