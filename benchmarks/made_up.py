@@ -62,7 +62,9 @@ class MadeUpBank:
     @property
     def meta(self) -> dict[str, Any]:
         """Content of bank.json."""
-        return {"encoder": "made-up", "weights_sha256": f"made-up-{self.seed}", "dim": self.dim}
+        chunks = {"chunk_tokens": _TOKENS, "max_chunks": MOST_CHUNKS, "chunker_version": 1}
+        encoder = {"encoder": "made-up", "weights_sha256": f"made-up-{self.seed}"}
+        return {**encoder, "dim": self.dim, **chunks}
 
     @cached_property
     def centres(self) -> NDArray[np.float32]:

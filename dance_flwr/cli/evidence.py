@@ -1,10 +1,18 @@
 """`dance-flwr evidence`: the evidence packs of a finished run."""
 
+from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dance_flwr.cli.options import ClientFolder, FinishedRun
+from dance_flwr.errors import UserError
+
+Data = Annotated[
+    str | None,
+    typer.Option("--data", metavar="FOLDER", help="folder of a graph, or of a client: for bundles"),
+]
 
 app = typer.Typer(
     name="evidence", no_args_is_help=True, help="Show and verify the evidence packs of a run."
@@ -20,11 +28,22 @@ def show(
         typer.Option(metavar="ID", help="id of the node; default: that of the most confident pack"),
     ] = None,
     client_folder: ClientFolder = None,
+    data: Data = None,
 ) -> None:
     """Print one evidence pack: predictions, contributions, and texts with marked spans.
 
     A node outside the condensed core has no stored pack; its pack is computed with the run's model.
+    With --data, RUN is a bundle of `dance-flwr export`, and --node any node of the data.
     """
+    if data is not None:
+        from dance_flwr.prediction.bundle import Bundle
+        from dance_flwr.prediction.predicting import show as show_node
+
+        if node is None:
+            raise UserError("--node: expected the id of a node beside --data, found none")
+        quiet = partial(typer.echo, err=True)
+        typer.echo(show_node(Bundle.open(run), data, node, quiet), nl=False)
+        return
     from dance_flwr.runs.evidence import show_evidence
 
     typer.echo(show_evidence(run, client, node, client_folder), nl=False)
@@ -37,8 +56,24 @@ def verify(
     encode: Annotated[
         int, typer.Option(help="chunks per client whose embeddings are computed again", min=0)
     ] = 16,
+    data: Data = None,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.jsonl", help="evidence that `predict` wrote, beside --data"),
+    ] = None,
 ) -> None:
-    """Check files, spans, embeddings and weights against the run's record, the texts, the model."""
+    """Check files, spans, embeddings and weights against the run's record, the texts, the model.
+
+    With --data and --evidence, RUN is a bundle of `dance-flwr export`.
+    """
+    if data is not None or evidence is not None:
+        from dance_flwr.prediction.bundle import Bundle
+        from dance_flwr.prediction.evidence_lines import verify_lines
+
+        if data is None or evidence is None:
+            raise UserError("expected --data and --evidence together, found one of them")
+        verify_lines(Bundle.open(run), data, evidence, typer.echo)
+        return
     from dance_flwr.runs.evidence_verification import verify_evidence
 
     verify_evidence(run, client_folder, typer.echo, encode)

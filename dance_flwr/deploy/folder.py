@@ -18,7 +18,7 @@ from dance_flwr.errors import DataError, UserError
 
 
 def make_folder(
-    data: str,
+    data: str | TextGraph,
     agreement: Agreement,
     client: int,
     clients: int,
@@ -32,7 +32,7 @@ def make_folder(
 
     Parameters
     ----------
-    data : name of a data set, or folder of a graph
+    data : a graph, the name of a data set, or the folder of a graph
     agreement : class names and their order, encoder and chunk settings
     client, clients : number of this client, and number of all clients
     out : the new folder
@@ -57,7 +57,8 @@ def make_folder(
     if out.exists():
         raise UserError(f"--out: expected a new folder, found {out}; choose another or remove it")
     config = _config(agreement, encoder, seed)
-    graph = relabel(load_graph(data), agreement.class_names)
+    loaded = load_graph(data) if isinstance(data, str) else data
+    graph = relabel(loaded, agreement.class_names)
     partition = make_partition(graph, partition_spec(config))
     bank = text_bank(config)
     encode_texts(graph.texts, bank, say)

@@ -12,7 +12,7 @@ from dance_flwr.cli.main import GROUPS, app
 from dance_flwr.errors import UserError
 
 COMMANDS = {
-    "config": set(),
+    "config": {"--schema"},
     "data check": {"--data-root"},
     "data fetch": {"--data-root", "--split-index"},
     "data import": {"--name", "--text", "--label", "--id", "--split-index", "--data-root"},
@@ -27,8 +27,10 @@ COMMANDS = {
     "deploy key": {"--out"},
     "deploy peer-keys": {"--out"},
     "encode": {"--config", "--set"},
-    "evidence show": {"--client", "--node", "--client-folder"},
-    "evidence verify": {"--client-folder", "--encode"},
+    "evidence show": {"--client", "--node", "--client-folder", "--data"},
+    "evidence verify": {"--client-folder", "--encode", "--data", "--evidence"},
+    "export": {"--out", "--client-folder"},
+    "predict": {"--data", "--out", "--evidence"},
     "experiment": {
         *("--datasets", "--methods", "--ratios", "--seeds", "--rounds", "--set", "--jobs", "--out"),
         *("--dry-run", "--again", "--where", "--known"),
@@ -105,7 +107,7 @@ def test_every_group_is_registered_in_the_same_way():
 # What typer needs to print help, and what of this package declares commands and keys.
 OF_HELP = {"typer", "click", "rich", "markdown_it", "mdurl", "pygments", "attr", "shellingham"}
 OF_HELP |= {"typing_extensions", "annotated_doc", "colorama", "dance_flwr"}
-OURS = {"cli", "config", "errors", "escaping", "experiments"}
+OURS = {"cli", "config", "errors", "escaping", "experiments", "fingerprint"}
 
 
 @pytest.mark.parametrize("words", ["--help", "run --help", "experiment --help", "data --help"])

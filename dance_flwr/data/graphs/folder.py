@@ -28,12 +28,16 @@ EDGE_FILES = ("edges.parquet", "edges.csv")
 CLASSES_KEY = b"dance_flwr.class_names"
 
 
-def read_folder(path: Path) -> TextGraph:
+def read_folder(path: Path, *, labelled: bool = True) -> TextGraph:
     """Return the undirected graph in a folder, without self loops and duplicate edges.
 
     An empty or missing label means unlabelled. A node without a text is kept, with a warning. The
     graph takes the folder's name; its provenance lists each file's sha256. Rows in messages count
     from 1, without the header.
+
+    Parameters
+    ----------
+    labelled : whether a column of labels is required, as for training
 
     Raises
     ------
@@ -47,7 +51,8 @@ def read_folder(path: Path) -> TextGraph:
     nodes_file, edges_file = find_table(path, NODE_FILES), find_table(path, EDGE_FILES)
     nodes = Table(nodes_file)
     where = str(nodes_file)
-    names = ["id", "label", *(name for name in ("split", "site") if name in nodes.names)]
+    optional = ("split", "site") if labelled else ("label", "split", "site")
+    names = ["id", *(["label"] if labelled else []), *(n for n in optional if n in nodes.names)]
     parts: dict[str, list[Any]] = {name: [] for name in names}
     texts: list[str] = []
     for batch in nodes.batches([*names, "text"]):
@@ -57,7 +62,10 @@ def read_folder(path: Path) -> TextGraph:
     columns = {name: join(arrays) for name, arrays in parts.items()}
     ids = check_ids(columns["id"], where)
     _warn_of_empty(texts, where)
-    class_names, labels = _labels(columns["label"], declared_classes(nodes.metadata, where))
+    declared = declared_classes(nodes.metadata, where)
+    class_names, labels = declared, np.full(len(ids), UNLABELLED)
+    if "label" in columns:
+        class_names, labels = _labels(columns["label"], declared)
     split = (
         split_codes(columns["split"], where) if "split" in columns else np.zeros(len(ids), np.uint8)
     )

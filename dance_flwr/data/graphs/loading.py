@@ -22,7 +22,9 @@ __all__ = [
 ]
 
 
-def load_graph(name_or_folder: str, root: Path | None = None) -> TextGraph:
+def load_graph(
+    name_or_folder: str, root: Path | None = None, *, labelled: bool = True
+) -> TextGraph:
     """Return the built-in graph of this name, else the imported one, else the graph in this folder.
 
     A name takes precedence over a folder of the same name; `./pydocs` is always the folder.
@@ -30,6 +32,7 @@ def load_graph(name_or_folder: str, root: Path | None = None) -> TextGraph:
     Parameters
     ----------
     root : data root that holds the imported graphs; None for the default data root
+    labelled : whether a folder needs a column of labels
 
     Raises
     ------
@@ -39,7 +42,7 @@ def load_graph(name_or_folder: str, root: Path | None = None) -> TextGraph:
 
     if name_or_folder in DATASETS:
         return DATASETS.get(name_or_folder).build()  # type: ignore[no-any-return]
-    return read_folder(_folder(name_or_folder, root))
+    return read_folder(_folder(name_or_folder, root), labelled=labelled)
 
 
 def source_identity(name_or_folder: str, root: Path | None = None) -> str:

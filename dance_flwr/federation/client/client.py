@@ -56,7 +56,7 @@ class Client:
         shape = shape_of(site.text_dim, len(site.card.class_names), config)
         self.model = _model(shape, config, site.device)
 
-    def _load(self, state: Mapping[str, Tensor]) -> None:
+    def load(self, state: Mapping[str, Tensor]) -> None:
         """Let the process's model be this state at this client."""
         load_at(self.site, self.model, state, self.config)
 
@@ -69,7 +69,7 @@ class Client:
         ----------
         proximal_mu : weight of FedProx's proximal term; 0 = none
         """
-        self._load(state)
+        self.load(state)
         client = self.site.card.client
         with (
             seeded(self.config.seed, "train", round_=info.round, client=client),
@@ -140,14 +140,14 @@ class Client:
 
     def validate(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
         """Count hits on the validation nodes."""
-        self._load(state)
+        self.load(state)
         nodes = self._nodes(VAL, self.config.validation_nodes)
         views = self.predict(RoundInfo(run, round_, model_fingerprint(state)), nodes)
         return {"val": count(views, self.site.labels[nodes])}
 
     def finish(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
         """Count hits of the final model on validation and test nodes, and write the evidence."""
-        self._load(state)
+        self.load(state)
         smooth = smoothing_of(self.config, self.site)
         info = RoundInfo(run, round_, model_fingerprint(state), final=True, smooth=smooth)
         parts = {"val": self._nodes(VAL), "test": self._nodes(TEST)}

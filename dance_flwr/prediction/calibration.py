@@ -1,0 +1,78 @@
+"""Temperature scaling of the deployed probabilities (Guo et al. 2017)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import exp, log
+
+import torch
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from dance_flwr.data.graphs.graph import VAL
+from dance_flwr.federation.client.client import Client
+from dance_flwr.methods.contract import RoundInfo
+
+_LEAST = 1e-12  # a probability that is 0 has a logarithm
+_LARGEST = 10.0  # temperature; its inverse is the smallest
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """p_T = softmax(log(p) / T).
+
+    Attributes
+    ----------
+    temperature : T; 1 = as they are
+    nodes : validation nodes that T was fitted on; 0 = none
+    error_before, error_after : expected calibration error on them, 15 bins of equal width
+    """
+
+    temperature: float = 1.0
+    nodes: int = 0
+    error_before: float = 0.0
+    error_after: float = 0.0
+
+    @classmethod
+    def fit(cls, clients: Iterable[Client]) -> "Calibration":
+        """Return the T with the least negative log-likelihood of all validation nodes together."""
+        parts = [_validation(client) for client in clients]
+        probs = torch.cat([part for part, _ in parts])
+        labels = torch.cat([part for _, part in parts])
+        if not len(labels):
+            return cls()
+
+        def loss(exponent: float) -> float:
+            scaled = cls(exp(exponent)).apply(probs)
+            return float(-scaled.gather(1, labels[:, None]).clamp(min=_LEAST).log().mean())
+
+        bound = log(_LARGEST)
+        best = exp(minimize_scalar(loss, bounds=(-bound, bound), method="bounded").x)
+        before, after = (calibration_error(cls(t).apply(probs), labels) for t in (1.0, best))
+        return cls(best, len(labels), before, after)
+
+    def apply(self, probs: Tensor) -> Tensor:
+        """Return [m, C] calibrated probabilities; the predicted classes stay."""
+        if self.temperature == 1:
+            return probs
+        return torch.softmax(probs.double().clamp(min=_LEAST).log() / self.temperature, dim=1)
+
+
+def calibration_error(probs: Tensor, labels: Tensor, bins: int = 15) -> float:
+    """ECE = sum_b |b| / m |accuracy(b) - confidence(b)|; [m, C], [m] int64 -> a share.
+
+    Bins are of equal width over the probability of the predicted class.
+    """
+    confidence, guess = probs.double().max(dim=1)
+    place = (confidence * bins).long().clamp(max=bins - 1)
+    gaps = torch.zeros(bins, dtype=torch.float64)
+    gaps.index_add_(0, place, (guess == labels).double() - confidence)
+    return float(gaps.abs().sum() / max(len(labels), 1))
+
+
+def _validation(client: Client) -> tuple[Tensor, Tensor]:
+    """Return deployed probabilities [v, C] and labels [v] of a client's validation nodes."""
+    site = client.site
+    nodes = torch.nonzero((site.split == VAL) & (site.labels >= 0)).flatten()
+    if not len(nodes):
+        return torch.zeros(0, len(site.card.class_names)), site.labels[:0]
+    return client.predict(RoundInfo("", 0, "", final=True), nodes)["deployed"], site.labels[nodes]
