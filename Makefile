@@ -10,8 +10,8 @@ INSTALLED_DEV := $(VENV)/.installed-dev
 run: install  ## the default federation: pydocs, 5 clients, Flower's simulation engine
 	$(BIN)/dance-flwr run
 
-test: install-dev  ## every test, two at a time; one thread each, as two cores have no more to give
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
+test: install-dev  ## every test, three at a time, as some wait for engines; one thread each
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup
 
 check: install-dev  ## formatting, lint, types
 	$(BIN)/ruff format --check .

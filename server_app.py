@@ -31,6 +31,7 @@ from dance_flwr.runs.lifecycle import observe_run
 from dance_flwr.runs.locks import SERVER, exclusive
 from dance_flwr.runs.recorder import Recorder, reason_of_failure
 from dance_flwr.runs.resume import begin, resume_hint
+from dance_flwr.runs.token_ledgers import token_ledgers
 
 LOG = logging.getLogger("flwr")
 OnRound = Callable[[dict[str, Any]], None]
@@ -99,11 +100,11 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     rec.keep_last_model(state_of(strategy.deployed))
     final = messages.final_config(common, rec.best_round)
     best = partial(strategy.model_for, arrays_of(rec.best_state))
-    views = (*spec.views, "deployed")
-    clients = final_counts(federation, members, best, final, timeout, views)
+    clients, tokens = final_counts(federation, members, best, final, timeout, spec.views)
     facts: dict[str, Any] = {"strategy": strategy_name(config), "evaluation": spec.card.evaluation}
     facts |= {"method": config.method, "seed": config.seed, "run": checkpoint.run}
     facts |= {"partition_dir": str(prepared.folder) if prepared else None}
     facts |= {"devices": [schema.device for schema in schemas]}
+    facts |= {"tokens": token_ledgers(tokens, checkpoint.sizes, federation.clients)}
     facts |= hashes(federation, members, schemas, common, timeout, evidence=spec.keeps_evidence)
     rec.write(clients, facts | {"messages": ledger.rows()} | checkpoint.sizes)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import torch
 from torch import Tensor
@@ -75,6 +75,40 @@ COUNTS = (
     *("condensed-nodes", "evidence-neighbours", "evidence-chunks", "evidence-tokens"),
     "evidence-supervised",  # labelled nodes of the plain term
 )
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens and calls of one client over a run, or their sums: counters, and nothing of a text.
+
+    Attributes
+    ----------
+    generated : encoder tokens of texts that the method made, beside those of the client's own
+    evidence_chunks, evidence_tokens : of the evidence of all refreshes, as often as it was read
+    distinct_chunks, distinct_tokens : of these, each chunk once
+    llm_fresh_calls, ... : as in `dance_flwr.llm.ledger.Ledger`
+    model, tokeniser : names of the language model and of what counted its tokens; empty = none
+    """
+
+    generated: int = 0
+    evidence_chunks: int = 0
+    evidence_tokens: int = 0
+    distinct_chunks: int = 0
+    distinct_tokens: int = 0
+    llm_fresh_calls: int = 0
+    llm_cached_calls: int = 0
+    llm_failed_calls: int = 0
+    llm_capped_calls: int = 0
+    llm_fresh_prompt: int = 0
+    llm_fresh_completion: int = 0
+    llm_cached_prompt: int = 0
+    llm_cached_completion: int = 0
+    llm_milliseconds: int = 0
+    model: str = ""
+    tokeniser: str = ""
+
+
+TOKEN_COUNTS = tuple(item.name for item in fields(Tokens) if item.default == 0)
 
 
 @dataclass

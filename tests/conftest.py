@@ -32,6 +32,8 @@ os.environ |= {
     "DANCE_FLWR_HOME": str(HOME / "data"),
     "HF_HOME": str(HOME / "hf"),
 }
+for name in ("DANCE_FLWR_LLM", "OPENAI_BASE_URL", "OPENAI_API_KEY"):  # of whoever runs the tests
+    os.environ.pop(name, None)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process compiles what it imports
 sys.path.insert(0, str(PROJECT))  # the apps of the checkout, ahead of any installed copy

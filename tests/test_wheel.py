@@ -41,7 +41,7 @@ def installed(wheel, tmp_path_factory):
     # What else is installed here, behind the wheel; a checkout that is installed editable is named
     # by a .pth file there, which is not read.
     (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    for script in Path(sysconfig.get_path("scripts")).glob("fl*wr*"):  # Flower's own commands
+    for script in Path(sysconfig.get_path("scripts")).glob("fl*"):  # Flower's own commands
         _, _, rest = script.read_text("utf-8").partition("\n")
         copy = home / "bin" / script.name
         copy.write_text(f"#!{home}/bin/python\n{rest}", encoding="utf-8")

@@ -15,7 +15,9 @@ Data = Annotated[
 ]
 
 app = typer.Typer(
-    name="evidence", no_args_is_help=True, help="Show and verify the evidence packs of a run."
+    name="evidence",
+    no_args_is_help=True,
+    help="Show, verify and count the evidence packs of a run.",
 )
 
 
@@ -77,3 +79,11 @@ def verify(
     from dance_flwr.runs.evidence_verification import verify_evidence
 
     verify_evidence(run, client_folder, typer.echo, encode)
+
+
+@app.command()
+def summaries(run: FinishedRun, client_folder: ClientFolder = None) -> None:
+    """Print how many sentences of a run's summaries were kept or quoted, and what they cost."""
+    from dance_flwr.runs.evidence_summaries import study_summaries
+
+    study_summaries(run, client_folder, typer.echo)

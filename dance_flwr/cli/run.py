@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dance_flwr.cli.options import ConfigFiles, OptionalGraph, Settings
+from dance_flwr.cli.plan import print_plan
 from dance_flwr.errors import ResumeError, UserError
 
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
@@ -44,6 +45,12 @@ def run(
             metavar="RUN", help="folder of an interrupted run, the one with history.jsonl"
         ),
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="print the plan, with calls of a language model, and run nothing"
+        ),
+    ] = False,
 ) -> None:
     """Prepare the data, run the federation and print the accuracy of each client.
 
@@ -52,11 +59,11 @@ def run(
     named = {"data": data, "clients": clients, "seed": seed, "out": str(out) if out else None}
     if resume is None:
         values = {key: value for key, value in named.items() if value is not None}
-        start_run(
-            config or [], set_ or [], values | ({"overwrite": True} if force else {}), in_process
-        )
+        values |= {"overwrite": True} if force else {}
+        start_run(config or [], set_ or [], values, in_process, dry_run)
         return
     options = {"config": config, "set": set_, **named, "force": force or None}
+    options["dry-run"] = dry_run or None
     extra = [f"--{name}" for name, value in options.items() if value is not None]
     if extra:
         raise UserError(
@@ -92,7 +99,11 @@ def encode(
 
 
 def start_run(
-    files: Sequence[Path], pairs: Sequence[str], named: "Mapping[str, Value]", in_process: bool
+    files: Sequence[Path],
+    pairs: Sequence[str],
+    named: "Mapping[str, Value]",
+    in_process: bool,
+    dry_run: bool = False,
 ) -> None:
     """Prepare the data of a new run, run it, and print its results.
 
@@ -100,6 +111,7 @@ def start_run(
     ----------
     files, pairs, named : TOML files, KEY=VALUE pairs and flat keys; later sources win
     in_process : run the clients in this process instead of Flower's simulation engine
+    dry_run : print the plan, and run nothing
 
     Raises
     ------
@@ -124,6 +136,9 @@ def start_run(
         )
     check_method(config)
     affordable_rounds(config)  # refuses a budget below one round before texts are encoded
+    if dry_run:
+        print_plan(config)
+        return
     if not in_process:
         check_engine()
     name = time.strftime(
@@ -175,6 +190,7 @@ def _run(config: "RunConfig", partition: Path, in_process: bool, done: int) -> N
     from dance_flwr.events import structured
     from dance_flwr.runs.locks import SERVER, exclusive
     from dance_flwr.runs.resume import how_to_resume, resume_hint
+    from dance_flwr.runs.token_ledgers import ledger_lines
     from dance_flwr.simulation.engine import run_in_process, run_under_flower
     from dance_flwr.simulation.family import stopping_in_order
 
@@ -201,10 +217,25 @@ def _run(config: "RunConfig", partition: Path, in_process: bool, done: int) -> N
         f"{result['best_round']}"
     )
     print(f"device      {', '.join(sorted(set(result['devices'])))}")
+    for line in ledger_lines(result["tokens"]):
+        print(f"tokens      {line}")
     example = partition / "client-0" / "runs" / result["run"] / "evidence" / "example.txt"
     if example.is_file():
         print(f"evidence    {example}")
+    for line in _summary_lines(config, partition, result["run"]):
+        print(line)
     print(f"result      {folder / 'result.json'}")
+
+
+def _summary_lines(config: "RunConfig", partition: Path, run: str) -> list[str]:
+    """Return what the clients' summaries, which this machine keeps, are made of; else nothing."""
+    from dance_flwr.llm.config import CORE, LlmConfig
+
+    if LlmConfig.of(config).summaries != CORE:
+        return []
+    from dance_flwr.runs.evidence_summaries import run_lines
+
+    return run_lines(partition, run, config.clients)
 
 
 def accuracy_table(result: Mapping[str, Any]) -> "Table":

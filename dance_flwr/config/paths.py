@@ -13,6 +13,7 @@ SETTINGS = "resume.toml"
 RESULT, MODEL, HISTORY, ERROR = "result.json", "model.safetensors", "history.jsonl", "error.txt"
 # In the folder that a run has at a client.
 STATE, PREVIOUS = "state.npz", "previous.npz"
+LEDGER = "llm.json"  # of its language model, where one was asked
 _PACKAGE = Path(__file__).resolve().parents[1]
 # Holds the package: the checkout, what Flower has unpacked, or where pip installs.
 CODE = _PACKAGE.parent

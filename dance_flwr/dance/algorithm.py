@@ -19,13 +19,14 @@ from dance_flwr.dance.inference import evidence_of, trained_prediction
 from dance_flwr.dance.losses import condensed_loss, plain_loss, supervised_nodes
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import condense_nodes, rounds_per_condensation
-from dance_flwr.dance.packs import count_evidence
+from dance_flwr.dance.packs import count_evidence, read_chunks
 from dance_flwr.dance.passes import embed, survey
 from dance_flwr.dance.perturbation import laplace_like, perturb
 from dance_flwr.dance.state import ClientState, RunFolder, due
 from dance_flwr.dance.topology import Edges, rebuild_topology
 from dance_flwr.dance.weighing import TrainedEvidence, weigh
 from dance_flwr.data.site import Site
+from dance_flwr.data.text.usage import note_evidence
 from dance_flwr.metrics import Report
 from dance_flwr.nn.propagation import operator, trainable
 from dance_flwr.nn.ragged import rows_at
@@ -75,6 +76,8 @@ def train_round(
                 )
                 packs.save(folder.round_path(round_))
         report.counts = count_evidence(site, *batch[1:])
+        with report.phase("packs"):
+            note_evidence(folder.folder, round_, read_chunks(*batch[1:]))
     with report.phase("train"):
         supervised = supervised_nodes(*batch[1:], site.train_labels, settings)
         if report.counts["condensed-nodes"]:

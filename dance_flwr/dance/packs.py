@@ -202,8 +202,14 @@ def count_evidence(site: Site, candidates: Candidates, evidence: Evidence) -> di
     A node is not its own neighbour here.
     """
     neighbours = sum(int((gate > 0).sum()) for gate in evidence.gates[1:])
-    chunks = candidates.chunks.index[evidence.chunk_weights > 0].cpu().numpy()
+    chunks = read_chunks(candidates, evidence)
     return _totals(site, candidates.nodes.numel(), neighbours, chunks)
+
+
+def read_chunks(candidates: Candidates, evidence: Evidence) -> NDArray[np.int64]:
+    """Return the selected chunks of all candidates, [E]; one entry per node and chunk."""
+    chosen: Tensor = candidates.chunks.index[evidence.chunk_weights > 0]
+    return chosen.cpu().numpy()
 
 
 def _totals(site: Site, nodes: int, neighbours: int, chunks: NDArray[np.int64]) -> dict[str, int]:

@@ -9,25 +9,38 @@ import numpy as np
 from dance_flwr.dance.explanation import DEPLOYED, FUSED, PARTS, SMOOTHED
 from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.state import RunFolder
-from dance_flwr.dance.summaries import ExtractiveSummariser, Summariser
+from dance_flwr.dance.summaries import (
+    ExtractiveSummariser,
+    Sentence,
+    Span,
+    lines_of,
+    spans_of,
+)
+from dance_flwr.dance.summary_file import Summaries
 from dance_flwr.data.site import Site
 from dance_flwr.disk import atomic_file
 from dance_flwr.escaping import escaped, one_line
 
 
-def render(site: Site, packs: Packs, row: int, summariser: Summariser | None = None) -> str:
+def render(site: Site, packs: Packs, row: int, summary: Sequence[Sentence] | None = None) -> str:
     """Return one pack as text.
 
-    It shows the deployed prediction, each view, what graph, text and labels contributed, the gates
-    by hop, and every source text with its spans in ⟦ ⟧. Lines of a source text begin with "| ", and
-    marks or control characters in it are escaped: no text can pass for evidence.
+    It shows the deployed prediction, each view, what graph, text and labels contributed, a summary,
+    the gates by hop, and every source text with its spans in ⟦ ⟧, of which the summary names the
+    numbers [k]. Lines of a source text begin with "| ", and marks or control characters in it are
+    escaped: no text can pass for evidence.
+
+    Parameters
+    ----------
+    summary : of this pack; None = the extractive one
     """
     ids, texts = site.ids(), site.texts()
     near = slice(packs.neighbour_ptr[row], packs.neighbour_ptr[row + 1])
-    spans = _spans(packs, row)
-    chunks = [texts[node][start:end] for node in spans for start, end, _ in spans[node]]
-    weights = [weight for node in spans for _, _, weight in spans[node]]
-    summary = (summariser or ExtractiveSummariser()).summarise(chunks, weights)
+    spans: dict[int, list[Span]] = defaultdict(list)
+    for span in (selected := spans_of(packs, row, texts)):
+        spans[span.node].append(span)
+    if summary is None:
+        summary = ExtractiveSummariser().summarise(selected)
     names = [one_line(name, marks=True) for name in site.card.class_names]
     lines = [
         f"Evidence pack of node {_name(ids[packs.nodes[row]])}, "
@@ -35,9 +48,9 @@ def render(site: Site, packs: Packs, row: int, summariser: Summariser | None = N
         f"model       {packs.model_id}",
         *_predictions(packs, row, names),
         f"log-odds    {_contributions(packs, row, names)}",
-        f"summary     {one_line(summary, marks=True)}",
+        f"summary     {f'{chr(10)}            '.join(lines_of(summary))}".rstrip(),
         "",
-        "source texts, selected spans marked ⟦weight: text⟧",
+        "source texts, selected spans marked ⟦[k] weight: text⟧",
     ]
     for node, hop, gate, label, effect in zip(
         packs.neighbours[near],
@@ -54,17 +67,6 @@ def render(site: Site, packs: Packs, row: int, summariser: Summariser | None = N
             _marked(texts[node], spans[int(node)]),
         ]
     return "\n".join(lines) + "\n"
-
-
-def _spans(packs: Packs, row: int) -> dict[int, list[tuple[int, int, float]]]:
-    """Return (start, end, weight) of the selected spans of a pack, by node."""
-    own = slice(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
-    spans: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
-    for node, (start, end), weight in zip(
-        packs.chunk_nodes[own], packs.chunk_spans[own], packs.chunk_weights[own], strict=True
-    ):
-        spans[int(node)].append((int(start), int(end), float(weight)))
-    return spans
 
 
 def _predictions(packs: Packs, row: int, names: Sequence[str]) -> list[str]:
@@ -110,13 +112,14 @@ def _name(node: str) -> str:
     return escaped(repr(node), marks=True)
 
 
-def _marked(text: str, spans: list[tuple[int, int, float]]) -> str:
+def _marked(text: str, spans: Sequence[Span]) -> str:
     """Return `text`, escaped, with each span wrapped and "| " before each line."""
     parts, at = [], 0
-    for start, end, weight in sorted(spans):
-        own = escaped(text[start:end], marks=True)
-        parts += [escaped(text[at:start], marks=True), f"⟦{weight:.3f}: {own}⟧"]
-        at = end
+    for span in sorted(spans, key=lambda span: span.start):
+        own = escaped(span.text, marks=True)
+        parts += [escaped(text[at : span.start], marks=True)]
+        parts += [f"⟦[{span.number}] {span.weight:.3f}: {own}⟧"]
+        at = span.end
     whole = "".join([*parts, escaped(text[at:], marks=True)])
     return "\n".join(f"| {line}" if line else "|" for line in whole.split("\n"))
 
@@ -126,11 +129,14 @@ def example_row(packs: Packs) -> int:
     return int(np.argmax(packs.confidence + (np.diff(packs.neighbour_ptr) > 1)))
 
 
-def write_example(store: RunFolder, site: Site, packs: Packs) -> Path | None:
+def write_example(
+    store: RunFolder, site: Site, packs: Packs, summaries: Summaries | None = None
+) -> Path | None:
     """Write one pack as text to the client's folder; return the file, None if there is no pack."""
     if not len(packs.nodes):
         return None
-    path = store.evidence_folder / "example.txt"
+    path, row = store.evidence_folder / "example.txt", example_row(packs)
+    summary = summaries.of(packs, row, site.texts()) if summaries else None
     with atomic_file(path) as file:
-        file.write(render(site, packs, example_row(packs)).encode())
+        file.write(render(site, packs, row, summary).encode())
     return path

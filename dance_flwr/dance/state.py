@@ -101,6 +101,11 @@ class RunFolder:
         return self.evidence_folder / "final.npz"
 
     @property
+    def summaries_path(self) -> Path:
+        """File of the summaries of those packs."""
+        return self.evidence_folder / "summaries.json"
+
+    @property
     def seal_path(self) -> Path:
         """File with the digests of the run's evidence at its end."""
         return self.folder / "evidence-sealed.json"

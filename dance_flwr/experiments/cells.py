@@ -7,6 +7,7 @@ from typing import Any
 
 from dance_flwr.config.options import Value
 from dance_flwr.config.paths import PROJECT
+from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.reading import read_values
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.errors import UserError
@@ -159,6 +160,7 @@ class Experiment:
     datasets, methods, seeds : what to run by default; no methods = all
     serial : run one cell at a time, for timings
     by_ratio : it has cells for each requested condensation ratio
+    reads : names of experiments whose rows `render` is given after its own
     """
 
     name: str
@@ -171,6 +173,12 @@ class Experiment:
     seeds: tuple[int, ...] = SEEDS
     serial: bool = False
     by_ratio: bool = False
+    reads: tuple[str, ...] = ()
+
+
+def default_methods() -> tuple[str, ...]:
+    """Return the methods that an experiment runs by default: all that ask no language model."""
+    return tuple(name for name in METHODS if not get_spec(name).card.needs_llm)
 
 
 def dataset_name(dataset: str) -> str:

@@ -46,12 +46,23 @@ def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) ->
         "steady_seconds": _rounded(_phases(steady)) if steady else {},
         "facts": dict(facts),
     }
+    if "tokens" in result:  # an older run has none
+        content["tokens"] = {name: _columns(own) for name, own in result["tokens"].items()}
     if curve:
         values = [row["val_accuracy"] for row in history]
         content["val_accuracy_by_round"] = [
             None if value is None else round(value, 4) for value in values
         ]
     return content
+
+
+def _columns(ledger: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a ledger with a list by client under each name; no lists where all counts are 0."""
+    clients = ledger["clients"]
+    names = [name for name in (clients[0] if clients else ()) if name != "client"]
+    columns = {name: [client[name] for client in clients] for name in names}
+    used = {name: column for name, column in columns.items() if any(column)}
+    return {**ledger, "clients": used}
 
 
 def _phases(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:

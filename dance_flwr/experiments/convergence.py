@@ -5,7 +5,6 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from dance_flwr.config.plugins import METHODS
 from dance_flwr.experiments import paper
 from dance_flwr.experiments.cells import (
     Cell,
@@ -15,6 +14,7 @@ from dance_flwr.experiments.cells import (
     Row,
     Section,
     dataset_name,
+    default_methods,
 )
 from dance_flwr.experiments.figures import curves
 from dance_flwr.experiments.main_table import method_cells
@@ -32,7 +32,7 @@ def _cells(request: Request) -> list[Cell]:
     return [
         cell
         for dataset in request.datasets
-        for method in request.methods or tuple(METHODS)
+        for method in request.methods or default_methods()
         for cell in method_cells(
             request, dataset, method, paper.main_ratios(dataset_name(dataset))[:1], curve=True
         )

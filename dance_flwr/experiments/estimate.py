@@ -16,6 +16,7 @@ DEFAULTS: Mapping[str, float] = {
     "fedavg-rotating": 0.25,
     "rotating-core": 0.15,
     "self-training": 0.3,
+    "llm4rgnn-cosine": 0.4,
 }
 DEFAULT = 1.0  # of any other method
 

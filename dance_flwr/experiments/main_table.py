@@ -14,7 +14,9 @@ from dance_flwr.experiments.cells import (
     Row,
     Section,
     dataset_name,
+    default_methods,
 )
+from dance_flwr.experiments.llm_rows import NEEDS, asking_methods, missing, results
 from dance_flwr.experiments.tables import (
     NOTHING,
     Group,
@@ -34,6 +36,11 @@ HOW = (
     "decides partition, split, first model and training. r is the number of condensed nodes over "
     "all local nodes of a client; the paper gives no other definition. Methods that do not "
     "condense train on the full local graphs and have one row."
+)
+LLM_HOW = (
+    "A method that asks a language model has a number only where a model behind an endpoint "
+    "answered, and its tokens and the digest of its replies are in the row; otherwise its line "
+    "has the paper's number alone. Its controls, which ask none, have rows as every method."
 )
 WITHOUT_LABELS = "w/o labels"  # a variant of the ablation, with a row beside DANCE's
 SHARED = (
@@ -68,7 +75,7 @@ def every_ratio(request: Request) -> list[Cell]:
 
 
 def _methods(request: Request) -> tuple[str, ...]:
-    return request.methods or tuple(METHODS)
+    return request.methods or default_methods()
 
 
 def _ratios(request: Request, dataset: str) -> tuple[float, ...]:
@@ -106,7 +113,8 @@ def method_cells(
     return cells
 
 
-def _render(rows: Sequence[Row]) -> Section:
+def _render(asked: Sequence[Row]) -> Section:
+    rows, refused = results(asked)
     methods = {str(row.labels["method"]) for row in rows}
     personalised = ", ".join(sorted(name for name in methods if _personalised(name)))
     parts = [HOW]
@@ -123,6 +131,9 @@ def _render(rows: Sequence[Row]) -> Section:
             f"{paired.METHOD} {WITHOUT_LABELS}: training labels enter the loss alone, not the "
             "prediction, as in the ablation."
         )
+    if asking_methods():
+        parts.append(LLM_HOW)
+    parts += [refused] if refused else []
     found = sorted(groups(rows, ablation.VARIANTS[WITHOUT_LABELS]), key=_place)
     for dataset, compared in by_label(found, "dataset").items():
         shared = shared_settings([row for group in compared for row in group.rows], SHARED)
@@ -166,15 +177,19 @@ def _condenses(row: Row) -> bool:
 def _accuracies(dataset: str, compared: Sequence[Group]) -> str:
     headings = ["method", "r", "accuracy %", "seeds", "paper %", "difference"]
     headings += ["macro-F1 %", "validation %"]
-    lines = []
+    lines: list[tuple[tuple[int, str, float], list[str]]] = []
     for group in compared:
         name, ratio = _name(group), group.labels["ratio"]
         theirs = paper.main_number(dataset, name, None if ratio == "full" else float(ratio))
         ours = group.stat("test_accuracy")
         line = [group.name(name), f"{ratio}", ours.percent, ours.seeds, paper_text(theirs)]
         line += [difference(ours, theirs), group.stat("test_macro_f1").percent]
-        lines.append([*line, group.stat("val_accuracy").percent])
-    return markdown(headings, lines)
+        lines.append((_place(group), [*line, group.stat("val_accuracy").percent]))
+    for method in missing(row for group in compared for row in group.rows):
+        theirs = paper.main_number(dataset, method, None)
+        place = list(METHODS).index(method), "", 0.0
+        lines.append((place, [method, "full", NEEDS, NOTHING, paper_text(theirs), *[NOTHING] * 3]))
+    return markdown(headings, [line for _, line in sorted(lines, key=lambda pair: pair[0])])
 
 
 def _costs(compared: Sequence[Group]) -> str:

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dance_flwr.config.options import Value
-from dance_flwr.config.plugins import METHODS
 from dance_flwr.experiments import ablation
-from dance_flwr.experiments.cells import Cell, Label, Request, dataset_name
+from dance_flwr.experiments.cells import Cell, Label, Request, dataset_name, default_methods
 from dance_flwr.methods import get_spec
 
 SEEDS = (5, 6, 7, 8, 9, 10, 11, 12, 13, 14)  # no configuration was chosen on them
@@ -101,9 +100,12 @@ EVERYWHERE = (
 
 
 def other_methods() -> tuple[Variant, ...]:
-    """Return the methods that run at levels with `rivals` only, in the order of the registry."""
+    """Return the methods that run at levels with `rivals` only, in the order of the registry.
+
+    Those that ask a language model are left out; their controls are among them.
+    """
     known = {variant.method for variant in EVERYWHERE}
-    return tuple(Variant(name, name) for name in METHODS if name not in known)
+    return tuple(Variant(name, name) for name in default_methods() if name not in known)
 
 
 def levels_of(dataset: str) -> tuple[Level, ...]:

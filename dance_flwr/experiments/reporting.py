@@ -27,8 +27,9 @@ def write_report(rows: Rows, folder: Path, say: Say) -> dict[str, Section]:
     texts = ["# Results", rows.provenance()]
     for name, members in rows.by_experiment.items():
         experiment = get_experiment(name)
+        others = [row for other in experiment.reads for row in rows.by_experiment.get(other, ())]
         sections[name] = _frame(
-            experiment.render(members), experiment.question, rows.commands.get(name, ())
+            experiment.render([*members, *others]), experiment.question, rows.commands.get(name, ())
         )
         for part in sections[name].parts:
             if isinstance(part, Picture):

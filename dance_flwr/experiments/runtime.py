@@ -6,8 +6,15 @@ from statistics import fmean
 from typing import Any
 
 from dance_flwr.config.options import Value
-from dance_flwr.config.plugins import METHODS
-from dance_flwr.experiments.cells import Cell, Experiment, Picture, Request, Row, Section
+from dance_flwr.experiments.cells import (
+    Cell,
+    Experiment,
+    Picture,
+    Request,
+    Row,
+    Section,
+    default_methods,
+)
 from dance_flwr.experiments.compact import WARM_ROUNDS
 from dance_flwr.experiments.figures import COLOURS, HATCHES
 from dance_flwr.experiments.tables import NOTHING, Group, Stat, dataset_section, markdown, stat_of
@@ -28,7 +35,7 @@ HOW = (
 def _cells(request: Request) -> list[Cell]:
     rounds = request.rounds or ROUNDS
     settings: dict[str, Value] = {"rounds": rounds, "evaluate-every": rounds}
-    methods = request.methods or tuple(METHODS)
+    methods = request.methods or default_methods()
     ordered = []
     for dataset in request.datasets:
         by_method = [variant_cells(request, dataset, method, settings, {}) for method in methods]

@@ -11,6 +11,7 @@ from rich.table import Table
 from dance_flwr.config.reading import read_values
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import get_experiment
+from dance_flwr.experiments.calls import calls_of, print_calls
 from dance_flwr.experiments.cells import Cell, Experiment, Request
 from dance_flwr.experiments.estimate import Line, estimate, time_left
 from dance_flwr.experiments.narrowing import unpublished, where
@@ -133,6 +134,7 @@ def _print_grid(study: Study, cells: Sequence[Cell], jobs: int) -> None:
     runs_text = f"{len(runs)} runs, {jobs} at a time"
     print(f"to do       {runs_text}; {analyses} analyses; {measures} measurements")
     _print_estimate(estimate(study, runs.values()), jobs)
+    print_calls(calls_of(runs.values(), _print))
 
 
 def _by_seed(cells: Sequence[Cell]) -> dict[tuple[str, str], list[Cell]]:

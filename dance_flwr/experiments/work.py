@@ -29,6 +29,7 @@ from dance_flwr.disk import write_json
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import get_analysis, get_measure
 from dance_flwr.experiments.cells import Cell
+from dance_flwr.experiments.llm_rows import llm_facts
 from dance_flwr.experiments.study import FACTS, Study, measure_name, run_name
 
 
@@ -136,6 +137,7 @@ def _run(task: Task) -> None:
         run_in_process(replace(config, out=str(final)), draft, lambda row: None, task.client_run)
         seconds = time.process_time() - start
         content = facts(task.partition, task.client_run) | {"cpu_seconds": seconds}
+        content |= llm_facts(task.partition, task.client_run, config)
         content |= {"data": data_digest(config)}
         write_json(draft / FACTS, content)
         shutil.rmtree(final, ignore_errors=True)

@@ -14,7 +14,7 @@ from dance_flwr.federation.flower import FITRES, SECAGG_CONFIGS, SecAggKey
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.counts import PER_CLASS
 from dance_flwr.federation.wire.messages import Hello, Schema
-from dance_flwr.metrics import COUNTS, PHASES
+from dance_flwr.metrics import COUNTS, PHASES, TOKEN_COUNTS
 
 _SERVER, _ALL = "the server", "the server, all clients"
 _HIDES = "nobody learns anything from it without the salt, which stays with the client"
@@ -68,6 +68,13 @@ _SCORED = Meaning(
     _SERVER,
     _EXACT,
 )
+_TOKENS = Meaning(
+    "counts of the run: chunks and tokens read as evidence, each time and once; tokens of texts "
+    "that the method made; calls, tokens and milliseconds of the client's language model",
+    _SERVER,
+    _EXACT,
+)
+_MODEL = Meaning("names of the client's language model and of its tokeniser, if it asked", _SERVER)
 _SETTING = Meaning("settings of the run", _ALL)
 _GREETING = Meaning("number of the client, whether it holds its own data, hash of its code", _ALL)
 _SCHEMA = Meaning(
@@ -121,6 +128,7 @@ def _metrics() -> dict[tuple[str, str], Meaning]:
         ),
         **_each(keys.METRICS, COUNTS, _TRAINED_ON),
         **_each(keys.METRICS, scored, _SCORED),
+        **_each(keys.METRICS, map(keys.tokens_of, TOKEN_COUNTS), _TOKENS),
     }
 
 
@@ -137,6 +145,7 @@ def _config() -> dict[tuple[str, str], Meaning]:
         **_each(keys.CONFIG, settings, _SETTING),
         **_each(keys.CONFIG, [item.name for item in fields(Hello)], _GREETING),
         **_each(keys.CONFIG, [item.name for item in fields(Schema)], _SCHEMA),
+        **_each(keys.CONFIG, [keys.LLM, keys.TOKENISER], _MODEL),
         (keys.CONFIG, keys.SCHEMA_NODES): nodes,
         (keys.CONFIG, keys.SCHEMA_TOKENS): tokens,
         (keys.CONFIG, keys.DATA_SHA256): data,

@@ -53,6 +53,7 @@ class MethodCard:
     evaluation : the model that is scored: the "global" one, or "personalised", each client's own
     rotates : whether it condenses nothing, but `condensation-ratio` decides how many labelled nodes
         a round supervises on the full graph; it writes no core, and reports their number
+    needs_llm : whether a run of it asks the language model of `llm.backend`
     """
 
     condenses: bool
@@ -61,6 +62,7 @@ class MethodCard:
     source: str
     evaluation: str = "global"
     rotates: bool = False
+    needs_llm: bool = False
 
     @property
     def by_ratio(self) -> bool:
@@ -195,4 +197,17 @@ class SealingMethod(Protocol):
 
     def seal(self, site: Site, run: str) -> str:
         """Return a hash that fixes the evidence of a run and tells nothing of it."""
+        ...
+
+
+@runtime_checkable
+class AskingMethod(Protocol):
+    """A client side that asks a language model in a run, and says beforehand how often."""
+
+    def planned_calls(self, site: Site, config: RunConfig) -> tuple[int, int]:
+        """Return the most calls of a run at this client, and the tokens of their prompts and
+        replies; asks nothing and writes nothing.
+
+        What is in the client's cache already is among them.
+        """
         ...

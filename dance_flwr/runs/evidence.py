@@ -17,10 +17,13 @@ from dance_flwr.dance.explaining import explain
 from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.rendering import example_row, render
 from dance_flwr.dance.state import RunFolder
+from dance_flwr.dance.summaries import Sentence
+from dance_flwr.dance.summary_file import Summaries, summarise_pack
 from dance_flwr.data.site import Site
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.client.client import load_at, shape_of
 from dance_flwr.federation.client.smoothing import smoothing_of
+from dance_flwr.llm.config import CORE, ON_DEMAND, LlmConfig
 from dance_flwr.methods import get_spec
 from dance_flwr.runs.reader import load_model, read_result
 
@@ -153,7 +156,8 @@ def show_evidence(run: Path, client: int, node: str | None, client_folder: Path 
             raise UserError(
                 f"client {client}: expected evidence packs, found none; choose another client"
             )
-        return render(site, packs, example_row(packs))
+        example = example_row(packs)
+        return render(site, packs, example, _summary(opened, site, packs, example))
     ids = site.ids()
     if node not in ids:
         raise UserError(f"--node: expected the id of a node of client {client}, found {node!r}")
@@ -166,4 +170,15 @@ def show_evidence(run: Path, client: int, node: str | None, client_folder: Path 
             smooth=opened.smooth(site),
         )
         row = 0
-    return render(site, packs, row)
+    return render(site, packs, row, _summary(opened, site, packs, row))
+
+
+def _summary(
+    opened: EvidenceRun, site: Site, packs: Packs, row: int
+) -> tuple[Sentence, ...] | None:
+    """Return the summary of a pack that the run's `llm.summaries` asks for; None = extractive."""
+    wanted = LlmConfig.of(opened.config).summaries
+    if wanted == ON_DEMAND:
+        return summarise_pack(site, packs, row, opened.config, opened.result["run"])
+    kept = Summaries.load(opened.store(site).summaries_path) if wanted == CORE else None
+    return kept.of(packs, row, site.texts()) if kept else None

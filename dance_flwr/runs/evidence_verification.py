@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.sealing import verify_seal
+from dance_flwr.dance.summary_file import Summaries, verify_summaries
 from dance_flwr.dance.verification import (
     Sources,
     verify_parts,
@@ -30,11 +31,14 @@ ENCODED_AGAIN = 16  # chunks per client
 
 @dataclass
 class _Counts:
-    """Numbers of packs, of spans compared with the source texts, and of packs recomputed."""
+    """Numbers of packs, of spans compared with the source texts, of packs recomputed, and of
+    sentences of summaries.
+    """
 
     packs: int = 0
     spans: int = 0
     recomputed: int = 0
+    sentences: int = 0
 
     def line(self, fingerprint: str, sealed: bool) -> str:
         """Return what was verified of the packs, and what was not, in words."""
@@ -42,6 +46,8 @@ class _Counts:
             f"{self.spans:,} spans of {self.packs:,} packs read back from the source texts, "
             f"weights of {self.recomputed:,} packs recomputed from model {fingerprint}"
         )
+        if self.sentences:
+            done += f"; {self.sentences:,} sentences of summaries checked against their spans"
         if rest := self.packs - self.recomputed:
             how = "as sealed at its end" if sealed else "not sealed, so their weights are not known"
             done += f"; {rest:,} packs are of models that a run does not keep: {how}"
@@ -147,4 +153,6 @@ def _verify_packs(opened: EvidenceRun, site: Site, fingerprint: str, sources: So
             smooth = opened.smooth(site) if final else None
             verify_weights(site, packs, path.name, model, settings, graph, smooth)
             counts.recomputed += len(packs.nodes)
+        if final and (summaries := Summaries.load(opened.store(site).summaries_path)):
+            counts.sentences += verify_summaries(packs, summaries, sources.texts)
     return counts

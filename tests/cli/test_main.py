@@ -28,6 +28,7 @@ COMMANDS = {
     "deploy peer-keys": {"--out"},
     "encode": {"--config", "--set"},
     "evidence show": {"--client", "--node", "--client-folder", "--data"},
+    "evidence summaries": {"--client-folder"},
     "evidence verify": {"--client-folder", "--encode", "--data", "--evidence"},
     "export": {"--out", "--client-folder"},
     "predict": {"--data", "--out", "--evidence"},
@@ -47,7 +48,7 @@ COMMANDS = {
     "report": {"--out", "--export", "--update", "--into"},
     "run": {
         *("--config", "--set", "--data", "--clients", "--seed", "--out", "--in-process"),
-        *("--resume", "--force"),
+        *("--resume", "--force", "--dry-run"),
     },
     "site prepare": {"--agreed", "--client", "--clients", "--out", "--encoder", "--seed"},
     "status": {"--json"},

@@ -108,7 +108,7 @@ def bare(text):
 
 
 def marks(text):
-    return re.findall(r"⟦([\d.]+): (.*?)⟧", bare(text), re.DOTALL)
+    return re.findall(r"⟦\[\d+\] ([\d.]+): (.*?)⟧", bare(text), re.DOTALL)
 
 
 def test_show_marks_the_spans_of_the_stored_pack(dance):
@@ -123,7 +123,7 @@ def test_show_marks_the_spans_of_the_stored_pack(dance):
     expected = sorted((f"{weight:.3f}", texts[node][a:b]) for node, (a, b), weight in spans)
     assert sorted(marks(text)) == expected
     assert site.ids()[packs.nodes[row]] in text and packs.model_id in text
-    unmarked = re.sub(r"⟦[\d.]+: |⟧", "", bare(text))
+    unmarked = re.sub(r"⟦\[\d+\] [\d.]+: |⟧", "", bare(text))
     assert all(
         texts[node] in unmarked
         for node in packs.neighbours[slice(*packs.neighbour_ptr[row : row + 2])]

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from dance_flwr.config.plugins import METHODS
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import ablation, regimes
-from dance_flwr.experiments.cells import Request
+from dance_flwr.experiments.cells import Request, default_methods
 from dance_flwr.experiments.regimes_grid import (
     ABLATIONS,
     AS_DANCE_READS,
@@ -49,7 +48,7 @@ def test_the_number_of_cells_is_that_of_the_plan(grid):
         "citeseer": paper,
         "debian": 4 * 10 * 11 + rivals,
     }
-    assert len(EVERYWHERE) == 11 and len(other_methods()) == len(METHODS) - 4
+    assert len(EVERYWHERE) == 11 and len(other_methods()) == len(default_methods()) - 4
 
 
 def test_no_cell_is_run_twice(grid):

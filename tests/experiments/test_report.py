@@ -11,6 +11,7 @@ from statistics import mean, stdev
 import pytest
 from support.rows import cells_of, facts_of, result_of, row_of, table_rows
 
+from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import parse
 from dance_flwr.disk import write_json
 from dance_flwr.errors import UserError
@@ -22,6 +23,7 @@ from dance_flwr.experiments.reporting import export_into, insert, write_report
 from dance_flwr.experiments.rows import Rows, load_rows
 from dance_flwr.experiments.study import FACTS, Study, run_name, settings_of
 from dance_flwr.experiments.tables import NOTHING, groups, shared_settings
+from dance_flwr.methods import get_spec
 
 
 def fill(study, name, accuracies, **request):
@@ -112,6 +114,7 @@ def test_dance_without_labels_has_a_row_beside_dance():
         ["| dance", "0.02"],
         ["| dance w/o labels", "0.08"],
         ["| fedavg-full", "full"],
+        *([f"| {name}", "full"] for name in METHODS if get_spec(name).card.needs_llm),
     ]
     assert sum("as in the ablation" in part for part in section.parts) == 1
 

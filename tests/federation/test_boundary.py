@@ -57,6 +57,16 @@ REFRESH = (
     *(f"evidence-{what}" for what in ("neighbours", "chunks", "tokens", "supervised")),
 )
 PER_CLASS = ("true-positives", "predicted", "actual")
+TOKENS = tuple(
+    f"tokens-{count}"
+    for count in (
+        *("generated", "evidence-chunks", "evidence-tokens", "distinct-chunks", "distinct-tokens"),
+        *(f"llm-{how}-calls" for how in ("fresh", "cached", "failed", "capped")),
+        *("llm-fresh-prompt", "llm-fresh-completion", "llm-cached-prompt", "llm-cached-completion"),
+        "llm-milliseconds",
+    )
+)
+MODEL = ("llm", "tokeniser")  # names, empty where no language model was asked
 COUNTS = tuple(f"{part}-{name}" for part in ("val", "test") for name in ("total", *PER_CLASS))
 
 
@@ -72,7 +82,12 @@ BASE = (
     | entries(DOWN, "train", config=(*RUN, "clipping-norm"), arrays=())
     | entries(UP, "train", metrics=("num-examples", "loss", *PHASES, *REFRESH), arrays=())
     | entries(DOWN, "evaluate", config=(*RUN, "final"), arrays=())
-    | entries(UP, "evaluate", metrics=("num-examples", *COUNTS, *hits("deployed")))
+    | entries(
+        UP,
+        "evaluate",
+        metrics=("num-examples", *COUNTS, *hits("deployed"), *TOKENS),
+        config=MODEL,
+    )
 )
 # A condensed graph, uploaded in the first round that a client takes part in.
 GRAPH = ("features", "adjacency", "labels")
@@ -118,6 +133,14 @@ ADDED = {
     "fedc4": entries(UP, "train", statistics=("embeddings", *GRAPH))
     | entries(DOWN, "train", server_payload=GRAPH)
     | ONCE,
+    "llm4rgnn": entries(UP, "evaluate", metrics=hits("raw")),
+    "llm4rgnn-cosine": entries(UP, "evaluate", metrics=hits("raw")),
+    "llata": entries(UP, "evaluate", metrics=hits("raw")),
+    "llata-cosine": entries(UP, "evaluate", metrics=hits("raw")),
+    "llata-propagation": entries(UP, "evaluate", metrics=hits("raw")),
+    # Predictor and feedback are entries of the model, of which secure aggregation hides each one.
+    "llm4fgl": entries(UP, "evaluate", metrics=hits("raw")),
+    "llm4fgl-recombined": entries(UP, "evaluate", metrics=hits("raw")),
 }
 
 

@@ -17,9 +17,10 @@ from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.data.prepare import prepare
 from dance_flwr.federation.client.client import initial_model, open_client, shape_of
 from dance_flwr.fingerprint import model_fingerprint
+from dance_flwr.llm.config import LlmConfig
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.condensation.budget import training_quotas
-from dance_flwr.methods.contract import RoundInfo, Uplink
+from dance_flwr.methods.contract import AskingMethod, RoundInfo, Uplink
 from dance_flwr.runs.privacy_report import table
 from dance_flwr.runs.reader import load_model
 
@@ -45,11 +46,11 @@ class Observed:
 
 
 def contents(partition):
-    """Return a digest of every file of the clients, except those of their runs."""
+    """Return a digest of every file of the clients, except those of runs and replies of models."""
     files = [
         path
         for path in partition.rglob("*")
-        if path.is_file() and "runs" not in path.relative_to(partition).parts
+        if path.is_file() and not {"runs", "llm"} & {*path.relative_to(partition).parts}
     ]
     return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
@@ -67,6 +68,13 @@ def test_every_method_is_a_choice_of_the_configuration():
     item, _ = flat_fields()["method"]
     assert choices_of(item) == tuple(METHODS)
     assert len({type(get_spec(name).make_client()) for name in METHODS}) == len(METHODS)
+
+
+def test_a_method_that_asks_a_language_model_says_how_often():
+    """And has the keys of the language model, so that a run can bound what it asks."""
+    for name in (name for name in METHODS if get_spec(name).card.needs_llm):
+        assert isinstance(get_spec(name).make_client(), AskingMethod), name
+        assert LlmConfig in get_spec(name).sections, name
 
 
 def test_a_run_repeats_bit_by_bit(observed, run):

@@ -22,7 +22,7 @@ from dance_flwr.federation.wire.counts import read_counts, read_training, sum_me
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.fingerprint import code_fingerprint
 from dance_flwr.methods import get_spec
-from dance_flwr.metrics import Counts, Report, accuracy, macro_f1
+from dance_flwr.metrics import Counts, Report, Tokens, accuracy, macro_f1
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.simulation.in_process import InProcessGrid
 
@@ -61,7 +61,8 @@ def honest(message, context):
     if kind == keys.EVALUATE:
         own = Counts({"deployed": 4}, 6, [2, 1, 1], [2, 2, 2], [3, 2, 1])
         final = messages.config_of(message).get(keys.FINAL)
-        return messages.evaluate_reply(message, {"val": own} | ({"test": own} if final else {}))
+        counts = {"val": own} | ({"test": own} if final else {})
+        return messages.evaluate_reply(message, counts, Tokens() if final else None)
     state = {name: tensor + 0.01 for name, tensor in messages.model_of(message).items()}
     return messages.train_reply(message, state, NODES, Report(loss=0.5))
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dance_flwr import events
 from dance_flwr.cli.status import render
 from dance_flwr.dance.rendering import _marked, _name
+from dance_flwr.dance.summaries import Span
 from dance_flwr.escaping import EscapedOutput, escaped, one_line
 from dance_flwr.runs.status import Status
 
@@ -51,10 +52,10 @@ def test_escaped_text_has_no_control_and_is_escaped_once(text):
 def test_a_text_cannot_forge_a_mark_or_a_line_of_a_pack(text, data):
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, len(text)))
-    shown = _marked(text, [(start, end, 0.25)])
+    shown = _marked(text, [Span(1, 0, start, end, 0, 0.25, text[start:end])])
     assert shown.count("⟦") == shown.count("⟧") == 1
     assert all(line.startswith("| ") or line == "|" for line in shown.split("\n"))
-    inside = re.search(r"⟦0\.250: (.*?)⟧", re.sub(r"(?m)^\| ?", "", shown), re.DOTALL)
+    inside = re.search(r"⟦\[1\] 0\.250: (.*?)⟧", re.sub(r"(?m)^\| ?", "", shown), re.DOTALL)
     assert inside[1] == escaped(text[start:end], marks=True)
 
 

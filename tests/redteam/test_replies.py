@@ -179,6 +179,16 @@ FINAL = {
     "no test split": metrics(test_total=None),
     "1e9 hits in the test": metrics(test_correct_deployed=HUGE),
     "1e9 test nodes": metrics(test_total=HUGE),
+    "negative tokens": metrics(tokens_evidence_tokens=-1),
+    "1e13 tokens of a language model": metrics(tokens_llm_fresh_prompt=10**13),
+    "tokens beyond 64 bits": metrics(tokens_generated=10**5000),
+    "more distinct tokens than tokens": metrics(tokens_distinct_tokens=7),
+    "half a call": metrics(tokens_llm_fresh_calls=0.5),
+    "no count of calls": metrics(tokens_llm_fresh_calls=None),
+    "no names of a model": records(config=None),
+    "a model of a megabyte": described(llm="x" * 10**6),
+    "a model that is a number": described(llm=7),
+    "one more name": described(surprise="x"),
 }
 DESCRIPTION = {
     "nothing": empty,
@@ -277,6 +287,13 @@ def test_a_false_greeting_of_a_surplus_node_is_left_out(run_config, tmp_path):
         assert [row["client"] for row in clients] == list(range(CLIENTS))
 
 
+def at_the_end(change):
+    """An alteration of the counts of the final model alone."""
+    return lambda reply: (
+        change(reply) if "test-total" in messages.metrics_of(reply.content) else reply
+    )
+
+
 MASKED = {"clients": CLIENTS, "rounds": 1, "privacy_secure_aggregation": True}
 
 
@@ -286,8 +303,10 @@ MASKED = {"clients": CLIENTS, "rounds": 1, "privacy_secure_aggregation": True}
         metrics(val_correct_deployed=10**6),
         metrics(val_total=10**6, num_examples=10**6),
         metrics(val_true_positives=[10**6, 0, 0]),
+        at_the_end(metrics(tokens_llm_fresh_prompt=2**55)),
+        at_the_end(metrics(tokens_distinct_chunks=5)),
     ],
-    ids=["hits", "nodes", "classes"],
+    ids=["hits", "nodes", "classes", "tokens", "chunks"],
 )
 def test_a_masked_sum_that_cannot_be_true_is_refused(run, change, monkeypatch):
     """Nobody sees what the liar puts into the sum; the sum itself is seen."""

@@ -54,7 +54,7 @@ TOP = {
         "test_nodes",
         "messages",
     ),
-    *("evaluation", "data_sha256", "evidence_sha256"),
+    *("evaluation", "data_sha256", "evidence_sha256", "tokens"),
 }
 ROW = {
     *(

@@ -76,6 +76,15 @@ SMALL = {
     },
     **{"fedsage.learning-rate": 0.02},
     **{"self-training.start-round": 2, "self-training.confidence": 0.35},
+    **{"llm.backend": "stub", "llm4rgnn.predictor-width": 16, "llm4rgnn.predictor-epochs": 5},
+    **{"llm4rgnn.pairs": 40, "llm4rgnn.negatives": 60},
+    **{
+        "llm.backend": "stub",
+        "llm4fgl.predictor-rounds": 1,
+        "llm4fgl.reflect-every": 1,
+        "llm4fgl.reflections": 3,
+        "llm4fgl.threshold": 0.5,
+    },
 }
 
 

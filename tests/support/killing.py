@@ -18,6 +18,8 @@ def comparable(finished):
     """A result without seconds and without what differs between runs."""
     result = {k: v for k, v in finished.result.items() if k not in (*TIMES, "run", "resumed_after")}
     result["config"] = {k: v for k, v in result["config"].items() if k != "out"}
+    # A second run finds replies of a language model in the client's cache.
+    result["tokens"] = {k: v for k, v in result["tokens"].items() if k != "llm"}
     result["history"] = [
         {k: v for k, v in row.items() if k not in ROW_TIMES} for row in result["history"]
     ]

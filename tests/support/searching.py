@@ -1,11 +1,13 @@
 """Search messages for what belongs to clients: strings, vectors, runs of numbers."""
 
+import re
 from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.signal import fftconvolve
 
 from dance_flwr.dance.packs import Packs
+from dance_flwr.dance.summary_file import Summaries
 from support.graphs import WORDS
 
 
@@ -40,7 +42,9 @@ def secrets_of(finished) -> Secrets:
                 ]
         example = finished.store(client).evidence_folder / "example.txt"
         if example.is_file():
-            strings.add(example.read_text().partition("summary     ")[2].splitlines()[0])
+            strings.add(re.findall(r"summary     \[1\] (.+) \(", example.read_text())[0])
+        if summaries := Summaries.load(finished.store(client).summaries_path):
+            strings |= {sentence.text for _, sentence in summaries.sentences()}
     return Secrets(
         strings=[text.encode() for text in strings if text],
         vectors=np.concatenate(vectors).astype(np.float64),

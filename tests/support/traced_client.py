@@ -10,6 +10,7 @@ from pathlib import Path
 from flwr.app import Context, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
+from tqdm import tqdm
 
 import client_app
 from dance_flwr.deploy import prefork
@@ -23,10 +24,13 @@ def main():
     """Answer until standard input ends; the accesses of each answer stand between two marks.
 
     As on a SuperNode, libraries are loaded before: torch's compiler, which comes with the first
-    optimiser, asks who the user is and makes a folder for what it would compile.
+    optimiser, asks who the user is and makes a folder for what it would compile. So is the text
+    encoder's, which some methods use, with the lock of the progress bar that it does not show.
     """
-    for library in (*prefork.LIBRARIES, "dance_flwr.federation.client.handlers"):
+    libraries = ("dance_flwr.federation.client.handlers", "sentence_transformers")
+    for library in (*prefork.LIBRARIES, *libraries):
         import_module(library)
+    tqdm.get_lock()
     quick_checks()
     mark(READY)
     contexts, answers = {}, os.fdopen(os.dup(1), "wb")

@@ -20,6 +20,7 @@ from dance_flwr.federation.client.client import Client, close_clients, open_clie
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
 from dance_flwr.federation.client.secagg_mod import demands_masks, task_of
 from dance_flwr.federation.client.terms import refuse_beyond, terms_of
+from dance_flwr.federation.client.token_counts import tokens_of
 from dance_flwr.federation.client.uploads import as_upload, noise_step
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
@@ -132,9 +133,9 @@ def _evaluate(message: Message, client: Client) -> Message:
     config = messages.config_of(message)
     state = messages.model_of(message)
     if config.get(keys.FINAL, False):
-        return messages.evaluate_reply(
-            message, client.finish(state, config[keys.RUN], config[keys.ROUND])
-        )
+        counts = client.finish(state, config[keys.RUN], config[keys.ROUND])
+        # After the method's end, which may still ask its language model.
+        return messages.evaluate_reply(message, counts, tokens_of(client.site, config[keys.RUN]))
     return messages.evaluate_reply(
         message, client.validate(state, config[keys.RUN], config[keys.ROUND])
     )

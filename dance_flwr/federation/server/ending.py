@@ -10,7 +10,7 @@ from dance_flwr.federation.server.grid import FederationGrid
 from dance_flwr.federation.server.membership import Member, missing_numbers
 from dance_flwr.federation.wire import counts, keys
 from dance_flwr.federation.wire import messages as wire
-from dance_flwr.metrics import Counts
+from dance_flwr.metrics import Counts, Tokens
 
 
 def final_counts(
@@ -20,8 +20,8 @@ def final_counts(
     config: Mapping[str, Any],
     timeout: float,
     views: Sequence[str],
-) -> dict[int | None, dict[str, Counts]]:
-    """Evaluate the final model at every client and return counts by client.
+) -> tuple[dict[int | None, dict[str, Counts]], dict[int | None, Tokens]]:
+    """Evaluate the final model at every client; return counts, and tokens of the run, by client.
 
     This is the only time that test nodes are read. Under secure aggregation the only entry is
     None, the sums over all clients.
@@ -30,7 +30,7 @@ def final_counts(
     ----------
     model_for : returns the model that a client is sent
     config : of the messages, `wire.final_config`
-    views : names of the views that a client may count
+    views : names of the views that a client may count beside "deployed"
     """
     batch = [
         wire.evaluate(member.node, config, model_for(member.client))
@@ -38,14 +38,17 @@ def final_counts(
         if member.client in grid.clients
     ]
     by_client: dict[int | None, dict[str, Counts]] = {}
+    tokens: dict[int | None, Tokens] = {}
     for reply in grid.send_and_receive(batch, timeout=timeout):
         metrics = wire.metrics_of(reply.content)
         if keys.total_of("test") not in metrics:
             raise QuorumError(missing_numbers(len(batch)))
-        by_client[grid.author(reply)] = {
-            split: counts.read_counts(metrics, split, views) for split in ("val", "test")
+        by_client[client := grid.author(reply)] = {
+            split: counts.read_counts(metrics, split, (*views, "deployed"))
+            for split in ("val", "test")
         }
-    return by_client
+        tokens[client] = counts.read_tokens(metrics, wire.config_of(reply))
+    return by_client, tokens
 
 
 def hashes(

@@ -14,8 +14,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from dance_flwr.config.sections import INT8
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.federation.flower import SECAGG_CONFIGS
+from dance_flwr.federation.server.count_checks import MOST_CLASSES, MOST_TOKENS, split_fault
 from dance_flwr.federation.wire import keys, messages
-from dance_flwr.federation.wire.counts import PER_CLASS
 from dance_flwr.federation.wire.rules import (
     LARGEST,
     Flag,
@@ -33,15 +33,16 @@ from dance_flwr.methods.contract import Uplink
 from dance_flwr.metrics import COUNTS, PHASES
 
 MOST_NODES = 2**31 - 1  # of one client
-_MOST_CLASSES, _MOST_ARRAYS, _NAME = 10_000, 100_000, 200  # _NAME: characters
+_MOST_ARRAYS, _NAME = 100_000, 200  # _NAME: characters
 _NODES = Whole(0, MOST_NODES)
 # By the annotation of a field, so that a field that is added to an answer has a rule.
 _BY_TYPE: dict[str, Rule] = {
     "int": Whole(),
     "bool": Flag(),
     "str": Text(_NAME),
-    "tuple[str, ...]": ListOf(Text(_NAME), 1, _MOST_CLASSES),
+    "tuple[str, ...]": ListOf(Text(_NAME), 1, MOST_CLASSES),
 }
+_NAMES: dict[str, Rule] = dict.fromkeys((keys.LLM, keys.TOKENISER), Text(_NAME))
 _SEAL: dict[str, Rule] = {keys.EVIDENCE_SHA256: Text(64)}
 _SIGNED: dict[str, Rule] = {keys.CLIENT: _NODES, keys.SIGNATURE: Text(_NAME, bytes)}
 
@@ -160,61 +161,16 @@ class ReplyChecks:
         )
 
     def _counts_fault(self, content: RecordDict, node: int, splits: Sequence[str]) -> str:
-        if fault := _records_fault(content, {keys.METRICS: MetricRecord}):
+        final, records = "test" in splits, dict[str, type]({keys.METRICS: MetricRecord})
+        records |= {keys.CONFIG: ConfigRecord} if final else {}
+        if fault := _records_fault(content, records):
+            return fault
+        if final and (fault := entries_fault(content.config_records[keys.CONFIG], _NAMES)):
             return fault
         nodes = Whole(0, self._nodes.get(node, MOST_NODES))
         metrics = messages.metrics_of(content)
-        return split_fault(metrics, splits, self._views, nodes, self._classes)
-
-
-def split_fault(
-    metrics: Mapping[str, Any],
-    splits: Sequence[str],
-    views: Sequence[str],
-    nodes: Rule,
-    classes: int,
-) -> str:
-    """Return what is wrong with an answer to EVALUATE, of one client or summed over some.
-
-    Parameters
-    ----------
-    splits : that it must count; views : that it may count, of which "deployed" is due
-    nodes : rule for every count of nodes
-    classes : how many there are; 0 = unknown
-    """
-    by_class = ListOf(nodes, classes, classes or _MOST_CLASSES)
-    table: dict[str, Rule] = {keys.WEIGHT: nodes}
-    optional = {keys.correct_of(split, view) for split in splits for view in views}
-    optional -= {keys.correct_of(split, "deployed") for split in splits}
-    for split in splits:
-        table[keys.total_of(split)] = nodes
-        table |= {keys.correct_of(split, view): nodes for view in views}
-        table |= {keys.per_class(split, name): by_class for name in PER_CLASS}
-    if fault := entries_fault(metrics, table, optional):
-        return fault
-    if metrics[keys.WEIGHT] != (total := sum(metrics[keys.total_of(s)] for s in splits)):
-        return f"expected {keys.WEIGHT} {total}, found {metrics[keys.WEIGHT]}"
-    return next(filter(None, (_counts_fault(metrics, split) for split in splits)), "")
-
-
-def _counts_fault(metrics: Mapping[str, Any], split: str) -> str:
-    """Return where hits, classes and nodes disagree: they are counts of the same nodes."""
-    total = metrics[keys.total_of(split)]
-    hits, predicted, actual = (metrics[keys.per_class(split, name)] for name in PER_CLASS)
-    lengths = {len(hits), len(predicted), len(actual)}
-    deployed = metrics[keys.correct_of(split, "deployed")]
-    most = max(
-        value for key, value in metrics.items() if key.startswith(keys.correct_of(split, ""))
-    )
-    if most > total:
-        return f"expected at most {total} hits on {split}, found {most}"
-    if len(lengths) > 1 or (sum(predicted), sum(actual), sum(hits)) != (total, total, deployed):
-        return (
-            f"expected {total} nodes and {deployed} hits over the classes of {split}, found others"
-        )
-    rows = enumerate(zip(hits, predicted, actual, strict=True))
-    over = [place for place, own in rows if own[0] > min(own)]
-    return f"expected fewer hits than nodes in class {over[0]} of {split}" if over else ""
+        tokens = Whole(0, MOST_TOKENS)
+        return split_fault(metrics, splits, self._views, nodes, self._classes, tokens)
 
 
 def total_fault(

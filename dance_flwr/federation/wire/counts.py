@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from math import nan
 from typing import TYPE_CHECKING, Any
 
 from dance_flwr.federation.wire import keys
 
 if TYPE_CHECKING:  # importing the metrics imports torch
-    from dance_flwr.metrics import Counts, Training
+    from dance_flwr.metrics import Counts, Tokens, Training
 
 PER_CLASS = ("true_positives", "predicted", "actual")
 
@@ -49,6 +50,40 @@ def read_counts(metrics: Mapping[str, Any], split: str, views: Iterable[str]) ->
         correct={view: metrics[key] for view, key in named.items() if key in metrics},
         total=metrics[keys.total_of(split)],
         **{name: metrics[keys.per_class(split, name)] for name in PER_CLASS},
+    )
+
+
+def count_metrics(counts: Mapping[str, Counts]) -> dict[str, Any]:
+    """Return the metrics that `read_counts` reads, of all splits."""
+    metrics: dict[str, Any] = {keys.WEIGHT: sum(split.total for split in counts.values())}
+    for split, values in counts.items():
+        metrics[keys.total_of(split)] = values.total
+        metrics |= {keys.correct_of(split, view): n for view, n in values.correct.items()}
+        for name in PER_CLASS:
+            metrics[keys.per_class(split, name)] = list(getattr(values, name))
+    return metrics
+
+
+def token_entries(tokens: Tokens) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the names and the metrics that `read_tokens` reads."""
+    numbers = asdict(tokens)
+    names = {keys.LLM: numbers.pop("model"), keys.TOKENISER: numbers.pop("tokeniser")}
+    return names, {keys.tokens_of(name): value for name, value in numbers.items()}
+
+
+def read_tokens(metrics: Mapping[str, Any], names: Mapping[str, Any]) -> Tokens:
+    """Read the counts of tokens over a run from (summed) metrics.
+
+    Parameters
+    ----------
+    names : config of the answer; empty where a masked sum has none
+    """
+    from dance_flwr.metrics import TOKEN_COUNTS, Tokens
+
+    return Tokens(
+        **{name: metrics[keys.tokens_of(name)] for name in TOKEN_COUNTS},
+        model=str(names.get(keys.LLM, "")),
+        tokeniser=str(names.get(keys.TOKENISER, "")),
     )
 
 

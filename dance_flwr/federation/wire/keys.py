@@ -46,6 +46,9 @@ DATA_SHA256, EVIDENCE_SHA256 = "data_sha256", "evidence_sha256"
 WEIGHT, LOSS, UNCLIPPED = "num-examples", "loss", "unclipped"
 NODES, ENCODER_TOKENS = "nodes", "encoder-tokens"
 
+# Names in the answer with the final model, which no masked sum has.
+LLM, TOKENISER = "llm", "tokeniser"
+
 # Config of a masked sum, and the layout of the answer.
 TASK, TOTAL_WEIGHT, UPDATE_RANGE = "task", "total-weight", "update-range"
 LEVELS, BITS, DIGIT_BITS = "levels", "bits", "digit-bits"
@@ -81,6 +84,11 @@ def total_of(split: str) -> str:
 def correct_of(split: str, view: str) -> str:
     """Return the metric with the hits of a view on a split."""
     return f"{split}-correct-{view}"
+
+
+def tokens_of(count: str) -> str:
+    """Return the metric with a count of tokens or calls over a run, such as "distinct_chunks"."""
+    return f"tokens-{count.replace('_', '-')}"
 
 
 def per_class(split: str, count: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from dance_flwr.federation.wire import keys
-from dance_flwr.federation.wire.counts import PER_CLASS
+from dance_flwr.federation.wire.counts import count_metrics, token_entries
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 
 # A SuperNode starts a process for every message: what needs no torch must not import it.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dance_flwr.methods.server_side import Upload
-    from dance_flwr.metrics import Counts, Report
+    from dance_flwr.metrics import Counts, Report, Tokens
 
 
 @dataclass(frozen=True)
@@ -173,15 +173,20 @@ def weigh_reply(message: Message, weight: int, nodes: int, tokens: int) -> Messa
     return _reply(message, {keys.METRICS: MetricRecord(metrics)})
 
 
-def evaluate_reply(message: Message, counts: Mapping[str, Counts]) -> Message:
-    """Answer EVALUATE: counts per split, and nothing per node."""
-    metrics: dict[str, Any] = {keys.WEIGHT: sum(split.total for split in counts.values())}
-    for split, values in counts.items():
-        metrics[keys.total_of(split)] = values.total
-        metrics |= {keys.correct_of(split, view): n for view, n in values.correct.items()}
-        for name in PER_CLASS:
-            metrics[keys.per_class(split, name)] = list(getattr(values, name))
-    return _reply(message, {keys.METRICS: MetricRecord(metrics)})
+def evaluate_reply(
+    message: Message, counts: Mapping[str, Counts], tokens: Tokens | None = None
+) -> Message:
+    """Answer EVALUATE: counts per split, and nothing per node.
+
+    Parameters
+    ----------
+    tokens : of the whole run, sent with the counts of the final model alone
+    """
+    metrics, records = count_metrics(counts), dict[str, Any]()
+    if tokens is not None:
+        names, numbers = token_entries(tokens)
+        metrics, records = metrics | numbers, {keys.CONFIG: ConfigRecord(names)}
+    return _reply(message, {keys.METRICS: MetricRecord(metrics), **records})
 
 
 def error_reply(message: Message, reason: str) -> Message:

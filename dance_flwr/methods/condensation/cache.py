@@ -37,8 +37,9 @@ def load_or_compute(
     key: Mapping[str, Any],
     device: torch.device,
     compute: Callable[[], Arrays],
+    name: str = STATE,
 ) -> Arrays:
-    """Return the arrays in `state.npz` of this run, or compute and write them atomically.
+    """Return the arrays in file `name` of this run, or compute and write them atomically.
 
     A client that joins in a later round, or has lost its folder, computes them then: `compute`
     must not depend on the round, unless the key holds the round.
@@ -47,13 +48,14 @@ def load_or_compute(
     ----------
     key : what the arrays depend on; they are recomputed where the file has another key, or was
         written by other code or is damaged
+    name : of the file, in the client's folder of the run
     """
-    path = run_folder(client_folder, run) / STATE
+    path = run_folder(client_folder, run) / name
     text = json.dumps({**key, "code": code_fingerprint()}, sort_keys=True)
     digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)
     found = read_npz(path) or {}
     if _KEY in found and np.array_equal(found.pop(_KEY), digest):
-        return {name: torch.as_tensor(array, device=device) for name, array in found.items()}
+        return {part: torch.as_tensor(array, device=device) for part, array in found.items()}
     arrays = compute()
-    write_npz(path, {name: array.cpu().numpy() for name, array in arrays.items()} | {_KEY: digest})
+    write_npz(path, {part: array.cpu().numpy() for part, array in arrays.items()} | {_KEY: digest})
     return arrays

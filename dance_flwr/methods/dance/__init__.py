@@ -9,6 +9,7 @@ Test accuracy of `dance` on Cora at r = 8 / 4 / 2 %: 88.87 / 87.12 / 86.32 % in 
 
 from dance_flwr.config.sections import LABELS, PROBE
 from dance_flwr.dance.config import DanceConfig
+from dance_flwr.llm.config import LlmConfig
 from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink
 
 METHOD = MethodSpec(
@@ -21,7 +22,7 @@ METHOD = MethodSpec(
         leaves_client="model parameters, counts, seconds",
         source="the paper's method",
     ),
-    sections=(DanceConfig,),
+    sections=(DanceConfig, LlmConfig),
     keeps_evidence=True,
     reading={"text_pooling": PROBE, "edge_gates": PROBE, "class_prior": LABELS},
     views=("plain", "fused", "core"),

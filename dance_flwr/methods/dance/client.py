@@ -12,7 +12,9 @@ from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.dance.rendering import write_example
 from dance_flwr.dance.sealing import seal
 from dance_flwr.dance.state import RunFolder, read_difficulty
+from dance_flwr.dance.summary_file import check_model, write_summaries
 from dance_flwr.data.site import Site
+from dance_flwr.llm.config import CORE, LlmConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import ModelShape
@@ -34,7 +36,14 @@ class Dance:
         )
 
     def train(self, model: DanceModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
-        """Run one client round of Alg. 1."""
+        """Run one client round of Alg. 1.
+
+        Raises
+        ------
+        UserError : summaries are to be written, and the client has no language model for them
+        """
+        if info.round == 1 and LlmConfig.of(config).summaries == CORE:
+            check_model(site, config)  # before rounds are spent
         return train_round(
             model,
             site,
@@ -66,7 +75,10 @@ class Dance:
         return predict_nodes(model, site, settings, nodes, difficulty, version)
 
     def finish(self, model: DanceModel, site: Site, config: RunConfig, info: RoundInfo) -> None:
-        """Write the evidence packs of the last core under the final model, and one as text."""
+        """Write the evidence packs of the last core under the final model, and one as text.
+
+        With `llm.summaries` = core also a summary of each pack.
+        """
         folder = RunFolder(site.folder, info.run)
         core = folder.load(site.num_nodes, site.device).core
         if core is None:
@@ -76,7 +88,10 @@ class Dance:
             smooth=info.smooth,
         )
         packs.save(folder.final_path)
-        write_example(folder, site, packs)
+        summaries = None
+        if LlmConfig.of(config).summaries == CORE:
+            summaries = write_summaries(folder, site, packs, config, info.run)
+        write_example(folder, site, packs, summaries)
 
     def seal(self, site: Site, run: str) -> str:
         """Return the hash of the run's evidence packs."""

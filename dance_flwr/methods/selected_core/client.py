@@ -5,7 +5,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.card import run_folder
 from dance_flwr.data.site import Site
+from dance_flwr.data.text.usage import note_evidence
 from dance_flwr.methods.condensation.cache import cache_key, load_or_compute
 from dance_flwr.methods.condensation.client import site_quotas
 from dance_flwr.methods.contract import RoundInfo
@@ -44,6 +46,7 @@ class SelectedCore(PlainMethod):
             )
             core = arrays["core"]
         chunks = site.table.chunks_of.take(core).index.cpu().numpy()
+        note_evidence(run_folder(site.folder, info.run), info.round, chunks)
         report.counts |= {"condensed-nodes": core.numel(), "evidence-supervised": core.numel()}
         report.counts |= {
             "evidence-chunks": len(chunks),

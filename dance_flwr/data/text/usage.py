@@ -1,0 +1,92 @@
+"""What a run did with texts at one client: chunks read as evidence, and texts that it encoded.
+
+Both are noted in the client's folder of the run, one small file per refresh or step, so that a
+round that is repeated is counted once. The server gets sums of them alone, at the end of the run.
+"""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dance_flwr.disk import read_npz, write_npz
+
+LOG = logging.getLogger("flwr")
+_FOLDER = "read"  # in a client's folder of a run
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Counts of one client over one run.
+
+    Attributes
+    ----------
+    chunks, tokens : of the evidence of all refreshes, as often as it was read
+    distinct_chunks, distinct_tokens : each chunk once, which is what a cache has to process
+    generated_tokens : encoder tokens of texts that the method itself made
+    """
+
+    chunks: int = 0
+    tokens: int = 0
+    distinct_chunks: int = 0
+    distinct_tokens: int = 0
+    generated_tokens: int = 0
+
+
+def note_evidence(folder: Path, round_: int, chunks: NDArray[np.int64]) -> None:
+    """Note the chunks that a refresh read as evidence; noting a round again replaces it.
+
+    Parameters
+    ----------
+    folder : the client's folder of the run, `run_folder`
+    chunks : [E] rows of the client's text bank, one entry per condensed node and chunk
+    """
+    _note(note_path(folder, round_), {"chunks": np.asarray(chunks, np.int64)})
+
+
+def note_generated(folder: Path, step: str, tokens: int) -> None:
+    """Note the encoder tokens of texts that a method made and encoded; a step counts once.
+
+    Parameters
+    ----------
+    folder : the client's folder of the run, `run_folder`
+    step : name of what was encoded, letters and "-" alone, such as "neighbours"
+    """
+    _note(folder / _FOLDER / f"generated-{step}.npz", {"tokens": np.array(tokens, np.int64)})
+
+
+def usage_of(folder: Path, tokens: NDArray[np.int32]) -> Usage:
+    """Return what the notes of a run sum to; all 0 without any.
+
+    A damaged note is left out with a warning: it must not cost a finished run.
+
+    Parameters
+    ----------
+    folder : the client's folder of the run, `run_folder`
+    tokens : [R] tokens of every chunk of the client's text bank
+    """
+    seen = np.zeros(len(tokens), np.bool_)
+    chunks = total = generated = 0
+    for path in sorted((folder / _FOLDER).glob("*.npz")):
+        note = read_npz(path) or {}
+        read, made = note.get("chunks"), note.get("tokens")
+        if read is not None and (not len(read) or 0 <= read.min() <= read.max() < len(tokens)):
+            seen[read] = True
+            chunks, total = chunks + len(read), total + int(tokens[read].sum())
+        elif made is not None and made >= 0:
+            generated += int(made)
+        else:
+            LOG.warning("%s: expected what a run read, found a damaged file; not counted", path)
+    return Usage(chunks, total, int(seen.sum()), int(tokens[seen].sum()), generated)
+
+
+def note_path(folder: Path, round_: int) -> Path:
+    """Return the file of what a round's refresh read, in the client's folder of the run."""
+    return folder / _FOLDER / f"round-{round_:05d}.npz"
+
+
+def _note(path: Path, arrays: dict[str, NDArray[np.int64]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_npz(path, arrays)

@@ -1,0 +1,48 @@
+"""The three ledgers of tokens of a client, read from its folder at the end of a run."""
+
+from dataclasses import replace
+
+from dance_flwr.config.paths import LEDGER
+from dance_flwr.data.card import run_folder
+from dance_flwr.data.site import Site
+from dance_flwr.data.text.usage import usage_of
+from dance_flwr.metrics import Tokens
+
+_NAME = 200  # characters of a name that are sent
+
+
+def tokens_of(site: Site, run: str) -> Tokens:
+    """Return what a run read as evidence, and what it asked a language model, at this client.
+
+    Parameters
+    ----------
+    run : name of the run
+    """
+    folder = run_folder(site.folder, run)
+    read = usage_of(folder, site.bank.tokens)
+    counted = Tokens(
+        generated=read.generated_tokens,
+        evidence_chunks=read.chunks,
+        evidence_tokens=read.tokens,
+        distinct_chunks=read.distinct_chunks,
+        distinct_tokens=read.distinct_tokens,
+    )
+    if not (folder / LEDGER).is_file():  # a run without a language model imports none of it
+        return counted
+    from dance_flwr.llm.ledger import Ledger
+
+    asked = Ledger.load(folder / LEDGER)
+    return replace(
+        counted,
+        llm_fresh_calls=asked.fresh_calls,
+        llm_cached_calls=asked.cached_calls,
+        llm_failed_calls=asked.failed_calls,
+        llm_capped_calls=asked.capped_calls,
+        llm_fresh_prompt=asked.fresh_prompt,
+        llm_fresh_completion=asked.fresh_completion,
+        llm_cached_prompt=asked.cached_prompt,
+        llm_cached_completion=asked.cached_completion,
+        llm_milliseconds=asked.milliseconds,
+        model=asked.model[:_NAME],
+        tokeniser=asked.counted_by[:_NAME],
+    )

@@ -1,0 +1,61 @@
+"""Replies by content: one file per question in the client's folder, which never leaves it."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from dance_flwr.disk import write_json
+from dance_flwr.llm.model import Completion
+from dance_flwr.llm.template import Prompt
+
+FOLDER = "llm"  # in a client's folder
+_KEPT = ("text", "prompt_tokens", "completion_tokens", "finish")
+_LARGEST_FILE = 8_000_000  # bytes
+
+
+def question_sha256(model: str, prompt: Prompt, limit: int, seed: int) -> str:
+    """Return the key of a question: everything that its reply depends on."""
+    template = prompt.template
+    content = {
+        "model": model,
+        "template": [template.name, template.version],
+        "messages": [[message.role, message.text] for message in prompt.messages],
+        "schema": template.schema,
+        "limit": limit,
+        "temperature": 0,
+        "seed": seed,
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+class Cache:
+    """Replies, in `llm/` of a client's folder; each file has a hash of its question and reply."""
+
+    def __init__(self, client_folder: Path) -> None:
+        self._folder = client_folder / FOLDER
+
+    def find(self, key: str) -> Completion | None:
+        """Return a reply; None where there is none, or its file is damaged or another's."""
+        path = self._path(key)
+        try:
+            if path.stat().st_size > _LARGEST_FILE:
+                return None
+            kept = json.loads(path.read_text("utf-8"))
+            found = Completion(**{name: kept[name] for name in _KEPT})
+            return found if kept["sha256"] == _digest(key, found) else None
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return None
+
+    def keep(self, key: str, completion: Completion) -> None:
+        """Write a reply atomically."""
+        facts = {name: getattr(completion, name) for name in _KEPT}
+        write_json(self._path(key), facts | {"sha256": _digest(key, completion)})
+
+    def _path(self, key: str) -> Path:
+        return self._folder / key[:2] / f"{key}.json"
+
+
+def _digest(key: str, completion: Completion) -> str:
+    """Return what ties a reply to its question, and tells a damaged file."""
+    facts = [key, *(getattr(completion, name) for name in _KEPT)]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

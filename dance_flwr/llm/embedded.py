@@ -1,0 +1,212 @@
+"""A model file that answers in this process, through llama.cpp (`xllamacpp`).
+
+The library always runs its HTTP server, which would listen at a port of this machine and show
+prompts to anyone on it. Here it listens at a Unix socket in a folder of this user alone, behind a
+key that exists in this process only; the socket serves to count tokens.
+"""
+
+import http.client
+import importlib.util
+import json
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+import weakref
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from dance_flwr.errors import UserError
+from dance_flwr.llm.model import Completion, ReplyError
+from dance_flwr.llm.model_file import INSTALL, ModelFile
+from dance_flwr.llm.template import Json, Prompt
+
+_LIBRARY = "xllamacpp"
+_SOCKET = "llm.sock"  # the ending tells the library that it is no host
+_LONGEST_PARENT = 70  # bytes; the path of a Unix socket may have 103 (macOS) or 107
+_SECONDS = 60.0  # until the tokeniser is given up
+
+
+class Embedded:
+    """A GGUF model in this process, loaded when it is first asked and kept until another is.
+
+    Parameters
+    ----------
+    file : the client's model file
+    context : tokens of prompt and reply together
+    threads : of the computation; more than the machine's free cores are slower than one
+
+    Raises
+    ------
+    UserError : `xllamacpp` is not installed
+    """
+
+    repeats = True  # greedy, one thread of work, fixed file and version: the same reply again
+
+    def __init__(self, file: ModelFile, context: int, threads: int) -> None:
+        if importlib.util.find_spec(_LIBRARY) is None:
+            raise UserError(
+                f"embedded language model: expected the package {_LIBRARY}, found none; {INSTALL}"
+            )
+        self._file, self._context, self._threads = file, context, threads
+        self.name = f"embedded {file.label} {file.sha256[:16]} {_LIBRARY} {version(_LIBRARY)}"
+        self.counted_by = f"tokeniser of {file.label} {file.sha256[:16]}"
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens of a text."""
+        return self._server().count(text)
+
+    def count_prompt(self, prompt: Prompt) -> int:
+        """Return the number of tokens of a prompt, those of the chat template included."""
+        return self._server().count_chat(prompt.chat())
+
+    def complete(self, prompt: Prompt, limit: int, seed: int) -> Completion:
+        """Return the reply at temperature 0, held to the template's schema while it is written.
+
+        Raises
+        ------
+        ReplyError : prompt and reply do not fit the context, or the schema is not supported
+        """
+        answer = self._server().ask(
+            {
+                "messages": prompt.chat(),
+                "max_tokens": limit,
+                "temperature": 0,
+                "seed": seed,
+                "cache_prompt": False,  # a reply must not depend on the question before it
+                "chat_template_kwargs": {"enable_thinking": False},
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "reply", "schema": prompt.template.schema},
+                },
+            }
+        )
+        try:
+            choice, usage = answer["choices"][0], answer["usage"]
+            return Completion(
+                str(choice["message"]["content"] or ""),
+                int(usage["prompt_tokens"]),
+                int(usage["completion_tokens"]),
+                str(choice["finish_reason"]),
+            )
+        except (KeyError, IndexError, TypeError, ValueError):
+            kind = answer.get("error", {}).get("type", "no reply")
+            raise ReplyError(f"llama.cpp: {kind}") from None
+
+    def _server(self) -> "_Server":
+        return _loaded(self._file.path, self._context, self._threads, os.getpid())
+
+
+def _messages(prompt: Prompt) -> list[dict[str, str]]:
+    return [{"role": message.role, "content": message.text} for message in prompt.messages]
+
+
+@lru_cache(maxsize=1)
+def _loaded(path: Path, context: int, threads: int, process: int) -> "_Server":
+    """Return the one model of this process; after a fork, the threads of the parent's are gone."""
+    return _Server(path, context, threads)
+
+
+class _Server:
+    """A loaded model."""
+
+    def __init__(self, path: Path, context: int, threads: int) -> None:
+        folder = _private_folder()
+        self._clean = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._socket, self._key = str(folder / _SOCKET), secrets.token_hex(32)
+        parameters = _parameters(path, context, threads)
+        parameters.hostnames, parameters.api_keys = [self._socket], [self._key]
+        library = importlib.import_module(_LIBRARY)
+        try:
+            self._server = library.Server(parameters)
+        except RuntimeError:
+            self._clean()
+            raise UserError(
+                f"{path}: expected a GGUF model that llama.cpp loads with a context of {context} "
+                "tokens, found another file or too little memory; choose another model-file"
+            ) from None
+        if not self._server.listening_address.startswith("unix://"):
+            raise UserError(
+                f"{_LIBRARY}: expected a server at a Unix socket, found one that other users of "
+                f"this machine can reach; install the version of constraints.txt"
+            )
+
+    def ask(self, request: Json) -> Json:
+        """Return the answer to a chat completion request."""
+        try:
+            answer = self._server.handle_chat_completions(request)
+        except (RuntimeError, ValueError):
+            raise ReplyError("llama.cpp: request refused") from None
+        return answer if isinstance(answer, dict) else {}
+
+    def count_chat(self, messages: list[dict[str, str]]) -> int:
+        """Return the tokens of messages in the model's chat template."""
+        rendered = self._post("/apply-template", {"messages": messages})
+        return self._tokens(str(rendered["prompt"]), special=True)
+
+    def count(self, text: str) -> int:
+        """Return the tokens of a text."""
+        return self._tokens(text, special=False)
+
+    def _tokens(self, text: str, *, special: bool) -> int:
+        content = {"content": text, "add_special": special, "parse_special": special}
+        return len(self._post("/tokenize", content)["tokens"])
+
+    def _post(self, path: str, content: Json) -> Json:
+        """Return what the server of this process says; it never sees the network.
+
+        Raises
+        ------
+        UserError : it refuses, as a chat template refuses roles that its model does not know
+        """
+        link = _Link(self._socket)
+        try:
+            link.request("POST", path, json.dumps(content), self._headers())
+            answer: Any = json.loads(link.getresponse().read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            answer = {"error": {"type": type(error).__name__}}
+        finally:
+            link.close()
+        if not isinstance(answer, dict) or "error" in answer:
+            raise UserError(
+                f"embedded language model: expected {path} of llama.cpp to take these messages, "
+                "found that it refuses them; choose another model-file"
+            )
+        return answer
+
+    def _headers(self) -> dict[str, str]:
+        return {"Content-Type": "application/json", "Authorization": f"Bearer {self._key}"}
+
+
+def _parameters(path: Path, context: int, threads: int) -> Any:
+    parameters = importlib.import_module(_LIBRARY).CommonParams()
+    parameters.model.path = str(path)
+    parameters.n_ctx, parameters.n_parallel, parameters.n_gpu_layers = context, 1, 0
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
+    parameters.n_threads_http, parameters.cache_ram_mib = 1, 0
+    parameters.verbosity, parameters.warmup, parameters.fit_params = 0, False, False
+    parameters.endpoint_slots = parameters.ui = False  # both would show prompts
+    return parameters
+
+
+def _private_folder() -> Path:
+    """Return a new folder of this user alone, short enough for the path of a socket."""
+    short = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_PARENT
+    return Path(tempfile.mkdtemp(prefix="dance-flwr-llm-", dir=None if short else "/tmp"))
+
+
+class _Link(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the socket."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)

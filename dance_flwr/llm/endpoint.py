@@ -1,0 +1,243 @@
+"""A server that the client names: vLLM, Ollama, llama.cpp, TGI, through the `openai` client.
+
+Nothing that the server says is believed: its reply is checked by the session, its count of tokens
+is compared with ours, its redirects and the proxies of the environment are not followed. No error
+of this module holds a text, a key or an address.
+"""
+
+import importlib.util
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+from dance_flwr.errors import UserError
+from dance_flwr.llm.model import Completion, ReplyError
+from dance_flwr.llm.own_settings import API_KEY, BASE_URL, FILE, OwnSettings, api_key
+from dance_flwr.llm.template import Prompt
+
+_LIBRARY = "openai"
+_ATTEMPTS, _ATTEMPTS_IF_SLOW = 4, 2
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds
+_CONNECT_SECONDS = 10.0
+_MESSAGE_TOKENS = 4  # of a chat template around a message, about
+_FACTOR, _MARGIN = 4, 64  # a server's count beyond these of ours is not that of this prompt
+_LONGEST_REPLY = 4_000_000  # bytes
+_BUSY, _UNFIT, _SCHEMA_REFUSED = 429, (400, 413, 422), (400, 422, 501)
+
+
+class Endpoint:
+    """The client's own endpoint.
+
+    Parameters
+    ----------
+    own : address, model, time-out
+    tokenizer : returns a tokenizer of this machine, to count before a call and where the server
+        gives no count that can be true
+
+    Raises
+    ------
+    UserError : the client has named none, or `openai` is not installed
+    """
+
+    def __init__(self, own: OwnSettings, tokenizer: Callable[[], Any]) -> None:
+        for value, key in ((own.base_url, "base-url"), (own.model, "model")):
+            if not value:
+                raise UserError(
+                    f"endpoint: expected this client's own {key}, found none; set it in the file "
+                    f"of ${FILE}" + (f" or in ${BASE_URL}" if key == "base-url" else "")
+                )
+        if importlib.util.find_spec(_LIBRARY) is None:
+            raise UserError(
+                f"endpoint: expected the package {_LIBRARY}, found none; pip install openai"
+            )
+        api_key()  # one that no header can hold is refused before anything is asked
+        self._own, self._make_tokenizer = own, tokenizer
+        self._schemas = True  # until the server refuses one
+        self.name = f"endpoint {own.model}"
+        self.counted_by = "server, else the tokeniser of the client's text encoder"
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens of a text by our own tokeniser."""
+        found = self._tokenizer(text, add_special_tokens=False, verbose=False)
+        return len(found["input_ids"])
+
+    def count_prompt(self, prompt: Prompt) -> int:
+        """Return about the number of tokens of a prompt."""
+        return sum(self.count(message["content"]) + _MESSAGE_TOKENS for message in prompt.chat())
+
+    def complete(self, prompt: Prompt, limit: int, seed: int) -> Completion:
+        """Return the reply; a busy, failing or slow server is asked again.
+
+        Raises
+        ------
+        ReplyError : it gave none, or refused this prompt
+        UserError : it is not there, refuses the key or the model, or redirects
+        """
+        count, resent = self.count_prompt(prompt), 0
+        for attempt in range(_ATTEMPTS):
+            try:
+                answer = self._request(prompt, limit, seed)
+            except _RetryError as again:
+                resent += again.processed
+                last = attempt + 1 == (_ATTEMPTS_IF_SLOW if again.slow else _ATTEMPTS)
+                if last:
+                    raise ReplyError(f"endpoint: {again}", resent * count) from None
+                time.sleep(again.pause or _FIRST_PAUSE * 2**attempt)
+            except ReplyError as error:
+                raise ReplyError(str(error), resent * count) from None
+            else:
+                return self._completion(answer, count, limit, resent)
+        raise AssertionError("the last attempt returns or raises")
+
+    def close(self) -> None:
+        """Close the connections."""
+        if client := self.__dict__.pop("_client", None):
+            client.close()
+
+    def _request(self, prompt: Prompt, limit: int, seed: int) -> Any:
+        """Ask once, without the schema if the server refuses it; return the parsed answer."""
+        body: dict[str, Any] = {
+            "model": self._own.model,
+            "messages": prompt.chat(),
+            "max_tokens": limit,
+            "temperature": 0,
+            "seed": seed,
+        }
+        form = {"name": "reply", "schema": prompt.template.schema, "strict": True}
+        if self._schemas:
+            try:
+                schema = {"response_format": {"type": "json_schema", "json_schema": form}}
+                return self._post(body | schema)
+            except _RefusedError as refused:
+                if refused.status not in _SCHEMA_REFUSED:
+                    raise
+        answer = self._post(body)
+        self._schemas = False
+        return answer
+
+    def _post(self, body: Mapping[str, Any]) -> Any:
+        library = importlib.import_module(_LIBRARY)
+        try:
+            raw = self._client.chat.completions.with_raw_response.create(**body).http_response
+            content = raw.content
+        except library.APITimeoutError:
+            raise _RetryError("no answer in time", slow=True) from None
+        except library.APIStatusError as error:
+            raise _of_status(error.status_code, error.response.headers.get("retry-after")) from None
+        except library.APIConnectionError:
+            raise UserError(
+                "endpoint: expected this client's server to answer, found no connection; start it, "
+                f"or correct the base-url in {self._own.source}"
+            ) from None
+        if len(content) > _LONGEST_REPLY:
+            raise ReplyError("endpoint: too long an answer")
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError):
+            raise ReplyError("endpoint: an answer that is no JSON") from None
+
+    def _completion(self, answer: Any, count: int, limit: int, resent: int) -> Completion:
+        try:
+            choice = answer["choices"][0]
+            text = choice["message"]["content"]
+            finish = str(choice.get("finish_reason") or "stop")
+        except (KeyError, IndexError, TypeError, AttributeError):
+            raise ReplyError("endpoint: an answer of another form", (1 + resent) * count) from None
+        if not isinstance(text, str):
+            raise ReplyError("endpoint: a reply without text", (1 + resent) * count)
+        length = self.count(text)
+        usage = answer.get("usage")
+        sent = _number(usage, "prompt_tokens", count, count)
+        written = _number(usage, "completion_tokens", length, max(length, limit))
+        return Completion(
+            text,
+            count if sent is None else sent,
+            length if written is None else written,
+            finish,
+            resent=resent,
+            estimated=sent is None or written is None,
+        )
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return self._make_tokenizer()
+
+    @cached_property
+    def _client(self) -> Any:
+        library, transport = importlib.import_module(_LIBRARY), importlib.import_module("httpx2")
+        for name in (_LIBRARY, "httpx2", "httpcore2"):  # on request they log bodies and addresses
+            logging.getLogger(name).setLevel(logging.WARNING)
+        timeout = transport.Timeout(
+            self._own.timeout, connect=min(_CONNECT_SECONDS, self._own.timeout)
+        )
+        # The library's own headers tell the machine's system, for which it starts a process.
+        silent = type("Silent", (library.OpenAI,), {"platform_headers": lambda client: {}})
+        return silent(
+            api_key=api_key(),
+            base_url=self._own.base_url,
+            max_retries=0,
+            timeout=timeout,
+            # No proxy, certificate or password file of the environment; no redirect.
+            http_client=transport.Client(trust_env=False, follow_redirects=False, timeout=timeout),
+        )
+
+
+class _RetryError(Exception):
+    """The same request may succeed later.
+
+    Attributes
+    ----------
+    slow : the server took too long; processed : it may have read the prompt
+    pause : seconds that it asked to wait; 0 = it named none
+    """
+
+    def __init__(
+        self, reason: str, *, slow: bool = False, processed: bool = True, pause: float = 0.0
+    ) -> None:
+        super().__init__(reason)
+        self.slow, self.processed, self.pause = slow, processed, pause
+
+
+class _RefusedError(ReplyError):
+    """The server refused this request, and would again."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"endpoint: status {status}")
+        self.status = status
+
+
+def _of_status(status: int, retry_after: str | None) -> Exception:
+    """Return the error that stands for a status of HTTP."""
+    if status == _BUSY or status in (408, 409):
+        return _RetryError(f"status {status}", processed=False, pause=_seconds(retry_after))
+    if status in _UNFIT or status == 501:
+        return _RefusedError(status)
+    if status >= 500:
+        return _RetryError(f"status {status}", pause=_seconds(retry_after))
+    what = {
+        401: f"found its key refused; correct ${API_KEY}",
+        403: f"found its key refused; correct ${API_KEY}",
+        404: f"found no such model or address; correct both in the file of ${FILE}",
+    }
+    redirected = "found a redirect, which is not followed; name the address where it leads"
+    found = redirected if status < 400 else what.get(status, f"found status {status}")
+    return UserError(f"endpoint: expected this client's server to reply, {found}")
+
+
+def _seconds(text: str | None) -> float:
+    """Return the seconds of a Retry-After, bounded; 0 where it names none."""
+    try:
+        return min(max(float(text or 0), 0.0), _LONGEST_PAUSE)
+    except ValueError:
+        return 0.0
+
+
+def _number(usage: Any, key: str, least: int, most: int) -> int | None:
+    """Return a server's count of tokens; None where it is none or far from ours."""
+    value = usage.get(key) if isinstance(usage, Mapping) else None
+    if type(value) is not int or not least / _FACTOR <= value <= most * _FACTOR + _MARGIN:
+        return None
+    return value

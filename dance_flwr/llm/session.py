@@ -1,0 +1,231 @@
+"""One client's use of a language model in one run: cache, caps, checked replies, ledger."""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from dance_flwr.config.paths import LEDGER
+from dance_flwr.data.card import run_folder
+from dance_flwr.errors import UserError
+from dance_flwr.llm.cache import FOLDER, Cache, question_sha256
+from dance_flwr.llm.config import LlmConfig
+from dance_flwr.llm.ledger import Ledger, SharedLedger
+from dance_flwr.llm.model import Completion, LanguageModel, ReplyError, prompt_tokens
+from dance_flwr.llm.template import Json, Prompt, Template
+
+MOST_FAILED = 0.05  # share of answered calls
+_FEWEST = 20  # answered calls before that share is checked at every failure
+_LONGEST_REPLY = 1_000_000  # characters
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A reply that fits its schema.
+
+    Attributes
+    ----------
+    value : the parsed reply; cached : whether no model was asked
+    """
+
+    value: Json
+    cached: bool
+
+
+class Session:
+    """Ask a language model, at most as often as the run allows; every use is counted.
+
+    Used as a context: at its end the ledger is written and the share of failures checked. Every
+    fresh call is written to the ledger before it is made, so that a process that is killed and
+    started again has spent what it spent.
+
+    Parameters
+    ----------
+    model : the back end
+    client_folder : has the cache, and the ledger in its folder of the run
+    run : name of the run; empty = no ledger is kept, as outside a run
+    settings : caps, context and seed
+    """
+
+    def __init__(
+        self, model: LanguageModel, client_folder: Path, run: str, settings: LlmConfig
+    ) -> None:
+        self.model, self._settings = model, settings
+        self._cache = Cache(client_folder)
+        path = run_folder(client_folder, run) / LEDGER if run else None
+        lock = client_folder / FOLDER / "ledger.lock"
+        self._shared = SharedLedger(path, lock, model.name, model.counted_by)
+        self._answers = self._failures = 0  # of this session
+        self._reason = ""  # of the last failure
+
+    @property
+    def ledger(self) -> Ledger:
+        """Counts of the run so far, of all sessions of this client."""
+        return self._shared.counts
+
+    @property
+    def caps(self) -> LlmConfig:
+        """The bounds of this session: the smaller ones of the run's and the client's own."""
+        return self._settings
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._shared.update(lambda ledger: None)
+        if close := getattr(self.model, "close", None):
+            close()
+        if kind is None:
+            self._check_failures()
+
+    def ask(self, prompt: Prompt) -> Answer | None:
+        """Return the answer to a prompt; None without an answer, for which the caller has a
+        fallback.
+
+        There is none where a cap is reached, where prompt and reply do not fit the context (both
+        are counted as `capped_calls`), and where the reply is unusable.
+
+        Raises
+        ------
+        UserError : more than 5 % of this session's replies are unusable, and more than one; or the
+            model cannot be asked at all
+        """
+        limit = prompt.template.limit
+        key = question_sha256(self.model.name, prompt, limit, self._settings.seed)
+        if found := self._cache.find(key):
+            value = usable(found, prompt)
+            if value is not None or self._repeats:
+                return self._answer_of_cache(found, value)
+        if not self._reserve(prompt, limit):
+            self.ledger.capped_calls += 1
+            return None
+        return self._ask_model(prompt, limit, key)
+
+    @property
+    def _repeats(self) -> bool:
+        return bool(getattr(self.model, "repeats", False))
+
+    def _answer_of_cache(self, found: Completion, value: Json | None) -> Answer | None:
+        self.ledger.cached_calls += 1
+        self.ledger.cached_prompt += found.prompt_tokens
+        self.ledger.cached_completion += found.completion_tokens
+        self._answers += 1
+        if value is None:
+            self._fail(_reason(found))
+            return None
+        return Answer(value, cached=True)
+
+    def _ask_model(self, prompt: Prompt, limit: int, key: str) -> Answer | None:
+        start, self._answers = time.perf_counter(), self._answers + 1
+        try:
+            completion = self.model.complete(prompt, limit, self._settings.seed)
+        except ReplyError as error:
+            lost = Completion("", error.prompt_tokens, error.completion_tokens)
+            self._shared.update(_spending(lost, start))
+            self._fail(str(error))
+            return None
+        self._shared.update(_spending(completion, start))
+        value = usable(completion, prompt)
+        if value is not None or self._repeats:
+            self._cache.keep(key, completion)
+        if value is None:
+            self._fail(_reason(completion))
+            return None
+        return Answer(value, cached=False)
+
+    def _reserve(self, prompt: Prompt, limit: int) -> bool:
+        """Count a fresh call that the caps allow; its tokens are counted when they are known."""
+        settings = self._settings
+        if self.ledger.fresh_calls >= settings.max_calls:
+            return False  # before a tokeniser is loaded
+        tokens = prompt_tokens(self.model, prompt) + limit
+        if tokens > settings.context:
+            return False
+
+        def reserve(ledger: Ledger) -> bool:
+            allowed = (
+                ledger.fresh_calls < settings.max_calls
+                and ledger.fresh_tokens + tokens <= settings.max_tokens
+            )
+            ledger.fresh_calls += allowed
+            return allowed
+
+        return self._shared.update(reserve)
+
+    def _fail(self, reason: str) -> None:
+        self._failures, self._reason = self._failures + 1, reason
+        self.ledger.failed_calls += 1
+        if self._answers >= _FEWEST:
+            self._check_failures()
+
+    def _check_failures(self) -> None:
+        if self._failures > max(1, MOST_FAILED * self._answers):
+            raise UserError(
+                f"{self.model.name}: expected at most {MOST_FAILED:.0%} unusable replies, found "
+                f"{self._failures} of {self._answers}, the last one: {self._reason}; choose "
+                "another model or `llm.backend`"
+            )
+
+
+def _spending(completion: Completion, start: float) -> Callable[[Ledger], None]:
+    """Return what a call does to a ledger; `start` is when it was made."""
+    milliseconds = round(1000 * (time.perf_counter() - start))
+
+    def spend(ledger: Ledger) -> None:
+        ledger.fresh_prompt += completion.prompt_tokens * (1 + completion.resent)
+        ledger.fresh_completion += completion.completion_tokens
+        ledger.milliseconds += milliseconds
+        ledger.resent_calls += completion.resent
+        ledger.estimated_calls += completion.estimated
+
+    return spend
+
+
+def usable(completion: Completion, prompt: Prompt) -> Json | None:
+    """Return the reply parsed, None where it does not fit the schema of its template.
+
+    A reply that its limit cut off is not usable, nor one with a number that is none (NaN, infinity)
+    or with text that no file can hold. What is no JSON of the schema is given to the template's
+    `parse`.
+    """
+    if completion.finish == "length" or len(completion.text) > _LONGEST_REPLY:
+        return None
+    parse, template = prompt.template.parse, prompt.template
+    value = _fitting(lambda: _from_json(completion.text), template)
+    if value is not None or parse is None:
+        return value
+    return _fitting(lambda: parse(completion.text), template)
+
+
+def _fitting(read: Callable[[], Any], template: Template) -> Json | None:
+    """Return what `read` returns if it is an object of the template's schema."""
+    try:
+        value = read()
+        json.dumps(value, ensure_ascii=False).encode()
+        fits = Draft202012Validator(template.schema).is_valid(value)
+    except (ValueError, RecursionError):
+        return None
+    return value if fits and isinstance(value, dict) else None
+
+
+def _from_json(text: str) -> Any:
+    return json.loads(text, parse_constant=_no_number, parse_float=_finite)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(name)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)
+
+
+def _reason(completion: Completion) -> str:
+    """Return why a reply is unusable, without a word of it."""
+    return "cut off at its limit" if completion.finish == "length" else "does not fit its schema"

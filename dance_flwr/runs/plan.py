@@ -1,0 +1,83 @@
+"""What a run will ask of language models, counted at its clients before any token is spent."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from dance_flwr.config.sections import reading_of
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.nodes import core_budget
+from dance_flwr.data.site import Site
+from dance_flwr.llm.config import CORE, LlmConfig
+from dance_flwr.methods import get_spec
+from dance_flwr.methods.contract import AskingMethod
+
+# Tokens of a summary beside its chunks: the instruction, and a reply of two sentences.
+_INSTRUCTION, _REPLY = 200, 120
+
+
+@dataclass(frozen=True)
+class Calls:
+    """What one client asks at most in a run.
+
+    Attributes
+    ----------
+    calls, tokens : of prompts and replies, within `llm.max-calls` and `llm.max-tokens`; what is in
+        the client's cache is among them and costs nothing
+    capped : whether the method would ask more
+    """
+
+    client: int
+    nodes: int
+    calls: int
+    tokens: int
+    capped: bool = False
+
+
+def asks(config: RunConfig) -> bool:
+    """Whether a run asks a language model: by its method, or for summaries of core nodes."""
+    return get_spec(config.method).card.needs_llm or summarises(config)
+
+
+def summarises(config: RunConfig) -> bool:
+    """Whether a run summarises the evidence of its core nodes."""
+    known = LlmConfig in get_spec(config.method).sections
+    return known and LlmConfig.of(config).summaries == CORE
+
+
+def planned_calls(config: RunConfig, partition: Path) -> list[Calls]:
+    """Return what every client of a prepared partition asks at most; nothing is asked.
+
+    Parameters
+    ----------
+    partition : holds the client folders
+
+    Raises
+    ------
+    DataError : a client's folder is not as expected
+    """
+    return [_of_client(config, partition / f"client-{k}") for k in range(config.clients)]
+
+
+def _of_client(config: RunConfig, folder: Path) -> Calls:
+    inductive = config.split_mode == "inductive"
+    site = Site(folder, torch.device("cpu"), inductive, reading_of(config))
+    settings, method = LlmConfig.of(config), get_spec(config.method).make_client()
+    if isinstance(method, AskingMethod):
+        calls, tokens = method.planned_calls(site, config)
+    elif summarises(config):
+        calls, tokens = _summaries(site, config)
+    else:  # it does not say: only the caps bound it
+        calls, tokens = settings.max_calls, settings.max_tokens
+    most = min(calls, settings.max_calls), min(tokens, settings.max_tokens)
+    return Calls(site.card.client, site.num_nodes, *most, capped=most != (calls, tokens))
+
+
+def _summaries(site: Site, config: RunConfig) -> tuple[int, int]:
+    """Return calls and about how many tokens one summary per core node takes."""
+    settings = DanceConfig.of(config)
+    core = core_budget(site.num_nodes, config.condensation_ratio, settings.batch_nodes)
+    chunk = float(site.bank.tokens.mean()) if len(site.bank.tokens) else 0.0
+    return core, round(core * (settings.chunk_budget * chunk + _INSTRUCTION + _REPLY))

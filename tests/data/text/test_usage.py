@@ -1,0 +1,53 @@
+"""What a run read of a client's texts: each refresh once, each chunk once, damage left out."""
+
+import logging
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dance_flwr.data.text.usage import Usage, note_evidence, note_generated, usage_of
+
+TOKENS = np.array([5, 7, 11, 13, 17], np.int32)
+
+
+def test_nothing_was_read_in_a_folder_without_notes(tmp_path):
+    assert usage_of(tmp_path, TOKENS) == Usage()
+
+
+@given(st.lists(st.lists(st.integers(0, 4), max_size=9), max_size=5))
+def test_counts_are_those_of_a_loop_over_chunks(tmp_path_factory, rounds):
+    folder = tmp_path_factory.mktemp("run")
+    for number, chunks in enumerate(rounds, 1):
+        note_evidence(folder, number, np.array(chunks, np.int64))
+    every = [chunk for chunks in rounds for chunk in chunks]
+    assert usage_of(folder, TOKENS) == Usage(
+        chunks=len(every),
+        tokens=sum(int(TOKENS[chunk]) for chunk in every),
+        distinct_chunks=len(set(every)),
+        distinct_tokens=sum(int(TOKENS[chunk]) for chunk in set(every)),
+    )
+
+
+def test_a_repeated_round_and_a_repeated_step_count_once(tmp_path):
+    for chunks in ([0, 1, 1], [2, 2]):
+        note_evidence(tmp_path, 3, np.array(chunks))
+    note_generated(tmp_path, "neighbours", 40)
+    note_generated(tmp_path, "neighbours", 40)
+    note_generated(tmp_path, "reflected", 2)
+    assert usage_of(tmp_path, TOKENS) == Usage(2, 22, 1, 11, generated_tokens=42)
+
+
+def test_a_damaged_note_costs_no_run_and_is_named(tmp_path, caplog, monkeypatch):
+    note_evidence(tmp_path, 1, np.array([0]))
+    note_evidence(tmp_path, 2, np.array([1, 5]))  # of another text bank
+    note_evidence(tmp_path, 3, np.array([2]))
+    (tmp_path / "read" / "round-00003.npz").write_bytes(b"PK")
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)  # Flower switches it off
+    caplog.set_level(logging.WARNING, logger="flwr")  # other tests raise it
+    assert usage_of(tmp_path, TOKENS) == Usage(1, 5, 1, 5)
+    warned = [record.getMessage() for record in caplog.records]
+    assert [line.partition(":")[0].rpartition("/")[2] for line in warned] == [
+        "round-00002.npz",
+        "round-00003.npz",
+    ]

@@ -1,0 +1,110 @@
+"""The cache on disk: damaged files, files of others, writers at the same time."""
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.prompts import GOOD, Told, prompt, session
+
+from dance_flwr.llm.cache import Cache, question_sha256
+from dance_flwr.llm.model import Completion
+
+KEPT = Completion(GOOD, 40, 4)
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A cache with one reply, its key and its file."""
+    cache, key = Cache(tmp_path), question_sha256("m", prompt(), 32, 0)
+    cache.keep(key, KEPT)
+    (file,) = (tmp_path / "llm").rglob("*.json")
+    return cache, key, file
+
+
+def test_what_was_kept_is_found(kept):
+    cache, key, _ = kept
+    assert cache.find(key) == KEPT
+    assert cache.find(question_sha256("other", prompt(), 32, 0)) is None
+
+
+@pytest.mark.parametrize("place", range(0, 260, 13))
+def test_a_bit_that_flips_is_noticed(kept, place):
+    cache, key, file = kept
+    data = bytearray(file.read_bytes())
+    data[place % len(data)] ^= 1
+    file.write_bytes(bytes(data))
+    found = cache.find(key)
+    assert found is None or found == KEPT  # white space may change
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"{", b"null", b"[]", b'"text"', b"\xff\xfe", b"[" * 100_000, b"{}"),
+        b'{"text": null, "prompt_tokens": 1, "completion_tokens": 1, "finish": "stop"}',
+        b'{"text": {"a": 1}, "prompt_tokens": "x", "completion_tokens": [], "finish": 3}',
+    ],
+)
+def test_a_damaged_or_hostile_file_is_no_reply(kept, content):
+    cache, key, file = kept
+    for text in (content, content.replace(b"}", b', "sha256": "00"}')):
+        file.write_bytes(text)
+        assert cache.find(key) is None
+
+
+def test_a_reply_to_another_question_is_no_reply(kept):
+    cache, key, file = kept
+    other = question_sha256("m", prompt("another"), 32, 0)
+    target = file.parents[1] / other[:2] / f"{other}.json"
+    target.parent.mkdir(exist_ok=True)
+    os.link(file, target)
+    assert cache.find(other) is None and cache.find(key) == KEPT
+
+
+def test_a_file_without_end_is_not_read(kept):
+    cache, key, file = kept
+    with file.open("r+b") as stream:
+        stream.truncate(10**10)
+    assert cache.find(key) is None
+
+
+def test_a_folder_in_the_place_of_a_file_is_no_reply(kept):
+    cache, key, file = kept
+    file.unlink()
+    file.mkdir()
+    assert cache.find(key) is None
+
+
+def test_a_damaged_file_is_asked_again_and_replaced(tmp_path):
+    model = Told(GOOD)
+    with session(model, tmp_path) as asking:
+        asking.ask(prompt())
+        (file,) = (tmp_path / "llm").rglob("*.json")
+        file.write_text('{"text": "{}"}', encoding="utf-8")
+        assert not asking.ask(prompt()).cached
+        assert asking.ask(prompt()).cached
+    assert len(model.asked) == 2
+
+
+def test_a_reply_that_no_longer_fits_is_not_believed(tmp_path):
+    """A file whose hash is right, but whose reply is not what the schema allows."""
+    model = Told(GOOD)
+    with session(model, tmp_path) as asking:
+        key = question_sha256(model.name, prompt(), 32, 0)
+        Cache(tmp_path).keep(key, Completion('{"score": 99}', 1, 1))
+        assert asking.ask(prompt()).value == {"score": 3}
+
+
+def test_writers_at_the_same_time_leave_a_whole_file(tmp_path):
+    key = question_sha256("m", prompt(), 32, 0)
+
+    def write(number):
+        Cache(tmp_path / "a").keep(f"{number:064d}", KEPT)
+        return Cache(tmp_path / "a").find(key)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(64)))
+    files = list((tmp_path / "a").rglob("*.json"))
+    assert len(files) == 64 and all(json.loads(file.read_text("utf-8")) for file in files)
+    assert not [path for path in (tmp_path / "a").rglob(".*") if path.is_file()]
