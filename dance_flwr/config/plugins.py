@@ -141,6 +141,13 @@ METHODS = Registry(
         "fedsage": "dance_flwr.methods.fedsage:METHOD",
         "fedgm": "dance_flwr.methods.fedgm:METHOD",
         "fedc4": "dance_flwr.methods.fedc4:METHOD",
+        "llm4rgnn": "dance_flwr.methods.llm4rgnn:METHOD",
+        "llm4rgnn-cosine": "dance_flwr.methods.llm4rgnn:COSINE",
+        "llata": "dance_flwr.methods.llata:METHOD",
+        "llata-cosine": "dance_flwr.methods.llata:COSINE",
+        "llata-propagation": "dance_flwr.methods.llata:PROPAGATION",
+        "llm4fgl": "dance_flwr.methods.llm4fgl:METHOD",
+        "llm4fgl-recombined": "dance_flwr.methods.llm4fgl:RECOMBINED",
     },
 )
 STRATEGIES = Registry(

@@ -31,6 +31,13 @@ OFFERED = [
     "fedgta",
     "fedtad",
     "fedsage",
+    "llm4rgnn",
+    "llm4rgnn-cosine",
+    "llata",
+    "llata-cosine",
+    "llata-propagation",
+    "llm4fgl",
+    "llm4fgl-recombined",
 ]
 FAST = {"rounds": 2, "local_epochs": 2}
 N = 12

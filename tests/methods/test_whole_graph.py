@@ -17,7 +17,10 @@ SAMPLED = [name for name in METHODS if SamplingConfig in get_spec(name).sections
 
 
 def test_the_methods_of_whole_graphs_can_sample():
-    assert SAMPLED == ["fedavg-full", "fedavg-rotating", "local-only", "fedgta", "fedsage"]
+    own = ["fedavg-full", "fedavg-rotating", "local-only", "fedgta", "fedsage"]
+    own += ["llm4rgnn", "llm4rgnn-cosine", "llata", "llata-cosine", "llata-propagation"]
+    own += ["llm4fgl", "llm4fgl-recombined"]
+    assert own == SAMPLED
 
 
 def test_the_queue_covers_every_labelled_node_before_it_repeats_one(run_config):
