@@ -11,7 +11,7 @@ run: install  ## the default federation: pydocs, 5 clients, Flower's simulation 
 	$(BIN)/dance-flwr run
 
 test: install-dev  ## every test, three at a time, as some wait for engines; one thread each
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
 check: install-dev  ## formatting, lint, types
 	$(BIN)/ruff format --check .

@@ -55,6 +55,12 @@ settings.register_profile("suite", deadline=None)  # a busy machine is no failur
 settings.load_profile("suite")
 
 
+def pytest_collection_modifyitems(items):
+    from support.scheduling import schedule
+
+    schedule(items)
+
+
 def pytest_sessionfinish():
     shutil.rmtree(HOME, ignore_errors=True)
 

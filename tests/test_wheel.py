@@ -16,6 +16,7 @@ from support.project import PROJECT
 
 from dance_flwr.fingerprint import code_fingerprint
 
+pytestmark = pytest.mark.long
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
 

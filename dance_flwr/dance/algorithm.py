@@ -69,15 +69,15 @@ def train_round(
         with report.phase("topology"):  # Alg. 4
             state.adjacency = core_edges(model, site, batch, settings)
     if moved or text_due:
-        if settings.evidence_keep == "all":
-            with report.phase("packs"):
+        report.counts = count_evidence(site, *batch[1:])
+        with report.phase("packs"):
+            if settings.evidence_keep == "all":
                 packs = make_packs(
                     *(model, site, *batch, settings, round_, model_id, state.core_round)
                 )
                 packs.save(folder.round_path(round_))
-        report.counts = count_evidence(site, *batch[1:])
-        with report.phase("packs"):
-            note_evidence(folder.folder, round_, read_chunks(*batch[1:]))
+            else:
+                note_evidence(folder.folder, round_, read_chunks(*batch[1:]))
     with report.phase("train"):
         supervised = supervised_nodes(*batch[1:], site.train_labels, settings)
         if report.counts["condensed-nodes"]:

@@ -144,9 +144,13 @@ class RunFolder:
 
     def last_survey(self) -> Path | None:
         """Return the file of the last node condensation, None if there was none."""
-        if not (self.folder / STATE).is_file():
+        if not (stamp := _stamp(self.folder / STATE)):
             return None
-        path = self._survey(_number(self.folder / STATE, "core_round"))
+        written, live = self._live.get(self.folder, ((), None))
+        if live is None or written != stamp:
+            path = self._survey(_number(self.folder / STATE, "core_round"))
+        else:
+            path = self._survey(live.core_round)
         return path if path.is_file() else None
 
     def lost(self, state: ClientState, round_: int) -> bool:

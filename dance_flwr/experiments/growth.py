@@ -19,7 +19,6 @@ from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.site import Site
-from dance_flwr.data.text.usage import note_path
 from dance_flwr.experiments.cells import Label
 from dance_flwr.experiments.growth_client import SEED, SHAPE, Scale, write_client
 from dance_flwr.metrics import COUNTS, PHASES
@@ -197,9 +196,8 @@ class _Rounds:
         return report.seconds | {"total": time.process_time() - start}
 
     def stored(self, round_: int) -> int:
-        """Return the bytes that an ordinary round writes: state, packs, and what it read."""
-        folder = self._store.folder
-        files = (folder / STATE, self._store.round_path(round_), note_path(folder, round_))
+        """Return the bytes that an ordinary round writes: state and packs."""
+        files = (self._store.folder / STATE, self._store.round_path(round_))
         return sum(file.stat().st_size for file in files)
 
     def survey_bytes(self) -> int:

@@ -158,6 +158,7 @@ def federation(run_config, tmp_path_factory):
     flower.setLevel(before)
 
 
+@pytest.mark.long
 @settings(max_examples=250, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(kind=st.sampled_from(KINDS), alter=alterations())
 def test_no_altered_reply_ends_a_run_or_falsifies_it(federation, kind, alter):

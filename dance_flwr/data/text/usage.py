@@ -1,7 +1,8 @@
 """What a run did with texts at one client: chunks read as evidence, and texts that it encoded.
 
 Both are noted in the client's folder of the run, one small file per refresh or step, so that a
-round that is repeated is counted once. The server gets sums of them alone, at the end of the run.
+round that is repeated is counted once. Evidence packs that a run keeps are such notes already. The
+server gets sums of them alone, at the end of the run.
 """
 
 import logging
@@ -15,6 +16,7 @@ from dance_flwr.disk import read_npz, write_npz
 
 LOG = logging.getLogger("flwr")
 _FOLDER = "read"  # in a client's folder of a run
+_PACKS = "evidence/round-*.npz"  # whose array `chunks` is what a refresh read
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,14 @@ class Usage:
 def note_evidence(folder: Path, round_: int, chunks: NDArray[np.int64]) -> None:
     """Note the chunks that a refresh read as evidence; noting a round again replaces it.
 
+    A refresh whose packs are kept needs no note.
+
     Parameters
     ----------
     folder : the client's folder of the run, `run_folder`
     chunks : [E] rows of the client's text bank, one entry per condensed node and chunk
     """
-    _note(note_path(folder, round_), {"chunks": np.asarray(chunks, np.int64)})
+    _note(folder / _FOLDER / f"round-{round_:05d}.npz", {"chunks": np.asarray(chunks, np.int64)})
 
 
 def note_generated(folder: Path, step: str, tokens: int) -> None:
@@ -69,7 +73,7 @@ def usage_of(folder: Path, tokens: NDArray[np.int32]) -> Usage:
     """
     seen = np.zeros(len(tokens), np.bool_)
     chunks = total = generated = 0
-    for path in sorted((folder / _FOLDER).glob("*.npz")):
+    for path in sorted([*(folder / _FOLDER).glob("*.npz"), *folder.glob(_PACKS)]):
         note = read_npz(path) or {}
         read, made = note.get("chunks"), note.get("tokens")
         if read is not None and (not len(read) or 0 <= read.min() <= read.max() < len(tokens)):
@@ -80,11 +84,6 @@ def usage_of(folder: Path, tokens: NDArray[np.int32]) -> Usage:
         else:
             LOG.warning("%s: expected what a run read, found a damaged file; not counted", path)
     return Usage(chunks, total, int(seen.sum()), int(tokens[seen].sum()), generated)
-
-
-def note_path(folder: Path, round_: int) -> Path:
-    """Return the file of what a round's refresh read, in the client's folder of the run."""
-    return folder / _FOLDER / f"round-{round_:05d}.npz"
 
 
 def _note(path: Path, arrays: dict[str, NDArray[np.int64]]) -> None:

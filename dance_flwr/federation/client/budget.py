@@ -12,9 +12,10 @@ from typing import Any
 
 from flwr.app import Context, Message
 
-from dance_flwr.config.tree import RunConfig, parse
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.site import Site
 from dance_flwr.errors import UserError
+from dance_flwr.federation.client.run_config import run_config_of
 from dance_flwr.federation.client.secagg_checks import THRESHOLD
 from dance_flwr.federation.client.terms import NodeTerms, refuse_beyond, terms_of
 from dance_flwr.federation.flower import SECAGG_STATE
@@ -86,7 +87,7 @@ def admit(task: str, message: Message, context: Context) -> Budget:
         of updates is no number above 0, or the sum could end with fewer clients than the noise is
         made for
     """
-    config, terms = parse(context.run_config), terms_of(context.node_config)
+    config, terms = run_config_of(context), terms_of(context.node_config)
     refuse_beyond(terms, config, messages.config_of(message).get(keys.ROUND, 0))
     if task in (keys.TRAIN, keys.EXCHANGE):
         if config.privacy.dp != "none":

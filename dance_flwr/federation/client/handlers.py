@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from flwr.app import Context, Message
 
-from dance_flwr.config.tree import parse
 from dance_flwr.data.card import check_run, inside
 from dance_flwr.data.digests import check_files, data_commitment
 from dance_flwr.data.site import Site
@@ -18,6 +17,7 @@ from dance_flwr.disk import disk_of
 from dance_flwr.federation.client.budget import Budget, admit
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
+from dance_flwr.federation.client.run_config import run_config_of
 from dance_flwr.federation.client.secagg_mod import demands_masks, task_of
 from dance_flwr.federation.client.terms import refuse_beyond, terms_of
 from dance_flwr.federation.client.token_counts import tokens_of
@@ -40,7 +40,7 @@ def describe(message: Message, context: Context) -> Message:
     ------
     DataError : a file of the client's folder was damaged or altered
     """
-    refuse_beyond(terms_of(context.node_config), parse(context.run_config))
+    refuse_beyond(terms_of(context.node_config), run_config_of(context))
     with disk_of(folder := _folder(message, context)):
         check_files(folder)  # before anything reads them
     sizes = not demands_masks(context)
@@ -76,7 +76,7 @@ def _do(task: Task, message: Message, context: Context) -> Message:
     ------
     UserError : the node has no such device or too little of its memory, its disk is full or closed
     """
-    folder, config = _folder(message, context), parse(context.run_config)
+    folder, config = _folder(message, context), run_config_of(context)
     device = pick_device(config, context.node_config)
     with disk_of(folder), claim(device, memory_ratio(context.node_config)):
         try:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message
 
-from dance_flwr.config.tree import parse
 from dance_flwr.errors import UserError
 from dance_flwr.federation import secagg_masks
+from dance_flwr.federation.client.run_config import run_config_of
 from dance_flwr.federation.client.secagg_checks import (
     check_scale,
     check_stage,
@@ -103,7 +103,7 @@ def _answer(stage: ConfigRecord, message: Message, context: Context, handler: Ha
     collects, asked = kind == SecAggStage.COLLECT_MASKED_VECTORS, ""
     if collects:
         check_scale(sum_options(message), context)
-        asked = request_digest(message.content, parse(context.run_config))
+        asked = request_digest(message.content, run_config_of(context))
     purpose = secagg_masks.MASKS if collects else secagg_masks.SHARES
     with secagg_masks.derivation(context.run_id, purpose, asked):
         reply = secaggplus_mod(message, context, _masked(handler))

@@ -1,0 +1,30 @@
+"""How tests are dealt to workers: fixtures of modules are made once, long tests come first."""
+
+import pytest
+
+
+def schedule(items: list[pytest.Item]) -> None:
+    """Group tests that share a fixture of their module, and start the long ones first.
+
+    Without it every worker makes every such fixture, as tests are dealt one at a time. A fixture
+    with parameters is a group per parameter, so that the workers share its runs. Tests of a named
+    group follow one another on one worker, which takes long, too.
+    """
+    late = {item: item.get_closest_marker("long") is None for item in items}
+    for item in items:
+        if item.get_closest_marker("xdist_group") is not None:
+            late[item] = False
+        elif group := _group(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=late.__getitem__)
+
+
+def _group(item: pytest.Item) -> str:
+    """Return a name of the module, and of the parameters of its fixtures; "" = shares nothing."""
+    fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    shared = [name for name, found in fixtures.items() if found[-1].scope in ("module", "class")]
+    if not shared:
+        return ""
+    chosen = item.callspec.indices if hasattr(item, "callspec") else {}
+    places = [f"{name}{chosen[name]}" for name in sorted(shared) if name in chosen]
+    return "-".join([item.nodeid.partition("::")[0].replace("/", "."), *places])
