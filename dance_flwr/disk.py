@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 from zipfile import BadZipFile, ZipFile
@@ -57,14 +58,18 @@ def atomic_path(path: Path, *, keep: Path | None = None, lasting: bool = False) 
 
 @contextmanager
 def atomic_file(
-    path: Path, *, keep: Path | None = None, lasting: bool = False
+    path: Path, *, keep: Path | None = None, lasting: bool = False, mode: int = 0o666
 ) -> Iterator[BinaryIO]:
-    """Yield a draft of `path` that is open for writing; parameters as for `atomic_path`."""
-    with (
-        atomic_path(path, keep=keep, lasting=lasting) as draft,
-        draft.open("wb") as file,
-    ):
-        yield file
+    """Yield a draft of `path` that is open for writing; parameters as for `atomic_path`.
+
+    Parameters
+    ----------
+    mode : permissions of the file before the umask; it has them before its first byte
+    """
+    with atomic_path(path, keep=keep, lasting=lasting) as draft:
+        draft.unlink(missing_ok=True)  # one that a process of this number left, of any mode
+        with open(draft, "wb", opener=partial(os.open, mode=mode)) as file:
+            yield file
 
 
 @contextmanager

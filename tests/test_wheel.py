@@ -57,6 +57,14 @@ def installed(wheel, tmp_path_factory):
     return call
 
 
+def test_a_wheel_has_what_pages_are_made_of(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    pages = PROJECT / "dance_flwr" / "pages"
+    made_of = [*pages.glob("templates/*"), *pages.glob("static/*")]
+    assert len(made_of) > 5
+    assert {path.relative_to(PROJECT).as_posix() for path in made_of} <= names
+
+
 def test_a_wheel_leaves_nothing_beside_its_package(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.partition("/")[0] for name in names}

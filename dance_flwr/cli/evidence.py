@@ -17,7 +17,7 @@ Data = Annotated[
 app = typer.Typer(
     name="evidence",
     no_args_is_help=True,
-    help="Show, verify and count the evidence packs of a run.",
+    help="Show, verify and count the evidence packs of a run, in a terminal or in a browser.",
 )
 
 
@@ -79,6 +79,51 @@ def verify(
     from dance_flwr.runs.evidence_verification import verify_evidence
 
     verify_evidence(run, client_folder, typer.echo, encode)
+
+
+@app.command()
+def page(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN|BUNDLE", help="folder of a finished run, or one that `export` wrote"
+        ),
+    ],
+    client: Annotated[int, typer.Option(help="number of the client, from 0")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html", help="default: audit.html where the run is kept at the client"
+        ),
+    ] = None,
+    nodes: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="IDS", help="ids with commas between; repeatable; default: most worth a look"
+        ),
+    ] = None,
+    most: Annotated[
+        int, typer.Option(help="nodes with evidence: wrong, disagreeing, unsure ones first", min=1)
+    ] = 200,
+    client_folder: ClientFolder = None,
+    data: Data = None,
+    encode: Annotated[
+        int, typer.Option(help="chunks whose embeddings are computed again to verify", min=0)
+    ] = 16,
+) -> None:
+    """Write one file to look at a client's evidence in a browser; it holds source texts.
+
+    The run is verified first, and the page says with what result. With --data, evidence of any
+    graph or client's folder under the model of a bundle.
+    """
+    from dance_flwr.pages.audit import opened, write_page
+    from dance_flwr.pages.document import check_replaceable
+
+    if out is not None:
+        check_replaceable(out)  # before minutes are spent
+    quiet = partial(typer.echo, err=True)
+    with opened(source, client, client_folder, data, encode, quiet) as subject:
+        write_page(subject, out, nodes or [], most, typer.echo)
 
 
 @app.command()

@@ -74,16 +74,34 @@ def explain(
     smooth : what is done to the deployed probabilities of all nodes; None = nothing
     """
     others = {} if graph else _whole_stages(model, site, nodes, settings, smooth)
-    graph = graph or site.graph
-    everywhere = survey(model, site, graph)
-    difficulty = trained_prediction(model, site, graph, settings, everywhere).difficulty
-    hidden = embed(model, site, graph, nodes)
-    hops = graph.hops(settings.fan_out)
-    candidates = select_candidates(model, nodes, hidden, difficulty, hops, site.table, settings)
+    hidden, candidates = _gathered(model, site, nodes, settings, graph or site.graph)
     evidence = condense_text(model, hidden, candidates, site.table, settings)
     return make_packs(
         *(model, site, hidden, candidates, evidence, settings, round_, model_id, round_), others
     )
+
+
+def considered(
+    model: DanceModel, site: Site, nodes: Int64[Tensor, "m"], settings: DanceConfig
+) -> Candidates:
+    """Return where the evidence of `explain` was chosen from; what got a gate of 0 was rejected."""
+    return _gathered(model, site, nodes, settings, site.graph)[1]
+
+
+@torch.no_grad()
+def _gathered(
+    model: DanceModel,
+    site: Site,
+    nodes: Int64[Tensor, "m"],
+    settings: DanceConfig,
+    graph: LocalGraph,
+) -> tuple[Float[Tensor, "m h"], Candidates]:
+    """Return g_v of these nodes, and the candidates of their evidence."""
+    everywhere = survey(model, site, graph)
+    difficulty = trained_prediction(model, site, graph, settings, everywhere).difficulty
+    hidden = embed(model, site, graph, nodes)
+    hops = graph.hops(settings.fan_out)
+    return hidden, select_candidates(model, nodes, hidden, difficulty, hops, site.table, settings)
 
 
 def _whole_stages(

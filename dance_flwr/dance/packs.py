@@ -3,7 +3,7 @@
 Packs stay in the client's folder. One file holds all packs of one refresh as arrays.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from dance_flwr.dance.explanation import Explanation
 from dance_flwr.data.site import Site
 from dance_flwr.disk import read_npz, write_npz
 from dance_flwr.errors import DataError
-from dance_flwr.nn.ragged import Ragged, ptr_of_rows
+from dance_flwr.nn.ragged import Ragged, ptr_of_rows, stack_rows
 
 _DIGEST, _FORMAT = "digest", "format"
 FORMAT = 2  # 1 had no such entry, and no prediction but that of the fused view
@@ -194,6 +194,47 @@ class Packs:
         """Return the row of a node, or None if there is no pack for it."""
         matches = np.flatnonzero(self.nodes == node)
         return int(matches[0]) if len(matches) else None
+
+    def take(self, rows: NDArray[np.int64]) -> "Packs":
+        """Return these packs ([j] row numbers) in this order."""
+        at = {name: self._ragged(name).take(torch.as_tensor(rows)) for name in _ROWS_OF}
+        found = {"nodes": self.nodes[rows], "probs": self.probs[:, rows]}
+        found |= {"rival": self.rival[rows], "parts": self.parts[rows]}
+        for name, of in _ROWS_OF.items():
+            found |= {name: at[name].ptr.numpy()}
+            found |= {item: getattr(self, item)[at[name].index.numpy()] for item in of}
+        return replace(self, **found)
+
+    def followed_by(self, others: "Packs") -> "Packs":
+        """Return these packs, then others of the same model and stages."""
+        found: dict[str, NDArray[Any]] = {
+            name: np.concatenate([getattr(self, name), getattr(others, name)])
+            for name in (
+                "nodes",
+                "rival",
+                "parts",
+                *(item for of in _ROWS_OF.values() for item in of),
+            )
+        }
+        found["probs"] = np.concatenate([self.probs, others.probs], axis=1)
+        for name in _ROWS_OF:
+            found[name] = stack_rows([self._ragged(name), others._ragged(name)]).ptr.numpy()
+        return replace(self, **found)
+
+    def _ragged(self, name: str) -> Ragged:
+        """Return the places of the entries of each pack; `name` is that of their ptr."""
+        ptr = torch.as_tensor(getattr(self, name))
+        return Ragged(ptr, torch.arange(int(ptr[-1])))
+
+
+# The entries of packs by the ptr that says where those of each pack lie.
+_ROWS_OF = {
+    "neighbour_ptr": (
+        *("neighbours", "neighbour_hops", "neighbour_weights"),
+        *("neighbour_labels", "neighbour_effects"),
+    ),
+    "chunk_ptr": ("chunks", "chunk_nodes", "chunk_weights", "chunk_spans", "chunk_sha256"),
+}
 
 
 def count_evidence(site: Site, candidates: Candidates, evidence: Evidence) -> dict[str, int]:

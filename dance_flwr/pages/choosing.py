@@ -1,0 +1,68 @@
+"""Which nodes of a client a page shows first, and with their evidence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dance_flwr.errors import UserError
+
+LOW_MARGIN = 0.2
+RULE = (
+    "Nodes come first that show more of three signs: the prediction is wrong, a view predicts "
+    f"another class, the margin between the two best classes is below {LOW_MARGIN:g}. Among equals "
+    "the smaller margin comes first."
+)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Every node of a client as the deployed model sees it.
+
+    Attributes
+    ----------
+    predicted : [n] int64; margin : [n] float32, between the two best classes
+    wrong : [n] bool, where the label is known; disagree : [n] bool, a view predicts another class
+    """
+
+    predicted: NDArray[np.int64]
+    margin: NDArray[np.float32]
+    wrong: NDArray[np.bool_]
+    disagree: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, views: dict[str, NDArray[np.float32]], labels: NDArray[np.int64]) -> "Outlook":
+        """Compare the [n, C] probabilities of "deployed" with labels and with the other views."""
+        deployed = views["deployed"]
+        predicted = deployed.argmax(axis=1)
+        two = np.sort(deployed, axis=1)[:, -2:]
+        others = [probs.argmax(axis=1) != predicted for name, probs in views.items()]
+        return cls(
+            predicted,
+            two[:, -1] - two[:, 0] if two.shape[1] > 1 else two[:, 0],
+            (labels >= 0) & (predicted != labels),
+            np.any(others, axis=0),
+        )
+
+    def order(self) -> NDArray[np.int64]:
+        """Return all nodes by `RULE`; [n] int64, ties in the order of the data."""
+        signs = self.wrong.astype(int) + self.disagree + (self.margin < LOW_MARGIN)
+        return np.lexsort((self.margin, -signs))
+
+
+def named(wanted: Sequence[str], ids: Sequence[str], where: str) -> NDArray[np.int64]:
+    """Return the numbers of the nodes that `--nodes` names: ids, or several with commas between.
+
+    Raises
+    ------
+    UserError : there is no node of that id
+    """
+    number = {name: place for place, name in enumerate(ids)}
+    asked: list[str] = []
+    for entry in wanted:
+        asked += [entry] if entry in number else entry.split(",")
+    for name in asked:
+        if name not in number:
+            raise UserError(f"--nodes: expected ids of nodes of {where}, found {name!r}")
+    return np.array([number[name] for name in dict.fromkeys(asked)], np.int64)

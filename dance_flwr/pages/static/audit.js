@@ -1,0 +1,63 @@
+// Start: the index, the list, and the keys.
+
+async function start() {
+  const index = await unpack("index");
+  const title = document.getElementById("evidence");
+  const list = new NodeList(index, async (row) => {
+    await showPack(index, row);
+    title.focus();
+  });
+  countVerdicts(index);
+  document.getElementById("export").addEventListener("click", () => download(exported(index)));
+  document.getElementById("as-text").addEventListener("click", () => {
+    document.getElementById("exported").hidden = false;
+    const text = document.getElementById("export-text");
+    text.value = exported(index);
+    text.focus();
+  });
+  const pack = document.getElementById("pack");
+  const numberOf = (event) => {
+    const part = event.target.closest("[data-article]");
+    return part ? Number(part.dataset.article) : 0;
+  };
+  pack.addEventListener("mouseover", (event) => light(numberOf(event)));
+  pack.addEventListener("focusin", (event) => light(numberOf(event)));
+  pack.addEventListener("click", (event) => {
+    // A bar leads to its text too; links of the graph do so by themselves.
+    const bar = event.target.closest("g.bar[data-article]");
+    const place = bar && document.getElementById(`text-${bar.dataset.article}`);
+    if (place) place.focus();
+  });
+  keys(list, title);
+}
+
+/** Let single keys work where nobody types, as long as they are switched on. */
+function keys(list, title) {
+  const help = document.getElementById("help");
+  const on = document.getElementById("keys-on");
+  document.getElementById("help-open").addEventListener("click", () => help.showModal());
+  const pick = (word) => {
+    const input = document.getElementById(`verdict-${word}`);
+    if (input) input.click();
+  };
+  const does = {
+    j: () => list.step(1),
+    k: () => list.step(-1),
+    l: () => (list.current >= 0 ? list.focus(list.current) : list.step(1)),
+    1: () => pick("agree"),
+    2: () => pick("disagree"),
+    3: () => pick("unsure"),
+    n: () => document.getElementById("verdict-note")?.focus(),
+    "?": () => help.showModal(),
+  };
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest("input:not([type=checkbox]):not([type=radio]), textarea, select");
+    if (!on.checked || typing || help.open || event.ctrlKey || event.altKey || event.metaKey) return;
+    if (does[event.key]) {
+      event.preventDefault();
+      does[event.key]();
+    }
+  });
+}
+
+start();

@@ -1,0 +1,168 @@
+// The node table: filters, confusion matrix, rows by hundreds, and the row that is current.
+
+const ROWS = 100;
+
+class NodeList {
+  /** `index` is the block of that name; `open(row)` shows the evidence of a row of it. */
+  constructor(index, open) {
+    this.index = index;
+    this.open = open;
+    this.first = 0;
+    this.current = -1;
+    this.opened = -1;
+    this.fields = Object.fromEntries(["id", "split", "predicted", "label", "margin", "wrong",
+      "disagree", "pack"].map((name) => [name, document.getElementById(`f-${name}`)]));
+    const form = document.getElementById("filters");
+    form.addEventListener("submit", (event) => event.preventDefault());
+    form.addEventListener("input", () => this.filter());
+    form.addEventListener("reset", () => setTimeout(() => this.filter()));
+    document.getElementById("before").addEventListener("click", () => this.turn(-ROWS));
+    document.getElementById("after").addEventListener("click", () => this.turn(ROWS));
+    this.filter();
+  }
+
+  wrong(row) {
+    return this.index.label[row] >= 0 && this.index.label[row] !== this.index.predicted[row];
+  }
+
+  /** Return whether a row passes all filters but those named in `but`. */
+  passes(row, but = []) {
+    const { id, split, predicted, label, margin, wrong, disagree, pack } = this.fields;
+    const index = this.index;
+    const use = (name, field) => !but.includes(name) && field.value !== "";
+    return !((use("id", id) && !index.ids[row].includes(id.value))
+      || (use("split", split) && index.split[row] !== Number(split.value))
+      || (use("predicted", predicted) && index.predicted[row] !== Number(predicted.value))
+      || (use("label", label) && index.label[row] !== Number(label.value))
+      || (use("margin", margin) && !(index.margin[row] < Number(margin.value)))
+      || (wrong.checked && !this.wrong(row))
+      || (disagree.checked && !index.disagree[row])
+      || (pack.checked && index.pack[row] < 0));
+  }
+
+  filter() {
+    const rows = this.index.ids.map((_, row) => row);
+    this.rows = rows.filter((row) => this.passes(row));
+    this.first = 0;
+    this.current = this.rows.indexOf(this.opened);
+    this.drawMatrix(rows.filter((row) => this.passes(row, ["predicted", "label"])));
+    this.draw();
+  }
+
+  turn(by) {
+    this.first = Math.max(0, Math.min(this.first + by, Math.floor((this.rows.length - 1) / ROWS) * ROWS));
+    this.draw();
+  }
+
+  /** Draw the hundred rows from `first`. */
+  draw() {
+    const last = Math.min(this.first + ROWS, this.rows.length);
+    const index = this.index;
+    const found = `${this.rows.length.toLocaleString("en")} of ${index.nodes.toLocaleString("en")} nodes`;
+    document.getElementById("count").textContent = this.rows.length
+      ? `${found}; rows ${(this.first + 1).toLocaleString("en")} to ${last.toLocaleString("en")}` : found;
+    document.getElementById("before").disabled = this.first === 0;
+    document.getElementById("after").disabled = last >= this.rows.length;
+    const shown = table("Nodes that pass the filters",
+      ["node", "predicted", "label", "margin", "signs", "split", "verdict"],
+      this.rows.slice(this.first, last).map((row) => this.cells(row)));
+    shown.className = "wide";
+    document.getElementById("rows").replaceChildren(shown);
+    this.mark();
+  }
+
+  cells(row) {
+    const index = this.index;
+    const pack = index.pack[row];
+    const name = make("bdi", { class: "break" }, index.ids[row]);
+    const first = pack < 0 ? name
+      : make("button", { type: "button", class: "node", "data-row": row }, name);
+    if (pack >= 0) first.addEventListener("click", () => this.choose(row));
+    const signs = [this.wrong(row) && "wrong", index.disagree[row] && "disagree",
+      index.margin[row] < index.lowMargin && "low margin"].filter(Boolean);
+    return [first, index.classes[index.predicted[row]],
+      index.label[row] < 0 ? "unknown" : index.classes[index.label[row]],
+      index.margin[row].toFixed(3),
+      make("span", { class: signs.includes("wrong") ? "bad" : null }, signs.join(", ")),
+      index.splits[index.split[row]],
+      make("span", { "data-verdict": pack < 0 ? null : index.digests[pack] },
+        pack < 0 ? "" : wordOf(verdicts.get(index.digests[pack])))];
+  }
+
+  choose(row) {
+    this.opened = row;
+    this.current = this.rows.indexOf(row);
+    this.mark();
+    this.open(row);
+  }
+
+  /** Mark the row whose evidence is shown. */
+  mark() {
+    for (const button of document.querySelectorAll("#rows button.node")) {
+      const here = Number(button.dataset.row) === this.opened;
+      if (here) button.setAttribute("aria-current", "true");
+      else button.removeAttribute("aria-current");
+    }
+  }
+
+  /** Move the focus by one row that has evidence, onto another hundred where need be. */
+  step(by) {
+    let place = this.current;
+    const focused = document.activeElement && document.activeElement.dataset.row;
+    if (focused !== undefined) place = this.rows.indexOf(Number(focused));
+    else if (place < 0 && by < 0) return;
+    for (place += by; place >= 0 && place < this.rows.length; place += by) {
+      if (this.index.pack[this.rows[place]] >= 0) return this.focus(place);
+    }
+  }
+
+  focus(place) {
+    this.current = place;
+    if (place < this.first || place >= this.first + ROWS) {
+      this.first = Math.floor(place / ROWS) * ROWS;
+      this.draw();
+    }
+    const button = document.querySelector(`#rows button[data-row="${this.rows[place]}"]`);
+    button.focus();
+    button.scrollIntoView({ block: "nearest" });
+  }
+
+  /** Draw how often each class is predicted for each label, of rows that pass the other filters. */
+  drawMatrix(rows) {
+    const { classes, label, predicted } = this.index;
+    const counts = classes.map(() => classes.map(() => 0));
+    let known = 0;
+    for (const row of rows) {
+      if (label[row] >= 0) {
+        counts[label[row]][predicted[row]] += 1;
+        known += 1;
+      }
+    }
+    const place = document.getElementById("matrix");
+    if (!known) {
+      place.replaceChildren(make("p", {}, "No label is known of these nodes."));
+      return;
+    }
+    const heads = ["label \\ predicted", ...classes.map((name, k) => make("span", { title: name }, `${k} ${name}`))];
+    place.replaceChildren(table(`Labels by predicted class, ${known.toLocaleString("en")} nodes`, heads,
+      counts.map((row, k) => [`${k} ${classes[k]}`,
+        ...row.map((count, other) => (count ? this.cell(count, k, other) : "0"))])));
+  }
+
+  cell(count, label, predicted) {
+    const { classes } = this.index;
+    const chosen = this.fields.label.value === String(label) && this.fields.predicted.value === String(predicted);
+    const button = make("button", { type: "button", "aria-pressed": String(chosen),
+      class: label === predicted ? "cell right" : "cell",
+      "aria-label": `${count} of label ${classes[label]} predicted ${classes[predicted]}` }, count.toLocaleString("en"));
+    button.addEventListener("click", () => {
+      this.fields.label.value = chosen ? "" : String(label);
+      this.fields.predicted.value = chosen ? "" : String(predicted);
+      this.filter();
+      const again = [...document.querySelectorAll("#matrix button")]
+        .find((one) => one.getAttribute("aria-label") === button.getAttribute("aria-label"));
+      if (again) again.focus();
+    });
+    return button;
+  }
+}

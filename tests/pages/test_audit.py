@@ -1,0 +1,292 @@
+"""The audit page as a file: what it chooses, holds and says, and to whom it may be shown."""
+
+import json
+import re
+import shutil
+import stat
+from dataclasses import replace
+from hashlib import sha256
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from dance_flwr.dance.packs import Packs
+from dance_flwr.errors import UserError
+from dance_flwr.pages import audit
+from dance_flwr.pages.audit_facts import pack_digests
+from dance_flwr.pages.audit_rounds import appearances, over_rounds
+from dance_flwr.pages.audit_texts import TextBlocks, span_sha256, units, unseen
+from dance_flwr.pages.choosing import Outlook, named
+from dance_flwr.pages.document import unpacked
+from dance_flwr.prediction.bundle import export
+from dance_flwr.prediction.evidence_lines import evidence_lines
+
+
+def blocks_of(path):
+    html = path.read_bytes().decode()
+    found = re.findall(r'<script type="application/gzip" id="data-([^"]+)">([^<]*)</script>', html)
+    return {name: unpacked(block) for name, block in found}
+
+
+@pytest.fixture(scope="module")
+def page(dance, tmp_path_factory):
+    """The page of client 1 of a run: its path, its blocks, and what was said."""
+    said, out = [], tmp_path_factory.mktemp("pages") / "audit.html"
+    with audit.opened(dance.folder, 1, None, None, 0, said.append) as subject:
+        audit.write_page(subject, out, [], 8, said.append)
+    return SimpleNamespace(path=out, blocks=blocks_of(out), said=said)
+
+
+def test_a_page_is_its_owners_and_says_what_it_holds(page):
+    assert stat.S_IMODE(page.path.stat().st_mode) == 0o600
+    html = page.path.read_text("utf-8")
+    assert "This file contains source texts of client 1" in html
+    assert "evidence of 8" in page.said[-1] and "source texts of client 1" in page.said[-1]
+
+
+def test_the_head_names_model_code_privacy_and_verification(page, dance):
+    html = page.path.read_text("utf-8")
+    for fact in ("model_fingerprint", "code_fingerprint", "run"):
+        assert str(dance.result[fact]) in html
+    assert "differential privacy none" in html
+    assert re.search(r"✓ passed.*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, in \d+\.\d s", html, re.DOTALL)
+    assert "evidence verified" in html
+
+
+def test_the_table_has_every_node_most_worth_a_look_first(page, dance):
+    index, site = page.blocks["index"], dance.site(1)
+    assert sorted(index["ids"]) == sorted(site.ids())
+    assert index["pack"] == [*range(8), *[-1] * (site.num_nodes - 8)]
+    assert [index["label"][i] for i in range(site.num_nodes)] == [
+        int(site.labels[node]) for node in index["node"]
+    ]
+    signs = [
+        (label >= 0 and label != predicted) + disagree + (margin < index["lowMargin"])
+        for label, predicted, disagree, margin in zip(
+            *(index[name] for name in ("label", "predicted", "disagree", "margin")), strict=True
+        )
+    ]
+    assert signs == sorted(signs, reverse=True)
+
+
+def test_packs_are_those_that_the_run_stored(page, dance):
+    stored, index = Packs.load(dance.store(1).final_path), page.blocks["index"]
+    seen = 0
+    for place, node in enumerate(index["node"][:8]):
+        facts = page.blocks[f"pack-{place}"]
+        assert facts["digest"] == index["digests"][place]
+        if (row := stored.row_of(node)) is None:
+            continue
+        seen += 1
+        own = slice(stored.chunk_ptr[row], stored.chunk_ptr[row + 1])
+        spans = sorted((s[2], s[3], s[4]) for a in facts["articles"] for s in a["spans"])
+        assert spans == [
+            (rank, f"{weight:.3f}", digest.tobytes().hex())
+            for rank, (weight, digest) in enumerate(
+                zip(stored.chunk_weights[own], stored.chunk_sha256[own], strict=True), 1
+            )
+        ]
+    with audit.opened(dance.folder, 1, None, None, 0, lambda line: None) as subject:
+        packs, kept = audit._packs(subject, np.array(index["node"][:8]))
+    assert kept == seen
+    assert pack_digests(packs, dance.site(1).ids(), index["classes"]) == index["digests"]
+
+
+def test_a_digest_is_that_of_the_evidence_line(dance):
+    packs, site = Packs.load(dance.store(1).final_path), dance.site(1)
+    line = next(evidence_lines(packs, site.ids(), site.card.class_names))
+    text = json.dumps(json.loads(json.dumps(line)), sort_keys=True, separators=(",", ":"))
+    digest = sha256(text.encode()).hexdigest()
+    assert pack_digests(packs, site.ids(), site.card.class_names)[0] == digest
+    heavier = replace(packs, chunk_weights=packs.chunk_weights + np.float32(1e-3))
+    assert pack_digests(heavier, site.ids(), site.card.class_names)[0] != digest
+
+
+def test_texts_lie_in_the_page_once_and_whole(page, dance):
+    texts, ids = dance.site(1).texts(), dance.site(1).ids()
+    places = {}
+    for place in range(8):
+        for article in page.blocks[f"pack-{place}"]["articles"]:
+            block, position = article["text"]
+            assert page.blocks[f"texts-{block}"][position] == texts[article["node"]]
+            assert ids[article["node"]] in (article["name"], article["name"])
+            places.setdefault(article["node"], set()).add((block, position))
+    assert all(len(found) == 1 for found in places.values())
+
+
+def test_what_if_names_effects_beside_weights_and_controls(page):
+    found = [page.blocks[f"pack-{place}"]["whatIf"] for place in range(8)]
+    for facts in found:
+        kinds = [row[0] == "control" for row in facts["rows"]]
+        assert kinds == sorted(kinds)  # chunks, then controls
+        assert [row[0] for row in facts["rows"] if row[0] != "control"] == [
+            f"[{k}]" for k in range(1, kinds.count(False) + 1)
+        ]
+        assert "Mean effect of a selected chunk" in facts["said"]
+    assert any("control" in row for facts in found for row in facts["rows"])
+
+
+def test_rounds_are_those_that_the_run_kept(page, dance):
+    store = dance.store(1)
+    files = [path for path in store.all_packs() if path != store.final_path]
+    kept = {path: set(Packs.load(path).nodes.tolist()) for path in files}
+    for place, node in enumerate(page.blocks["index"]["node"][:8]):
+        rounds = page.blocks[f"pack-{place}"]["rounds"]
+        expected = [Packs.load(path).round for path in files if node in kept[path]]
+        assert [int(row[0]) for row in (rounds or {"rows": []})["rows"]] == expected
+    packs = Packs.load(store.final_path)
+    own = appearances([store.final_path], packs)
+    assert all(a.kept == pytest.approx(1) for found in own.values() for a in found)
+    assert over_rounds((), ["a"]) is None
+
+
+def test_nodes_may_be_named(dance, tmp_path):
+    ids, said = dance.site(1).ids(), []
+    with audit.opened(dance.folder, 1, None, None, 0, said.append) as subject:
+        audit.write_page(
+            subject, tmp_path / "a.html", [f"{ids[3]},{ids[7]}", ids[2]], 1, said.append
+        )
+    index = blocks_of(tmp_path / "a.html")["index"]
+    assert len(index["digests"]) == 3
+    assert {index["node"][index["pack"].index(k)]: k for k in range(3)} == {3: 0, 7: 1, 2: 2}
+
+
+def test_an_id_with_a_comma_is_an_id():
+    assert named(["a,b", "c,a"], ["a", "a,b", "c"], "x").tolist() == [1, 2, 0]
+    with pytest.raises(UserError, match="expected ids of nodes of client 1, found 'd'"):
+        named(["a,d"], ["a"], "client 1")
+
+
+def test_what_is_worth_a_look():
+    probs = np.array([[0.9, 0.1], [0.55, 0.45], [0.8, 0.2], [0.6, 0.4], [0.2, 0.8]], np.float32)
+    plain = np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.6, 0.4], [0.2, 0.8]], np.float32)
+    labels = np.array([0, 1, 1, 0, -1])
+    seen = Outlook.of({"plain": plain, "deployed": probs}, labels)
+    assert seen.wrong.tolist() == [False, True, True, False, False]
+    assert seen.disagree.tolist() == [False, False, True, False, False]
+    # Wrong and unsure before wrong and disagreeing, as its margin is smaller.
+    assert seen.order().tolist() == [1, 2, 3, 4, 0]
+
+
+def test_a_page_that_did_not_verify_says_so(dance, tmp_path):
+    shutil.copytree(dance.folder, tmp_path / "run")
+    shutil.copytree(dance.partition, tmp_path / "partition")
+    result = dance.result | {"partition_dir": str(tmp_path / "partition")}
+    (tmp_path / "run" / "result.json").write_text(json.dumps(result))
+    path = tmp_path / "partition" / "client-1" / "nodes.parquet"
+    content = pq.read_table(path).to_pydict()
+    node = int(Packs.load(dance.store(1).final_path).nodes[0])
+    content["text"][node] = content["text"][node].replace(" ", "_", 1)
+    pq.write_table(replaced(path, content), path)
+    said, out = [], tmp_path / "a.html"
+    with (
+        pytest.raises(UserError, match=r"not verified: .*expected"),
+        audit.opened(tmp_path / "run", 1, None, None, 0, said.append) as subject,
+    ):
+        audit.write_page(subject, out, [dance.site(1).ids()[node]], 5, said.append)
+    html = out.read_text("utf-8")
+    assert "✗ FAILED" in html and "✓ passed" not in html
+    assert any(not span[7] for one in blocks_of(out)["pack-0"]["articles"] for span in one["spans"])
+
+
+def replaced(path, content):
+    import pyarrow as pa
+
+    return pa.table(content, schema=pq.read_schema(path))
+
+
+def test_a_bundle_shows_nodes_that_no_client_saw(dance, tmp_path, cli):
+    bundle, data = export(dance.folder, tmp_path / "bundle"), tmp_path / "site"
+    data.mkdir()
+    source = dance.partition / "client-2"
+    table = pq.read_table(source / "nodes.parquet").select(["id", "text"])
+    pq.write_table(table, data / "nodes.parquet")
+    shutil.copyfile(source / "edges.parquet", data / "edges.parquet")
+    done = cli(
+        *("evidence", "page", bundle.folder, "--data", data, "--out", tmp_path / "b.html"),
+        *("--most", 3),
+    )
+    assert done.code == 0, done.err
+    index = blocks_of(tmp_path / "b.html")["index"]
+    assert set(index["label"]) == {-1} and len(index["digests"]) == 3
+    assert "No label is known" not in done.out
+    assert bundle.model_id in (tmp_path / "b.html").read_text("utf-8")
+
+
+def test_by_default_it_lies_where_the_run_is_kept_at_the_client(dance, tmp_path, cli):
+    shutil.copytree(dance.partition / "client-1", tmp_path / "client-1")
+    words = ("evidence", "page", dance.folder, "--client-folder", tmp_path / "client-1")
+    done = cli(*words, "--most", 2, "--encode", 0)
+    assert done.code == 0, done.err
+    path = tmp_path / "client-1" / "runs" / dance.result["run"] / "audit.html"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert cli(*words, "--most", 1, "--encode", 0).code == 0  # replaced; the seal is not broken
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("RUN", "--client", 9), "--client: expected a number from 0 to 2, found 9"),
+        (
+            ("RUN", "--nodes", "nobody"),
+            "--nodes: expected ids of nodes of client 0, found 'nobody'",
+        ),
+        (("RUN", "--data", "x"), "--data: expected a bundle"),
+        (("EMPTY",), "expected the folder of a finished run or a bundle"),
+        (("RUN", "--out", "NOTES"), "expected a new file or an earlier page"),
+    ],
+)
+def test_errors_are_one_line(dance, tmp_path, cli, words, expected):
+    (tmp_path / "notes.txt").write_text("mine")
+    names = {"RUN": dance.folder, "EMPTY": tmp_path, "NOTES": tmp_path / "notes.txt"}
+    words = [names.get(word, word) for word in words]
+    if "--out" not in words:
+        words += ["--out", tmp_path / "out.html"]
+    done = cli("evidence", "page", *words, "--encode", 0)
+    assert done.code == 2 and expected in done.err[-1]
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert not (tmp_path / "out.html").exists()
+
+
+def test_offsets_count_what_a_browser_counts():
+    text = "a\U0001f600\ud83d\ude00e\u0301\U00010348z"  # one pair, then two halves side by side
+    assert len(text) == 8
+    assert [units(text, place) for place in range(9)] == [0, 1, 3, 4, 5, 6, 7, 9, 10]
+    assert span_sha256("\ud800", 0, 1) == sha256(b"\xed\xa0\x80").hexdigest()
+
+
+def test_characters_that_do_not_show_are_named():
+    assert unseen("a\tb\n") == ""
+    assert unseen("a\u202eb\x00\x00") == "U+0000: 2, U+202E: 1"
+
+
+def test_large_texts_do_not_share_a_block():
+    blocks = TextBlocks(["a" * 300_000, "b" * 300_000, "c", ""])
+    assert [blocks.place(node) for node in (0, 1, 2, 3, 0)] == [
+        (0, 0),
+        (1, 0),
+        (1, 1),
+        (1, 2),
+        (0, 0),
+    ]
+    assert len(blocks) == 4
+    assert {name: len(texts) for name, texts in blocks.data().items()} == {
+        "texts-0": 1,
+        "texts-1": 3,
+    }
+
+
+def test_candidates_are_what_evidence_was_chosen_from(dance):
+    with audit.opened(dance.folder, 0, None, None, 0, lambda line: None) as subject:
+        nodes = torch.arange(min(5, subject.client.site.num_nodes))
+        packs, considered = subject.packs(nodes), subject.considered(nodes)
+    for row in range(len(nodes)):
+        near = slice(packs.neighbour_ptr[row], packs.neighbour_ptr[row + 1])
+        for hop in (1, 2):
+            offered = considered.hops[hop]
+            asked = set(offered.index[offered.ptr[row] : offered.ptr[row + 1]].tolist())
+            chosen = packs.neighbours[near][packs.neighbour_hops[near] == hop]
+            assert set(chosen.tolist()) <= asked

@@ -1,0 +1,277 @@
+"""The audit page in a real browser."""
+
+import json
+from hashlib import sha256
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from dance_flwr.pages.audit_facts import pack_digests
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+PACKS = "#rows button.node"
+
+
+@pytest.fixture
+def shown(watched, audit):
+    """The page, loaded, with its rows."""
+    seen = watched(viewport={"width": 1400, "height": 1000})
+    page = seen.open(audit.path)
+    page.wait_for_selector(PACKS)
+    return seen
+
+
+def open_pack(page, place):
+    """Open the evidence of the node at a place of the table; return when it is there."""
+    button = page.locator(PACKS).nth(place)
+    row = button.get_attribute("data-row")
+    button.click()
+    page.wait_for_selector(f'#rows button[data-row="{row}"][aria-current]')
+    page.wait_for_function("() => document.activeElement.id === 'evidence'")
+    page.evaluate("document.activeElement.blur()")
+
+
+# Text of every article and mark as JSON, which alone carries half a surrogate pair out of a page.
+READ = """() => JSON.stringify([...document.querySelectorAll('#pack article')].map((one) => ({
+  text: one.querySelector('.source').textContent,
+  marks: [...one.querySelectorAll('mark')].map((mark) =>
+    [Number(mark.dataset.rank), mark.dataset.sha256, mark.textContent]),
+})))"""
+
+
+def joined(text):
+    """Text as a browser has it: two halves side by side are one character."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def check_articles(page, audit, row):
+    """Compare the articles of the pack of a row with texts and pack."""
+    packs, found = audit.packs, json.loads(page.evaluate(READ))
+    near = packs.neighbours[packs.neighbour_ptr[row] : packs.neighbour_ptr[row + 1]]
+    assert [one["text"] for one in found] == [joined(audit.texts[node]) for node in near]
+    marks = sorted(mark for one in found for mark in one["marks"])
+    own = range(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
+    assert [mark[0] for mark in marks] == list(range(1, len(own) + 1))
+    for (_, digest, text), at in zip(marks, own, strict=True):
+        start, end = packs.chunk_spans[at]
+        assert text == joined(audit.texts[packs.chunk_nodes[at]][start:end])
+        assert digest == packs.chunk_sha256[at].tobytes().hex()
+    return marks
+
+
+def test_every_text_is_the_source_and_nothing_in_it_acts(shown, audit):
+    page = shown.page
+    elements = page.evaluate("document.querySelectorAll('script, style, img, iframe, i, b').length")
+    assert page.locator(PACKS).count() == len(audit.packs.nodes) > 10
+    for row in range(len(audit.packs.nodes)):
+        open_pack(page, row)
+        for _, digest, text in check_articles(page, audit, row):
+            assert sha256(text.encode()).hexdigest() == digest
+    again = page.evaluate("document.querySelectorAll('script, style, img, iframe, i, b').length")
+    assert again == elements == page.locator("script, style").count()
+    assert max(map(len, audit.texts)) > 900_000
+    assert shown.requests == [audit.path.as_uri()]
+    assert shown.console == []
+
+
+def test_halves_of_surrogate_pairs_stay_what_they_are(watched, replaced):
+    seen = watched()
+    page = seen.open(replaced.path)
+    page.wait_for_selector(PACKS)
+    for row in range(3):
+        open_pack(page, row)
+        check_articles(page, replaced, row)
+        assert "is not the pack's" in page.inner_text("#pack")  # other texts than were selected
+    assert seen.console == []
+
+
+def test_it_has_no_violations_of_accessibility(shown):
+    page = shown.page
+    open_pack(page, 0)
+    page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+    assert shown.violations() == []
+
+
+def test_dark_and_narrow_it_has_none_either(watched, audit):
+    seen = watched(color_scheme="dark", viewport={"width": 640, "height": 500})
+    page = seen.open(audit.path)
+    page.wait_for_selector(PACKS)
+    open_pack(page, 0)
+    # 200 % zoom of 1,280 pixels: the page itself is never wider than the window.
+    assert page.evaluate("document.documentElement.scrollWidth") <= 640
+    assert seen.violations() == []
+    page.keyboard.press("?")
+    assert page.locator("#help").is_visible()
+    assert seen.violations() == []
+
+
+def test_a_walk_by_keyboard_alone(shown, audit):
+    page, keys = shown.page, shown.page.keyboard
+    focused = "document.activeElement.{}".format
+    keys.press("Tab")
+    assert page.evaluate(focused("className")) == "skip"
+    keys.press("Enter")
+    assert page.evaluate(focused("id")) == "main"
+    for _ in range(3):
+        keys.press("j")
+    keys.press("k")
+    name = page.evaluate(focused("textContent"))
+    assert name == audit.ids[audit.packs.nodes[1]]
+    keys.press("Enter")
+    page.wait_for_selector("#pack article")
+    assert page.evaluate(focused("id")) == "evidence"
+    assert page.inner_text("#evidence bdi") == page.locator(PACKS).nth(1).inner_text()
+    keys.press("2")
+    assert page.is_checked("#verdict-disagree")
+    keys.press("n")
+    keys.type("jk 1? looks wrong")  # letters in a note are letters
+    assert page.input_value("#verdict-note") == "jk 1? looks wrong"
+    assert page.is_checked("#verdict-disagree") and not page.locator("#help").is_visible()
+    page.evaluate("document.activeElement.blur()")
+    keys.press("?")
+    assert page.locator("#help").is_visible()
+    keys.press("Escape")
+    assert not page.locator("#help").is_visible()
+    keys.press("l")
+    assert page.evaluate(focused("dataset.row")) == "1"
+    # Reached by Tab from the row: what is folded opens, links of the graph lead to their texts.
+    page.focus("#pack svg a")
+    keys.press("Enter")
+    assert page.evaluate(focused("id")).startswith("text-")
+    assert page.locator("#pack article.lit").count() == 1
+    page.evaluate("document.getElementById('keys-on').checked = false")
+    page.evaluate("document.activeElement.blur()")
+    keys.press("?")
+    assert not page.locator("#help").is_visible()
+
+
+def test_what_is_folded_opens_by_keyboard(shown, audit):
+    page = shown.page
+    row = next(
+        row
+        for row in range(len(audit.packs.nodes))
+        for node in [audit.packs.nodes[row]]
+        if len(audit.texts[node]) > 100_000
+    )
+    open_pack(page, row)
+    fold = page.locator("#pack button.fold").first
+    assert page.locator("#pack .rest").first.is_hidden()
+    fold.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#pack .rest").first.is_visible()
+    assert fold.get_attribute("aria-expanded") == "true"
+
+
+def test_colours_say_nothing_alone(watched, audit):
+    seen = watched(forced_colors="active")
+    page = seen.open(audit.path)
+    page.wait_for_selector(PACKS)
+    open_pack(page, 0)
+    style = "([one, part, name]) => getComputedStyle(document.querySelector(one), part)[name]"
+    assert "underline" in page.evaluate(style, ["#pack mark", None, "textDecorationLine"])
+    # Chromium gives what `content` is made of, or what it comes to.
+    assert page.evaluate(style, ["#pack mark", "::before", "content"]) not in ("none", "normal", "")
+    marked = page.evaluate(style, ["#pack mark", None, "backgroundColor"])
+    assert marked != page.evaluate(style, ["#pack .source", None, "backgroundColor"])
+    assert page.evaluate(style, ["svg .node circle, svg .node rect", None, "stroke"]) != "none"
+    values = page.locator("#pack g.bar .value").all_text_contents()
+    assert values and all(any(char.isdigit() for char in value) for value in values)
+
+
+def test_every_picture_has_its_table(shown):
+    page = shown.page
+    open_pack(page, 0)
+    drawn = page.locator("#pack svg").count()
+    assert drawn >= 4
+    assert page.locator("#pack figure:has(svg):has(table)").count() == drawn
+    assert page.locator("#pack svg:not([aria-label])").count() == 0
+
+
+def test_it_prints_what_is_shown(shown):
+    page = shown.page
+    open_pack(page, 0)
+    page.emulate_media(media="print")
+    assert page.locator("#list").is_hidden() and page.locator("#pack article").first.is_visible()
+    assert page.locator("#verification").is_visible()
+    printed = page.pdf()
+    assert printed.startswith(b"%PDF") and len(printed) > 10_000
+
+
+def test_verdicts_stay_and_leave_as_json(shown, audit, tmp_path):
+    page = shown.page
+    open_pack(page, 0)
+    page.check("#verdict-agree")
+    page.fill("#verdict-note", "</script> \U0001f600")
+    open_pack(page, 1)
+    page.check("#verdict-unsure")
+    page.reload()
+    page.wait_for_selector(PACKS)
+    with page.expect_download() as started:
+        page.click("#export")
+    started.value.save_as(tmp_path / "verdicts.json")
+    text = (tmp_path / "verdicts.json").read_text("utf-8")
+    content = json.loads(text)
+    digests = pack_digests(audit.packs, audit.ids, audit.names)
+    found = {one["pack_sha256"]: one for one in content["verdicts"]}
+    assert list(found) == digests[:2]
+    assert found[digests[0]]["verdict"] == "agree"
+    assert found[digests[0]]["note"] == "</script> \U0001f600"
+    assert found[digests[1]]["node"] == audit.ids[audit.packs.nodes[1]]
+    assert content["source"]["model"] == audit.packs.model_id
+    assert not any(source and source[:200] in text for source in audit.texts)
+    page.click("#as-text")
+    shown_text = json.loads(page.input_value("#export-text"))
+    assert shown_text["verdicts"] == content["verdicts"]
+    assert shown.console == []
+    assert {url.partition(":")[0] for url in shown.requests} <= {"file", "blob"}
+
+
+def test_filters_and_the_matrix_agree_with_the_predictions(shown, audit):
+    page = shown.page
+    predicted = audit.views["deployed"].argmax(axis=1)
+    page.evaluate("document.getElementById('confusion').open = true")
+    rows = page.locator("#matrix tbody tr")
+    counts = np.array([rows.nth(k).locator("td").all_inner_texts() for k in range(3)], int)
+    expected = np.zeros((3, 3), int)
+    np.add.at(expected, (audit.labels, predicted), 1)
+    assert (counts == expected).all()
+    label, guess = np.argwhere(expected > 0)[0]
+    rows.nth(label).locator("td").nth(guess).locator("button").click()
+    names = page.locator("#rows tbody th bdi").all_inner_texts()
+    assert len(names) == expected[label, guess]
+    page.click("#filters button[type=reset]")
+    page.wait_for_function(
+        f"document.querySelectorAll('#rows tbody tr').length === {len(audit.ids)}"
+    )
+    page.check("#f-wrong")
+    assert page.locator("#rows tbody tr").count() == int((predicted != audit.labels).sum())
+    page.uncheck("#f-wrong")
+    page.fill("#f-margin", "0.3")
+    margins = [float(text) for text in page.locator("#rows td:nth-child(4)").all_inner_texts()]
+    assert margins and max(margins) < 0.3
+    page.fill("#f-margin", "")
+    page.select_option("#f-split", label="train")
+    assert page.locator("#rows tbody tr").count() == int((audit.split == 1).sum())
+
+
+def test_rows_turn_by_hundreds(shown):
+    """Many rows are drawn in parts; keys cross from one to the next."""
+    page = shown.page
+    page.evaluate("""async () => {
+      const index = await unpack("index");
+      const many = Object.fromEntries(Object.entries(index).map(([name, column]) =>
+        [name, Array.isArray(column) && column.length === index.ids.length
+          ? Array.from({length: 50000}, (_, row) => column[row % column.length]) : column]));
+      window.many = new NodeList({...many, nodes: 50000}, () => {});
+    }""")
+    assert page.locator("#rows tbody tr").count() == 100
+    page.evaluate("many.focus(99)")
+    page.evaluate("many.step(1)")
+    assert page.locator("#rows tbody tr").count() == 100
+    assert "101 to 200" in page.inner_text("#count")
+    start = page.evaluate("performance.now()")
+    page.fill("#f-id", "n2")
+    assert page.evaluate("performance.now()") - start < 20_000
+    assert all(a >= b for a, b in pairwise([50_000, page.evaluate("many.rows.length")]))
