@@ -104,7 +104,7 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     facts: dict[str, Any] = {"strategy": strategy_name(config), "evaluation": spec.card.evaluation}
     facts |= {"method": config.method, "seed": config.seed, "run": checkpoint.run}
     facts |= {"partition_dir": str(prepared.folder) if prepared else None}
-    facts |= {"devices": [schema.device for schema in schemas]}
+    facts |= {"devices": [s.device for s in schemas], "class_names": list(schemas[0].class_names)}
     facts |= {"tokens": token_ledgers(tokens, checkpoint.sizes, federation.clients)}
     facts |= hashes(federation, members, schemas, common, timeout, evidence=spec.keeps_evidence)
     rec.write(clients, facts | {"messages": ledger.rows()} | checkpoint.sizes)

@@ -144,8 +144,10 @@ class Training:
     loss : weighted mean over clients, or that of the method's server side
     seconds : by phase, summed over clients, and of the method's server side
     counts : summed over clients, and of the method's server side
+    by_client : client -> its seconds by phase; empty where only sums are known
     """
 
     loss: float
     seconds: Mapping[str, float]
     counts: Mapping[str, int]
+    by_client: Mapping[int, Mapping[str, float]] = field(default_factory=dict)

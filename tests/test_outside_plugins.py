@@ -26,6 +26,9 @@ toy-data = toy_plugins:DATASET
 
 [dance_flwr.experiments]
 toy-experiment = toy_plugins:EXPERIMENT
+
+[dance_flwr.trackers]
+toy-tracker = toy_plugins:Tracker
 """
 SMALL = [f"--set={pair}" for pair in ("rounds=2", "clients=3", "hidden-dim=8", "max-chunks=2")]
 
@@ -91,17 +94,20 @@ def test_its_keys_are_checked_listed_and_searched(outside):
     assert found.stdout.strip() == "(0.25, 0.5)", found.stderr
 
 
-def test_a_strategy_a_partitioner_and_a_data_set_are_one_function_each(outside, tmp_path):
+def test_a_strategy_a_partitioner_a_data_set_and_a_tracker_are_one_object_each(outside, tmp_path):
     out = tmp_path / "run"
     done = outside(
         *("run", "--in-process", "--data", "toy-data", "--out", str(out)),
         *("--set=method=fedavg-full", "--set=strategy=toy-strategy"),
-        *("--set=partition=toy-partition", *SMALL),
+        *("--set=partition=toy-partition", "--track", "toy-tracker", *SMALL),
     )
     assert done.returncode == 0, done.stderr
     result = json.loads((out / "result.json").read_text())
     assert result["strategy"] == "toy-strategy"
     assert result["nodes_per_client"] == [10, 10, 10]
+    kept = json.loads((tmp_path / "toy.json").read_text())
+    assert [row["loss"] for row in kept["rounds"]] == [row["loss"] for row in result["history"]]
+    assert kept["final"]["final/test_accuracy"] == result["test_accuracy"]
 
 
 def test_an_experiment_is_one_file(outside, tmp_path):

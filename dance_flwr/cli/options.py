@@ -61,3 +61,18 @@ RunSettings = Annotated[
         help="set one key of every run; repeatable, takes precedence over everything else",
     ),
 ]
+Trackers = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TRACKER",
+        help="also store rounds and result in mlflow, tensorboard or trackio, on this machine "
+        "unless your environment names a server; repeatable",
+    ),
+]
+RunPage = Annotated[
+    bool,
+    typer.Option("--html", help="of a run: write its page, report.html in its folder or --out"),
+]
+Live = Annotated[
+    bool, typer.Option("--live", help="of a run: go on every few seconds until it ends")
+]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dance_flwr.cli.options import ConfigFiles, OptionalGraph, Settings
+from dance_flwr.cli.options import ConfigFiles, OptionalGraph, Settings, Trackers
 from dance_flwr.cli.plan import print_plan
 from dance_flwr.errors import ResumeError, UserError
 
@@ -51,6 +51,7 @@ def run(
             "--dry-run", help="print the plan, with calls of a language model, and run nothing"
         ),
     ] = False,
+    track: Trackers = None,
 ) -> None:
     """Prepare the data, run the federation and print the accuracy of each client.
 
@@ -60,17 +61,18 @@ def run(
     if resume is None:
         values = {key: value for key, value in named.items() if value is not None}
         values |= {"overwrite": True} if force else {}
-        start_run(config or [], set_ or [], values, in_process, dry_run)
+        start_run(config or [], set_ or [], values, in_process, dry_run, track or [])
         return
     options = {"config": config, "set": set_, **named, "force": force or None}
     options["dry-run"] = dry_run or None
     extra = [f"--{name}" for name, value in options.items() if value is not None]
     if extra:
         raise UserError(
-            f"--resume: expected no other option than --in-process, found {', '.join(extra)}; "
+            "--resume: expected no other option than --in-process and --track, found "
+            f"{', '.join(extra)}; "
             "a run resumes with its own configuration, so omit them"
         )
-    resume_run(resume, in_process)
+    resume_run(resume, in_process, track or [])
 
 
 @app.command()
@@ -104,6 +106,7 @@ def start_run(
     named: "Mapping[str, Value]",
     in_process: bool,
     dry_run: bool = False,
+    track: Sequence[str] = (),
 ) -> None:
     """Prepare the data of a new run, run it, and print its results.
 
@@ -112,6 +115,7 @@ def start_run(
     files, pairs, named : TOML files, KEY=VALUE pairs and flat keys; later sources win
     in_process : run the clients in this process instead of Flower's simulation engine
     dry_run : print the plan, and run nothing
+    track : names of trackers
 
     Raises
     ------
@@ -126,8 +130,10 @@ def start_run(
     from dance_flwr.methods import check_method
     from dance_flwr.privacy.dp import affordable_rounds
     from dance_flwr.runs.resume import refuse_finished
+    from dance_flwr.runs.tracking import check_trackers
     from dance_flwr.simulation.app_folder import check_engine
 
+    check_trackers(track)
     config = read_config(files, pairs, named)
     if config.resume:
         raise UserError(
@@ -149,10 +155,10 @@ def start_run(
     data = absolute_source(config.data, data_root(config))
     config = replace(config, out=str(folder), data=data, data_root=str(data_root(config)))
     refuse_finished(config, folder)  # before texts are encoded
-    _run(config, prepare(config, print).folder, in_process, 0)
+    _run(config, prepare(config, print).folder, in_process, 0, track)
 
 
-def resume_run(folder: Path, in_process: bool) -> None:
+def resume_run(folder: Path, in_process: bool, track: Sequence[str] = ()) -> None:
     """Resume the run in `folder` after its last whole round, with its own configuration.
 
     Raises
@@ -179,10 +185,12 @@ def resume_run(folder: Path, in_process: bool) -> None:
         f"resume      {point.run} in {folder}, {point.round} of {point.config.rounds} rounds done"
     )
     config = replace(point.config, out=str(folder), resume=True)
-    _run(config, prepared.folder, in_process, point.round)
+    _run(config, prepared.folder, in_process, point.round, track)
 
 
-def _run(config: "RunConfig", partition: Path, in_process: bool, done: int) -> None:
+def _run(
+    config: "RunConfig", partition: Path, in_process: bool, done: int, track: Sequence[str]
+) -> None:
     """Run all rounds after round `done` with a progress bar, then print results and paths."""
     from rich.console import Console
     from tqdm import tqdm
@@ -191,6 +199,7 @@ def _run(config: "RunConfig", partition: Path, in_process: bool, done: int) -> N
     from dance_flwr.runs.locks import SERVER, exclusive
     from dance_flwr.runs.resume import how_to_resume, resume_hint
     from dance_flwr.runs.token_ledgers import ledger_lines
+    from dance_flwr.runs.tracking import tracked
     from dance_flwr.simulation.engine import run_in_process, run_under_flower
     from dance_flwr.simulation.family import stopping_in_order
 
@@ -202,12 +211,13 @@ def _run(config: "RunConfig", partition: Path, in_process: bool, done: int) -> N
     )
     bar = tqdm(total=config.rounds, initial=done, unit="round", desc="rounds", disable=structured())
     try:
-        with stopping_in_order(), resume_hint(folder), bar:
+        with stopping_in_order(), resume_hint(folder), bar, tracked(track, folder, print) as also:
+            on_round = _progress(bar, also)
             if in_process:
                 with exclusive(folder, SERVER):
-                    result = run_in_process(config, folder, _progress(bar))
+                    result = run_in_process(config, folder, on_round)
             else:
-                result = run_under_flower(config, folder, _progress(bar))
+                result = run_under_flower(config, folder, on_round)
     except KeyboardInterrupt:
         print(how_to_resume(folder), file=sys.stderr)
         raise
@@ -258,12 +268,13 @@ def accuracy_table(result: Mapping[str, Any]) -> "Table":
     return table
 
 
-def _progress(bar: Any) -> Callable[[Mapping[str, Any]], None]:
-    """Return a function that moves the bar on by the row of a round."""
+def _progress(bar: Any, also: Callable[[], None]) -> Callable[[Mapping[str, Any]], None]:
+    """Return a function that moves the bar on by the row of a round, then calls `also`."""
 
     def update(row: Mapping[str, Any]) -> None:
         bar.update(row["round"] - bar.n)
         if row["val_accuracy"] is not None:
             bar.set_postfix_str(f"val accuracy {row['val_accuracy']:.4f}")
+        also()
 
     return update

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dance_flwr.escaping import one_line
+from dance_flwr.runs.units import duration, size
 
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
     from dance_flwr.runs.status import Absent, Status
@@ -55,22 +56,6 @@ def render(status: "Status") -> str:
     if status.resume:
         rows.append(("resume", status.resume))
     return "\n".join(f"{name:12s}{one_line(text)}" for name, text in rows)
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in seconds, minutes or hours, rounded."""
-    for unit, length in (("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.2g} s"
-
-
-def size(count: int) -> str:
-    """Return a number of bytes in B, kB, MB or GB, rounded."""
-    for unit, length in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= length:
-            return f"{count / length:.3g} {unit}"
-    return f"{count} B"
 
 
 def _state(status: "Status") -> str:

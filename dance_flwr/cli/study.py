@@ -16,9 +16,13 @@ from dance_flwr.cli.options import (
     Jobs,
     KnownRows,
     Labels,
+    Live,
+    RunPage,
     RunSettings,
     StudyFolder,
+    Trackers,
 )
+from dance_flwr.errors import UserError
 
 app = typer.Typer()
 
@@ -119,10 +123,16 @@ def experiment(
 @app.command()
 def report(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="study folder, or a .jsonl file of rows")
+        Path,
+        typer.Argument(
+            metavar="PATH", help="study folder, a .jsonl file of rows, or the folder of one run"
+        ),
     ] = Path("study"),
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="folder for report.md and figures")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="folder for report.md and figures; with --html the file of the page"
+        ),
     ] = None,
     export: Annotated[
         Path | None, typer.Option(metavar="FILE.jsonl", help="also write compact rows to this file")
@@ -138,11 +148,23 @@ def report(
             help="also replace the text between <!-- begin NAME --> and <!-- end NAME -->",
         ),
     ] = None,
+    html: RunPage = False,
+    live: Live = False,
+    track: Trackers = None,
 ) -> None:
-    """Create tables and figures from the results of a study."""
+    """Create tables and figures from the results of a study, or the page of one run."""
+    if html or live or track:
+        of_study = {"--export": export, "--update": update or None, "--into": into}
+        _report_run(path, out, html, live, track or [], [k for k, v in of_study.items() if v])
+        return
     from dance_flwr.experiments.reporting import export_into, insert, write_report
     from dance_flwr.experiments.rows import load_rows
+    from dance_flwr.runs.facts import is_run
 
+    if is_run(path):
+        raise UserError(
+            f"{path}: expected a study folder, found the folder of one run; add --html for its page"
+        )
     rows = load_rows(path)
     if export is not None:
         export_into(path, export, typer.echo, update)
@@ -150,6 +172,29 @@ def report(
     sections = write_report(rows, folder, typer.echo)
     if into is not None:
         insert(sections, folder, into, typer.echo)
+
+
+def _report_run(
+    run: Path, out: Path | None, html: bool, live: bool, track: list[str], others: list[str]
+) -> None:
+    """Write the page of a run and hand it to trackers, as the options say."""
+    from dance_flwr.pages.run_page import NAME, report_run
+
+    if others:
+        raise UserError(
+            f"report: expected the options of one run, found {', '.join(others)} of a study; "
+            "leave one of them out"
+        )
+    if not (html or track) or (out and not html):
+        raise UserError("report: expected --html or --track of a run, found neither; add --html")
+    folder = run.expanduser().resolve()
+    report_run(
+        folder,
+        page=(out or folder / NAME) if html else None,
+        trackers=track,
+        live=live,
+        say=typer.echo,
+    )
 
 
 @app.command(cls=SpaceSeparated)

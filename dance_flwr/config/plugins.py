@@ -197,3 +197,12 @@ DATASETS = Registry(
         "pydocs-full": "dance_flwr.data.graphs.pydocs:DATASET",
     },
 )
+TRACKERS = Registry(
+    "dance_flwr.trackers",
+    "--track",
+    {
+        "mlflow": "dance_flwr.runs.trackers.mlflow:MlflowTracker",
+        "tensorboard": "dance_flwr.runs.trackers.tensorboard:TensorboardTracker",
+        "trackio": "dance_flwr.runs.trackers.trackio:TrackioTracker",
+    },
+)

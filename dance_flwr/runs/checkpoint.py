@@ -56,6 +56,7 @@ class Checkpoint:
     history : the rows of `history.jsonl` as text; ledger : its rows
     sizes, total_weight : of the federation, queried once
     traffic : model bytes (down, up) per client that belong to no round yet
+    client_seconds : client -> seconds by phase of the run so far; empty where only sums are known
     resumed_after : the last complete round before each stop
     repeats : rounds that were repeated with new noise for differential privacy, 0 without
     best_model : fingerprint of the best model so far, "" before the first validation
@@ -76,6 +77,7 @@ class Checkpoint:
     sizes: dict[str, list[int]] = field(default_factory=dict)
     total_weight: int = 0
     traffic: list[dict[int, int]] = field(default_factory=list)
+    client_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
     resumed_after: list[int] = field(default_factory=list)
     repeats: int = 0
     best_model: str = ""
@@ -110,6 +112,8 @@ class Checkpoint:
             facts["traffic"] = [
                 {int(client): count for client, count in way.items()} for way in facts["traffic"]
             ]
+            seconds = facts.get("client_seconds", {})
+            facts["client_seconds"] = {int(client): own for client, own in seconds.items()}
             config = parse(json.loads(texts["config"]))
         except (SafetensorError, OSError, ValueError, KeyError, TypeError, ConfigError) as error:
             raise ResumeError(

@@ -25,6 +25,7 @@ from dance_flwr.runs.history import Round
 from dance_flwr.runs.lifecycle import round_ended
 from dance_flwr.runs.resume import forget, truncate_history
 from dance_flwr.runs.summary import (
+    class_counts,
     client_rows,
     per_condensed_node,
     privacy_facts,
@@ -92,6 +93,9 @@ class Recorder:
         self._row.loss = trained.loss if isfinite(trained.loss) else None
         self._row.seconds, self._row.counts = dict(trained.seconds), dict(trained.counts)
         self._row.train_seconds = time.perf_counter() - self._round_start
+        known = self.checkpoint.client_seconds
+        for client, seconds in trained.by_client.items():
+            known[client] = sum_by_key([known.get(client, {}), seconds])
 
     def on_validation(self, val: Counts) -> None:
         """Record the summed validation counts of a round."""
@@ -188,9 +192,11 @@ class Recorder:
             },
             "share_of_views": view_shares(self.config),
             "clients": client_rows(clients),
+            "test_by_class": class_counts(test),
             "per_condensed_node": per_condensed_node(self.history),
             "seconds_total": time.perf_counter() - self._start,
             "seconds_by_phase": sum_by_key([row.seconds for row in self.history]),
+            "seconds_by_client": dict(sorted(self.checkpoint.client_seconds.items())),
             "seconds_per_round": sum(row.train_seconds for row in self.history)
             / max(len(self.history), 1),
             "privacy": privacy_facts(self.config, len(self.history), self.checkpoint.repeats),

@@ -105,7 +105,7 @@ def _read(folder: Path, alive: bool | None) -> Status:
         )
     state = _state(changed, alive)
     result = read_result(folder) if state == FINISHED else {}
-    checkpoint = None if state == FINISHED else _checkpoint(folder)
+    checkpoint = None if state == FINISHED else checkpoint_of(folder)
     rows = _rows(folder, checkpoint, alive)
     values = (
         _facts(result, checkpoint)
@@ -146,7 +146,7 @@ def _state(changed: dict[str, float], alive: bool) -> str:
     return INTERRUPTED
 
 
-def _checkpoint(folder: Path) -> Checkpoint | None:
+def checkpoint_of(folder: Path) -> Checkpoint | None:
     """Return the checkpoint, None if it is missing or unreadable."""
     for _ in range(3):  # it is renamed while a new one takes its place
         with suppress(ResumeError):

@@ -31,6 +31,15 @@ def client_rows(
     ]
 
 
+def class_counts(counts: Counts) -> dict[str, list[int]]:
+    """Return, by class, the nodes of a split, those predicted as it, and those of them that are."""
+    return {
+        "nodes": list(counts.actual),
+        "predicted": list(counts.predicted),
+        "correct": list(counts.true_positives),
+    }
+
+
 def privacy_facts(config: RunConfig, rounds: int, repeats: int) -> dict[str, Any]:
     """Return the privacy settings and the spent epsilon, which is void for seeded noise."""
     settings = config.privacy

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.project import PROJECT
 
 from dance_flwr import events
-from dance_flwr.cli.status import duration, render, size
+from dance_flwr.cli.status import render
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.runs import lifecycle as observe
@@ -23,6 +23,7 @@ from dance_flwr.runs import metrics_export as prometheus
 from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.locks import SERVER, exclusive, is_locked
 from dance_flwr.runs.status import Absent, read_status
+from dance_flwr.runs.units import duration, size
 from dance_flwr.simulation.engine import run_in_process
 
 FAST = {"method": "fedavg-full", "local_epochs": 1}

@@ -55,6 +55,7 @@ TOP = {
         "messages",
     ),
     *("evaluation", "data_sha256", "evidence_sha256", "tokens"),
+    *("class_names", "test_by_class", "seconds_by_client"),
 }
 ROW = {
     *(

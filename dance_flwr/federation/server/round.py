@@ -8,6 +8,7 @@ has its own class: the method's `ServerSide` merges uploads, `RoundPrivacy` samp
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -132,7 +133,7 @@ class Round(Strategy):
         uploads, metrics = valid_updates(answers, self.side, self._start, self._grid, fewest, norm)
         if not uploads:
             return None, None
-        total = counts.sum_metrics(metrics)
+        total, seconds = counts.sum_metrics(metrics), _seconds_of(uploads, metrics)
         if self.config.strategy in READ_EACH:
             merged, batch = Merged({}), [_alone(answers[0], upload) for upload in uploads]
         else:
@@ -141,7 +142,8 @@ class Round(Strategy):
             state = self.privacy.protect(merged.state, total, round_)
             batch = [messages.merged_reply(answers[0], arrays_of(state), total)]
         arrays, record = self.step.aggregate_train(round_, batch)
-        self._on_train(_with_server_side(counts.read_training(total), merged))
+        trained = _with_server_side(counts.read_training(total), merged)
+        self._on_train(replace(trained, by_client=seconds))
         if arrays is not None:
             arrays = in_types_of(self._start, arrays)
             self.deployed = self.average.add(arrays)
@@ -246,6 +248,17 @@ def sample_sizes(config: RunConfig) -> dict[str, Any]:
         "min_train_nodes": min(sampled, fewest),
         "min_evaluate_nodes": fewest,
         "min_available_nodes": fewest,
+    }
+
+
+def _seconds_of(
+    uploads: Sequence[Upload], metrics: Sequence[Mapping[str, Any]]
+) -> dict[int, Mapping[str, float]]:
+    """Return the seconds by phase of each client; none where only their sum is known."""
+    return {
+        upload.client: counts.read_training(own).seconds
+        for upload, own in zip(uploads, metrics, strict=True)
+        if upload.client is not None
     }
 
 

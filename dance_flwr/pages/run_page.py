@@ -1,0 +1,133 @@
+"""`dance-flwr report RUN`: the page of a run and trackers, once or again while it runs."""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dance_flwr.errors import UserError
+from dance_flwr.pages.document import Page
+from dance_flwr.pages.run_sections import sections
+from dance_flwr.runs.facts import RunFacts, read_facts
+from dance_flwr.runs.tracking import Tracking, check_trackers, track
+from dance_flwr.runs.units import duration, size
+
+if TYPE_CHECKING:  # opening clients is for runs that have ended
+    from dance_flwr.prediction.confusion import Confusion
+
+NAME = "report.html"  # in the run's folder
+EVERY_SECONDS = 5.0
+_MODE = 0o666  # before the umask, as other files of a run: it holds no text of a client
+_STALE = 12  # rewritings that may be missed before the page says so
+
+Say = Callable[[str], None]
+
+
+def report_run(
+    run: Path,
+    *,
+    page: Path | None = None,
+    trackers: Sequence[str] = (),
+    live: bool = False,
+    every: float = EVERY_SECONDS,
+    say: Say = print,
+) -> None:
+    """Write the page of a run, and hand the run to trackers.
+
+    Parameters
+    ----------
+    page : the file; None = no page
+    trackers : names of trackers
+    live : do so every few seconds until the run has ended, failed or was killed; until then the
+        page loads itself again
+    every : seconds between two times
+
+    Raises
+    ------
+    UserError : there is no run, a file of it is damaged, `page` is something else than a page, or a
+        tracker is missing or fails
+    """
+    check_trackers(trackers)
+    trackings = [Tracking(name, run) for name in trackers]
+    facts = read_facts(run)
+    if live and facts.runs:
+        say(f"live        every {every:g} s until the run ends{f', {page}' if page else ''}")
+    while live and facts.runs:
+        if page:
+            run_page(facts, every).write(page, _MODE)
+        track(trackings, facts)
+        time.sleep(every)
+        facts = read_facts(run)
+    track(trackings, facts)
+    for one in trackings:
+        one.tell(say)
+    if page:
+        run_page(facts).write(page, _MODE)
+        say(f"page        {page}: run {facts.status.state}, {facts.status.round} rounds")
+
+
+def run_page(facts: RunFacts, refresh_seconds: float | None = None) -> Page:
+    """Return the page of a run, as far as it went.
+
+    Parameters
+    ----------
+    refresh_seconds : after which it reloads itself; None = never
+    """
+    status, found = facts.status, _confusion(facts)
+    now = datetime.now(UTC)
+    shown: dict[str, Any] = {
+        "status": status,
+        "pairs": _pairs(facts, now),
+        "sections": sections(facts, found),
+        "written": f"{now:%Y-%m-%d %H:%M:%S} UTC",
+        "refresh": refresh_seconds,
+        "stale_at": round((now.timestamp() + _STALE * refresh_seconds) * 1000)
+        if refresh_seconds
+        else 0,
+    }
+    scripts = ("run.js",) if refresh_seconds else ()
+    title = f"Run {status.run}" if status.run else "A run that gathers its clients"
+    return Page("run.html.j2", title, shown, scripts=scripts, styles=("run.css",))
+
+
+def _confusion(facts: RunFacts) -> "Confusion | str":
+    """Return the confusion matrix of a finished run, or why it is not known."""
+    if not facts.result:
+        return ""
+    from dance_flwr.prediction.confusion import confusion_of
+
+    try:
+        return confusion_of(Path(facts.status.folder), facts.result)
+    except UserError as error:
+        return str(error)
+
+
+def _pairs(facts: RunFacts, now: datetime) -> list[tuple[str, str]]:
+    """Return the most important facts, as names and texts."""
+    status, result, config = facts.status, facts.result, facts.config
+    rounds = "?" if status.rounds is None else str(status.rounds)
+    pairs = [("state", f"{status.state}: {status.reason}" if status.reason else status.state)]
+    pairs += [("resume", status.resume)] if status.resume else []
+    if config:
+        data = Path(str(config["data"])).name
+        pairs.append(("method", f"{status.method} on {data}, {config['clients']} clients"))
+    pairs.append(("round", f"{status.round} of {rounds}"))
+    if status.test_accuracy is not None:
+        nodes = f"{result['test_nodes']:,} test nodes, macro-F1 {result['test_macro_f1']:.4f}"
+        pairs.append(("test accuracy", f"{status.test_accuracy:.4f} on {nodes}"))
+    if status.val_accuracy is not None:
+        last = f"{status.val_accuracy:.4f} in round {status.val_round}"
+        best = f"best {status.best_accuracy:.4f} in round {status.best_round}"
+        pairs.append(("validation accuracy", f"{last}, {best}"))
+    if status.seconds_per_round:
+        pace = f"{duration(status.seconds_per_round)} per round"
+        pairs.append(("pace", f"{pace}, {60 / status.seconds_per_round:.3g} rounds a minute"))
+    if facts.runs and status.seconds_left is not None:
+        end = now + timedelta(seconds=status.seconds_left)
+        pairs.append(("time left", f"about {duration(status.seconds_left)}, until {end:%H:%M} UTC"))
+    if result:
+        pairs.append(("wall clock", duration(result["seconds_total"])))
+    pairs.append(("models sent", f"{size(status.bytes_down)} down, {size(status.bytes_up)} up"))
+    pairs.append(("folder", Path(status.folder).name))
+    return pairs

@@ -1,0 +1,264 @@
+"""The parts of a run's page: headings, sentences, charts, and a table for every chart."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dance_flwr.pages.charts import Chart, Line, bar_grid, line_chart, matrix
+from dance_flwr.pages.run_parts import (
+    LATER,
+    NO_CHART,
+    Section,
+    Table,
+    four,
+    percent,
+    ratio,
+    six,
+    sum_of,
+    three,
+)
+from dance_flwr.pages.run_record import of_record
+from dance_flwr.runs.facts import RunFacts
+from dance_flwr.runs.history import Round
+from dance_flwr.runs.units import size
+
+if TYPE_CHECKING:  # opening clients is for runs that have ended
+    from dance_flwr.prediction.confusion import Confusion
+
+_MOST_BARS, _MOST_CLASSES = 60, 60  # rows of a chart; tables have all
+
+
+def sections(facts: RunFacts, confusion: "Confusion | str") -> list[Section]:
+    """Return the parts of the page of a run, as far as it went.
+
+    Parameters
+    ----------
+    confusion : counts of test nodes, or why they are not known
+    """
+    return [
+        _by_round(facts.rows),
+        _seconds(facts),
+        _bytes(facts),
+        _clients(facts),
+        _classes(facts.result),
+        _confusion(facts.result, confusion),
+        *of_record(facts),
+    ]
+
+
+def _by_round(rows: Sequence[Round]) -> Section:
+    if not rows:
+        return Section("rounds", "Accuracy and loss by round", ["No round has ended yet."])
+    views = sorted({view for row in rows for view in row.views} - {"deployed"})
+    names = ["deployed", *views]
+    lines = [Line(v, [(r.round, percent(r.views.get(v))) for r in rows]) for v in names]
+    known = [row for row in rows if row.val_accuracy is not None]
+    text = "No round was validated."
+    if known:
+        best = max(known, key=lambda row: row.val_accuracy or 0.0)
+        text = (
+            f"The deployed prediction reached {best.val_accuracy:.4f} in round {best.round} and "
+            f"{known[-1].val_accuracy:.4f} in round {known[-1].round}, the last one."
+        )
+    chart = Chart("accuracy", "Validation accuracy by round", text)
+    scores = Table(
+        "Validation by round; empty where a round was not validated",
+        ("round", *(f"accuracy, {name}" for name in names), "macro-F1"),
+        [
+            (str(row.round), *(four(row.views.get(name)) for name in names), four(row.val_macro_f1))
+            for row in rows
+        ],
+        folded="Numbers of this chart",
+    )
+    losses = Chart(
+        "loss", "Training loss by round", f"From {rows[0].loss!s:.6} to {rows[-1].loss!s:.6}."
+    )
+    costs = Table(
+        "Training loss by round, a weighted mean over clients",
+        ("round", "loss"),
+        [(str(row.round), six(row.loss)) for row in rows],
+        folded="Numbers of this chart",
+    )
+    drawn = line_chart(losses, [Line("training loss", [(r.round, r.loss) for r in rows])], "loss")
+    return Section(
+        "rounds",
+        "Accuracy and loss by round",
+        [text],
+        [(line_chart(chart, lines, "accuracy on validation nodes (%)"), scores), (drawn, costs)],
+    )
+
+
+def _seconds(facts: RunFacts) -> Section:
+    rows, own = facts.rows, facts.client_seconds
+    phases = list(dict.fromkeys(phase for row in rows for phase in row.seconds))
+    total = {p: sum(row.seconds.get(p) or 0.0 for row in rows) for p in phases}
+    by = {f"client {client}": own[client] for client in sorted(own)}
+    phases = [phase for phase in phases if total[phase]]
+    text = "Seconds that clients spent in each phase of training, over all rounds."
+    if not own:
+        text += " Only sums over clients are known: secure aggregation hides the rest."
+    table = Table(
+        "Seconds by phase and client; phases of the server have no client",
+        ("", *phases, "all"),
+        [
+            *(
+                (name, *(three(s.get(p)) for p in phases), three(sum_of(s)))
+                for name, s in by.items()
+            ),
+            ("all", *(three(total[p]) for p in phases), three(sum_of(total))),
+        ],
+    )
+    shown = by or {"all": total}
+    names = list(shown)[:_MOST_BARS]
+    values = [[shown[name].get(phase) for phase in phases] for name in names]
+    bars = bar_grid(
+        Chart("seconds", "Seconds by phase and client", text), names, phases, values, three
+    )
+    took = Chart("pace", "Wall clock by round", "Training alone, and the whole round.")
+    lines = [
+        Line("whole round", [(row.round, row.round_seconds) for row in rows]),
+        Line("training", [(row.round, row.train_seconds) for row in rows]),
+    ]
+    pace = Table(
+        "Seconds of wall clock by round",
+        ("round", "training", "whole round"),
+        [(str(r.round), three(r.train_seconds), three(r.round_seconds)) for r in rows],
+        folded="Numbers of this chart",
+    )
+    parts = [(bars, table), (line_chart(took, lines, "seconds", 0.0), pace)] if rows else []
+    return Section("seconds", "Seconds by phase and client", [text], parts)
+
+
+def _bytes(facts: RunFacts) -> Section:
+    def total(way: str, client: int) -> int:
+        return sum(getattr(row, way).get(client, 0) for row in facts.rows)
+
+    pairs = {k: (total("bytes_down", k), total("bytes_up", k)) for k in facts.clients}
+    down, up = (sum(pair[way] for pair in pairs.values()) for way in (0, 1))
+    text = f"{size(down)} of models went to the clients, {size(up)} came back."
+    table = Table(
+        "Bytes of models by client, over all rounds",
+        ("client", "to the client", "to the server"),
+        [
+            *((str(k), f"{a:,}", f"{b:,}") for k, (a, b) in pairs.items()),
+            ("all", f"{down:,}", f"{up:,}"),
+        ],
+    )
+    names = [f"client {client}" for client in pairs][:_MOST_BARS]
+    bars = bar_grid(
+        Chart("bytes", "Bytes of models by client", text),
+        *(names, ("to the client", "to the server"), list(pairs.values())[:_MOST_BARS], size),
+    )
+    kinds = Table(
+        "Bytes by phase of the conversation; arrays and byte strings of all messages",
+        ("message", "way", "messages", "errors", "bytes"),
+        [
+            (_kind(e), e["way"], f"{e['count']:,}", f"{e['errors']:,}", f"{e['bytes']:,}")
+            for e in facts.messages
+        ],
+    )
+    parts = [(bars, table)] if pairs else []
+    return Section("bytes", "Bytes by phase and client", [text], [*parts, (NO_CHART, kinds)])
+
+
+def _clients(facts: RunFacts) -> Section:
+    title, result = "Accuracy by client", facts.result
+    missed = {k: sum(k in row.absent for row in facts.rows) for k in facts.clients}
+    why = [
+        f"Client {gone.client} did not take part in the last round: {gone.reason}"
+        for gone in facts.status.absent
+    ]
+    if not result:
+        rows = [(str(client), str(count)) for client, count in missed.items()]
+        table = Table("Rounds that each client missed", ("client", "rounds missed"), rows)
+        return Section("clients", title, [LATER, *why], [(NO_CHART, table)])
+    found = result.get("clients", ())
+    if not found:
+        return Section(
+            "clients", title, ["Not known: under secure aggregation the server reads sums.", *why]
+        )
+    nodes = result.get("nodes_per_client", ())
+    table = Table(
+        "Accuracy of the final model by client",
+        ("client", "nodes", "test nodes", "validation accuracy", "test accuracy", "rounds missed"),
+        [
+            (
+                str(row["client"]),
+                f"{nodes[row['client']]:,}" if row["client"] < len(nodes) else "",
+                f"{row['test_nodes']:,}",
+                four(row["val_accuracy"]),
+                four(row["test_accuracy"]),
+                str(missed.get(row["client"], 0)),
+            )
+            for row in found
+        ],
+    )
+    worst = min(found, key=lambda row: row["test_accuracy"])
+    text = f"The lowest test accuracy is {worst['test_accuracy']:.4f}, of client {worst['client']}."
+    bars = bar_grid(
+        Chart("by-client", title, text),
+        [f"client {row['client']}" for row in found[:_MOST_BARS]],
+        ("validation", "test"),
+        [(row["val_accuracy"], row["test_accuracy"]) for row in found[:_MOST_BARS]],
+        *(four, 1.0),
+    )
+    return Section("clients", title, [text, *why], [(bars, table)])
+
+
+def _classes(result: Mapping[str, Any]) -> Section:
+    title, counts = "Accuracy by class", result.get("test_by_class")
+    if counts is None:
+        later = LATER if not result else "Not in this run's record, which is of an earlier version."
+        return Section("classes", title, [later])
+    every = list(
+        zip(
+            result["class_names"],
+            counts["nodes"],
+            counts["predicted"],
+            counts["correct"],
+            strict=True,
+        )
+    )
+    text = "Accuracy: of the test nodes of a class, those predicted as it. Precision: of the nodes "
+    text += "predicted as a class, those that are. Of all clients' test nodes, by the final model."
+    table = Table(
+        "Test nodes by class",
+        ("class", "test nodes", "predicted", "correct", "accuracy", "precision"),
+        [
+            (name, f"{n:,}", f"{p:,}", f"{hit:,}", four(ratio(hit, n)), four(ratio(hit, p)))
+            for name, n, p, hit in every
+        ],
+    )
+    bars = bar_grid(
+        Chart("by-class", title, text),
+        [name for name, *_ in every[:_MOST_BARS]],
+        ("accuracy", "precision"),
+        [(ratio(hit, n), ratio(hit, p)) for _, n, p, hit in every[:_MOST_BARS]],
+        *(four, 1.0),
+    )
+    return Section("classes", title, [text], [(bars, table)])
+
+
+def _confusion(result: Mapping[str, Any], found: "Confusion | str") -> Section:
+    title = "Confusion matrix"
+    if isinstance(found, str):
+        return Section("confusion", title, [found if result else LATER])
+    names, counts = found.class_names, found.counts
+    total = sum(map(sum, counts))
+    right = sum(row[place] for place, row in enumerate(counts))
+    text = (
+        f"{right:,} of {total:,} test nodes are on the diagonal. Predicted again on this machine "
+    )
+    text += "from the saved model and the clients' folders; clients send no such counts."
+    table = Table(
+        "Test nodes: a row per class, a column per prediction",
+        ("class", *names),
+        [(name, *(f"{n:,}" for n in row)) for name, row in zip(names, counts, strict=True)],
+    )
+    remarks = [text, found.remark] if found.remark else [text]
+    few = len(names) <= _MOST_CLASSES
+    drawn = matrix(Chart("matrix", title, text), names, counts) if few else NO_CHART
+    return Section("confusion", title, remarks, [(drawn, table)])
+
+
+def _kind(entry: Mapping[str, Any]) -> str:
+    return f"{entry['type']} / {entry['stage']}" if entry["stage"] else str(entry["type"])

@@ -1,0 +1,121 @@
+"""What a run's folder tells of the run, while it runs, after its end, after a kill."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dance_flwr.config.paths import ERROR, HISTORY, RESULT
+from dance_flwr.config.tree import flatten
+from dance_flwr.errors import ConfigError, UserError
+from dance_flwr.runs.checkpoint import Checkpoint
+from dance_flwr.runs.history import Round, whole_lines
+from dance_flwr.runs.reader import read_result
+from dance_flwr.runs.status import FINISHED, RUNNING, Status, checkpoint_of, read_status
+
+_GRIDS = "grids"  # a folder that only a study has
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """A run, as far as it went.
+
+    Attributes
+    ----------
+    status : as `dance-flwr status` prints it; rows : its completed rounds
+    config : flat keys; empty while the server gathers its clients
+    result : content of `result.json`, empty before the end
+    messages : kinds of messages so far, as in the run's record
+    client_seconds : client -> seconds by phase; empty where only sums are known
+    privacy : settings, and what the completed rounds spent
+    code : fingerprint of the code, "" where it is not known yet
+    """
+
+    status: Status
+    rows: Sequence[Round] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    result: Mapping[str, Any] = field(default_factory=dict)
+    messages: Sequence[Mapping[str, Any]] = ()
+    client_seconds: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    privacy: Mapping[str, Any] = field(default_factory=dict)
+    code: str = ""
+
+    @property
+    def runs(self) -> bool:
+        """Whether a server is at work."""
+        return self.status.state == RUNNING
+
+    @property
+    def clients(self) -> list[int]:
+        """The clients that a round asked, or that the result names, ascending."""
+        found = {client for row in self.rows for client in (*row.bytes_down, *row.bytes_up)}
+        return sorted(found | {int(row["client"]) for row in self.result.get("clients", ())})
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is that of a run, which began its first round or ended."""
+    return any((folder / name).is_file() for name in (RESULT, HISTORY, ERROR))
+
+
+def read_facts(folder: Path, alive: bool | None = None) -> RunFacts:
+    """Return what the folder of a run tells; changes nothing there.
+
+    Parameters
+    ----------
+    alive : as for `read_status`
+
+    Raises
+    ------
+    UserError : there is no run, or a file of it is damaged
+    """
+    if (folder / _GRIDS).is_dir():
+        raise UserError(
+            f"{folder}: expected the folder of a run, found that of a study; name one of the "
+            f"folders in {folder / 'runs'}; the report of a study has neither page nor tracker"
+        )
+    status = read_status(folder, alive)
+    if status.state == FINISHED:
+        return _finished(folder, status)
+    checkpoint = checkpoint_of(folder)
+    if checkpoint is None:
+        return RunFacts(status)
+    lines = whole_lines(folder / HISTORY)[: status.round]  # a round may have ended since
+    return RunFacts(
+        status,
+        [Round.read(line) for line in lines],
+        flatten(checkpoint.config),
+        messages=checkpoint.ledger,
+        client_seconds=checkpoint.client_seconds,
+        privacy=_spent(checkpoint),
+        code=checkpoint.code,
+    )
+
+
+def _finished(folder: Path, status: Status) -> RunFacts:
+    result = read_result(folder)
+    try:
+        rows = [Round.read(json.dumps(row)) for row in result["history"]]
+        seconds = {int(k): own for k, own in result.get("seconds_by_client", {}).items()}
+        privacy, code = result["privacy"], str(result["code_fingerprint"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{folder}: expected the result of a run, found {error!r}; "
+            "copy the run's folder again, or run again"
+        ) from None
+    messages = result.get("messages", ())
+    return RunFacts(status, rows, result["config"], result, messages, seconds, privacy, code)
+
+
+def _spent(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the privacy settings and what the completed rounds spent."""
+    settings = checkpoint.config.privacy
+    plain = {"secure_aggregation": settings.secure_aggregation, "dp": settings.dp}
+    if settings.dp == "none":
+        return plain
+    from dance_flwr.runs.summary import privacy_facts
+
+    try:
+        return privacy_facts(checkpoint.config, checkpoint.round, checkpoint.repeats)
+    except (UserError, ConfigError):  # the accountant is not installed on this machine
+        return plain | {"unknown": True}

@@ -1,0 +1,110 @@
+"""What a tracker is given of a run: its configuration once, numbers by round, the result."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol
+
+from dance_flwr.runs.facts import RunFacts
+from dance_flwr.runs.history import Round
+
+PROJECT = "dance-flwr"  # of all runs, where a tracker groups them
+Numbers = dict[str, float]
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """A run, as a tracker first learns of it.
+
+    Attributes
+    ----------
+    name : of the run; folder : its own, where everything else is
+    config : flat keys; facts : method, code and other short names of it
+    """
+
+    name: str
+    folder: Path
+    config: Mapping[str, Any]
+    facts: Mapping[str, str]
+
+    @classmethod
+    def of(cls, facts: RunFacts) -> "TrackedRun":
+        """Return what a tracker is told when it first sees a run."""
+        status, folder = facts.status, Path(facts.status.folder)
+        known = {"method": status.method, "code_fingerprint": facts.code, "folder": str(folder)}
+        return cls(status.run, folder, facts.config, known)
+
+    @property
+    def digest(self) -> str:
+        """What tells this run from every other one: a hash of its name and folder."""
+        return sha256(f"{self.name}\n{self.folder}".encode()).hexdigest()[:32]
+
+
+class Tracker(Protocol):
+    """A store that is open for one run; made with a `TrackedRun`.
+
+    A tracker that already holds the run goes on with it, or writes it again from round 1.
+
+    Attributes
+    ----------
+    package : what must be importable, "" = nothing beside this package; of the class
+    rounds : that the store already holds, from round 1 on; ended : whether it holds the result, too
+    place : where the store is, and how it is looked at
+    """
+
+    package: str
+    rounds: int
+    ended: bool
+    place: str
+
+    def __init__(self, run: TrackedRun) -> None:
+        """Open the store."""
+        ...
+
+    def log(self, round_: int, numbers: Mapping[str, float]) -> None:
+        """Store the numbers of one round, from 1."""
+        ...
+
+    def end(self, state: str, numbers: Mapping[str, float], facts: Mapping[str, str]) -> None:
+        """Store how the run ended, and close the store.
+
+        Parameters
+        ----------
+        state : of `dance_flwr.runs.status`; "running" = only this process stops following
+        """
+        ...
+
+
+def round_numbers(row: Round) -> Numbers:
+    """Return the numbers of a round under the names of its history, without those not known."""
+    values: dict[str, float | None] = {
+        "loss": row.loss,
+        "val_accuracy": row.val_accuracy,
+        "val_macro_f1": row.val_macro_f1,
+        "epsilon": row.epsilon,
+        "train_seconds": row.train_seconds,
+        "round_seconds": row.round_seconds,
+        "clients/answered": len(row.answered),
+        "clients/absent": len(row.absent),
+    }
+    for group in ("views", "seconds", "counts"):
+        values |= {f"{group}/{name}": value for name, value in getattr(row, group).items()}
+    for way in ("bytes_down", "bytes_up"):
+        own: Mapping[int, int] = getattr(row, way)
+        values |= {way: sum(own.values())}
+        values |= {f"{way}/client-{client}": count for client, count in own.items()}
+    return {name: float(value) for name, value in values.items() if value is not None}
+
+
+def final_numbers(result: Mapping[str, Any]) -> Numbers:
+    """Return the numbers of a result, under "final/"; none before there is one."""
+    if not result:
+        return {}
+    names = ("test_accuracy", "val_accuracy", "test_macro_f1", "best_round", "seconds_total")
+    values = {name: result[name] for name in names}
+    values |= {f"test_accuracy/{view}": v for view, v in result["test_accuracy_by_view"].items()}
+    for row in result["clients"]:
+        values[f"test_accuracy/client-{row['client']}"] = row["test_accuracy"]
+    values["epsilon"] = result["privacy"].get("epsilon")
+    return {f"final/{name}": float(value) for name, value in values.items() if value is not None}

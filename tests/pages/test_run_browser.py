@@ -1,0 +1,74 @@
+"""The page of a run in a real browser."""
+
+import pytest
+
+from dance_flwr.pages.run_page import run_page
+from dance_flwr.runs.facts import read_facts
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+
+@pytest.fixture(scope="module")
+def path(hostile, tmp_path_factory):
+    """The page of a run on a graph whose classes have hostile names."""
+    out = tmp_path_factory.mktemp("pages") / "run.html"
+    run_page(read_facts(hostile.folder)).write(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def live(hostile, tmp_path_factory):
+    """The same page as if the run went on, written again every two seconds."""
+    out = tmp_path_factory.mktemp("pages") / "live.html"
+    run_page(read_facts(hostile.folder), 2.0).write(out)
+    return out
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_request_no_word_on_the_console_no_violation(watched, path, scheme):
+    seen = watched(color_scheme=scheme, viewport={"width": 1200, "height": 900})
+    page = seen.open(path)
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert page.locator("svg").count() >= 7
+    assert page.locator("i, b, img").count() == 0
+    assert page.locator("text=<i>astronomy</i>").count() > 0
+    assert seen.violations() == []
+    assert seen.requests == [path.as_uri()] and seen.console == []
+
+
+def test_at_200_percent_nothing_scrolls_the_page_sideways(watched, path):
+    page = watched(viewport={"width": 640, "height": 450}).open(path)
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= 640
+
+
+def test_a_live_page_loads_itself_again_unless_it_is_paused(watched, live):
+    seen = watched()
+    page = seen.open(live)
+    fold = page.locator("details").first
+    fold.locator("summary").click()
+    with page.expect_event("load"):
+        pass
+    assert page.locator("details").first.get_attribute("open") is not None
+    page.locator("#pause").click()
+    loads = len(seen.requests)
+    page.wait_for_timeout(5000)
+    assert len(seen.requests) == loads and set(seen.requests) == {live.as_uri()}
+    assert seen.violations() == [] and seen.console == []
+
+
+def test_a_live_page_that_nobody_writes_says_so(watched, live):
+    page = watched().page
+    page.clock.install(time="2100-01-01")
+    page.goto(live.as_uri())
+    page.wait_for_function(
+        "document.getElementById('live-text').textContent.startsWith('Nobody writes')"
+    )
+
+
+def test_without_scripts_the_page_is_whole_and_loads_itself_again(watched, live):
+    seen = watched(java_script_enabled=False)
+    page = seen.open(live)
+    with page.expect_event("load"):
+        pass
+    assert page.locator("svg").count() >= 7 and page.locator("#pause").is_hidden()

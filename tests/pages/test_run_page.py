@@ -1,0 +1,283 @@
+"""The page of a run: the numbers of its record, nothing from elsewhere, and live until it ends."""
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dance_flwr.errors import UserError
+from dance_flwr.metrics import accuracy
+from dance_flwr.pages import run_page
+from dance_flwr.pages.run_page import report_run
+from dance_flwr.prediction.confusion import confusion_of
+from dance_flwr.runs.facts import read_facts
+from dance_flwr.runs.locks import SERVER, exclusive
+from dance_flwr.simulation.engine import run_in_process
+
+ASKING = {"src", "srcset", "data", "action", "formaction", "poster", "ping", "background"}
+
+
+class Parsed(HTMLParser):
+    """Elements, attributes, tables by caption and the text of a page."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.attributes, self.tables = [], [], {}
+        self.text, self.caption, self.row, self.cell = "", None, [], None
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        if tag in ("caption", "th", "td"):
+            self.cell = ""
+        elif tag == "tr":
+            self.row = []
+
+    def handle_endtag(self, tag):
+        if tag == "caption":
+            self.caption, self.cell = self.cell, None
+            self.tables[self.caption] = []
+        elif tag in ("th", "td"):
+            self.row.append(self.cell)
+            self.cell = None
+        elif tag == "tr":
+            self.tables[self.caption].append(self.row)
+
+    def handle_data(self, data):
+        self.text += data
+        if self.cell is not None:
+            self.cell += data
+
+    def table(self, start):
+        (rows,) = [rows for caption, rows in self.tables.items() if caption.startswith(start)]
+        return rows[1:]
+
+
+def page_of(folder, **options):
+    report_run(folder, page=folder / "page.html", say=lambda line: None, **options)
+    return (folder / "page.html").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def html(dance):
+    return page_of(dance.folder)
+
+
+@pytest.fixture(scope="module")
+def parsed(html):
+    return Parsed(html)
+
+
+def test_the_page_asks_for_nothing(html, parsed):
+    assert not ASKING & {name for _, name, _ in parsed.attributes}
+    links = [value for _, name, value in parsed.attributes if name in ("href", "xlink:href")]
+    assert links and all(link.startswith("#") for link in links)
+    assert not {"link", "img", "iframe", "object", "embed", "base", "form"} & set(parsed.tags)
+    assert "default-src &#39;none&#39;" in html and 'http-equiv="refresh"' not in html
+    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", html)
+    assert not any(name == "style" for _, name, _ in parsed.attributes)
+
+
+def test_numbers_are_those_of_the_record(dance, parsed):
+    result, history = dance.result, dance.result["history"]
+    assert f"{result['test_accuracy']:.4f} on {result['test_nodes']} test nodes" in parsed.text
+    scores = parsed.table("Validation by round")
+    assert [(row[0], row[1], row[-1]) for row in scores] == [
+        (str(r["round"]), f"{r['val_accuracy']:.4f}", f"{r['val_macro_f1']:.4f}") for r in history
+    ]
+    assert [float(row[1]) for row in parsed.table("Training loss")] == pytest.approx(
+        [row["loss"] for row in history], rel=1e-5
+    )
+    sent = parsed.table("Bytes of models")
+    for client in range(3):
+        down, up = (sum(r[w][str(client)] for r in history) for w in ("bytes_down", "bytes_up"))
+        assert sent[client] == [str(client), f"{down:,}", f"{up:,}"]
+    kinds = parsed.table("Bytes by phase")
+    assert [row[4] for row in kinds] == [f"{e['bytes']:,}" for e in result["messages"]]
+    own = parsed.table("Accuracy of the final model by client")
+    assert [row[4] for row in own] == [f"{r['test_accuracy']:.4f}" for r in result["clients"]]
+    for text in (result["model_fingerprint"], result["code_fingerprint"]):
+        assert any(row[1] == text for row in parsed.table("Fingerprints"))
+    keys = dict(row[:2] for row in parsed.table("All keys"))
+    assert keys == {key: str(value) for key, value in result["config"].items()}
+
+
+def test_seconds_by_client_add_up_to_those_of_the_phases(dance, parsed):
+    result = dance.result
+    for phase, seconds in result["seconds_by_phase"].items():
+        own = [by[phase] for by in result["seconds_by_client"].values()]
+        assert len(own) == 3 and sum(own) == pytest.approx(seconds)
+    rows = parsed.table("Seconds by phase and client")
+    assert [row[0] for row in rows] == ["client 0", "client 1", "client 2", "all"]
+    total = sum(result["seconds_by_phase"].values())
+    assert float(rows[-1][-1]) == pytest.approx(total, rel=1e-2)
+
+
+def test_counts_by_class_are_those_that_clients_sent(dance, parsed):
+    counts, names = dance.result["test_by_class"], dance.result["class_names"]
+    assert sum(counts["nodes"]) == sum(counts["predicted"]) == dance.result["test_nodes"]
+    right = accuracy(sum(counts["correct"]), dance.result["test_nodes"])
+    assert right == dance.result["test_accuracy"]
+    rows = parsed.table("Test nodes by class")
+    assert [row[0] for row in rows] == names
+    assert [int(row[3]) for row in rows] == counts["correct"]
+
+
+def test_the_confusion_matrix_agrees_with_what_clients_counted(dance, parsed):
+    found = confusion_of(dance.folder, dance.result)
+    counts = np.array(found.counts)
+    assert found.remark == ""
+    assert counts.sum(axis=1).tolist() == dance.result["test_by_class"]["nodes"]
+    assert counts.sum(axis=0).tolist() == dance.result["test_by_class"]["predicted"]
+    assert np.diag(counts).tolist() == dance.result["test_by_class"]["correct"]
+    rows = parsed.table("Test nodes: a row per class")
+    assert [[int(cell) for cell in row[1:]] for row in rows] == found.counts
+
+
+@pytest.mark.parametrize("method", ["local-only", "fedgta"])
+def test_the_confusion_of_personal_models_is_that_of_each_client(run, method):
+    finished = run(method=method, rounds=1, smoothing="correct-and-smooth")
+    found = confusion_of(finished.folder, finished.result)
+    assert found.remark == ""
+    assert np.diag(found.counts).tolist() == finished.result["test_by_class"]["correct"]
+
+
+def test_what_left_is_the_table_of_the_privacy_report(dance, parsed):
+    from dance_flwr.runs.privacy_report import table
+
+    assert parsed.table("What messages held") == [list(row) for row in table(dance.result)]
+    assert "What a client of dance sends: model parameters, counts, seconds" in parsed.text
+
+
+def test_every_chart_has_a_table_and_a_name(html):
+    charts = re.findall(
+        r"<figure.*?</figure>\s*(?:<details|<div class=\"scroll\")", html, re.DOTALL
+    )
+    assert len(charts) == html.count("<figure") == html.count("<svg") >= 7
+    assert html.count('role="img"') == html.count("<svg")
+    names = re.findall(r'aria-labelledby="(\S+)-title \S+-text"', html)
+    assert len(names) == len(set(names)) == html.count("<svg")
+
+
+def test_folders_elsewhere_and_altered_folders_are_said_to_be(dance, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(dance.folder, copy)
+    result = dict(dance.result, partition_dir=None)
+    (copy / "result.json").write_text(json.dumps(result))
+    text = Parsed(page_of(copy)).text
+    assert "Not known here: the clients' folders are not on this machine." in text
+    moved = tmp_path / "partition"
+    shutil.copytree(dance.partition, moved)
+    card = json.loads((moved / "client-1" / "client.json").read_text("utf-8"))
+    (moved / "client-1" / "client.json").write_text(json.dumps(card | {"salt": "0" * 64}))
+    (copy / "result.json").write_text(json.dumps(result | {"partition_dir": str(moved)}))
+    assert "was altered or prepared again after the run" in page_of(copy)
+
+
+def test_names_of_classes_are_text(hostile, tmp_path):
+    report_run(hostile.folder, page=tmp_path / "page.html", say=lambda line: None)
+    parsed = Parsed((tmp_path / "page.html").read_text("utf-8"))
+    names = hostile.result["class_names"]
+    assert "<i>astronomy</i>" in names and any("-->" in name for name in names)
+    assert [row[0] for row in parsed.table("Test nodes by class")] == names
+    assert not {"i", "b", "img"} & set(parsed.tags)
+    assert parsed.tags.count("script") == 1  # of the shell
+
+
+def test_sums_alone_are_shown_as_such(run):
+    html = page_of(run(rounds=1, method="fedavg-full", privacy_secure_aggregation=True).folder)
+    assert "Only sums over clients are known" in html
+    assert "under secure aggregation the server reads sums" in html
+    assert [row[0] for row in Parsed(html).table("Seconds by phase and client")] == ["all"]
+
+
+def test_the_budget_spent_is_shown_by_round(run):
+    finished = run(
+        **{"rounds": 2, "method": "fedavg-full", "privacy_dp": "central", "privacy_seeded": True},
+        **{"privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0},
+    )
+    rows = Parsed(page_of(finished.folder)).table("Epsilon spent up to each round")
+    history = finished.result["history"]
+    assert [float(row[1]) for row in rows] == pytest.approx([r["epsilon"] for r in history], 1e-5)
+
+
+class Killed(BaseException):
+    """Like the end of a process, no `except Exception` catches it."""
+
+
+def test_live_until_the_run_is_killed(run_config, tmp_path, monkeypatch, cli):
+    """While it runs the page loads itself again, by script or by `meta`; then it says how it
+    ended.
+    """
+    folder, seen = tmp_path / "run", []
+
+    def look(row):
+        run_page.run_page(read_facts(folder), 5.0).write(folder / "report.html")
+        seen.append((folder / "report.html").read_text("utf-8"))
+        if row["round"] == 2:
+            raise Killed
+
+    config = run_config(out=str(folder), method="fedavg-full")
+    with exclusive(folder, SERVER), pytest.raises(Killed):
+        run_in_process(config, folder, look)
+    for number, html in enumerate(seen, start=1):
+        assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in html
+        assert f'value="{number}">{number} of 3</progress>' in html and "time left" in html
+        assert "rounds a minute" in html and "location.reload()" in html
+        assert len(Parsed(html).table("Training loss")) == number
+        assert Parsed(html).table("What messages held")
+    done = cli("report", folder, "--html", "--live")
+    assert done.code == 0 and "run interrupted, 2 rounds" in done.out
+    html = (folder / "report.html").read_text("utf-8")
+    assert 'http-equiv="refresh"' not in html and "location.reload" not in html
+    assert "interrupted" in html and f"dance-flwr run --resume {folder}" in html
+    assert "time left" not in html
+
+
+def test_live_ends_with_the_run(dance, tmp_path, monkeypatch):
+    folder, states = tmp_path / "run", []
+    shutil.copytree(dance.folder, folder)
+    real = run_page.read_facts
+
+    def running_twice(path):
+        facts = real(path, alive=len(states) < 2)
+        states.append(facts.status.state)
+        return facts
+
+    slept = []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        assert 'http-equiv="refresh"' in (folder / "page.html").read_text("utf-8")
+
+    monkeypatch.setattr(run_page, "read_facts", running_twice)
+    monkeypatch.setattr(run_page, "time", SimpleNamespace(sleep=sleep))
+    html = page_of(folder, live=True, every=2.0)
+    assert states == ["running", "running", "finished"] and slept == [2.0, 2.0]
+    assert 'http-equiv="refresh"' not in html
+
+
+def test_what_is_no_run_is_one_line(cli, tmp_path, dance):
+    (tmp_path / "study" / "grids").mkdir(parents=True)
+    for arguments, expected in (
+        ((tmp_path / "study", "--html"), "found that of a study"),
+        ((tmp_path, "--html"), "expected the folder of a run"),
+        ((dance.folder,), "add --html for its page"),
+        ((dance.folder, "--live"), "expected --html or --track"),
+        ((dance.folder, "--html", "--update"), "found --update of a study"),
+    ):
+        done = cli("report", *arguments)
+        assert done.code == 2 and len(done.err) == 1 and expected in done.err[0], arguments
+    other = tmp_path / "notes.html"
+    other.write_text("mine")
+    done = cli("report", dance.folder, "--html", "--out", other)
+    assert done.code == 2 and other.read_text() == "mine"
+    with pytest.raises(UserError, match=r"result\.json"):
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "result.json").write_text("{")
+        report_run(tmp_path / "run", page=tmp_path / "page.html")

@@ -1,0 +1,252 @@
+"""Trackers: the numbers of the history, read back by each tracker's own library."""
+
+import json
+import shutil
+import sys
+import warnings
+from importlib.util import find_spec
+
+import pytest
+
+from dance_flwr.config.plugins import TRACKERS
+from dance_flwr.data.graphs.folder import read_folder
+from dance_flwr.errors import UserError
+from dance_flwr.runs import tracking
+from dance_flwr.runs.facts import read_facts
+from dance_flwr.runs.history import Round
+from dance_flwr.runs.trackers.contract import final_numbers, round_numbers
+from dance_flwr.runs.tracking import Tracking, check_trackers, track, tracked
+
+PACKAGES = {"mlflow": "mlflow", "tensorboard": "tensorboard", "trackio": "trackio"}
+
+
+def read_mlflow(facts):
+    """Return round -> numbers, the final numbers, and every text that is stored."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient()
+    experiment = client.get_experiment_by_name("dance-flwr").experiment_id
+    (found,) = client.search_runs([experiment])
+    rounds, final = {}, {}
+    for name in found.data.metrics:
+        for metric in client.get_metric_history(found.info.run_id, name):
+            place = final if name.startswith("final/") else rounds.setdefault(metric.step, {})
+            assert name not in place, "stored twice"
+            place[name] = metric.value
+    texts = [*found.data.params.items(), *found.data.tags.items()]
+    assert found.info.status == {"finished": "FINISHED"}.get(facts.status.state, "KILLED")
+    return rounds, final, texts
+
+
+def read_tensorboard(facts):
+    from pathlib import Path
+
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    store = EventAccumulator(str(Path(facts.status.folder) / "tensorboard"), {"tensors": 0})
+    store.Reload()
+    rounds, final = {}, {}
+    for name in store.Tags()["scalars"]:
+        for event in store.Scalars(name):
+            place = final if name.startswith("final/") else rounds.setdefault(event.step, {})
+            assert name not in place, "stored twice"
+            place[name] = event.value
+    texts = [
+        (name, value.tensor_proto.string_val[0].decode())
+        for name in store.Tags()["tensors"]
+        for value in store.Tensors(name)
+        if value.tensor_proto.string_val
+    ]
+    plugin = store.PluginTagToContent("hparams") if final else {}
+    return rounds, final, [*texts, *((name, str(content)) for name, content in plugin.items())]
+
+
+def read_trackio(facts):
+    import trackio
+    from trackio.sqlite_storage import SQLiteStorage
+
+    (found,) = trackio.Api().runs("dance-flwr")
+    rounds, final, texts = {}, {}, list(found.config.items())
+    for entry in SQLiteStorage.get_logs("dance-flwr", found.name, run_id=found.id):
+        for name, value in entry.items():
+            if isinstance(value, str):
+                texts.append((name, value))
+            elif name != "step":
+                place = rounds.setdefault(entry["step"], {})
+                place = final if name.startswith("final/") else place
+                assert name not in place, "stored twice"
+                place[name] = value
+    return rounds, final, texts
+
+
+READERS = {"mlflow": read_mlflow, "tensorboard": read_tensorboard, "trackio": read_trackio}
+
+
+@pytest.fixture(params=PACKAGES)
+def tracker(request, tmp_path, monkeypatch):
+    """The name of a tracker whose package is here, with its store in an empty folder."""
+    if find_spec(PACKAGES[request.param]) is None:
+        pytest.skip(f"no {PACKAGES[request.param]} here: pip install 'dance-flwr[track]'")
+    (tmp_path / "store").mkdir()
+    monkeypatch.chdir(tmp_path / "store")
+    for name in ("MLFLOW_TRACKING_URI", "TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "store" / "trackio"))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "trackio"]:
+        monkeypatch.delitem(sys.modules, name)  # it reads its folder once
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield request.param
+
+
+@pytest.fixture
+def copied(dance, tmp_path):
+    """A copy of a finished run, and of the same run killed after its second round."""
+    folder = tmp_path / "run"
+    shutil.copytree(dance.folder, folder)
+    return folder
+
+
+def expected(facts):
+    return {row.round: round_numbers(row) for row in facts.rows}
+
+
+def check(name, facts):
+    rounds, final, texts = READERS[name](facts)
+    close = {"rel": 1e-6} if name == "tensorboard" else {"rel": 1e-12}  # float32 there
+    assert rounds.keys() == expected(facts).keys()
+    for round_, numbers in expected(facts).items():
+        assert rounds[round_] == pytest.approx(numbers, **close)
+    assert final == pytest.approx(final_numbers(facts.result), **close)
+    return texts
+
+
+def test_numbers_of_a_round_are_those_of_its_history(dance):
+    row = dance.result["history"][0]
+    found = round_numbers(Round.read(json.dumps(row)))
+    assert found["loss"] == row["loss"] and found["val_accuracy"] == row["val_accuracy"]
+    assert found["bytes_up"] == sum(row["bytes_up"].values())
+    assert found["bytes_up/client-1"] == row["bytes_up"]["1"]
+    assert found["seconds/train"] == row["seconds"]["train"]
+    assert "epsilon" not in found and all(type(value) is float for value in found.values())
+    final = final_numbers(dance.result)
+    assert final["final/test_accuracy"] == dance.result["test_accuracy"]
+    assert final["final/test_accuracy/client-2"] == dance.result["clients"][2]["test_accuracy"]
+
+
+def test_a_run_is_read_back_by_the_trackers_own_library(tracker, copied, dance):
+    """After the fact, twice: nothing is stored twice, and no text of a client is stored."""
+    facts = read_facts(copied)
+    for _ in range(2):
+        track([Tracking(tracker, copied)], facts)
+    texts = check(tracker, facts)
+    stored = "\n".join(f"{name} {value}" for name, value in texts)
+    for fact in ("model_fingerprint", "code_fingerprint"):
+        assert dance.result[fact] in stored
+    assert str(copied) in stored and "condensation-ratio" in stored
+    keys = " ".join(dance.result["config"])
+    words = {
+        word
+        for k in range(3)
+        for text in read_folder(dance.partition / f"client-{k}").texts
+        for word in text.split()
+        if len(word) > 5 and word.lower() not in keys
+    }
+    assert len(words) > 20 and not any(word in stored for word in words)
+    assert not any(name in stored for name in dance.result["class_names"])
+
+
+def test_each_round_is_there_while_it_runs_and_a_resumed_run_goes_on(
+    tracker, run_config, tmp_path, monkeypatch, cli
+):
+    """Killed after round 2: two rounds are stored; resumed, the rest follow."""
+    from dance_flwr.runs.locks import SERVER, exclusive
+    from dance_flwr.simulation.engine import run_in_process
+
+    folder, held = tmp_path / "run", []
+    config = run_config(out=str(folder), method="fedavg-full", local_epochs=1)
+
+    class Killed(BaseException):
+        pass
+
+    with (
+        pytest.raises(Killed),
+        tracked([tracker], folder, held.append) as after_round,
+        exclusive(folder, SERVER),
+    ):
+
+        def look(row):
+            after_round()
+            if row["round"] == 2:
+                raise Killed
+
+        run_in_process(config, folder, look)
+    check(tracker, read_facts(folder))
+    assert len(held) == 1 and held[0].startswith("tracked     ")
+    done = cli("run", "--resume", folder, "--in-process", "--track", tracker)
+    assert done.code == 0 and "tracked     " in done.out
+    facts = read_facts(folder)
+    assert len(facts.rows) == 3
+    check(tracker, facts)
+
+
+class Broken:
+    """A tracker whose store fails in a round."""
+
+    package = ""
+
+    def __init__(self, run):
+        self.rounds, self.ended, self.place = 0, False, "nowhere"
+
+    def log(self, round_, numbers):
+        if round_ == 2:
+            raise OSError("the disk is\nfull")
+        self.rounds = round_
+
+    def end(self, state, numbers, facts):
+        raise AssertionError("it was left out")
+
+
+def test_a_tracker_that_fails_costs_no_run(run_config, tmp_path, monkeypatch, dance):
+    from dance_flwr.simulation.engine import run_in_process
+
+    monkeypatch.setitem(TRACKERS.builtin, "broken", Broken)
+    folder = tmp_path / "run"
+    config = run_config(out=str(folder), method="fedavg-full", local_epochs=1)
+    with (
+        pytest.warns(UserWarning, match="--track broken: OSError: the disk is full") as seen,
+        tracked(["broken"], folder, print) as after_round,
+    ):
+        run_in_process(config, folder, lambda row: after_round())
+    assert len(seen) == 1 and f"dance-flwr report {folder}" in str(seen[0].message)
+    assert len(read_facts(folder).rows) == 3
+    with pytest.raises(UserError, match="--track broken: expected a store that can be written"):
+        track([Tracking("broken", dance.folder)], read_facts(dance.folder))
+
+
+def test_what_is_missing_is_one_line_before_anything_runs(monkeypatch, cli, tmp_path, dance):
+    with pytest.raises(UserError, match="--track: expected one of mlflow, tensorboard, trackio"):
+        check_trackers(["wandb"])
+    monkeypatch.setattr(tracking, "find_spec", lambda name: None)
+    for command in (
+        ("run", "--in-process", "--out", tmp_path / "run", "--track", "mlflow"),
+        ("report", dance.folder, "--track", "mlflow"),
+    ):
+        done = cli(*command)
+        assert done.code == 2 and len(done.err) == 1, done.err
+        assert "found none; pip install 'dance-flwr[track]'" in done.err[0]
+    assert not (tmp_path / "run").exists()
+
+
+def test_nothing_is_asked_of_the_network(tracker, copied, monkeypatch):
+    import socket
+
+    def refuse(*address, **_):
+        raise AssertionError(f"a connection to {address}")
+
+    for name in ("connect", "connect_ex"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    facts = read_facts(copied)
+    track([Tracking(tracker, copied)], facts)
+    check(tracker, facts)
