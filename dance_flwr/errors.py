@@ -1,11 +1,17 @@
 """Errors that a user can fix: one line each, never a traceback."""
 
+from dance_flwr.escaping import escaped
+
 
 class UserError(Exception):
     """A mistake that the user can correct; the command line prints it and exits with code 2.
 
     The message is one line: what was expected, what was found, and what to do.
     """
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what a notebook prints instead of a traceback: IPython asks for this method."""
+        return [f"{type(self).__name__}: {escaped(str(self))}"]
 
 
 class DataError(UserError):

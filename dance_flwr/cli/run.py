@@ -1,7 +1,6 @@
 """`dance-flwr run`, `prepare` and `encode`: prepare the data, run a federation, or resume one."""
 
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -121,17 +120,13 @@ def start_run(
     ------
     UserError : the configuration cannot be used, or the run fails
     """
-    from dataclasses import replace
-
-    from dance_flwr.config.paths import data_root
     from dance_flwr.config.reading import read_config
-    from dance_flwr.data.graphs.loading import absolute_source
     from dance_flwr.data.prepare import prepare
     from dance_flwr.methods import check_method
     from dance_flwr.privacy.dp import affordable_rounds
-    from dance_flwr.runs.resume import refuse_finished
     from dance_flwr.runs.tracking import check_trackers
     from dance_flwr.simulation.app_folder import check_engine
+    from dance_flwr.simulation.engine import placed
 
     check_trackers(track)
     config = read_config(files, pairs, named)
@@ -147,14 +142,7 @@ def start_run(
         return
     if not in_process:
         check_engine()
-    name = time.strftime(
-        f"{Path(config.data).name}-{config.method}-seed{config.seed}-%Y%m%d-%H%M%S"
-    )
-    folder = Path(config.out).expanduser().resolve() if config.out else Path.cwd() / "runs" / name
-    # The server of an engine has another working directory: all paths it gets are absolute.
-    data = absolute_source(config.data, data_root(config))
-    config = replace(config, out=str(folder), data=data, data_root=str(data_root(config)))
-    refuse_finished(config, folder)  # before texts are encoded
+    config = placed(config)  # before texts are encoded
     _run(config, prepare(config, print).folder, in_process, 0, track)
 
 

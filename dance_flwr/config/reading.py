@@ -35,7 +35,7 @@ def read_values(files: Sequence[Path], pairs: Sequence[str]) -> dict[str, Value]
         if not path.is_file():
             raise UserError(f"--config: expected a TOML file, found none at {path}")
         try:
-            values |= _flat(tomllib.loads(path.read_text(encoding="utf-8")))
+            values |= flat_keys(tomllib.loads(path.read_text(encoding="utf-8")))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise UserError(f"--config {path}: expected valid TOML, found: {error}") from None
     for pair in pairs:
@@ -46,12 +46,14 @@ def read_values(files: Sequence[Path], pairs: Sequence[str]) -> dict[str, Value]
     return values
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
+def flat_keys(table: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
     """Return nested tables as flat keys, joined by dots."""
     flat: dict[str, Value] = {}
     for key, value in table.items():
         flat |= (
-            _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+            flat_keys(value, f"{prefix}{key}.")
+            if isinstance(value, dict)
+            else {prefix + key: value}
         )
     return flat
 

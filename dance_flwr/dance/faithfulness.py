@@ -7,7 +7,7 @@ hops unless a measure says otherwise. The predictor may then choose other eviden
 redundant text makes the evidence look less necessary than it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,6 +79,10 @@ class Pool:
         )
 
 
+# (nodes [m], their pools) -> weights in [0, 1] of the chunks of the pools, [E].
+Weigh = Callable[[Tensor, Pool], Tensor]
+
+
 @dataclass(frozen=True)
 class Outcomes:
     """Deployed class probabilities of m nodes under every intervention.
@@ -123,6 +127,7 @@ def outcomes(
     nodes: Tensor,
     draws: int,
     generator: torch.Generator,
+    others: Mapping[str, Weigh] | None = None,
 ) -> Outcomes:
     """Intervene on texts by evidence and by every control, with equally many chunks each.
 
@@ -130,11 +135,12 @@ def outcomes(
     ----------
     nodes : [m] int64
     draws : repetitions of the random controls
-    generator : a CPU generator; the only source of randomness
+    generator : a CPU generator; the only source of randomness here
+    others : further sources by name
     """
     packs = explain(model, site, nodes, settings, 0, "")
     pool = Pool.of(site.graph.hops(settings.fan_out), site.table, nodes)
-    ranked = rankings(model, site, settings, nodes, pool, packs, draws, generator)
+    ranked = rankings(model, site, settings, nodes, pool, packs, draws, generator, others)
     budgets = curve_budgets(settings.chunk_budget)
     none = Ragged(torch.zeros_like(pool.chunks.ptr), pool.chunks.index[:0])
 
@@ -203,12 +209,13 @@ def rankings(
     packs: Packs,
     draws: int,
     generator: torch.Generator,
+    others: Mapping[str, Weigh] | None = None,
 ) -> dict[str, list[Ragged]]:
     """Return m rows of chunks, heaviest first, by source; each as many as the node's pack has.
 
     "evidence" is the pack; "attention" the heaviest chunks of `dense_attention`; "random" are
-    chunks of the pool, each equally likely. "-by-hop" takes as many of each hop as are in the pack.
-    The random ones are lists of `draws`.
+    chunks of the pool, each equally likely; `others` are the heaviest by their own weights.
+    "-by-hop" takes as many of each hop as are in the pack. The random ones are lists of `draws`.
     """
     chunks = Ragged(
         *(torch.as_tensor(part, device=site.device) for part in (packs.chunk_ptr, packs.chunks))
@@ -218,6 +225,7 @@ def rankings(
     ptr = ptr_of_rows(per_hop, nodes.numel() * len(HOPS))
     quota = torch.bincount(per_hop[in_pack], minlength=nodes.numel() * len(HOPS))
     ranked: dict[str, list[Ragged]] = {EVIDENCE: [chunks]} | {name: [] for name in CONTROLS}
+    ranked |= {f"{name}{ending}": [] for name in others or {} for ending in ("-by-hop", "")}
 
     def add(name: str, weights: Tensor) -> None:
         """Add the heaviest chunks by weights in [0, 1], of any hop and by hop."""
@@ -226,6 +234,8 @@ def rankings(
         ranked[f"{name}-by-hop"].append(heaviest(pool.chunks, weights + 2 * within, sizes))
 
     add("attention", dense_attention(model, site, settings, nodes, pool).double())
+    for name, weigh in (others or {}).items():
+        add(name, weigh(nodes, pool).double())
     for _ in range(draws):
         chance = torch.rand(per_hop.numel(), generator=generator, dtype=torch.float64)
         add("random", chance.to(site.device))

@@ -38,7 +38,7 @@ def predict(
     everywhere = plain_pass(model, site, site.graph)
     nodes = torch.arange(site.num_nodes, device=site.device)
     difficulty = trained_prediction(model, site, site.graph, settings, everywhere).difficulty
-    return _views(model, site, settings, nodes, everywhere.hidden, difficulty)
+    return views_of(model, site, settings, nodes, everywhere.hidden, difficulty)
 
 
 @torch.no_grad()
@@ -91,12 +91,12 @@ def predict_nodes(
         return {name: probs[nodes] for name, probs in predict(model, site, settings).items()}
     hidden = embed(model, site, site.graph, nodes, again=bool(version))
     if chosen == ["plain"]:
-        return _views(model, site, settings, nodes, hidden, hidden.new_empty(0))
+        return views_of(model, site, settings, nodes, hidden, hidden.new_empty(0))
     if difficulty is None:
         everywhere = survey(model, site, site.graph)
         difficulty = trained_prediction(model, site, site.graph, settings, everywhere).difficulty
     if not version:
-        return _views(model, site, settings, nodes, hidden, difficulty)
+        return views_of(model, site, settings, nodes, hidden, difficulty)
     asked = nodes.cpu().numpy().tobytes()
     key = (version, settings.fan_out, settings.hop2_pool, asked)
     known = site.remember(
@@ -106,10 +106,10 @@ def predict_nodes(
             nodes, site.graph.hops(settings.fan_out), difficulty, settings.hop2_pool
         ),
     )
-    return _views(model, site, settings, nodes, hidden, difficulty, known)
+    return views_of(model, site, settings, nodes, hidden, difficulty, known)
 
 
-def _views(
+def views_of(
     model: DanceModel,
     site: ClientView,
     settings: DanceConfig,
@@ -118,7 +118,13 @@ def _views(
     difficulty: Float[Tensor, "n"],
     known: ThreeHops | None = None,
 ) -> dict[str, Float[Tensor, "m C"]]:
-    """Return the deployed views of `nodes` and their mean; "core" needs every node."""
+    """Return the deployed views of `nodes` and their mean; "core" needs every node.
+
+    Parameters
+    ----------
+    hidden : [m, h] g_v; difficulty : [n] u_v, which preselects evidence at hop 2
+    known : `hop_candidates` of the nodes, if they are known
+    """
     views, chosen = {}, settings.views.split("+")
     if "plain" in chosen:
         views["plain"] = torch.softmax(model.graph_logits(hidden), dim=1)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dance_flwr.config.sections import DataConfig
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import SiteCard
 from dance_flwr.data.client_folder import Say, client_card, client_graph, encode_texts, write_client
@@ -59,7 +60,27 @@ def make_folder(
     config = _config(agreement, encoder, seed)
     loaded = load_graph(data) if isinstance(data, str) else data
     graph = relabel(loaded, agreement.class_names)
-    partition = make_partition(graph, partition_spec(config))
+    return write_whole(graph, config, out, client=client, clients=clients, say=say)
+
+
+def write_whole(
+    graph: TextGraph,
+    config: DataConfig,
+    out: Path,
+    *,
+    client: int = 0,
+    clients: int = 1,
+    say: Say = lambda line: None,
+) -> SiteCard:
+    """Write a whole graph as the folder of one client; return its card.
+
+    Parameters
+    ----------
+    config : encoder, chunks, split and seed; its partitioner is not asked
+    client, clients, out, say : as in `make_folder`
+    """
+    spec = replace(partition_spec(config), method="random", clients=1)
+    partition = make_partition(graph, spec)
     bank = text_bank(config)
     encode_texts(graph.texts, bank, say)
     card = replace(client_card(manifest(graph, partition), 0), client=client, clients=clients)
@@ -89,11 +110,9 @@ def relabel(graph: TextGraph, names: tuple[str, ...]) -> TextGraph:
 
 
 def _config(agreement: Agreement, encoder: str, seed: int) -> RunConfig:
-    """Return the settings of a partition with one client, encoded as agreed."""
+    """Return settings that encode as agreed."""
     return replace(
         RunConfig(),
-        partition="random",
-        clients=1,
         seed=seed,
         encoder=encoder or agreement.encoder,
         encoder_sha256=agreement.encoder_sha256,

@@ -6,6 +6,7 @@ Nothing is selected by these numbers: test labels are read at the very end, to r
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,16 @@ from dance_flwr.data.site import Site
 from dance_flwr.disk import write_npz
 from dance_flwr.errors import UserError
 from dance_flwr.experiments.cells import Cell, Experiment, Request
+from dance_flwr.experiments.faithfulness_masks import masked_chunks
 from dance_flwr.experiments.faithfulness_report import render
-from dance_flwr.experiments.faithfulness_values import SOURCES, Values, measures, node_values, pack
+from dance_flwr.experiments.faithfulness_values import (
+    EXPLAINER,
+    SOURCES,
+    Values,
+    measures,
+    node_values,
+    pack,
+)
 from dance_flwr.experiments.variants import point_cells
 from dance_flwr.federation.client.client import load_at, shape_of
 from dance_flwr.federation.client.device import pick_device
@@ -72,7 +81,9 @@ def analyse(
     for client, chosen in _sample(sites, nodes, config.seed).items():
         site, model = sites[client], _model(sites[client], config, state)
         draw = generator(config.seed, "faithfulness", client=client)
-        results.append((site, outcomes(model, site, DanceConfig.of(config), chosen, draws, draw)))
+        masks = {EXPLAINER: partial(masked_chunks, model, site, config.seed)}
+        seen = outcomes(model, site, DanceConfig.of(config), chosen, draws, draw, masks)
+        results.append((site, seen))
     values = _concatenate(
         [node_values(seen, site.labels[_nodes(site, seen)]) for site, seen in results]
     )
@@ -175,6 +186,7 @@ def _compactness(results: list[tuple[Site, Outcomes]]) -> dict[str, Any]:
                 mean(lambda seen, s=source: seen.owners[s]),  # type: ignore[misc]
             ]
             for source in SOURCES
+            if all(source in seen.tokens for _, seen in results)
         },
     }
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.dance.faithfulness import CONTROLS, EVIDENCE
-from dance_flwr.experiments.faithfulness_values import SOURCES, Values, measures, unpack
+from dance_flwr.dance.faithfulness import EVIDENCE
+from dance_flwr.experiments.faithfulness_values import OTHERS, SOURCES, Values, measures, unpack
 
 RESAMPLES = 2000
 _FEWEST = 5  # seeds that a comparison needs
@@ -104,7 +104,7 @@ def _with_differences(analysis: Mapping[str, Any]) -> Values:
     paired: Values = {}
     for name, value in found.items():
         source, measure = name.split("/")
-        if source in CONTROLS and value.ndim == 1:
+        if source in OTHERS and value.ndim == 1:
             paired[f"{DIFFERENCE}{name}"] = found[f"{EVIDENCE}/{measure}"] - value
     return found | paired
 

@@ -22,6 +22,10 @@ HOW = (
     "- **AOPC**: the same, mean over k = 0 and the budgets of the curves (DeYoung et al. 2020)\n"
     "- **dense attention**: as many chunks of the pool, by softmax gates times softmax chunk "
     "weights of the same model, without entmax and budgets\n"
+    "- **GNNExplainer** (Ying et al. 2019): as many chunks of the pool, by the mask of their node "
+    "that torch-geometric optimises for the plain view, 100 steps a node, then by their weight in "
+    "the node's pooled text. It explains the plain view, which has gradients, not all that is "
+    "deployed\n"
     "- **random**: as many chunks of the pool, each equally likely\n"
     "- **same hops**: and as many of each hop as in the pack, so that a node's own text does not "
     "decide the comparison\n"
@@ -41,6 +45,8 @@ NAMES = {
     "evidence": "evidence pack",
     "attention-by-hop": "dense attention, same hops",
     "attention": "dense attention",
+    "gnn-explainer-by-hop": "GNNExplainer, same hops",
+    "gnn-explainer": "GNNExplainer",
     "random-by-hop": "random, same hops",
     "random": "random",
 }
@@ -162,6 +168,7 @@ def _compactness(analyses: Sequence[Mapping[str, Any]]) -> str:
         f"{name} {fmean(t['taken'][source][0] for t in tables):.0f} of "
         f"{fmean(t['taken'][source][1] for t in tables):.1f}"
         for source, name in NAMES.items()
+        if all(source in t["taken"] for t in tables)
     ]
     return f"{text} Tokens and nodes that as many chunks come from: {', '.join(taken)}."
 

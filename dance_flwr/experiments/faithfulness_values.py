@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from dance_flwr.dance.faithfulness import CONTROLS, EVIDENCE, Outcomes
 
-SOURCES = (EVIDENCE, *CONTROLS)
+EXPLAINER = "gnn-explainer"  # the masks of `experiments.faithfulness_masks`
+OTHERS = (*CONTROLS[:2], f"{EXPLAINER}-by-hop", EXPLAINER, *CONTROLS[2:])
+SOURCES = (EVIDENCE, *OTHERS)
 _STEPS = 100  # moves a mean of 300 values by 0.0002 (one standard deviation of the rounding)
 
 # By name, [n] or [n, S] float64. `node_values` are probabilities and shares, all in [0, 1];
@@ -44,7 +46,7 @@ def node_values(seen: Outcomes, labels: torch.Tensor) -> Values:
     whole = {"full": seen.full, "bare": seen.bare, "textless": seen.textless}
     for name, probs in whole.items():
         add(name, probs[None, None])
-    for source in SOURCES:
+    for source in [name for name in SOURCES if name in seen.removed]:
         add(f"{source}/removed", seen.removed[source])
         add(f"{source}/kept", seen.kept[source])
         add(f"{source}/alone", seen.alone[source][:, None])

@@ -29,18 +29,23 @@ from dance_flwr.prediction.bundle import Bundle
 
 
 @contextmanager
-def opened(bundle: Bundle, data: str, say: Say) -> Iterator[Client]:
+def opened(bundle: Bundle, data: str | TextGraph, say: Say) -> Iterator[Client]:
     """Open a client's folder, or make one of a graph for as long as the block lasts.
+
+    Parameters
+    ----------
+    data : folder of a client, or a graph, its name or its folder; labels of a graph are not read
 
     Raises
     ------
     UserError : its classes, encoder or chunks are not those of the bundle
     """
     with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
-        if (Path(data) / CARD).is_file():
+        if isinstance(data, str) and (Path(data) / CARD).is_file():
             yield bundle.client(Path(data), Path(scratch) / "derived")
             return
-        folder, graph = Path(scratch) / "client-0", load_graph(data, labelled=False)
+        graph = load_graph(data, labelled=False) if isinstance(data, str) else data
+        folder = Path(scratch) / "client-0"
         make_folder(_unlabelled(graph), bundle.agreement, 0, 1, folder, say=say)
         yield bundle.client(folder)
 
@@ -61,6 +66,16 @@ def deployed(bundle: Bundle, client: Client) -> Tensor:
     info = RoundInfo("predict", int(bundle.facts["best_round"]), bundle.model_id, final=True)
     everyone = torch.arange(client.site.num_nodes)
     return client.predict(info, everyone)["deployed"]
+
+
+def ranked(bundle: Bundle, probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return predicted classes, their calibrated probabilities and margins; [m, C] -> three [m].
+
+    The margin is the distance to the probability of the second class.
+    """
+    best = bundle.calibration.apply(probs).topk(min(2, probs.size(1)), dim=1)
+    top = best.values[:, 0]
+    return best.indices[:, 0], top, top - best.values[:, -1]
 
 
 def explained(bundle: Bundle, client: Client, nodes: Tensor) -> Packs:

@@ -19,7 +19,7 @@ from dance_flwr.methods import get_spec
 from dance_flwr.metrics import accuracy
 from dance_flwr.prediction.bundle import Bundle
 from dance_flwr.prediction.evidence_lines import evidence_lines
-from dance_flwr.prediction.predicting import deployed, explained, labels_of, opened
+from dance_flwr.prediction.predicting import deployed, explained, labels_of, opened, ranked
 
 _BLOCK = 16_384  # nodes
 
@@ -70,13 +70,12 @@ def _write(
     with pq.ParquetWriter(draft, pa.schema(fields)) as writer:
         for nodes in torch.split(torch.arange(len(probs)), _BLOCK):
             first, last = int(nodes[0]), int(nodes[-1]) + 1
-            best = bundle.calibration.apply(probs[nodes]).topk(min(2, len(names)), dim=1)
-            top, second = best.values[:, 0], best.values[:, -1]
+            predicted, probability, margin = ranked(bundle, probs[nodes])
             columns = {
                 "id": ids[first:last],
-                "predicted": [names[place] for place in best.indices[:, 0].tolist()],
-                "probability": top.tolist(),
-                "margin": (top - second).tolist(),
+                "predicted": [names[place] for place in predicted.tolist()],
+                "probability": probability.tolist(),
+                "margin": margin.tolist(),
             }
             if lines:
                 packs = explained(bundle, client, nodes)

@@ -6,12 +6,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dance_flwr import events
-from dance_flwr.config.paths import ERROR, HISTORY, PROJECT, RESULT
+from dance_flwr.config.paths import ERROR, HISTORY, PROJECT, RESULT, data_root
 from dance_flwr.config.tree import RunConfig, flatten
+from dance_flwr.data.graphs.loading import absolute_source
 from dance_flwr.errors import UserError
 from dance_flwr.runs.history import whole_lines
 from dance_flwr.runs.locks import SERVER, exclusive
@@ -29,6 +31,25 @@ from dance_flwr.simulation.superlink import SuperLink, private_superlink
 OnRound = Callable[[Mapping[str, Any]], None]
 _POLL_SECONDS = 0.5
 _STATUS_EVERY_SECONDS = 15.0
+
+
+def placed(config: RunConfig) -> RunConfig:
+    """Return the configuration with a folder for the run and absolute paths.
+
+    The server of an engine has another working directory: all paths that it gets are absolute.
+
+    Raises
+    ------
+    UserError : the folder holds a finished run
+    """
+    name = time.strftime(
+        f"{Path(config.data).name}-{config.method}-seed{config.seed}-%Y%m%d-%H%M%S"
+    )
+    folder = Path(config.out).expanduser().resolve() if config.out else Path.cwd() / "runs" / name
+    root = data_root(config)
+    data = absolute_source(config.data, root)
+    refuse_finished(config, folder)
+    return replace(config, out=str(folder), data=data, data_root=str(root))
 
 
 def run_in_process(

@@ -1,14 +1,18 @@
 """`TextGraph`: an undirected text-attributed graph G = (V, A, S), checked on construction."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dance_flwr.errors import DataError
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 UNLABELLED = -1
 NO_SPLIT, TRAIN, VAL, TEST = 0, 1, 2, 3
@@ -77,6 +81,87 @@ class TextGraph:
                 f"graph {self.name!r}: expected neighbours in 0..{n - 1}, "
                 f"found {self.indices.min()}..{self.indices.max()}"
             )
+
+    @classmethod
+    def from_pyg(
+        cls,
+        data: "Data",
+        texts: Sequence[str],
+        *,
+        class_names: Sequence[str] | None = None,
+        ids: Sequence[str] | None = None,
+        name: str = "graph",
+        mask_column: int | None = None,
+    ) -> "TextGraph":
+        """Return the graph of a torch-geometric `Data`, with a text for every node.
+
+        `edge_index` is read as undirected: both directions are stored, self loops and duplicates
+        dropped. `y` gives the labels (-1 = unknown) and `train_mask`, `val_mask` and `test_mask`
+        the split. `x` is not read: a frozen encoder makes the features from the texts. Classes are
+        sorted by name, as everywhere in this package, and the labels numbered accordingly;
+        `to_pyg(class_names=...)` numbers them by any other order.
+
+        Parameters
+        ----------
+        texts : one per node, in the order of the nodes; an empty text is allowed
+        class_names : name of class 0, 1, ... of `y`; None = their numbers
+        ids : unique ids of the nodes; None = "0", "1", ...
+        mask_column : which column of two-dimensional masks is the split
+
+        Raises
+        ------
+        DataError : `data` is not a homogeneous graph, a part has another length or type, a node is
+            in two masks, a class has no name, or a text cannot be stored
+        """
+        from dance_flwr.data.graphs.pyg import arrays_of, default_names, renumbered
+
+        found = arrays_of(data, mask_column)
+        names = default_names(found.labels) if class_names is None else tuple(class_names)
+        if found.labels.max() >= len(names) or len(set(names)) != len(names):
+            raise DataError(
+                f"class_names: expected {found.labels.max() + 1} different names or more, one per "
+                f"class of data.y, found {list(names)}"
+            )
+        check_texts(texts)
+        indptr, indices = csr_from_pairs(found.source, found.target, found.num_nodes)
+        ascending = tuple(sorted(names))
+        return cls(
+            name=name,
+            ids=np.array(range(found.num_nodes) if ids is None else ids, dtype=np.str_),
+            texts=list(texts),
+            labels=renumbered(found.labels, names, ascending),
+            class_names=ascending,
+            indptr=indptr,
+            indices=indices,
+            split=found.split,
+        )
+
+    def to_pyg(self, *, class_names: Sequence[str] | None = None) -> "Data":
+        """Return the graph as a torch-geometric `Data`, without features.
+
+        It has `edge_index` (both directions), `y` (-1 = unknown), the three masks, and the lists
+        `text`, `ids` and `class_names`. `dance_flwr.api.encode(graph)` gives an `x`.
+
+        Parameters
+        ----------
+        class_names : the order of the classes in `y`; None = that of this graph
+
+        Raises
+        ------
+        DataError : `class_names` lacks a class
+        """
+        from dance_flwr.data.graphs.pyg import data_of, renumbered
+
+        names = self.class_names if class_names is None else tuple(class_names)
+        return data_of(
+            self.indptr,
+            self.indices,
+            renumbered(self.labels, self.class_names, names),
+            self.split,
+            text=list(self.texts),
+            ids=self.ids.tolist(),
+            class_names=list(names),
+        )
 
     @property
     def num_nodes(self) -> int:
@@ -156,6 +241,25 @@ def summary(graph: TextGraph) -> str:
 def ids_digest(ids: Iterable[str]) -> str:
     """Return the sha256 hex of node ids joined by newlines, for manifests and client cards."""
     return hashlib.sha256("\n".join(ids).encode()).hexdigest()
+
+
+def check_texts(texts: Sequence[str]) -> None:
+    """Check that texts can be stored as UTF-8.
+
+    Raises
+    ------
+    DataError : one is not a string, or holds half a character (a lone surrogate)
+    """
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise DataError(f"texts: expected strings, found {text!r} for node {number}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"texts: expected text, found half a character at {error.start} of node {number}; "
+                'store text.encode("utf-8", "replace").decode()'
+            ) from None
 
 
 def _first_duplicate(ids: NDArray[np.str_]) -> str:

@@ -1,0 +1,297 @@
+"""`condense`: one graph to its core of nodes, texts and edges, by the code that clients run."""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dance_flwr.api.evidence import Evidence
+from dance_flwr.api.inputs import (
+    ConfigLike,
+    ModelLike,
+    bundle_of,
+    checked_graph,
+    config_of,
+    keys_of,
+    ratio_of,
+)
+from dance_flwr.api.notebook import table_html
+from dance_flwr.config.options import Value
+from dance_flwr.config.sections import reading_of
+from dance_flwr.config.tree import RunConfig, flatten, parse
+from dance_flwr.dance.algorithm import core_edges, select_batch
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.explaining import make_packs
+from dance_flwr.dance.inference import trained_prediction
+from dance_flwr.dance.model import DanceModel
+from dance_flwr.dance.nodes import condense_nodes, pseudo_labels
+from dance_flwr.dance.packs import count_evidence
+from dance_flwr.dance.passes import survey
+from dance_flwr.dance.state import ClientState
+from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN, TextGraph
+from dance_flwr.data.site import Site
+from dance_flwr.deploy.folder import relabel, write_whole
+from dance_flwr.errors import UserError
+from dance_flwr.federation.client.client import Client, initial_model, shape_of
+from dance_flwr.fingerprint import model_fingerprint
+from dance_flwr.prediction.bundle import Bundle
+from dance_flwr.seeding import generator
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+
+@dataclass(frozen=True)
+class Core:
+    """A condensed graph: K nodes of a larger one, what they read of it, and new edges among them.
+
+    Attributes
+    ----------
+    nodes : [K] int64, places in the graph, ascending; ids : [K] strings
+    class_names : of the labels
+    labels : [K] int64: training labels, and pseudo-labels of the others
+    known : [K] bool, whether a label is a training label
+    probabilities : [K, C] what the model says of each node: soft labels
+    difficulty : [K] u_v = entropy of the model's prediction, in nats
+    features : [K, d] float32, the condensed text of each node in the encoder's space: chunks of
+        itself and its neighbours, weighed by pi, and their context
+    edge_index : [2, E] int64, both directions; edge_weight : [E] float32, above 0
+    evidence : of each node: neighbours with gates, spans with weights
+    counts : totals: condensed nodes, their evidence neighbours, chunks and tokens
+    num_nodes, num_edges, num_tokens : of the whole graph; edges undirected, tokens of the encoder
+    config : the configuration
+    """
+
+    nodes: Tensor
+    ids: tuple[str, ...]
+    class_names: tuple[str, ...]
+    labels: Tensor
+    known: Tensor
+    probabilities: Tensor
+    difficulty: Tensor
+    features: Tensor
+    edge_index: Tensor
+    edge_weight: Tensor
+    evidence: Evidence
+    counts: Mapping[str, int]
+    num_nodes: int
+    num_edges: int
+    num_tokens: int
+    config: RunConfig
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def coverage(self) -> dict[str, float]:
+        """What the core holds of the graph, as ratios of nodes, edges and tokens.
+
+        Tokens count once per node that reads them, so that their ratio may pass 1.
+        """
+        return {
+            "ratio_of_nodes": len(self) / self.num_nodes,
+            "ratio_of_edges": self.edge_index.size(1) / 2 / max(self.num_edges, 1),
+            "ratio_of_tokens": self.counts["evidence-tokens"] / max(self.num_tokens, 1),
+        }
+
+    def to_pyg(self) -> "Data":
+        """Return the core as a torch-geometric `Data`.
+
+        `x` are the condensed texts, in the space of `encode(graph)`: a model trained on one reads
+        the other. It has `edge_index`, `edge_weight`, `y`, `train_mask` (nodes with a training
+        label), `n_id` (places in the graph), `soft_labels`, and the lists `ids` and `class_names`.
+        """
+        from torch_geometric.data import Data
+
+        return Data(
+            x=self.features,
+            edge_index=self.edge_index,
+            edge_weight=self.edge_weight,
+            y=self.labels,
+            train_mask=self.known,
+            n_id=self.nodes,
+            soft_labels=self.probabilities,
+            ids=list(self.ids),
+            class_names=list(self.class_names),
+        )
+
+    def __repr__(self) -> str:
+        edges = self.edge_index.size(1) // 2
+        return (
+            f"Core({len(self)} of {self.num_nodes} nodes, {edges} edges, "
+            f"{int(self.known.sum())} training labels)"
+        )
+
+    def _repr_html_(self) -> str:
+        caption = (
+            f"Core of {len(self):,} of {self.num_nodes:,} nodes "
+            f"({100 * len(self) / self.num_nodes:.1f} %), {self.edge_index.size(1) // 2:,} edges, "
+            f"{self.counts['evidence-tokens']:,} tokens of evidence"
+        )
+        rows = [
+            (name, int((self.labels == number).sum()), int(self.known[self.labels == number].sum()))
+            for number, name in enumerate(self.class_names)
+        ]
+        return table_html(caption, rows, ("class", "nodes", "with a training label"))
+
+
+def condense(
+    graph: TextGraph,
+    *,
+    ratio_of_nodes: float = 0.08,
+    model: ModelLike | None = None,
+    config: ConfigLike = None,
+    seed: int = 0,
+) -> Core:
+    """Condense a graph: K = ceil(r n) nodes (Alg. 2), their texts (Alg. 3) and edges (Alg. 4).
+
+    The code is that of a client in one round. Training labels are those of the training split; in a
+    graph without a split, all labels are. The same graph, seed and model give the same core.
+
+    Parameters
+    ----------
+    ratio_of_nodes : r, above 0 and at most 1
+    model : scores and reads the nodes; None = the initial one of `seed`, as in round 1, with which
+        labels and texts decide, since nothing is learnt yet
+    config : keys such as {"dance.hop1-budget": 2}; with a model, `dance.*` keys alone may differ
+        from its own
+    seed : of prototypes, initial model and samples; an integer >= 0
+
+    Raises
+    ------
+    UserError : the graph has no training label and there is no model, the method is not DANCE, or
+        the graph has classes that the model lacks
+    """
+    graph, ratio = checked_graph(graph), ratio_of("ratio_of_nodes", ratio_of_nodes)
+    bundle = None if model is None else bundle_of(model)
+    settings = _settings(config, bundle, ratio, seed)
+    if bundle:
+        graph = relabel(graph, bundle.agreement.class_names)
+    elif not (graph.labels >= 0).any():
+        raise UserError(
+            "graph: expected some labels, found none; label nodes, or give a trained model"
+        )
+    with opened_site(_with_split(graph), settings) as site:
+        if not bundle and not bool((site.train_labels >= 0).any()):
+            raise UserError(
+                "graph: expected labelled nodes in the training split, found none; label some, or "
+                "give a trained model"
+            )
+        client = Client(site, settings)
+        if bundle:
+            state = bundle.weights
+        else:
+            shape = shape_of(site.text_dim, len(site.card.class_names), settings)
+            state = initial_model(shape, settings).state_dict()
+        client.load(state)
+        identity = bundle.model_id if bundle else model_fingerprint(state)
+        return _condensed(cast(DanceModel, client.model), site, settings, graph, identity)
+
+
+def encode(graph: TextGraph, *, config: ConfigLike = None) -> Tensor:
+    """Return t_v of every node, the pooled embeddings of its text; [n, d] float32.
+
+    Embeddings are kept under `data-root`, so that no text is encoded twice.
+
+    Parameters
+    ----------
+    config : keys such as {"encoder": "path/of/a/model", "chunk-tokens": 128}
+
+    Raises
+    ------
+    UserError : a text cannot be stored, or the encoder is missing
+    """
+    settings = config_of(config)
+    with opened_site(_with_split(checked_graph(graph)), settings) as site:
+        return site.table.nodes.float().clone()
+
+
+@contextmanager
+def opened_site(graph: TextGraph, config: RunConfig) -> Iterator[Site]:
+    """Write a graph as the folder of one client, and open it for as long as the block lasts."""
+    with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
+        folder = Path(scratch) / "client-0"
+        write_whole(graph, config, folder)
+        inductive = config.split_mode == "inductive"
+        yield Site(folder, torch.device("cpu"), inductive, reading_of(config))
+
+
+def _settings(config: ConfigLike, bundle: Bundle | None, ratio: float, seed: int) -> RunConfig:
+    """Return the configuration: that of the model or the defaults, then the user's keys."""
+    chosen: dict[str, Value] = keys_of(config)
+    fixed: dict[str, Value] = {"condensation-ratio": ratio, "seed": seed}
+    whole: dict[str, Value] = {"dance.batch-nodes": 0}  # it bounds what a round trains on
+    if bundle is None:
+        found = parse(whole | chosen | fixed)
+    else:
+        if other := [key for key in chosen if not key.startswith("dance.")]:
+            raise UserError(
+                f"config: expected keys dance.* with a trained model, found {other[0]!r}; leave it "
+                "out: the model brings its own"
+            )
+        agreed = bundle.agreement
+        texts: dict[str, Value] = {
+            "encoder": agreed.encoder,
+            "encoder-sha256": agreed.encoder_sha256,
+        }
+        found = parse(flatten(bundle.config) | texts | whole | chosen | fixed)
+    if found.method != "dance":
+        raise UserError(f"method: expected 'dance', which condenses, found {found.method!r}")
+    return found
+
+
+def _with_split(graph: TextGraph) -> TextGraph:
+    """Return the graph, all of whose labels are for training if it has no split."""
+    if graph.split.any():
+        return graph
+    split: NDArray[np.uint8] = np.where(graph.labels >= 0, TRAIN, NO_SPLIT).astype(np.uint8)
+    return replace(graph, split=split)
+
+
+@torch.no_grad()
+def _condensed(
+    model: DanceModel, site: Site, config: RunConfig, graph: TextGraph, model_id: str
+) -> Core:
+    """Run the set-up of a client's first round, up to training."""
+    settings = replace(DanceConfig.of(config), text_refresh_every=1)
+    local = site.training_graph
+    prediction = trained_prediction(model, site, local, settings, survey(model, site, local))
+    known = site.train_labels
+    times = torch.zeros(site.num_nodes, dtype=torch.int64)
+    draws = generator(config.seed, "prototypes", round_=1, client=0)
+    queue = condense_nodes(
+        *(prediction, known, times, settings, config.condensation_ratio, draws, local.visible)
+    )
+    state = ClientState(times, prediction.difficulty, queue, core=queue.core(0))
+    batch = select_batch(model, site, state, settings, text_due=True)
+    rows, cols, weights = core_edges(model, site, batch, settings)
+    hidden, candidates, evidence = batch
+    packs = make_packs(*(model, site, hidden, candidates, evidence, settings, 1, model_id, 1))
+    core = candidates.nodes
+    assigned = pseudo_labels(prediction, known, 0.0)[core]
+    ids, names = site.ids(), site.card.class_names
+    return Core(
+        nodes=core,
+        ids=tuple(ids[node] for node in core.tolist()),
+        class_names=names,
+        labels=assigned,
+        known=known[core] >= 0,
+        probabilities=torch.tensor(packs.decisive),
+        difficulty=prediction.difficulty[core],
+        features=evidence.fused_text.float(),
+        edge_index=torch.stack([cols, rows]),
+        edge_weight=weights,
+        evidence=Evidence(packs, ids, site.texts(), names),
+        counts=count_evidence(site, candidates, evidence),
+        num_nodes=graph.num_nodes,
+        num_edges=graph.num_edges,
+        num_tokens=int(np.asarray(site.bank.tokens).sum()),
+        config=config,
+    )

@@ -1,0 +1,182 @@
+"""`Evidence`: what predictions of nodes rest on, with the texts, in Python and in a notebook."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, overload
+
+import numpy as np
+
+from dance_flwr.api.notebook import evidence_html
+from dance_flwr.dance.packs import Packs
+from dance_flwr.errors import UserError
+from dance_flwr.prediction.evidence_lines import evidence_lines
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of a source text that a prediction rests on.
+
+    Attributes
+    ----------
+    id : the node whose text it is; hop : its distance from the explained node, 0 = itself
+    start, end : characters of the node's text; text : those characters
+    weight : pi in (0, 1]; the weights of a node's spans sum to 1
+    sha256 : hex, of the UTF-8 text
+    """
+
+    id: str
+    hop: int
+    start: int
+    end: int
+    text: str
+    weight: float
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A node that a prediction draws on.
+
+    Attributes
+    ----------
+    id, hop : of the node; gate : alpha in (0, 1], the gates of a hop sum to 1
+    text : its whole source text
+    training_label : its class where that is a training label that was read, else None
+    effect : what that label added to the log-odds of the predicted class against the second one
+    """
+
+    id: str
+    hop: int
+    gate: float
+    text: str
+    training_label: str | None
+    effect: float
+
+
+@dataclass(frozen=True, repr=False)
+class NodeEvidence:
+    """What the prediction of one node rests on.
+
+    Attributes
+    ----------
+    id : of the node
+    predicted, probability : the class that the model deploys, before calibration
+    views : by stage ("plain", "fused", "deployed", ..), the probability of each class
+    neighbours : by hop, the node itself first; spans : heaviest first
+    """
+
+    id: str
+    predicted: str
+    probability: float
+    views: Mapping[str, Mapping[str, float]]
+    neighbours: tuple[Neighbour, ...]
+    spans: tuple[Span, ...]
+
+    def __repr__(self) -> str:
+        return (
+            f"NodeEvidence({self.id!r}, {self.predicted!r}, {self.probability:.3f}, "
+            f"{len(self.neighbours)} nodes, {len(self.spans)} spans)"
+        )
+
+    def _repr_html_(self) -> str:
+        return evidence_html([self], 1, "")
+
+
+class Evidence(Sequence[NodeEvidence]):
+    """The evidence of some nodes under one model: a sequence of `NodeEvidence`.
+
+    In a notebook it shows itself: predictions, gates, and source texts with their spans marked.
+
+    >>> for node in evidence:
+    ...     for span in node.spans:
+    ...         print(node.id, span.weight, span.text)
+
+    Attributes
+    ----------
+    model_id : fingerprint of the model
+    class_names : of the model
+    packs : the same as arrays, as clients keep them
+    """
+
+    def __init__(
+        self, packs: Packs, ids: Sequence[str], texts: Sequence[str], class_names: Sequence[str]
+    ) -> None:
+        self.packs, self.model_id, self.class_names = packs, packs.model_id, tuple(class_names)
+        lines = evidence_lines(packs, list(ids), class_names)
+        self._nodes = [
+            _node(packs, row, line, texts, self.class_names) for row, line in enumerate(lines)
+        ]
+        self._rows = {node.id: row for row, node in enumerate(self._nodes)}
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[NodeEvidence]:
+        return iter(self._nodes)
+
+    @overload
+    def __getitem__(self, key: int | str) -> NodeEvidence: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[NodeEvidence]: ...
+    def __getitem__(self, key: int | str | slice) -> NodeEvidence | list[NodeEvidence]:
+        """Return the evidence of a node by its id or its place, or several by a slice.
+
+        Raises
+        ------
+        UserError : no node of this id was explained
+        """
+        if isinstance(key, str):
+            if key not in self._rows:
+                raise UserError(f"expected the id of an explained node, found {key!r}")
+            key = self._rows[key]
+        return self._nodes[key]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain Python: `model`, `class_names`, and one entry per node in `nodes`.
+
+        An entry has the keys of the lines that `dance-flwr predict --evidence` writes (`id`,
+        `model`, `views`, `neighbours`, `spans`), with the texts. It can be written as JSON.
+        """
+        nodes = [{"model": self.model_id, **asdict(node)} for node in self._nodes]
+        return {"model": self.model_id, "class_names": list(self.class_names), "nodes": nodes}
+
+    def __repr__(self) -> str:
+        spans = sum(len(node.spans) for node in self._nodes)
+        return f"Evidence({len(self)} nodes, {spans} spans, model {self.model_id})"
+
+    def _repr_html_(self) -> str:
+        return evidence_html(self._nodes, len(self), self.model_id)
+
+
+def _node(
+    packs: Packs,
+    row: int,
+    line: Mapping[str, Any],
+    texts: Sequence[str],
+    names: Sequence[str],
+) -> NodeEvidence:
+    near = np.arange(packs.neighbour_ptr[row], packs.neighbour_ptr[row + 1])
+    own = np.arange(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
+    neighbours = tuple(
+        Neighbour(
+            text=texts[packs.neighbours[at]],
+            training_label=names[label]
+            if (label := int(packs.neighbour_labels[at])) >= 0
+            else None,
+            effect=float(packs.neighbour_effects[at]),
+            **said,
+        )
+        for at, said in zip(near, line["neighbours"], strict=True)
+    )
+    hops = {neighbour.id: neighbour.hop for neighbour in neighbours}
+    spans = tuple(
+        Span(
+            hop=hops[said["id"]],
+            text=texts[packs.chunk_nodes[at]][said["start"] : said["end"]],
+            **said,
+        )
+        for at, said in zip(own, line["spans"], strict=True)
+    )
+    best = int(packs.predicted[row])
+    sure = float(packs.confidence[row])
+    return NodeEvidence(line["id"], names[best], sure, line["views"], neighbours, spans)

@@ -1,0 +1,280 @@
+"""`federate`: train the clients of a federation in this process."""
+
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dance_flwr.api.inputs import ConfigLike, checked_graph, keys_of
+from dance_flwr.api.notebook import table_html
+from dance_flwr.api.predicting import Predictor
+from dance_flwr.config.options import Value
+from dance_flwr.config.paths import HISTORY
+from dance_flwr.config.tree import RunConfig, parse
+from dance_flwr.data.graphs.folder import write_folder
+from dance_flwr.data.graphs.graph import TextGraph
+from dance_flwr.data.partition import resolve_split
+from dance_flwr.data.prepare import prepare
+from dance_flwr.deploy.folder import relabel
+from dance_flwr.errors import UserError
+from dance_flwr.methods import check_method
+from dance_flwr.prediction.bundle import Bundle, export
+from dance_flwr.privacy.dp import affordable_rounds
+from dance_flwr.runs.history import Round, whole_lines
+from dance_flwr.runs.locks import SERVER, exclusive
+from dance_flwr.runs.reader import read_result
+from dance_flwr.simulation.engine import placed, run_in_process
+
+BUNDLE, DATA = "bundle", "data"  # in the folder of a run
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run.
+
+    Attributes
+    ----------
+    folder : of the run: `result.json`, `history.jsonl`, the model
+    config : of the run
+    facts : content of `result.json`
+    """
+
+    folder: Path
+    config: RunConfig
+    facts: Mapping[str, Any]
+
+    @property
+    def test_accuracy(self) -> float:
+        """Accuracy on the test nodes of all clients, of the model of the best validation round."""
+        return float(self.facts["test_accuracy"])
+
+    @property
+    def val_accuracy(self) -> float:
+        """Accuracy of that model on the validation nodes."""
+        return float(self.facts["val_accuracy"])
+
+    @property
+    def test_macro_f1(self) -> float:
+        """Macro-F1 on the test nodes."""
+        return float(self.facts["test_macro_f1"])
+
+    @property
+    def clients(self) -> list[Mapping[str, Any]]:
+        """One row per client: its number, test nodes, validation and test accuracy."""
+        return list(self.facts["clients"])
+
+    @property
+    def client_folders(self) -> list[Path]:
+        """The folder of each client, with its graph and its evidence; they hold source texts."""
+        partition = Path(self.facts["partition_dir"])
+        return [partition / f"client-{number}" for number in range(self.config.clients)]
+
+    @property
+    def history(self) -> list[Round]:
+        """One row per round: loss, validation accuracy, seconds, bytes."""
+        return [Round.read(line) for line in whole_lines(self.folder / HISTORY)]
+
+    @cached_property
+    def model(self) -> Predictor:
+        """The model, ready to predict and explain; its bundle is `bundle` in the run's folder.
+
+        Raises
+        ------
+        UserError : the method has no global model
+        """
+        path = self.folder / BUNDLE
+        return Predictor(Bundle.open(path)) if path.exists() else self.export(path)
+
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle of `model`."""
+        return self.model.bundle
+
+    def export(self, path: str | Path) -> Predictor:
+        """Write a bundle to a new folder and return its model; it holds no text of a client.
+
+        Raises
+        ------
+        UserError : the folder exists, or the method has no global model
+        """
+        return Predictor(export(self.folder, Path(path).expanduser()))
+
+    def __repr__(self) -> str:
+        return (
+            f"Result({self.config.method}, {self.config.clients} clients, "
+            f"test accuracy {self.test_accuracy:.4f}, {self.folder})"
+        )
+
+    def _repr_html_(self) -> str:
+        names = ("client", "test nodes", "val accuracy", "test accuracy")
+        columns = ("client", "test_nodes", "val_accuracy", "test_accuracy")
+        rows = [[row[column] for column in columns] for row in self.clients]
+        total = ["all", self.facts["test_nodes"], self.val_accuracy, self.test_accuracy]
+        caption = f"{self.config.method}, {self.config.rounds} rounds, in {self.folder}"
+        return table_html(caption, [*rows, total], names)
+
+
+def federate(
+    graphs: TextGraph | Sequence[TextGraph] | str | Path,
+    config: ConfigLike = None,
+    *,
+    out: str | Path | None = None,
+    progress: bool = True,
+) -> Result:
+    """Train a federation in this process, one client after the other; return its result.
+
+    The server and the clients are those of a deployment, and so are the messages between them;
+    no engine is started. A run of `dance-flwr run --in-process` gives the same numbers.
+
+    Parameters
+    ----------
+    graphs : one graph per institution; or one graph, its name or its folder, which the partitioner
+        of `config` divides among clients
+    config : keys such as {"rounds": 10, "method": "dance", "dance.mix": 0.4}, nested ones as in
+        TOML, or a TOML file; the defaults are those of the command line. With several graphs,
+        `clients` and `partition` are not keys
+    out : new folder of the run; None = a new one under `runs/`
+    progress : show a bar with the validation accuracy
+
+    Returns
+    -------
+    The result. Prepared data, with the texts, are kept under `data-root`; graphs that were given as
+    objects also under `data/` in the run's folder
+
+    Raises
+    ------
+    UserError : a key or a graph cannot be used, or the run fails
+    """
+    keys = keys_of(config)
+    if out is not None:
+        keys |= {"out": str(out)}
+    if isinstance(graphs, str | Path):
+        return _run(placed(_checked(keys | {"data": str(graphs)})), progress)
+    if isinstance(graphs, TextGraph):
+        graph = checked_graph(graphs)
+    else:
+        keys |= _one_client_each(keys, graphs)
+        graph = together(graphs, parse(keys))
+    config_ = placed(_checked(keys | {"data": _file_name(graph.name)}))
+    source = Path(config_.out) / DATA / _file_name(graph.name)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* nodes have an empty text")
+        write_folder(graph, source)
+        return _run(replace(config_, data=str(source)), progress)
+
+
+def together(graphs: Sequence[object], config: RunConfig) -> TextGraph:
+    """Return one graph of all institutions, without edges between them; `site` names their places.
+
+    Ids that several have are prefixed with the number of the institution. One without a split gets
+    that of `config` where others bring their own.
+
+    Raises
+    ------
+    UserError : one is no graph
+    """
+    checked = [checked_graph(graph) for graph in graphs]
+    names = tuple(sorted({name for graph in checked for name in graph.class_names}))
+    ids = np.concatenate([graph.ids for graph in checked])
+    if len(set(ids.tolist())) < len(ids):
+        parts = [np.char.add(f"{k}/", graph.ids) for k, graph in enumerate(checked)]
+        ids = np.concatenate(parts)
+    own = any(graph.split.any() for graph in checked)
+    adjacency = sp.block_diag([graph.adjacency() for graph in checked], format="csr")
+    width = len(str(len(checked) - 1))
+    sites = [np.full(graph.num_nodes, f"{k:0{width}d}") for k, graph in enumerate(checked)]
+    return TextGraph(
+        name="-".join(dict.fromkeys(_file_name(graph.name) for graph in checked))[:60],
+        ids=ids,
+        texts=[text for graph in checked for text in graph.texts],
+        labels=np.concatenate([relabel(graph, names).labels for graph in checked]),
+        class_names=names,
+        indptr=adjacency.indptr.astype(np.int64),
+        indices=adjacency.indices.astype(np.int64),
+        split=np.concatenate([_split(graph, config) if own else graph.split for graph in checked]),
+        site=np.concatenate(sites),
+    )
+
+
+def _split(graph: TextGraph, config: RunConfig) -> NDArray[np.uint8]:
+    ratios = (config.train_ratio, config.val_ratio, config.test_ratio)
+    alone = np.zeros(graph.num_nodes, np.int64)
+    return resolve_split(graph, alone, ratios, config.seed)
+
+
+def _one_client_each(keys: Mapping[str, Value], graphs: object) -> dict[str, Value]:
+    """Return the keys that make a client of each institution.
+
+    Raises
+    ------
+    UserError : `graphs` is no list or empty, or `keys` has one of these keys
+    """
+    if not isinstance(graphs, Sequence):
+        raise UserError(
+            f"graphs: expected a TextGraph or a list of them, found {type(graphs).__name__}"
+        )
+    if not graphs:
+        raise UserError("graphs: expected one graph per institution, found none")
+    for key in ("clients", "partition"):
+        if key in keys:
+            raise UserError(
+                f"config: expected no key {key!r} with one graph per institution, found "
+                f"{keys[key]!r}; leave it out"
+            )
+    return {"clients": len(graphs), "partition": "by-column"}
+
+
+def _checked(keys: Mapping[str, Value]) -> RunConfig:
+    """Return a configuration that can run.
+
+    Raises
+    ------
+    UserError : it cannot
+    """
+    config = parse(keys)
+    if config.resume:
+        raise UserError("resume: expected a new run, found the key `resume`; leave it out")
+    check_method(config)
+    affordable_rounds(config)
+    return config
+
+
+def _run(config: RunConfig, progress: bool) -> Result:
+    folder = Path(config.out)
+    prepare(config)
+    shutil.rmtree(folder / BUNDLE, ignore_errors=True)  # of a run that this one replaces
+    with exclusive(folder, SERVER), _bar(config.rounds, progress) as on_round:
+        run_in_process(config, folder, on_round)
+    return Result(folder, config, read_result(folder))
+
+
+@contextmanager
+def _bar(rounds: int, shown: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Yield a function that moves a bar by the row of a round; in a notebook one of its own."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        from tqdm.auto import tqdm
+
+        bar = tqdm(total=rounds, unit="round", desc="rounds", disable=not shown)
+
+    def update(row: Mapping[str, Any]) -> None:
+        bar.update(row["round"] - bar.n)
+        if row["val_accuracy"] is not None:
+            bar.set_postfix_str(f"val accuracy {row['val_accuracy']:.4f}")
+
+    with bar:
+        yield update
+
+
+def _file_name(name: str) -> str:
+    """Return a name that is safe in a path."""
+    return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip(".-") or "graph"

@@ -1,0 +1,143 @@
+"""What a notebook shows: evidence, predictions, cores and results as HTML without scripts.
+
+All text of data passes Jinja2's autoescape after `escaping.escaped`, which also replaces what turns
+text around or hides it. Nothing is loaded from elsewhere.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dance_flwr.escaping import escaped, one_line
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MOST_NODES = 10  # of an evidence; the others are counted
+_AROUND = 160  # characters of the text shown before and after a span
+
+_TEMPLATES = {
+    "evidence": """\
+<div class="dance-flwr" style="max-width:60em">
+{% if model_id %}<p>Evidence of {{ total }} {{ "node" if total == 1 else "nodes" }},
+model <code>{{ model_id }}</code>{% if total > nodes|length %};
+the first {{ nodes|length }} are shown{% endif %}. This output contains source texts.</p>{% endif %}
+{% for node in nodes %}<section>
+<h4><bdi>{{ node.id|line }}</bdi>: {{ node.predicted|line }}
+({{ "%.3f"|format(node.probability) }})</h4>
+<p>{% for view, probs in node.views.items() -%}
+{{ view }}: {{ (probs|best)[0]|line }}
+({{ "%.3f"|format((probs|best)[1]) }}){{ "; " if not loop.last }}
+{%- endfor %}</p>
+{% for part in node.neighbours %}<article dir="auto" style="border-left:3px solid #888;\
+padding-left:.7em;margin:.6em 0">
+<p><b>hop {{ part.hop }}</b>, gate {{ "%.3f"|format(part.gate) }}, <bdi>{{ part.id|line }}</bdi>
+{%- if part.training_label is not none %}, training label {{ part.training_label|line }}
+(log-odds {{ "%+.2f"|format(part.effect) }}){% endif %}</p>
+<p style="white-space:pre-wrap">{% for text, span in part|pieces(node.spans) -%}
+{% if span %}<mark title="weight {{ "%.3f"|format(span.weight) }}">{{ text|plain }}</mark>\
+<sup>{{ "%.2f"|format(span.weight) }}</sup>{% else %}{{ text|plain }}{% endif %}
+{%- endfor %}</p>
+</article>
+{% endfor %}</section>
+{% endfor %}</div>
+""",
+    "table": """\
+<div class="dance-flwr"><p>{{ caption|line }}</p>
+<table><thead><tr>{% for name in names %}<th scope="col">{{ name|line }}</th>{% endfor %}
+</tr></thead>
+<tbody>{% for row in rows %}<tr>{% for value in row %}<td>{{ value|line }}</td>{% endfor %}</tr>
+{% endfor %}</tbody></table></div>
+""",
+}
+
+
+class Marked(Protocol):
+    """A span of a source text: `evidence.Span`."""
+
+    @property
+    def id(self) -> str:
+        """The node whose text it is."""
+        ...
+
+    @property
+    def start(self) -> int:
+        """Its first character."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """The character after its last."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """The characters between."""
+        ...
+
+
+def evidence_html(nodes: Sequence[object], total: int, model_id: str) -> str:
+    """Return the evidence of nodes as HTML: predictions, gates, and texts with marked spans.
+
+    Parameters
+    ----------
+    nodes : `evidence.NodeEvidence`
+    total : nodes that were explained; at most `MOST_NODES` are shown
+    model_id : "" = without the heading
+    """
+    template = _environment().get_template("evidence")
+    return template.render(nodes=nodes[:MOST_NODES], total=total, model_id=model_id)
+
+
+def table_html(caption: str, rows: Iterable[Sequence[object]], names: Sequence[str]) -> str:
+    """Return rows of numbers and names as a table."""
+    shown = [[_shown(value) for value in row] for row in rows]
+    return _environment().get_template("table").render(caption=caption, rows=shown, names=names)
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> "Environment":
+    from jinja2 import DictLoader, Environment
+
+    environment = Environment(loader=DictLoader(_TEMPLATES), autoescape=True)
+    environment.filters |= {"plain": escaped, "line": _line, "best": _best, "pieces": _pieces}
+    return environment
+
+
+def _line(value: object) -> str:
+    return one_line(str(value))
+
+
+def _best(probs: Mapping[str, float]) -> tuple[str, float]:
+    return max(probs.items(), key=lambda item: item[1])
+
+
+def _pieces(part: Any, spans: Sequence[Marked]) -> list[tuple[str, Marked | None]]:
+    """Return the text of a neighbour in pieces: its spans, and what is near them; the rest is "…".
+
+    A text without a span shows its beginning.
+    """
+    text, own = (
+        part.text,
+        sorted((span for span in spans if span.id == part.id), key=lambda span: span.start),
+    )
+    if not own:
+        return [(text[: 2 * _AROUND] + (" …" if len(text) > 2 * _AROUND else ""), None)]
+    pieces: list[tuple[str, Marked | None]] = []
+    at = 0
+    for span in own:
+        pieces += [(_between(text[at : span.start], at == 0, False), None), (span.text, span)]
+        at = span.end
+    return [*pieces, (_between(text[at:], False, True), None)]
+
+
+def _between(text: str, first: bool, last: bool) -> str:
+    """Return text beside spans, without its middle where that is long."""
+    if len(text) <= 2 * _AROUND:
+        return text
+    before = "" if first else text[:_AROUND]
+    return f"{before} … {'' if last else text[-_AROUND:]}"

@@ -1,0 +1,166 @@
+"""`load` and `Predictor`: labels of nodes that no client ever saw."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dance_flwr.api.evidence import Evidence
+from dance_flwr.api.explaining import explain
+from dance_flwr.api.graph_model import GraphModel
+from dance_flwr.api.inputs import GraphLike, Nodes, bundle_of, source_of
+from dance_flwr.api.notebook import table_html
+from dance_flwr.prediction.bundle import Bundle
+from dance_flwr.prediction.predicting import deployed, opened, ranked
+
+
+class Prediction(NamedTuple):
+    """What is predicted of one node: its id, class, calibrated probability and margin."""
+
+    id: str
+    predicted: str
+    probability: float
+    margin: float
+
+
+@dataclass(frozen=True)
+class Predictions(Sequence[Prediction]):
+    """Predictions of n nodes, in the order of the graph.
+
+    Attributes
+    ----------
+    ids : node ids
+    class_names : of the model, columns of `probabilities`
+    probabilities : [n, C], calibrated; rows sum to 1
+    labels : [n] int64, predicted class
+    probability : [n], of that class
+    margin : [n], its distance to the probability of the second class
+    """
+
+    ids: Sequence[str]
+    class_names: tuple[str, ...]
+    probabilities: Tensor
+    labels: Tensor
+    probability: Tensor
+    margin: Tensor
+
+    @property
+    def predicted(self) -> list[str]:
+        """The name of each node's predicted class."""
+        return [self.class_names[label] for label in self.labels.tolist()]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, row: Any) -> Any:
+        """Return one `Prediction` by its place, or several by a slice."""
+        if isinstance(row, slice):
+            return [self[place] for place in range(*row.indices(len(self)))]
+        name = self.class_names[int(self.labels[row])]
+        return Prediction(
+            self.ids[row], name, float(self.probability[row]), float(self.margin[row])
+        )
+
+    def __iter__(self) -> Iterator[Prediction]:
+        parts = (self.ids, self.predicted, self.probability.tolist(), self.margin.tolist())
+        return (Prediction(*row) for row in zip(*parts, strict=True))
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return the columns of the table that `dance-flwr predict` writes.
+
+        `pandas.DataFrame(predictions.to_dict())` makes a frame.
+        """
+        columns: dict[str, list[Any]] = {"id": list(self.ids), "predicted": self.predicted}
+        columns |= {"probability": self.probability.tolist(), "margin": self.margin.tolist()}
+        return columns
+
+    def __repr__(self) -> str:
+        return f"Predictions({len(self)} nodes, {len(self.class_names)} classes)"
+
+    def _repr_html_(self) -> str:
+        names = ("id", "predicted", "probability", "margin")
+        caption = f"{len(self):,} nodes" + (", the first ten:" if len(self) > 10 else "")
+        return table_html(caption, self[:10], names)
+
+
+class Predictor:
+    """An exported model, ready to predict and to explain; `load` opens one.
+
+    Attributes
+    ----------
+    bundle : the model, its configuration, classes, encoder and calibration
+    """
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        return self.bundle.agreement.class_names
+
+    @property
+    def model_id(self) -> str:
+        """Fingerprint of the model."""
+        return self.bundle.model_id
+
+    def predict(self, graph: GraphLike) -> Predictions:
+        """Predict every node of a graph; equal to `dance-flwr predict` of the same data.
+
+        Parameters
+        ----------
+        graph : a graph, its name or its folder, whose labels are not read; or the folder of a
+            client, whose training labels count as in the run
+
+        Raises
+        ------
+        UserError : the data do not fit the model: other encoder, classes or chunks
+        """
+        bundle = self.bundle
+        with opened(bundle, source_of(graph), lambda line: None) as client:
+            probs = deployed(bundle, client)
+            labels, probability, margin = ranked(bundle, probs)
+            scaled = bundle.calibration.apply(probs)
+            ids = client.site.ids()
+        return Predictions(ids, self.class_names, scaled, labels, probability, margin)
+
+    def explain(self, graph: GraphLike, nodes: Nodes) -> Evidence:
+        """Return the evidence of these nodes; see `dance_flwr.api.explain`."""
+        return explain(self, graph, nodes)
+
+    def at(self, graph: GraphLike, *, view: str = "deployed") -> GraphModel:
+        """Return the model at one graph as a `torch.nn.Module`, for torch-geometric's `Explainer`.
+
+        Parameters
+        ----------
+        view : "deployed" = what `predict` gives, before calibration; "plain" = the graph network
+            alone, which has gradients
+
+        Raises
+        ------
+        UserError : there is no such view, the method is not DANCE, or the data do not fit the model
+        """
+        bundle = self.bundle
+        with opened(bundle, source_of(graph), lambda line: None) as client, torch.no_grad():
+            return GraphModel.of(bundle, client, view)
+
+    def __repr__(self) -> str:
+        accuracy = self.bundle.facts.get("test_accuracy", float("nan"))
+        method, count = self.bundle.config.method, len(self.class_names)
+        return (
+            f"Predictor({method}, {count} classes, test accuracy {accuracy:.4f}, "
+            f"model {self.model_id})"
+        )
+
+
+def load(bundle: str | Path) -> Predictor:
+    """Return the model of a bundle, the folder that `dance-flwr export` or `Result.export` wrote.
+
+    Raises
+    ------
+    UserError : there is no bundle, or it is damaged or of another version
+    """
+    return Predictor(bundle_of(bundle))

@@ -1,0 +1,171 @@
+"""torch-geometric's `Data` and the arrays of a `TextGraph`, in both directions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dance_flwr.errors import DataError
+
+if TYPE_CHECKING:  # torch-geometric takes longer to import than torch
+    from torch_geometric.data import Data
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+
+
+@dataclass(frozen=True)
+class PygArrays:
+    """What a `Data` says of a graph.
+
+    Attributes
+    ----------
+    num_nodes : n
+    source, target : [E] int64, the columns of `edge_index`
+    labels : [n] int64, `y`, -1 where unknown
+    split : [n] uint8: 0 = in no mask, 1, 2, 3 = in `train_mask`, `val_mask`, `test_mask`
+    """
+
+    num_nodes: int
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    split: NDArray[np.uint8]
+
+
+def arrays_of(data: "Data", mask_column: int | None = None) -> PygArrays:
+    """Read the nodes, edges, labels and masks of a homogeneous graph.
+
+    Parameters
+    ----------
+    mask_column : which column of two-dimensional masks is meant
+
+    Raises
+    ------
+    DataError : it is not such a graph, or a part has another shape or type than PyG's own data sets
+    """
+    if type(data).__name__ == "HeteroData" or not hasattr(data, "edge_index"):
+        raise DataError(
+            f"data: expected a torch_geometric.data.Data, found {type(data).__name__}; "
+            "a graph with types of nodes is made homogeneous by data.to_homogeneous()"
+        )
+    n = data.num_nodes
+    if not n:
+        raise DataError("data: expected at least one node, found none; set data.num_nodes")
+    edges = data.edge_index
+    if edges is None:
+        source = target = np.zeros(0, np.int64)
+    else:
+        found = np.asarray(edges.cpu())
+        if found.ndim != 2 or len(found) != 2 or found.dtype != np.int64:
+            raise DataError(
+                f"data.edge_index: expected [2, E] int64, found {list(found.shape)} {found.dtype}"
+            )
+        if found.size and not (found.min() >= 0 and found.max() < n):
+            raise DataError(
+                f"data.edge_index: expected nodes in 0..{n - 1}, found {found.min()}..{found.max()}"
+            )
+        source, target = found
+    return PygArrays(n, source, target, _labels(data, n), _split(data, n, mask_column))
+
+
+def data_of(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    split: NDArray[np.uint8],
+    **others: Any,
+) -> "Data":
+    """Return a `Data` with both directions of every edge, `y` and the three masks.
+
+    Parameters
+    ----------
+    indptr, indices : neighbour lists; labels : [n] int64; split : [n] uint8, as in `PygArrays`
+    others : further attributes, such as `ids` and `text`
+    """
+    import torch
+    from torch_geometric.data import Data
+
+    source = np.repeat(np.arange(len(labels)), np.diff(indptr))
+    masks = {name: torch.tensor(split == code) for code, name in enumerate(MASKS, start=1)}
+    return Data(
+        edge_index=torch.tensor(np.stack([source, indices])),
+        y=torch.tensor(labels),
+        num_nodes=len(labels),
+        **masks,
+        **others,
+    )
+
+
+def default_names(labels: NDArray[np.int64]) -> tuple[str, ...]:
+    """Return "0", "1", ... for the classes of these labels, with zeros in front so that they sort.
+
+    So the numbers of the labels stay when class names are sorted.
+    """
+    count = int(labels.max(initial=-1)) + 1
+    width = len(str(max(count - 1, 0)))
+    return tuple(f"{number:0{width}d}" for number in range(count))
+
+
+def renumbered(
+    labels: NDArray[np.int64], names: Sequence[str], by: Sequence[str]
+) -> NDArray[np.int64]:
+    """Return labels that number `names` as numbers of the same names in `by`; -1 stays; [n] int64.
+
+    Raises
+    ------
+    DataError : `by` lacks a name
+    """
+    place = {name: number for number, name in enumerate(by)}
+    missing = [name for name in names if name not in place]
+    if missing:
+        raise DataError(
+            f"class_names: expected all of {', '.join(map(repr, names))}, found none of "
+            f"{missing[0]!r}; add it"
+        )
+    return np.array([*(place[name] for name in names), -1], np.int64)[labels]
+
+
+def _labels(data: "Data", n: int) -> NDArray[np.int64]:
+    """Return `y`, [n] int64; -1 everywhere if there is none."""
+    if data.y is None:
+        return np.full(n, -1, np.int64)
+    found = np.asarray(data.y.cpu())
+    if found.shape == (n, 1):
+        found = found[:, 0]
+    if found.shape != (n,) or found.dtype.kind not in "iu":
+        raise DataError(
+            f"data.y: expected [{n}] integers, one class per node and -1 = unknown, found "
+            f"{list(found.shape)} {found.dtype}; several labels per node are not supported"
+        )
+    if found.min() < -1:
+        raise DataError(f"data.y: expected classes from 0, or -1 = unknown, found {found.min()}")
+    return found.astype(np.int64)
+
+
+def _split(data: "Data", n: int, column: int | None) -> NDArray[np.uint8]:
+    """Return the split that the masks give, [n] uint8."""
+    split = np.zeros(n, np.uint8)
+    for code, name in enumerate(MASKS, start=1):
+        if getattr(data, name, None) is None:
+            continue
+        mask = np.asarray(data[name].cpu())
+        if mask.ndim == 2 and mask.shape[0] == n:
+            if column is None or not 0 <= column < mask.shape[1]:
+                raise DataError(
+                    f"mask_column: expected one of the {mask.shape[1]} columns of {name}, found "
+                    f"{column}; each is a split of its own, for example mask_column=0"
+                )
+            mask = mask[:, column]
+        if mask.shape != (n,) or mask.dtype != np.bool_:
+            raise DataError(
+                f"data.{name}: expected [{n}] bool, found {list(mask.shape)} {mask.dtype}"
+            )
+        if (twice := np.flatnonzero(mask & (split > 0))).size:
+            raise DataError(
+                f"data.{name}: expected a node in one mask, found node {twice[0]} also in "
+                f"{MASKS[split[twice[0]] - 1]}; take it out of one"
+            )
+        split[mask] = code
+    return split

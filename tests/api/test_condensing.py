@@ -1,0 +1,132 @@
+"""Condensing one graph: the core that clients select, by seed, with and without a model."""
+
+import numpy as np
+import pytest
+import torch
+from support.graphs import SMALL, text_graph
+from torch_geometric.nn import GCNConv
+
+from dance_flwr.api import UserError, condense, encode
+from dance_flwr.dance.nodes import node_budget
+from dance_flwr.data.graphs.graph import TRAIN
+from dance_flwr.federation.client.client import open_client
+from dance_flwr.runs.reader import load_model
+
+KEYS = {
+    key: value
+    for key, value in SMALL.items()
+    if key.startswith("dance.") or key in ("hidden-dim", "chunk-tokens", "max-chunks")
+}
+KEYS |= {"encoder-precision": "float32"}
+
+
+@pytest.fixture(scope="module")
+def core(graph):
+    return condense(graph, ratio_of_nodes=0.5, config=KEYS)
+
+
+def test_a_core_has_the_nodes_labels_texts_and_edges_that_it_says(graph, core):
+    count = node_budget(graph.num_nodes, 0.5)
+    assert len(core) == core.nodes.numel() == count <= graph.num_nodes
+    assert (core.nodes.diff() > 0).all() and list(core.ids) == graph.ids[core.nodes].tolist()
+    training = torch.as_tensor(graph.split[core.nodes] == TRAIN)
+    assert core.known.tolist() == training.tolist()
+    own = torch.as_tensor(graph.labels[core.nodes])
+    assert (core.labels[core.known] == own[core.known]).all()
+    assert torch.allclose(core.probabilities.sum(1), torch.ones(count), atol=1e-5)
+    assert core.features.shape == (count, 384) and (core.difficulty >= 0).all()
+    rows, cols = core.edge_index
+    pairs = set(zip(rows.tolist(), cols.tolist(), strict=True))
+    assert pairs == {(b, a) for a, b in pairs} and all(a != b for a, b in pairs)
+    assert (core.edge_weight > 0).all() and core.edge_weight.numel() == len(rows)
+    assert [node.id for node in core.evidence] == list(core.ids)
+    assert core.coverage["ratio_of_nodes"] == count / graph.num_nodes
+    spans = sum(len(node.spans) for node in core.evidence)
+    assert spans == core.counts["evidence-chunks"]
+    html = core._repr_html_()
+    assert f"{count} of {graph.num_nodes} nodes" in html and "<script" not in html
+
+
+def test_the_seed_decides(graph, core):
+    again = condense(graph, ratio_of_nodes=0.5, config=KEYS)
+    assert torch.equal(again.features, core.features) and again.ids == core.ids
+    assert torch.equal(again.edge_weight, core.edge_weight)
+    other = condense(graph, ratio_of_nodes=0.5, config=KEYS, seed=1)
+    assert not torch.equal(other.features, core.features)
+
+
+def test_the_core_is_that_of_a_client_in_round_1(dance, graph):
+    """A run's first evidence packs are of the core of round 1, under the initial model."""
+    from dance_flwr.dance.packs import Packs
+
+    first = Packs.load(dance.store(2).round_path(1))
+    keys = {key: value for key, value in SMALL.items() if not key.startswith("llm")}
+    mine = condense(graph, ratio_of_nodes=dance.config.condensation_ratio, config=keys)
+    # The client draws prototypes under its own number; nodes of small classes are the same.
+    assert len(mine) == len(first.nodes)
+    assert mine.evidence.model_id == first.model_id
+
+
+def test_a_trained_model_condenses_by_what_it_has_learnt(dance, graph, model):
+    core = condense(graph, ratio_of_nodes=0.5, model=model)
+    assert core.evidence.model_id == model.model_id and core.class_names == model.class_names
+    client = open_client(dance.partition / "client-2", dance.config)
+    client.load(load_model(dance.folder))
+    place = {name: row for row, name in enumerate(client.site.ids())}
+    assert [place[name] for name in core.ids] == core.nodes.tolist()
+    with pytest.raises(UserError, match=r"expected keys dance\.\* with a trained model"):
+        condense(graph, model=model, config={"rounds": 3})
+
+
+def test_a_model_condenses_a_graph_without_labels(graph, model):
+    bare = text_graph("bare", graph.ids, graph.texts, -np.ones_like(graph.labels), [])
+    core = condense(bare, ratio_of_nodes=0.2, model=model)
+    assert not core.known.any() and (core.labels >= 0).all()
+    assert core.edge_index.shape[0] == 2
+    with pytest.raises(UserError, match="expected some labels"):
+        condense(bare)
+
+
+def test_labels_without_a_split_are_all_for_training(graph):
+    from dataclasses import replace
+
+    whole = replace(graph, split=np.zeros_like(graph.split))
+    core = condense(whole, ratio_of_nodes=1, config=KEYS)
+    assert core.known.all() and len(core) == graph.num_nodes
+
+
+def test_test_labels_decide_nothing(graph, core):
+    from dataclasses import replace
+
+    hidden = np.where(graph.split == TRAIN, graph.labels, (graph.labels + 1) % 3)
+    blind = condense(replace(graph, labels=hidden), ratio_of_nodes=0.5, config=KEYS)
+    assert torch.equal(blind.nodes, core.nodes) and torch.equal(blind.features, core.features)
+    assert torch.equal(blind.labels, core.labels)
+
+
+def test_a_network_of_torch_geometric_trains_on_the_core_and_reads_the_graph(graph, core):
+    small, features = core.to_pyg(), encode(graph, config=KEYS)
+    assert small.validate() and small.n_id.tolist() == core.nodes.tolist()
+    assert features.shape == (graph.num_nodes, small.x.size(1))
+    torch.manual_seed(0)
+    layer = GCNConv(small.x.size(1), len(core.class_names))
+    steps = torch.optim.Adam(layer.parameters(), lr=0.05)
+    for _ in range(30):
+        out = layer(small.x, small.edge_index, small.edge_weight)
+        loss = torch.nn.functional.cross_entropy(out[small.train_mask], small.y[small.train_mask])
+        steps.zero_grad()
+        loss.backward()
+        steps.step()
+    predicted = layer(features, graph.to_pyg().edge_index).argmax(1)
+    assert (predicted == torch.as_tensor(graph.labels)).float().mean() > 0.6
+
+
+def test_what_cannot_be_condensed_is_refused(graph):
+    for arguments, message in (
+        ({"ratio_of_nodes": 0}, "ratio_of_nodes: expected"),
+        ({"config": {"method": "fedavg-full"}}, "method: expected 'dance'"),
+        ({"seed": -1}, "seed"),
+        ({"model": "nowhere"}, "dance-flwr export"),
+    ):
+        with pytest.raises(UserError, match=message):
+            condense(graph, **arguments)

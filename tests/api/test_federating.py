@@ -1,0 +1,120 @@
+"""Federations in this process: numbers of the command line, institutions as clients, refusals."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.graphs import SMALL, text_graph
+
+from dance_flwr.api import UserError, federate
+from dance_flwr.api.federating import together
+from dance_flwr.api.inputs import config_of
+from dance_flwr.data.graphs.folder import read_folder
+from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN
+
+KEYS = SMALL | {"rounds": 2}
+ALONE = {key: value for key, value in KEYS.items() if key != "clients"}
+
+
+@pytest.fixture(scope="module")
+def result(tiny, tmp_path_factory):
+    graph = replace(read_folder(tiny), name="../odd name/")
+    return federate(graph, KEYS, out=tmp_path_factory.mktemp("runs") / "run", progress=False)
+
+
+def test_a_run_gives_the_numbers_of_the_command(result, tiny, run):
+    assert read_folder(tiny).name not in str(result.config.data)
+    expected = run(rounds=2).result
+    for name in ("test_accuracy", "val_accuracy", "test_macro_f1", "best_round"):
+        assert result.facts[name] == pytest.approx(expected[name], abs=1e-9)
+    assert result.test_accuracy == result.facts["test_accuracy"]
+    assert [row["test_accuracy"] for row in result.clients] == pytest.approx(
+        [row["test_accuracy"] for row in expected["clients"]]
+    )
+    assert [row.round for row in result.history] == [1, 2]
+    written = json.loads((result.folder / "result.json").read_text("utf-8"))
+    assert written["model_fingerprint"] == result.facts["model_fingerprint"]
+    assert "<script" not in result._repr_html_() and "client" in result._repr_html_()
+
+
+def test_its_model_predicts_explains_and_is_exported(result, tmp_path):
+    graph = read_folder(result.client_folders[0])
+    assert len(result.client_folders) == 3 and result.model is result.model
+    found = result.model.predict(graph)
+    exported = result.export(tmp_path / "bundle")
+    assert exported.model_id == result.model.model_id
+    assert exported.predict(graph).predicted == found.predicted
+    assert result.model.explain(result.client_folders[0], 0)[0].spans
+    with pytest.raises(UserError, match="--out"):
+        result.export(tmp_path / "bundle")
+
+
+def test_each_institution_is_a_client(tiny, tmp_path):
+    whole = read_folder(tiny)
+    parts = [whole.subgraph(np.arange(start, 72, 2), f"site {start}") for start in (0, 1)]
+    result = federate(parts, ALONE, out=tmp_path / "run", progress=False)
+    assert result.config.clients == len(result.client_folders) == 2
+    for folder, part in zip(result.client_folders, parts, strict=True):
+        held = read_folder(folder)
+        assert held.ids.tolist() == part.ids.tolist() and held.texts == part.texts
+        assert held.num_edges == part.num_edges and held.split.any()
+
+
+def institution(ids, labels, split=None, pairs=()):
+    return text_graph("same", ids, ["text"] * len(ids), labels, list(pairs), split)
+
+
+def test_institutions_with_the_same_ids_and_one_split():
+    first = institution(["a", "b"], [0, 1], [TRAIN, NO_SPLIT], [(0, 1)])
+    second = institution(["a", "c", "d", "e"], [2, 2, 2, 2])
+    graph = together([first, second], config_of(None))
+    assert graph.ids.tolist() == ["0/a", "0/b", "1/a", "1/c", "1/d", "1/e"]
+    assert graph.site.tolist() == ["0", "0", "1", "1", "1", "1"]
+    assert graph.split[:2].tolist() == [TRAIN, NO_SPLIT] and graph.split[2:].all()
+    assert graph.num_edges == 1 and graph.indices.tolist() == [1, 0]
+
+
+def test_classes_of_one_institution_alone_are_numbered_by_name():
+    first = replace(institution(["a"], [0]), class_names=("zebra",))
+    second = replace(institution(["b", "c"], [1, -1]), class_names=("lion", "zebra"))
+    graph = together([first, second], config_of(None))
+    assert graph.class_names == ("lion", "zebra") and graph.labels.tolist() == [1, 1, -1]
+
+
+def test_institutions_keep_their_numbers_beyond_ten():
+    graph = together([institution([f"n{k}"], [0]) for k in range(11)], config_of(None))
+    assert graph.site.tolist() == [f"{k:02d}" for k in range(11)]
+
+
+@pytest.mark.parametrize(
+    ("graphs", "config", "message"),
+    [
+        ([], None, "one graph per institution, found none"),
+        ([institution(["a"], [0])], {"clients": 3}, "no key 'clients'"),
+        (iter(()), None, "expected a TextGraph or a list"),
+        ([object()], None, "found object"),
+        ("nowhere", None, "nowhere"),
+        (institution(["a"], [0]), {"clients": 3}, "partition clients: expected"),
+        (institution(["a"], [0]), {"method": "nothing"}, "method"),
+        (institution(["a"], [0]), {"resume": True, "out": "x"}, "leave it out"),
+        (institution(["a"], [0]), {"rounds": 1.5}, "rounds: expected int"),
+    ],
+)
+def test_what_cannot_be_federated_is_refused(graphs, config, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=message):
+        federate(graphs, config, progress=False)
+
+
+def test_a_finished_run_is_not_replaced(result):
+    with pytest.raises(UserError, match="finished"):
+        federate(read_folder(result.client_folders[0]), KEYS, out=result.folder, progress=False)
+
+
+def test_a_method_without_a_global_model_has_none_to_hand_on(tiny, tmp_path):
+    keys = KEYS | {"method": "local-only", "rounds": 1}
+    result = federate(str(tiny), keys, out=tmp_path / "run", progress=False)
+    assert 0 <= result.test_accuracy <= 1
+    with pytest.raises(UserError, match="global model"):
+        _ = result.model

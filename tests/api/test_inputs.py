@@ -1,0 +1,124 @@
+"""What users pass: nodes by id, place and mask, configurations in every form, and refusals."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.graphs import text_graph
+from support.project import PROJECT
+
+from dance_flwr.api.inputs import bundle_of, checked_graph, config_of, ratio_of, rows_of, source_of
+from dance_flwr.errors import UserError
+
+IDS = ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        *(["c", "a"], np.array(["c", "a"]), [2, 0], np.array([2, 0]), torch.tensor([2, 0])),
+        *((2, 0), iter([2, 0]), [np.int64(2), torch.tensor(0)]),
+    ],
+)
+def test_nodes_by_id_and_by_place_in_the_order_asked_for(nodes):
+    assert rows_of(nodes, IDS).tolist() == [2, 0]
+
+
+@pytest.mark.parametrize("mask", [[True, False, True], np.array([1, 0, 1], bool)])
+def test_nodes_by_mask(mask):
+    assert rows_of(mask, IDS).tolist() == [0, 2]
+    assert rows_of(torch.tensor(mask), IDS).tolist() == [0, 2]
+
+
+def test_one_node_is_a_list_of_one():
+    assert rows_of("b", IDS).tolist() == rows_of(1, IDS).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ([], "at least one node"),
+        (["a", "x"], "found 'x'"),
+        ([0, 3], r"places in 0\.\.2, found 3"),
+        ([-1], "found -1"),
+        (["a", "a"], "'a' again"),
+        ([0.5], "strings or integers"),
+        ([None], "strings or integers"),
+        ([True, False], "expected 3 values"),
+    ],
+)
+def test_other_nodes_are_refused(nodes, message):
+    with pytest.raises(UserError, match=message):
+        rows_of(nodes, IDS)
+
+
+def test_a_configuration_in_every_form(tmp_path):
+    file = tmp_path / "keys.toml"
+    file.write_text("rounds = 7\n[dance]\nmix = 0.4\n", encoding="utf-8")
+    flat, nested = {"rounds": 7, "dance.mix": 0.4}, {"rounds": 7, "dance": {"mix": 0.4}}
+    wanted = config_of(flat)
+    assert wanted.rounds == 7
+    for form in (nested, file, str(file), wanted):
+        assert config_of(form) == wanted
+    assert config_of(None) == config_of({})
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"round": 7}, "did you mean 'rounds'"),
+        ({"rounds": 0}, "rounds: expected"),
+        ({"dance": {"mix": 2.0}}, r"dance\.mix"),
+        (7, "expected keys and values such as"),
+        (Path("nowhere.toml"), "nowhere.toml"),
+    ],
+)
+def test_other_configurations_are_refused(config, message):
+    with pytest.raises(UserError, match=message):
+        config_of(config)
+
+
+def test_graphs_and_models_of_others_are_refused(tmp_path):
+    data = torch.nn.Linear(1, 1)
+    with pytest.raises(UserError, match=r"TextGraph\.from_pyg"):
+        checked_graph(data)
+    with pytest.raises(UserError, match="load_graph"):
+        checked_graph("pydocs")
+    with pytest.raises(UserError, match="at least one node"):
+        checked_graph(text_graph("none", [], [], [], []))
+    with pytest.raises(UserError, match="half a character"):
+        checked_graph(text_graph("half", ["a"], ["\udc00"], [0], []))
+    with pytest.raises(UserError, match="found Linear"):
+        bundle_of(data)
+    with pytest.raises(UserError, match="dance-flwr export"):
+        bundle_of(tmp_path)
+    assert source_of(tmp_path) == str(tmp_path)
+
+
+@pytest.mark.parametrize("value", [0, -0.1, 1.5, "0.1", True, None, float("nan")])
+def test_a_ratio_is_above_0_and_at_most_1(value):
+    with pytest.raises(UserError, match="ratio: expected a number > 0 and <= 1"):
+        ratio_of("ratio", value)
+    assert ratio_of("ratio", 1) == 1.0
+
+
+def test_a_notebook_shows_a_mistake_in_one_line():
+    """IPython asks an exception for its own lines; control characters do not reach the screen."""
+    assert UserError("bad \x1b[2J")._render_traceback_() == ["UserError: bad \\x1b[2J"]
+
+
+def test_ipython_shows_no_traceback_of_a_mistake(tmp_path):
+    code = "from dance_flwr.errors import ConfigError; raise ConfigError(['rounds: bad'])"
+    done = subprocess.run(
+        [sys.executable, "-m", "IPython", "--no-banner", "--colors=NoColor", "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=PROJECT,
+        env=os.environ | {"IPYTHONDIR": str(tmp_path)},
+    )
+    shown = (done.stdout + done.stderr).strip().splitlines()
+    assert shown[-1] == "ConfigError: rounds: bad" and "Traceback" not in "".join(shown)

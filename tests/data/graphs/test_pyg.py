@@ -1,0 +1,105 @@
+"""Graphs from torch-geometric and back: round trips of all parts, and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch_geometric.data import Data, HeteroData
+
+from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL, TextGraph
+from dance_flwr.errors import DataError
+
+
+@st.composite
+def data_and_names(draw):
+    """A `Data` in PyG's conventions: directed and repeated edges, loops, unknown labels, masks."""
+    n = draw(st.integers(1, 9))
+    ends = st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=12)
+    edges = torch.tensor(draw(ends), dtype=torch.int64).reshape(-1, 2).T
+    names = draw(st.lists(st.text("abcz 12", min_size=1, max_size=3), min_size=1, unique=True))
+    labels = draw(st.lists(st.integers(-1, len(names) - 1), min_size=n, max_size=n))
+    split = np.array(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)))
+    data = Data(edge_index=edges, y=torch.tensor(labels), num_nodes=n, x=torch.zeros(n, 2))
+    for code, name in ((TRAIN, "train_mask"), (VAL, "val_mask"), (TEST, "test_mask")):
+        if draw(st.booleans()):
+            data[name] = torch.tensor(split == code)
+    texts = draw(
+        st.lists(st.text(st.characters(codec="utf-8"), max_size=4), min_size=n, max_size=n)
+    )
+    return data, texts, names
+
+
+@given(data_and_names())
+def test_a_graph_comes_back_as_it_went(case):
+    data, texts, names = case
+    graph = TextGraph.from_pyg(data, texts, class_names=names)
+    again = graph.to_pyg(class_names=names)
+    assert again.y.tolist() == data.y.tolist() and again.text == texts and again.x is None
+    assert list(graph.class_names) == sorted(names)
+    wanted = {(a, b) for a, b in data.edge_index.T.tolist() if a != b}
+    wanted |= {(b, a) for a, b in wanted}
+    pairs = [tuple(pair) for pair in again.edge_index.T.tolist()]
+    assert len(pairs) == len(set(pairs)) and set(pairs) == wanted
+    for name in ("train_mask", "val_mask", "test_mask"):
+        assert again[name].tolist() == data.get(name, torch.zeros(len(texts), dtype=bool)).tolist()
+    once_more = TextGraph.from_pyg(again, texts, class_names=names)
+    assert (once_more.labels == graph.labels).all() and (once_more.split == graph.split).all()
+    assert (once_more.indices == graph.indices).all()
+
+
+def test_numbers_name_classes_so_that_they_stay():
+    y = torch.arange(12)
+    graph = TextGraph.from_pyg(Data(y=y, num_nodes=12), [""] * 12)
+    assert graph.labels.tolist() == y.tolist() and graph.class_names[10] == "10"
+    assert graph.class_names[2] == "02" and graph.ids.tolist() == [str(i) for i in range(12)]
+    assert graph.num_edges == 0
+    column = TextGraph.from_pyg(Data(y=y[:, None], num_nodes=12), [""] * 12)
+    assert (column.labels == graph.labels).all()
+    assert (TextGraph.from_pyg(Data(num_nodes=2), ["a", "b"]).labels == -1).all()
+
+
+def test_a_column_of_two_dimensional_masks():
+    data = Data(y=torch.tensor([0, 1]), num_nodes=2, train_mask=torch.eye(2, dtype=torch.bool))
+    assert TextGraph.from_pyg(data, ["", ""], mask_column=1).split.tolist() == [0, TRAIN]
+    with pytest.raises(DataError, match="mask_column: expected one of the 2 columns"):
+        TextGraph.from_pyg(data, ["", ""])
+
+
+def both_masks():
+    inside = torch.tensor([True, False])
+    return Data(num_nodes=2, train_mask=inside, test_mask=inside)
+
+
+REFUSED = {
+    "HeteroData": (HeteroData(), {}, "expected a torch_geometric.data.Data, found HeteroData"),
+    "no nodes": (Data(), {}, "at least one node"),
+    "texts": (Data(num_nodes=2), {"texts": ["one"]}, "expected 2 texts"),
+    "a number": (Data(num_nodes=2), {"texts": ["one", 2]}, "expected strings, found 2 for node 1"),
+    "half a character": (Data(num_nodes=2), {"texts": ["", "a\ud800"]}, "at 1 of node 1"),
+    "several labels": (Data(num_nodes=2, y=torch.eye(2)), {}, "several labels per node"),
+    "a label below": (Data(num_nodes=2, y=torch.tensor([0, -2])), {}, "found -2"),
+    "class names": (
+        Data(num_nodes=2, y=torch.tensor([0, 1])),
+        {"class_names": ["one"]},
+        "expected 2 different names",
+    ),
+    "an edge": (Data(num_nodes=2, edge_index=torch.tensor([[0], [2]])), {}, "nodes in 0..1"),
+    "float edges": (Data(num_nodes=2, edge_index=torch.zeros(2, 1)), {}, "int64"),
+    "two masks": (both_masks(), {}, "node 0 also in train_mask"),
+    "ids": (Data(num_nodes=2), {"ids": ["a", "a"]}, "unique node ids"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_no_such_graph_is_refused(case):
+    data, arguments, message = REFUSED[case]
+    arguments = {"texts": ["", ""]} | arguments
+    with pytest.raises(DataError, match=message):
+        TextGraph.from_pyg(data, **arguments)
+
+
+def test_a_class_without_a_place_is_refused():
+    graph = TextGraph.from_pyg(Data(num_nodes=1, y=torch.tensor([0])), [""], class_names=["a"])
+    with pytest.raises(DataError, match="found none of 'a'"):
+        graph.to_pyg(class_names=["b"])
