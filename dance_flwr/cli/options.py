@@ -53,6 +53,12 @@ KnownRows = Annotated[
     Path | None,
     typer.Option(metavar="FILE.jsonl", help="skip cells that these rows of this code hold"),
 ]
+ShardOfCells = Annotated[
+    str,
+    typer.Option(
+        metavar="i/n", help="run share i of n shares of the grid, 1 <= i <= n; see scaling-out.md"
+    ),
+]
 RunSettings = Annotated[
     list[str] | None,
     typer.Option(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dance_flwr.escaping import one_line
-from dance_flwr.runs.units import duration, size
 
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
     from dance_flwr.runs.status import Absent, Status
@@ -34,6 +33,8 @@ def status(
 
 def render(status: "Status") -> str:
     """Return a status as lines of text."""
+    from dance_flwr.runs.units import duration, size
+
     rounds = "?" if status.rounds is None else str(status.rounds)
     rows = [
         ("run", f"{status.run or 'gathers its clients'} in {status.folder}"),
@@ -70,6 +71,8 @@ def _clients(status: "Status") -> list[tuple[str, str]]:
 
 
 def _missing(absent: "Absent") -> str:
+    from dance_flwr.runs.units import duration
+
     last = (
         "never answered"
         if absent.last_answered is None

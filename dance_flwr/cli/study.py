@@ -19,6 +19,7 @@ from dance_flwr.cli.options import (
     Live,
     RunPage,
     RunSettings,
+    ShardOfCells,
     StudyFolder,
     Trackers,
 )
@@ -27,7 +28,7 @@ from dance_flwr.errors import UserError
 app = typer.Typer()
 
 _LISTS = ("--datasets", "--methods", "--ratios", "--seeds", "--where")
-_PLACES = ("--out", "--jobs", "--known")  # where and how a command runs
+_PLACES = ("--out", "--jobs", "--known", "--shard")  # where and how a command runs
 
 
 class SpaceSeparated(TyperCommand):
@@ -89,6 +90,7 @@ def experiment(
     again: Again = False,
     where: Labels = None,
     known: KnownRows = None,
+    shard: ShardOfCells = "",
 ) -> None:
     """Run the grid of an experiment, or what is missing of it, and store it in a study folder.
 
@@ -96,13 +98,8 @@ def experiment(
     """
     from dance_flwr.experiments.start import start
 
-    request: dict[str, Any] = {
-        "datasets": datasets,
-        "methods": methods,
-        "ratios": ratios,
-        "seeds": seeds,
-        "rounds": rounds,
-    }
+    lists = {"datasets": datasets, "methods": methods, "ratios": ratios, "seeds": seeds}
+    request: dict[str, Any] = {**lists, "rounds": rounds}
     command = shlex.join(["dance-flwr", *portable_words(sys.argv[1:])])
     code = start(
         name,
@@ -114,6 +111,7 @@ def experiment(
         again=again,
         labels=where or [],
         known=known,
+        shard=shard,
         command=command,
     )
     if code:

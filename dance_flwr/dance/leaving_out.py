@@ -58,7 +58,7 @@ def leave_out(
     packs: Packs,
     draws: int,
     generator: torch.Generator,
-    most_copies: int,
+    most_entries: int,
 ) -> LeftOut:
     """Predict the nodes of packs again without each of their chunks, and without each control.
 
@@ -66,8 +66,8 @@ def leave_out(
     ----------
     draws : controls per hop that has a selected chunk, where there are as many
     generator : a CPU generator; it draws the controls
-    most_copies : how many nodes may be computed again, all cases together; packs come in their
-        order until they are spent, and one always
+    most_entries : how many nodes and edges may be computed again, all cases together; packs come
+        in their order until they are spent, and one always
     """
     device = site.device
     nodes = torch.as_tensor(packs.nodes, device=device)
@@ -78,8 +78,9 @@ def leave_out(
     row, chunk, hop, selected = _cases(pool, chunks, draws, generator)
     radius = TEXT_HOPS + model.backbone.reach
     cases = torch.bincount(row, minlength=len(nodes)) + 1  # one with every chunk
-    copies = (Balls.of(site.graph.rows, nodes, radius).sizes() * cases).cumsum(0)
-    done = (copies <= most_copies) | (torch.arange(len(nodes), device=device) == 0)
+    per_node = 1 + site.graph.rows.index.numel() // max(site.num_nodes, 1)
+    entries = (Balls.of(site.graph.rows, nodes, radius).sizes() * cases * per_node).cumsum(0)
+    done = (entries <= most_entries) | (torch.arange(len(nodes), device=device) == 0)
     row, chunk, hop, selected = (part[done[row]] for part in (row, chunk, hop, selected))
 
     every = torch.nonzero(done).flatten()

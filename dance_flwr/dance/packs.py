@@ -198,7 +198,7 @@ class Packs:
     def take(self, rows: NDArray[np.int64]) -> "Packs":
         """Return these packs ([j] row numbers) in this order."""
         at = {name: self._ragged(name).take(torch.as_tensor(rows)) for name in _ROWS_OF}
-        found = {"nodes": self.nodes[rows], "probs": self.probs[:, rows]}
+        found: dict[str, Any] = {"nodes": self.nodes[rows], "probs": self.probs[:, rows]}
         found |= {"rival": self.rival[rows], "parts": self.parts[rows]}
         for name, of in _ROWS_OF.items():
             found |= {name: at[name].ptr.numpy()}
@@ -207,7 +207,7 @@ class Packs:
 
     def followed_by(self, others: "Packs") -> "Packs":
         """Return these packs, then others of the same model and stages."""
-        found: dict[str, NDArray[Any]] = {
+        found: dict[str, Any] = {
             name: np.concatenate([getattr(self, name), getattr(others, name)])
             for name in (
                 "nodes",

@@ -93,12 +93,13 @@ def _foreign(file: Path, error: Exception) -> UserError:
     )
 
 
-def _merge(new: Sequence[Line], old: Iterable[Line]) -> list[Line]:
+def _merge(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
     """Return the new lines, and the old cells and commands that are not among them.
 
     An old line stays below the defaults that it was written under: a key that did not exist when
-    it was made stays unknown.
+    it was made stays unknown. A new line without a result replaces no old one with a result.
     """
+    new = _lacking_none(new, old)
     commands = {
         line["experiment"]: line["commands"] for line in new if line["kind"] == "experiment"
     }
@@ -118,6 +119,28 @@ def _merge(new: Sequence[Line], old: Iterable[Line]) -> list[Line]:
             else:
                 merged.append((defaults, line | {"uses": uses}))
     return _below_defaults(merged)
+
+
+def _lacking_none(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
+    """Return the new lines without the cells that only the old lines have results of."""
+    made = {line["id"]: line for line in old if _is_made(line)}
+    cells = {_cell_key(use) for line in made.values() for use in line["uses"]}
+    kept: list[Line] = []
+    for line in new:
+        if "uses" in line and not _is_made(line):
+            uses = [use for use in line["uses"] if _cell_key(use) not in cells]
+            if line["id"] in made:  # another cell of a run that the old lines have
+                made[line["id"]]["uses"] += uses
+                uses = []
+            if not uses:
+                continue
+            line = line | {"uses": uses}
+        kept.append(line)
+    return kept
+
+
+def _is_made(line: Line) -> bool:
+    return bool(line.get("result") or line.get("measure"))
 
 
 def _with_defaults(lines: Iterable[Line]) -> Iterator[tuple[Line, Line]]:

@@ -20,6 +20,7 @@ from dance_flwr.data.graphs.loading import absolute_source
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import DataError, UserError
 from dance_flwr.experiments.cells import Cell
+from dance_flwr.experiments.sharding import Shard, at_work
 from dance_flwr.experiments.study import FACTS, Study, read_json, run_name
 from dance_flwr.experiments.work import (
     Task,
@@ -30,7 +31,6 @@ from dance_flwr.experiments.work import (
     perform,
 )
 from dance_flwr.fingerprint import code_fingerprint
-from dance_flwr.runs.locks import exclusive
 
 _POLL_SECONDS = 1.0
 
@@ -85,13 +85,21 @@ def check_labels(cells: Sequence[Cell]) -> None:
         seen.add(key)
 
 
-def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, say: Say) -> Outcome:
+def run_grid(
+    study: Study,
+    cells: Sequence[Cell],
+    jobs: int,
+    again: bool,
+    say: Say,
+    shard: Shard | None = None,
+) -> Outcome:
     """Run every cell that lacks a result, and reuse existing results.
 
     Parameters
     ----------
     jobs : worker processes; measurements always run one at a time
     again : run every cell, also those with results
+    shard : the share that `cells` are; other shares may be at work in the same study
 
     Raises
     ------
@@ -100,7 +108,7 @@ def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, say: S
     KeyboardInterrupt : after the workers were stopped; finished runs stay
     """
     # Two commands would remove each other's unfinished runs.
-    with exclusive(study.root, "another dance-flwr experiment"):
+    with at_work(study.root, shard):
         return _run_grid(study, [with_absolute_data(cell) for cell in cells], jobs, again, say)
 
 

@@ -22,6 +22,7 @@ from dance_flwr.experiments.runner import (
     run_grid,
     with_absolute_data,
 )
+from dance_flwr.experiments.sharding import Shard, read_shard
 from dance_flwr.experiments.study import Study, run_name, settings_of
 from dance_flwr.methods import get_spec
 from dance_flwr.simulation.family import stopping_in_order
@@ -41,6 +42,7 @@ def start(
     again: bool = False,
     labels: Sequence[str] = (),
     known: Path | None = None,
+    shard: str = "",
     command: str = "",
 ) -> int:
     """Run or print the grid of an experiment; return the exit code.
@@ -51,6 +53,8 @@ def start(
     pairs : KEY=VALUE settings of every run
     labels : LABEL=VALUE that the cells must carry, see `narrowing.where`
     known : file of compact rows; cells that it holds are not run
+    shard : i/n, the share of the cells that this command runs; empty = all. The study records
+        all of them, so that the folders of n shards can be copied into one
     command : recorded in the study, so that a report can print it
 
     Returns
@@ -65,7 +69,11 @@ def start(
     request = _request(experiment, options, pairs)
     cells = experiment.cells(request)
     check_labels(cells)
-    cells = where(cells, labels)
+    every, part = where(cells, labels), _shard(experiment, shard)
+    # Before `known`: the division stays the same while rows are published.
+    cells = part.of(every) if part else every
+    if part:
+        _print(f"shard       {part}: {len(cells)} of {len(every)} cells")
     if known is not None:
         asked, cells = len(cells), unpublished(name, cells, known)
         _print(f"known       {asked - len(cells)} of {asked} cells are in {known}")
@@ -74,14 +82,26 @@ def start(
     if dry_run:
         _print_grid(study, cells, jobs)
         return 0
-    study.remember(name, command, cells)
+    study.remember(name, command, every if part else cells)
     try:
         with stopping_in_order():
-            outcome = run_grid(study, cells, jobs, again, _print)
+            outcome = run_grid(study, cells, jobs, again, _print, part)
     except KeyboardInterrupt:
         print("stopped     finished runs are kept; repeat the command to continue")
         return _STOPPED
     return _print_outcome(outcome, study)
+
+
+def _shard(experiment: Experiment, text: str) -> Shard | None:
+    if not text:
+        return None
+    shard = read_shard(text)
+    if experiment.serial:
+        raise UserError(
+            f"--shard: expected an experiment whose cells any machine may run, found "
+            f"{experiment.name}, which compares times of one machine; omit it"
+        )
+    return shard
 
 
 def _request(experiment: Experiment, options: Mapping[str, Any], pairs: Sequence[str]) -> Request:

@@ -31,7 +31,7 @@ PAGE = "audit.html"
 MOST = 200  # packs
 _ROWS = 100_000  # nodes in the table
 _CONTROLS = 3  # per hop of a pack
-_COPIES = 1_500_000  # nodes that what-if computes again, all packs together
+_ENTRIES = 3_000_000  # nodes and edges that what-if computes again, all packs together
 _SPLITS = {NO_SPLIT: "none", TRAIN: "train", VAL: "validation", TEST: "test"}
 
 
@@ -112,7 +112,7 @@ def _page(
     names = [one_line(name, marks=True) for name in site.card.class_names]
     digests = pack_digests(packs, subject.ids, site.card.class_names)
     draws = generator(subject.client.config.seed, "page", client=site.card.client)
-    left_out = leave_out(subject.model, site, subject.settings, packs, _CONTROLS, draws, _COPIES)
+    left_out = leave_out(subject.model, site, subject.settings, packs, _CONTROLS, draws, _ENTRIES)
     blocks = TextBlocks(subject.texts)
     facts = PackFacts(
         packs=packs,

@@ -165,8 +165,12 @@ class PackFacts:
                     span_sha256(text, start, end) == kept,
                 ]
             )
-        columns = (packs.neighbours, packs.neighbour_hops, packs.neighbour_weights)
-        columns += (packs.neighbour_labels, packs.neighbour_effects)
+        columns: list[NDArray[Any]] = [
+            packs.neighbours,
+            packs.neighbour_hops,
+            packs.neighbour_weights,
+        ]
+        columns += [packs.neighbour_labels, packs.neighbour_effects]
         found = []
         for number, (node, hop, gate, label, effect) in enumerate(
             zip(*(column[near] for column in columns), strict=True), start=1

@@ -61,7 +61,7 @@ def confusion_of(run: Path, result: Mapping[str, Any]) -> Confusion:
     except ConfigError as error:
         raise UserError(f"Not known here: the run is of another version: {error}.") from None
     weights = load_model(run, str(result["model_fingerprint"]))
-    total, names = torch.zeros(0, 0, dtype=torch.int64), ()
+    total, names = torch.zeros(0, 0, dtype=torch.int64), tuple[str, ...]()
     for client in range(config.clients):
         folder = Path(partition) / f"client-{client}"
         if (recorded := result.get(DATA_SHA256, {}).get(str(client))) is None:

@@ -27,6 +27,9 @@ COMMANDS = {
     "deploy key": {"--out"},
     "deploy peer-keys": {"--out"},
     "encode": {"--config", "--set"},
+    "evidence page": {
+        *("--client", "--out", "--nodes", "--most", "--client-folder", "--data", "--encode"),
+    },
     "evidence show": {"--client", "--node", "--client-folder", "--data"},
     "evidence summaries": {"--client-folder"},
     "evidence verify": {"--client-folder", "--encode", "--data", "--evidence"},
@@ -34,7 +37,7 @@ COMMANDS = {
     "predict": {"--data", "--out", "--evidence"},
     "experiment": {
         *("--datasets", "--methods", "--ratios", "--seeds", "--rounds", "--set", "--jobs", "--out"),
-        *("--dry-run", "--again", "--where", "--known"),
+        *("--dry-run", "--again", "--where", "--known", "--shard"),
     },
     "partition from-manifest": {"--data", "--out", "--encode", "--no-encode"},
     "partition make": {
@@ -45,10 +48,10 @@ COMMANDS = {
     "partition show": {"--png"},
     "prepare": {"--config", "--set"},
     "privacy report": set(),
-    "report": {"--out", "--export", "--update", "--into"},
+    "report": {"--out", "--export", "--update", "--into", "--html", "--live", "--track"},
     "run": {
         *("--config", "--set", "--data", "--clients", "--seed", "--out", "--in-process"),
-        *("--resume", "--force", "--dry-run"),
+        *("--resume", "--force", "--dry-run", "--track"),
     },
     "site prepare": {"--agreed", "--client", "--clients", "--out", "--encoder", "--seed"},
     "status": {"--json"},
@@ -178,7 +181,7 @@ def test_a_bug_is_not_hidden(cli, monkeypatch):
 def test_resume_takes_no_other_option(cli, tmp_path, option):
     done = cli("run", "--resume", tmp_path, *option)
     assert done.code == 2 and len(done.err) == 1
-    assert f"expected no other option than --in-process, found {option[0]}" in done.err[0]
+    assert f"than --in-process and --track, found {option[0]}" in done.err[0]
 
 
 def test_the_key_resume_is_for_flower(cli, tmp_path):

@@ -39,7 +39,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.experiments.cells import Request, Row
 from dance_flwr.experiments.faithfulness import EXPERIMENT, NODE_FILE, analyse
 from dance_flwr.experiments.faithfulness_estimates import estimates
-from dance_flwr.experiments.faithfulness_values import measures, node_values
+from dance_flwr.experiments.faithfulness_values import SOURCES, measures, node_values
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.nn.ragged import budgeted_entmax, heaviest, prefix
 
@@ -447,7 +447,7 @@ def test_report_shows_results_and_says_what_is_missing(analysed, run_config):
     styles = {
         (line.get_color(), line.get_marker(), line.get_linestyle()) for line in figure.axes[0].lines
     }
-    assert len(figure.axes) == 2 and len(styles) == 5
+    assert len(figure.axes) == 2 and len(styles) == len(SOURCES)
     assert "nothing to show yet" in "".join(EXPERIMENT.render(rows[1:]).parts)
 
 

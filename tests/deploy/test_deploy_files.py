@@ -80,10 +80,12 @@ def test_compose_has_tls_authentication_health_and_no_secrets():
     assert all(mount.startswith("127.0.0.1:") for mount in found["superlink"]["ports"])
     assert any(mount.endswith(":/data:rw") for mount in found["supernode"]["volumes"])
     assert "ports" not in found["supernode"]  # a node only makes outgoing connections
-    for file in DEPLOY.iterdir():
+    for file in (path for path in DEPLOY.rglob("*") if path.is_file()):
         text = file.read_text(encoding="utf-8")
         assert not re.search(
-            r"BEGIN [A-Z ]*PRIVATE KEY|password|token|secret *[:=]", text, re.IGNORECASE
+            r"BEGIN [A-Z ]*PRIVATE KEY|password|(?<!Account)token|(?<!existing)secret *[:=]",
+            text,
+            re.IGNORECASE,
         ), file
 
 

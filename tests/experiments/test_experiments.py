@@ -5,10 +5,10 @@ from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from support.graphs import SMALL
+from support.inline import Inline
 
 from dance_flwr.cli.study import repeat_flags
 from dance_flwr.config.tree import RunConfig, flatten, parse
@@ -35,27 +35,6 @@ from dance_flwr.runs.locks import exclusive
 
 QUICK = {**SMALL, "rounds": 1, "local-epochs": 1}
 PAIRS = [f"{key}={value}" for key, value in QUICK.items() if key != "condensation-ratio"]
-
-
-class Inline:
-    """An executor that runs tasks at once, in this process; `stop_before` raises like Ctrl-C."""
-
-    done: ClassVar[list] = []
-    stop_before: ClassVar[int | None] = None
-
-    def __init__(self, *_, **__):
-        pass
-
-    def submit(self, function, task):
-        if self.stop_before is not None and len(self.done) == self.stop_before:
-            raise KeyboardInterrupt
-        future = Future()
-        future.set_result(function(task))
-        self.done.append((task.kind, task.name))
-        return future
-
-    def shutdown(self, **_):
-        pass
 
 
 @pytest.fixture

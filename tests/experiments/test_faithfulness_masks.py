@@ -7,10 +7,11 @@ from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.explaining import explain
 from dance_flwr.dance.faithfulness import CONTROLS, EVIDENCE, Pool, rankings
 from dance_flwr.dance.inference import plain_pass
-from dance_flwr.experiments.faithfulness import analyse
+from dance_flwr.experiments.cells import Row
+from dance_flwr.experiments.faithfulness import EXPERIMENT, analyse
 from dance_flwr.experiments.faithfulness_masks import _Around, masked_chunks, node_mask
 from dance_flwr.experiments.faithfulness_report import NAMES
-from dance_flwr.experiments.faithfulness_values import EXPLAINER, OTHERS, SOURCES
+from dance_flwr.experiments.faithfulness_values import EXPLAINER, OTHERS, SOURCES, pack, unpack
 from dance_flwr.federation.client.client import open_client
 from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.ragged import prefix
@@ -86,3 +87,28 @@ def test_the_analysis_of_a_run_has_the_explainer(dance, monkeypatch):
     found = analyse(dance.folder, dance.config, dance.partition, nodes=4, draws=1)
     assert set(SOURCES) <= found["means"].keys()
     assert found["compactness"]["taken"].keys() == set(SOURCES)
+    report = rendered([found])
+    assert "| GNNExplainer |" in report and "evidence - GNNExplainer, same hops" in report
+    # A row of before shows what it has, and both together what both have.
+    values = unpack(found["node_values"])
+    before = {name: value for name, value in values.items() if not name.startswith(EXPLAINER)}
+    taken = {k: v for k, v in found["compactness"]["taken"].items() if not k.startswith(EXPLAINER)}
+    older = found | {"node_values": pack(before)}
+    older |= {"compactness": found["compactness"] | {"taken": taken}}
+    for analyses in ([older], [found, older]):
+        report = rendered(analyses)
+        assert "| dense attention |" in report and "| GNNExplainer |" not in report
+
+
+def rendered(analyses):
+    """The text of the report of these analyses."""
+    rows = [
+        Row(
+            experiment="faithfulness",
+            labels={"dataset": "tiny", "method": "dance", "seed": seed},
+            config={},
+            analysis=analysis,
+        )
+        for seed, analysis in enumerate(analyses)
+    ]
+    return "\n".join(part for part in EXPERIMENT.render(rows).parts if isinstance(part, str))

@@ -121,7 +121,7 @@ async function showPack(index, row) {
     ...facts.articles.map((one) => article(one, blocks.get(one.text[0])[one.text[1]])), spanTable(facts.articles),
     make("h3", {}, "What if"),
     ...(facts.whatIf ? [pictured(facts.whatIf, "effects"), make("p", {}, facts.whatIf.said)]
-      : [make("p", {}, "Not computed for this node; a page that names it with --nodes has it.")]),
+      : [make("p", {}, "Not computed for this node, for the time it takes; a page that names it first with --nodes has it.")]),
     make("h3", {}, "Over the rounds"),
     ...(facts.rounds ? [pictured(facts.rounds, "rounds")]
       : [make("p", {}, "No earlier round kept a pack of this node.")]));

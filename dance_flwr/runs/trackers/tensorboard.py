@@ -24,24 +24,22 @@ class TensorboardTracker:
             key: value if isinstance(value, bool | int | float) else str(value)
             for key, value in run.config.items()
         }
-        self._writer = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(folder))
         for name, value in {"run": run.name, **run.facts}.items():
-            self._writer.add_text(name, value)  # type: ignore[no-untyped-call]
+            self._writer.add_text(name, value)
 
     def log(self, round_: int, numbers: Mapping[str, float]) -> None:
         """Store the numbers of one round as scalars of this step."""
         for name, value in numbers.items():
-            self._writer.add_scalar(name, value, round_)  # type: ignore[no-untyped-call]
-        self._writer.flush()  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(name, value, round_)
+        self._writer.flush()
         self.rounds = round_
 
     def end(self, state: str, numbers: Mapping[str, float], facts: Mapping[str, str]) -> None:
         """Store the configuration and the result as hyper-parameters, and how the run ended."""
         for name, value in {"state": state, **facts}.items():
-            self._writer.add_text(name, value)  # type: ignore[no-untyped-call]
+            self._writer.add_text(name, value)
         if numbers:
             step = self.rounds
-            self._writer.add_hparams(  # type: ignore[no-untyped-call]
-                self._config, dict(numbers), run_name=".", global_step=step
-            )
-        self._writer.close()  # type: ignore[no-untyped-call]
+            self._writer.add_hparams(self._config, dict(numbers), run_name=".", global_step=step)
+        self._writer.close()

@@ -1,0 +1,77 @@
+"""What the site takes from outside `docs/`, and links between the two, for `mkdocs.yml`."""
+
+import os
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+PROJECT = Path(__file__).parents[1]
+# Path in the repository -> path in the site; nothing is written twice.
+OUTSIDE = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security-policy.md",
+}
+DECISIONS = "decisions/index.md"
+_REPOSITORY_PATH = {site: path for path, site in OUTSIDE.items()}
+_LINK = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Complete the menu: pages without a place, and the decisions after all others."""
+    listed = str(config.nav)
+    for title, folder in (("Guides", ""), ("Reference", "reference/")):
+        pages = next(part[title] for part in config.nav or [] if title in part)
+        for path in sorted((PROJECT / "docs" / folder).glob("*.md")):
+            pages += [uri] if (uri := f"{folder}{path.name}") not in listed else []
+    pages = [DECISIONS, *(f"decisions/{path.name}" for path in _decisions())]
+    config.nav = [*(config.nav or []), {"Decisions": pages}]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages at the root of the repository, and the list of decisions."""
+    for path, site in OUTSIDE.items():
+        files.append(File.generated(config, site, abs_src_path=str(PROJECT / path)))
+    lines = [
+        "# Decisions",
+        "",
+        "Choices where the paper is silent, and why the code is as it is.",
+        "",
+    ]
+    for path in _decisions():
+        title = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+        lines.append(f"- [{title}]({path.name})")
+    files.append(File.generated(config, DECISIONS, content="\n".join(lines) + "\n"))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
+    """Turn links that hold in the repository into links that hold in the site.
+
+    A link to what is not part of the site stays as it is, and fails the build.
+    """
+    uri = page.file.src_uri
+    here = posixpath.dirname(_REPOSITORY_PATH.get(uri, f"docs/{uri}"))
+
+    def site_link(match: re.Match[str]) -> str:
+        before, target, anchor, after = match.groups("")
+        path = posixpath.normpath(posixpath.join(here, target))
+        site = OUTSIDE.get(path, path.removeprefix("docs/"))
+        if files.get_file_from_path(f"{site}/index.md"):
+            site = f"{site}/index.md"
+        if not files.get_file_from_path(site):
+            return match[0]
+        return f"{before}{os.path.relpath(site, posixpath.dirname(uri) or '.')}{anchor}{after}"
+
+    return _LINK.sub(site_link, markdown)
+
+
+def _decisions() -> list[Path]:
+    return sorted((PROJECT / "docs" / "decisions").glob("[0-9]*.md"))
