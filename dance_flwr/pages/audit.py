@@ -25,6 +25,7 @@ from dance_flwr.pages.choosing import LOW_MARGIN, RULE, Outlook, named
 from dance_flwr.pages.document import Page, check_replaceable
 from dance_flwr.prediction.bundle import FACTS
 from dance_flwr.runs.privacy_report import promises
+from dance_flwr.runs.units import size
 from dance_flwr.seeding import generator
 
 PAGE = "audit.html"
@@ -94,7 +95,7 @@ def write_page(
     page, done = _page(subject, outlook, order, wanted)
     page.write(path)
     say(
-        f"page        {path}, {path.stat().st_size / 1e6:.1f} MB: {len(subject.ids):,} nodes, "
+        f"page        {path}, {size(path.stat().st_size)}: {len(subject.ids):,} nodes, "
         f"evidence of {len(wanted):,}, what-if of {done:,}; for its owner alone, as it contains "
         f"source texts of {subject.name}"
     )

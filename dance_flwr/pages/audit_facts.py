@@ -166,11 +166,9 @@ class PackFacts:
                 ]
             )
         columns: list[NDArray[Any]] = [
-            packs.neighbours,
-            packs.neighbour_hops,
-            packs.neighbour_weights,
+            *(packs.neighbours, packs.neighbour_hops, packs.neighbour_weights),
+            *(packs.neighbour_labels, packs.neighbour_effects),
         ]
-        columns += [packs.neighbour_labels, packs.neighbour_effects]
         found = []
         for number, (node, hop, gate, label, effect) in enumerate(
             zip(*(column[near] for column in columns), strict=True), start=1

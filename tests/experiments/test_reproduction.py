@@ -37,3 +37,29 @@ def test_every_experiment_has_its_place_on_the_page():
     text = PAGE.read_text()
     for name in EXPERIMENTS:
         assert f"<!-- begin {name} -->" in text and f"<!-- end {name} -->" in text, name
+
+
+NAMES = {  # of a line in the README -> in the page
+    "FedAvg on all labelled nodes": "fedavg-full",
+    "FedAvg that reads as DANCE does": "fedavg-full as DANCE reads",
+    "DANCE at 8 %": "dance",
+    "DANCE with a random core": "dance w/o NC",
+}
+
+
+def test_the_table_of_regimes_in_the_readme_is_that_of_the_page():
+    page = re.search(r"<!-- begin regimes -->(.*)<!-- end regimes -->", PAGE.read_text(), re.DOTALL)
+    readme = (PROJECT / "README.md").read_text()
+    lines = re.search(r"<!-- regimes -->\n(.*)<!-- /regimes -->", readme, re.DOTALL)[1].splitlines()
+    accuracies = {
+        name: re.findall(rf"^\| {re.escape(row)} \| (.*±.*) \|$", page[1], re.MULTILINE)
+        for name, row in NAMES.items()
+    }
+    assert len(lines) == 2 + 2 * len(NAMES)
+    for line in lines[2:]:
+        label, *cells = line.strip("| ").split(" | ")
+        data, _, name = label.partition(", ")
+        rows = [row.split(" | ") for row in accuracies[name]]
+        own = rows[: len(rows) // 2] if data == "Cora" else rows[len(rows) // 2 :]
+        standard, skew, text, edges = own
+        assert cells == [standard[0], text[2], edges[2], skew[1]], label
