@@ -63,7 +63,11 @@ class MadeUpBank:
     def meta(self) -> dict[str, Any]:
         """Content of bank.json."""
         chunks = {"chunk_tokens": _TOKENS, "max_chunks": MOST_CHUNKS, "chunker_version": 1}
-        encoder = {"encoder": "made-up", "weights_sha256": f"made-up-{self.seed}"}
+        encoder = {
+            "encoder": "made-up",
+            "weights_sha256": f"made-up-{self.seed}",
+            "precision": "float32",
+        }
         return {**encoder, "dim": self.dim, **chunks}
 
     @cached_property

@@ -27,18 +27,28 @@ _NODES_PER_BLOCK = 4096  # of one selection: about 4096 * 50 rows of h floats
 
 @torch.no_grad()
 def predict(
-    model: DanceModel, site: ClientView, settings: DanceConfig
-) -> dict[str, Float[Tensor, "n C"]]:
-    """Return [n, C] probabilities of every local node per view, from its evidence.
+    model: DanceModel,
+    site: ClientView,
+    settings: DanceConfig,
+    nodes: Int64[Tensor, "m"] | None = None,
+) -> dict[str, Float[Tensor, "m C"]]:
+    """Return [m, C] probabilities of local nodes per view, from their evidence.
 
     "fused" is softmax(Dec(x_v)) of the node's own pack; "core" runs the backbone on the original
     graph with features x_v; "plain" reads texts t_u without gating. "deployed" is the mean of the
     views that `dance.views` names; the others are not computed.
+
+    Parameters
+    ----------
+    nodes : None = every local node
     """
     everywhere = plain_pass(model, site, site.graph)
-    nodes = torch.arange(site.num_nodes, device=site.device)
     difficulty = trained_prediction(model, site, site.graph, settings, everywhere).difficulty
-    return views_of(model, site, settings, nodes, everywhere.hidden, difficulty)
+    every = torch.arange(site.num_nodes, device=site.device)
+    if nodes is None or "core" in settings.views.split("+"):  # which reads the x_v of every node
+        found = views_of(model, site, settings, every, everywhere.hidden, difficulty)
+        return found if nodes is None else {view: probs[nodes] for view, probs in found.items()}
+    return views_of(model, site, settings, nodes, everywhere.hidden[nodes], difficulty)
 
 
 @torch.no_grad()
@@ -88,7 +98,7 @@ def predict_nodes(
     """
     chosen = settings.views.split("+")
     if "core" in chosen:
-        return {name: probs[nodes] for name, probs in predict(model, site, settings).items()}
+        return predict(model, site, settings, nodes)
     hidden = embed(model, site, site.graph, nodes, again=bool(version))
     if chosen == ["plain"]:
         return views_of(model, site, settings, nodes, hidden, hidden.new_empty(0))

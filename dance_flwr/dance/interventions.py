@@ -1,33 +1,32 @@
 """Predictions after chunks were removed from the text bank, many cases in one pass.
 
-Texts that change within two hops of v change g_u within two hops more than the backbone reaches,
-and nothing beyond. So each case gets copies of the nodes within that distance of its target; they
-point to one shared, unchanged client for all other nodes. The result is what the whole client would
-predict with the changed bank; the graph and its weights stay.
+A text that changes at u changes g within the backbone's reach of u, and nothing beyond. So each
+case gets copies of the nodes there, and of its target; they point to one shared, unchanged client
+for all other nodes. The result is what the whole client would predict with the changed bank; the
+graph and its weights stay.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from dance_flwr.config.sections import AGREEMENT
 from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.copies import CopiedClient, CopiedGraph, Copies
+from dance_flwr.dance.evidence import chunks_of_neighbours
 from dance_flwr.dance.inference import predict
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.dance.passes import GraphView
 from dance_flwr.data.site import Site
 from dance_flwr.data.text.agreement import chunk_weights, last_context
 from dance_flwr.data.text.table import TextTable, pool_chunks
-from dance_flwr.nn.hops import Balls, HopLists
-from dance_flwr.nn.propagation import sparse_csr
-from dance_flwr.nn.ragged import Ragged, ptr_of_sizes, row_of_entry, stack_rows, weighted_rows
+from dance_flwr.nn.hops import Balls, most_around, nodes_around
+from dance_flwr.nn.ragged import Ragged, concat_rows, stack_rows, weighted_rows
 
 TEXT_HOPS = 2  # where the evidence of a node comes from
 # Copies per pass; at least as many as the client has nodes, since every pass includes those too.
 _NODES_PER_PASS = 8192
+_NODES_AT_ONCE = 4_000_000  # copies that are listed before they are divided into passes
 
 
 @torch.no_grad()
@@ -54,69 +53,86 @@ def repredict(
     kept : I rows of chunk numbers, of nodes within two hops of the target
     texts_elsewhere : keep the texts beyond two hops; False = remove them too
     """
-    reach = model.backbone.reach
-    balls = [
-        Balls.of(site.graph.rows, targets, radius)
-        for radius in (TEXT_HOPS, reach, TEXT_HOPS + reach)
-    ]
-    shared = site.table if texts_elsewhere else _blank(site.table)
+    rows, table = site.graph.rows, site.table
+    changes = _all_but(kept, near_chunks(site, targets)) if texts_elsewhere else kept
+    owners = Ragged(changes.ptr, table.node_of_chunk[changes.index])
+    changed_radius, read_radius = _radii(model, settings)
     results = []
-    for cases in _passes(balls[2].sizes(), max(_NODES_PER_PASS, site.num_nodes)):
-        copies = Copies.of(site.num_nodes, *(ball.take(cases) for ball in balls))
-        table = _changed_table(site, shared, copies, kept.take(cases), texts_elsewhere)
-        labels = torch.cat([site.label_table, site.label_table[copies.origin]])
-        client = _CopiedClient(
-            table.nodes.size(0),
-            site.device,
-            table,
-            labels,
-            _CopiedGraph(site.graph, copies, settings.fan_out),
-        )
-        probs = predict(model, client, settings)["deployed"]
-        results.append(
-            probs[copies.place(torch.arange(cases.numel(), device=site.device), targets[cases])]
-        )
-    return (
-        torch.cat(results)
-        if results
-        else torch.zeros(0, len(site.card.class_names), device=site.device)
-    )
+    for group in _passes(most_copied(model, site, settings, targets, owners), _NODES_AT_ONCE):
+        read = Balls.of(rows, targets[group], read_radius).take(_every(group))
+        changed = nodes_around(rows, owners.take(group), changed_radius)
+        copied = nodes_around(rows, concat_rows([changed, read]), 0)
+        for cases in _passes(copied.ptr.diff(), max(_NODES_PER_PASS, site.num_nodes)):
+            copies, which = Copies.of(site.num_nodes, copied.take(cases)), group[cases]
+            bank = _changed_table(site, copies, changes.take(which), texts_elsewhere)
+            client = _client(site, settings, copies, bank, read.take(cases))
+            asked = copies.place(_every(cases), targets[which])
+            results.append(predict(model, client, settings, asked)["deployed"])
+    if not results:
+        return torch.zeros(0, len(site.card.class_names), device=site.device)
+    return torch.cat(results)
 
 
-@dataclass(frozen=True)
-class Copies:
-    """Copies of nodes by case: the client's n nodes come first, then the copies, case by case.
+def most_copied(
+    model: DanceModel, site: Site, settings: DanceConfig, targets: Tensor, owners: Ragged
+) -> Tensor:
+    """Return a number of nodes that no case has more copies of, [I] int64, without a search.
 
-    Attributes
+    Parameters
     ----------
-    size : n
-    case, origin : [N - n] int64, the case and the node of each copy; ascending
-    changes : [N - n] bool, where texts may change
-    read : [N - n] bool, whose evidence the prediction of the case's target reads
+    owners : I rows of nodes whose texts change
     """
+    changed_radius, read_radius = _radii(model, settings)
+    most = most_around(site.graph.rows, read_radius)[targets]
+    around = most_around(site.graph.rows, changed_radius)[owners.index]
+    return most.index_add(0, owners.rows(), around).clamp(max=site.num_nodes)
 
-    size: int
-    case: Tensor
-    origin: Tensor
-    changes: Tensor
-    read: Tensor
 
-    @classmethod
-    def of(cls, size: int, changes: Ragged, read: Ragged, copied: Ragged) -> "Copies":
-        """Copy the nodes of `copied`; all have one row per case."""
-        keys, row, node = copied.rows() * size + copied.index, copied.rows(), copied.index
-        inside = [torch.isin(keys, nodes.rows() * size + nodes.index) for nodes in (changes, read)]
-        return cls(size, row, node, *inside)
+def near_chunks(site: Site, nodes: Tensor) -> Ragged:
+    """Return every chunk within two hops of each node, beyond any fan-out too; one row per node."""
+    near = Balls.of(site.graph.rows, nodes, TEXT_HOPS).take(_every(nodes))
+    return chunks_of_neighbours(near, site.table.chunks_of)
 
-    @cached_property
-    def _keys(self) -> Tensor:
-        return self.case * self.size + self.origin
 
-    def place(self, case: Tensor, node: Tensor) -> Tensor:
-        """Return the number of a node in a case: of its copy, or of the node itself; [E] int64."""
-        keys = case * self.size + node
-        at = torch.searchsorted(self._keys, keys).clamp(max=max(self._keys.numel() - 1, 0))
-        return torch.where(self._keys[at] == keys, self.size + at, node)
+def _radii(model: DanceModel, settings: DanceConfig) -> tuple[int, int]:
+    """Return how far a changed text is felt, and how far a prediction reads others' evidence.
+
+    If the plain view is not trained, difficulty follows from the evidence of everyone, so that a
+    change is felt through evidence, too.
+    """
+    reach = model.backbone.reach
+    felt = 2 * reach + TEXT_HOPS if _everyone_reads(settings) else reach
+    return felt, reach if "core" in settings.views.split("+") else 0
+
+
+def _everyone_reads(settings: DanceConfig) -> bool:
+    return settings.plain_weight == 0
+
+
+def _every(rows: Tensor) -> Tensor:
+    return torch.arange(rows.numel(), device=rows.device)
+
+
+def _client(
+    site: Site, settings: DanceConfig, copies: Copies, bank: TextTable, read: Ragged
+) -> CopiedClient:
+    """Return the client and its copies; `read` names the nodes by case whose evidence is read."""
+    total = copies.size + copies.origin.numel()
+    if _everyone_reads(settings):
+        where = torch.arange(total, device=site.device)
+    else:
+        where = copies.place(read.rows(), read.index)
+    graph = CopiedGraph(site.graph, copies, where, settings.fan_out)
+    labels = torch.cat([site.label_table, site.label_table[copies.origin]])
+    return CopiedClient(total, site.device, bank, labels, graph)
+
+
+def _all_but(left: Ragged, every: Ragged) -> Ragged:
+    """Return the entries of `every` that are not in the same row of `left`."""
+    size = 1 + max(int(part.max()) if part.numel() else 0 for part in (left.index, every.index))
+    return every.keep(
+        ~torch.isin(every.rows() * size + every.index, left.rows() * size + left.index)
+    )
 
 
 def _passes(sizes: Tensor, most: int) -> Iterator[Tensor]:
@@ -132,17 +148,21 @@ def _blank(table: TextTable) -> TextTable:
     return TextTable(table.chunks, empty, torch.zeros_like(table.nodes))
 
 
-def _changed_table(
-    site: Site, shared: TextTable, copies: Copies, kept: Ragged, texts_elsewhere: bool
-) -> TextTable:
-    """Return the bank of the client and its copies, which share the chunk embeddings."""
+def _changed_table(site: Site, copies: Copies, changes: Ragged, texts_elsewhere: bool) -> TextTable:
+    """Return the bank of the client and its copies, which share the chunk embeddings.
+
+    Parameters
+    ----------
+    changes : chunks by case, which are removed; without texts elsewhere those that stay
+    """
     table = site.table
+    shared = table if texts_elsewhere else _blank(table)
     before = table.chunks_of.take(copies.origin)
-    row, total = before.rows(), table.chunks.size(0)
-    stays = torch.isin(copies.case[row] * total + before.index, kept.rows() * total + kept.index)
-    if texts_elsewhere:
-        stays |= ~copies.changes[row]
-    after = before.keep(stays)
+    total = table.chunks.size(0)
+    named = torch.isin(
+        copies.case[before.rows()] * total + before.index, changes.rows() * total + changes.index
+    )
+    after = before.keep(~named if texts_elsewhere else named)
     changed = torch.nonzero(after.ptr.diff() != before.ptr.diff()).flatten()
     rest = after.take(changed)
     nodes = table.nodes[copies.origin]
@@ -165,71 +185,3 @@ def _pooled(site: Site, nodes: Tensor, rest: Ragged) -> Tensor:
 
     around = site.remember("last context", site.reading, compute)[nodes]
     return weighted_rows(chunk_weights(chunks, rest, around, site.reading), rest, chunks)
-
-
-@dataclass(frozen=True)
-class _CopiedClient:
-    """A `ClientView` of the client's nodes and their copies."""
-
-    num_nodes: int
-    device: torch.device
-    table: TextTable
-    label_table: Tensor
-    graph: "_CopiedGraph"
-
-
-class _CopiedGraph:
-    """A `GraphView` of the client's nodes and their copies."""
-
-    def __init__(self, graph: GraphView, copies: Copies, fan_out: int) -> None:
-        self._graph, self._copies = graph, copies
-        self._hops = _CopiedHops(graph.hops(fan_out), copies)
-
-    def hops(self, fan_out: int = 0) -> HopLists:
-        """Return the client's neighbourhoods under the fan-out that it was built with."""
-        return self._hops
-
-    def operator(self, kind: str) -> Tensor:
-        """Return the client's operator with the rows of the copies appended, pointing to copies."""
-        base, copies = self._graph.operator(kind), self._copies
-        crow, col, value = base.crow_indices(), base.col_indices(), base.values()
-        entries = Ragged(crow, torch.arange(col.numel(), device=col.device)).take(copies.origin)
-        cols = copies.place(copies.case[entries.rows()], col[entries.index])
-        rows = torch.cat([row_of_entry(crow), copies.size + entries.rows()])
-        size = copies.size + copies.origin.numel()
-        values = torch.cat([value, value[entries.index]])
-        return sparse_csr(rows, torch.cat([col, cols]), values, size)
-
-
-class _CopiedHops:
-    """`HopLists` of the client's nodes and their copies; empty where no evidence is read."""
-
-    def __init__(self, hops: HopLists, copies: Copies) -> None:
-        self._copies = copies
-        rows = torch.nonzero(copies.read).flatten()
-        nodes = copies.origin[rows]
-        zero, one, two = (
-            self._place(lists, rows)
-            for lists in (hops.zero(nodes), hops.one(nodes), hops.two(nodes))
-        )
-        self._zero, self._one, self._two = zero, one, two
-
-    def _place(self, lists: Ragged, rows: Tensor) -> Ragged:
-        copies = self._copies
-        sizes = lists.ptr.new_zeros(copies.size + copies.origin.numel())
-        sizes[copies.size + rows] = lists.ptr.diff()
-        return Ragged(
-            ptr_of_sizes(sizes), copies.place(copies.case[rows][lists.rows()], lists.index)
-        )
-
-    def zero(self, rows: Tensor) -> Ragged:
-        """Return the node itself where evidence is needed."""
-        return self._zero.take(rows)
-
-    def one(self, rows: Tensor) -> Ragged:
-        """Return the 1-hop neighbours where evidence is needed."""
-        return self._one.take(rows)
-
-    def two(self, rows: Tensor) -> Ragged:
-        """Return the 2-hop neighbours where evidence is needed."""
-        return self._two.take(rows)

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import HOPS, chunks_of_neighbours
+from dance_flwr.dance.evidence import HOPS
 from dance_flwr.dance.faithfulness import Pool
-from dance_flwr.dance.interventions import TEXT_HOPS, repredict
+from dance_flwr.dance.interventions import most_copied, near_chunks, repredict
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.packs import Packs
 from dance_flwr.data.site import Site
-from dance_flwr.nn.hops import Balls
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows, rank_in_row
 
 
@@ -76,17 +75,17 @@ def leave_out(
     )
     pool = Pool.of(site.graph.hops(settings.fan_out), site.table, nodes)
     row, chunk, hop, selected = _cases(pool, chunks, draws, generator)
-    radius = TEXT_HOPS + model.backbone.reach
-    cases = torch.bincount(row, minlength=len(nodes)) + 1  # one with every chunk
+    owners = Ragged(torch.arange(len(row) + 1, device=device), site.table.node_of_chunk[chunk])
     per_node = 1 + site.graph.rows.index.numel() // max(site.num_nodes, 1)
-    entries = (Balls.of(site.graph.rows, nodes, radius).sizes() * cases * per_node).cumsum(0)
+    copies = most_copied(model, site, settings, nodes[row], owners) * per_node
+    entries = torch.zeros_like(nodes).index_add_(0, row, copies).cumsum(0)
     done = (entries <= most_entries) | (torch.arange(len(nodes), device=device) == 0)
     row, chunk, hop, selected = (part[done[row]] for part in (row, chunk, hop, selected))
 
     every = torch.nonzero(done).flatten()
-    full = repredict(model, site, settings, nodes[every], _all_chunks(site, nodes[every]))
+    full = repredict(model, site, settings, nodes[every], near_chunks(site, nodes[every]))
     place = (done.cumsum(0) - 1)[row]
-    around = _all_chunks(site, nodes[row])
+    around = near_chunks(site, nodes[row])
     kept = around.keep(around.index != chunk[around.rows()])
     without = repredict(model, site, settings, nodes[row], kept)
     best = full.argmax(dim=1)[place] if len(row) else row
@@ -126,10 +125,3 @@ def _hops_of(pool: Pool, chunks: Ragged) -> Tensor:
     order = torch.argsort(keys)
     at = torch.searchsorted(keys[order], chunks.rows() * most + chunks.index)
     return pool.hop[order][at.clamp(max=max(len(keys) - 1, 0))]
-
-
-def _all_chunks(site: Site, nodes: Tensor) -> Ragged:
-    """Return every chunk within two hops of each node, beyond any fan-out too; one row per node."""
-    every = torch.arange(len(nodes), device=nodes.device)
-    near = Balls.of(site.graph.rows, nodes, TEXT_HOPS).take(every)
-    return chunks_of_neighbours(near, site.table.chunks_of)

@@ -12,6 +12,7 @@ from dance_flwr.data import derived
 from dance_flwr.data.local_graph import LocalGraph
 from dance_flwr.data.site import Site
 from dance_flwr.data.text.table import TextTable
+from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.hops import HopLists
 from dance_flwr.nn.neighbourhood import Neighbourhood
 from dance_flwr.nn.ragged import rows_at
@@ -62,9 +63,14 @@ class ClientView(Protocol):
 
 @torch.no_grad()
 def plain_pass(model: DanceModel, site: ClientView, graph: GraphView) -> Prediction:
-    """Return g_v = z_v and p(y | v) of every node: one pass of the model over an original graph."""
+    """Return g_v = z_v and p(y | v) of every node: one pass of the model over an original graph.
+
+    Texts are read in blocks, as those of a large client are float16 in a mapped file.
+    """
     model.eval()
-    hidden = model.backbone(site.table.nodes, graph.operator(model.backbone.operator))
+    backbone, blocks = model.backbone, torch.split(site.table.nodes, _MOST_IN_ONE_PASS)
+    projected = torch.cat([backbone.project(normalise(texts.float())) for texts in blocks])
+    hidden = backbone.propagate_projected(projected, graph.operator(backbone.operator))
     return Prediction.of(hidden, torch.softmax(model.graph_logits(hidden), dim=1))
 
 

@@ -61,10 +61,13 @@ class Backbone(nn.Module):
 
     def propagate(self, hidden: Tensor, operator: Tensor, added: Tensor | None = None) -> Tensor:
         """f: [n, d], [n, n] -> [n, h]; `added` as in `forward`."""
+        projected = self.project(hidden)
+        return self.propagate_projected(projected if added is None else projected + added, operator)
+
+    def propagate_projected(self, projected: Tensor, operator: Tensor) -> Tensor:
+        """Return f after `project`; [n, w], [n, n] -> [n, h]."""
         steps = [operator] * self.reach
         here = self.reach - self.hops_left
-        projected = self.project(hidden)
-        projected = projected if added is None else projected + added
         return self.finish(self.spread(projected, steps[:here]), steps[here:])
 
     def inputs(self, normalised: Tensor, operator: Tensor) -> Tensor:

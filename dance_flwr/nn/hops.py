@@ -111,20 +111,8 @@ class Balls:
     def of(cls, rows: Ragged, targets: Int64[Tensor, "I"], radius: int) -> "Balls":
         """Grow the balls edge by edge in the graph of these rows of neighbours."""
         nodes, row = torch.unique(targets, return_inverse=True)
-        n = rows.num_rows
-        indptr, indices = rows.ptr.cpu().numpy(), rows.index.cpu().numpy()
-        adjacency = sp.csr_matrix(
-            (np.ones(len(indices), np.float32), indices, indptr), shape=(n, n)
-        )
-        reached = sp.eye(n, format="csr", dtype=np.float32)[nodes.cpu().numpy()]
-        for _ in range(radius):
-            reached = reached + reached @ adjacency
-            reached.data[:] = 1  # paths exist or not: counts could overflow
-        reached.sort_indices()
-        ptr, index = (
-            torch.as_tensor(part.astype(np.int64)) for part in (reached.indptr, reached.indices)
-        )
-        return cls(Ragged(ptr.to(targets.device), index.to(targets.device)), row)
+        single = Ragged(torch.arange(nodes.numel() + 1, device=nodes.device), nodes)
+        return cls(nodes_around(rows, single, radius), row)
 
     def sizes(self) -> Int64[Tensor, "I"]:
         """Return the number of nodes around each target, [I] int64."""
@@ -133,3 +121,40 @@ class Balls:
     def take(self, cases: Int64[Tensor, "j"]) -> Ragged:
         """Return the nodes around the targets of these cases ([j] int64) as j rows."""
         return self.distinct.take(self.row[cases])
+
+
+def nodes_around(rows: Ragged, starts: Ragged, radius: int) -> Ragged:
+    """Return the nodes within `radius` hops of any start of a row, row by row, ascending.
+
+    Parameters
+    ----------
+    rows : n rows of neighbours; starts : rows of nodes, of which one may occur twice
+    """
+    n = rows.num_rows
+
+    def matrix(lists: Ragged) -> sp.csr_matrix:
+        ptr, index = lists.ptr.cpu().numpy(), lists.index.cpu().numpy()
+        return sp.csr_matrix((np.ones(len(index), np.float32), index, ptr), (lists.num_rows, n))
+
+    adjacency, reached = matrix(rows), matrix(starts)
+    reached.sum_duplicates()
+    for _ in range(radius):
+        reached = reached + reached @ adjacency
+        reached.data[:] = 1  # paths exist or not: counts could overflow
+    reached.sort_indices()
+    ptr, index = (
+        torch.as_tensor(part.astype(np.int64)) for part in (reached.indptr, reached.indices)
+    )
+    return Ragged(ptr.to(starts.ptr.device), index.to(starts.ptr.device))
+
+
+def most_around(rows: Ragged, radius: int) -> Int64[Tensor, "n"]:
+    """Return a number of nodes that no node has more of within `radius` hops, without a search.
+
+    That is b_0 = 1, b_r(u) = 1 + sum_{w in N(u)} b_{r-1}(w), at most n; [n] int64.
+    """
+    owner, most = rows.rows(), torch.ones_like(rows.ptr[1:])
+    for _ in range(radius):
+        walks = torch.ones_like(most).index_add_(0, owner, most[rows.index])
+        most = walks.clamp(max=rows.num_rows)
+    return most

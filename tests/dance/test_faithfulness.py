@@ -159,12 +159,16 @@ def test_measures_of_the_case_by_hand():
         assert found["predicted/correct"] == right
 
 
+@pytest.mark.parametrize("trained", ["plain", "core"])
 @pytest.mark.parametrize("texts_elsewhere", [True, False])
 @pytest.mark.parametrize("density", [0.0, 0.12])
 @pytest.mark.parametrize(("seed", "backbone"), list(enumerate(BACKBONES)))
-def test_copies_predict_what_the_whole_client_predicts(seed, backbone, density, texts_elsewhere):
+def test_copies_predict_what_the_whole_client_predicts(
+    seed, backbone, density, texts_elsewhere, trained
+):
     site, model = random_site(seed, density=density), random_model(seed, backbone)
-    settings = replace(SETTINGS, views=["plain+core+fused", "core"][seed % 2])
+    views = ["plain+core+fused", "core", "fused", "plain"][(seed + (trained == "core")) % 4]
+    settings = replace(SETTINGS, views=views, plain_weight=float(trained == "plain"))
     targets = torch.tensor([*range(site.num_nodes), 3, 3])
     rng = np.random.default_rng(seed)
     kept = [[c for c in sorted(oracle.pool(site, int(v))) if rng.random() < 0.6] for v in targets]

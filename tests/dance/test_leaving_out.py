@@ -11,6 +11,7 @@ from dance_flwr.dance.explaining import explain
 from dance_flwr.dance.interventions import repredict
 from dance_flwr.dance.leaving_out import leave_out
 from dance_flwr.dance.packs import Packs
+from dance_flwr.data import derived
 from dance_flwr.runs.evidence import EvidenceRun
 from dance_flwr.seeding import generator
 
@@ -45,6 +46,18 @@ def test_effects_are_those_of_one_prediction_at_a_time(opened):
         best = int(probs[0].argmax())
         assert found.effect[case] == pytest.approx(float(probs[0, best] - probs[1, best]), abs=1e-5)
         assert found.turned[case] == (int(probs[1].argmax()) != best)
+
+
+def test_a_client_read_from_disk_has_the_same_effects(opened, dance, monkeypatch):
+    """Texts stay in memory-mapped float16 where a client has many chunks."""
+    model, _, settings, packs = opened
+    wanted = left(opened)
+    monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
+    mapped = dance.site(0)
+    assert mapped.table.nodes.dtype == torch.float16
+    found = left((model, mapped, settings, packs))
+    np.testing.assert_array_equal(found.chunk, wanted.chunk)
+    np.testing.assert_allclose(found.effect, wanted.effect, atol=5e-3)
 
 
 def test_cases_are_the_pack_in_its_order_then_unselected_chunks_of_its_hops(opened):

@@ -46,6 +46,20 @@ def test_a_survey_and_embeddings_are_the_plain_pass(dance, run_config, monkeypat
         torch.testing.assert_close(found, wanted.hidden[asked], **near)
 
 
+@pytest.mark.parametrize("paper", [False, True])
+def test_predictions_of_every_view_from_disk_are_those_from_memory(
+    dance, run_config, monkeypatch, paper
+):
+    settings = replace(DanceConfig.of(dance.config), views="plain+core+fused")
+    model = model_of(run_config, dance_paper_matrices=paper)
+    wanted = predict(model, dance.site(0), settings)
+    monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
+    monkeypatch.setattr(passes, "_MOST_IN_ONE_PASS", 20)  # the last block is not full
+    found = predict(model, dance.site(0), settings)
+    for view, probs in wanted.items():
+        torch.testing.assert_close(found[view], probs, atol=5e-3, rtol=0)
+
+
 @pytest.mark.parametrize("name", BACKBONES)
 def test_a_survey_in_blocks_is_the_single_pass(dance, run_config, monkeypatch, name):
     site, model = dance.site(0), model_of(run_config, name)
