@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -11,9 +12,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support.documents import commands_of
 from support.graphs import SMALL
 from support.project import PROJECT
 
+from dance_flwr.data.card import read_ids
 from dance_flwr.fingerprint import code_fingerprint
 
 pytestmark = pytest.mark.long
@@ -57,6 +60,10 @@ def installed(wheel, tmp_path_factory):
     return call
 
 
+def sets(pairs):
+    return [word for pair in pairs for word in ("--set", pair)]
+
+
 def test_a_wheel_has_what_pages_are_made_of(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     pages = PROJECT / "dance_flwr" / "pages"
@@ -94,11 +101,46 @@ def test_version_and_schema(installed):
 
 @pytest.mark.flower
 def test_it_runs_under_the_engine(installed, tiny):
-    settings = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
-    done = installed("run", "--data", tiny, "--clients", 3, "--set", "rounds=1", *settings)
+    settings = sets(f"{key}={value}" for key, value in {**SMALL, "rounds": 1}.items())
+    done = installed("run", "--data", tiny, "--clients", 3, *settings)
     assert done.returncode == 0, done.stderr
     (result,) = installed.work.glob("runs/*/result.json")
     assert json.loads(result.read_text())["code_fingerprint"] == code_fingerprint()
+
+
+@pytest.mark.flower
+def test_every_command_of_the_readme_works_from_a_wheel(installed, tiny):
+    """As printed, in their order, with names of this folder in the places of the reader's.
+
+    Grids have one round. Data of a network is not there: that command says so and nothing else.
+    """
+    pairs = [f"{key}={value}" for key, value in {**SMALL, "rounds": 1}.items()]
+    run, mine = "results/first", installed.work / "mine"
+    shutil.copytree(tiny, mine)
+    first = installed("run", "--data", mine, "--clients", 5, "--out", run, *sets(pairs))
+    assert first.returncode == 0, first.stderr
+    partition = next(line for line in first.stdout.splitlines() if line.startswith("partition"))
+    client = Path(partition.split()[1]) / "client-1"
+    node = read_ids(client)[0]
+    places = {"RUN": run, "$RUN": run, "$DATA": str(client), "FOLDER": str(client), "ID": node}
+    places |= {"path/to/folder": str(mine), "FILE_OR_FOLDER": str(mine), "100": "1"}
+    places |= {"rounds=100": "rounds=1", "cora": str(mine), "citeseer": str(mine)}
+    failed = []
+    for words in commands_of(PROJECT / "README.md"):
+        given = [places.get(word, word) for word in words]
+        if words[:2] == ["experiment", "main-table"]:
+            given += sets(pair for pair in pairs if "ratio" not in pair and "rounds" not in pair)
+        if words[:2] == ["partition", "from-manifest"]:
+            cora = os.environ.get("DANCE_FLWR_CORA")
+            given[2:] = [given[2], "--data", cora] if cora else ["sites", "--data", str(mine)]
+        if words[0] == "export":  # of another section
+            shutil.rmtree(installed.work / "bundle", ignore_errors=True)
+            for path in (*installed.work.glob("predictions*"), *installed.work.glob("evidence*")):
+                path.unlink()
+        done = installed(*given)
+        if done.returncode and "cannot be downloaded" not in done.stderr:
+            failed.append(f"{' '.join(words)}: {done.stderr}")
+    assert not failed, "\n".join(failed)
 
 
 def test_a_study_has_its_configurations(installed):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dance_flwr.cli.options import Graph
-from dance_flwr.config.paths import MANIFEST
+from dance_flwr.config.paths import MANIFEST, shipped
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.errors import UserError
 
@@ -83,6 +83,7 @@ def show(
 
     from dance_flwr.data.partition import read_manifest
 
+    path = shipped(path)
     content = read_manifest(path / MANIFEST if path.is_dir() else path)
     Console().print(table(content))
     for line in summary(content):
@@ -110,6 +111,7 @@ def from_manifest(
     from dance_flwr.data.graphs.loading import load_graph
     from dance_flwr.data.partition import manifest, read_manifest, reproduce
 
+    path = shipped(path)
     expected = read_manifest(path / MANIFEST if path.is_dir() else path)
     if out is not None:
         _refuse_existing(out, False)

@@ -21,6 +21,19 @@ CODE = _PACKAGE.parent
 # wheel, where they lie inside the package (`force-include` in pyproject.toml).
 PROJECT = wheel if (wheel := _PACKAGE / APP).is_dir() else CODE
 
+_SHIPPED = ("configs", "partitions")
+
+
+def shipped(path: Path) -> Path:
+    """Return the file, or the shipped one of this name if the working folder has none.
+
+    So `configs/cora.toml` names the same file in a checkout and where a wheel is installed.
+    """
+    inside = PROJECT / path
+    if not path.exists() and path.parts[:1] and path.parts[0] in _SHIPPED and inside.is_file():
+        return inside
+    return path
+
 
 def data_root(config: DataConfig) -> Path:
     """Return `data-root`, else $DANCE_FLWR_HOME, else ~/.cache/dance-flwr, as an absolute path."""

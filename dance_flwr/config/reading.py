@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dance_flwr.config.options import Value
+from dance_flwr.config.paths import shipped
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.errors import UserError
 
@@ -28,10 +29,11 @@ def read_values(files: Sequence[Path], pairs: Sequence[str]) -> dict[str, Value]
 
     Raises
     ------
-    UserError : a file is missing or not valid TOML, or a pair has no "="
+    UserError : a file is missing, here and among those shipped, or not valid TOML, or a pair has
+        no "="
     """
     values: dict[str, Value] = {}
-    for path in files:
+    for path in map(shipped, files):
         if not path.is_file():
             raise UserError(f"--config: expected a TOML file, found none at {path}")
         try:
