@@ -139,6 +139,12 @@ def report(
         bool,
         typer.Option("--update", help="with --export: keep rows of that file the study lacks"),
     ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace", help="with --export: keep experiments of that file the study lacks"
+        ),
+    ] = False,
     into: Annotated[
         Path | None,
         typer.Option(
@@ -152,7 +158,7 @@ def report(
 ) -> None:
     """Create tables and figures from the results of a study, or the page of one run."""
     if html or live or track:
-        of_study = {"--export": export, "--update": update or None, "--into": into}
+        of_study = {"--export": export, "--update": update, "--replace": replace, "--into": into}
         _report_run(path, out, html, live, track or [], [k for k, v in of_study.items() if v])
         return
     from dance_flwr.experiments.reporting import export_into, insert, write_report
@@ -165,7 +171,7 @@ def report(
         )
     rows = load_rows(path)
     if export is not None:
-        export_into(path, export, typer.echo, update)
+        export_into(path, export, typer.echo, update, replace)
     folder = out or (path / "report" if path.is_dir() else path.parent / "report")
     sections = write_report(rows, folder, typer.echo)
     if into is not None:

@@ -1,5 +1,6 @@
 """Tables and curves of the faithfulness study, from the analyses of its runs."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -9,6 +10,7 @@ from dance_flwr.experiments.faithfulness_estimates import DIFFERENCE, Estimate, 
 from dance_flwr.experiments.figures import COLOURS, LINES, MARKERS
 from dance_flwr.experiments.tables import NOTHING, Group, by_label, groups, markdown
 
+_LONGEST_NAME = 100  # characters of a figure's name
 HOW = (
     "Chunks are taken out of the text bank and the whole deployed predictor runs again: plain "
     "pass, gates, chunk selection, fusion, every view of `dance.views`. Graph, edges, training "
@@ -198,6 +200,8 @@ def _picture(
         axes[1].legend(fontsize=8)
 
     place = "-".join(part for part in (dataset, *group.note.replace(", ", "-").split("=")) if part)
+    if len(place) > _LONGEST_NAME:  # of files, where groups differ in many settings
+        place = f"{dataset}-{hashlib.sha256(group.note.encode()).hexdigest()[:8]}"
     known = all("node_values" in analysis for analysis in analyses) or len(analyses) == 1
     bands = "95 % intervals over nodes" if known else "the range of the seeds"
     caption = (

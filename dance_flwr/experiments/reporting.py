@@ -67,9 +67,11 @@ def insert(sections: dict[str, Section], folder: Path, file: Path, say: Say) -> 
     say(f"into        {file}: {', '.join(names)}{remark}")
 
 
-def export_into(study: Path, file: Path, say: Say, update: bool = False) -> None:
-    """Write compact rows and print their size; `update` keeps rows that the study does not have."""
-    lines = export_rows(study, file, update)
+def export_into(
+    study: Path, file: Path, say: Say, update: bool = False, replace: bool = False
+) -> None:
+    """Write compact rows and print their size; parameters as of `export_rows`."""
+    lines = export_rows(study, file, update, replace)
     say(f"rows        {file}: {lines} lines, {file.stat().st_size:,} bytes")
 
 

@@ -59,12 +59,13 @@ def load_rows(path: Path) -> Rows:
     )
 
 
-def export_rows(study: Path, file: Path, update: bool = False) -> int:
+def export_rows(study: Path, file: Path, update: bool = False, replace: bool = False) -> int:
     """Write each run and measurement of a study as one JSON line of 1 to 2 KB; return their number.
 
     Parameters
     ----------
     update : keep the cells in `file` that the study does not have
+    replace : keep the experiments in `file` that the study does not have
 
     Raises
     ------
@@ -73,8 +74,9 @@ def export_rows(study: Path, file: Path, update: bool = False) -> int:
     if not study.is_dir():
         raise UserError(f"--export: expected a study folder, found none at {study}")
     lines = _lines_of(Study(study))
-    if update and file.is_file():
-        lines = _merge(lines, _read_lines(file))
+    if (update or replace) and file.is_file():
+        old = _read_lines(file)
+        lines = _merge(lines, _without(old, _experiments_of(lines)) if replace else old)
     write_text(file, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
     return len(lines)
 
@@ -91,6 +93,20 @@ def _foreign(file: Path, error: Exception) -> UserError:
     return UserError(
         f"{file}: expected rows that `dance-flwr report --export` wrote, found {error!r}"
     )
+
+
+def _experiments_of(lines: Sequence[Line]) -> set[str]:
+    return {line["experiment"] for line in lines if line["kind"] == "experiment"}
+
+
+def _without(lines: Sequence[Line], experiments: set[str]) -> list[Line]:
+    """Return the lines without the cells and commands of these experiments."""
+    kept = [line for line in lines if line.get("experiment") not in experiments]
+    for place, line in enumerate(kept):
+        if "uses" in line:
+            uses = [use for use in line["uses"] if use["experiment"] not in experiments]
+            kept[place] = line | {"uses": uses}
+    return [line for line in kept if line.get("uses", True)]
 
 
 def _merge(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:

@@ -48,7 +48,16 @@ COMMANDS = {
     "partition show": {"--png"},
     "prepare": {"--config", "--set"},
     "privacy report": set(),
-    "report": {"--out", "--export", "--update", "--into", "--html", "--live", "--track"},
+    "report": {
+        "--out",
+        "--export",
+        "--update",
+        "--replace",
+        "--into",
+        "--html",
+        "--live",
+        "--track",
+    },
     "run": {
         *("--config", "--set", "--data", "--clients", "--seed", "--out", "--in-process"),
         *("--resume", "--force", "--dry-run", "--track"),

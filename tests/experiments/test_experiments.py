@@ -303,6 +303,24 @@ def test_a_study_is_divided_by_labels_and_continued_from_its_rows(go, inline, tm
     assert go(*ask, known=rows, out=tmp_path / "third") == 0 and len(inline.done) == 15
 
 
+def test_rows_of_a_study_take_the_place_of_its_experiments_alone(go, inline, tmp_path):
+    def seeds(found):
+        return {row.labels["seed"] for row in found.by_experiment["ablation"]}
+
+    rows, first, second = tmp_path / "rows.jsonl", tmp_path / "first", tmp_path / "second"
+    assert go("ablation", seeds=(0,), out=first) == go("refresh-study", seeds=(0,), out=first) == 0
+    export_rows(first, rows)
+    before = load_rows(rows).by_experiment
+    assert go("ablation", seeds=(1,), out=second) == 0
+    export_rows(second, rows, replace=True)
+    found = load_rows(rows)
+    assert seeds(found) == {1}
+    assert found.by_experiment["refresh-study"] == before["refresh-study"]
+    assert len(found.commands["ablation"]) == 1
+    export_rows(first, rows, update=True)
+    assert seeds(load_rows(rows)) == {0, 1}
+
+
 @pytest.mark.parametrize("pair", ["variant=w/o", "variant", "colour=red"])
 def test_labels_that_no_cell_carries_are_refused(go, pair):
     with pytest.raises(UserError, match="--where: expected a"):
