@@ -20,8 +20,8 @@ the same order; clients validate, where the code's server selects by the validat
 whole graph; the server trains in every 10th round for 50 steps, not in each for 600.
 
 Test accuracy of `fedgm` on Cora at r = 8 / 4 / 2 %: 84.15 / 80.78 / 74.09 % in the DANCE paper,
-82.11 / 83.22 / 81.80 % here. Test accuracy of `fedgm` on CiteSeer at r = 8 / 4 / 2 %: 73.82 / 72.57
-/ 70.21 % in the DANCE paper, 72.40 / 72.82 / 72.66 % here.
+81.72 / 81.61 / 80.91 % here. Test accuracy of `fedgm` on CiteSeer at r = 8 / 4 / 2 %: 73.82 / 72.57
+/ 70.21 % in the DANCE paper, 74.05 / 73.39 / 73.83 % here.
 """
 
 from dance_flwr.methods.condensation.config import CondenseConfig

@@ -13,8 +13,8 @@ figures are of GAMLP; in every step of propagation the labels of training rows a
 in the public code. From the public code: cosines are compared with epsilon, and the client itself
 is always included; order P and epsilon are the same for all data sets, 10 and 0.5, until tuned.
 
-Test accuracy of `fedgta` on Cora: 79.45 % in the DANCE paper, 87.72 % here.
-Test accuracy of `fedgta` on CiteSeer: 75.44 % in the DANCE paper, 76.76 % here.
+Test accuracy of `fedgta` on Cora: 79.45 % in the DANCE paper, 86.82 % here.
+Test accuracy of `fedgta` on CiteSeer: 75.44 % in the DANCE paper, 76.41 % here.
 """
 
 from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink

@@ -22,8 +22,8 @@ does; no cross edges by similarity, which are off in the released configuration.
 are the code's; at 0 this is `local-only`.
 
 Test accuracy of `fedgvd` on Cora at r = 8 / 4 / 2 %: 85.56 / 83.72 / 83.24 % in the DANCE paper,
-88.09 / 87.97 / 87.66 % here. Test accuracy of `fedgvd` on CiteSeer at r = 8 / 4 / 2 %: 72.61 /
-72.11 / 67.22 % in the DANCE paper, 76.49 / 77.02 / 76.71 % here.
+87.22 / 86.48 / 87.00 % here. Test accuracy of `fedgvd` on CiteSeer at r = 8 / 4 / 2 %: 72.61 /
+72.11 / 67.22 % in the DANCE paper, 75.34 / 76.38 / 76.13 % here.
 """
 
 from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink

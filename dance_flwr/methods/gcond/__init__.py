@@ -12,8 +12,8 @@ averaging. Deviations from paper and public code are listed in `condensation.mat
 one-step matching of a linear network with gradients in closed form.
 
 Test accuracy of `gcond` on Cora at r = 8 / 4 / 2 %: 83.61 / 82.97 / 81.36 % in the DANCE paper,
-83.10 / 82.91 / 81.25 % here. Test accuracy of `gcond` on CiteSeer at r = 8 / 4 / 2 %: 72.03 / 67.46
-/ 67.27 % in the DANCE paper, 74.55 / 74.24 / 73.55 % here.
+81.53 / 81.61 / 80.72 % here. Test accuracy of `gcond` on CiteSeer at r = 8 / 4 / 2 %: 72.03 / 67.46
+/ 67.27 % in the DANCE paper, 73.52 / 74.21 / 73.61 % here.
 """
 
 from dance_flwr.methods.condensation.config import CondenseConfig

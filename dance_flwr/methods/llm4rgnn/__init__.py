@@ -39,8 +39,8 @@ Uplink: the model, of which the server needs the weighted mean only.
 
 Test accuracy of `llm4rgnn` on Cora: 87.26 % in the DANCE paper, not measured yet.
 Test accuracy of `llm4rgnn` on CiteSeer: 76.96 % in the DANCE paper, not measured yet.
-Test accuracy of `llm4rgnn-cosine` on Cora: not measured yet.
-Test accuracy of `llm4rgnn-cosine` on CiteSeer: not measured yet.
+Test accuracy of `llm4rgnn-cosine` on Cora: 85.15 % here.
+Test accuracy of `llm4rgnn-cosine` on CiteSeer: 76.32 % here.
 """
 
 from dance_flwr.llm.config import LlmConfig

@@ -12,14 +12,14 @@ Deviations: herding and k-center measure distances in P^2 X, P = D^-1/2 (A + I) 
 text embeddings t_u, and are deterministic. The public condensation code measures in the hidden
 space of a trained network; P^2 X is the input of its matching network and needs no training.
 
-Test accuracy of `random-core` on Cora at r = 8 / 4 / 2 %: 83.22 / 81.31 / 75.26 % here.
-Test accuracy of `random-core` on CiteSeer at r = 8 / 4 / 2 %: 73.72 / 72.61 / 71.20 % here.
-Test accuracy of `rotating-core` on Cora at r = 8 / 4 / 2 %: not measured yet.
-Test accuracy of `rotating-core` on CiteSeer at r = 8 / 4 / 2 %: not measured yet.
-Test accuracy of `herding-core` on Cora at r = 8 / 4 / 2 %: 82.54 / 81.43 / 77.36 % here.
-Test accuracy of `herding-core` on CiteSeer at r = 8 / 4 / 2 %: 74.08 / 73.56 / 72.87 % here.
-Test accuracy of `k-center-core` on Cora at r = 8 / 4 / 2 %: 83.65 / 80.75 / 77.48 % here.
-Test accuracy of `k-center-core` on CiteSeer at r = 8 / 4 / 2 %: 73.66 / 70.52 / 69.83 % here.
+Test accuracy of `random-core` on Cora at r = 8 / 4 / 2 %: 82.86 / 80.13 / 77.00 % here.
+Test accuracy of `random-core` on CiteSeer at r = 8 / 4 / 2 %: 73.74 / 73.20 / 71.82 % here.
+Test accuracy of `rotating-core` on Cora at r = 8 / 4 / 2 %: 86.41 / 85.23 / 84.05 % here.
+Test accuracy of `rotating-core` on CiteSeer at r = 8 / 4 / 2 %: 77.07 / 76.51 / 75.47 % here.
+Test accuracy of `herding-core` on Cora at r = 8 / 4 / 2 %: 82.68 / 81.53 / 78.88 % here.
+Test accuracy of `herding-core` on CiteSeer at r = 8 / 4 / 2 %: 73.98 / 73.45 / 73.45 % here.
+Test accuracy of `k-center-core` on Cora at r = 8 / 4 / 2 %: 82.90 / 80.72 / 78.10 % here.
+Test accuracy of `k-center-core` on CiteSeer at r = 8 / 4 / 2 %: 73.83 / 71.38 / 70.59 % here.
 """
 
 from dance_flwr.methods.contract import MethodCard, MethodSpec

@@ -18,8 +18,8 @@ not 2000; a student that diverges moves nothing, where the code stops. Selection
 tangent kernel is omitted: its cost grows with the square of the validation edges.
 
 Test accuracy of `sfgc` on Cora at r = 8 / 4 / 2 %: 83.58 / 83.15 / 81.42 % in the DANCE paper,
-85.75 / 84.52 / 83.71 % here. Test accuracy of `sfgc` on CiteSeer at r = 8 / 4 / 2 %: 73.14 / 71.03
-/ 69.34 % in the DANCE paper, 75.66 / 74.82 / 75.39 % here.
+84.78 / 84.49 / 82.86 % here. Test accuracy of `sfgc` on CiteSeer at r = 8 / 4 / 2 %: 73.14 / 71.03
+/ 69.34 % in the DANCE paper, 76.03 / 75.31 / 74.49 % here.
 """
 
 from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink
