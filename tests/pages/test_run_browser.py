@@ -62,7 +62,7 @@ def test_a_live_page_that_nobody_writes_says_so(watched, live):
     page.clock.install(time="2100-01-01")
     page.goto(live.as_uri())
     page.wait_for_function(
-        "document.getElementById('live-text').textContent.startsWith('Nobody writes')"
+        "() => document.getElementById('live-text').textContent.startsWith('Nobody writes')"
     )
 
 
