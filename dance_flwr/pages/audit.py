@@ -32,7 +32,7 @@ PAGE = "audit.html"
 MOST = 200  # packs
 _ROWS = 100_000  # nodes in the table
 _CONTROLS = 3  # per hop of a pack
-_ENTRIES = 50_000_000  # nodes and edges that what-if may compute again, all packs together
+_ENTRIES = 70_000_000  # nodes and edges that what-if may compute again, all packs together
 _SPLITS = {NO_SPLIT: "none", TRAIN: "train", VAL: "validation", TEST: "test"}
 
 
