@@ -51,7 +51,7 @@ def test_a_run_listens_on_this_machine_alone_and_asks_for_its_token(run_config, 
         for done in attempts:
             assert "it ran" not in done.stdout
             assert "nauthenticated" in done.stderr or "InvalidAuthToken" in done.stderr
-        started.process.send_signal(signal.SIGINT)
+        started.process.send_signal(signal.SIGTERM)
         assert started.left(15) == []
         assert started.process.wait(5) == 130
     finally:

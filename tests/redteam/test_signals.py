@@ -74,7 +74,7 @@ def homes(started):
 
 @pytest.mark.flower
 @pytest.mark.xdist_group("engine")
-@pytest.mark.parametrize("way", ["SIGKILL", TERMINAL, DELETED])  # SIGINT: test_listeners.py
+@pytest.mark.parametrize("way", ["SIGINT", "SIGKILL", TERMINAL, DELETED])
 def test_nothing_of_an_engine_is_left(begin_run, tmp_path, way):
     started = begin_run(way)
     assert len(started.look()) > 8, "an engine is many processes"
