@@ -41,10 +41,10 @@ class Copies:
 
         Case -1 is the client as it is, without copies.
         """
-        keys = case * self.size + node
-        at = torch.searchsorted(self._keys, keys).clamp(max=max(self._keys.numel() - 1, 0))
         if not self._keys.numel():
             return node
+        keys = case * self.size + node
+        at = torch.searchsorted(self._keys, keys).clamp(max=self._keys.numel() - 1)
         return torch.where(self._keys[at] == keys, self.size + at, node)
 
 

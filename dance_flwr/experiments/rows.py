@@ -69,11 +69,17 @@ def export_rows(study: Path, file: Path, update: bool = False, replace: bool = F
 
     Raises
     ------
-    UserError : there is no study, or `file` holds something else
+    UserError : there is no study, `file` holds something else, or a study that is to replace its
+        rows is not finished
     """
     if not study.is_dir():
         raise UserError(f"--export: expected a study folder, found none at {study}")
     lines = _lines_of(Study(study))
+    if replace and (missing := sum("uses" in line and not _is_made(line) for line in lines)):
+        raise UserError(
+            f"--replace: expected a finished study, found {missing} cells without a result in "
+            f"{study}; repeat its command, or keep the older rows with --update"
+        )
     if (update or replace) and file.is_file():
         old = _read_lines(file)
         lines = _merge(lines, _without(old, _experiments_of(lines)) if replace else old)

@@ -319,6 +319,11 @@ def test_rows_of_a_study_take_the_place_of_its_experiments_alone(go, inline, tmp
     assert len(found.commands["ablation"]) == 1
     export_rows(first, rows, update=True)
     assert seeds(load_rows(rows)) == {0, 1}
+    before = rows.read_bytes()
+    next((second / "runs").glob("*/result.json")).unlink()
+    with pytest.raises(UserError, match="--replace: expected a finished study, found 1 cells"):
+        export_rows(second, rows, replace=True)
+    assert rows.read_bytes() == before
 
 
 @pytest.mark.parametrize("pair", ["variant=w/o", "variant", "colour=red"])
