@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -23,15 +24,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.data.graphs.graph import VAL
 from dance_flwr.data.prepare import prepare
 from dance_flwr.data.site import Site
+from dance_flwr.data.text.bank_slice import read_meta
 from dance_flwr.data.text.encoder import TextEncoder, resolve_local
-from dance_flwr.federation.client.client import Client, shape_of
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.ragged import weighted_rows
+from dance_flwr.prediction.confusion import opened_client
 from dance_flwr.runs.reader import load_model
 
 LAMBDAS = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)
@@ -91,14 +92,8 @@ def _clients(
     weights, folder = load_model(run, str(result["model_fingerprint"])), prepare(config).folder
     for number in range(config.clients):
         with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
-            inductive = config.split_mode == "inductive"
-            place = folder / f"client-{number}"
-            site = Site(
-                place, torch.device("cpu"), inductive, reading_of(config), Path(scratch) / "derived"
-            )
-            client, classes = Client(site, config), len(site.card.class_names)
-            side = client.spec.server_type()(config, shape_of(site.text_dim, classes, config))
-            client.load(dict(side.model_for(number, weights)))
+            client = opened_client(folder / f"client-{number}", config, weights, Path(scratch))
+            site = client.site
             nodes = torch.nonzero((site.split == VAL) & (site.labels >= 0)).flatten()
             info = RoundInfo(str(result["run"]), int(result["best_round"]), "", final=True)
             probs = client.predict(info, nodes)["deployed"]
@@ -107,10 +102,10 @@ def _clients(
 
 def _by_names(site: Site, spelled: Mapping[str, str]) -> Tensor:
     """Return q of every node, [n, C]."""
-    meta = json.loads((site.folder / "text" / "bank.json").read_text("utf-8"))
-    spec = resolve_local(meta["encoder"], meta["precision"], meta["weights_sha256"])
-    names = [spelled.get(name, name) for name in site.card.class_names]
-    classes = torch.as_tensor(TextEncoder.from_spec(spec).encode(names)).float()
+    meta = read_meta(site.folder / "text")
+    names = tuple(spelled.get(name, name) for name in site.card.class_names)
+    encoder = (str(meta[key]) for key in ("encoder", "precision", "weights_sha256"))
+    classes = _encoded(names, *encoder)
     texts = torch.nn.functional.normalize(site.features, dim=1)
     cosines = texts @ classes.T
     probs = torch.softmax((cosines - cosines.mean(0)) / TEMPERATURE, dim=1)
@@ -119,6 +114,12 @@ def _by_names(site: Site, spelled: Mapping[str, str]) -> Tensor:
     for _ in range(2):
         probs = (probs + weighted_rows(ones, rows, probs)) / (1 + rows.ptr.diff())[:, None]
     return probs
+
+
+@cache
+def _encoded(names: tuple[str, ...], encoder: str, precision: str, sha256: str) -> Tensor:
+    model = TextEncoder.from_spec(resolve_local(encoder, precision, sha256))
+    return torch.as_tensor(model.encode(names)).float()
 
 
 def _accuracies(probs: Tensor, by_names: Tensor, labels: Tensor) -> tuple[float, float, float]:

@@ -175,6 +175,14 @@ def _compactness(analyses: Sequence[Mapping[str, Any]]) -> str:
     return f"{text} Tokens and nodes that as many chunks come from: {', '.join(taken)}."
 
 
+def _file_name(dataset: str, note: str) -> str:
+    """Return the stem of a figure's files; a note of many settings is given by its hash."""
+    place = "-".join(part for part in (dataset, *note.replace(", ", "-").split("=")) if part)
+    if len(place) > _LONGEST_NAME:
+        place = f"{dataset}-{hashlib.sha256(note.encode()).hexdigest()[:8]}"
+    return f"faithfulness-{place}"
+
+
 def _picture(
     dataset: str,
     group: Group,
@@ -199,13 +207,10 @@ def _picture(
         axes[0].set_ylabel("p(y^), mean over nodes")
         axes[1].legend(fontsize=8)
 
-    place = "-".join(part for part in (dataset, *group.note.replace(", ", "-").split("=")) if part)
-    if len(place) > _LONGEST_NAME:  # of files, where groups differ in many settings
-        place = f"{dataset}-{hashlib.sha256(group.note.encode()).hexdigest()[:8]}"
     known = all("node_values" in analysis for analysis in analyses) or len(analyses) == 1
     bands = "95 % intervals over nodes" if known else "the range of the seeds"
     caption = (
         f"{group.name(dataset)}: probability of the predicted class while the k heaviest chunks "
         f"are removed from, or are all that is kept in, the node's two-hop pool; bands are {bands}."
     )
-    return Picture(f"faithfulness-{place}", caption, draw, (8.0, 3.6))
+    return Picture(_file_name(dataset, group.note), caption, draw, (8.0, 3.6))

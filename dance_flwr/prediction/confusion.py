@@ -79,17 +79,26 @@ def confusion_of(run: Path, result: Mapping[str, Any]) -> Confusion:
     return Confusion(names, total.tolist(), _remark(total, result))
 
 
+def opened_client(
+    folder: Path, config: RunConfig, weights: Mapping[str, Tensor], scratch: Path
+) -> Client:
+    """Return a client of a run with its model; what it computes goes to `scratch` alone."""
+    inductive, derived = config.split_mode == "inductive", scratch / "derived"
+    site = Site(folder, torch.device("cpu"), inductive, reading_of(config), derived)
+    client, classes = Client(site, config), len(site.card.class_names)
+    side = client.spec.server_type()(config, shape_of(site.text_dim, classes, config))
+    client.load(dict(side.model_for(site.card.client, weights)))
+    return client
+
+
 @torch.no_grad()
 def _client_counts(
     folder: Path, config: RunConfig, weights: Mapping[str, Tensor], result: Mapping[str, Any]
 ) -> Tensor:
     """Return [C, C] counts of a client's test nodes, by class and prediction."""
     with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
-        inductive, derived = config.split_mode == "inductive", Path(scratch) / "derived"
-        site = Site(folder, torch.device("cpu"), inductive, reading_of(config), derived)
-        client, classes = Client(site, config), len(site.card.class_names)
-        side = client.spec.server_type()(config, shape_of(site.text_dim, classes, config))
-        client.load(dict(side.model_for(site.card.client, weights)))
+        client = opened_client(folder, config, weights, Path(scratch))
+        site, classes = client.site, len(client.site.card.class_names)
         labelled = site.labels >= 0
         parts = [torch.nonzero((site.split == s) & labelled).flatten() for s in (VAL, TEST)]
         info = RoundInfo(

@@ -3,12 +3,14 @@
 import math
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.project import PROJECT
 
+from dance_flwr.config.paths import shipped
 from dance_flwr.config.reading import read_config, read_values
 from dance_flwr.config.text import markdown_table, to_toml, toml_block
 from dance_flwr.config.tree import RENAMED, RunConfig, flat_fields, flatten, parse
@@ -246,3 +248,14 @@ def test_auto_stands_for_what_the_method_prefers(values, expected):
     config = parse(values)
     assert (config.text_pooling, config.edge_gates, config.class_prior) == expected
     assert parse(flatten(config)) == config
+
+
+def test_a_shipped_file_is_found_by_its_name_unless_the_folder_has_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    named = Path("configs/cora.toml")
+    assert shipped(named).read_bytes() == (PROJECT / named).read_bytes()
+    assert shipped(Path("README.md")) == Path("README.md")  # of the reader, there or not
+    assert shipped(Path("configs/none.toml")) == Path("configs/none.toml")
+    named.parent.mkdir()
+    named.write_text("rounds = 7")
+    assert read_values([named], [])["rounds"] == 7

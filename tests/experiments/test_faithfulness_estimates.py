@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dance_flwr.dance.faithfulness import CONTROLS, EVIDENCE
 from dance_flwr.experiments.faithfulness_estimates import bootstrap, caveat, estimates
+from dance_flwr.experiments.faithfulness_report import _file_name
 from dance_flwr.experiments.faithfulness_values import measures, node_values, pack, unpack
 
 
@@ -176,3 +177,10 @@ def test_the_heading_says_what_the_intervals_do_not_cover():
     assert "Seeds only" in caveat(rows) and "range of the 2 seeds" in caveat(rows)
     new = {"node_values": ""}
     assert "Fewer than 5 seeds" in caveat([new] * 4) and not caveat([new] * 5)
+
+
+def test_names_of_figures_are_short_and_differ():
+    many = ", ".join(f"dance.key-{i}=0.5" for i in range(40))
+    names = [_file_name("cora", note) for note in ("", "rounds=60", many, many + "0")]
+    assert names[:2] == ["faithfulness-cora", "faithfulness-cora-rounds-60"]
+    assert len(set(names)) == 4 and max(map(len, names)) < 120

@@ -63,3 +63,27 @@ def test_the_table_of_regimes_in_the_readme_is_that_of_the_page():
         own = rows[: len(rows) // 2] if data == "Cora" else rows[len(rows) // 2 :]
         standard, labels, _, skew, text, edges = own
         assert cells == [standard[0], text[2], edges[2], skew[1], labels[1]], label
+
+
+RESULTS = {  # of a line in the README -> in the main table
+    "FedAvg, all labelled nodes": "fedavg-full",
+    "FedAvg, 1.5 to 2.25 K labelled nodes drawn anew each round": "fedavg-rotating",
+    "self-training FedAvg": "self-training",
+    "FedSage+": "fedsage",
+    "SFGC": "sfgc",
+    "DANCE": "dance",
+}
+
+
+def test_the_results_in_the_readme_are_those_of_the_main_table():
+    page = PAGE.read_text().partition("<!-- begin main-table -->")[2]
+    halves = page.partition("<!-- end main-table -->")[0].partition("**citeseer**")
+    readme = (PROJECT / "README.md").read_text().partition("<!-- results -->")[2]
+    lines = readme.partition("<!-- /results -->")[0].strip().partition("\n\n")[0].splitlines()
+    assert len(lines) == 2 + 2 * (len(RESULTS) + 1)
+    for line in lines[2:]:
+        data, name, ratio, accuracy, *paper = [cell.strip() for cell in line.split("|")[1:-1]]
+        at = r"0\.02" if ratio == "2 %" else r"(?:0\.08|full)"
+        half = halves[0] if data == "Cora" else halves[2]
+        row = re.search(rf"^\| {RESULTS[name]} \| {at} \| ([^|]*) \| 5 \| ([^|]*) \|", half, re.M)
+        assert [accuracy, *paper] == [row[1], row[2].replace("\N{EN DASH}", "")], line
