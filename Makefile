@@ -14,10 +14,11 @@ run: install  ## the default federation: pydocs, 5 clients, Flower's simulation 
 test: install-dev  ## every test, three at a time, as some wait for engines; one thread each
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
-check: install-dev  ## formatting, lint, types
+check: install-dev  ## formatting, lint, types, sizes and directions of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/pytest -q --no-header tests/test_architecture.py
 
 docs: $(INSTALLED_DOCS)  ## the site of the documentation, in site/; open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

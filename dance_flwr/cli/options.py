@@ -67,6 +67,23 @@ RunSettings = Annotated[
         help="set one key of every run; repeatable, takes precedence over everything else",
     ),
 ]
+ExportedRows = Annotated[
+    Path | None, typer.Option(metavar="FILE.jsonl", help="also write compact rows to this file")
+]
+KeepRows = Annotated[
+    bool, typer.Option("--update", help="with --export: keep rows of that file the study lacks")
+]
+KeepExperiments = Annotated[
+    bool,
+    typer.Option("--replace", help="with --export: keep experiments of that file the study lacks"),
+]
+PageOfTables = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.md",
+        help="also replace the text between <!-- begin NAME --> and <!-- end NAME -->",
+    ),
+]
 Trackers = Annotated[
     list[str] | None,
     typer.Option(

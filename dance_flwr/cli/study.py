@@ -13,10 +13,14 @@ from typer.core import TyperCommand
 from dance_flwr.cli.options import (
     Again,
     DryRun,
+    ExportedRows,
     Jobs,
+    KeepExperiments,
+    KeepRows,
     KnownRows,
     Labels,
     Live,
+    PageOfTables,
     RunPage,
     RunSettings,
     ShardOfCells,
@@ -132,26 +136,10 @@ def report(
             metavar="DIR", help="folder for report.md and figures; with --html the file of the page"
         ),
     ] = None,
-    export: Annotated[
-        Path | None, typer.Option(metavar="FILE.jsonl", help="also write compact rows to this file")
-    ] = None,
-    update: Annotated[
-        bool,
-        typer.Option("--update", help="with --export: keep rows of that file the study lacks"),
-    ] = False,
-    replace: Annotated[
-        bool,
-        typer.Option(
-            "--replace", help="with --export: keep experiments of that file the study lacks"
-        ),
-    ] = False,
-    into: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.md",
-            help="also replace the text between <!-- begin NAME --> and <!-- end NAME -->",
-        ),
-    ] = None,
+    export: ExportedRows = None,
+    update: KeepRows = False,
+    replace: KeepExperiments = False,
+    into: PageOfTables = None,
     html: RunPage = False,
     live: Live = False,
     track: Trackers = None,
