@@ -9,7 +9,6 @@ from typing import Any
 
 from dance_flwr.config.paths import CODE, PROJECT
 from dance_flwr.config.text import toml_block
-from dance_flwr.config.tree import flat_fields
 from dance_flwr.errors import UserError
 
 _PYPROJECT, _PACKAGE = "pyproject.toml", "dance_flwr"
@@ -51,21 +50,19 @@ def check_engine() -> None:
 
 
 def submitted_app(scratch: Path) -> Path:
-    """Return the app's folder, or a copy below `scratch` where it cannot be submitted as it is.
+    """Copy the app's files into a folder below `scratch`; return that folder.
 
-    Flower refuses keys that pyproject.toml does not declare; the copy declares those of plug-ins.
-    From a wheel, whose package is not in the app's folder, the copy has both.
+    Flower visits every file of the folder that it is given, which takes seconds where an
+    environment lies in a checkout, and refuses keys that pyproject.toml does not declare. The copy
+    holds the app alone and declares the keys of plug-ins, too.
 
     Raises
     ------
     UserError : the package was installed without its app
     """
     app = app_dir()
-    settings = _read(app / _PYPROJECT)["tool"]["flwr"]["app"]
-    if app == CODE and flat_fields().keys() <= _flat(settings["config"]):
-        return app
     copy = scratch / "app"
-    for pattern in settings["fab-include"]:
+    for pattern in _read(app / _PYPROJECT)["tool"]["flwr"]["app"]["fab-include"]:
         base = CODE if pattern.startswith(f"{_PACKAGE}/") else app
         for file in base.glob(pattern):
             if app != CODE and base == CODE and app in file.parents:
@@ -81,11 +78,3 @@ def submitted_app(scratch: Path) -> Path:
 
 def _read(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
-
-
-def _flat(table: dict[str, Any], prefix: str = "") -> set[str]:
-    """Return the flat keys of a TOML table."""
-    keys: set[str] = set()
-    for key, value in table.items():
-        keys |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key}
-    return keys

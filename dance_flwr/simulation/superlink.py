@@ -101,8 +101,10 @@ def private_superlink(log: Path) -> Iterator[SuperLink]:
         try:
             wait_until_healthy(process, f"http://{HOST}:{port}", log)
             yield SuperLink(home, environment | process.badge, log)
-        finally:
+        except BaseException:
             stop(process)
+            raise
+        stop(process, ask=False)  # all is written; Ray takes seconds to end when asked
     finally:
         shutil.rmtree(home, ignore_errors=True)
 

@@ -20,9 +20,17 @@ def declared(folder):
     return tomllib.loads(text)
 
 
-def test_the_checkout_is_submitted_as_it_is(tmp_path):
-    assert app_folder.submitted_app(tmp_path) == PROJECT
-    assert not list(tmp_path.iterdir())
+def test_the_copy_holds_the_app_and_nothing_else(tmp_path):
+    copy = app_folder.submitted_app(tmp_path)
+    assert declared(copy) == declared(PROJECT)
+    files = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
+    assert {"server_app.py", "client_app.py", "dance_flwr/config/tree.py"} <= files
+    for name in files - {"pyproject.toml"}:
+        assert (copy / name).read_bytes() == (PROJECT / name).read_bytes()
+    assert {name.split("/")[0] for name in files} == {
+        *("pyproject.toml", "server_app.py", "client_app.py", "README.md", "LICENSE"),
+        *("dance_flwr", "partitions"),
+    }
 
 
 def test_a_copy_declares_the_keys_of_plug_ins(tmp_path, toy):
