@@ -13,9 +13,11 @@ from dance_flwr.experiments.regimes_grid import (
     DANCE,
     EVERYWHERE,
     FULL,
+    LEVELS,
     ROTATING,
     SELF_TRAINING,
     STANDARD,
+    other_methods,
 )
 from dance_flwr.experiments.tables import Group, groups
 
@@ -45,7 +47,7 @@ class Results:
 
     Attributes
     ----------
-    groups : cell -> its groups, in the order of the rows
+    groups : cell -> its groups, in the order of the plan
     tests : (cell, rival) -> comparison with DANCE; Holm's family of a rival is all its cells
     """
 
@@ -75,7 +77,7 @@ class Results:
 def results_of(rows: Sequence[Row]) -> Results:
     """Return the groups of every cell, and the comparisons of DANCE with all that ran there."""
     members: dict[Place, list[Row]] = {}
-    for row in rows:
+    for row in _in_order(rows):
         place = Place(*(str(row.labels[key]) for key in ("dataset", "regime", "level")))
         members.setdefault(place, []).append(row)
     by_place = {place: groups(part, _OWN_KEYS) for place, part in members.items()}
@@ -84,6 +86,24 @@ def results_of(rows: Sequence[Row]) -> Results:
         compared = family([paired_test(mine, theirs) for _, mine, theirs in pairs])
         tests |= {(place, rival): test for (place, *_), test in zip(pairs, compared, strict=True)}
     return Results(by_place, tests)
+
+
+def _in_order(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows in the order of the plan; a file has them as its studies shared runs."""
+    levels = [(level.regime, level.level) for level in LEVELS]
+    variants = [variant.name for variant in (*EVERYWHERE, *other_methods())]
+    datasets = list(dict.fromkeys(row.labels["dataset"] for row in rows))
+
+    def place(row: Row) -> tuple[int, int, int, int]:
+        level, variant = (row.labels["regime"], row.labels["level"]), row.labels["variant"]
+        return (
+            datasets.index(row.labels["dataset"]),
+            levels.index(level) if level in levels else len(levels),
+            variants.index(str(variant)) if variant in variants else len(variants),
+            int(row.labels["seed"]),
+        )
+
+    return sorted(rows, key=place)
 
 
 def group_at(by_place: Mapping[Place, Sequence[Group]], place: Place, variant: str) -> Group | None:

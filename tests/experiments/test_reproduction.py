@@ -39,6 +39,18 @@ def test_every_experiment_has_its_place_on_the_page():
         assert f"<!-- begin {name} -->" in text and f"<!-- end {name} -->" in text, name
 
 
+def test_every_table_is_of_one_code():
+    for name, rows in load_rows(ROWS).by_experiment.items():
+        assert len({row.result["code_fingerprint"] for row in rows if row.result}) <= 1, name
+
+
+def test_means_that_the_findings_quote_are_in_the_tables():
+    findings, _, tables = PAGE.read_text().partition("<!-- /findings -->")
+    quoted = re.findall(r"\d+\.\d+ ± \d+\.\d+", findings)
+    assert len(quoted) > 10
+    assert not [mean for mean in quoted if mean not in tables]
+
+
 NAMES = {  # of a line in the README -> in the page
     "FedAvg on all labelled nodes": "fedavg-full",
     "FedAvg that reads as DANCE does": "fedavg-full as DANCE reads",
@@ -61,7 +73,7 @@ def test_the_table_of_regimes_in_the_readme_is_that_of_the_page():
         data, _, name = label.partition(", ")
         rows = [row.split(" | ") for row in accuracies[name]]
         own = rows[: len(rows) // 2] if data == "Cora" else rows[len(rows) // 2 :]
-        standard, labels, _, skew, text, edges = own
+        standard, labels, skew, text, edges, _ = own
         assert cells == [standard[0], text[2], edges[2], skew[1], labels[1]], label
 
 
