@@ -114,5 +114,4 @@ EXPERIMENT = Experiment(
     "paper's hyper-parameter figures).",
     cells=_cells,
     render=_render,
-    seeds=(0, 1),
 )

@@ -80,5 +80,4 @@ EXPERIMENT = Experiment(
     "privacy figure).",
     cells=_cells,
     render=_render,
-    seeds=(0, 1, 2),
 )

@@ -1,6 +1,7 @@
 """Tokens: three ledgers, the readings of the paper's claim, and a verdict for each rival."""
 
 import json
+import re
 from dataclasses import replace
 from statistics import fmean
 
@@ -16,6 +17,7 @@ from dance_flwr.experiments import get_experiment
 from dance_flwr.experiments.cells import Cell, Request, Row, default_methods
 from dance_flwr.experiments.compact import compact
 from dance_flwr.experiments.llm_rows import NEEDS, stamp
+from dance_flwr.experiments.rows import load_rows
 from dance_flwr.experiments.study import FACTS, Study, read_json, run_name, settings_of
 from dance_flwr.experiments.tables import NOTHING
 from dance_flwr.experiments.token_claim import CLAIM, Verdict, judge
@@ -151,6 +153,21 @@ def test_each_ledger_is_divided_by_nodes_and_hits(rival):
 def test_a_stub_is_stamped(rival):
     section = TOKENS.render(rivals(600, backend="stub"))
     assert table_rows(section, "llm4rgnn [stub, no result]")
+
+
+def test_the_stamped_runs_of_the_guide_are_committed():
+    rows = load_rows(PROJECT / "docs" / "reproduction" / "results.jsonl").by_experiment["tokens"]
+    stamped = {row.labels["method"]: row for row in rows if stamp(row)}
+    guide = (PROJECT / "docs" / "llm.md").read_text("utf-8").partition("one stamped run of each")[2]
+    lines = [re.findall(r"[\w,]+", line) for line in re.findall(r"^\| `.*", guide, re.MULTILINE)]
+    assert {line[0] for line in lines[:3]} == set(stamped)
+    for method, *shown in lines[:3]:
+        row = stamped[method]
+        asked = row.result["tokens"]["llm"]
+        calls = [asked[f"{name}_calls"] for name in ("fresh", "failed", "capped")]
+        tokens = asked["fresh_prompt"] + asked["fresh_completion"]
+        expected = [row.config["llm.max-calls"], *calls, tokens]
+        assert [int(cell.replace(",", "")) for cell in shown] == expected
 
 
 def test_the_readings_of_the_page_are_those_of_the_committed_rows():

@@ -38,7 +38,7 @@ only. Generated texts stay in the client's folder of the run.
 Test accuracy of `llm4fgl` on Cora: 86.73 % in the DANCE paper, not measured yet.
 Test accuracy of `llm4fgl` on CiteSeer: 75.53 % in the DANCE paper, not measured yet.
 Test accuracy of `llm4fgl-recombined` on Cora: 86.48 % here.
-Test accuracy of `llm4fgl-recombined` on CiteSeer: 77.14 % here.
+Test accuracy of `llm4fgl-recombined` on CiteSeer: 77.10 % here.
 """
 
 from dance_flwr.config.options import Section
