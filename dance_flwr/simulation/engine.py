@@ -16,7 +16,7 @@ from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.data.graphs.loading import absolute_source
 from dance_flwr.errors import UserError
 from dance_flwr.runs.history import whole_lines
-from dance_flwr.runs.locks import SERVER, exclusive
+from dance_flwr.runs.locks import SERVER, exclusive, is_locked
 from dance_flwr.runs.reader import read_result
 from dance_flwr.runs.recorder import reason_of_failure
 from dance_flwr.runs.resume import (
@@ -31,6 +31,7 @@ from dance_flwr.simulation.superlink import SuperLink, private_superlink
 OnRound = Callable[[Mapping[str, Any]], None]
 _POLL_SECONDS = 0.5
 _STATUS_EVERY_SECONDS = 15.0
+_CLOSING_SECONDS = 5.0
 
 
 def placed(config: RunConfig) -> RunConfig:
@@ -103,6 +104,7 @@ def run_under_flower(config: RunConfig, folder: Path, on_round: OnRound) -> dict
     with private_superlink(folder / "superlink.log") as link:
         run_id = link.submit(config, _resources(config))
         follow(link, run_id, folder, on_round, completed)
+        wait_until_left(folder)
     return read_result(folder)
 
 
@@ -140,6 +142,16 @@ def follow(link: SuperLink, run_id: str, folder: Path, on_round: OnRound, seen: 
             ):
                 raise UserError(f"the run ended as {status!r} without a result; see {link.log}")
         time.sleep(_POLL_SECONDS)
+
+
+def wait_until_left(folder: Path) -> None:
+    """Wait until the server has closed a run's folder; its result is not the last that it writes.
+
+    A server that does not close it in `_CLOSING_SECONDS` is left to be stopped.
+    """
+    deadline = time.monotonic() + _CLOSING_SECONDS
+    while is_locked(folder) and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:

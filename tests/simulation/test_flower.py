@@ -16,6 +16,8 @@ import torch
 from support.project import PROJECT
 
 from dance_flwr.config.text import to_toml
+from dance_flwr.runs.checkpoint import CHECKPOINT
+from dance_flwr.runs.locks import is_locked
 from dance_flwr.runs.reader import load_model
 
 pytestmark = pytest.mark.xdist_group("engine")  # one at a time: each fills both cores
@@ -77,7 +79,8 @@ def test_the_engine_and_this_process_give_the_same_run(run, run_config, tmp_path
     )
     done, left = under_flower(config, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert left == []
+    assert left == [] and not is_locked(tmp_path / "out")
+    assert not (tmp_path / "out" / CHECKPOINT).exists()  # forgotten after the result is written
     there = json.loads((tmp_path / "out" / "result.json").read_text())
     assert there["partition_dir"] == str(here.partition) and there["run"] != here.result["run"]
     for name in ("loss", "val_accuracy", "val_macro_f1"):
