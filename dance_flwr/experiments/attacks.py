@@ -138,9 +138,8 @@ def _federate(clients: Sequence[Client], config: RunConfig, run: str) -> dict[st
     measured: dict[str, Any] = {"clients": [], "seen": []}
     for round_ in range(1, max(attacked) + 1):
         info = RoundInfo(run, round_, model_fingerprint(state))
-        reports = [client.train(state, info)[1] for client in clients]
-        # A client's reply is its live model, which the attack overwrites.
-        uploads = [_copy(client.model.state_dict()) for client in clients]
+        replies = [client.train(state, info) for client in clients]
+        uploads, reports = [_copy(model) for model, _ in replies], [report for _, report in replies]
         if round_ in attacked:
             members = [supervised_members(_plain(c), state, c.site, config, run) for c in clients]
             _check([nodes.numel() for nodes in members], reports)
@@ -241,7 +240,9 @@ def _copy(state: Mapping[str, Tensor]) -> State:
 
 
 def _plain(client: Client) -> PlainModel:
+    """Return the model of this process with the client's class prior, to load parameters into."""
     assert isinstance(client.model, PlainModel)
+    client.load(client.model.state_dict())
     return client.model
 
 
