@@ -51,6 +51,15 @@ def test_means_that_the_findings_quote_are_in_the_tables():
     assert not [mean for mean in quoted if mean not in tables]
 
 
+def test_the_attacks_of_the_guide_are_those_of_the_page():
+    page = PAGE.read_text().partition("<!-- begin attacks -->")[2]
+    guide = (PROJECT / "docs" / "privacy.md").read_text().partition("## Attacks")[2]
+    table = "\n".join(re.findall(r"^\|.*±.*", guide, re.MULTILINE))
+    quoted = re.findall(r"-?\d+\.\d+ ± \d+\.\d+", table)
+    assert len(quoted) == 20
+    assert not [mean for mean in quoted if f"| {mean} |" not in page]
+
+
 NAMES = {  # of a line in the README -> in the page
     "FedAvg on all labelled nodes": "fedavg-full",
     "FedAvg that reads as DANCE does": "fedavg-full as DANCE reads",
