@@ -8,6 +8,7 @@ from dance_flwr.experiments.paired import PairedTest, family, paired_test
 from dance_flwr.experiments.regimes_grid import (
     ABLATIONS,
     AS_DANCE_READS,
+    BY_SITE,
     CONDENSED_TEXT,
     CORE,
     DANCE,
@@ -92,12 +93,13 @@ def _in_order(rows: Sequence[Row]) -> list[Row]:
     """Return the rows in the order of the plan; a file has them as its studies shared runs."""
     levels = [(level.regime, level.level) for level in LEVELS]
     variants = [variant.name for variant in (*EVERYWHERE, *other_methods())]
-    datasets = list(dict.fromkeys(row.labels["dataset"] for row in rows))
+    found = dict.fromkeys(str(row.labels["dataset"]) for row in rows)
+    datasets = sorted(found, key=lambda name: name in BY_SITE)  # the plan's last
 
     def place(row: Row) -> tuple[int, int, int, int]:
         level, variant = (row.labels["regime"], row.labels["level"]), row.labels["variant"]
         return (
-            datasets.index(row.labels["dataset"]),
+            datasets.index(str(row.labels["dataset"])),
             levels.index(level) if level in levels else len(levels),
             variants.index(str(variant)) if variant in variants else len(variants),
             int(row.labels["seed"]),
