@@ -15,6 +15,6 @@ def show(
     ] = False,
 ) -> None:
     """Print every configuration key with its default, accepted values and meaning."""
-    from dance_flwr.config.text import json_schema, markdown_table
+    from dance_flwr.config.text import json_schema, markdown_tables
 
-    typer.echo(json_schema() if schema else markdown_table())
+    typer.echo(json_schema() if schema else markdown_tables())

@@ -33,7 +33,7 @@ def option(
     Parameters
     ----------
     default : the default, whose type is the type of the key
-    text : one line for `dance-flwr config`, the README and error messages
+    text : one line for `dance-flwr config`, docs/configuration.md and editors
     above, below : exclusive bounds; least, most : inclusive bounds
     choices : the accepted values, or a function that returns them, such as `Registry.names`
     """
@@ -101,14 +101,17 @@ def _type_hints(cls: type) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
-def leaves_of(cls: type, prefix: str = "") -> dict[str, tuple[Field[Any], type]]:
+FlatFields = dict[str, tuple[Field[Any], type]]
+
+
+def leaves_of(cls: type, prefix: str = "") -> FlatFields:
     """Return flat key -> (dataclass field, type) of every key of a configuration class, in order.
 
     Fields of nested dataclasses become `<field>.<key>`. Fields not declared with `option` are
     skipped.
     """
     hints = _type_hints(cls)
-    leaves: dict[str, tuple[Field[Any], type]] = {}
+    leaves: FlatFields = {}
     for item in fields(cls):
         key = prefix + item.name.replace("_", "-")
         kind = hints[item.name]

@@ -1,14 +1,14 @@
-"""Write the configuration as text: TOML, the block of pyproject.toml, the table of the README.
+"""Write the configuration as text: TOML, the block of pyproject.toml, the tables of the docs.
 
-`python -m dance_flwr.config.text` prints the block, `dance-flwr config` the table.
+`python -m dance_flwr.config.text` prints the block, `dance-flwr config` the tables.
 """
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from dance_flwr.config.options import BOUNDS, Value, choices_of
-from dance_flwr.config.tree import RunConfig, flat_fields, flatten
+from dance_flwr.config.options import BOUNDS, FlatFields, Value, choices_of
+from dance_flwr.config.tree import RunConfig, flat_fields, flatten, sections_of_keys
 
 
 def to_toml(config: RunConfig, table: str = "") -> str:
@@ -36,16 +36,20 @@ def toml_block() -> str:
     return to_toml(RunConfig(), "tool.flwr.app.config").strip()
 
 
-def markdown_table() -> str:
-    """Return the configuration as a Markdown table: key, default, accepted values, meaning."""
-    rows = ["| key | default | accepts | meaning |", "| --- | --- | --- | --- |"]
+def markdown_tables() -> str:
+    """Return the configuration in Markdown, a table a section: key, default, accepts, meaning."""
     defaults = flatten(RunConfig())
-    for key, (item, kind) in flat_fields().items():
+    return "\n\n".join(_section(*section, defaults) for section in sections_of_keys())
+
+
+def _section(title: str, about: str, keys: FlatFields, defaults: Mapping[str, Value]) -> str:
+    rows = ["| key | default | accepts | meaning |", "| --- | --- | --- | --- |"]
+    for key, (item, kind) in keys.items():
         rules = item.metadata
         limits = [f"{sign} {rules[name]:g}" for name, sign, _ in BOUNDS if rules[name] is not None]
         accepts = ", ".join(choices_of(item)) or " and ".join([kind.__name__, *limits])
         rows.append(f"| `{key}` | `{toml_value(defaults[key])}` | {accepts} | {rules['help']} |")
-    return "\n".join(rows)
+    return "\n".join([f"## {title}", "", about, "", *rows])
 
 
 def json_schema() -> str:

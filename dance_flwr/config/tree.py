@@ -14,7 +14,14 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, replace
 from typing import Any
 
-from dance_flwr.config.options import BOUNDS, Section, Value, choices_of, leaves_of
+from dance_flwr.config.options import (
+    BOUNDS,
+    FlatFields,
+    Section,
+    Value,
+    choices_of,
+    leaves_of,
+)
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.privacy import PrivacyConfig, privacy_problems
 from dance_flwr.config.sections import (
@@ -86,12 +93,26 @@ class RunConfig(
     sections: tuple[Section, ...] = field(default_factory=_default_sections)
 
 
-def flat_fields() -> dict[str, tuple[Field[Any], type]]:
+def flat_fields() -> FlatFields:
     """Return flat key -> (dataclass field, type) of every key of a run, in order."""
     leaves = leaves_of(RunConfig)
     for section in section_types():
         leaves |= leaves_of(section, f"{section.name}.")
     return leaves
+
+
+def sections_of_keys() -> list[tuple[str, str, FlatFields]]:
+    """Return (title, what it is about, keys) of every section, in the order of `flat_fields`."""
+    every_run = [(kind, "") for kind in reversed(RunConfig.__mro__[1:-1])]
+    with_prefix = [(PrivacyConfig, "privacy."), *((s, f"{s.name}.") for s in section_types())]
+    return [
+        (
+            f"`{prefix}*`" if prefix else kind.__name__.removesuffix("Config"),
+            (kind.__doc__ or "").partition("\n")[0],
+            leaves_of(kind, prefix),
+        )
+        for kind, prefix in [*every_run, *with_prefix]
+    ]
 
 
 def parse(values: Mapping[str, Value]) -> RunConfig:

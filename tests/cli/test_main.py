@@ -153,10 +153,10 @@ def test_the_help_of_experiment_lists_all_of_them(cli):
     assert all(f" {name} " in shown for name in EXPERIMENTS)
 
 
-def test_config_prints_the_table(cli):
-    from dance_flwr.config.text import markdown_table
+def test_config_prints_the_tables(cli):
+    from dance_flwr.config.text import markdown_tables
 
-    assert cli("config").out == markdown_table() + "\n"
+    assert cli("config").out == markdown_tables() + "\n"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_mistake_is_one_line_and_code_2(cli, monkeypatch, error, lines):
     def fail():
         raise error
 
-    monkeypatch.setattr("dance_flwr.config.text.markdown_table", fail)
+    monkeypatch.setattr("dance_flwr.config.text.markdown_tables", fail)
     done = cli("config")
     assert done.code == 2 and len(done.err) == 1 and done.err[0].startswith(lines[0])
 
@@ -181,7 +181,7 @@ def test_a_bug_is_not_hidden(cli, monkeypatch):
     def fail():
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("dance_flwr.config.text.markdown_table", fail)
+    monkeypatch.setattr("dance_flwr.config.text.markdown_tables", fail)
     with pytest.raises(OSError, match="Input/output"):
         cli("config")
 

@@ -12,7 +12,7 @@ from support.project import PROJECT
 
 from dance_flwr.config.paths import shipped
 from dance_flwr.config.reading import read_config, read_values
-from dance_flwr.config.text import markdown_table, to_toml, toml_block
+from dance_flwr.config.text import markdown_tables, to_toml, toml_block
 from dance_flwr.config.tree import RENAMED, RunConfig, flat_fields, flatten, parse
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.errors import ConfigError, UserError
@@ -222,15 +222,26 @@ def test_missing_config_file_is_named(tmp_path):
         read_config([tmp_path / "none.toml"], [], {})
 
 
-def test_readme_table_is_made_from_the_keys():
-    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
-    table = readme.partition("<!-- config table -->")[2].partition("<!-- /config table -->")[0]
-    assert table.strip() == markdown_table()
+def between(path, mark):
+    text = (PROJECT / path).read_text(encoding="utf-8")
+    return text.partition(f"<!-- {mark} -->")[2].partition(f"<!-- /{mark} -->")[0].strip()
 
 
-def test_every_key_is_explained():
-    rows = markdown_table().splitlines()[2:]
-    assert len(rows) == len(flat_fields()) == len(flatten(RunConfig()))
+def test_the_page_of_keys_is_made_from_the_keys():
+    assert between("docs/configuration.md", "keys") == markdown_tables()
+
+
+def test_the_file_that_the_readme_shows_is_accepted(tmp_path):
+    block = between("README.md", "configuration").removeprefix("```toml").removesuffix("```")
+    (path := tmp_path / "mine.toml").write_text(block)
+    config = read_config([path], [], {})
+    assert config.data == "path/to/folder" and config.privacy.secure_aggregation
+    assert DanceConfig.of(config).chunk_budget == 8
+
+
+def test_every_key_is_explained_once_in_order():
+    rows = [line for line in markdown_tables().splitlines() if line.startswith("| `")]
+    assert [row.split("`")[1] for row in rows] == list(flat_fields()) == list(flatten(RunConfig()))
     assert all(row.count(" | ") == 3 and len(row.split(" | ")[3]) > 5 for row in rows)
 
 
