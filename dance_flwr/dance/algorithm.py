@@ -69,7 +69,7 @@ def train_round(
         with report.phase("topology"):  # Alg. 4
             state.adjacency = core_edges(model, site, batch, settings)
     if moved or text_due:
-        report.counts = count_evidence(site, *batch[1:])
+        report.counts |= count_evidence(site, *batch[1:])
         with report.phase("packs"):
             if settings.evidence_keep == "all":
                 packs = make_packs(

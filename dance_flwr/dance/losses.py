@@ -33,13 +33,10 @@ def condensed_loss(
     labels : [K] int64, -1 where unknown
     """
     graph, text = model.graph_logits(hidden), model.text_logits(evidence.text)
-    align = F.kl_div(
-        F.log_softmax(text, dim=1),
-        F.log_softmax(graph, dim=1),
-        reduction="batchmean",
-        log_target=True,
+    divergence = F.kl_div(
+        F.log_softmax(text, dim=1), F.log_softmax(graph, dim=1), reduction="sum", log_target=True
     )
-    loss = settings.align_weight * align
+    loss = settings.align_weight * divergence / max(1, labels.numel())
     known = labels >= 0
     if bool(known.any()):
         target = labels[known]

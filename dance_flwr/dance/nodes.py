@@ -118,6 +118,12 @@ class Queue:
     ptr: Int64[Tensor, "p"]
     quotas: Int64[Tensor, "C"]
 
+    @classmethod
+    def of_one_class(cls, nodes: Int64[Tensor, "m"], budget: int) -> "Queue":
+        """Return these nodes in their order, `budget` a core."""
+        sizes = torch.tensor([nodes.numel()], device=nodes.device)
+        return cls(nodes, ptr_of_sizes(sizes), sizes.clamp(max=budget))
+
     def core(self, turn: int) -> Int64[Tensor, "K"]:
         """Return core `turn`, from 0: [K] int64, ascending."""
         sizes = self.ptr.diff()
@@ -163,9 +169,12 @@ def condense_nodes(
     visible : [n] bool, the nodes that make up V; None = all
     """
     allowed = torch.ones_like(labels, dtype=torch.bool) if visible is None else visible
+    whole = node_budget(int(allowed.sum()), ratio)
     budget = core_budget(int(allowed.sum()), ratio, config.batch_nodes)
     if config.core_rule == "random":
-        return _random_queue(torch.nonzero(allowed).flatten(), budget, config, generator)
+        places = torch.nonzero(allowed).flatten()
+        places = places[torch.randperm(places.numel(), generator=generator).to(places.device)]
+        return Queue.of_one_class(places if config.core_moves else places[:whole], budget)
     num_nodes, num_classes = labels.numel(), prediction.classes
     assigned = pseudo_labels(prediction, labels, config.confidence).masked_fill(
         ~allowed, UNASSIGNED
@@ -182,11 +191,15 @@ def condense_nodes(
     rank, known = rank_in_row(scores, ptr), labels[eligible] >= 0
     if config.labelled_first:
         rank = rank_in_row(known.double() * num_nodes - rank, ptr)
-    quotas = class_quotas(ptr[1:] - ptr[:-1], budget)
-    pools = ptr[1:] - ptr[:-1] if config.core_moves else quotas
-    if config.labelled_first and config.core_moves:
+    sizes = ptr.diff()
+    quotas = class_quotas(sizes, budget)
+    if not config.core_moves:  # the whole core, K_b of it in turn
+        pools = torch.maximum(quotas, class_quotas(sizes, whole))
+    elif config.labelled_first:
         labelled = torch.bincount(classes[known], minlength=num_classes)
-        pools = torch.where(labelled >= quotas, labelled, pools)
+        pools = torch.where(labelled >= quotas, labelled, sizes)
+    else:
+        pools = sizes
     place = torch.empty_like(eligible)
     place[ptr[:-1][classes] + rank] = eligible
     inside = rank_in_row(-torch.arange(len(place), device=place.device), ptr) < pools[classes]
@@ -216,16 +229,6 @@ def _scores(
     return torch.cat(
         [prototype_scores(rows_at(hidden, block), own, centroids) for block, own in blocks]
     )
-
-
-def _random_queue(
-    places: Int64[Tensor, "m"], budget: int, config: DanceConfig, generator: torch.Generator
-) -> Queue:
-    """Return all nodes in random order as one class; only the first K if the core stays."""
-    order = torch.randperm(places.numel(), generator=generator).to(places.device)
-    nodes = places[order] if config.core_moves else places[order[:budget]]
-    sizes = torch.tensor([nodes.numel()], device=places.device)
-    return Queue(nodes, ptr_of_sizes(sizes), sizes.clamp(max=budget))
 
 
 def core_budget(num_nodes: int, ratio: float, most: int) -> int:

@@ -27,6 +27,12 @@ from dance_flwr.experiments.tables import (
     paper_text,
     shared_settings,
 )
+from dance_flwr.experiments.trained_nodes import (
+    class_counts,
+    labelled_nodes,
+    nodes_trained_on,
+    tokens_per_node,
+)
 from dance_flwr.methods import get_spec
 
 HOW = (
@@ -170,10 +176,6 @@ def _personalised(method: str) -> bool:
     return get_spec(method).card.evaluation == "personalised"
 
 
-def _condenses(row: Row) -> bool:
-    return get_spec(str(row.config["method"])).card.condenses
-
-
 def _accuracies(dataset: str, compared: Sequence[Group]) -> str:
     headings = ["method", "r", "accuracy %", "seeds", "paper %", "difference"]
     headings += ["macro-F1 %", "validation %"]
@@ -227,47 +229,6 @@ def _count(name: str, row: Row) -> float | None:
     """Return a count of the server, mean of the rounds; None where the method has none."""
     value = row.result.get("counts_per_round", {}).get(name)
     return None if value is None else float(value)
-
-
-def nodes_trained_on(row: Row) -> float | None:
-    """Return mean condensed nodes per client; without condensation, labelled training nodes.
-
-    Where these rotate, those of one round.
-    """
-    supervised = row.result.get("per_condensed_node", {}).get("supervised_per_round")
-    if supervised is not None:
-        return float(supervised / len(row.result["nodes_per_client"]))
-    counts = [sum(client.values()) for client in class_counts(row)]
-    return mean(counts) if counts else None
-
-
-def labelled_nodes(row: Row) -> float | None:
-    """Return mean labelled nodes per client that a round takes a loss over, whatever the loss."""
-    nodes = nodes_trained_on(row)
-    if nodes is None or not _condenses(row):
-        return nodes
-    share = row.result["per_condensed_node"].get("supervised")
-    return None if share is None else float(share * nodes)
-
-
-def class_counts(row: Row) -> list[dict[str, int]]:
-    """Return condensed nodes per client and class; without condensation, labelled nodes."""
-    name = "core_per_class" if _condenses(row) else "train_per_class"
-    clients = row.result.get("facts", {}).get(name, [])
-    return [client for client in clients if client is not None]
-
-
-def tokens_per_node(row: Row) -> float | None:
-    """Return mean tokens per condensed node and refresh; without condensation, per local node."""
-    if not _condenses(row):
-        return full_tokens_per_node(row)
-    value = row.result["per_condensed_node"].get("tokens")
-    return None if value is None else float(value)
-
-
-def full_tokens_per_node(row: Row) -> float:
-    """Return encoded tokens of all local nodes over the number of nodes."""
-    return float(sum(row.result["encoder_tokens"]) / sum(row.result["nodes_per_client"]))
 
 
 def _kilobytes_up(row: Row) -> float:

@@ -9,6 +9,7 @@ from dance_flwr.experiments.figures import COLOURS, MARKERS
 from dance_flwr.experiments.regimes_grid import EVERYWHERE, STANDARD, TEXT
 from dance_flwr.experiments.regimes_results import Place, Results
 from dance_flwr.experiments.tables import Group, markdown
+from dance_flwr.experiments.trained_nodes import tokens_of_a_refresh
 
 HOW = (
     "Cost of a run. Thousand tokens: of the evidence that one refresh selects for condensed nodes, "
@@ -20,10 +21,8 @@ HOW = (
 
 def selected_tokens(row: Row) -> float:
     """Return thousand tokens of one refresh's evidence; of all texts for a method without any."""
-    counts = row.result["per_condensed_node"]
-    if counts.get("nodes_per_round") and "tokens" in counts:
-        return float(counts["nodes_per_round"] * counts["tokens"] / 1000)
-    return float(sum(row.result["encoder_tokens"]) / 1000)
+    tokens = tokens_of_a_refresh(row)
+    return (sum(row.result["encoder_tokens"]) if tokens is None else tokens) / 1000
 
 
 def megabytes_up(row: Row) -> float:

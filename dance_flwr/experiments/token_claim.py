@@ -2,13 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 
 from dance_flwr.experiments.cells import Row
 from dance_flwr.experiments.llm_rows import asking_methods, back_end, stamp
-from dance_flwr.experiments.main_table import full_tokens_per_node
 from dance_flwr.experiments.tables import NOTHING, Group, markdown
 from dance_flwr.experiments.token_costs import llm_total, names_of_tokenisers, per
+from dance_flwr.experiments.trained_nodes import (
+    full_tokens_per_node,
+    selected,
+    tokens_of_a_refresh,
+)
 from dance_flwr.llm.config import STUB
 
 CLAIM = 0.3342  # of the paper's abstract; it has no table, figure, formula or list of baselines
@@ -133,8 +138,8 @@ def readings(compared: Sequence[Group], beside: Sequence[Row]) -> list[str]:
     if not plain:
         return []
     group = max(plain, key=lambda group: float(group.labels["ratio"]))
-    evidence = group.stat(lambda row: row.result["per_condensed_node"].get("tokens")).mean
-    refresh = group.stat(_tokens_of_a_refresh).mean
+    evidence = group.stat(partial(selected, "tokens")).mean
+    refresh = group.stat(tokens_of_a_refresh).mean
     local = group.stat(lambda row: float(sum(row.result["encoder_tokens"]))).mean
     packs = [row.analysis["compactness"] for row in beside if "compactness" in row.analysis]
     pack = [fmean(own[name] for own in packs) if packs else None for name in _PACK]
@@ -162,11 +167,6 @@ _PACK = ("tokens", "pool-tokens")
 def _reading(what: str, tokens: float | None, against: float | None) -> list[str]:
     change = tokens / against - 1 if tokens is not None and against else None
     return [what, _number(tokens), _number(against), _percent(change)]
-
-
-def _tokens_of_a_refresh(row: Row) -> float | None:
-    counts = row.result["per_condensed_node"]
-    return float(counts["nodes_per_round"] * counts["tokens"]) if "tokens" in counts else None
 
 
 def _summarising(compared: Sequence[Group]) -> list[Row]:

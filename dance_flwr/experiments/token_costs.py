@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from dance_flwr.experiments.cells import Row
-from dance_flwr.experiments.main_table import class_counts
 from dance_flwr.experiments.tables import NOTHING, Group
+from dance_flwr.experiments.trained_nodes import class_counts
 from dance_flwr.methods import get_spec
 from dance_flwr.runs.token_ledgers import llm_tokens
 

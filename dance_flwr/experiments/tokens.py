@@ -4,7 +4,7 @@ The runs are those of the main table. DANCE's tokens of a language model are of 
 that summarise the evidence of every core node, asked for by `--set llm.summaries=core`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,10 +13,15 @@ from dance_flwr.experiments import paper
 from dance_flwr.experiments.cells import Cell, Experiment, Label, Request, Row, Section
 from dance_flwr.experiments.cells import dataset_name as short_name
 from dance_flwr.experiments.llm_rows import stamp
-from dance_flwr.experiments.main_table import every_ratio, full_tokens_per_node
+from dance_flwr.experiments.main_table import every_ratio
 from dance_flwr.experiments.tables import Group, dataset_section, markdown
 from dance_flwr.experiments.token_claim import SUMMARIES, claims, readings
 from dance_flwr.experiments.token_costs import LEDGERS, denominator, llm_share, per, tokenisers
+from dance_flwr.experiments.trained_nodes import (
+    full_tokens_per_node,
+    selected,
+    tokens_of_a_refresh,
+)
 from dance_flwr.llm.config import CORE
 
 HOW = (
@@ -82,7 +87,7 @@ def _line(group: Group) -> list[str]:
     line = [group.name(str(group.labels["method"])), str(group.labels["ratio"])]
     line += [group.mean_text(full_tokens_per_node, 1)]
     for count in ("nodes_per_round", "neighbours", "chunks", "tokens"):
-        line.append(group.mean_text(_per_node(count), 1))
+        line.append(group.mean_text(partial(selected, count), 1))
     return [*line, group.mean_text(share_of_tokens, 1), group.stat("test_accuracy").seeds]
 
 
@@ -129,23 +134,10 @@ def _name(group: Group) -> str:
     return group.name(f"{name} [{why}]" if why else name)
 
 
-def _per_node(name: str) -> Callable[[Row], float | None]:
-    """Return a metric: a count per condensed node, None for a method without condensed nodes."""
-
-    def value(row: Row) -> float | None:
-        counts = row.result["per_condensed_node"]
-        return float(counts[name]) if counts.get("nodes_per_round") and name in counts else None
-
-    return value
-
-
 def share_of_tokens(row: Row) -> float | None:
     """Return evidence tokens of one refresh over all local tokens, in percent; None without any."""
-    counts = row.result["per_condensed_node"]
-    if not counts.get("nodes_per_round") or "tokens" not in counts:
-        return None
-    tokens = 100 * counts["nodes_per_round"] * counts["tokens"]
-    return float(tokens / sum(row.result["encoder_tokens"]))
+    tokens = tokens_of_a_refresh(row)
+    return None if tokens is None else 100 * tokens / sum(row.result["encoder_tokens"])
 
 
 EXPERIMENT = Experiment(

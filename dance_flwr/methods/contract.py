@@ -53,6 +53,8 @@ class MethodCard:
     evaluation : the model that is scored: the "global" one, or "personalised", each client's own
     rotates : whether it condenses nothing, but `condensation-ratio` decides how many labelled nodes
         a round supervises on the full graph; it writes no core, and reports their number
+    trains_on_all_labels : whether a method that condenses also takes its loss over every labelled
+        node of the full local graph, in every round
     needs_llm : whether a run of it asks the language model of `llm.backend`
     """
 
@@ -62,6 +64,7 @@ class MethodCard:
     source: str
     evaluation: str = "global"
     rotates: bool = False
+    trains_on_all_labels: bool = False
     needs_llm: bool = False
 
     @property

@@ -30,6 +30,8 @@ def cluster_by_class(
     -------
     [C, P, h] centroids; NaN rows where P_c = min(P, |V_c|) < P
     """
+    if not points.size(0):
+        return points.new_full((num_classes, most, points.size(1)), float("nan"))
     start, owner = points, classes
     if points.size(0) > _MOST_SEEDED:
         seeds = sample_by_class(classes, max(most, _MOST_SEEDED // num_classes), generator)

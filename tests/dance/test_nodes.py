@@ -292,6 +292,19 @@ def test_a_batch_is_at_most_as_large_as_asked(seed, n, known, present, tau, rati
         assert core == sorted(set(core)) and len(core) == min(budget, counted)
 
 
+@pytest.mark.parametrize("rule", ["label-aware", "random"])
+@pytest.mark.parametrize("stays", [{"coverage_penalty": 0.0}, {"core_refresh_every": 0}])
+def test_a_core_that_stays_is_trained_through_in_batches(rule, stays):
+    """40 nodes, K = 20, K_b = 6: four rounds train on the 20 nodes of one core and on no other."""
+    hidden = torch.randn(40, 3, generator=torch.Generator().manual_seed(1))
+    prediction, none = Prediction.of(hidden, torch.ones(40, 1)), torch.zeros(40, dtype=torch.int64)
+    config = DanceConfig(prototypes=1, core_rule=rule, batch_nodes=6, **stays)
+    queue = condense_nodes(prediction, none, none, config, 0.5, torch.Generator().manual_seed(3))
+    cores = [queue.core(turn) for turn in range(12)]
+    assert all(core.numel() == 6 for core in cores)
+    assert torch.cat(cores[:4]).unique().numel() == torch.cat(cores).unique().numel() == 20
+
+
 def test_with_enough_labels_a_queue_holds_labelled_nodes_alone():
     """Class 0: four labelled of eight, quota 2; class 1: one labelled of eight, quota 2."""
     hidden = torch.randn(16, 3, generator=torch.Generator().manual_seed(1))

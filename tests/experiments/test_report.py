@@ -18,11 +18,18 @@ from dance_flwr.errors import UserError
 from dance_flwr.experiments import EXPERIMENTS, convergence, get_experiment, paper
 from dance_flwr.experiments.cells import Picture, Row
 from dance_flwr.experiments.figures import save
-from dance_flwr.experiments.main_table import labelled_nodes, nodes_trained_on
+from dance_flwr.experiments.regimes_costs import selected_tokens
 from dance_flwr.experiments.reporting import export_into, insert, write_report
 from dance_flwr.experiments.rows import Rows, load_rows
 from dance_flwr.experiments.study import FACTS, Study, run_name, settings_of
 from dance_flwr.experiments.tables import NOTHING, groups, shared_settings
+from dance_flwr.experiments.tokens import share_of_tokens
+from dance_flwr.experiments.trained_nodes import (
+    labelled_nodes,
+    nodes_trained_on,
+    tokens_of_a_refresh,
+    tokens_per_node,
+)
 from dance_flwr.methods import get_spec
 
 
@@ -566,3 +573,24 @@ def test_labelled_nodes_of_a_round_are_those_of_the_loss():
     assert labelled_nodes(dance) == 2.5 * nodes_trained_on(dance)
     (full, *_) = [row_of(cell, 0.5) for cell in cells_of("main-table", methods=("fedavg-full",))]
     assert labelled_nodes(full) == nodes_trained_on(full)
+
+
+def synthetic(method):
+    """Return a row of a method whose condensed nodes are synthetic: they select no text."""
+    row = row_of(next(iter(cells_of("main-table", methods=(method,)))), 0.5)
+    per_node = {"nodes_per_round": 4.0, "supervised": 1.0, "neighbours": 0.0, "tokens": 0.0}
+    core = {"core_per_class": [{"a": 2, "b": 2}, {"a": 1, "b": 3}]}
+    facts = {**row.result["facts"], **core}
+    return replace(row, result={**row.result, "per_condensed_node": per_node, "facts": facts})
+
+
+def test_labelled_nodes_include_those_of_the_full_graph_where_the_loss_reads_it():
+    assert labelled_nodes(synthetic("gcond")) == 4.0
+    assert labelled_nodes(synthetic("fedgvd")) == 4.0 + (18 + 12) / 2
+
+
+def test_nodes_without_text_have_no_tokens_but_not_zero():
+    row = synthetic("gcond")
+    assert tokens_per_node(row) is None and tokens_of_a_refresh(row) is None
+    assert share_of_tokens(row) is None
+    assert selected_tokens(row) == 1.0  # thousand, all texts

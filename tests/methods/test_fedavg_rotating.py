@@ -14,7 +14,7 @@ from support.sites import dense, toy_model, toy_site
 from dance_flwr.config.tree import parse
 from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
 from dance_flwr.experiments import get_experiment
-from dance_flwr.experiments.main_table import nodes_trained_on
+from dance_flwr.experiments.trained_nodes import nodes_trained_on
 from dance_flwr.methods import get_spec, whole_graph
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.fedavg_rotating.client import FedAvgRotating, supervised_nodes

@@ -58,6 +58,10 @@ def without(part):
     return lambda draft: setattr(draft, "split", [TRAIN if s == part else s for s in draft.split])
 
 
+def all_test(draft):
+    draft.split[:9] = [TEST] * 9
+
+
 def isolated(draft):
     draft.pairs = [pair for pair in draft.pairs if 4 not in pair]
 
@@ -110,6 +114,16 @@ CASES = {
         all_unlabelled,
         {},
         lambda f: account(f)["nodes_per_split"]["none"] == 9,
+    ),
+    "no node that training may see, at one client": (
+        all_test,
+        {"split_mode": "inductive"},
+        lambda f: account(f)["nodes_per_split"]["test"] == 9,
+    ),
+    "no node for a core that is drawn at random": (
+        all_test,
+        {"split_mode": "inductive", "dance_core_rule": "random"},
+        lambda f: account(f)["nodes_per_split"]["test"] == 9,
     ),
     "some unlabelled nodes": (unlabelled, {}, lambda f: int((f.site(0).labels < 0).sum()) == 3),
     "no validation node at one client": (

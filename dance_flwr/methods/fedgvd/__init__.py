@@ -42,6 +42,7 @@ METHOD = MethodSpec(
         "the server reads each client's",
         source="Dai et al., CIKM 2025",
         evaluation="personalised",
+        trains_on_all_labels=True,
     ),
     sections=(FedGvdConfig,),
     search={
