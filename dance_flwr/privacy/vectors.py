@@ -67,6 +67,14 @@ class SumFormat:
         return int(2 ** (min(self.bits, WIDEST - 1) - 1))
 
     @property
+    def quantisation(self) -> tuple[float, float, int, int]:
+        """Flower's largest weight, clipping range, target range and modulus.
+
+        It multiplies by 1 / largest weight, and stores what is left as it is, plus the offset.
+        """
+        return 2.0 * self.offset, float(self.offset), 2 * self.offset, 2**self.bits
+
+    @property
     def digits(self) -> int:
         """Digits of an integer of 60 bits."""
         return -(-VALUE_BITS // self.digit_bits)

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord
-from support.sums import CLIENTS, Lying, nodes_with_keys, weight
+from support.sums import CLIENTS, Lying, nodes_with_keys, stage_of, weight
 
 import client_app
 from dance_flwr.data.graphs.graph import VAL
@@ -18,6 +18,7 @@ from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.flower import SecAggStage as Stage
 from dance_flwr.federation.server.secagg_grid import SecureGrid
 from dance_flwr.federation.wire import keys, messages
+from dance_flwr.federation.wire.signatures import Claim, with_all
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.privacy.vectors import MetricLayout, decode_integers
 
@@ -119,6 +120,32 @@ def test_changing_sets_of_clients_do_not_reveal_every_weight(tmp_path, decoded):
     true = np.array([weight(client) for client in range(CLIENTS)])
     assert np.abs(solved - true).max() > 1e6
     assert len(decoded) == 14
+
+
+@pytest.mark.parametrize("folders", [False, True], ids=["in memory", "in a folder"])
+def test_clients_without_keys_do_not_believe_who_the_server_says_the_others_are(
+    tmp_path, decoded, folders
+):
+    """Sums over four of five, said to be over "clients 0 to 3" each time: numbers came in all."""
+    nodes = {c + 1: {"partition-id": c, "num-partitions": CLIENTS} for c in range(CLIENTS)}
+    for node, config in nodes.items() if folders else ():
+        (folder := tmp_path / str(node)).mkdir()
+        config[keys.DATA_PATH] = str(folder)
+    claimed = []
+
+    def lie(message):
+        if stage_of(message) != Stage.SHARE_KEYS:
+            return message
+        claims = {node: Claim(number, b"") for number, node in enumerate(claimed)}
+        return with_all(message, claims)
+
+    grid = Lying(nodes, lie)
+    for left in range(CLIENTS):
+        claimed[:] = [client + 1 for client in range(CLIENTS) if client != left]
+        grid.server._sum([messages.weigh(node, {}) for node in claimed], 10.0, keys.WEIGH)
+    first, *others = [numbers[keys.WEIGHT] for _, numbers in decoded]
+    assert first == sum(map(weight, range(1, CLIENTS)))
+    assert all(abs(found) > 1e6 for found in others)
 
 
 def test_a_server_that_tells_clients_different_sets_reads_none(tmp_path, decoded):

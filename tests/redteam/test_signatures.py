@@ -129,6 +129,31 @@ def divided(message, dead):
     return other(message, **{Key.ACTIVE_NODE_ID_LIST: alive, Key.DEAD_NODE_ID_LIST: sorted(dead)})
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (Key.MAX_WEIGHT, 1e300),
+        (Key.CLIPPING_RANGE, 1e-300),
+        (Key.TARGET_RANGE, 2),
+        (Key.MOD_RANGE, 2**16),
+    ],
+)
+def test_other_factors_for_all_but_one_do_not_leave_that_one_alone_in_the_sum(nodes, key, value):
+    """With a largest weight of 1e300 a vector is a constant: the sum of five was the victim's."""
+
+    def lie(message):
+        if stage_of(message) == Stage.SETUP and message.metadata.dst_node_id != VICTIM:
+            return other(message, **{key: value})
+        return message
+
+    grid = Lying(nodes, lie)
+    with pytest.raises((QuorumError, UserError)):
+        grid.total()
+    collected = [grid.answers(Stage.COLLECT_MASKED_VECTORS, node)[0] for node in NODES]
+    refused = {node for node, reply in zip(NODES, collected, strict=True) if reply.has_error()}
+    assert refused == {node for node in NODES if node != VICTIM}
+
+
 def test_clients_that_are_told_different_survivors_do_not_unmask_a_sum_of_two(nodes):
     grid = Lying(nodes, lambda message: divided(message, DEAD[message.metadata.dst_node_id]))
     with suppress(QuorumError, UserError, ValueError):

@@ -19,6 +19,8 @@ LEAST = 3  # clients that exchange keys: of two, each would know the other
 # Fields of Flower's stored state.
 THRESHOLD, SHARES = "threshold", "share_num"
 _OWN, _HELD = "nid", "rd_seed_share_dict:K"
+# What Flower multiplies and adds by, in the order of `SumFormat.quantisation`.
+_QUANTISATION = ("max_weight", "clipping_range", "target_range", "mod_range")
 _SCALE = "dance-flwr-scale"  # of the run's first sum
 
 
@@ -79,6 +81,21 @@ def checked_format(options: Mapping[str, Any]) -> SumFormat:
     if not (0 < levels <= 2**WIDEST and 1 < bits <= WIDEST and 0 < digit_bits <= DIGIT_BITS):
         raise refusal("integers of 2 to 32 bits", f"{bits} bits, {levels} levels")
     return SumFormat(int(levels), int(bits), int(digit_bits))
+
+
+def check_quantisation(options: Mapping[str, Any], state: ConfigRecord) -> None:
+    """Refuse a setup with other factors than those of the integers of the sum.
+
+    They come before the masks, and no mask or signature depends on them: if the vectors of all
+    clients but one are multiplied by 0, the sum of all is that one's.
+
+    Raises
+    ------
+    UserError : the setup had others
+    """
+    expected = checked_format(options).quantisation
+    if tuple(state.get(name) for name in _QUANTISATION) != expected:
+        raise refusal("the integers of the sum in its setup", "others")
 
 
 def check_scale(options: Mapping[str, Any], context: Context) -> None:

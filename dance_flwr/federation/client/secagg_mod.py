@@ -13,6 +13,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation import secagg_masks
 from dance_flwr.federation.client.run_config import run_config_of
 from dance_flwr.federation.client.secagg_checks import (
+    check_quantisation,
     check_scale,
     check_stage,
     checked_format,
@@ -102,6 +103,7 @@ def _answer(stage: ConfigRecord, message: Message, context: Context, handler: Ha
         signer.check_survivors(*survivors(stage))
     collects, asked = kind == SecAggStage.COLLECT_MASKED_VECTORS, ""
     if collects:
+        check_quantisation(sum_options(message), _state(context))
         check_scale(sum_options(message), context)
         asked = request_digest(message.content, run_config_of(context))
     purpose = secagg_masks.MASKS if collects else secagg_masks.SHARES

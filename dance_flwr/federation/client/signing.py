@@ -138,8 +138,9 @@ class SumSigner:
             raise refusal("the keys of as many clients as nodes", "a client more than once")
         flower: Any = self._state[SECAGG_STATE]
         found = wire.sum_digest(flower[SHARES], flower[THRESHOLD], public, clients)
+        known = clients if me.peers else {}  # without the others' keys anyone may have claimed it
         self._state[_STATE] = ConfigRecord(
-            {_SUM: found, _NODES: list(clients), _CLIENTS: list(clients.values())}
+            {_SUM: found, _NODES: list(known), _CLIENTS: list(known.values())}
         )
 
     def sign_survivors(self, alive: Sequence[int], dead: Sequence[int]) -> Message:

@@ -99,17 +99,18 @@ class SumWorkflow(SecAggPlusWorkflow):
         timeout: float | None,
         asked: str = "",
     ) -> None:
+        most, clip, target, modulus = form.quantisation
         super().__init__(
             num_shares=1.0,
             reconstruction_threshold=threshold,
-            max_weight=float(2 * form.offset),
-            clipping_range=float(form.offset),
+            max_weight=most,
+            clipping_range=clip,
             quantization_range=1,
-            modulus_range=2**form.bits,
+            modulus_range=modulus,
             timeout=timeout,
         )
         # Flower's constructor wants fewer levels than the modulus, so that no sum wraps; these do.
-        self.quantization_range = 2 * form.offset
+        self.quantization_range = target
         self._contents, self._form, self._asked = contents, form, asked
 
     def __call__(self, grid: Grid, context: Context) -> None:
