@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+CURVE = "val_accuracy_by_round"  # kept where an experiment draws it
 WARM_ROUNDS = 5  # omitted from timings: first use of memory, caches and kernels
 _RESULT_KEYS = (
     "test_accuracy",
@@ -50,7 +51,7 @@ def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) ->
         content["tokens"] = {name: _columns(own) for name, own in result["tokens"].items()}
     if curve:
         values = [row["val_accuracy"] for row in history]
-        content["val_accuracy_by_round"] = [
+        content[CURVE] = [
             None if value is None else round(value, 4) for value in values
         ]
     return content

@@ -16,6 +16,7 @@ from dance_flwr.experiments.cells import (
     dataset_name,
     default_methods,
 )
+from dance_flwr.experiments.compact import CURVE
 from dance_flwr.experiments.figures import curves
 from dance_flwr.experiments.main_table import method_cells
 from dance_flwr.experiments.tables import Group, dataset_section, markdown
@@ -66,7 +67,7 @@ def _table(compared: Sequence[Group]) -> str:
 
 def _curve(row: Row) -> Sequence[float | None]:
     """Return the validation accuracy of each round, None in rounds without validation."""
-    return row.result.get("val_accuracy_by_round", [])  # type: ignore[no-any-return]
+    return row.result.get(CURVE, [])  # type: ignore[no-any-return]
 
 
 def _rounds_to(share: float) -> Callable[[Row], float | None]:
@@ -90,7 +91,7 @@ def late_accuracy(row: Row) -> float | None:
 def _draw(compared: Sequence[Group], figure: Any) -> None:
     lines = {}
     for group in compared:
-        seeds = [row.result["val_accuracy_by_round"] for row in group.rows if row.result]
+        seeds = [row.result[CURVE] for row in group.rows if row.result]
         shortest = min((len(curve) for curve in seeds), default=0)
         if shortest:
             lines[group.name(str(group.labels["method"]))] = [

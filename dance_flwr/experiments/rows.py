@@ -13,7 +13,7 @@ from dance_flwr.disk import write_text
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import EXPERIMENTS
 from dance_flwr.experiments.cells import Row
-from dance_flwr.experiments.compact import compact
+from dance_flwr.experiments.compact import CURVE, compact
 from dance_flwr.experiments.study import FACTS, Study, all_settings, changes, of_method, read_json
 
 Line = dict[str, Any]  # of a file of compact rows
@@ -136,8 +136,10 @@ def _merge(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
             else:
                 merged.append((defaults, line))
         elif uses := [use for use in line["uses"] if _cell_key(use) not in cells]:
-            if line["id"] in by_id:
-                by_id[line["id"]]["uses"] += uses
+            if (newer := by_id.get(line["id"])) is not None:
+                newer["uses"] += uses
+                if CURVE in line.get("result", {}) and CURVE not in newer["result"]:
+                    newer["result"] = line["result"]  # the other uses need it
             else:
                 merged.append((defaults, line | {"uses": uses}))
     return _below_defaults(merged)

@@ -429,6 +429,20 @@ def test_rows_keep_only_the_keys_that_they_were_made_with(tmp_path, method, key)
     assert load_rows(again) == load_rows(file), "repeating an update changes nothing"
 
 
+def test_an_update_takes_no_curve_from_an_experiment_that_shares_the_run(tmp_path):
+    """A run of `convergence` and `main-table`, made again by a study that draws no curve."""
+    file, first, second = tmp_path / "rows.jsonl", Study(tmp_path / "a"), Study(tmp_path / "b")
+    asked = {"methods": ("fedavg-full",), "seeds": (0,)}
+    fill(first, "convergence", [0.5], **asked)
+    fill(second, "main-table", [0.5], **asked)
+    export_into(first.root, file, print)
+    before = load_rows(file).by_experiment["convergence"]
+    export_into(second.root, file, print, update=True)
+    found = load_rows(file).by_experiment
+    assert found["main-table"] and found["convergence"] == before
+    assert before[0].result["val_accuracy_by_round"]
+
+
 def test_a_study_folder_and_its_export_agree_about_unknown_keys(tmp_path):
     older_rows(tmp_path, "fedavg-full", "smoothing")
     (group,) = groups(load_rows(tmp_path / "first").by_experiment["main-table"])

@@ -82,7 +82,7 @@ def test_the_table_of_regimes_in_the_readme_is_that_of_the_page():
         data, _, name = label.partition(", ")
         own = page[1].partition(f"**{data.split()[0].lower()}**, standard")[2].partition("\n**")[0]
         shown: dict[str, str] = {}
-        for table in own.split("| accuracy % | ")[1:]:
+        for table in own.split("\n| accuracy % | ")[1:]:
             levels = table.partition(" |\n")[0].split(" | ")
             row = re.search(rf"^\| {re.escape(NAMES[name])} \| (.*) \|$", table, re.MULTILINE)
             shown = dict(zip(levels, row[1].split(" | "), strict=True)) | shown

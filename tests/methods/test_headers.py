@@ -24,7 +24,8 @@ def ours():
         (group.labels["dataset"], group.labels["method"], group.labels["ratio"]): 100
         * accuracy.mean
         for group in groups(rows)
-        if (accuracy := group.stat("test_accuracy")).mean is not None
+        if "variant" not in group.labels
+        and (accuracy := group.stat("test_accuracy")).mean is not None
     }
 
 
