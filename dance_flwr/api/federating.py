@@ -18,7 +18,7 @@ from dance_flwr.api.inputs import ConfigLike, checked_graph, keys_of
 from dance_flwr.api.notebook import table_html
 from dance_flwr.api.predicting import Predictor
 from dance_flwr.config.options import Value
-from dance_flwr.config.paths import HISTORY
+from dance_flwr.config.paths import HISTORY, RESULT
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TextGraph
@@ -251,7 +251,8 @@ def _checked(keys: Mapping[str, Value]) -> RunConfig:
 def _run(config: RunConfig, progress: bool) -> Result:
     folder = Path(config.out)
     prepare(config)
-    shutil.rmtree(folder / BUNDLE, ignore_errors=True)  # of a run that this one replaces
+    if (folder / RESULT).is_file():  # of a run that this one replaces
+        shutil.rmtree(folder / BUNDLE, ignore_errors=True)
     with exclusive(folder, SERVER), _bar(config.rounds, progress) as on_round:
         run_in_process(config, folder, on_round)
     return Result(folder, config, read_result(folder))

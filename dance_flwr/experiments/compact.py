@@ -51,9 +51,7 @@ def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) ->
         content["tokens"] = {name: _columns(own) for name, own in result["tokens"].items()}
     if curve:
         values = [row["val_accuracy"] for row in history]
-        content[CURVE] = [
-            None if value is None else round(value, 4) for value in values
-        ]
+        content[CURVE] = [None if value is None else round(value, 4) for value in values]
     return content
 
 

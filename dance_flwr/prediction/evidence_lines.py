@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
+from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
@@ -129,10 +130,23 @@ def _compare(line: Mapping[str, Any], again: Mapping[str, Any], path: Path) -> N
     ------
     UserError : they differ by more than rounding
     """
-    found, expected = _numbers(line), _numbers(again)
-    keys = found.keys() | expected.keys()
-    gaps = {key: abs(found.get(key, 0.0) - expected.get(key, 0.0)) for key in keys}
-    worst = max(gaps, key=lambda key: gaps[key])
+    try:
+        found, expected = _numbers(line), _numbers(again)
+        keys = found.keys() | expected.keys()
+        gaps = {key: abs(found.get(key, 0.0) - expected.get(key, 0.0)) for key in keys}
+        sizes = [[len(one[part]) for part in ("spans", "neighbours")] for one in (line, again)]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: node {line['id']!r}: expected evidence that `dance-flwr predict` wrote, "
+            f"found {error}"
+        ) from None
+    if sizes[0] != sizes[1]:  # an entry that is there twice
+        raise UserError(
+            f"{path}: node {line['id']!r}: expected {sizes[1][0]} spans and {sizes[1][1]} "
+            f"neighbours, found {sizes[0][0]} and {sizes[0][1]}; the evidence was altered"
+        )
+    # NaN is a gap as large as any.
+    worst = max(gaps, key=lambda key: inf if isnan(gaps[key]) else gaps[key])
     if line.get("model") != again["model"] or not gaps[worst] <= WEIGHT_TOLERANCE:
         raise UserError(
             f"{path}: node {line['id']!r}: expected what model {again['model']} gives, found a "

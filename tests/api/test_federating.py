@@ -23,6 +23,13 @@ def result(tiny, tmp_path_factory):
     return federate(graph, KEYS, out=tmp_path_factory.mktemp("runs") / "run", progress=False)
 
 
+def test_a_folder_named_bundle_that_no_run_made_is_kept(tiny, tmp_path):
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "mine.txt").write_text("precious")
+    federate(read_folder(tiny), KEYS, out=tmp_path, progress=False)
+    assert (tmp_path / "bundle" / "mine.txt").read_text() == "precious"
+
+
 def test_a_run_gives_the_numbers_of_the_command(result, tiny, run):
     assert read_folder(tiny).name not in str(result.config.data)
     expected = run(rounds=2).result

@@ -125,7 +125,23 @@ def of_another_model(line):
     line["model"] = "0" * 16
 
 
-@pytest.mark.parametrize("change", [moved, heavier, surer, stranger, of_another_model])
+def twice(line):
+    """A span that hides behind the true one of the same place."""
+    line["spans"].insert(0, line["spans"][0] | {"weight": 0.99})
+
+
+def nobody_knows(line):
+    line["spans"][0]["weight"] = float("nan")
+
+
+def without_views(line):
+    del line["views"]
+
+
+FORGED = [moved, heavier, surer, stranger, of_another_model, twice, nobody_knows, without_views]
+
+
+@pytest.mark.parametrize("change", FORGED)
 def test_altered_evidence_is_found(bundle, site, tmp_path, change):
     predict(bundle, str(site), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
     damaged(tmp_path / "e.jsonl", change)

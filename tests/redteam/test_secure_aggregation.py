@@ -13,7 +13,8 @@ import client_app
 from dance_flwr.federation.flower import SECAGG_CONFIGS
 from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.flower import SecAggStage as Stage
-from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire import keys, messages
+from dance_flwr.federation.wire.tensors import arrays_of
 
 SECURE = {"privacy_secure_aggregation": True, "clients": 5, "rounds": 1}
 CLIENTS, THRESHOLD = 5, 3
@@ -210,6 +211,32 @@ def test_a_server_has_one_guess_per_run(run, name):
     refused = [(honest is not None, lie is not None) for honest, lie in seen]
     assert refused[:CLIENTS] == [(False, False)] * CLIENTS
     assert refused[CLIENTS:] == [(False, True)] * CLIENTS
+
+
+@pytest.mark.parametrize("poison", [float("-inf"), float("nan")])
+def test_a_model_that_breaks_an_answer_is_asked_once(run, poison):
+    """The first and third round bring it to a copy of every client, which the second one asks."""
+    kept, seen = {}, {}
+
+    def app(message, context):
+        stage = message.content.config_records.get(SECAGG_CONFIGS)
+        if not stage or stage[Key.STAGE] != Stage.COLLECT_MASKED_VECTORS or not trains(message):
+            return client_app.app(message, context)
+        client, name = context.node_config["partition-id"], "dance-flwr-refused"
+        victim, lie = deepcopy(context), altered(message)
+        if client in kept:
+            victim.state.config_records[name] = kept[client]
+        if len(seen.setdefault(client, [])) % 2 == 0:
+            state = messages.model_of(message)
+            state["head_graph.bias"][:] = poison
+            lie = messages.with_arrays(lie, arrays_of(state))
+        seen[client].append(asked(lie, victim)[0] is not None)
+        if name in victim.state.config_records:
+            kept[client] = victim.state.config_records[name]
+        return client_app.app(message, context)
+
+    run(app=app, **SECURE | {"rounds": 3, "method": "fedavg-full"})
+    assert seen and all(found == [True] * 3 for found in seen.values())
 
 
 @pytest.mark.parametrize(("least", "refused"), [(3, False), (4, True)])

@@ -5,7 +5,8 @@ the shares that come back unmask that client alone. These checks look at sets (B
 "Practical Secure Aggregation", the active adversary's requests).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from flwr.app import ConfigRecord, Context
@@ -22,6 +23,7 @@ _OWN, _HELD = "nid", "rd_seed_share_dict:K"
 # What Flower multiplies and adds by, in the order of `SumFormat.quantisation`.
 _QUANTISATION = ("max_weight", "clipping_range", "target_range", "mod_range")
 _SCALE = "dance-flwr-scale"  # of the run's first sum
+_REFUSED = "dance-flwr-refused"  # whether an answer had to be refused in this run
 
 
 def check_stage(stage: ConfigRecord, state: ConfigRecord, least: int = 0) -> None:
@@ -118,6 +120,31 @@ def check_scale(options: Mapping[str, Any], context: Context) -> None:
     first = context.state.config_records.setdefault(_SCALE, ConfigRecord({_SCALE: scale}))
     if first[_SCALE] != scale:
         raise refusal(f"total weight and range as before, {first[_SCALE]!r}", f"{scale}")
+
+
+@contextmanager
+def refusing_once(context: Context) -> Iterator[None]:
+    """Let an answer that cannot be summed be the last one of this run.
+
+    Whether it can depends on the data and on the model that the server chose: with a weight of
+    minus infinity, on whether a class is here. Asked in every round, that is a bit in every round.
+    """
+    try:
+        yield
+    except (ArithmeticError, UserError, ValueError):
+        context.state.config_records[_REFUSED] = ConfigRecord({_REFUSED: True})
+        raise
+
+
+def check_unrefused(context: Context) -> None:
+    """Refuse every sum after an answer of this run could not be summed.
+
+    Raises
+    ------
+    UserError : there was such an answer
+    """
+    if _REFUSED in context.state.config_records:
+        raise refusal("a run in which every answer could be summed", "one that could not")
 
 
 def _check_setup(shares: int, threshold: int, least: int) -> None:

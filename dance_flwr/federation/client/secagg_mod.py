@@ -16,8 +16,10 @@ from dance_flwr.federation.client.secagg_checks import (
     check_quantisation,
     check_scale,
     check_stage,
+    check_unrefused,
     checked_format,
     public_keys,
+    refusing_once,
     survivors,
 )
 from dance_flwr.federation.client.signing import SumSigner, forget_signed
@@ -103,6 +105,7 @@ def _answer(stage: ConfigRecord, message: Message, context: Context, handler: Ha
         signer.check_survivors(*survivors(stage))
     collects, asked = kind == SecAggStage.COLLECT_MASKED_VECTORS, ""
     if collects:
+        check_unrefused(context)
         check_quantisation(sum_options(message), _state(context))
         check_scale(sum_options(message), context)
         asked = request_digest(message.content, run_config_of(context))
@@ -187,7 +190,8 @@ def _masked(handler: Handler) -> Handler:
             _COLLECTING.reset(token)
         if reply.has_error():
             raise UserError(str(reply.error.reason).strip())
-        numbers, layout = reply_numbers(message, reply)
+        with refusing_once(context):
+            numbers, layout = reply_numbers(message, reply)
         form = checked_format(sum_options(message))
         # With twice the offset as largest weight, Flower multiplies by 1 / (2 offset), exactly, and
         # stores what is left of the number as it is, plus the offset.
