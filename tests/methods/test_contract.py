@@ -46,11 +46,11 @@ class Observed:
 
 
 def contents(partition):
-    """Return a digest of every file of the clients, except those of runs and replies of models."""
+    """Return a digest of every file of the clients, except of runs, replies and what is derived."""
     files = [
         path
         for path in partition.rglob("*")
-        if path.is_file() and not {"runs", "llm"} & {*path.relative_to(partition).parts}
+        if path.is_file() and not {"runs", "llm", "derived"} & {*path.relative_to(partition).parts}
     ]
     return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
