@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Protocol, Self, get_type_hints
 
 Value = bool | int | float | str
+FlatFields = dict[str, tuple[Field[Any], type]]  # flat key -> (dataclass field, type)
 
 BOUNDS = (
     ("above", ">", operator.gt),
@@ -99,9 +100,6 @@ class Section:
 @lru_cache(maxsize=128)  # clients read the configuration with every message
 def _type_hints(cls: type) -> dict[str, Any]:
     return get_type_hints(cls)
-
-
-FlatFields = dict[str, tuple[Field[Any], type]]
 
 
 def leaves_of(cls: type, prefix: str = "") -> FlatFields:

@@ -169,8 +169,8 @@ def condense_nodes(
     visible : [n] bool, the nodes that make up V; None = all
     """
     allowed = torch.ones_like(labels, dtype=torch.bool) if visible is None else visible
-    whole = node_budget(int(allowed.sum()), ratio)
-    budget = core_budget(int(allowed.sum()), ratio, config.batch_nodes)
+    count = int(allowed.sum())
+    whole, budget = node_budget(count, ratio), core_budget(count, ratio, config.batch_nodes)
     if config.core_rule == "random":
         places = torch.nonzero(allowed).flatten()
         places = places[torch.randperm(places.numel(), generator=generator).to(places.device)]

@@ -64,7 +64,7 @@ def restore(
             "round %d may be repeated with new noise: it is charged twice", checkpoint.round + 1
         )
     arrays = round_.restore(checkpoint.arrays, checkpoint.numbers)
-    federation.total_weight = checkpoint.total_weight
+    federation.restore(checkpoint.sizes, checkpoint.total_weight)
     federation.ledger.restore(checkpoint.ledger)
     federation.traffic.down, federation.traffic.up = map(dict, checkpoint.traffic)
     LOG.info(

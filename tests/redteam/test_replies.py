@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from support.killing import Kill, Killed
 
 import client_app
 import server_app
@@ -297,6 +298,18 @@ def at_the_end(change):
 MASKED = {"clients": CLIENTS, "rounds": 1, "privacy_secure_aggregation": True}
 
 
+def lying_under_masks(monkeypatch, change):
+    """Let one client alter its counts of a masked validation."""
+    honest = client_app._answer
+
+    def lying(task, message, context):
+        reply = honest(task, message, context)
+        asked = sum_options(message).get(keys.TASK) == keys.EVALUATE
+        return change(reply) if asked and context.node_config[keys.PARTITION_ID] == LIAR else reply
+
+    monkeypatch.setattr(client_app, "_answer", lying)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -310,13 +323,38 @@ MASKED = {"clients": CLIENTS, "rounds": 1, "privacy_secure_aggregation": True}
 )
 def test_a_masked_sum_that_cannot_be_true_is_refused(run, change, monkeypatch):
     """Nobody sees what the liar puts into the sum; the sum itself is seen."""
-    honest = client_app._answer
-
-    def lying(task, message, context):
-        reply = honest(task, message, context)
-        asked = sum_options(message).get(keys.TASK) == keys.EVALUATE
-        return change(reply) if asked and context.node_config[keys.PARTITION_ID] == LIAR else reply
-
-    monkeypatch.setattr(client_app, "_answer", lying)
+    lying_under_masks(monkeypatch, change)
     with pytest.raises(UserError, match="a client is broken or lies"):
         run(method="fedavg-full", **MASKED)
+
+
+def consistent(reply, more=10**6):
+    """A million nodes more, all of one class, all of them hits."""
+    counts = dict(messages.metrics_of(reply.content))
+    for name, value in counts.items():
+        if isinstance(value, list):
+            counts[name] = [value[0] + more, *value[1:]]
+        elif name == keys.WEIGHT or name.split("-")[1:2] in (["total"], ["correct"]):
+            counts[name] = value + more
+    reply.content[keys.METRICS] = MetricRecord(counts)
+    return reply
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_masked_counts_are_bounded_by_the_nodes_of_all_after_a_resume_too(
+    run, tmp_path, monkeypatch, resumed
+):
+    settings = MASKED | {"rounds": 3, "method": "fedavg-full"}
+    if resumed:
+        with pytest.raises(Killed):
+            run(folder=tmp_path, on_message=Kill(collects_in_round_2), **settings)
+    lying_under_masks(monkeypatch, consistent)
+    with pytest.raises(UserError, match="num-examples to be a whole number from 0 to"):
+        run(folder=tmp_path, resume=resumed, **settings)
+
+
+def collects_in_round_2(message):
+    """Whether the server asks for a training in round 2."""
+    records = message.content.config_records if message.has_content() else {}
+    asked = not message.metadata.src_node_id and sum_options(message) if records else {}
+    return bool(asked) and asked[keys.TASK] == keys.TRAIN and records["config"][keys.ROUND] == 2

@@ -124,14 +124,17 @@ def check_scale(options: Mapping[str, Any], context: Context) -> None:
 
 @contextmanager
 def refusing_once(context: Context) -> Iterator[None]:
-    """Let an answer that cannot be summed be the last one of this run.
+    """Let an answer that cannot be made or summed be the last one of this run.
 
     Whether it can depends on the data and on the model that the server chose: with a weight of
     minus infinity, on whether a class is here. Asked in every round, that is a bit in every round.
+    What files and memory refuse says nothing of the data.
     """
     try:
         yield
-    except (ArithmeticError, UserError, ValueError):
+    except (OSError, MemoryError):
+        raise
+    except Exception:
         context.state.config_records[_REFUSED] = ConfigRecord({_REFUSED: True})
         raise
 

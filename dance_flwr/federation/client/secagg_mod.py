@@ -185,10 +185,11 @@ def _masked(handler: Handler) -> Handler:
     def work(message: Message, context: Context) -> Message:
         token = _COLLECTING.set(True)
         try:
-            reply = handler(message, context)
+            with refusing_once(context):
+                reply = handler(message, context)
         finally:
             _COLLECTING.reset(token)
-        if reply.has_error():
+        if reply.has_error():  # of the disk, the device or the node's terms, not of the model
             raise UserError(str(reply.error.reason).strip())
         with refusing_once(context):
             numbers, layout = reply_numbers(message, reply)

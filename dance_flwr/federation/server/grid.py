@@ -221,6 +221,10 @@ class FederationGrid(Grid):
         self._client_of_node = nodes
         self.checks.learn({node: schemas[client] for node, client in nodes.items()})
 
+    def restore(self, sizes: Mapping[str, Sequence[int]], total_weight: int) -> None:
+        """Take up a run that was interrupted: what `sizes` returned, and the weight of all."""
+        self.total_weight = total_weight
+
     def author(self, reply: Message) -> int | None:
         """Return the client whose numbers a reply holds; None = all clients together."""
         return self.client_of(reply)

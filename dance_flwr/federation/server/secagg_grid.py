@@ -97,6 +97,11 @@ class SecureGrid(FederationGrid):
             "encoder_tokens": [total[keys.ENCODER_TOKENS]],
         }
 
+    def restore(self, sizes: Mapping[str, Sequence[int]], total_weight: int) -> None:
+        """Take up a run; its masked counts are bounded by the nodes of all clients as before."""
+        super().restore(sizes, total_weight)
+        (self._nodes,) = sizes["nodes_per_client"]
+
     def _sum(self, sent: Sequence[Message], timeout: float | None, task: str = "") -> Message:
         task = task or sent[0].metadata.message_type
         norm = float(wire.config_of(sent[0]).get(keys.CLIPPING_NORM, self._settings.clipping_norm))
