@@ -36,7 +36,7 @@ def run(
         bool, typer.Option("--in-process", help="run the clients one after the other, without Ray")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="replace the finished run in --out")
+        bool, typer.Option("--force", help="replace the run in --out, also an interrupted one")
     ] = False,
     resume: Annotated[
         Path | None,
@@ -210,10 +210,8 @@ def _run(
         print(how_to_resume(folder), file=sys.stderr)
         raise
     Console().print(accuracy_table(result))
-    print(
-        f"macro-F1    {result['test_macro_f1']:.4f} on the test nodes, best validation in round "
-        f"{result['best_round']}"
-    )
+    f1 = f"{result['test_macro_f1']:.4f}" if result["test_nodes"] else "-"
+    print(f"macro-F1    {f1} on the test nodes, {_choice(result)}")
     print(f"device      {', '.join(sorted(set(result['devices'])))}")
     for line in ledger_lines(result["tokens"]):
         print(f"tokens      {line}")
@@ -223,6 +221,16 @@ def _run(
     for line in _summary_lines(config, partition, result["run"]):
         print(line)
     print(f"result      {folder / 'result.json'}")
+
+
+def _choice(result: Mapping[str, Any]) -> str:
+    """Return why the model of the run is that of its round."""
+    from dance_flwr.runs.reader import NO_VALIDATION, validated
+
+    if validated(result):
+        return f"best validation in round {result['best_round']}"
+    why = "no round was validated: the last model is kept" if result["val_nodes"] else NO_VALIDATION
+    return f"{why}, of round {result['best_round']}"
 
 
 def _summary_lines(config: "RunConfig", partition: Path, run: str) -> list[str]:
@@ -237,7 +245,7 @@ def _summary_lines(config: "RunConfig", partition: Path, run: str) -> list[str]:
 
 
 def accuracy_table(result: Mapping[str, Any]) -> "Table":
-    """Return the accuracy of each client and of all together, as a table."""
+    """Return the accuracy of each client and of all together, a dash where it has no nodes."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -246,14 +254,19 @@ def accuracy_table(result: Mapping[str, Any]) -> "Table":
         table.add_column(heading, justify="right")
     nodes = result["nodes_per_client"]
     for row in result["clients"]:
-        scores = (f"{row['val_accuracy']:.4f}", f"{row['test_accuracy']:.4f}")
-        table.add_row(
-            str(row["client"]), str(nodes[row["client"]]), str(row["test_nodes"]), *scores
-        )
+        first = (str(row["client"]), str(nodes[row["client"]]), str(row["test_nodes"]))
+        table.add_row(*first, *_scores(row))
     table.add_section()
-    scores = (f"{result['val_accuracy']:.4f}", f"{result['test_accuracy']:.4f}")
-    table.add_row("overall", str(sum(nodes)), str(result["test_nodes"]), *scores)
+    table.add_row("overall", str(sum(nodes)), str(result["test_nodes"]), *_scores(result))
     return table
+
+
+def _scores(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return accuracy on validation and test nodes as text; a dash where there are no nodes."""
+    from dance_flwr.runs.reader import scored
+
+    val, test = scored(row, "val"), scored(row, "test")
+    return ("-" if val is None else f"{val:.4f}", "-" if test is None else f"{test:.4f}")
 
 
 def _progress(bar: Any, also: Callable[[], None]) -> Callable[[Mapping[str, Any]], None]:

@@ -46,6 +46,8 @@ def render(status: "Status") -> str:
         rows.append(
             ("accuracy", f"{last}, best {status.best_accuracy:.4f} in round {status.best_round}")
         )
+    elif status.round:
+        rows.append(("accuracy", f"no round was validated{'' if _over(status) else ' yet'}"))
     if status.test_accuracy is not None:
         rows.append(("", f"{status.test_accuracy:.4f} on the test nodes"))
     if status.seconds_per_round is not None:
@@ -57,6 +59,12 @@ def render(status: "Status") -> str:
     if status.resume:
         rows.append(("resume", status.resume))
     return "\n".join(f"{name:12s}{one_line(text)}" for name, text in rows)
+
+
+def _over(status: "Status") -> bool:
+    from dance_flwr.runs.status import FINISHED
+
+    return status.state == FINISHED
 
 
 def _state(status: "Status") -> str:

@@ -239,4 +239,6 @@ class OutputConfig:
         "", "folder for result.json and model.safetensors; empty = runs/ under data-root"
     )
     resume: bool = option(False, "resume after the last whole round in `out`")
-    overwrite: bool = option(False, "replace the finished run in `out`; else it is refused")
+    overwrite: bool = option(
+        False, "replace the run in `out`; else one that finished or can be resumed is refused"
+    )

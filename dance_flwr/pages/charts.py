@@ -129,6 +129,7 @@ def bar_grid(
     values: Sequence[Sequence[float | None]],
     shown: Callable[[float], str],
     most: float | None = None,
+    unknown: str = "?",
 ) -> Markup:
     """Return a bar with its number for each row and column as SVG, all on one scale from 0.
 
@@ -136,6 +137,7 @@ def bar_grid(
     ----------
     values : [rows][columns]; None = not known; shown : returns a value as text
     most : value of the longest bar; None = the largest of all
+    unknown : what stands for None
     """
     known = [value for row in values for value in row if value is not None and isfinite(value)]
     if not known:
@@ -154,7 +156,7 @@ def bar_grid(
         for place, value in enumerate(row):
             x = left + place * step
             if value is None or not isfinite(value):
-                _text(root, x + 4, y + 16, "?")
+                _text(root, x + 4, y + 16, unknown)
                 continue
             size = wide * max(0.0, min(1.0, value / longest))
             _add(root, "rect", {"class": "bar"}, x=x, y=y + 4, width=size, height=_LINE - 8)

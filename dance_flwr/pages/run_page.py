@@ -10,6 +10,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.pages.document import Page
 from dance_flwr.pages.run_sections import sections
 from dance_flwr.runs.facts import RunFacts, read_facts
+from dance_flwr.runs.reader import validated
 from dance_flwr.runs.tracking import Tracking, check_trackers, track
 from dance_flwr.runs.units import duration, size
 
@@ -116,10 +117,14 @@ def _pairs(facts: RunFacts, now: datetime) -> list[tuple[str, str]]:
     if status.test_accuracy is not None:
         nodes = f"{result['test_nodes']:,} test nodes, macro-F1 {result['test_macro_f1']:.4f}"
         pairs.append(("test accuracy", f"{status.test_accuracy:.4f} on {nodes}"))
+    elif result and not result["test_nodes"]:
+        pairs.append(("test accuracy", "no client has test nodes"))
     if status.val_accuracy is not None:
         last = f"{status.val_accuracy:.4f} in round {status.val_round}"
         best = f"best {status.best_accuracy:.4f} in round {status.best_round}"
         pairs.append(("validation accuracy", f"{last}, {best}"))
+    elif result and not validated(result):
+        pairs.append(("validation accuracy", "no round was validated"))
     if status.seconds_per_round:
         pace = f"{duration(status.seconds_per_round)} per round"
         pairs.append(("pace", f"{pace}, {60 / status.seconds_per_round:.3g} rounds a minute"))

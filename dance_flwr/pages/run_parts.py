@@ -36,6 +36,7 @@ class Section:
 
 LATER = "Known when the run has ended."
 NO_CHART = Markup("")
+NO_NODES = "-"  # instead of a score over no nodes
 
 
 def ratio(count: int, total: int) -> float | None:

@@ -7,6 +7,7 @@ from dance_flwr.pages.charts import Chart, Line, bar_grid, line_chart, matrix
 from dance_flwr.pages.run_parts import (
     LATER,
     NO_CHART,
+    NO_NODES,
     Section,
     Table,
     four,
@@ -19,6 +20,7 @@ from dance_flwr.pages.run_parts import (
 from dance_flwr.pages.run_record import of_record
 from dance_flwr.runs.facts import RunFacts
 from dance_flwr.runs.history import Round
+from dance_flwr.runs.reader import scored
 from dance_flwr.runs.units import size
 
 if TYPE_CHECKING:  # opening clients is for runs that have ended
@@ -177,31 +179,39 @@ def _clients(facts: RunFacts) -> Section:
             "clients", title, ["Not known: under secure aggregation the server reads sums.", *why]
         )
     nodes = result.get("nodes_per_client", ())
+    scores = [(scored(row, "val"), scored(row, "test")) for row in found]
     table = Table(
-        "Accuracy of the final model by client",
+        "Accuracy of the final model by client; a dash where a client has no such nodes",
         ("client", "nodes", "test nodes", "validation accuracy", "test accuracy", "rounds missed"),
         [
             (
                 str(row["client"]),
                 f"{nodes[row['client']]:,}" if row["client"] < len(nodes) else "",
                 f"{row['test_nodes']:,}",
-                four(row["val_accuracy"]),
-                four(row["test_accuracy"]),
+                *(four(score) or NO_NODES for score in (val, test)),
                 str(missed.get(row["client"], 0)),
             )
-            for row in found
+            for row, (val, test) in zip(found, scores, strict=True)
         ],
     )
-    worst = min(found, key=lambda row: row["test_accuracy"])
-    text = f"The lowest test accuracy is {worst['test_accuracy']:.4f}, of client {worst['client']}."
+    text = _lowest(found)
     bars = bar_grid(
         Chart("by-client", title, text),
         [f"client {row['client']}" for row in found[:_MOST_BARS]],
         ("validation", "test"),
-        [(row["val_accuracy"], row["test_accuracy"]) for row in found[:_MOST_BARS]],
-        *(four, 1.0),
+        scores[:_MOST_BARS],
+        *(four, 1.0, NO_NODES),
     )
     return Section("clients", title, [text, *why], [(bars, table)])
+
+
+def _lowest(clients: Sequence[Mapping[str, Any]]) -> str:
+    """Return which client has the lowest test accuracy; one without test nodes has none."""
+    tested = [row for row in clients if row["test_nodes"]]
+    if not tested:
+        return "No client has test nodes."
+    worst = min(tested, key=lambda row: row["test_accuracy"])
+    return f"The lowest test accuracy is {worst['test_accuracy']:.4f}, of client {worst['client']}."
 
 
 def _classes(result: Mapping[str, Any]) -> Section:

@@ -28,7 +28,7 @@ from dance_flwr.fingerprint import code_fingerprint
 from dance_flwr.methods import get_spec
 from dance_flwr.prediction.calibration import Calibration
 from dance_flwr.prediction.model_card import card_text
-from dance_flwr.runs.reader import load_model, read_result
+from dance_flwr.runs.reader import load_model, read_result, validated
 
 FACTS, AGREED, CARD = "bundle.json", "federation.toml", "README.md"
 FORMAT = 1
@@ -36,7 +36,8 @@ FORMAT = 1
 _LOCAL = ("data", "data-root", "out", "resume", "overwrite", "encoder", "node-keys")
 _KEPT = (
     *("run", "seed", "best_round", "model_fingerprint", "test_accuracy", "test_macro_f1"),
-    *("val_accuracy", "test_nodes", "test_accuracy_by_view", "share_of_views", "privacy"),
+    *("val_accuracy", "test_nodes", "val_nodes", "test_accuracy_by_view", "share_of_views"),
+    "privacy",
 )
 
 
@@ -158,6 +159,7 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
         "method": method,
         "config": flatten(parse(config)),
         **{key: result[key] for key in _KEPT if key in result},
+        "validated": validated(result),
         "calibration": vars(Calibration()),
     }
     weights = load_model(run, str(result["model_fingerprint"]))

@@ -16,7 +16,7 @@ _TEXT = """\
 # {method}, trained by a federation of {clients} clients
 
 A node classifier for text-attributed graphs. Federated learning, {rounds} rounds with dance-flwr
-{version}; the model of round {best}, the best on validation.
+{version}; the model of round {best}, {choice}.
 
 ```bash
 dance-flwr predict BUNDLE --data FOLDER --out predictions.parquet{evidence}
@@ -26,7 +26,7 @@ dance-flwr predict BUNDLE --data FOLDER --out predictions.parquet{evidence}
 | --- | --- |
 | classes | {classes} |
 | text encoder | {encoder}, weights {encoder_sha256} |
-| accuracy on the clients' test nodes | {accuracy:.4f} ({nodes:,} nodes), macro-F1 {f1:.4f} |
+| accuracy on the clients' test nodes | {accuracy} |
 | calibration | {calibration} |
 | what left the clients in training | {leaves} |
 | secure aggregation | {masks} |
@@ -74,9 +74,13 @@ def card_text(facts: Mapping[str, Any], agreement: Agreement, calibration: Calib
         classes=", ".join(one_line(name) for name in agreement.class_names),
         encoder=one_line(agreement.encoder),
         encoder_sha256=agreement.encoder_sha256[:12],
-        accuracy=facts["test_accuracy"],
-        nodes=facts["test_nodes"],
-        f1=facts["test_macro_f1"],
+        choice="the best on validation"
+        if facts["validated"]
+        else "the last one, as no round was validated",
+        accuracy=f"{facts['test_accuracy']:.4f} ({facts['test_nodes']:,} nodes), "
+        f"macro-F1 {facts['test_macro_f1']:.4f}"
+        if facts["test_nodes"]
+        else "not known: no client has test nodes",
         calibration=fitted + f"; expected error {calibration.error_before:.3f} before, "
         f"{calibration.error_after:.3f} after"
         if calibration.nodes

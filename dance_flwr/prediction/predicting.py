@@ -101,18 +101,26 @@ def show(bundle: Bundle, data: str, node: str, say: Say) -> str:
         return render(client.site, packs, 0)
 
 
-def labels_of(data: str, client: Client) -> Iterator[tuple[str, Tensor]]:
+def labels_of(data: str, client: Client) -> Iterator[tuple[str, Tensor, dict[str, int]]]:
     """Yield a name and [n] int64 labels, -1 = unknown, to compare predictions with.
 
-    Of a client's folder the test nodes; of a graph all nodes of classes that the model knows.
+    Of a client's folder the test nodes; of a graph all nodes of classes that the model knows. The
+    third value counts the other labelled nodes by their class, the most frequent first.
     """
     site = client.site
     if (Path(data) / CARD).is_file():
-        yield "test", torch.where(site.split == TEST, site.labels, -1)
+        yield "test", torch.where(site.split == TEST, site.labels, -1), {}
         return
     graph, names = (
         load_graph(data, labelled=False),
         {name: k for k, name in enumerate(site.card.class_names)},
     )
     numbers = torch.tensor([*(names.get(name, -1) for name in graph.class_names), -1])
-    yield "labelled", numbers[torch.as_tensor(graph.labels)]
+    counts = np.bincount(graph.labels[graph.labels >= 0], minlength=len(graph.class_names))
+    lacking = {
+        name: int(count)
+        for name, count in zip(graph.class_names, counts, strict=True)
+        if count and name not in names
+    }
+    often = dict(sorted(lacking.items(), key=lambda item: (-item[1], item[0])))
+    yield "labelled", numbers[torch.as_tensor(graph.labels)], often

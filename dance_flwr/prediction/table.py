@@ -1,6 +1,7 @@
 """`dance-flwr predict`: the table of predictions, and evidence beside it, block by block."""
 
 import json
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TextIO
@@ -14,6 +15,7 @@ from dance_flwr.dance.explanation import FUSED
 from dance_flwr.data.client_folder import Say
 from dance_flwr.disk import atomic_path
 from dance_flwr.errors import UserError
+from dance_flwr.escaping import one_line
 from dance_flwr.federation.client.client import Client
 from dance_flwr.methods import get_spec
 from dance_flwr.metrics import accuracy
@@ -22,6 +24,7 @@ from dance_flwr.prediction.evidence_lines import evidence_lines
 from dance_flwr.prediction.predicting import deployed, explained, labels_of, opened, ranked
 
 _BLOCK = 16_384  # nodes
+_MOST_NAMES = 3  # of classes that the model lacks
 
 
 def predict(
@@ -94,9 +97,23 @@ _OF_EVIDENCE = {"evidence_predicted": pa.string(), "evidence_probability": pa.fl
 
 
 def _report(data: str, client: Client, probs: Tensor, say: Say) -> None:
-    """Print the accuracy on the nodes whose labels are known."""
-    for name, labels in labels_of(data, client):
+    """Print the accuracy on the nodes whose labels are known, and how many it leaves out."""
+    for name, labels, lacking in labels_of(data, client):
         known = labels >= 0
-        if total := int(known.sum()):
-            hits = int((probs.argmax(dim=1) == labels)[known].sum())
-            say(f"accuracy    {accuracy(hits, total):.4f} on {total:,} {name} nodes")
+        total, left_out = int(known.sum()), sum(lacking.values())
+        if not total and not left_out:
+            continue
+        hits = int((probs.argmax(dim=1) == labels)[known].sum())
+        line = f"{accuracy(hits, total):.4f} on {total:,} {name} nodes" if total else "not known"
+        if left_out:
+            nodes = "more" if total else "node" if left_out == 1 else "nodes"
+            has = "has a label" if left_out == 1 else "have labels"
+            line += f"; {left_out:,} {nodes} {has} that the model lacks: {_named(lacking)}"
+        say(f"accuracy    {line}")
+
+
+def _named(lacking: Mapping[str, int]) -> str:
+    """Return the first few names of classes, and how many there are beside them."""
+    shown = ", ".join(f"'{one_line(name)}'" for name in list(lacking)[:_MOST_NAMES])
+    rest = len(lacking) - _MOST_NAMES
+    return f"{shown} and {rest} more" if rest > 0 else shown

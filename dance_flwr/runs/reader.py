@@ -1,6 +1,7 @@
 """Read the result and the model of a run."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:  # reading the status of a run needs no torch
 
 _NEEDED = ("method", "config")
 _AGAIN = "copy the run's folder again, or run again"
+NO_VALIDATION = "no client has validation nodes: the last model is kept"
 
 
 def read_result(folder: Path) -> dict[str, Any]:
@@ -37,8 +39,26 @@ def read_result(folder: Path) -> dict[str, Any]:
     return found
 
 
+def validated(result: Mapping[str, Any]) -> bool:
+    """Whether a round of a finished run was validated; if none was, its model is the last one."""
+    return any(row["val_accuracy"] is not None for row in result["history"])
+
+
+def scored(row: Mapping[str, Any], split: str) -> float | None:
+    """Return the accuracy on a split, None where it has no nodes: 0.0 would be a bad score.
+
+    Parameters
+    ----------
+    row : a result, or the row of a client in it; that of an earlier version counts no validation
+        nodes, and its accuracy is returned as it is
+    split : "val" or "test"
+    """
+    value: float = row[f"{split}_accuracy"]
+    return value if row.get(f"{split}_nodes", 1) else None
+
+
 def load_model(folder: Path, fingerprint: str = "") -> "dict[str, Tensor]":
-    """Return the state dict of the best validation round of a run.
+    """Return the state dict of the best validation round of a run, or of the last round.
 
     Parameters
     ----------

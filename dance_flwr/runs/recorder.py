@@ -23,6 +23,7 @@ from dance_flwr.privacy.dp import spent_epsilon
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.history import Round
 from dance_flwr.runs.lifecycle import round_ended
+from dance_flwr.runs.reader import NO_VALIDATION
 from dance_flwr.runs.resume import forget, truncate_history
 from dance_flwr.runs.summary import (
     class_counts,
@@ -98,7 +99,13 @@ class Recorder:
             known[client] = sum_by_key([known.get(client, {}), seconds])
 
     def on_validation(self, val: Counts) -> None:
-        """Record the summed validation counts of a round."""
+        """Record the summed validation counts of a round; without nodes it was not validated.
+
+        An accuracy of 0 would make the model of round 1 the best of all rounds.
+        """
+        if not val.total:
+            events.emit("validation_ended", "no client has validation nodes", nodes=0)
+            return
         self._row.views = {view: accuracy(hits, val.total) for view, hits in val.correct.items()}
         self._row.val_accuracy = self._row.views["deployed"]
         self._row.val_macro_f1 = macro_f1(val.true_positives, val.predicted, val.actual)
@@ -155,7 +162,10 @@ class Recorder:
         self._row, self._round_start = Round(round_ + 1), time.perf_counter()
 
     def keep_last_model(self, state: Mapping[str, Tensor]) -> None:
-        """Keep the last model if no round was validated: a privacy budget may end after a stop."""
+        """Keep the last model if no round was validated.
+
+        No client has validation nodes, or a privacy budget ended after a stop.
+        """
         if not self.best_state:
             self.best_round, self.best_state = self.checkpoint.round, dict(state)
             self._save_model()
@@ -180,6 +190,8 @@ class Recorder:
             total_counts([counts[split] for counts in clients.values()])
             for split in ("test", "val")
         )
+        if not val.total and all(row.val_accuracy is None for row in self.history):
+            LOG.warning(NO_VALIDATION)
         result = {
             "schema": SCHEMA,
             "test_accuracy": accuracy(test.correct["deployed"], test.total),
@@ -187,6 +199,7 @@ class Recorder:
             "test_macro_f1": macro_f1(test.true_positives, test.predicted, test.actual),
             "best_round": self.best_round,
             "test_nodes": test.total,
+            "val_nodes": val.total,
             "test_accuracy_by_view": {
                 view: accuracy(hits, test.total) for view, hits in test.correct.items()
             },

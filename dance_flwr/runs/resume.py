@@ -12,6 +12,9 @@ from dance_flwr.disk import write_text
 from dance_flwr.errors import ResumeError, UserError
 from dance_flwr.fingerprint import code_fingerprint
 from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, RESTART, Checkpoint
+from dance_flwr.runs.history import whole_lines
+
+_FORCE = "--force (overwrite=true for `flwr run`)"
 
 
 def load_resumable(folder: Path) -> Checkpoint:
@@ -44,9 +47,10 @@ def begin(name: str, config: RunConfig, folder: Path) -> Checkpoint:
     Raises
     ------
     UserError : the folder holds a finished run
-    ResumeError : it cannot be resumed, or the configuration has changed
+    ResumeError : the folder holds an interrupted run that is not to be resumed; or it cannot be
+        resumed, or the configuration has changed
     """
-    refuse_finished(config, folder)
+    refuse_earlier(config, folder)
     settings = replace(config, resume=False, overwrite=False)
     (folder / ERROR).unlink(missing_ok=True)
     if not config.resume:
@@ -66,18 +70,44 @@ def begin(name: str, config: RunConfig, folder: Path) -> Checkpoint:
     return checkpoint
 
 
-def refuse_finished(config: RunConfig, folder: Path) -> None:
-    """Refuse to start a new run where a finished one is, unless `overwrite` is set.
+def refuse_earlier(config: RunConfig, folder: Path) -> None:
+    """Refuse to start a new run where an earlier one is, unless `overwrite` is set.
+
+    Call it while no server is at work there: its run would be called interrupted.
 
     Raises
     ------
-    UserError : names the folder
+    UserError : names the folder, which holds a finished run
+    ResumeError : it holds an interrupted one with at least one complete round; says how to resume
     """
-    if (folder / RESULT).is_file() and not (config.resume or config.overwrite):
+    if config.resume or config.overwrite:
+        return
+    if (folder / RESULT).is_file():
         raise UserError(
             f"{folder}: expected a folder without a finished run, found {RESULT}; choose another "
-            "`out`, or replace the run with --force (overwrite=true for `flwr run`)"
+            f"`out`, or replace the run with {_FORCE}"
         )
+    expected = f"{folder}: expected a folder without a run, found an interrupted run"
+    try:
+        checkpoint = Checkpoint.load(folder)
+    except ResumeError:
+        rounds = len(whole_lines(folder / HISTORY))
+        if rounds and any((folder / name).is_file() for name in (CHECKPOINT, BEFORE)):
+            raise ResumeError(
+                f"{expected} whose {CHECKPOINT} cannot be read, rounds in {HISTORY}: {rounds}; "
+                f"choose another `out`, or replace it with {_FORCE}"
+            ) from None
+        return
+    if not checkpoint.round:
+        return
+    how = f"it with `{_command(checkpoint, folder)}`"
+    if checkpoint.code != code_fingerprint():
+        how = f"it with the version that wrote it, {checkpoint.code}"
+    # A `ResumeError`, as `resume_hint` would say once more how to resume.
+    raise ResumeError(
+        f"{expected}, {checkpoint.round} of {checkpoint.config.rounds} rounds; resume {how}, or "
+        f"replace it with {_FORCE}"
+    )
 
 
 def write_settings(checkpoint: Checkpoint, folder: Path) -> None:
@@ -107,12 +137,17 @@ def how_to_resume(folder: Path) -> str:
         checkpoint = load_resumable(folder)
     except ResumeError:
         return ""
-    command = f"dance-flwr run --resume {folder}"
-    if not checkpoint.partition:
-        command = f"flwr run APP SUPERLINK --run-config {folder / SETTINGS}"
     return (
-        f"{checkpoint.round} of {checkpoint.config.rounds} rounds are kept; resume with: {command}"
+        f"{checkpoint.round} of {checkpoint.config.rounds} rounds are kept; resume with: "
+        f"{_command(checkpoint, folder)}"
     )
+
+
+def _command(checkpoint: Checkpoint, folder: Path) -> str:
+    """Return the command that resumes a run."""
+    if not checkpoint.partition:
+        return f"flwr run APP SUPERLINK --run-config {folder / SETTINGS}"
+    return f"dance-flwr run --resume {folder}"
 
 
 @contextmanager

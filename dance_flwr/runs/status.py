@@ -12,7 +12,7 @@ from dance_flwr.errors import ResumeError, UserError
 from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, Checkpoint
 from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.locks import is_locked
-from dance_flwr.runs.reader import read_result
+from dance_flwr.runs.reader import read_result, scored
 from dance_flwr.runs.resume import how_to_resume
 
 RUNNING, FINISHED, FAILED, INTERRUPTED = STATES = ("running", "finished", "failed", "interrupted")
@@ -43,7 +43,9 @@ class Status:
     Attributes
     ----------
     round : completed rounds; rounds : of the whole run, None if not yet known
-    val_accuracy, val_round : of the last validation; best_accuracy, best_round : of the best
+    val_accuracy, val_round : of the last validation; best_accuracy, best_round : of the best; all
+        None where no round was validated
+    test_accuracy : None before the end, and where no client has test nodes
     last_seconds : of the last round; seconds_per_round : mean of the last few; seconds_left : until
         the last round
     bytes_down, bytes_up : model bytes of all rounds and clients
@@ -177,7 +179,9 @@ def _facts(result: dict[str, Any], checkpoint: Checkpoint | None) -> dict[str, A
             "method": checkpoint.config.method,
             "rounds": _rounds(checkpoint),
         }
-    facts = {key: result[key] for key in ("run", "method", "test_accuracy") if key in result}
+    facts: dict[str, Any] = {key: result[key] for key in ("run", "method") if key in result}
+    if "test_accuracy" in result:
+        facts["test_accuracy"] = scored(result, "test")
     return facts | {"rounds": result.get("config", {}).get("rounds")}
 
 

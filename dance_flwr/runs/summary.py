@@ -23,6 +23,7 @@ def client_rows(
         {
             "client": number,
             "test_nodes": counts["test"].total,
+            "val_nodes": counts["val"].total,
             "test_accuracy": accuracy(counts["test"].correct["deployed"], counts["test"].total),
             "val_accuracy": accuracy(counts["val"].correct["deployed"], counts["val"].total),
         }

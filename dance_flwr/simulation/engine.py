@@ -22,7 +22,7 @@ from dance_flwr.runs.recorder import reason_of_failure
 from dance_flwr.runs.resume import (
     forget,
     load_resumable,
-    refuse_finished,
+    refuse_earlier,
     resume_hint,
     truncate_history,
 )
@@ -41,7 +41,7 @@ def placed(config: RunConfig) -> RunConfig:
 
     Raises
     ------
-    UserError : the folder holds a finished run
+    UserError : the folder holds a finished run, or an interrupted one
     """
     name = time.strftime(
         f"{Path(config.data).name}-{config.method}-seed{config.seed}-%Y%m%d-%H%M%S"
@@ -49,7 +49,8 @@ def placed(config: RunConfig) -> RunConfig:
     folder = Path(config.out).expanduser().resolve() if config.out else Path.cwd() / "runs" / name
     root = data_root(config)
     data = absolute_source(config.data, root)
-    refuse_finished(config, folder)
+    if not is_locked(folder):  # else the run there is at work, and its lock refuses another one
+        refuse_earlier(config, folder)
     return replace(config, out=str(folder), data=data, data_root=str(root))
 
 
@@ -97,7 +98,7 @@ def run_under_flower(config: RunConfig, folder: Path, on_round: OnRound) -> dict
             completed = checkpoint.round
             truncate_history(checkpoint, folder)
         else:
-            refuse_finished(config, folder)
+            refuse_earlier(config, folder)
             forget(folder)
             for name in (RESULT, ERROR, HISTORY):
                 (folder / name).unlink(missing_ok=True)

@@ -125,3 +125,25 @@ def test_a_method_without_a_global_model_has_none_to_hand_on(tiny, tmp_path):
     assert 0 <= result.test_accuracy <= 1
     with pytest.raises(UserError, match="global model"):
         _ = result.model
+
+
+def test_an_interrupted_run_is_not_replaced(tiny, tmp_path, monkeypatch):
+    from dance_flwr.federation.client.client import Client
+
+    real, calls, folder = Client.train, [], tmp_path / "run"
+
+    def fail(self, *arguments, **keys):
+        calls.append(1)
+        if len(calls) > KEYS["clients"]:
+            raise RuntimeError("out of luck")
+        return real(self, *arguments, **keys)
+
+    keys = KEYS | {"method": "fedavg-full", "rounds": 3}
+    monkeypatch.setattr(Client, "train", fail)
+    with pytest.raises(UserError, match="out of luck"):
+        federate(str(tiny), keys, out=folder, progress=False)
+    monkeypatch.undo()
+    with pytest.raises(UserError, match="an interrupted run, 1 of 3 rounds; resume it with"):
+        federate(str(tiny), keys, out=folder, progress=False)
+    replaced = federate(str(tiny), keys | {"overwrite": True}, out=folder, progress=False)
+    assert len(replaced.history) == 3

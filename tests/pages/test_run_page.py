@@ -281,3 +281,42 @@ def test_what_is_no_run_is_one_line(cli, tmp_path, dance):
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / "result.json").write_text("{")
         report_run(tmp_path / "run", page=tmp_path / "page.html")
+
+
+def altered(finished, folder, clients, **total):
+    """Copy a run with other scores of its clients; return its page and the table of clients."""
+    result = dict(finished.result, **total)
+    result["clients"] = [
+        row | own for row, own in zip(finished.result["clients"], clients, strict=True)
+    ]
+    shutil.copytree(finished.folder, folder)
+    (folder / "result.json").write_text(json.dumps(result))
+    html = page_of(folder)
+    return html, Parsed(html).table("Accuracy of the final model by client")
+
+
+def test_a_client_without_nodes_has_no_score(dance, tmp_path):
+    clients = [
+        {"test_nodes": 0, "test_accuracy": 0.0, "val_nodes": 4, "val_accuracy": 0.25},
+        {"test_nodes": 4, "test_accuracy": 0.75, "val_nodes": 0, "val_accuracy": 0.0},
+        {"test_nodes": 4, "test_accuracy": 0.5, "val_nodes": 4, "val_accuracy": 0.0},
+    ]
+    html, rows = altered(dance, tmp_path / "run", clients)
+    expected = [["0.2500", "-"], ["-", "0.7500"], ["0.0000", "0.5000"]]
+    assert [row[3:5] for row in rows] == expected
+    assert "The lowest test accuracy is 0.5000, of client 2." in html
+    section = html[html.index('id="clients"') : html.index('id="classes"')]
+    chart = section[section.index("<svg") : section.index("</svg>")]
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", chart)
+    assert [text for text in texts if re.fullmatch(r"-|\?|\d\.\d{4}", text)] == [
+        *expected[0],
+        *expected[1],
+        *expected[2],
+    ]
+
+
+def test_a_graph_without_test_nodes_has_no_score(dance, tmp_path):
+    none = {"test_nodes": 0, "test_accuracy": 0.0}
+    html, rows = altered(dance, tmp_path / "run", [none] * 3, **none, test_macro_f1=0.0)
+    assert [row[4] for row in rows] == ["-"] * 3 and "No client has test nodes." in html
+    assert "<dt>test accuracy</dt><dd>no client has test nodes</dd>" in html

@@ -98,6 +98,53 @@ def test_labels_of_a_graph_do_not_enter_its_predictions(finished, bundle, site, 
     assert any(line.startswith("accuracy") and "labelled nodes" in line for line in lines)
 
 
+def accuracy_line(bundle, finished, tmp_path, named):
+    """The printed accuracy of a graph whose labels `named` turns into others."""
+    folder, lines = tmp_path / "renamed", []
+    folder.mkdir()
+    source = finished.partition / "client-2"
+    shutil.copyfile(source / "edges.parquet", folder / "edges.parquet")
+    table = pq.read_table(source / "nodes.parquet").select(["id", "text", "label"])
+    labels = [named(place, label) for place, label in enumerate(table["label"].to_pylist())]
+    pq.write_table(table.set_column(2, "label", [labels]), folder / "nodes.parquet")
+    predict(bundle, str(folder), tmp_path / "p.parquet", say=lines.append)
+    (found,) = [line for line in lines if line.startswith("accuracy")]
+    rows = pq.read_table(tmp_path / "p.parquet").to_pylist()
+    hits = [row["predicted"] == label for row, label in zip(rows, labels, strict=True)]
+    return found, hits
+
+
+def test_labels_that_the_model_lacks_are_counted_beside_the_accuracy(finished, bundle, tmp_path):
+    line, hits = accuracy_line(
+        bundle, finished, tmp_path, lambda place, label: "Renal" if place < 5 else label
+    )
+    score = sum(hits[5:]) / len(hits[5:])
+    assert line == (
+        f"accuracy    {score:.4f} on {len(hits) - 5} labelled nodes; 5 more have labels that the "
+        "model lacks: 'Renal'"
+    )
+
+
+def test_one_node_of_a_class_that_the_model_lacks(finished, bundle, tmp_path):
+    line, hits = accuracy_line(
+        bundle, finished, tmp_path, lambda place, label: "Renal" if place == 0 else label
+    )
+    assert f"on {len(hits) - 1} labelled nodes; 1 more has a label that the model lacks" in line
+
+
+def test_labels_of_which_the_model_knows_none_are_said_to_be(finished, bundle, tmp_path):
+    names = ("Renal", "Cardiac\n\x1b[2J", "Ocular", "Dermal", "Nasal")
+    line, hits = accuracy_line(
+        bundle, finished, tmp_path, lambda place, label: names[min(max(place - 3, 0), 4)]
+    )
+    rest = len(hits) - 7
+    assert rest > 4, "the last name has the most nodes, the first the second most"
+    assert line == (
+        f"accuracy    not known; {len(hits)} nodes have labels that the model lacks: "
+        "'Nasal', 'Renal', 'Cardiac \\x1b[2J' and 2 more"
+    )
+
+
 def damaged(path, change):
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     change(lines[0])

@@ -610,3 +610,95 @@ def test_a_finished_run_is_replaced_with_force_only(cli, run_config, tmp_path):
     assert cli(*command, "--seed", "1", "--force").code == 0
     result = json.loads((out / "result.json").read_text())
     assert result["config"]["seed"] == 1 and not result["config"]["overwrite"]
+
+
+# A folder that holds an interrupted run
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
+
+
+@pytest.fixture
+def again(cli, run_config, tmp_path):
+    """A function that calls `dance-flwr run` without `--resume`."""
+
+    def start(folder, *more, **keys):
+        (tmp_path / "again.toml").write_text(to_toml(run_config(**PLAIN, **keys)))
+        command = ["run", "--config", tmp_path / "again.toml", "--in-process", "--out", folder]
+        return cli(*command, *more)
+
+    return start
+
+
+def test_an_interrupted_run_is_replaced_with_force_only(again, copied):
+    before = contents(copied)
+    done = again(copied)
+    assert done.code == 2 and done.err[-1] == (
+        f"error: {copied}: expected a folder without a run, found an interrupted run, 1 of 3 "
+        f"rounds; resume it with `dance-flwr run --resume {copied}`, or replace it with --force "
+        "(overwrite=true for `flwr run`)"
+    )
+    assert contents(copied) == before
+    assert again(copied, "--force").code == 0
+    result = json.loads((copied / "result.json").read_text())
+    assert len(result["history"]) == 3 and "resumed_after" not in result
+
+
+def test_a_server_replaces_no_interrupted_run(run, copied):
+    """As `flwr run` starts it, whose `out` no other process looks at before."""
+    before = contents(copied)
+    with pytest.raises(ResumeError, match=r"1 of 3 rounds; .*--force \(overwrite=true") as found:
+        run(folder=copied, **PLAIN)
+    assert contents(copied) == before and str(found.value).count("resume") == 2
+    assert len(run(folder=copied, overwrite=True, **PLAIN).result["history"]) == 3
+
+
+def test_an_engine_replaces_no_interrupted_run(run_config, copied):
+    from dance_flwr.simulation.engine import run_under_flower
+
+    before = contents(copied)
+    with pytest.raises(UserError, match="1 of 3 rounds"):
+        run_under_flower(run_config(out=str(copied), **PLAIN), copied, lambda row: None)
+    assert contents(copied) == before
+
+
+def test_clients_with_their_own_data_are_resumed_by_flower(again, copied):
+    point = checkpoint.Checkpoint.load(copied)
+    point.partition = ""
+    point.save(copied)
+    expected = f"`flwr run APP SUPERLINK --run-config {copied / 'resume.toml'}`, or replace"
+    assert expected in again(copied).err[-1]
+
+
+def test_an_interrupted_run_of_other_code_is_not_replaced(again, copied):
+    point = checkpoint.Checkpoint.load(copied)
+    point.code = "0123456789abcdef"
+    point.save(copied)
+    before = contents(copied)
+    line = again(copied).err[-1]
+    assert "resume it with the version that wrote it, 0123456789abcdef, or replace" in line
+    assert contents(copied) == before
+
+
+def test_rounds_whose_checkpoint_is_damaged_are_not_replaced(again, copied):
+    path = copied / "checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    before = contents(copied)
+    line = again(copied).err[-1]
+    assert "checkpoint.safetensors cannot be read, rounds in history.jsonl: 1;" in line
+    assert contents(copied) == before
+
+
+def test_a_run_that_completed_no_round_is_replaced(run, again, tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(Killed):
+        run(folder=folder, on_message=asks("train", 1), **PLAIN)
+    assert (folder / "checkpoint.safetensors").is_file()
+    assert again(folder).code == 0 and (folder / "result.json").is_file()
+
+
+def test_a_run_that_is_at_work_is_not_called_interrupted(again, copied):
+    with exclusive(copied, "this test"):
+        line = again(copied).err[-1]
+    assert "expected nobody else at work here, found the server of a run" in line

@@ -159,7 +159,7 @@ def test_a_failed_run_says_why_and_how_to_go_on(seen, tmp_path, cli):
     found = json.loads(cli("status", tmp_path / "run", "--json").out)
     assert found == json.loads(json.dumps(asdict(status)))
     with pytest.raises(Killed):
-        seen(stop_after(2, Killed()))
+        seen(stop_after(2, Killed()), overwrite=True)
     assert read_status(tmp_path / "run").state == "interrupted"
 
 

@@ -52,6 +52,7 @@ TOP = {
         "history",
         "privacy",
         "test_nodes",
+        "val_nodes",
         "messages",
     ),
     *("evaluation", "data_sha256", "evidence_sha256", "tokens"),

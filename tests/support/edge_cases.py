@@ -133,7 +133,13 @@ CASES = {
             account(f)["nodes_per_split"]["val"] == 0 < account(f, 1)["nodes_per_split"]["val"]
         ),
     ),
-    "no validation node anywhere": (without(VAL), {}, lambda f: f.result["val_accuracy"] == 0),
+    "no validation node anywhere": (
+        without(VAL),
+        {},
+        lambda f: (
+            (f.result["val_nodes"], f.result["val_accuracy"], f.result["best_round"]) == (0, 0, 2)
+        ),
+    ),
     "no test node anywhere": (
         without(TEST),
         {},

@@ -1,0 +1,51 @@
+"""What `dance-flwr run` prints of a result."""
+
+import pytest
+from rich.console import Console
+
+from dance_flwr.cli.run import accuracy_table
+
+
+def row(client, val, test, **counts):
+    return {"client": client, "val_accuracy": val, "test_accuracy": test, **counts}
+
+
+@pytest.fixture
+def printed(capsys):
+    """A function that prints a result's table and returns its cells by the first of a line."""
+
+    def show(clients, val, test, **counts):
+        result = {"clients": clients, "val_accuracy": val, "test_accuracy": test, **counts}
+        result["nodes_per_client"] = [9] * len(clients)
+        Console(width=100).print(accuracy_table(result))
+        lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+        return {cells[0]: cells[1:] for cells in lines if cells}
+
+    return show
+
+
+def test_a_score_over_no_nodes_is_a_dash(printed):
+    table = printed(
+        [
+            row(0, 0.5, 0.0, test_nodes=0, val_nodes=2),
+            row(1, 0.0, 0.25, test_nodes=4, val_nodes=0),
+            row(2, 0.0, 0.0, test_nodes=4, val_nodes=4),
+        ],
+        *(0.25, 0.125),
+        **{"test_nodes": 8, "val_nodes": 6},
+    )
+    assert table["0"] == ["9", "0", "0.5000", "-"] and table["1"] == ["9", "4", "-", "0.2500"]
+    assert table["2"] == ["9", "4", "0.0000", "0.0000"], "0 of 4 nodes is a score"
+    assert table["overall"] == ["27", "8", "0.2500", "0.1250"]
+
+
+def test_a_result_without_nodes_has_dashes_overall(printed):
+    table = printed(
+        [row(0, 0.0, 0.0, test_nodes=0, val_nodes=0)], 0.0, 0.0, test_nodes=0, val_nodes=0
+    )
+    assert table["overall"] == ["9", "0", "-", "-"]
+
+
+def test_a_result_that_counts_no_validation_nodes_is_printed_as_it_is(printed):
+    table = printed([row(0, 0.5, 0.0, test_nodes=0)], 0.5, 0.0, test_nodes=0)
+    assert table["0"] == table["overall"] == ["9", "0", "0.5000", "-"]

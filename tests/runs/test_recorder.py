@@ -1,0 +1,67 @@
+"""Which model a run keeps, and what is said of it where no client has validation nodes."""
+
+import logging
+
+import pytest
+from support.edge_cases import Draft, without
+
+from dance_flwr.config.text import to_toml
+from dance_flwr.data.graphs.graph import VAL
+from dance_flwr.pages.run_page import report_run
+from dance_flwr.prediction.bundle import export
+from dance_flwr.runs.history import Round, whole_lines
+from dance_flwr.runs.status import read_status
+
+KEYS = {"partition": "random", "clients": 2, "rounds": 2, "method": "fedavg-full"}
+LINE = "no client has validation nodes: the last model is kept"
+
+
+@pytest.fixture
+def data(crafted):
+    draft = Draft()
+    without(VAL)(draft)
+    return crafted("edge", draft.ids, draft.texts(), draft.labels, draft.pairs, draft.split)
+
+
+def test_without_validation_nodes_the_last_model_is_kept(run, data, caplog):
+    with caplog.at_level(logging.WARNING, "flwr"):
+        finished = run(data=data, **KEYS)
+    assert [record.getMessage() for record in caplog.records] == [LINE]
+    result, first = finished.result, run(data=data, **{**KEYS, "rounds": 1}).result
+    assert (result["best_round"], result["val_nodes"], result["val_accuracy"]) == (2, 0, 0.0)
+    assert result["model_fingerprint"] != first["model_fingerprint"]
+    rows = [Round.read(line) for line in whole_lines(finished.folder / "history.jsonl")]
+    assert [(row.val_accuracy, row.val_macro_f1, row.views) for row in rows] == [
+        (None, None, {})
+    ] * 2
+
+
+def test_where_nothing_was_validated_it_is_said(run, data, tmp_path, cli):
+    finished = run(data=data, **KEYS)
+    status = read_status(finished.folder)
+    assert (status.val_accuracy, status.best_round) == (None, None)
+    shown = cli("status", finished.folder).out
+    assert "accuracy    no round was validated" in shown and "best" not in shown
+    report_run(finished.folder, page=tmp_path / "page.html", say=lambda line: None)
+    html = (tmp_path / "page.html").read_text("utf-8")
+    assert "<dt>validation accuracy</dt><dd>no round was validated</dd>" in html
+    export(finished.folder, tmp_path / "bundle")
+    card = " ".join((tmp_path / "bundle" / "README.md").read_text("utf-8").split())
+    assert "the model of round 2, the last one, as no round was validated." in card
+    assert "best on validation" not in card
+
+
+def test_the_command_says_that_nothing_was_validated(cli, run_config, data, tmp_path):
+    config = run_config(data=data, data_root=str(tmp_path / "root"), **KEYS)
+    (tmp_path / "c.toml").write_text(to_toml(config))
+    done = cli("run", "--config", tmp_path / "c.toml", "--in-process", "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    assert done.out.count(LINE) == 1 and "best validation" not in done.out
+    overall = next(line.split() for line in done.out.splitlines() if "overall" in line)
+    assert overall[3] == "-" and overall[4] != "-"
+
+
+def test_the_model_card_of_a_validated_run_says_so(dance, tmp_path):
+    export(dance.folder, tmp_path / "bundle")
+    card = (tmp_path / "bundle" / "README.md").read_text("utf-8")
+    assert f"the model of round {dance.result['best_round']}, the best on validation." in card
