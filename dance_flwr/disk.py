@@ -39,7 +39,7 @@ def atomic_path(path: Path, *, keep: Path | None = None, lasting: bool = False) 
     keep : where to move the file that is replaced; None discards it
     lasting : flush to the device first, so that the file survives a power failure
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    create_folder(path.parent)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield draft
@@ -84,7 +84,7 @@ def atomic_folder(path: Path, *, mode: int = 0o777) -> Iterator[Path]:
     path : must be absent or an empty folder; missing parent folders are created
     mode : permissions of the folder, before the umask
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    create_folder(path.parent)
     _remove_stale_drafts(path.parent)
     draft, lock = _locked_draft(path)
     try:
@@ -189,7 +189,7 @@ def write_new(files: Mapping[Path, tuple[bytes, int]]) -> None:
     written: list[Path] = []
     try:
         for path, (content, mode) in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            create_folder(path.parent)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             written.append(path)
             with os.fdopen(descriptor, "wb") as file:
@@ -200,6 +200,26 @@ def write_new(files: Mapping[Path, tuple[bytes, int]]) -> None:
         if isinstance(error, OSError) and error.filename is None:
             error.filename = str(written[-1])
         raise
+
+
+def create_folder(path: Path) -> None:
+    """Create a folder and those above it, if they are missing.
+
+    Raises
+    ------
+    NotADirectoryError : a file is in the way; the error names it
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        code, file = errno.ENOTDIR, in_the_way(path) or path
+        raise NotADirectoryError(code, os.strerror(code), str(file)) from error
+
+
+def in_the_way(folder: Path) -> Path | None:
+    """Return the file that is where `folder` or one above it would be; None if there is none."""
+    existing = next((place for place in (folder, *folder.parents) if os.path.lexists(place)), None)
+    return None if existing is None or existing.is_dir() else existing
 
 
 @contextmanager
@@ -228,9 +248,15 @@ def refusal(error: OSError) -> str:
             "another disk, then run the same command again: it reuses every file that is complete"
         )
     if error.errno in _CLOSED:
-        return (
-            f"{error.filename}: expected read and write access for this user, "
+        return (  # an error of Arrow has no file name; its text names the file
+            f"{error.filename or 'the output'}: expected read and write access for this user, "
             f"found {error.strerror!r}; choose another folder or change its owner (chown)"
+        )
+    if error.errno == errno.ENOTDIR and error.filename:
+        path = Path(os.fsdecode(error.filename))
+        return (
+            f"{in_the_way(path.parent) or path}: expected a folder, found a file; choose another "
+            "path"
         )
     return ""
 

@@ -4,15 +4,20 @@ import errno
 import json
 import os
 import stat
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dance_flwr.config.outputs import check_out
 from dance_flwr.disk import (
     atomic_file,
     atomic_folder,
     atomic_path,
+    create_folder,
     disk_of,
+    refusal,
     write_json,
     write_new,
     write_text,
@@ -272,6 +277,56 @@ def test_a_folder_of_somebody_else_is_one_line(cli, tiny, monkeypatch):
         "error: /srv/x: expected read and write access for this user, found 'Permission denied'; "
         "choose another folder or change its owner (chown)"
     ]
+
+
+def test_a_path_through_a_file_names_the_file(tmp_path):
+    """Each fails without a check of its own, and the command line reports it in one line."""
+    (tmp_path / "afile").write_text("mine")
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+
+    def in_folder(path):
+        with atomic_folder(path):
+            pass
+
+    writers = [lambda path: write_text(path, "x"), in_folder, lambda path: create_folder(path)]
+    writers += [lambda path: write_new({path: (b"x", 0o666)})]
+    for name, end in (("afile", "x"), ("afile", "x/y/z"), ("gone", "x")):
+        for write in writers:
+            with pytest.raises(NotADirectoryError) as raised:
+                write(tmp_path / name / end)
+            assert refusal(raised.value) == (
+                f"{tmp_path / name}: expected a folder, found a file; choose another path"
+            )
+    create_folder(tmp_path / "a" / "b")
+    create_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "afile").read_text() == "mine" and (tmp_path / "a" / "b").is_dir()
+
+
+def test_an_output_is_checked_before_the_work(tmp_path, monkeypatch):
+    (tmp_path / "afile").write_text("mine")
+    check_out(tmp_path / "new" / "x")
+    check_out(tmp_path / "afile")  # whether it may be replaced is for others to say
+    with pytest.raises(UserError) as raised:
+        check_out(tmp_path / "afile" / "x" / "y", "--evidence")
+    expected = f"{tmp_path / 'afile'}: expected a folder, found a file; choose another --evidence"
+    assert str(raised.value) == expected
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"^afile: expected a folder"):
+        check_out(Path("afile/x"))
+    assert {path.name for path in tmp_path.iterdir()} == {"afile"}
+
+
+def test_a_closed_folder_is_named_before_the_work_and_after_it(mounted):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    subprocess.run(["mount", "-o", "remount,ro", mounted], check=True)
+    with pytest.raises(UserError, match=rf"^{mounted}: expected .* access .* another --out"):
+        check_out(mounted / "new" / "x")
+    with pytest.raises(OSError) as raised:
+        pq.write_table(pa.table({"a": [1]}), mounted / "p.parquet")
+    assert raised.value.filename is None and f"{mounted}/p.parquet" in refusal(raised.value)
+    assert "None" not in refusal(raised.value)
 
 
 def closed(*_):

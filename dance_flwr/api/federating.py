@@ -1,10 +1,9 @@
 """`federate`: train the clients of a federation in this process."""
 
 import re
-import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +16,10 @@ from numpy.typing import NDArray
 from dance_flwr.api.inputs import ConfigLike, checked_graph, keys_of
 from dance_flwr.api.notebook import table_html
 from dance_flwr.api.predicting import Predictor
+from dance_flwr.api.run_folder import BUNDLE, DATA, check_run_folder, forget_bundle, stored
 from dance_flwr.config.options import Value
-from dance_flwr.config.paths import HISTORY, RESULT
+from dance_flwr.config.paths import HISTORY
 from dance_flwr.config.tree import RunConfig, parse
-from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.partition import resolve_split
 from dance_flwr.data.prepare import prepare
@@ -33,8 +32,6 @@ from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.locks import SERVER, exclusive
 from dance_flwr.runs.reader import read_result
 from dance_flwr.simulation.engine import placed, run_in_process
-
-BUNDLE, DATA = "bundle", "data"  # in the folder of a run
 
 
 @dataclass(frozen=True)
@@ -142,7 +139,8 @@ def federate(
     config : keys such as {"rounds": 10, "method": "dance", "dance.mix": 0.4}, nested ones as in
         TOML, or a TOML file; the defaults are those of the command line. With several graphs,
         `clients` and `partition` are not keys
-    out : new folder of the run; None = a new one under `runs/`
+    out : new or empty folder of the run, or with the key `overwrite` that of one to replace; None
+        = a new one under `runs/`
     progress : show a bar with the validation accuracy
 
     Returns
@@ -152,24 +150,23 @@ def federate(
 
     Raises
     ------
-    UserError : a key or a graph cannot be used, or the run fails
+    UserError : a key or a graph cannot be used, `out` holds something else, or the run fails
     """
     keys = keys_of(config)
     if out is not None:
         keys |= {"out": str(out)}
     if isinstance(graphs, str | Path):
-        return _run(placed(_checked(keys | {"data": str(graphs)})), progress)
+        return _run(_placed(keys | {"data": str(graphs)}), progress)
     if isinstance(graphs, TextGraph):
         graph = checked_graph(graphs)
     else:
         keys |= _one_client_each(keys, graphs)
         graph = together(graphs, parse(keys))
-    config_ = placed(_checked(keys | {"data": _file_name(graph.name)}))
+    config_ = _placed(keys | {"data": _file_name(graph.name)})
     source = Path(config_.out) / DATA / _file_name(graph.name)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".* nodes have an empty text")
-        write_folder(graph, source)
-        return _run(replace(config_, data=str(source)), progress)
+        return _run(replace(config_, data=str(source)), progress, graph)
 
 
 def together(graphs: Sequence[object], config: RunConfig) -> TextGraph:
@@ -248,12 +245,25 @@ def _checked(keys: Mapping[str, Value]) -> RunConfig:
     return config
 
 
-def _run(config: RunConfig, progress: bool) -> Result:
+def _placed(keys: Mapping[str, Value]) -> RunConfig:
+    """Return a configuration that can run, in a folder where it replaces nothing unasked.
+
+    Raises
+    ------
+    UserError : it cannot
+    """
+    config = placed(_checked(keys))
+    check_run_folder(config)
+    return config
+
+
+def _run(config: RunConfig, progress: bool, graph: TextGraph | None = None) -> Result:
+    """Run; `graph` is written first to the folder that `config` names as its data."""
     folder = Path(config.out)
-    prepare(config)
-    if (folder / RESULT).is_file():  # of a run that this one replaces
-        shutil.rmtree(folder / BUNDLE, ignore_errors=True)
+    with nullcontext() if graph is None else stored(graph, Path(config.data)):
+        prepare(config)
     with exclusive(folder, SERVER), _bar(config.rounds, progress) as on_round:
+        forget_bundle(folder)
         run_in_process(config, folder, on_round)
     return Result(folder, config, read_result(folder))
 

@@ -225,15 +225,16 @@ def _write_folders(
 
 
 def _refuse_existing(out: Path, manifest_only: bool) -> None:
-    """Refuse to overwrite a folder: client folders may hold runs and evidence.
+    """Refuse to overwrite anything: client folders may hold runs and evidence.
 
     Raises
     ------
-    UserError : `out` is a file or a non-empty folder
+    UserError : `out` is a file or a non-empty folder, or cannot be created
     """
-    if manifest_only:
-        return
-    if out.is_file() or (out.is_dir() and any(out.iterdir())):
-        raise UserError(
-            f"--out: expected a new or empty folder, found {out}; choose another or remove it"
-        )
+    from dance_flwr.config.outputs import check_out
+
+    file = manifest_only and out.suffix == ".json"
+    if out.is_file() or (out.is_dir() and (file or any(out.iterdir()))):
+        expected = "a new file" if file else "a new or empty folder"
+        raise UserError(f"--out: expected {expected}, found {out}; choose another or remove it")
+    check_out(out)

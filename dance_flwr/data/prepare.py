@@ -8,6 +8,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from dance_flwr.config.outputs import check_folder
 from dance_flwr.config.paths import MANIFEST, PROJECT, data_root
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.data.card import FOLDER_FORMAT
@@ -111,9 +112,11 @@ def text_bank(config: DataConfig) -> TextBank:
     Raises
     ------
     DataError : the encoder is missing, or the hash of its weights is not the expected one
+    UserError : a file is where the data root would be
     """
+    check_folder(root := data_root(config), "`data-root`")
     encoder = resolve_encoder(config.encoder, config.encoder_precision, config.encoder_sha256)
-    return TextBank(data_root(config), encoder, config.chunk_tokens, config.max_chunks)
+    return TextBank(root, encoder, config.chunk_tokens, config.max_chunks)
 
 
 def partition_spec(config: DataConfig) -> PartitionSpec:

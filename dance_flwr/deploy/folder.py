@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dance_flwr.config.outputs import check_out
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import SiteCard
@@ -48,7 +49,7 @@ def make_folder(
     Raises
     ------
     DataError : the graph has a class that was not agreed, or the encoder is another one
-    UserError : `out` exists, or `client` is not in 0..clients-1
+    UserError : `out` exists or cannot be created, or `client` is not in 0..clients-1
     """
     if not 0 <= client < clients:
         raise UserError(
@@ -57,6 +58,7 @@ def make_folder(
         )
     if out.exists():
         raise UserError(f"--out: expected a new folder, found {out}; choose another or remove it")
+    check_out(out)
     config = _config(agreement, encoder, seed)
     loaded = load_graph(data) if isinstance(data, str) else data
     graph = relabel(loaded, agreement.class_names)

@@ -20,6 +20,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dance_flwr import __version__
+from dance_flwr.config.outputs import check_out
 from dance_flwr.disk import atomic_file
 from dance_flwr.errors import UserError
 
@@ -81,7 +82,7 @@ class Page:
 
         Raises
         ------
-        UserError : `path` is there and no page of ours
+        UserError : `path` is there and no page of ours, or cannot be created
         """
         content = self.html()
         check_replaceable(path)
@@ -160,9 +161,10 @@ def check_replaceable(path: Path) -> None:
 
     Raises
     ------
-    UserError : something else than an earlier page is there
+    UserError : something else than an earlier page is there, or no file can be created
     """
     if not path.exists():
+        check_out(path)
         return
     if path.is_file():
         with path.open("rb") as file:

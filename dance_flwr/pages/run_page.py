@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dance_flwr.errors import UserError
-from dance_flwr.pages.document import Page
+from dance_flwr.pages.document import Page, check_replaceable
 from dance_flwr.pages.run_sections import sections
 from dance_flwr.runs.facts import RunFacts, read_facts
 from dance_flwr.runs.reader import validated
@@ -52,6 +52,8 @@ def report_run(
     check_trackers(trackers)
     trackings = [Tracking(name, run) for name in trackers]
     facts = read_facts(run)
+    if page:
+        check_replaceable(page)  # before trackers store anything
     if live and facts.runs:
         say(f"live        every {every:g} s until the run ends{f', {page}' if page else ''}")
     while live and facts.runs:

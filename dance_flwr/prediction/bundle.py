@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from dance_flwr import __version__
+from dance_flwr.config.outputs import check_out
 from dance_flwr.config.paths import MODEL
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, flatten, parse
@@ -138,8 +139,8 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
 
     Raises
     ------
-    UserError : the run is unfinished or has no global model, `out` exists, or no folder of a client
-        is on this machine
+    UserError : the run is unfinished or has no global model, `out` exists or cannot be created, or
+        no folder of a client is on this machine
     """
     result = read_result(run)
     method = str(result["method"])
@@ -150,6 +151,7 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
         )
     if out.exists():
         raise UserError(f"--out: expected a new folder, found {out}; choose another or remove it")
+    check_out(out)
     folders = _folders(run, result, client_folder)
     config = {key: value for key, value in result["config"].items() if key not in _LOCAL}
     facts = {

@@ -1,6 +1,7 @@
 """Evidence as JSON lines, one object per node: written with predictions, and checked later."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from math import inf, isnan
@@ -17,6 +18,10 @@ from dance_flwr.prediction.bundle import Bundle
 from dance_flwr.prediction.predicting import explained, opened
 
 _BLOCK = 1024  # lines that are computed again at once
+# What a line holds: name -> type.
+_LINE = {"id": str, "model": str, "views": dict, "neighbours": list, "spans": list}
+_NEIGHBOUR = {"id": str, "hop": int, "gate": float}
+_SPAN = {"id": str, "start": int, "end": int, "weight": float, "sha256": str}
 
 
 def evidence_lines(
@@ -94,12 +99,64 @@ def verify_lines(bundle: Bundle, data: str, path: Path, say: Say = print) -> Non
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a file, all of the form that `evidence_lines` gives them."""
+    lines: list[dict[str, Any]] = []
+    where = str(path)
     try:
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    except (OSError, ValueError) as error:
+        for number, text in enumerate(path.read_text("utf-8").splitlines(), start=1):
+            where = f"{path} line {number}"
+            lines.append(_check_form(json.loads(text, object_pairs_hook=_without_repetition)))
+        where = str(path)
+        if not lines:
+            raise ValueError("no line")
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(
-            f"{path}: expected evidence that `dance-flwr predict` wrote, found {error}"
+            f"{where}: expected evidence that `dance-flwr predict` wrote, found {error}"
         ) from None
+    return lines
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; of a key that stands twice, readers would each believe another."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        name = next(name for name, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"{name!r} twice")
+    return found
+
+
+def _check_form(line: Any) -> dict[str, Any]:
+    """Return a line after checking that it holds what `evidence_lines` writes, and no more.
+
+    Raises
+    ------
+    ValueError : it does not
+    """
+    _check_fields(line, _LINE, "a line")
+    for span in line["spans"]:
+        _check_fields(span, _SPAN, "a span")
+    for neighbour in line["neighbours"]:
+        _check_fields(neighbour, _NEIGHBOUR, "a neighbour")
+    for stage, shares in line["views"].items():
+        if not isinstance(shares, dict) or not shares:
+            raise ValueError(f"view {stage!r} without classes")
+        _check_fields(shares, dict.fromkeys(shares, float), f"view {stage!r}")
+    return line  # type: ignore[no-any-return]
+
+
+def _check_fields(found: Any, kinds: Mapping[str, type], what: str) -> None:
+    if not isinstance(found, dict):
+        raise ValueError(f"{what} that is no JSON object")
+    if other := kinds.keys() ^ found.keys():
+        name = min(other)
+        raise ValueError(f"{what} {'with' if name in found else 'without'} {name!r}")
+    for name, kind in kinds.items():
+        value = found[name]
+        # Exact types: true is no 1. A number may have lost its decimal point on the way.
+        if type(value) is not kind and not (
+            kind is float and type(value) is int and value in (0, 1)
+        ):
+            raise ValueError(f"{what} with {value!r:.40} as {name!r}")
 
 
 def _check_spans(
@@ -116,7 +173,7 @@ def _check_spans(
                     f"{text[:40]!r}; the source text or the evidence was altered"
                 )
         return len(line["spans"]) + 0 * row_of[line["id"]]
-    except (KeyError, TypeError) as error:
+    except KeyError as error:
         raise UserError(
             f"{path}: expected evidence of nodes of this graph, found {error}; name the data that "
             "were predicted"
@@ -130,38 +187,38 @@ def _compare(line: Mapping[str, Any], again: Mapping[str, Any], path: Path) -> N
     ------
     UserError : they differ by more than rounding
     """
-    try:
-        found, expected = _numbers(line), _numbers(again)
-        keys = found.keys() | expected.keys()
-        gaps = {key: abs(found.get(key, 0.0) - expected.get(key, 0.0)) for key in keys}
-        sizes = [[len(one[part]) for part in ("spans", "neighbours")] for one in (line, again)]
-    except (AttributeError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{path}: node {line['id']!r}: expected evidence that `dance-flwr predict` wrote, "
-            f"found {error}"
-        ) from None
-    if sizes[0] != sizes[1]:  # an entry that is there twice
-        raise UserError(
-            f"{path}: node {line['id']!r}: expected {sizes[1][0]} spans and {sizes[1][1]} "
-            f"neighbours, found {sizes[0][0]} and {sizes[0][1]}; the evidence was altered"
+    found, expected = sorted(_numbers(line)), sorted(_numbers(again))
+    count = Counter(key for key, _ in found)
+    count.subtract(key for key, _ in expected)
+    gaps = [  # NaN is a gap as large as any
+        (inf if isnan(one - other) else abs(one - other), key)
+        for (key, one), (_, other) in zip(found, expected, strict=False)
+    ]
+    fault = ""
+    if line["model"] != again["model"]:
+        fault = f"evidence of model {line['model']}"
+    elif amiss := {key: more for key, more in count.items() if more}:
+        # Also one that weighs nothing: a copy could take its place and be read instead.
+        key, more = max(amiss.items(), key=lambda item: item[1])
+        fault = (
+            f"the {key[0]} of {key[-1]!r} too often" if more > 0 else f"no {key[0]} of {key[-1]!r}"
         )
-    # NaN is a gap as large as any.
-    worst = max(gaps, key=lambda key: inf if isnan(gaps[key]) else gaps[key])
-    if line.get("model") != again["model"] or not gaps[worst] <= WEIGHT_TOLERANCE:
+    elif (worst := max(gaps))[0] > WEIGHT_TOLERANCE:
+        gap, key = worst
+        fault = f"a difference of {gap:.2g} in the {key[0]} of {key[-1]!r}"
+    if fault:
         raise UserError(
-            f"{path}: node {line['id']!r}: expected what model {again['model']} gives, found a "
-            f"difference of {gaps[worst]:.2g} in {worst[0]} of {worst[-1]!r}; the evidence, the "
-            "texts, the edges or the model were altered"
+            f"{path}: node {line['id']!r}: expected what model {again['model']} gives, found "
+            f"{fault}; the evidence, the texts, the edges or the model were altered"
         )
 
 
-def _numbers(line: Mapping[str, Any]) -> dict[tuple[Any, ...], float]:
-    """Return every number of a line by what it is of."""
-    spans = {("weight", s["start"], s["end"], s["id"]): s["weight"] for s in line["spans"]}
-    gates = {("gate", n["hop"], n["id"]): n["gate"] for n in line["neighbours"]}
-    views = {
-        ("view", stage, name): share
-        for stage, shares in line["views"].items()
-        for name, share in shares.items()
-    }
-    return spans | gates | views
+def _numbers(line: Mapping[str, Any]) -> Iterator[tuple[tuple[Any, ...], float]]:
+    """Yield every number of a line, after what it is of: an entry may be there twice."""
+    for span in line["spans"]:
+        yield ("weight", span["start"], span["end"], span["id"]), span["weight"]
+    for neighbour in line["neighbours"]:
+        yield ("gate", neighbour["hop"], neighbour["id"]), neighbour["gate"]
+    for stage, shares in line["views"].items():
+        for name, share in shares.items():
+            yield ("share", stage, name), share

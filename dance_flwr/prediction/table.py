@@ -4,16 +4,17 @@ import json
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from dance_flwr.config.outputs import check_out
 from dance_flwr.dance.explanation import FUSED
 from dance_flwr.data.client_folder import Say
-from dance_flwr.disk import atomic_path
+from dance_flwr.disk import atomic_file, atomic_path
 from dance_flwr.errors import UserError
 from dance_flwr.escaping import one_line
 from dance_flwr.federation.client.client import Client
@@ -44,11 +45,19 @@ def predict(
 
     Raises
     ------
-    UserError : a file exists, the method keeps no evidence, or the data do not fit the model
+    UserError : a file exists, cannot be created or is named twice, the method keeps no evidence, or
+        the data do not fit the model
     """
     for name, path in (("--out", out), ("--evidence", evidence)):
         if path is not None and path.exists():
             raise UserError(f"{name}: expected a new file, found {path}; choose another name")
+        if path is not None:
+            check_out(path, name)
+    if evidence and evidence.resolve() == out.resolve():
+        raise UserError(
+            f"--evidence: expected another file than --out, found {out} for both; choose another "
+            "name"
+        )
     if evidence and not get_spec(bundle.config.method).keeps_evidence:
         raise UserError(
             f"--evidence: expected a bundle of a method that keeps evidence, found one of "
@@ -56,21 +65,21 @@ def predict(
         )
     with opened(bundle, data, say) as client, ExitStack() as files:
         probs = deployed(bundle, client)
-        draft, lines = files.enter_context(atomic_path(out)), None
+        table, lines = files.enter_context(atomic_file(out)), None
         if evidence:
             lines = (files.enter_context(atomic_path(evidence))).open("w", encoding="utf-8")
             files.enter_context(lines)
-        _write(draft, lines, bundle, client, probs)
+        _write(table, lines, bundle, client, probs)
         _report(data, client, probs, say)
     say(f"predictions {out}: {len(probs):,} nodes, model {bundle.model_id}")
 
 
 def _write(
-    draft: Path, lines: TextIO | None, bundle: Bundle, client: Client, probs: Tensor
+    table: BinaryIO, lines: TextIO | None, bundle: Bundle, client: Client, probs: Tensor
 ) -> None:
     names, ids = client.site.card.class_names, client.site.ids()
     fields = dict(_FIELDS) | (dict(_OF_EVIDENCE) if lines else {})
-    with pq.ParquetWriter(draft, pa.schema(fields)) as writer:
+    with pq.ParquetWriter(table, pa.schema(fields)) as writer:
         for nodes in torch.split(torch.arange(len(probs)), _BLOCK):
             first, last = int(nodes[0]), int(nodes[-1]) + 1
             predicted, probability, margin = ranked(bundle, probs[nodes])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from dance_flwr.disk import create_folder
 from dance_flwr.errors import UserError
 
 SERVER = "the server of a run"
@@ -26,7 +27,7 @@ def exclusive(folder: Path, other: str) -> Iterator[None]:
     ------
     UserError : another process holds the lock
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    create_folder(folder)
     lock = FileLock(folder / _LOCK, timeout=_PATIENCE_SECONDS)
     try:
         lock.acquire()

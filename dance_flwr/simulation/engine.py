@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dance_flwr import events
+from dance_flwr.config.outputs import check_out
 from dance_flwr.config.paths import ERROR, HISTORY, PROJECT, RESULT, data_root
 from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.data.graphs.loading import absolute_source
@@ -41,7 +42,8 @@ def placed(config: RunConfig) -> RunConfig:
 
     Raises
     ------
-    UserError : the folder holds a finished run, or an interrupted one
+    UserError : the folder holds a finished run, or an interrupted one; or no file can be created
+        there
     """
     name = time.strftime(
         f"{Path(config.data).name}-{config.method}-seed{config.seed}-%Y%m%d-%H%M%S"
@@ -49,6 +51,7 @@ def placed(config: RunConfig) -> RunConfig:
     folder = Path(config.out).expanduser().resolve() if config.out else Path.cwd() / "runs" / name
     root = data_root(config)
     data = absolute_source(config.data, root)
+    check_out(folder / RESULT, "`out`")
     if not is_locked(folder):  # else the run there is at work, and its lock refuses another one
         refuse_earlier(config, folder)
     return replace(config, out=str(folder), data=data, data_root=str(root))

@@ -23,11 +23,52 @@ def result(tiny, tmp_path_factory):
     return federate(graph, KEYS, out=tmp_path_factory.mktemp("runs") / "run", progress=False)
 
 
-def test_a_folder_named_bundle_that_no_run_made_is_kept(tiny, tmp_path):
-    (tmp_path / "bundle").mkdir()
-    (tmp_path / "bundle" / "mine.txt").write_text("precious")
-    federate(read_folder(tiny), KEYS, out=tmp_path, progress=False)
-    assert (tmp_path / "bundle" / "mine.txt").read_text() == "precious"
+@pytest.mark.parametrize("keys", [{}, {"overwrite": True}])
+@pytest.mark.parametrize("name", ["bundle/mine.txt", "data/mine.txt", "mine.txt"])
+def test_a_folder_that_no_run_made_is_refused_and_kept(tiny, tmp_path, name, keys):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("precious")
+    for graphs in (read_folder(tiny), str(tiny)):
+        with pytest.raises(UserError, match=r"expected a new or empty folder, found .*; choose"):
+            federate(graphs, KEYS | keys, out=tmp_path, progress=False)
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert kept == [tmp_path / name] and kept[0].read_text() == "precious"
+
+
+def test_a_run_of_ours_is_replaced_on_request_alone(tiny, tmp_path):
+    keys, graph = SMALL | {"rounds": 1}, read_folder(tiny)
+    first = federate(graph, keys, out=tmp_path / "run", progress=False)
+    assert first.model.model_id == first.facts["model_fingerprint"]
+    (first.folder / "result.json").rename(first.folder / "history.jsonl")  # as if it was stopped
+    with pytest.raises(UserError, match=r"a run without result\.json; .* key `overwrite`"):
+        federate(graph, keys, out=first.folder, progress=False)
+    keys |= {"overwrite": True, "seed": 1}
+    second = federate(graph, keys, out=first.folder, progress=False)
+    assert second.model.model_id == second.facts["model_fingerprint"] != first.model.model_id
+    for path in (first.folder / "bundle").iterdir():
+        path.unlink()
+    (first.folder / "bundle" / "mine.txt").write_text("precious")
+    with pytest.raises(UserError, match=r"bundle: expected the bundle of the run, found another"):
+        federate(graph, keys, out=first.folder, progress=False)
+    assert (first.folder / "bundle" / "mine.txt").read_text() == "precious"
+    assert second.facts == json.loads((first.folder / "result.json").read_text("utf-8"))
+
+
+def test_data_that_cannot_be_prepared_leave_no_folder(tmp_path):
+    (tmp_path / "empty").mkdir()
+    graph = institution(["a"], [0])
+    for name in ("new/run", "empty"):
+        with pytest.raises(UserError, match="partition clients"):
+            federate(graph, {"clients": 3}, out=tmp_path / name, progress=False)
+    assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["empty", "new"]
+
+
+def test_a_file_is_no_folder_of_a_run(tiny, tmp_path):
+    (tmp_path / "afile").write_text("mine")
+    for name in ("afile", "afile/run"):
+        with pytest.raises(UserError, match=r"afile: expected a folder, found a file; choose"):
+            federate(str(tiny), KEYS, out=tmp_path / name, progress=False)
+    assert (tmp_path / "afile").read_text() == "mine"
 
 
 def test_a_run_gives_the_numbers_of_the_command(result, tiny, run):

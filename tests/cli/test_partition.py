@@ -74,6 +74,20 @@ def test_make_overwrites_nothing(tiny, tmp_path):
         call("make", "--data", tiny, "--out", tmp_path)
 
 
+def test_a_manifest_alone_overwrites_nothing_either(made, tiny, tmp_path):
+    options = ("--data", tiny, "--clients", 4, "--manifest-only", "--out")
+    before = made.read_bytes()
+    with pytest.raises(UserError, match=r"--out: expected a new file, found .*made\.json; choose"):
+        call("make", *options, made)
+    assert made.read_bytes() == before
+    call("make", "--data", tiny, "--clients", 2, "--no-encode", "--out", tmp_path / "two")
+    with pytest.raises(UserError, match="new or empty folder"):
+        call("make", *options, tmp_path / "two")
+    assert len(read_manifest(tmp_path / "two" / "manifest.json")["clients"]) == 2
+    call("make", *options, tmp_path / "new")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["manifest.json"]
+
+
 def test_show_prints_every_client(made):
     said = call("show", made)
     content = read_manifest(made)

@@ -13,7 +13,7 @@ from dance_flwr.federation.client.client import open_client
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.prediction.bundle import Bundle, export
-from dance_flwr.prediction.evidence_lines import verify_lines
+from dance_flwr.prediction.evidence_lines import _compare, verify_lines
 from dance_flwr.prediction.predicting import deployed, opened, show
 from dance_flwr.prediction.table import predict
 from dance_flwr.runs.reader import load_model
@@ -185,7 +185,32 @@ def without_views(line):
     del line["views"]
 
 
+def another_share(line):
+    line["views"]["fused"]["nobody"] = 0.0
+
+
+def another_view(line):
+    line["views"]["sure"] = {}
+
+
+def a_note(line):
+    line["spans"][0]["note"] = "decisive"
+
+
+def beyond_all(line):
+    line["neighbours"][0]["gate"] = 10**400
+
+
+def no_list(line):
+    line["spans"] = {}
+
+
+def nothing(line):
+    line |= {"spans": [], "neighbours": [], "views": {}}
+
+
 FORGED = [moved, heavier, surer, stranger, of_another_model, twice, nobody_knows, without_views]
+FORGED += [another_share, another_view, a_note, beyond_all, no_list, nothing]
 
 
 @pytest.mark.parametrize("change", FORGED)
@@ -194,6 +219,45 @@ def test_altered_evidence_is_found(bundle, site, tmp_path, change):
     damaged(tmp_path / "e.jsonl", change)
     with pytest.raises(UserError, match=r"e\.jsonl"):
         verify_lines(bundle, str(site), tmp_path / "e.jsonl", quiet)
+
+
+def test_a_key_that_stands_twice_is_found(bundle, site, tmp_path):
+    """Readers disagree on which of the two counts."""
+    predict(bundle, str(site), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
+    text = (tmp_path / "e.jsonl").read_text("utf-8")
+    (tmp_path / "e.jsonl").write_text(text.replace('"weight"', '"weight": 0.99, "weight"', 1))
+    with pytest.raises(UserError, match=r"e\.jsonl line 1: expected evidence .* 'weight' twice"):
+        verify_lines(bundle, str(site), tmp_path / "e.jsonl", quiet)
+
+
+def test_an_empty_file_is_no_evidence(bundle, site, tmp_path):
+    (tmp_path / "e.jsonl").touch()
+    with pytest.raises(UserError, match=r"e\.jsonl: expected evidence .* found no line"):
+        verify_lines(bundle, str(site), tmp_path / "e.jsonl", quiet)
+
+
+def span(node, weight):
+    return {"id": node, "start": 0, "end": 4, "weight": weight, "sha256": ""}
+
+
+LIGHT = [span("a", 0.2127), span("b", 0.00004)]
+
+
+@pytest.mark.parametrize(
+    ("spans", "found"),
+    [
+        ([span("a", 0.99), span("a", 0.2127)], "the weight of 'a' too often"),
+        ([span("a", 0.2127), span("c", 0.0)], "the weight of 'c' too often"),
+        ([span("a", 0.2127)], "no weight of 'b'"),
+        ([span("a", float("inf")), LIGHT[1]], "a difference of inf in the weight of 'a'"),
+    ],
+)
+def test_an_entry_that_weighs_nothing_must_be_there_too(tmp_path, spans, found):
+    views = {"fused": {"x": 1.0}}
+    line = {"id": "a", "model": "m", "views": views, "neighbours": [], "spans": LIGHT}
+    _compare(line, line, tmp_path)
+    with pytest.raises(UserError, match=f"node 'a': expected .* found {found}"):
+        _compare(line | {"spans": spans}, line, tmp_path)
 
 
 def test_one_altered_character_of_a_text_is_found(bundle, site, tmp_path):

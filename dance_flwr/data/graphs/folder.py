@@ -31,9 +31,10 @@ CLASSES_KEY = b"dance_flwr.class_names"
 def read_folder(path: Path, *, labelled: bool = True) -> TextGraph:
     """Return the undirected graph in a folder, without self loops and duplicate edges.
 
-    An empty or missing label means unlabelled. A node without a text is kept, with a warning. The
-    graph takes the folder's name; its provenance lists each file's sha256. Rows in messages count
-    from 1, without the header.
+    An empty or missing label means unlabelled, and an empty site none: only the partitioner
+    `by-column` needs one for every node. A node without a text is kept, with a warning. The graph
+    takes the folder's name; its provenance lists each file's sha256. Rows in messages count from 1,
+    without the header.
 
     Parameters
     ----------
@@ -83,7 +84,7 @@ def read_folder(path: Path, *, labelled: bool = True) -> TextGraph:
         indices=indices,
         split=split,
         provenance={file.name: f"sha256:{file_sha256(file)}" for file in (nodes_file, edges_file)},
-        site=_sites(columns["site"], where) if "site" in columns else None,
+        site=np.array(columns["site"].to_pylist(), np.str_) if "site" in columns else None,
     )
 
 
@@ -129,17 +130,6 @@ def edge_table(ids: Any, indptr: NDArray[np.int64], indices: NDArray[np.int64]) 
     once = source < indices
     ends = {"source": source[once], "target": indices[once]}
     return pa.table({name: ids.take(pa.array(rows)) for name, rows in ends.items()})
-
-
-def _sites(values: Any, where: str) -> NDArray[np.str_]:
-    """Return the site that holds each node, for the partitioner `by-column`."""
-    empty = pc.index(values, "").as_py()
-    if empty >= 0:
-        raise DataError(
-            f"{where} row {empty + 1}: expected a site, found an empty one; "
-            "fill it in or remove the column"
-        )
-    return np.array(values.to_pylist(), dtype=np.str_)
 
 
 def find_table(folder: Path, names: tuple[str, ...]) -> Path:

@@ -33,7 +33,7 @@ class TextGraph:
     indptr, indices : CSR neighbour lists, int64; symmetric, no self loops, no duplicates
     split : [n] uint8, one of NO_SPLIT, TRAIN, VAL, TEST
     provenance : origin of the data (package versions, files), for manifests
-    site : [n] institution that holds each node, or None if the data do not say
+    site : [n] institution that holds each node, "" where none is known; None without the column
 
     Raises
     ------
@@ -105,29 +105,32 @@ class TextGraph:
         ----------
         texts : one per node, in the order of the nodes; an empty text is allowed
         class_names : name of class 0, 1, ... of `y`; None = their numbers
-        ids : unique ids of the nodes; None = "0", "1", ...
+        ids : unique ids of the nodes, strings or integers; None = "0", "1", ...
         mask_column : which column of two-dimensional masks is the split
 
         Raises
         ------
         DataError : `data` is not a homogeneous graph, a part has another length or type, a node is
-            in two masks, a class has no name, or a text cannot be stored
+            in two masks, a class or a node has no name, or a text cannot be stored
         """
-        from dance_flwr.data.graphs.pyg import arrays_of, default_names, renumbered
+        from dance_flwr.data.graphs.pyg import arrays_of, checked_names, default_names, renumbered
 
         found = arrays_of(data, mask_column)
-        names = default_names(found.labels) if class_names is None else tuple(class_names)
+        names = default_names(found.labels)
+        if class_names is not None:
+            names = checked_names(class_names, "class_names")
         if found.labels.max() >= len(names) or len(set(names)) != len(names):
             raise DataError(
                 f"class_names: expected {found.labels.max() + 1} different names or more, one per "
                 f"class of data.y, found {list(names)}"
             )
         check_texts(texts)
+        own = checked_names(range(found.num_nodes) if ids is None else ids, "ids", numbers=True)
         indptr, indices = csr_from_pairs(found.source, found.target, found.num_nodes)
         ascending = tuple(sorted(names))
         return cls(
             name=name,
-            ids=np.array(range(found.num_nodes) if ids is None else ids, dtype=np.str_),
+            ids=np.array(own, dtype=np.str_),
             texts=list(texts),
             labels=renumbered(found.labels, names, ascending),
             class_names=ascending,

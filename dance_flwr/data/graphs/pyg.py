@@ -1,7 +1,8 @@
 """torch-geometric's `Data` and the arrays of a `TextGraph`, in both directions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,6 +107,37 @@ def default_names(labels: NDArray[np.int64]) -> tuple[str, ...]:
     count = int(labels.max(initial=-1)) + 1
     width = len(str(max(count - 1, 0)))
     return tuple(f"{number:0{width}d}" for number in range(count))
+
+
+def checked_names(names: Iterable[object], what: str, *, numbers: bool = False) -> tuple[str, ...]:
+    """Return names as strings, after checking that they can be stored.
+
+    Parameters
+    ----------
+    what : the argument, for messages
+    numbers : whether an integer is a name, too
+
+    Raises
+    ------
+    DataError : one is no string or empty, ends with a NUL, or holds half a character
+    """
+    values = names.tolist() if hasattr(names, "tolist") else list(names)
+    found: list[str] = []
+    for place, value in enumerate(values):
+        is_number = numbers and isinstance(value, Integral) and not isinstance(value, bool)
+        name = str(value) if is_number else value
+        # An array of strings drops a NUL at the end, and half a character has no UTF-8.
+        if not (
+            isinstance(name, str)
+            and name
+            and name == name.encode(errors="ignore").decode().rstrip("\0")
+        ):
+            raise DataError(
+                f"{what}: expected strings that are not empty, found {value!r} at place {place}; "
+                "replace it"
+            )
+        found.append(name)
+    return tuple(found)
 
 
 def renumbered(

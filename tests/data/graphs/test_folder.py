@@ -321,11 +321,16 @@ def test_the_site_column_decides_who_holds_a_node(tmp_path):
     assert read_folder(tmp_path / "again").site.tolist() == graph.site.tolist()
 
 
-def test_a_row_without_a_site_is_named(tmp_path):
+def test_only_a_partition_by_sites_needs_the_site_of_every_node(tmp_path):
     (tmp_path / "nodes.csv").write_text("id,text,label,site\na,one,x,north\nb,two,y,\n")
-    (tmp_path / "edges.csv").write_text("source,target\n")
-    with pytest.raises(DataError, match="row 2: expected a site"):
-        read_folder(tmp_path)
+    (tmp_path / "edges.csv").write_text("source,target\na,b\n")
+    import_graph([tmp_path], "some", tmp_path / "root", Options(), ())
+    for graph in (read_folder(tmp_path), load_graph("some", tmp_path / "root")):
+        assert graph.site.tolist() == ["north", ""] and graph.num_edges == 1
+        made = make_partition(graph, PartitionSpec("louvain", 1, 0, 1.0, 0.6, 0.2, 0.2))
+        assert made.assignment.tolist() == [0, 0]
+        with pytest.raises(DataError, match="expected a site for every node, found none for b"):
+            make_partition(graph, PartitionSpec("by-column", 1, 0, 1.0, 0.6, 0.2, 0.2))
 
 
 def test_an_import_keeps_the_site_column(tmp_path):

@@ -88,6 +88,22 @@ REFUSED = {
     "float edges": (Data(num_nodes=2, edge_index=torch.zeros(2, 1)), {}, "int64"),
     "two masks": (both_masks(), {}, "node 0 also in train_mask"),
     "ids": (Data(num_nodes=2), {"ids": ["a", "a"]}, "unique node ids"),
+    "no id": (Data(num_nodes=2), {"ids": ["a", ""]}, "ids: expected .* found '' at place 1"),
+    "no id once stored": (Data(num_nodes=2), {"ids": ["a", "\0"]}, "ids: .* found '\\\\x00' at"),
+    "an id of no text": (Data(num_nodes=2), {"ids": ["a", None]}, "ids: .* found None at place 1"),
+    "half an id": (Data(num_nodes=2), {"ids": ["a", "b\ud800"]}, "ids: expected .* at place 1"),
+    "a class of no name": (
+        Data(num_nodes=2, y=torch.tensor([0, 1])),
+        {"class_names": ["one", ""]},
+        "class_names: expected .* found '' at place 1",
+    ),
+    "numbers of classes": (
+        Data(num_nodes=2, y=torch.tensor([0, 1])),
+        {"class_names": [3, 7]},
+        "class_names: expected .* found 3 at place 0",
+    ),
+    "half a class name": (Data(num_nodes=2), {"class_names": ["\udfff"]}, "class_names: expected"),
+    "no class names": (Data(num_nodes=2), {"class_names": [["one"]]}, "class_names: expected"),
 }
 
 
@@ -97,6 +113,12 @@ def test_what_is_no_such_graph_is_refused(case):
     arguments = {"texts": ["", ""]} | arguments
     with pytest.raises(DataError, match=message):
         TextGraph.from_pyg(data, **arguments)
+
+
+@pytest.mark.parametrize("ids", [[7, 8], np.array([7, 8]), torch.tensor([7, 8]), ("7", "8")])
+def test_ids_may_be_integers(ids):
+    graph = TextGraph.from_pyg(Data(num_nodes=2), ["", ""], ids=ids)
+    assert graph.ids.tolist() == ["7", "8"]
 
 
 def test_a_class_without_a_place_is_refused():
