@@ -354,7 +354,8 @@ def failing(monkeypatch, client, error, methods=("train",)):
 def test_a_failing_client_and_its_reason_are_named(run, start, tmp_path, monkeypatch, error):
     failing(monkeypatch, 1, error)
     with pytest.raises(
-        QuorumError, match=r"expected at least 3 valid replies, found 2; client 1: .*out of luck$"
+        QuorumError,
+        match=r"expected at least 3 valid replies, found 2; client 1: .*out of luck; 0 of 3 rounds",
     ):
         run()
     assert_one_error(start(), tmp_path, "client 1", "out of luck", bars=True)
