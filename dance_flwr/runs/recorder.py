@@ -23,7 +23,7 @@ from dance_flwr.privacy.dp import spent_epsilon
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.history import Round
 from dance_flwr.runs.lifecycle import round_ended
-from dance_flwr.runs.reader import NO_VALIDATION
+from dance_flwr.runs.reader import NO_VALIDATION, scored
 from dance_flwr.runs.resume import forget, holds_run, truncate_history
 from dance_flwr.runs.summary import (
     class_counts,
@@ -223,11 +223,15 @@ class Recorder:
         }
         write_json(self.folder / RESULT, result)
         forget(self.folder)
-        facts = ("test_accuracy", "val_accuracy", "best_round", "seconds_total")
+        score = scored(result, "test")
         events.emit(
             "run_ended",
-            f"run {self.checkpoint.run} ended: test accuracy {result['test_accuracy']:.4f}",
-            **{key: result[key] for key in facts},
+            f"run {self.checkpoint.run} ended: "
+            + ("no test nodes" if score is None else f"test accuracy {score:.4f}"),
+            test_accuracy=score,
+            val_accuracy=scored(result, "val"),
+            best_round=self.best_round,
+            seconds_total=result["seconds_total"],
         )
         return result
 
