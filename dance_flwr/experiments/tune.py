@@ -13,6 +13,7 @@ from statistics import mean
 from typing import Any
 
 from dance_flwr.config.options import Value
+from dance_flwr.config.outputs import check_out
 from dance_flwr.config.paths import MANIFEST, RESULT, data_root
 from dance_flwr.config.text import to_lines, toml_value
 from dance_flwr.config.tree import RunConfig, flatten, paper_values, parse
@@ -34,6 +35,7 @@ from dance_flwr.experiments.study import Study, read_json
 from dance_flwr.methods import get_spec
 from dance_flwr.runs.reader import scored
 
+_TRIALS = "tune"  # folder of a study
 BATCH = 4  # trials sampled at once; fixed, so that a search does not depend on --jobs
 
 Choices = tuple[Value, ...]
@@ -106,8 +108,10 @@ def search(plan: Search, study: Study, jobs: int, say: Callable[[str], None]) ->
 
     Raises
     ------
-    UserError : optuna is missing, no client has validation nodes, or every trial failed
+    UserError : the study cannot be written, optuna is missing, no client has validation nodes, or
+        every trial failed
     """
+    check_out(study.root / _TRIALS)
     optuna = _optuna()
     check_validation(plan, study)
     sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=max(4, plan.trials // 2))
@@ -131,7 +135,7 @@ def search(plan: Search, study: Study, jobs: int, say: Callable[[str], None]) ->
             text = "failed" if score is None else f"{score:.4f}"
             say(f"trial {trial.number + 1}/{plan.trials}  val accuracy {text}")
     content = {"space": plan.space, "trials": trials}
-    record = tuned_file(plan.dataset, plan.method, plan.rules, study.root / "tune")
+    record = tuned_file(plan.dataset, plan.method, plan.rules, study.root / _TRIALS)
     write_json(record.with_suffix(".json"), content)
     finished = [trial for trial in trials if trial["val_accuracy"] is not None]
     if not finished:
