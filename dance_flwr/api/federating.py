@@ -30,7 +30,7 @@ from dance_flwr.prediction.bundle import Bundle, export
 from dance_flwr.privacy.dp import affordable_rounds
 from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.locks import SERVER, exclusive
-from dance_flwr.runs.reader import read_result
+from dance_flwr.runs.reader import read_result, scored
 from dance_flwr.simulation.engine import placed, run_in_process
 
 
@@ -50,24 +50,33 @@ class Result:
     facts: Mapping[str, Any]
 
     @property
-    def test_accuracy(self) -> float:
-        """Accuracy on the test nodes of all clients, of the model of the best validation round."""
-        return float(self.facts["test_accuracy"])
+    def test_accuracy(self) -> float | None:
+        """Accuracy on the test nodes of all clients, of the model of the best validation round.
+
+        None where no client has any, as for the two below.
+        """
+        return scored(self.facts, "test")
 
     @property
-    def val_accuracy(self) -> float:
-        """Accuracy of that model on the validation nodes."""
-        return float(self.facts["val_accuracy"])
+    def val_accuracy(self) -> float | None:
+        """Accuracy of that model on the validation nodes; without any, it is the last model."""
+        return scored(self.facts, "val")
 
     @property
-    def test_macro_f1(self) -> float:
+    def test_macro_f1(self) -> float | None:
         """Macro-F1 on the test nodes."""
-        return float(self.facts["test_macro_f1"])
+        return None if self.test_accuracy is None else float(self.facts["test_macro_f1"])
 
     @property
     def clients(self) -> list[Mapping[str, Any]]:
-        """One row per client: its number, test nodes, validation and test accuracy."""
-        return list(self.facts["clients"])
+        """One row per client: its number, test nodes, validation and test accuracy.
+
+        An accuracy is None where the client has no nodes of that split.
+        """
+        return [
+            {**row, "val_accuracy": scored(row, "val"), "test_accuracy": scored(row, "test")}
+            for row in self.facts["clients"]
+        ]
 
     @property
     def client_folders(self) -> list[Path]:
@@ -106,10 +115,10 @@ class Result:
         return Predictor(export(self.folder, Path(path).expanduser()))
 
     def __repr__(self) -> str:
-        return (
-            f"Result({self.config.method}, {self.config.clients} clients, "
-            f"test accuracy {self.test_accuracy:.4f}, {self.folder})"
-        )
+        test = self.test_accuracy
+        score = "without test nodes" if test is None else f"test accuracy {test:.4f}"
+        what = f"{self.config.method}, {self.config.clients} clients"
+        return f"Result({what}, {score}, {self.folder})"
 
     def _repr_html_(self) -> str:
         names = ("client", "test nodes", "val accuracy", "test accuracy")

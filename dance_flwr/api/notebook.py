@@ -90,12 +90,14 @@ def evidence_html(nodes: Sequence[object], total: int, model_id: str) -> str:
 
 
 def table_html(caption: str, rows: Iterable[Sequence[object]], names: Sequence[str]) -> str:
-    """Return rows of numbers and names as a table."""
+    """Return rows of numbers and names as a table; None is a dash."""
     shown = [[_shown(value) for value in row] for row in rows]
     return _environment().get_template("table").render(caption=caption, rows=shown, names=names)
 
 
 def _shown(value: object) -> str:
+    if value is None:
+        return "\N{EN DASH}"
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 

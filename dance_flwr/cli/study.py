@@ -149,7 +149,7 @@ def report(
         of_study = {"--export": export, "--update": update, "--replace": replace, "--into": into}
         _report_run(path, out, html, live, track or [], [k for k, v in of_study.items() if v])
         return
-    from dance_flwr.experiments.reporting import export_into, insert, write_report
+    from dance_flwr.experiments.reporting import check_outputs, export_into, insert, write_report
     from dance_flwr.experiments.rows import load_rows
     from dance_flwr.runs.facts import is_run
 
@@ -157,10 +157,11 @@ def report(
         raise UserError(
             f"{path}: expected a study folder, found the folder of one run; add --html for its page"
         )
+    folder = out or (path / "report" if path.is_dir() else path.parent / "report")
+    check_outputs(folder, export, into)
     rows = load_rows(path)
     if export is not None:
         export_into(path, export, typer.echo, update, replace)
-    folder = out or (path / "report" if path.is_dir() else path.parent / "report")
     sections = write_report(rows, folder, typer.echo)
     if into is not None:
         insert(sections, folder, into, typer.echo)

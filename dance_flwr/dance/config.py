@@ -86,7 +86,7 @@ class DanceConfig(Section):
     )
     text_rule: str = option(
         "gated",
-        "text of a condensed node; own = ablation without text condensation (TC), all chunks of "
+        "text of a condensed node; own = ablation without text condensation (TC), the chunks of "
         "the node itself",
         choices=("gated", "own"),
     )

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.data.text.table import TextTable, pooling_weights
+from dance_flwr.data.text.table import TextTable
 from dance_flwr.nn.hops import HopLists
 from dance_flwr.nn.ragged import (
     Ragged,
@@ -233,11 +233,10 @@ def condense_text(
 def own_text(candidates: Candidates, table: TextTable, dtype: torch.dtype) -> Evidence:
     """Return the evidence of the ablation without text condensation.
 
-    It is every chunk of the node itself with its pooling weight.
+    It is the chunks of the node itself with their weights in t_v, as the client reads texts.
     """
     text = rows_at(table.nodes, candidates.nodes).to(dtype)
-    chunks = candidates.chunks
-    weights = pooling_weights(rows_at(table.chunks, chunks.index).to(dtype), chunks.ptr)
+    weights = table.weights_in_texts(candidates.chunks, dtype)
     one, none = torch.ones_like(candidates.nodes, dtype=dtype), text.new_empty(0)
     return Evidence((one, none, none), weights, text, text, text)
 

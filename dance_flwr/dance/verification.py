@@ -50,6 +50,32 @@ def verify_sources(site: Site) -> Sources:
     return Sources(ids, texts)
 
 
+def verify_nodes(site: Site, packs: Packs, where: str, core: Tensor | None = None) -> None:
+    """Check that every pack is of another node of the client, and that none of the core is missing.
+
+    Parameters
+    ----------
+    core : [K] int64, the nodes that must be there, and no others; None = it is not known
+
+    Raises
+    ------
+    UserError : names a node that is there twice, missing, or none of the client's
+    """
+    nodes, counts = np.unique(packs.nodes, return_counts=True)
+    fault, again = "", np.flatnonzero(counts > 1)
+    if len(foreign := nodes[(nodes < 0) | (nodes >= site.num_nodes)]):
+        fault = f"packs of nodes of the client, found one of node number {foreign[0]}"
+    elif len(again):
+        first = again[0]
+        fault = f"one pack per node, found {counts[first]} of node number {nodes[first]}"
+    elif core is not None and len(lacking := np.setdiff1d(core.cpu().numpy(), nodes)):
+        fault = f"packs of the last core, found none of node number {lacking[0]}"
+    elif core is not None and len(more := np.setdiff1d(nodes, core.cpu().numpy())):
+        fault = f"packs of the last core, found one of node number {more[0]}"
+    if fault:
+        raise UserError(f"{where}: expected {fault}; the pack was altered")
+
+
 def verify_spans(site: Site, packs: Packs, where: str, sources: Sources) -> None:
     """Check that every span is a chunk of the client's bank and that its text has not changed.
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from dance_flwr.data.card import CARD, read_card, read_ids, read_texts
 from dance_flwr.data.graphs.graph import TEST, TRAIN, ids_digest
 from dance_flwr.data.local_graph import LocalGraph
 from dance_flwr.data.probe import probed
-from dance_flwr.data.text.agreement import agreeing_edges, agreeing_texts
+from dance_flwr.data.text.agreement import agreeing_edges, agreeing_texts, agreeing_weights
 from dance_flwr.data.text.bank import META, BankSlice, load_slice, read_meta
 from dance_flwr.data.text.bank_slice import SLICE_FILES
 from dance_flwr.data.text.table import TextTable
@@ -164,22 +164,25 @@ class Site:
         """Return the table with t_u pooled as `reading` says."""
         if self.reading.text_pooling != AGREEMENT:
             return table
-        rows = self.compared_rows
+        read = (table.chunks, table.chunks_of, self.compared_rows, table.nodes, self.reading)
+        shape, resident = (self.num_nodes, self.text_dim), table.nodes.dtype == torch.float32
 
-        def compute(new: Callable[[], Tensor]) -> Tensor:
-            return agreeing_texts(
-                table.chunks, table.chunks_of, rows, table.nodes, self.reading, new
-            )
+        def new() -> Tensor:
+            if resident:
+                return torch.empty_like(table.nodes)
+            return derived.scratch(self.folder, shape)
 
-        if table.nodes.dtype == torch.float32:
-            return replace(table, nodes=compute(lambda: torch.empty_like(table.nodes)))
-        shape = (self.num_nodes, self.text_dim)
+        def weigh() -> Tensor:  # only evidence that records these weights asks for them
+            return agreeing_weights(*read, new)
+
+        if resident:
+            return replace(table, nodes=agreeing_texts(*read, new), weighed=cache(weigh))
         texts = self._kept(
             f"texts-{self._variant(self.reading.text_temperature, self.reading.pooled_chunks)}",
             shape,
-            lambda out: np.copyto(out, compute(lambda: derived.scratch(self.folder, shape))),
+            lambda out: np.copyto(out, agreeing_texts(*read, new)),
         )
-        return replace(table, nodes=texts)
+        return replace(table, nodes=texts, weighed=cache(weigh))
 
     @property
     def compared_rows(self) -> Ragged:

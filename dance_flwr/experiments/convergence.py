@@ -57,12 +57,18 @@ def _table(compared: Sequence[Group]) -> str:
     headings += ["best round", "best validation %", "validation %, last third of the rounds"]
     lines = []
     for group in compared:
-        best = group.stat("best_round")
-        line = [group.name(str(group.labels["method"])), str(group.labels["ratio"]), best.seeds]
+        best = group.stat(_best_round)
+        line = [group.name(str(group.labels["method"])), str(group.labels["ratio"])]
+        line += [group.stat("test_accuracy").seeds]
         line += [group.stat(_rounds_to(share)).text(1) for share in (0.95, 0.99)]
         line += [best.text(1), group.stat("val_accuracy").percent]
         lines.append([*line, group.stat(late_accuracy).percent])
     return markdown(headings, lines)
+
+
+def _best_round(row: Row) -> float | None:
+    """Return the best round on validation, None where nothing was validated."""
+    return None if row.result["val_accuracy"] is None else float(row.result["best_round"])
 
 
 def _curve(row: Row) -> Sequence[float | None]:

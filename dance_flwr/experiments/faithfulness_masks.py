@@ -7,12 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.explain import Explainer, GNNExplainer
 
-from dance_flwr.config.sections import AGREEMENT
 from dance_flwr.dance.faithfulness import Pool
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.data.site import Site
-from dance_flwr.data.text.agreement import chunk_weights, last_context
-from dance_flwr.data.text.table import pool_chunks, pooling_weights
 from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.propagation import trainable
 from dance_flwr.nn.ragged import rows_at
@@ -44,7 +41,8 @@ def masked_chunks(
             everyone = torch.zeros(site.num_nodes).index_copy(0, near.cpu(), mask.cpu())
             own = (rows == row).cpu()
             weights[own] = everyone[owner[pool.chunks.index].cpu()[own]]
-    ties = _weights_in_texts(site)[pool.chunks.index].cpu()
+    in_texts = site.table.weights_in_texts(site.table.chunks_of, torch.float32)
+    ties = in_texts[pool.chunks.index].cpu()
     return ((1 - _TIE) * weights.double() + _TIE * ties.double()).to(site.device)
 
 
@@ -88,18 +86,3 @@ class _Around(nn.Module):
         first = backbone.spread(backbone.project(x), self._steps[:here])
         hidden = backbone.finish(first, self._steps[here:])
         return torch.log_softmax(self.model.graph_logits(hidden), dim=1)
-
-
-def _weights_in_texts(site: Site) -> Tensor:
-    """Return the weight of every chunk in its node's t_u, as the site reads texts; [R]."""
-    table, reading = site.table, site.reading
-
-    def compute() -> Tensor:
-        chunks, own = table.chunks.float(), table.chunks_of
-        if reading.text_pooling != AGREEMENT:
-            return pooling_weights(chunks, own.ptr)
-        texts = pool_chunks(chunks, own.ptr)
-        around = last_context(chunks, own, site.compared_rows, texts, reading)
-        return chunk_weights(chunks, own, around, reading)
-
-    return site.remember("weights in texts", reading, compute)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from dance_flwr.config.outputs import check_out
 from dance_flwr.disk import write_text
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import get_experiment
@@ -14,6 +15,30 @@ from dance_flwr.experiments.figures import save
 from dance_flwr.experiments.rows import Rows, export_rows
 
 Say = Callable[[str], None]
+_REPORT = "report.md"
+
+
+def check_outputs(folder: Path, export: Path | None, into: Path | None) -> None:
+    """Check, before rows are read, that a report and what goes with it can be written.
+
+    Parameters
+    ----------
+    folder : of the report; export : file of compact rows; into : Markdown file with markers
+
+    Raises
+    ------
+    UserError : names what is in the way, or the file that is missing
+    """
+    check_out(folder / _REPORT)
+    if export is not None:
+        check_out(export, "--export")
+    if into is not None:
+        _check_into(into)
+
+
+def _check_into(file: Path) -> None:
+    if not file.is_file():
+        raise UserError(f"--into: expected a Markdown file, found none at {file}")
 
 
 def write_report(rows: Rows, folder: Path, say: Say) -> dict[str, Section]:
@@ -35,8 +60,8 @@ def write_report(rows: Rows, folder: Path, say: Say) -> dict[str, Section]:
             if isinstance(part, Picture):
                 save(part, folder / "figures")
         texts += [f"## {experiment.title}", _text(sections[name], folder, folder)]
-    write_text(folder / "report.md", "\n\n".join(texts) + "\n")
-    say(f"report      {folder / 'report.md'}: {len(sections)} experiments")
+    write_text(folder / _REPORT, "\n\n".join(texts) + "\n")
+    say(f"report      {folder / _REPORT}: {len(sections)} experiments")
     return sections
 
 
@@ -47,8 +72,7 @@ def insert(sections: dict[str, Section], folder: Path, file: Path, say: Say) -> 
     ------
     UserError : the file is missing, or has no marker of these experiments
     """
-    if not file.is_file():
-        raise UserError(f"--into: expected a Markdown file, found none at {file}")
+    _check_into(file)
     text = file.read_text(encoding="utf-8")
     names = []
     for name, section in sections.items():

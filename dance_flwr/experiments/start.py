@@ -8,6 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from dance_flwr.config.outputs import check_folder, check_out
 from dance_flwr.config.reading import read_values
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import get_experiment
@@ -63,9 +64,14 @@ def start(
 
     Raises
     ------
-    UserError : an unknown experiment or method; ConfigError : settings that cannot be used
+    UserError : an unknown experiment or method, or no study can be at `out`; ConfigError : settings
+        that cannot be used
     """
-    experiment = get_experiment(name)
+    experiment, study = get_experiment(name), Study(out)
+    if dry_run:  # writes nothing
+        check_folder(study.root, "--out")
+    else:
+        check_out(study.grids)
     request = _request(experiment, options, pairs)
     cells = experiment.cells(request)
     check_labels(cells)
@@ -77,7 +83,6 @@ def start(
     if known is not None:
         asked, cells = len(cells), unpublished(name, cells, known)
         _print(f"known       {asked - len(cells)} of {asked} cells are in {known}")
-    study = Study(out)
     jobs = 1 if experiment.serial else jobs or default_jobs()
     if dry_run:
         _print_grid(study, cells, jobs)

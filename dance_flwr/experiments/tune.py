@@ -13,9 +13,13 @@ from statistics import mean
 from typing import Any
 
 from dance_flwr.config.options import Value
-from dance_flwr.config.paths import RESULT
+from dance_flwr.config.outputs import check_out
+from dance_flwr.config.paths import MANIFEST, RESULT, data_root
 from dance_flwr.config.text import to_lines, toml_value
 from dance_flwr.config.tree import RunConfig, flatten, paper_values, parse
+from dance_flwr.data.graphs.graph import VAL
+from dance_flwr.data.graphs.loading import load_graph
+from dance_flwr.data.prepare import partition_folder, prepare
 from dance_flwr.disk import write_json, write_text
 from dance_flwr.errors import UserError
 from dance_flwr.experiments.cells import (
@@ -29,7 +33,9 @@ from dance_flwr.experiments.cells import (
 from dance_flwr.experiments.runner import run_grid
 from dance_flwr.experiments.study import Study, read_json
 from dance_flwr.methods import get_spec
+from dance_flwr.runs.reader import scored
 
+_TRIALS = "tune"  # folder of a study
 BATCH = 4  # trials sampled at once; fixed, so that a search does not depend on --jobs
 
 Choices = tuple[Value, ...]
@@ -102,9 +108,12 @@ def search(plan: Search, study: Study, jobs: int, say: Callable[[str], None]) ->
 
     Raises
     ------
-    UserError : optuna is missing, or every trial failed
+    UserError : the study cannot be written, optuna is missing, no client has validation nodes, or
+        every trial failed
     """
+    check_out(study.root / _TRIALS)
     optuna = _optuna()
+    check_validation(plan, study)
     sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=max(4, plan.trials // 2))
     optimiser = optuna.create_study(direction="maximize", sampler=sampler)
     optimiser.enqueue_trial(_defaults(plan))
@@ -126,7 +135,7 @@ def search(plan: Search, study: Study, jobs: int, say: Callable[[str], None]) ->
             text = "failed" if score is None else f"{score:.4f}"
             say(f"trial {trial.number + 1}/{plan.trials}  val accuracy {text}")
     content = {"space": plan.space, "trials": trials}
-    record = tuned_file(plan.dataset, plan.method, plan.rules, study.root / "tune")
+    record = tuned_file(plan.dataset, plan.method, plan.rules, study.root / _TRIALS)
     write_json(record.with_suffix(".json"), content)
     finished = [trial for trial in trials if trial["val_accuracy"] is not None]
     if not finished:
@@ -135,6 +144,36 @@ def search(plan: Search, study: Study, jobs: int, say: Callable[[str], None]) ->
             f"see {study.failed}"
         )
     return max(finished, key=lambda trial: trial["val_accuracy"])
+
+
+def check_validation(plan: Search, study: Study) -> None:
+    """Check, before any run, that there are validation nodes with every seed.
+
+    Raises
+    ------
+    UserError : there are none, or the data cannot be prepared
+    """
+    for cell in plan.cells(0, _defaults(plan)):
+        if study.has_run(cell.config):
+            result = read_json(study.run_folder(cell.config) / RESULT)
+            found = scored(result, "val") is not None
+        else:
+            found = _has_validation(cell.config)
+        if not found:
+            raise UserError(
+                "tune: expected validation nodes, by which it chooses settings, found none in "
+                f"{plan.dataset} with seed {cell.config.seed}; give the data a split with some"
+            )
+
+
+def _has_validation(config: RunConfig) -> bool:
+    """Whether a client has validation nodes; prepares the partition if the data may have some."""
+    if not (partition_folder(config) / MANIFEST).is_file():
+        split = load_graph(config.data, data_root(config)).split
+        if split.any() and not (split == VAL).any():  # known before texts are encoded
+            return False
+    clients = prepare(config).manifest["clients"]
+    return any(client["nodes_per_split"]["val"] for client in clients)
 
 
 def write_tuned(plan: Search, best: Mapping[str, Any], folder: Path = TUNED) -> Path:

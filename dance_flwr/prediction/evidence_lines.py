@@ -73,13 +73,16 @@ def evidence_lines(
 def verify_lines(bundle: Bundle, data: str, path: Path, say: Say = print) -> None:
     """Check evidence against the texts of the data, then compute it again with the model.
 
+    Every node of the data has one line, as `predict` writes them.
+
     Parameters
     ----------
     data : what was predicted, as in `predict`
 
     Raises
     ------
-    UserError : names the node and the span, weight or prediction that does not agree
+    UserError : names the node that is missing or there twice, or the span, weight or prediction
+        that does not agree
     """
     lines, spans = _read(path), 0
     with opened(bundle, data, say) as client:
@@ -87,6 +90,13 @@ def verify_lines(bundle: Bundle, data: str, path: Path, say: Say = print) -> Non
         row_of = {name: row for row, name in enumerate(ids)}
         for line in lines:
             spans += _check_spans(line, row_of, texts, path)
+        if lacking := row_of.keys() - {line["id"] for line in lines}:
+            first, more = min(lacking, key=row_of.__getitem__), len(lacking) - 1
+            rest = f" and {more:,} more" if more else ""
+            raise UserError(
+                f"{path}: expected evidence of all {len(ids):,} nodes of the data, found none of "
+                f"{first!r}{rest}; lines were removed, or name the data that were predicted"
+            )
         for start in range(0, len(lines), _BLOCK):
             block = lines[start : start + _BLOCK]
             nodes = torch.tensor([row_of[line["id"]] for line in block])
@@ -109,6 +119,9 @@ def _read(path: Path) -> list[dict[str, Any]]:
         where = str(path)
         if not lines:
             raise ValueError("no line")
+        name, count = Counter(line["id"] for line in lines).most_common(1)[0]
+        if count > 1:
+            raise ValueError(f"node {name!r} {'twice' if count == 2 else f'{count} times'}")
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(
             f"{where}: expected evidence that `dance-flwr predict` wrote, found {error}"

@@ -3,16 +3,19 @@
 record -> card -> files (texts, edges, embeddings) -> chunks -> packs <- model <- record
 """
 
+import json
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from dance_flwr.config.paths import STATE
 from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.sealing import verify_seal
 from dance_flwr.dance.summary_file import Summaries, verify_summaries
 from dance_flwr.dance.verification import (
     Sources,
+    verify_nodes,
     verify_parts,
     verify_sources,
     verify_spans,
@@ -25,20 +28,22 @@ from dance_flwr.data.site import Site
 from dance_flwr.errors import UserError
 from dance_flwr.federation.wire.keys import DATA_SHA256, EVIDENCE_SHA256
 from dance_flwr.runs.evidence import EvidenceRun
+from dance_flwr.runs.history import Round
 
 ENCODED_AGAIN = 16  # chunks per client
 
 
 @dataclass
 class _Counts:
-    """Numbers of packs, of spans compared with the source texts, of packs recomputed, and of
-    sentences of summaries.
+    """Numbers of packs, of spans compared with the source texts, of packs recomputed, of sentences
+    of summaries, and of the packs of each round.
     """
 
     packs: int = 0
     spans: int = 0
     recomputed: int = 0
     sentences: int = 0
+    by_round: dict[int, int] = field(default_factory=dict)
 
     def line(self, fingerprint: str, sealed: bool) -> str:
         """Return what was verified of the packs, and what was not, in words."""
@@ -79,16 +84,19 @@ def verify_evidence(
             _verify_client(opened, client, encode, Path(scratch) / str(number), say)
             for number, client in enumerate(opened.clients)
         ]
-    if all(verified):
+    took_part = {n: counts for n, counts in enumerate(verified) if counts is not None}
+    if client_folder is None and opened.settings.evidence_keep == "all":
+        _verify_rounds(opened, took_part)
+    if len(took_part) == len(verified):
         say("evidence verified")
     else:
-        say(f"evidence of {sum(verified)} of {len(verified)} clients verified")
+        say(f"evidence of {len(took_part)} of {len(verified)} clients verified")
 
 
 def _verify_client(
     opened: EvidenceRun, client: int | None, encode: int, scratch: Path, say: Callable[[str], None]
-) -> bool:
-    """Verify the data and the packs of one client; return False if it took no part in the run.
+) -> _Counts | None:
+    """Verify the data and the packs of one client; return None if it took no part in the run.
 
     Parameters
     ----------
@@ -103,7 +111,7 @@ def _verify_client(
     recorded = _recorded(opened, DATA_SHA256, card.client)
     if recorded is None:
         say(f"{name}: took no part in the run, whose record holds no hash of its data")
-        return False
+        return None
     if (found := data_commitment(card)) != recorded:
         raise UserError(
             f"{folder / CARD}: expected the data {recorded[:12]} of the run's record, found "
@@ -117,7 +125,31 @@ def _verify_client(
         verify_seal(opened.store(site), card.salt, sealed)
     counts = _verify_packs(opened, site, fingerprint, sources)
     say(f"{name}: {counts.line(fingerprint, bool(sealed))}")
-    return True
+    return counts
+
+
+def _verify_rounds(opened: EvidenceRun, found: Mapping[int, _Counts]) -> None:
+    """Compare the packs of every round with the condensed nodes that the run's history counts.
+
+    A client whose answer was lost has packs that the history does not count, and those of a client
+    that took no part until the end are not known.
+
+    Raises
+    ------
+    UserError : names the round whose packs are not as many
+    """
+    rows = [Round.read(json.dumps(row)) for row in opened.result.get("history", ())]
+    for row in rows:
+        expected = row.counts.get("condensed-nodes", 0)
+        packs = {client: counts.by_round.get(row.round, 0) for client, counts in found.items()}
+        counted = sum(packs[client] for client in row.answered if client in packs)
+        lacking = len(found) == opened.config.clients and sum(packs.values()) < expected
+        if lacking or counted > expected:
+            raise UserError(
+                f"round {row.round}: expected packs of {expected:,} nodes, as the record of the "
+                f"run counts, found {sum(packs.values()) if lacking else counted:,}; packs were "
+                "removed or added, or a client lost its folder"
+            )
 
 
 def _recorded(opened: EvidenceRun, key: str, client: int) -> str | None:
@@ -134,16 +166,23 @@ def _verify_packs(opened: EvidenceRun, site: Site, fingerprint: str, sources: So
     UserError : names the first span, weight or model that does not agree
     """
     model, settings, counts = opened.model(site), opened.settings, _Counts()
-    for path in opened.store(site).all_packs():
+    store = opened.store(site)
+    # Its predecessor is of another core.
+    known = (store.folder / STATE).is_file()
+    core = store.load(site.num_nodes, site.device).core if known else None
+    for path in store.all_packs():
         packs, final = Packs.load(path), path.stem == "final"
         if final and packs.model_id != fingerprint:
             raise UserError(
                 f"{path}: expected packs of model {fingerprint}, found {packs.model_id}; they were "
                 "altered"
             )
+        verify_nodes(site, packs, path.name, core if final else None)
         verify_spans(site, packs, path.name, sources)
         verify_parts(packs, path.name)
         counts.packs += len(packs.nodes)
+        if not final:
+            counts.by_round[int(path.stem.removeprefix("round-"))] = len(packs.nodes)
         counts.spans += len(packs.chunks)
         # Evidence that rests on an earlier model too, frozen or preselected by its difficulty,
         # does not follow from the model that the pack names.
@@ -153,6 +192,6 @@ def _verify_packs(opened: EvidenceRun, site: Site, fingerprint: str, sources: So
             smooth = opened.smooth(site) if final else None
             verify_weights(site, packs, path.name, model, settings, graph, smooth)
             counts.recomputed += len(packs.nodes)
-        if final and (summaries := Summaries.load(opened.store(site).summaries_path)):
+        if final and (summaries := Summaries.load(store.summaries_path)):
             counts.sentences += verify_summaries(packs, summaries, sources.texts)
     return counts

@@ -23,8 +23,8 @@ from dance_flwr.privacy.dp import spent_epsilon
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.history import Round
 from dance_flwr.runs.lifecycle import round_ended
-from dance_flwr.runs.reader import NO_VALIDATION
-from dance_flwr.runs.resume import forget, truncate_history
+from dance_flwr.runs.reader import NO_VALIDATION, scored
+from dance_flwr.runs.resume import forget, holds_run, truncate_history
 from dance_flwr.runs.summary import (
     class_counts,
     client_rows,
@@ -223,22 +223,32 @@ class Recorder:
         }
         write_json(self.folder / RESULT, result)
         forget(self.folder)
-        facts = ("test_accuracy", "val_accuracy", "best_round", "seconds_total")
+        score = scored(result, "test")
         events.emit(
             "run_ended",
-            f"run {self.checkpoint.run} ended: test accuracy {result['test_accuracy']:.4f}",
-            **{key: result[key] for key in facts},
+            f"run {self.checkpoint.run} ended: "
+            + ("no test nodes" if score is None else f"test accuracy {score:.4f}"),
+            test_accuracy=score,
+            val_accuracy=scored(result, "val"),
+            best_round=self.best_round,
+            seconds_total=result["seconds_total"],
         )
         return result
 
 
 @contextmanager
-def reason_of_failure(folder: Path) -> Iterator[None]:
-    """Write the reason of a failure to `error.txt`, in one line; Flower would report a success."""
+def reason_of_failure(folder: Path, *, began: bool = True) -> Iterator[None]:
+    """Write the reason of a failure to `error.txt`, in one line; Flower would report a success.
+
+    Parameters
+    ----------
+    began : False while the run may be refused: then an earlier run in the folder stays as it is
+    """
     try:
         yield
     except Exception as error:
         reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         reason = "; ".join([reason, *getattr(error, "__notes__", [])])
-        write_text(folder / ERROR, " ".join(reason.split()) + "\n")
+        if began or not holds_run(folder):
+            write_text(folder / ERROR, " ".join(reason.split()) + "\n")
         raise

@@ -41,8 +41,9 @@ def load_resumable(folder: Path) -> Checkpoint:
 def begin(name: str, config: RunConfig, folder: Path) -> Checkpoint:
     """Return where a run starts: a new checkpoint of round 0, or the one in `folder` on `resume`.
 
-    A new run deletes the checkpoint of an earlier one in the same folder. The configuration of the
-    result is that of the run with the paths of this machine, without `resume` and `overwrite`.
+    A new run deletes the checkpoint of an earlier one in the same folder; a refused one changes
+    nothing there. The configuration of the result is that of the run with the paths of this
+    machine, without `resume` and `overwrite`.
 
     Raises
     ------
@@ -52,8 +53,8 @@ def begin(name: str, config: RunConfig, folder: Path) -> Checkpoint:
     """
     refuse_earlier(config, folder)
     settings = replace(config, resume=False, overwrite=False)
-    (folder / ERROR).unlink(missing_ok=True)
     if not config.resume:
+        (folder / ERROR).unlink(missing_ok=True)
         forget(folder)
         return Checkpoint(name, settings)
     checkpoint = load_resumable(folder)
@@ -66,8 +67,14 @@ def begin(name: str, config: RunConfig, folder: Path) -> Checkpoint:
             f"{', '.join(other)}; pass "
             f"--run-config {folder / SETTINGS}"
         )
+    (folder / ERROR).unlink(missing_ok=True)
     checkpoint.config = settings
     return checkpoint
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether there is anything of a run in a folder, however far it came."""
+    return any((folder / name).is_file() for name in (RESULT, ERROR, HISTORY, CHECKPOINT, BEFORE))
 
 
 def refuse_earlier(config: RunConfig, folder: Path) -> None:

@@ -19,14 +19,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.runs.history import whole_lines
 from dance_flwr.runs.locks import SERVER, exclusive, is_locked
 from dance_flwr.runs.reader import read_result
-from dance_flwr.runs.recorder import reason_of_failure
-from dance_flwr.runs.resume import (
-    forget,
-    load_resumable,
-    refuse_earlier,
-    resume_hint,
-    truncate_history,
-)
+from dance_flwr.runs.resume import forget, load_resumable, refuse_earlier, truncate_history
 from dance_flwr.simulation.superlink import SuperLink, private_superlink
 
 OnRound = Callable[[Mapping[str, Any]], None]
@@ -79,8 +72,7 @@ def run_in_process(
             logging.getLogger("flwr").setLevel(logging.ERROR)
         run_id = time.time_ns()
         grid = InProcessGrid(client_app.app, flatten(config), config.clients, run_id=run_id)
-        with reason_of_failure(folder), resume_hint(folder):
-            server_app.run(grid, config, name or str(run_id), folder, on_round)
+        server_app.run(grid, config, name or str(run_id), folder, on_round)
     return read_result(folder)
 
 

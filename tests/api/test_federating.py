@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.edge_cases import Draft, without
 from support.graphs import SMALL, text_graph
 
 from dance_flwr.api import UserError, federate
 from dance_flwr.api.federating import together
 from dance_flwr.api.inputs import config_of
 from dance_flwr.data.graphs.folder import read_folder
-from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN
+from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 
 KEYS = SMALL | {"rounds": 2}
 ALONE = {key: value for key, value in KEYS.items() if key != "clients"}
@@ -96,6 +97,25 @@ def test_its_model_predicts_explains_and_is_exported(result, tmp_path):
     assert result.model.explain(result.client_folders[0], 0)[0].spans
     with pytest.raises(UserError, match="--out"):
         result.export(tmp_path / "bundle")
+
+
+@pytest.mark.parametrize("part", [VAL, TEST], ids=["val", "test"])
+def test_without_nodes_of_a_split_there_is_no_score_on_it(tmp_path, part):
+    draft = Draft()
+    without(part)(draft)
+    graph = text_graph(
+        "edge", draft.ids, draft.texts(), draft.labels, draft.pairs, np.array(draft.split, np.uint8)
+    )
+    keys = SMALL | {"rounds": 1, "clients": 2, "method": "fedavg-full"}
+    result = federate(graph, keys, out=tmp_path / "run", progress=False)
+    name, other = ("val", "test") if part == VAL else ("test", "val")
+    assert getattr(result, f"{name}_accuracy") is None
+    assert isinstance(getattr(result, f"{other}_accuracy"), float)
+    assert (result.test_macro_f1 is None) == (part == TEST)
+    for row in result.clients:
+        assert row[f"{name}_accuracy"] is None and row[f"{other}_accuracy"] is not None
+    assert result._repr_html_().count("<td>\N{EN DASH}</td>") == 3
+    assert ("without test nodes" in repr(result)) == (part == TEST)
 
 
 def test_each_institution_is_a_client(tiny, tmp_path):

@@ -12,12 +12,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.project import PROJECT
 
 from dance_flwr.config.text import to_toml
 from dance_flwr.errors import CodeMismatchError, QuorumError, UserError
+from dance_flwr.experiments.cells import Cell
+from dance_flwr.experiments.study import Study
 from dance_flwr.federation.wire import keys, tensors
 from dance_flwr.runs import resume
 
+ROWS = PROJECT / "docs" / "reproduction" / "results.jsonl"
 RESULT_FILES = {"result.json", "model.safetensors"}
 
 
@@ -164,6 +168,7 @@ def test_a_folder_without_tables_is_named(start, tmp_path):
 
 # Places that cannot be written to
 
+ONE_RUN = ("--datasets", "TINY", "--methods", "local-only", "--seeds", 0, "--rounds", 1)
 IN_THE_WAY = {
     "predict": ("predict", "BUNDLE", "--data", "CLIENT", "--out", "AFILE/x.parquet"),
     "its evidence": (
@@ -176,6 +181,13 @@ IN_THE_WAY = {
     "from-manifest": ("partition", "from-manifest", "PARTS", "--data", "TINY", "--out", "AFILE/p"),
     "evidence page": ("evidence", "page", "RUN", "--out", "AFILE/a.html"),
     "report --html": ("report", "RUN", "--html", "--out", "AFILE/x"),
+    "experiment": ("experiment", "main-table", *ONE_RUN, "--out", "AFILE/s"),
+    "its plan": ("experiment", "main-table", *ONE_RUN, "--dry-run", "--out", "AFILE/s"),
+    "experiment in a file": ("experiment", "main-table", *ONE_RUN, "--out", "AFILE"),
+    "tune": ("tune", "--dataset", "TINY", "--method", "local-only", "--out", "AFILE/s"),
+    "report": ("report", "ROWS", "--out", "AFILE/r"),
+    "report in a file": ("report", "ROWS", "--out", "AFILE"),
+    "exported rows": ("report", "STUDY", "--export", "AFILE/x.jsonl"),
     "site prepare": (
         *("site", "prepare", "TINY", "--agreed", "BUNDLE/federation.toml", "--client", 0),
         *("--clients", 3, "--out", "AFILE/c"),
@@ -190,13 +202,21 @@ def bundle(dance, tmp_path_factory):
     return export(dance.folder, tmp_path_factory.mktemp("bundles") / "bundle").folder
 
 
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A study that was asked for one measurement, and has not made it."""
+    found = Study(tmp_path_factory.mktemp("studies") / "study")
+    found.remember("complexity", "a command", [Cell({"part": "x"}, measure="x:y")])
+    return found.root
+
+
 @pytest.fixture
-def called(cli, bundle, dance, tiny, tmp_path):
+def called(cli, bundle, dance, tiny, study, tmp_path):
     """A function that calls the command line with paths for the words in capitals."""
     (tmp_path / "afile").write_text("mine")
     places = {"BUNDLE": bundle, "RUN": dance.folder, "TINY": tiny, "PARTS": dance.partition}
     places |= {"CLIENT": dance.partition / "client-2", "AFILE": tmp_path / "afile"}
-    places |= {"NEW": tmp_path / "new.parquet"}
+    places |= {"NEW": tmp_path / "new.parquet", "ROWS": ROWS, "STUDY": study}
 
     def call(*words):
         heads = [str(word).partition("/") for word in words]
@@ -223,12 +243,13 @@ def test_a_run_below_a_file_is_refused_before_the_work(start, tmp_path, place):
     assert not done.out and len(done.err) == 1
 
 
-def test_a_study_below_a_file_is_one_line(cli, tiny, tmp_path):
-    (tmp_path / "afile").write_text("mine")
-    (tmp_path / "rows.jsonl").touch()
-    study = ("--datasets", tiny, "--methods", "local-only", "--seeds", 0, "--rounds", 1)
-    done = cli("experiment", "main-table", *study, "--out", tmp_path / "afile" / "s")
-    assert done.code == 2 and f"{tmp_path / 'afile'}: expected a folder" in done.err[-1], done
+def test_a_report_into_no_file_is_refused_before_the_work(cli, study, tmp_path):
+    done = cli("report", study, "--out", tmp_path / "r", "--into", tmp_path / "none.md")
+    assert done.code == 2 and not done.out, done
+    assert done.err == [
+        f"error: --into: expected a Markdown file, found none at {tmp_path / 'none.md'}"
+    ]
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_table_and_its_evidence_are_two_files(called, tmp_path):
@@ -354,7 +375,8 @@ def failing(monkeypatch, client, error, methods=("train",)):
 def test_a_failing_client_and_its_reason_are_named(run, start, tmp_path, monkeypatch, error):
     failing(monkeypatch, 1, error)
     with pytest.raises(
-        QuorumError, match=r"expected at least 3 valid replies, found 2; client 1: .*out of luck$"
+        QuorumError,
+        match=r"expected at least 3 valid replies, found 2; client 1: .*out of luck; 0 of 3 rounds",
     ):
         run()
     assert_one_error(start(), tmp_path, "client 1", "out of luck", bars=True)

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dance_flwr.cli.partition import app
-from dance_flwr.data import client_folder
+from dance_flwr.data import client_folder, prepare
 from dance_flwr.data.partition import read_manifest, write_manifest
 from dance_flwr.errors import DataError, UserError
 
@@ -38,6 +38,8 @@ def test_make_writes_what_write_partition_gets(tiny, tmp_path, monkeypatch):
     def write(graph, partition, content, folder, bank, say):
         seen.update(graph=graph, partition=partition, content=content, folder=folder, bank=bank)
 
+    # A module that the command imports while it is replaced would keep `write` for good.
+    assert prepare.write_partition is client_folder.write_partition
     monkeypatch.setattr(client_folder, "write_partition", write)
     options = (
         "--clients",

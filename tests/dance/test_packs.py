@@ -361,6 +361,81 @@ def test_verify_fails_on_a_single_alteration(copy, alter, record):
     assert "\n" not in str(error.value)
 
 
+def without_a_node(packs):
+    return packs.take(np.arange(1, len(packs.nodes)))
+
+
+def with_a_node_twice(packs):
+    return packs.take(np.append(np.arange(len(packs.nodes)), 0))
+
+
+def unsealed(copy, stem, edit):
+    """Alter packs of client 1 that the record of the run did not seal."""
+    edit(copy.packs(stem)).save(copy.evidence / f"{stem}.npz")
+    result = json.loads((copy.run / "result.json").read_text())
+    del result["evidence_sha256"]["1"]
+    (copy.run / "result.json").write_text(json.dumps(result))
+
+
+def refusal(copy, client_folder=None):
+    with pytest.raises(UserError) as error:
+        verify_evidence(copy.run, client_folder, lambda line: None)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("stem", ["round-00002", "final"])
+def test_a_node_twice_in_the_packs_of_a_round_is_found(copy, stem):
+    unsealed(copy, stem, with_a_node_twice)
+    assert f"{stem}.npz: expected one pack per node, found 2 of node number" in refusal(
+        copy, copy.client
+    )
+
+
+def test_packs_of_a_node_that_the_client_does_not_have_are_found(copy):
+    unsealed(copy, "final", lambda packs: replace(packs, nodes=bumped(packs.nodes, 0, 10_000)))
+    assert "final.npz: expected packs of nodes of the client, found one of node" in refusal(copy)
+
+
+def test_final_packs_are_of_the_whole_core_of_the_client_s_state(copy):
+    unsealed(copy, "final", without_a_node)
+    found = refusal(copy, copy.client)
+    assert "final.npz: expected packs of the last core, found none of node number" in found
+    (copy.client / "runs" / copy.name / "state.npz").unlink()
+    said = []
+    verify_evidence(copy.run, copy.client, said.append)
+    assert said[-1] == "evidence verified"  # nothing says how many there were
+
+
+def test_packs_of_a_round_are_as_many_as_the_history_counts(copy, dance):
+    count = dance.result["history"][1]["counts"]["condensed-nodes"]
+    unsealed(copy, "round-00002", without_a_node)
+    assert f"round 2: expected packs of {count} nodes" in refusal(copy)
+    assert f"found {count - 1}" in refusal(copy)
+
+
+def test_a_round_whose_packs_are_gone_is_found(copy, dance):
+    unsealed(copy, "round-00002", lambda packs: packs)
+    (copy.evidence / "round-00002.npz").unlink()
+    assert "round 2: expected packs of" in refusal(copy)
+
+
+def test_packs_of_a_client_that_a_round_did_not_count_are_no_fault(copy):
+    """It trained, and its answer was lost: its packs are more than the record counts."""
+    result = json.loads((copy.run / "result.json").read_text())
+    row, own = result["history"][1], len(copy.packs("round-00002").nodes)
+    row["absent"], row["counts"]["condensed-nodes"] = (
+        {"1": "silent"},
+        row["counts"]["condensed-nodes"] - own,
+    )
+    (copy.run / "result.json").write_text(json.dumps(result))
+    said = []
+    verify_evidence(copy.run, None, said.append)
+    assert said[-1] == "evidence verified"
+    row["absent"] = {}
+    (copy.run / "result.json").write_text(json.dumps(result))
+    assert "round 2: expected packs of" in refusal(copy)
+
+
 def test_failed_verification_is_one_line_and_code_2(copy, cli):
     altered_model(copy)
     done = cli("evidence", "verify", copy.run)

@@ -9,6 +9,7 @@ from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.dance.config import PAPER, DanceConfig
 from dance_flwr.dance.inference import neighbour_labels, predict
 from dance_flwr.dance.nodes import Prediction, condense_nodes, node_budget
+from dance_flwr.dance.packs import Packs
 from dance_flwr.data.graphs.graph import TEST, TRAIN
 from dance_flwr.data.local_graph import LocalGraph
 from dance_flwr.data.text.table import pooling_weights
@@ -17,6 +18,7 @@ from dance_flwr.federation.client.smoothing import correct_and_smooth
 from dance_flwr.federation.server.averaging import ModelAverage
 from dance_flwr.federation.wire.messages import arrays_of, state_of
 from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.nn.ragged import Ragged, weighted_rows
 from dance_flwr.runs.reader import load_model
 
 
@@ -166,6 +168,22 @@ def test_own_text_is_the_pooled_text_and_all_chunks_of_the_node_alone():
         candidates.chunks.index
     ]
     torch.testing.assert_close(evidence.chunk_weights, alone)
+
+
+@pytest.mark.parametrize("pooling", ["attention", "agreement"])
+@pytest.mark.parametrize("every", [1, 0])
+def test_own_text_is_recorded_with_the_weights_of_the_chunks_in_it(run, pooling, every):
+    finished = run(
+        rounds=2, dance_text_rule="own", dance_text_refresh_every=every, text_pooling=pooling
+    )
+    site, dropped = finished.site(0), False
+    for packs in map(Packs.load, finished.store(0).all_packs()):
+        rows = Ragged(torch.tensor(packs.chunk_ptr), torch.tensor(packs.chunks))
+        found = weighted_rows(torch.tensor(packs.chunk_weights), rows, site.table.chunks)
+        torch.testing.assert_close(found, site.table.nodes[packs.nodes], atol=1e-6, rtol=1e-5)
+        of_node = site.table.chunks_of.ptr.diff()[packs.nodes]
+        dropped |= bool((rows.ptr.diff() < of_node).any())
+    assert dropped == (pooling == "agreement")  # a chunk that the model did not read is no evidence
 
 
 def test_induced_edges_are_those_of_the_graph_among_the_core():

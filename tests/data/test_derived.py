@@ -95,6 +95,10 @@ def test_texts_by_agreement_are_kept_once_whatever_the_edges_weigh(folder, monke
     disk = Site(folder, CPU, reading=gated)
     torch.testing.assert_close(disk.table.nodes.float(), texts, atol=1e-2, rtol=0)
     torch.testing.assert_close(disk.graph.gates, gates, atol=5e-2, rtol=0)
+    on_disk, in_memory = (
+        site.table.weights_in_texts(site.table.chunks_of, torch.float32) for site in (disk, memory)
+    )
+    torch.testing.assert_close(on_disk, in_memory, atol=5e-2, rtol=0)
     before = files(folder)
     assert [name.split("-")[0] for name in before] == ["texts", "texts"]
     assert not torch.equal(disk.table.nodes, Site(folder, CPU).table.nodes)

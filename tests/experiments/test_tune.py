@@ -2,14 +2,22 @@
 used.
 """
 
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
 import pytest
+from support.graphs import SMALL
 
 pytest.importorskip("optuna")
 
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.reading import read_config
-from dance_flwr.config.tree import parse
+from dance_flwr.config.tree import flatten, parse
 from dance_flwr.dance.config import DanceConfig
+from dance_flwr.data.graphs.folder import read_folder, write_folder
+from dance_flwr.data.graphs.graph import TEST, TRAIN
 from dance_flwr.errors import UserError
 from dance_flwr.experiments import cells, settings, tune
 from dance_flwr.experiments.cells import Request
@@ -46,6 +54,7 @@ def scored(monkeypatch):
 
     monkeypatch.setattr(tune, "run_grid", grid)
     monkeypatch.setattr(tune, "_score", score)
+    monkeypatch.setattr(tune, "check_validation", lambda plan, study: None)
     return asked
 
 
@@ -160,3 +169,62 @@ def test_a_real_search_on_a_small_graph(tiny, cli, tmp_path):
     trials = read_json(tmp_path / "tune" / "tiny-fedavg-full.json")["trials"]
     assert len(trials) == 2 and all(0 < trial["val_accuracy"] <= 1 for trial in trials)
     assert f"{max(trial['val_accuracy'] for trial in trials):.4f} on validation" in done.out
+
+
+# Nothing to choose by
+
+
+@pytest.fixture
+def unvalidated(tiny, tmp_path, monkeypatch):
+    """A search on a graph whose own split has no validation nodes; a run of it is an error."""
+    graph = read_folder(tiny)
+    split = np.where(np.arange(graph.num_nodes) % 2, TRAIN, TEST).astype(np.uint8)
+    write_folder(replace(graph, split=split), tmp_path / "unvalidated")
+    monkeypatch.setattr(tune, "run_grid", lambda *_: 1 / 0)
+    small = {**SMALL, "data-root": str(tmp_path / "root")}
+    return plan(
+        dataset=str(tmp_path / "unvalidated"), method="fedavg-full", rounds=1, overrides=small
+    )
+
+
+NOTHING_TO_CHOOSE_BY = (
+    "tune: expected validation nodes, by which it chooses settings, found none in .* with seed 0"
+)
+
+
+def test_a_search_without_validation_nodes_is_refused_before_texts_are_encoded(
+    unvalidated, tmp_path
+):
+    with pytest.raises(UserError, match=NOTHING_TO_CHOOSE_BY):
+        search(unvalidated, Study(tmp_path / "study"), 1, lambda line: None)
+    assert not list((tmp_path / "root").rglob("*.npy"))
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_split_that_leaves_no_validation_node_is_refused_before_a_run(
+    tiny, tmp_path, unvalidated
+):
+    graph = read_folder(tiny)
+    write_folder(graph.subgraph(np.arange(9), "few"), tmp_path / "few")
+    shares = {"val-ratio": 1e-9, "train-ratio": 0.8 - 1e-9, "test-ratio": 0.2, "clients": 2}
+    few = replace(
+        unvalidated,
+        dataset=str(tmp_path / "few"),
+        overrides={**unvalidated.overrides, **shares},
+    )
+    with pytest.raises(UserError, match=NOTHING_TO_CHOOSE_BY):
+        search(few, Study(tmp_path / "study"), 1, lambda line: None)
+
+
+def test_a_finished_run_without_validation_nodes_is_refused(run, unvalidated, tmp_path):
+    study = Study(tmp_path / "study")
+    config = unvalidated.cells(0, tune._defaults(unvalidated))[0].config
+    keys = {"clients": config.clients, "rounds": 1, "method": "fedavg-full"}
+    finished = run(data=unvalidated.dataset, **keys)
+    folder = shutil.copytree(finished.folder, study.run_folder(config))
+    result = json.loads((folder / "result.json").read_text())
+    result["config"] = flatten(config)
+    (folder / "result.json").write_text(json.dumps(result))
+    assert study.has_run(config)
+    with pytest.raises(UserError, match=NOTHING_TO_CHOOSE_BY):
+        search(unvalidated, study, 1, lambda line: None)

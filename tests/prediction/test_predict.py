@@ -1,6 +1,7 @@
 """A model that is handed on: what a bundle holds, and predictions of nodes that are new to it."""
 
 import json
+import re
 import shutil
 
 import pyarrow.parquet as pq
@@ -228,6 +229,32 @@ def test_a_key_that_stands_twice_is_found(bundle, site, tmp_path):
     (tmp_path / "e.jsonl").write_text(text.replace('"weight"', '"weight": 0.99, "weight"', 1))
     with pytest.raises(UserError, match=r"e\.jsonl line 1: expected evidence .* 'weight' twice"):
         verify_lines(bundle, str(site), tmp_path / "e.jsonl", quiet)
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_evidence_that_lacks_a_node_is_found(bundle, site, tmp_path, place):
+    predict(bundle, str(site), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
+    lines = (tmp_path / "e.jsonl").read_text("utf-8").splitlines(keepends=True)
+    lacking = json.loads(lines.pop(place))["id"]
+    (tmp_path / "e.jsonl").write_text("".join(lines), "utf-8")
+    with pytest.raises(UserError) as error:
+        verify_lines(bundle, str(site), tmp_path / "e.jsonl", quiet)
+    assert f"expected evidence of all {len(lines) + 1} nodes" in str(error.value)
+    assert f"found none of {lacking!r};" in str(error.value)
+    del lines[1:4]
+    (tmp_path / "e.jsonl").write_text("".join(lines), "utf-8")
+    with pytest.raises(UserError, match="and 3 more;"):
+        verify_lines(bundle, str(site), tmp_path / "e.jsonl", quiet)
+
+
+def test_evidence_of_a_node_that_stands_twice_is_found(bundle, site, tmp_path):
+    predict(bundle, str(site), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
+    first, *rest = (tmp_path / "e.jsonl").read_text("utf-8").splitlines(keepends=True)
+    name = json.loads(first)["id"]
+    for lines in ([first, *rest, first], [first, first, *rest[1:]]):
+        (tmp_path / "e.jsonl").write_text("".join(lines), "utf-8")
+        with pytest.raises(UserError, match=re.escape(f"found node {name!r} twice")):
+            verify_lines(bundle, str(site), tmp_path / "e.jsonl", quiet)
 
 
 def test_an_empty_file_is_no_evidence(bundle, site, tmp_path):

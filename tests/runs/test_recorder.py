@@ -6,11 +6,15 @@ import pytest
 from support.edge_cases import Draft, without
 
 from dance_flwr.config.text import to_toml
-from dance_flwr.data.graphs.graph import VAL
+from dance_flwr.data.graphs.graph import TEST, VAL
+from dance_flwr.experiments.cells import Row
+from dance_flwr.experiments.compact import compact
+from dance_flwr.experiments.tables import NOTHING, Group
 from dance_flwr.pages.run_page import report_run
 from dance_flwr.prediction.bundle import export
 from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.status import read_status
+from dance_flwr.runs.trackers.contract import final_numbers
 
 KEYS = {"partition": "random", "clients": 2, "rounds": 2, "method": "fedavg-full"}
 LINE = "no client has validation nodes: the last model is kept"
@@ -49,6 +53,26 @@ def test_where_nothing_was_validated_it_is_said(run, data, tmp_path, cli):
     card = " ".join((tmp_path / "bundle" / "README.md").read_text("utf-8").split())
     assert "the model of round 2, the last one, as no round was validated." in card
     assert "best on validation" not in card
+
+
+def test_trackers_and_tables_have_no_accuracy_where_nothing_was_validated(run, data):
+    result = run(data=data, **KEYS).result
+    numbers = final_numbers(result)
+    assert not {"final/val_accuracy", "final/best_round"} & numbers.keys()
+    assert numbers["final/test_accuracy"] == result["test_accuracy"]
+    row = compact(result, {}, curve=True)
+    assert row["val_accuracy"] is None and row["clients"]["val_accuracy"] == [None, None]
+    assert row["test_accuracy"] == pytest.approx(result["test_accuracy"], abs=1e-5)
+    assert Group({}, [Row("main-table", {}, result=row)]).stat("val_accuracy").percent == NOTHING
+
+
+def test_trackers_have_no_accuracy_of_a_client_without_test_nodes(run, crafted):
+    draft = Draft()
+    draft.split[:9] = [VAL if split == TEST else split for split in draft.split[:9]]
+    data = crafted("edge", draft.ids, draft.texts(), draft.labels, draft.pairs, draft.split)
+    numbers = final_numbers(run(data=data, **KEYS).result)
+    assert "final/test_accuracy/client-0" not in numbers
+    assert {"final/test_accuracy/client-1", "final/val_accuracy"} <= numbers.keys()
 
 
 def test_the_command_says_that_nothing_was_validated(cli, run_config, data, tmp_path):

@@ -21,6 +21,7 @@ from dance_flwr.federation.server import round as round_module
 from dance_flwr.methods import server_side
 from dance_flwr.runs import checkpoint, recorder
 from dance_flwr.runs.locks import exclusive
+from dance_flwr.runs.status import FINISHED, read_status
 
 SEEDED = {"privacy_seeded": True, "privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0}
 PLAIN = {"method": "fedavg-full"}
@@ -702,3 +703,83 @@ def test_a_run_that_is_at_work_is_not_called_interrupted(again, copied):
     with exclusive(copied, "this test"):
         line = again(copied).err[-1]
     assert "expected nobody else at work here, found the server of a run" in line
+
+
+# What a refused run leaves in the folder of an earlier one
+
+
+@pytest.fixture
+def refused_by_server(run_config, monkeypatch):
+    """A function that starts a run as `flwr run` does, which is refused; returns the reason."""
+    import sys
+
+    from flwr.app import Context, RecordDict
+
+    import client_app
+    import server_app
+    from dance_flwr.config.tree import flatten
+    from dance_flwr.simulation.in_process import InProcessGrid
+
+    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
+
+    def start(folder, **keys):
+        values = flatten(run_config(out=str(folder), **{**PLAIN, **keys}))
+        grid = InProcessGrid(client_app.app, values, 3, run_id=99)
+        with pytest.raises(UserError) as found:
+            server_app.main(grid, Context(99, 0, {}, RecordDict(), values))
+        return str(found.value)
+
+    return start
+
+
+UNFIT = {"method": "fedc4", "privacy_secure_aggregation": True}  # which `check_method` refuses
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({}, "without a finished run"),
+        ({"resume": True}, "of a finished one"),
+        (UNFIT, "privacy.secure-aggregation"),
+        ({**UNFIT, "overwrite": True}, "privacy.secure-aggregation"),
+    ],
+    ids=["new", "resume", "unfit", "unfit to replace it"],
+)
+def test_a_refused_run_leaves_a_finished_one_as_it_is(
+    refused_by_server, whole, tmp_path, keys, reason
+):
+    folder = shutil.copytree(whole(**PLAIN).folder, tmp_path / "run")
+    before = contents(folder)
+    assert reason in refused_by_server(folder, **keys)
+    assert contents(folder) == before
+    assert read_status(folder).state == FINISHED
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({}, "found an interrupted run"),
+        ({"resume": True, "learning_rate": 0.5}, "learning-rate = 0.5 instead of"),
+        (UNFIT, "privacy.secure-aggregation"),
+    ],
+    ids=["new", "resume", "unfit"],
+)
+def test_a_refused_run_leaves_an_interrupted_one_as_it_is(refused_by_server, copied, keys, reason):
+    (copied / "error.txt").write_text("why it stopped\n")
+    before = contents(copied)
+    assert reason in refused_by_server(copied, **keys)
+    assert contents(copied) == before
+    assert read_status(copied).reason == "why it stopped"
+
+
+def test_a_server_that_finds_another_at_work_leaves_its_folder_as_it_is(
+    refused_by_server, tmp_path
+):
+    with exclusive(tmp_path, "this test"):  # which waits for its clients
+        assert "nobody else at work here" in refused_by_server(tmp_path)
+    assert not contents(tmp_path)
+
+
+def test_a_refused_run_leaves_its_reason_in_a_folder_of_its_own(refused_by_server, tmp_path):
+    reason = refused_by_server(tmp_path, **UNFIT)
+    assert (tmp_path / "error.txt").read_text() == reason + "\n"

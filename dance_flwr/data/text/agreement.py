@@ -59,6 +59,28 @@ def agreeing_texts(
     return texts
 
 
+def agreeing_weights(
+    chunks: Float[Tensor, "R d"],
+    chunks_of: Ragged,
+    neighbours: Ragged,
+    texts: Float[Tensor, "n d"],
+    config: ReadingConfig,
+    new: Callable[[], Float[Tensor, "n d"]],
+) -> Float[Tensor, "R"]:
+    """The weight of every chunk in the t_u of `agreeing_texts`, those of its last pass; [R].
+
+    Parameters are those of `agreeing_texts`.
+    """
+    before = agreeing_texts(chunks, chunks_of, neighbours, texts, config, new, PASSES - 1)
+    lengths = _lengths(before)
+    every = torch.arange(neighbours.num_rows, device=neighbours.ptr.device)
+    parts = [lengths.new_empty(0, device=every.device)]
+    for block in torch.split(every, _NODES_PER_BLOCK):
+        around = context_of(before, lengths, neighbours, block)
+        parts.append(chunk_weights(chunks, chunks_of.take(block), around, config))
+    return torch.cat(parts)
+
+
 def last_context(
     chunks: Float[Tensor, "R d"],
     chunks_of: Ragged,

@@ -1,5 +1,6 @@
 """One client's text bank as tensors: chunks, and one pooled embedding per node (eq:text_pool)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
@@ -8,7 +9,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from dance_flwr.nn.ragged import Ragged, row_of_entry, sum_rows
+from dance_flwr.nn.ragged import Ragged, row_of_entry, rows_at, sum_rows
 
 
 @dataclass(frozen=True)
@@ -20,11 +21,13 @@ class TextTable:
     chunks : [R, d] chunk embeddings e_{u,r}, unit norm, float16 or float32
     chunks_of : n rows of chunk numbers
     nodes : [n, d] float32, t_u
+    weighed : returns the weight of every chunk in its node's t_u, [R]; None = that of eq:text_pool
     """
 
     chunks: Float[Tensor, "R d"]
     chunks_of: Ragged
     nodes: Float[Tensor, "n d"]
+    weighed: Callable[[], Tensor] | None = None
 
     @classmethod
     def from_chunks(cls, chunks: Float[Tensor, "R d"], ptr: Int64[Tensor, "p"]) -> "TextTable":
@@ -36,6 +39,17 @@ class TextTable:
     def node_of_chunk(self) -> Int64[Tensor, "R"]:
         """[R] int64, the node that owns each chunk."""
         return self.chunks_of.rows()
+
+    def weights_in_texts(self, chunks: Ragged, dtype: torch.dtype) -> Float[Tensor, "E"]:
+        """Return the weights with which t_u sums up these chunks; [E].
+
+        Parameters
+        ----------
+        chunks : rows of one node's chunks each, with all that have a weight
+        """
+        if self.weighed is None:
+            return pooling_weights(rows_at(self.chunks, chunks.index).to(dtype), chunks.ptr)
+        return self.weighed()[chunks.index].to(dtype)
 
 
 def pool_chunks(chunks: Float[Tensor, "R d"], ptr: Int64[Tensor, "p"]) -> Float[Tensor, "n d"]:

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from dance_flwr.config.sections import ReadingConfig
 from dance_flwr.data.text import agreement
-from dance_flwr.data.text.agreement import agreeing_edges, agreeing_texts
+from dance_flwr.data.text.agreement import agreeing_edges, agreeing_texts, agreeing_weights
 from dance_flwr.data.text.table import TextTable
-from dance_flwr.nn.ragged import Ragged
+from dance_flwr.nn.ragged import Ragged, weighted_rows
 
 CONFIG = ReadingConfig(text_pooling="agreement", edge_gates="agreement", pooled_chunks=3)
 
@@ -85,6 +85,19 @@ def test_blocks_and_half_precision_change_nothing_but_digits(monkeypatch):
         atol=5e-3,
         rtol=0,
     )
+
+
+@pytest.mark.parametrize("block", [2048, 7])
+def test_the_weights_of_the_chunks_are_those_that_the_texts_sum(monkeypatch, block):
+    table, rows = made_up(4, 40, 0.1)
+    monkeypatch.setattr(agreement, "_NODES_PER_BLOCK", block)
+    texts = table.nodes
+    weights = agreeing_weights(
+        table.chunks, table.chunks_of, rows, texts, CONFIG, lambda: torch.empty_like(texts)
+    )
+    found = weighted_rows(weights, table.chunks_of, table.chunks)
+    torch.testing.assert_close(found, condensed(table, rows))
+    assert bool((weights == 0).any())
 
 
 def test_a_foreign_chunk_loses_against_one_that_the_neighbours_confirm():
