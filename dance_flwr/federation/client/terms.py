@@ -13,6 +13,7 @@ from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.errors import UserError
 from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire.rules import shown
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,22 @@ def terms_of(node_config: Mapping[str, Any]) -> NodeTerms:
         hidden_dim_most=_number(node_config, keys.HIDDEN_DIM_MOST, inf),
         limits=tuple(map(_limit, _listed(node_config, keys.LIMITS))),
     )
+
+
+def client_number(node_config: Mapping[str, Any]) -> int:
+    """Return the number of this node's client; 0 where the configuration names none.
+
+    Raises
+    ------
+    UserError : it is no whole number from 0: a node that rounds it answers for another client
+    """
+    number = node_config.get(keys.PARTITION_ID, 0)
+    if type(number) is not int or number < 0:
+        raise UserError(
+            f"{keys.PARTITION_ID}: expected a whole number from 0, found {shown(number)}; write "
+            f"{keys.PARTITION_ID}=K with this client's number K in --node-config"
+        )
+    return number
 
 
 def refuse_beyond(terms: NodeTerms, config: RunConfig, round_: int = 0) -> None:
