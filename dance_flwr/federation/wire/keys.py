@@ -38,6 +38,8 @@ NODE_CONFIG = {
 
 # Fields of `messages.Schema` that a client may withhold.
 SCHEMA_NODES, SCHEMA_TOKENS = "num_nodes", "encoder_tokens"
+# Those that all clients of a run have in common.
+SCHEMA_COMMON = ("class_names", "text_dim", "encoder_sha256")
 
 # Hashes that fix what a client holds: its data (a field of `messages.Schema`), its evidence.
 DATA_SHA256, EVIDENCE_SHA256 = "data_sha256", "evidence_sha256"
