@@ -21,6 +21,7 @@ from dance_flwr.federation.client.run_config import run_config_of
 from dance_flwr.federation.client.secagg_mod import demands_masks, task_of
 from dance_flwr.federation.client.terms import client_number, refuse_beyond, terms_of
 from dance_flwr.federation.client.token_counts import tokens_of
+from dance_flwr.federation.client.trainings import count_training
 from dance_flwr.federation.client.uploads import as_upload, noise_step
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
@@ -65,6 +66,7 @@ def work(message: Message, context: Context) -> Message:
     check_run(str(messages.config_of(message).get(keys.RUN)))
     budget = admit(task, message, context)
     if task == keys.TRAIN:
+        count_training(message, _folder(message, context), budget.terms)
         return _do(partial(_train, budget=budget), message, context)
     return _do(_TASKS[task], message, context)
 

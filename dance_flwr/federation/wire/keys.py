@@ -29,11 +29,12 @@ SIGNING_KEY, PEER_KEYS = "signing-key", "peer-keys"
 CLIENTS_LEAST, METHODS = "clients-least", "methods"
 NOISE_MULTIPLIER_LEAST, EPSILON_MOST = "noise-multiplier-least", "epsilon-most"
 ROUNDS_MOST, LOCAL_EPOCHS_MOST = "rounds-most", "local-epochs-most"
+TRAININGS_MOST = "trainings-most"
 HIDDEN_DIM_MOST, LIMITS = "hidden-dim-most", "limits"
 NODE_CONFIG = {
     *(PARTITION_ID, NUM_PARTITIONS, DATA_PATH, DEMANDS_MASKS, DEVICE, MEMORY_RATIO),
     *(SIGNING_KEY, PEER_KEYS, CLIENTS_LEAST, METHODS, NOISE_MULTIPLIER_LEAST, EPSILON_MOST),
-    *(ROUNDS_MOST, LOCAL_EPOCHS_MOST, HIDDEN_DIM_MOST, LIMITS),
+    *(ROUNDS_MOST, TRAININGS_MOST, LOCAL_EPOCHS_MOST, HIDDEN_DIM_MOST, LIMITS),
 }
 
 # Fields of `messages.Schema` that a client may withhold.
