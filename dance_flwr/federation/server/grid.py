@@ -175,9 +175,7 @@ class FederationGrid(Grid):
             return []
         self._count(self.traffic.down, sent, lambda m: m.metadata.dst_node_id)
         replies = ask(self._grid, sent, timeout, self.ledger, self.checks.fault)
-        replies = sorted(replies, key=self.client_of)
-        if sent[0].metadata.message_type == keys.EVALUATE:
-            replies = self.checks.alike(replies)
+        replies = self.checks.alike(sent[0], sorted(replies, key=self.client_of))
         self._count(self.traffic.up, replies, lambda m: m.metadata.src_node_id)
         self._note_absent(sent, replies, timeout)
         return replies

@@ -211,11 +211,23 @@ def federate(
 
 @dataclass
 class _Stage:
-    """The Grid of one stage: returns every reply, errors included, and counts bytes."""
+    """The Grid of one stage: returns every reply, errors included, and counts bytes.
+
+    An error says whose it is: that of a shortfall is made of them.
+    """
 
     federation: SecureGrid
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> list[Message]:
-        return self.federation.exchange(list(messages), timeout)
+        return [
+            wire.with_error(
+                reply,
+                reply.error.code,
+                f"client {self.federation.client_of(reply)}: {str(reply.error.reason).strip()}",
+            )
+            if reply.has_error()
+            else reply
+            for reply in self.federation.exchange(list(messages), timeout)
+        ]
