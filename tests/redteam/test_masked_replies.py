@@ -189,6 +189,21 @@ def test_below_the_threshold_the_run_ends_and_names_who_sent_nonsense(run, stage
         run(app=liar(stage, entries(surprise=1), liars=(1, 3, 4)), **SETTINGS)
 
 
+FALSE = {
+    "shares for others": (Stage.SHARE_KEYS, entries(ctxts=lambda v: [s[::-1] for s in v])),
+    "shares of secrets": (Stage.UNMASK, entries(shares=first(lambda s: s[:4] + s[:3:-1]))),
+    "one number twice": (Stage.UNMASK, entries(shares=lambda v: [b"\1\0\0\0" + s[4:] for s in v])),
+}
+
+
+@pytest.mark.parametrize("lie", FALSE)
+def test_false_shares_of_the_right_form_end_the_run_with_a_line(run, lie):
+    """Nobody sees whose they are: they fit no others."""
+    with pytest.raises(QuorumError, match="secure aggregation, stage") as end:
+        run(app=liar(*FALSE[lie]), **SETTINGS)
+    assert len(str(end.value)) < 2000
+
+
 def test_clients_that_share_a_key_are_refused(run):
     """Flower's clients refuse a sum in which a key stands twice: all of them would."""
     pair = {}

@@ -5,6 +5,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from itertools import count, islice
+from pathlib import Path
 
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -146,29 +147,45 @@ def test_trainings_that_begin_at_once_share_the_bound(asked, client):
         assert sum(pool.map(begin, islice(models(client), 12))) == 5
 
 
-def test_a_run_that_is_interrupted_stays_within_the_terms_of_its_nodes(run, dance, tmp_path):
-    """Three rounds in four starts: a round that was cut off is repeated from the same model."""
+@pytest.fixture
+def bounded(dance, tmp_path):
+    """Configurations of three nodes with folders of their own, which bound the rounds to three."""
     nodes = {}
     for number in range(3):
         folder = tmp_path / f"client-{number}"
         left = shutil.ignore_patterns("runs")
         shutil.copytree(dance.partition / f"client-{number}", folder, ignore=left)
-        nodes[number + 1] = {
-            keys.PARTITION_ID: number,
-            keys.DATA_PATH: str(folder),
-            keys.ROUNDS_MOST: 3,
-        }
-    options = {"folder": tmp_path / "out", "node_configs": nodes, "method": "fedavg-full"}
+        own = {keys.PARTITION_ID: number, keys.DATA_PATH: str(folder), keys.ROUNDS_MOST: 3}
+        nodes[number + 1] = own
+    return nodes
+
+
+def counted(nodes):
+    """What each client has counted of its one run."""
+    files = [Path(own[keys.DATA_PATH]) / TRAININGS for own in nodes.values()]
+    return [next(iter(json.loads(file.read_text())["runs"].values())) for file in files]
+
+
+def test_a_run_that_is_interrupted_stays_within_the_terms_of_its_nodes(run, bounded, tmp_path):
+    """Three rounds in four starts: a round that was cut off is repeated from the same model."""
+    options = {"folder": tmp_path / "out", "node_configs": bounded, "method": "fedavg-full"}
     kills = [asks("train", 1, 2), asks("evaluate", 2), asks("train", 3, 3)]
     for start, kill in enumerate(kills):
         with pytest.raises(Killed):
             run(on_message=kill, resume=start > 0, **options)
     finished = run(resume=True, **options)
     assert [row["round"] for row in finished.result["history"]] == [1, 2, 3]
-    ledgers = [json.loads((tmp_path / f"client-{k}" / TRAININGS).read_text()) for k in range(3)]
-    counted = [next(iter(ledger["runs"].values())) for ledger in ledgers]
-    assert [len(own["asked"]) for own in counted] == [3, 3, 3]
-    assert sum(own["repeated"] for own in counted) == 1 + 3 + 2  # had trained before a stop
+    assert [len(own["asked"]) for own in counted(bounded)] == [3, 3, 3]
+    repeated = sum(own["repeated"] for own in counted(bounded))
+    assert repeated == 1 + 3 + 2  # had trained before a stop
+
+
+def test_a_masked_run_counts_its_trainings_alone(run, bounded):
+    """Weights and validations are stages of sums, too, in messages to train."""
+    masked = {"method": "fedavg-full", "privacy_secure_aggregation": True}
+    run(node_configs=bounded, **masked)
+    assert counted(bounded) == [{"asked": own["asked"], "repeated": 0} for own in counted(bounded)]
+    assert [len(own["asked"]) for own in counted(bounded)] == [3, 3, 3]
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), True, "many"])
