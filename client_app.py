@@ -15,6 +15,7 @@ from dance_flwr.federation.client.logging_mod import log_answers
 from dance_flwr.federation.client.refusals import ReticentApp
 from dance_flwr.federation.client.secagg_mod import secure_sum
 from dance_flwr.federation.client.signing import signed_hello
+from dance_flwr.federation.client.terms import client_number
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.serialization import answer_packed
 from dance_flwr.fingerprint import code_fingerprint
@@ -83,7 +84,7 @@ def _answer(
 
 def _hello(message: Message, context: Context) -> Message:
     answer = messages.Hello(
-        partition=int(context.node_config.get(keys.PARTITION_ID, 0)),
+        partition=client_number(context.node_config),
         owns_data=keys.DATA_PATH in context.node_config,
         code=code_fingerprint(),
     )

@@ -74,15 +74,16 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     prepared = None if members[0].owns_data else checkpoint.prepare_partition()
     federation = federate(grid, members, config, ledger)
     timeout = config.round_timeout
-    schemas = describe(federation, members, prepared.folder if prepared else None, timeout)
-    checkpoint.agree(prepared.manifest if prepared else None, schemas)
+    common = messages.run_config(checkpoint.run, str(prepared.folder if prepared else ""))
+    described = describe(federation, members, common, timeout)
+    checkpoint.agree(prepared.manifest if prepared else None, described)
+    schemas = list(described.values())
     shape = shape_of(schemas[0].text_dim, len(schemas[0].class_names), config)
     rec = Recorder(
         folder, config, federation.traffic.take, on_round, checkpoint, federation.take_absent
     )
     strategy = make_round(config, shape, rec.on_train, rec.on_validation)
-    common = messages.run_config(checkpoint.run, str(prepared.folder if prepared else ""))
-    checkpoint.sizes = checkpoint.sizes or federation.sizes(schemas, common, timeout)
+    checkpoint.sizes = federation.sizes(checkpoint.sizes, schemas, common, timeout)
     initial = initial_arrays(strategy.side, initial_model(shape, config).state_dict())
     start = progress.restore(strategy, federation, checkpoint, initial)
 
@@ -102,6 +103,6 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     facts |= {"method": config.method, "seed": config.seed, "run": checkpoint.run}
     facts |= {"partition_dir": str(prepared.folder) if prepared else None}
     facts |= {"devices": [s.device for s in schemas], "class_names": list(schemas[0].class_names)}
-    facts |= {"tokens": token_ledgers(tokens, checkpoint.sizes, federation.clients)}
+    facts |= {"tokens": token_ledgers(tokens, checkpoint.sizes)}
     facts |= hashes(federation, members, schemas, common, timeout, evidence=spec.keeps_evidence)
-    rec.write(clients, facts | {"messages": ledger.rows()} | checkpoint.sizes)
+    rec.write(clients, facts | {"messages": ledger.rows()})

@@ -94,7 +94,7 @@ class Rounds:
         nodes = {node: node - 1 for node in configs}
         self._grid, self._nodes, self._done = kind(inner, nodes, config, Ledger()), nodes, 0
         if secure:
-            self._grid.sizes([], {}, 60.0)  # the total weight, of which each sends its share
+            self._grid.sizes({}, [], {}, 60.0)  # the total weight, of which each sends its share
         self._grid.traffic.take()
         self._arrays = arrays_of({"weight": torch.zeros(entries)})
 

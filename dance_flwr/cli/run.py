@@ -249,15 +249,18 @@ def accuracy_table(result: Mapping[str, Any]) -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    from dance_flwr.runs.reader import nodes_of
+
     table = Table(box=SIMPLE_HEAD)
     for heading in ("client", "nodes", "test nodes", "val accuracy", "test accuracy"):
         table.add_column(heading, justify="right")
-    nodes = result["nodes_per_client"]
     for row in result["clients"]:
-        first = (str(row["client"]), str(nodes[row["client"]]), str(row["test_nodes"]))
+        own = nodes_of(row, result)
+        first = (str(row["client"]), "-" if own is None else str(own), str(row["test_nodes"]))
         table.add_row(*first, *_scores(row))
     table.add_section()
-    table.add_row("overall", str(sum(nodes)), str(result["test_nodes"]), *_scores(result))
+    nodes = str(sum(result["nodes_per_client"]))
+    table.add_row("overall", nodes, str(result["test_nodes"]), *_scores(result))
     return table
 
 

@@ -38,6 +38,7 @@ PRIVATE = {
     # Errors, runs and grids.
     "ErrorCode": "flwr.common.constant:ErrorCode",
     "HttpGrid": "flwr.superlink.grid:HttpGrid",
+    "DecodeError": "flwr.supercore.protobuf.client:DecodeError",
     "Run": "flwr.supercore.run:Run",
     "TaskIdentity": "flwr.supercore.task_identity:TaskIdentity",
     # SecAgg+, which Flower has for its legacy messages only.

@@ -89,7 +89,9 @@ def _fingerprints(facts: RunFacts) -> Section:
     for key, what in (("data_sha256", "data"), ("evidence_sha256", "evidence")):
         rows += [(f"{what} of client {k}", str(v)) for k, v in result.get(key, {}).items()]
     rows += [(name, str(found)) for name, found in result.get("versions", {}).items()]
-    rows += [(f"device of client {k}", str(v)) for k, v in enumerate(result.get("devices", ()))]
+    devices = result.get("devices", ())
+    names = result.get("data_sha256") or range(len(devices))  # both are of the same clients
+    rows += [(f"device of client {k}", str(v)) for k, v in zip(names, devices, strict=False)]
     text = (
         "Hashes of data and evidence include a secret salt that stays with the client: they tell "
     )

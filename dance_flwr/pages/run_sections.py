@@ -20,7 +20,7 @@ from dance_flwr.pages.run_parts import (
 from dance_flwr.pages.run_record import of_record
 from dance_flwr.runs.facts import RunFacts
 from dance_flwr.runs.history import Round
-from dance_flwr.runs.reader import scored
+from dance_flwr.runs.reader import nodes_of, scored
 from dance_flwr.runs.units import size
 
 if TYPE_CHECKING:  # opening clients is for runs that have ended
@@ -178,7 +178,7 @@ def _clients(facts: RunFacts) -> Section:
         return Section(
             "clients", title, ["Not known: under secure aggregation the server reads sums.", *why]
         )
-    nodes = result.get("nodes_per_client", ())
+    nodes = [nodes_of(row, result) for row in found]
     scores = [(scored(row, "val"), scored(row, "test")) for row in found]
     table = Table(
         "Accuracy of the final model by client; a dash where a client has no such nodes",
@@ -186,12 +186,12 @@ def _clients(facts: RunFacts) -> Section:
         [
             (
                 str(row["client"]),
-                f"{nodes[row['client']]:,}" if row["client"] < len(nodes) else "",
+                "" if own is None else f"{own:,}",
                 f"{row['test_nodes']:,}",
                 *(four(score) or NO_NODES for score in (val, test)),
                 str(missed.get(row["client"], 0)),
             )
-            for row, (val, test) in zip(found, scores, strict=True)
+            for row, own, (val, test) in zip(found, nodes, scores, strict=True)
         ],
     )
     text = _lowest(found)

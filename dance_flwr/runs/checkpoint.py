@@ -9,7 +9,7 @@ holds the best model only if that is the last one. Otherwise the best model is i
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from dance_flwr.config.paths import HISTORY, MODEL
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.disk import atomic_path
 from dance_flwr.errors import ConfigError, ResumeError
+from dance_flwr.federation.wire.keys import SCHEMA_COMMON
 from dance_flwr.fingerprint import code_fingerprint, model_fingerprint
 
 if TYPE_CHECKING:  # reading the status of a run needs no torch
@@ -38,6 +39,17 @@ _DIGEST = "sha256"
 
 _MAY_CHANGE = ("device", "data_sha256")  # of a client's description
 
+# What reading a damaged checkpoint raises, or one of another version.
+_UNREADABLE = (
+    SafetensorError,
+    OSError,
+    KeyError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ConfigError,
+)
+
 Groups = dict[str, dict[str, NDArray[Any]]]
 
 
@@ -49,12 +61,14 @@ class Checkpoint:
     ----------
     run : name of the run, also of its folder at each client; round : completed rounds
     code : fingerprint of the code that wrote it
-    data : hash of the partition and of the clients' descriptions of their data; partition : name of
-        the partition's folder, empty where clients bring their own data; both empty before `agree`
+    data : hash of the partition and of what all clients have in common; described : client -> hash
+        of its description of its data, of all that were there at a start; partition : name of the
+        partition's folder, empty where clients bring their own data; all empty before `agree`
     best_round : of the best model so far; seconds : wall clock of the run so far
     numbers : scalars of the `Round` by name; arrays : its arrays, group -> name -> array
     history : the rows of `history.jsonl` as text; ledger : its rows
-    sizes, total_weight : of the federation, queried once
+    sizes : "nodes_per_client" and "encoder_tokens" by client, of all that were there at a start;
+        None = the sum of all, where only that is known; total_weight : of all clients, then
     traffic : model bytes (down, up) per client that belong to no round yet
     client_seconds : client -> seconds by phase of the run so far; empty where only sums are known
     resumed_after : the last complete round before each stop
@@ -67,6 +81,7 @@ class Checkpoint:
     code: str = field(default_factory=code_fingerprint)
     round: int = 0
     data: str = ""
+    described: dict[int, str] = field(default_factory=dict)
     partition: str = ""
     best_round: int = 0
     seconds: float = 0.0
@@ -74,7 +89,7 @@ class Checkpoint:
     arrays: Groups = field(default_factory=dict)
     history: list[str] = field(default_factory=list)
     ledger: list[dict[str, Any]] = field(default_factory=list)
-    sizes: dict[str, list[int]] = field(default_factory=dict)
+    sizes: dict[str, dict[int | None, int]] = field(default_factory=dict)
     total_weight: int = 0
     traffic: list[dict[int, int]] = field(default_factory=list)
     client_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
@@ -112,10 +127,14 @@ class Checkpoint:
             facts["traffic"] = [
                 {int(client): count for client, count in way.items()} for way in facts["traffic"]
             ]
-            seconds = facts.get("client_seconds", {})
-            facts["client_seconds"] = {int(client): own for client, own in seconds.items()}
+            for name in ("client_seconds", "described"):
+                facts[name] = {int(client): own for client, own in facts.get(name, {}).items()}
+            facts["sizes"] = {
+                name: {None if client == "null" else int(client): own for client, own in by.items()}
+                for name, by in facts["sizes"].items()
+            }
             config = parse(json.loads(texts["config"]))
-        except (SafetensorError, OSError, ValueError, KeyError, TypeError, ConfigError) as error:
+        except _UNREADABLE as error:
             raise ResumeError(
                 f"{path}: expected a checkpoint of this version, found {error}; {RESTART}"
             ) from None
@@ -143,28 +162,35 @@ class Checkpoint:
             save_file(tensors, draft, metadata)
         (folder / BEFORE).unlink(missing_ok=True)
 
-    def agree(self, manifest: Mapping[str, Any] | None, described: Sequence[Any]) -> None:
-        """Store a hash of the data of a new run, or check that a resumed run has the same data.
+    def agree(self, manifest: Mapping[str, Any] | None, described: Mapping[int, Any]) -> None:
+        """Store hashes of the data of a new run, or check that a resumed run has the same data.
+
+        A client that is absent now is compared when it is back, and one that was absent before is
+        compared from now on. Under masks there is none: `min-valid-replies` is 0, so that all
+        clients describe their data at every start, and sums stay over the same ones.
 
         Parameters
         ----------
         manifest : of the partition, None where clients bring their own data
-        described : each client's description of its data, dataclasses; `device` may change, and
-            so may a folder that was prepared again, whose hash has another salt
+        described : client -> its description of its data, `Schema`; `device` may change, and so
+            may a folder that was prepared again, whose hash has another salt
 
         Raises
         ------
-        ResumeError : the data has changed
+        ResumeError : the data has changed; names the clients
         """
-        descriptions = [
-            {key: value for key, value in asdict(each).items() if key not in _MAY_CHANGE}
-            for each in described
-        ]
-        text = json.dumps([manifest and manifest["sha256"], descriptions], sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        if self.data and self.data != digest:
-            raise self._other_data(self.data, digest)
-        self.data = digest
+        facts = {client: asdict(own) for client, own in described.items()}
+        found = {client: _hash(own, _MAY_CHANGE) for client, own in facts.items()}
+        before = self.described
+        if changed := [k for k in sorted(found) if before.get(k, found[k]) != found[k]]:
+            hashes = ({k: each[k] for k in changed} for each in (before, found))
+            raise self._other_data(*(f"that of clients {each}" for each in hashes))
+        # Clients that never met have this in common, as all of one start have.
+        common = {key: next(iter(facts.values()))[key] for key in SCHEMA_COMMON}
+        data = _hash({"partition": manifest and manifest["sha256"], **common})
+        if self.data and self.data != data:
+            raise self._other_data(self.data, data)
+        self.data, self.described = data, dict(sorted((before | found).items()))
 
     def prepare_partition(self, say: Callable[[str], None] = lambda line: None) -> "Prepared":
         """Return the partition of the run; nothing is prepared if the data has changed.
@@ -218,6 +244,12 @@ class Checkpoint:
             f"{expected}, found {found}; "
             f"restore the data, or {RESTART}"
         )
+
+
+def _hash(facts: Mapping[str, Any], without: Collection[str] = ()) -> str:
+    """Return a short hash of facts, in any order of their names."""
+    kept = {key: value for key, value in facts.items() if key not in without}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _digest(tensors: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> str:

@@ -57,6 +57,20 @@ def scored(row: Mapping[str, Any], split: str) -> float | None:
     return value if row.get(f"{split}_nodes", 1) else None
 
 
+def nodes_of(row: Mapping[str, Any], result: Mapping[str, Any]) -> int | None:
+    """Return the nodes of a client; None where they are not known.
+
+    Parameters
+    ----------
+    row : of the client; that of an earlier version has none, and the result has them by place
+    """
+    places = result.get("nodes_per_client", ())
+    found: int | None = row.get("nodes")
+    if found is None and row["client"] < len(places):
+        found = places[row["client"]]
+    return found
+
+
 def load_model(folder: Path, fingerprint: str = "") -> "dict[str, Tensor]":
     """Return the state dict of the best validation round of a run, or of the last round.
 

@@ -204,7 +204,7 @@ class Recorder:
                 view: accuracy(hits, test.total) for view, hits in test.correct.items()
             },
             "share_of_views": view_shares(self.config),
-            "clients": client_rows(clients),
+            "clients": client_rows(clients, self.checkpoint.sizes.get("nodes_per_client", {})),
             "test_by_class": class_counts(test),
             "per_condensed_node": per_condensed_node(self.history),
             "seconds_total": time.perf_counter() - self._start,
@@ -218,6 +218,7 @@ class Recorder:
             "config": flatten(self.config),
             "versions": versions(),
             **({"resumed_after": stops} if (stops := self.checkpoint.resumed_after) else {}),
+            **{name: list(by.values()) for name, by in self.checkpoint.sizes.items()},
             **context,
             "history": [asdict(row) for row in self.history],
         }

@@ -16,12 +16,18 @@ _VERSIONS = ("flwr", "torch", "torch-geometric", "sentence-transformers", "entma
 
 
 def client_rows(
-    clients: Mapping[int | None, Mapping[str, Counts]],
+    clients: Mapping[int | None, Mapping[str, Counts]], nodes: Mapping[int | None, int]
 ) -> list[dict[str, float | int]]:
-    """Return the nodes and accuracies of every client; none where only sums are known."""
+    """Return the nodes and accuracies of every client; none where only sums are known.
+
+    Parameters
+    ----------
+    nodes : client -> all of its nodes
+    """
     return [
         {
             "client": number,
+            **({"nodes": nodes[number]} if number in nodes else {}),
             "test_nodes": counts["test"].total,
             "val_nodes": counts["val"].total,
             "test_accuracy": accuracy(counts["test"].correct["deployed"], counts["test"].total),

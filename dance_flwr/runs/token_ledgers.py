@@ -7,7 +7,7 @@
 - llm: what a language model was asked, prompt and completion, fresh or from the client's cache.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dance_flwr.metrics import TOKEN_COUNTS, Tokens
@@ -20,8 +20,7 @@ _READ = ("evidence_chunks", "evidence_tokens", "distinct_chunks", "distinct_toke
 
 def token_ledgers(
     tokens: Mapping[int | None, Tokens],
-    sizes: Mapping[str, Sequence[int]],
-    clients: Sequence[int],
+    sizes: Mapping[str, Mapping[int | None, int]],
 ) -> dict[str, Ledger]:
     """Return the ledgers: totals, and under "clients" the counts of each client.
 
@@ -29,12 +28,12 @@ def token_ledgers(
     ----------
     tokens : by client, of those that answered at the end; None = the sums of all, where only these
         are known: there are no counts by client then
-    sizes : "encoder_tokens" of the texts of `clients`, or their sum alone
+    sizes : "encoder_tokens" of the texts of each client, or their sum alone
     """
     encoded = sizes["encoder_tokens"]
     every = {client: own for client, own in tokens.items() if client is not None}
     generated = sum(own.generated for own in tokens.values())
-    encoder = {"fresh": sum(encoded) + generated, "cached": 0, "generated": generated}
+    encoder = {"fresh": sum(encoded.values()) + generated, "cached": 0, "generated": generated}
     read = {name.removeprefix("evidence_"): name for name in _READ}
     asked = {name.removeprefix(_LLM): name for name in TOKEN_COUNTS if name.startswith(_LLM)}
     names = {
@@ -42,22 +41,20 @@ def token_ledgers(
         "tokenisers": _names(own.tokeniser for own in every.values()),
     }
     return {
-        "encoder": encoder | _by_client(_texts(every, encoded, clients)),
+        "encoder": encoder | _by_client(_texts(every, encoded)),
         "evidence": _ledger(tokens, read),
         "llm": _ledger(tokens, asked) | names,
     }
 
 
 def _texts(
-    tokens: Mapping[int, Tokens], encoded: Sequence[int], clients: Sequence[int]
+    tokens: Mapping[int, Tokens], encoded: Mapping[int | None, int]
 ) -> dict[int, dict[str, int]]:
     """Return the encoder's counts by client; empty where `encoded` is a sum."""
-    if len(encoded) != len(clients):
-        return {}
     made = {client: own.generated for client, own in tokens.items()}
     return {
         client: {"fresh": own + made.get(client, 0), "cached": 0, "generated": made.get(client, 0)}
-        for client, own in zip(clients, encoded, strict=True)
+        for client, own in sorted((k, own) for k, own in encoded.items() if k is not None)
     }
 
 

@@ -71,6 +71,18 @@ def test_two_nodes_with_one_partition_id_are_refused(run_config, nodes, tmp_path
         run(run_config(), nodes, tmp_path / "out")
 
 
+@pytest.mark.parametrize("number", ["north", "1", 1.7, True, -1], ids=repr)
+def test_a_partition_id_that_is_no_number_of_a_client_is_refused(
+    run_config, nodes, tmp_path, number
+):
+    """No number is rounded: 1.7 and true would be client 1."""
+    nodes[12]["partition-id"] = number
+    expected = f"partition-id: expected a whole number from 0, found {number!r}; write"
+    with pytest.raises(UserError, match=expected) as refusal:
+        run(run_config(), nodes, tmp_path / "out")
+    assert "\n" not in str(refusal.value) and "--node-config" in str(refusal.value)
+
+
 def test_a_folder_without_encoded_texts_is_encoded_on_its_own_machine(
     run_config, tmp_path, cli, dance
 ):

@@ -1,6 +1,11 @@
 """A server that writes outside a client's folder, or asks for more than its operator allows."""
 
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from itertools import count, islice
+from pathlib import Path
 
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -9,9 +14,12 @@ import client_app
 from dance_flwr.data.card import run_folder
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.terms import terms_of
+from dance_flwr.federation.client.trainings import TRAININGS, count_training
 from dance_flwr.federation.wire import keys, messages
+from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.privacy.spending import LEDGER
 from tests.support.asking import asker, first_training, reason
+from tests.support.killing import Killed, asks
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +84,108 @@ def test_a_node_bounds_what_a_run_may_ask(client, term, lie):
 
 def test_a_round_beyond_those_of_the_run_is_refused(client):
     assert "rounds: expected" in reason(client({keys.ROUNDS_MOST: 50}, server_round=51))
+
+
+def models(client):
+    """One model after the other, each of the first one's shapes."""
+    return (
+        {name: tensor + number for name, tensor in client.model.items()} for number in count(1.0)
+    )
+
+
+def test_round_1_is_not_asked_for_without_end(client):
+    """A server that lies gives every training the number of the first one."""
+    term, other = {keys.ROUNDS_MOST: 3}, models(client)
+    assert not any(client(term, model=next(other)).has_error() for _ in range(3))
+    for number in (1, 2, 3):
+        refused = reason(client(term, model=next(other), server_round=number))
+        assert refused.startswith(f"{keys.ROUNDS_MOST}: expected at most 3 trainings in run ")
+
+
+def test_a_round_is_repeated_as_often_as_there_are_rounds(client):
+    """A lost reply and an interrupted run ask again for the same round, from the same model."""
+    term, other = {keys.ROUNDS_MOST: 3}, models(client)
+    assert not any(client(term).has_error() for _ in range(4))
+    assert reason(client(term)).startswith(f"{keys.ROUNDS_MOST}: expected at most 3 repeated")
+    assert not client(term, model=next(other), server_round=2).has_error()
+    assert reason(client(term, server_round=51)).startswith("rounds: expected")
+
+
+def test_other_names_of_runs_are_other_runs_up_to_the_bound_of_the_node(client):
+    term = {keys.ROUNDS_MOST: 1}
+    assert not any(client(term, run=f"run-{number}").has_error() for number in range(3))
+    term[keys.TRAININGS_MOST] = 4
+    assert not client(term, run="run-3").has_error()
+    for name in ("run-3", "run-4"):
+        assert reason(client(term, run=name)).startswith(f"{keys.TRAININGS_MOST}: expected at most")
+    assert len(json.loads((client.folder / TRAININGS).read_text())["runs"]) == 4
+
+
+def test_a_node_without_a_bound_counts_nothing(client):
+    assert not client().has_error() and not (client.folder / TRAININGS).exists()
+
+
+def test_a_damaged_count_of_trainings_is_no_new_one(client):
+    assert not client({keys.ROUNDS_MOST: 1}).has_error()
+    (client.folder / TRAININGS).write_text('{"runs": {"a": []}}')
+    assert "restore it from a copy" in reason(client({keys.ROUNDS_MOST: 1}))
+
+
+def test_trainings_that_begin_at_once_share_the_bound(asked, client):
+    """The count is taken under a lock, and written before a training begins."""
+
+    def begin(model):
+        records = dict(asked[0].content) | {keys.ARRAYS: arrays_of(model)}
+        try:
+            count_training(Message(RecordDict(records), 1, keys.TRAIN), client.folder, terms)
+        except UserError:
+            return False
+        return True
+
+    terms = terms_of({keys.ROUNDS_MOST: 5})
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(begin, islice(models(client), 12))) == 5
+
+
+@pytest.fixture
+def bounded(dance, tmp_path):
+    """Configurations of three nodes with folders of their own, which bound the rounds to three."""
+    nodes = {}
+    for number in range(3):
+        folder = tmp_path / f"client-{number}"
+        left = shutil.ignore_patterns("runs")
+        shutil.copytree(dance.partition / f"client-{number}", folder, ignore=left)
+        own = {keys.PARTITION_ID: number, keys.DATA_PATH: str(folder), keys.ROUNDS_MOST: 3}
+        nodes[number + 1] = own
+    return nodes
+
+
+def counted(nodes):
+    """What each client has counted of its one run."""
+    files = [Path(own[keys.DATA_PATH]) / TRAININGS for own in nodes.values()]
+    return [next(iter(json.loads(file.read_text())["runs"].values())) for file in files]
+
+
+def test_a_run_that_is_interrupted_stays_within_the_terms_of_its_nodes(run, bounded, tmp_path):
+    """Three rounds in four starts: a round that was cut off is repeated from the same model."""
+    options = {"folder": tmp_path / "out", "node_configs": bounded, "method": "fedavg-full"}
+    kills = [asks("train", 1, 2), asks("evaluate", 2), asks("train", 3, 3)]
+    for start, kill in enumerate(kills):
+        with pytest.raises(Killed):
+            run(on_message=kill, resume=start > 0, **options)
+    finished = run(resume=True, **options)
+    assert [row["round"] for row in finished.result["history"]] == [1, 2, 3]
+    assert [len(own["asked"]) for own in counted(bounded)] == [3, 3, 3]
+    repeated = sum(own["repeated"] for own in counted(bounded))
+    assert repeated == 1 + 3 + 2  # had trained before a stop
+
+
+def test_a_masked_run_counts_its_trainings_alone(run, bounded):
+    """Weights and validations are stages of sums, too, in messages to train."""
+    masked = {"method": "fedavg-full", "privacy_secure_aggregation": True}
+    run(node_configs=bounded, **masked)
+    assert counted(bounded) == [{"asked": own["asked"], "repeated": 0} for own in counted(bounded)]
+    assert [len(own["asked"]) for own in counted(bounded)] == [3, 3, 3]
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), True, "many"])

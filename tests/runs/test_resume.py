@@ -10,12 +10,14 @@ import pytest
 from flwr.app import ArrayRecord
 from support.killing import Kill, Killed, asks, same, states
 
+import client_app
+from dance_flwr.cli.run import accuracy_table
 from dance_flwr.config.plugins import STRATEGIES
 from dance_flwr.config.text import to_toml
 from dance_flwr.dance.nodes import Queue
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.prepare import prepare
-from dance_flwr.errors import ResumeError, UserError
+from dance_flwr.errors import QuorumError, ResumeError, UserError
 from dance_flwr.experiments.study import run_name
 from dance_flwr.federation.server import round as round_module
 from dance_flwr.methods import server_side
@@ -432,6 +434,14 @@ def test_a_checkpoint_of_other_code_is_refused(cli, copied):
     assert "0123456789abcdef" in line and "version" in line
 
 
+def test_a_checkpoint_whose_sizes_are_lists_is_refused(cli, copied):
+    """As versions wrote it that knew a client by its place."""
+    point = checkpoint.Checkpoint.load(copied)
+    point.sizes = {name: list(sizes.values()) for name, sizes in point.sizes.items()}
+    point.save(copied)
+    assert "of this version" in refused(cli, copied)
+
+
 def test_a_damaged_checkpoint_is_refused(cli, copied):
     path = copied / "checkpoint.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
@@ -479,11 +489,101 @@ def test_other_data_is_refused_before_anything_is_made_of_it(cli, run_config, co
 
 
 def test_other_data_of_clients_is_refused(run, copied):
+    """Those that describe other data are named, the others are not."""
+    point = checkpoint.Checkpoint.load(copied)
+    point.described[1] = "0" * 16
+    point.save(copied)
+    with pytest.raises(ResumeError, match=r"clients \{1: '0000000000000000'\}, found"):
+        run(folder=copied, resume=True, **PLAIN)
+
+
+def test_another_partition_is_refused(run, copied):
     point = checkpoint.Checkpoint.load(copied)
     point.data = "0" * 16
     point.save(copied)
     with pytest.raises(ResumeError, match="0000000000000000"):
         run(folder=copied, resume=True, **PLAIN)
+
+
+# Clients that are absent at a start
+
+
+QUORUM = {**PLAIN, "clients": 4, "min_valid_replies": 3}
+
+
+def without(*absent, described=None):
+    """The ClientApp, whose clients of these numbers describe no data; `described` alters those."""
+
+    def app(message, context):
+        client = context.node_config["partition-id"]
+        reply = client_app.app(message, context)
+        if message.metadata.message_type != "query.describe":
+            return reply
+        if client in absent:
+            raise RuntimeError("a disk is gone")
+        return described(client, reply) if described else reply
+
+    return app
+
+
+def stop(run, folder, app, **keys):
+    with pytest.raises(Killed):
+        run(folder=folder, app=app, on_message=asks("train", 2), **keys)
+
+
+def nodes_of(finished):
+    return {row["client"]: row["nodes"] for row in finished.result["clients"]}
+
+
+@pytest.mark.parametrize(("first", "second"), [((), (3,)), ((3,), ()), ((0,), ()), ((0,), (2,))])
+def test_a_run_resumes_when_a_client_was_absent_at_one_start(run, tmp_path, first, second):
+    stop(run, tmp_path, without(*first), **QUORUM)
+    finished = run(folder=tmp_path, app=without(*second), resume=True, **QUORUM)
+    sizes = [finished.site(client).num_nodes for client in range(4)]
+    assert finished.result["nodes_per_client"] == sizes
+    assert nodes_of(finished) == {k: sizes[k] for k in range(4) if k not in second}
+    encoded = {row["client"] for row in finished.result["tokens"]["encoder"]["clients"]}
+    assert encoded == set(range(4)) and len(finished.result["encoder_tokens"]) == 4
+    assert finished.result["resumed_after"] == [1]
+
+
+def test_the_nodes_of_a_client_are_its_own_where_another_was_absent(run):
+    """The lists of a result are of the clients that were there; a row says whose it is."""
+    finished = run(app=without(0), **QUORUM)
+    assert nodes_of(finished) == {k: finished.site(k).num_nodes for k in (1, 2, 3)}
+    assert accuracy_table(finished.result).row_count == 4
+
+
+def test_other_data_is_noticed_when_an_absent_client_is_back(run, tmp_path):
+    def altered(client, reply):
+        if client == 3:
+            reply.content["config"]["num_nodes"] += 1
+        return reply
+
+    stop(run, tmp_path, without(), **QUORUM)
+    with pytest.raises(Killed):
+        run(folder=tmp_path, app=without(3), on_message=asks("train", 2), resume=True, **QUORUM)
+    with pytest.raises(ResumeError, match=r"clients \{3: '"):
+        run(folder=tmp_path, app=without(0, described=altered), resume=True, **QUORUM)
+
+
+def test_clients_that_never_met_have_the_same_classes(run, tmp_path):
+    def other(client, reply):
+        reply.content["config"]["class_names"] = ["x", "y", "z"]
+        return reply
+
+    keys = {**QUORUM, "min_valid_replies": 2}
+    stop(run, tmp_path, without(0, 1), **keys)
+    with pytest.raises(ResumeError, match="the data and the partition"):
+        run(folder=tmp_path, app=without(2, 3, described=other), resume=True, **keys)
+
+
+def test_a_client_that_is_absent_ends_a_resume_under_masks(run, tmp_path):
+    """Else counts of four clients and of three would be known: their difference is one's own."""
+    keys = {**PLAIN, "clients": 4, "privacy_secure_aggregation": True}
+    stop(run, tmp_path, without(), **keys)
+    with pytest.raises(QuorumError, match="expected at least 4 valid replies, found 3; client 3"):
+        run(folder=tmp_path, app=without(3), resume=True, **keys)
 
 
 # The command line, and what a failure says

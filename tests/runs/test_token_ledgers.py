@@ -96,7 +96,7 @@ def test_the_command_line_says_what_was_counted():
     own = Tokens(
         **{name: place for place, name in enumerate(TOKEN_COUNTS)}, model="m", tokeniser="t"
     )
-    ledgers = token_ledgers({0: own, 1: own}, {"encoder_tokens": [100, 1000]}, [0, 1])
+    ledgers = token_ledgers({0: own, 1: own}, {"encoder_tokens": {0: 100, 1: 1000}})
     sums_are_totals(ledgers)
     assert ledger_lines(ledgers) == [
         "encoder 1,100, each text once",
@@ -104,5 +104,5 @@ def test_the_command_line_says_what_was_counted():
         "language model 84 in 22 calls: prompts 18 fresh, 22 cached; replies 20 fresh, 24 cached; "
         "14 calls failed, 16 beyond the cap; counted by t",
     ]
-    nothing = token_ledgers({None: Tokens(generated=5)}, {"encoder_tokens": [1100]}, [0, 1])
+    nothing = token_ledgers({None: Tokens(generated=5)}, {"encoder_tokens": {None: 1100}})
     assert ledger_lines(nothing) == ["encoder 1,105, each text once"]

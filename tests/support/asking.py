@@ -6,7 +6,8 @@ from copy import deepcopy
 from flwr.app import ConfigRecord, Message, RecordDict
 
 import client_app
-from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire import keys, messages
+from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.privacy.spending import LEDGER
 
 
@@ -30,7 +31,7 @@ def asker(asked, folder):
     """A function that asks a client, whose data are copied to `folder`, and returns its reply.
 
     `asked` is what `first_training` returned. The function takes entries of the node's and the
-    run's configuration, and entries of the message's own configuration by name.
+    run's configuration, entries of the message's own configuration by name, and another model.
     """
     message, context = asked
     config = dict(message.content.config_records[keys.CONFIG])
@@ -38,16 +39,17 @@ def asker(asked, folder):
     shutil.copytree(f"{config[keys.PARTITION_DIR]}/client-{partition}", folder)
     (folder / LEDGER).unlink(missing_ok=True)
 
-    def ask(node=None, run_config=None, **values):
+    def ask(node=None, run_config=None, *, model=None, **values):
         at = deepcopy(context)
         at.node_config |= {keys.DATA_PATH: str(folder), **(node or {})}
         at.run_config |= run_config or {}
         named = {name.replace("_", "-"): value for name, value in values.items()}
         records = dict(message.content) | {keys.CONFIG: ConfigRecord(config | named)}
+        records |= {} if model is None else {keys.ARRAYS: arrays_of(model)}
         lie = Message(RecordDict(records), message.metadata.dst_node_id, keys.TRAIN)
         return client_app.app(lie, at)
 
-    ask.folder = folder
+    ask.folder, ask.model = folder, messages.model_of(message)
     return ask
 
 

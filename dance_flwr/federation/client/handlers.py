@@ -19,8 +19,9 @@ from dance_flwr.federation.client.client import Client, close_clients, open_clie
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
 from dance_flwr.federation.client.run_config import run_config_of
 from dance_flwr.federation.client.secagg_mod import demands_masks, task_of
-from dance_flwr.federation.client.terms import refuse_beyond, terms_of
+from dance_flwr.federation.client.terms import client_number, refuse_beyond, terms_of
 from dance_flwr.federation.client.token_counts import tokens_of
+from dance_flwr.federation.client.trainings import count_training
 from dance_flwr.federation.client.uploads import as_upload, noise_step
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
@@ -65,6 +66,7 @@ def work(message: Message, context: Context) -> Message:
     check_run(str(messages.config_of(message).get(keys.RUN)))
     budget = admit(task, message, context)
     if task == keys.TRAIN:
+        count_training(message, _folder(message, context), budget.terms)
         return _do(partial(_train, budget=budget), message, context)
     return _do(_TASKS[task], message, context)
 
@@ -91,12 +93,13 @@ def _folder(message: Message, context: Context) -> Path:
 
     Raises
     ------
-    UserError : that one is a link out of the folder that the server names
+    UserError : that one is a link out of the folder that the server names, or the node's number is
+        none
     """
     if path := context.node_config.get(keys.DATA_PATH):
         return Path(str(path))
-    partition = int(context.node_config.get(keys.PARTITION_ID, 0))
-    return inside(Path(messages.config_of(message)[keys.PARTITION_DIR]), f"client-{partition}")
+    number = client_number(context.node_config)
+    return inside(Path(messages.config_of(message)[keys.PARTITION_DIR]), f"client-{number}")
 
 
 def _train(message: Message, client: Client, budget: Budget) -> Message:

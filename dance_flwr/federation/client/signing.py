@@ -16,6 +16,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.secagg_checks import SHARES, THRESHOLD, refusal
+from dance_flwr.federation.client.terms import client_number
 from dance_flwr.federation.flower import SECAGG_CONFIGS, SECAGG_STATE, SecAggKey
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import signatures as wire
@@ -67,10 +68,11 @@ def signer_of(message: Message, context: Context) -> Signer:
 
     Raises
     ------
-    UserError : a file is missing or damaged, or the node's own key is not among those of all
+    UserError : a file is missing or damaged, the node's own key is not among those of all, or the
+        number of its client is none
     """
     own, all_keys = (context.node_config.get(name, "") for name in _FILES)
-    client = int(context.node_config.get(keys.PARTITION_ID, 0))
+    client = client_number(context.node_config)
     key = load_key(Path(str(own))) if own else None
     peers = read_peer_keys(Path(str(all_keys))) if all_keys else {}
     if peers and (key is None or peers.get(client) != key.public_key()):

@@ -13,6 +13,7 @@ from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.errors import UserError
 from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire.rules import shown
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,9 @@ class NodeTerms:
     noise_multiplier_least : smallest sigma of differential privacy; 0 = none demanded
     epsilon_most : largest budget that this client's ledger may spend, over all runs
     methods : names of the methods that may run here; empty = all
-    rounds_most, local_epochs_most, hidden_dim_most : largest values of a run's keys of that name
+    rounds_most, local_epochs_most, hidden_dim_most : largest values of a run's keys of that name;
+        of rounds also the most trainings of one run, and the most repetitions of them
+    trainings_most : most trainings of all runs together
     limits : (key of a run, its largest value), for any other key that is a number
     """
 
@@ -36,6 +39,7 @@ class NodeTerms:
     epsilon_most: float = inf
     methods: tuple[str, ...] = ()
     rounds_most: float = inf
+    trainings_most: float = inf
     local_epochs_most: float = inf
     hidden_dim_most: float = inf
     limits: tuple[tuple[str, float], ...] = ()
@@ -61,10 +65,27 @@ def terms_of(node_config: Mapping[str, Any]) -> NodeTerms:
         epsilon_most=_number(node_config, keys.EPSILON_MOST, inf),
         methods=_methods(node_config),
         rounds_most=_number(node_config, keys.ROUNDS_MOST, inf),
+        trainings_most=_number(node_config, keys.TRAININGS_MOST, inf),
         local_epochs_most=_number(node_config, keys.LOCAL_EPOCHS_MOST, inf),
         hidden_dim_most=_number(node_config, keys.HIDDEN_DIM_MOST, inf),
         limits=tuple(map(_limit, _listed(node_config, keys.LIMITS))),
     )
+
+
+def client_number(node_config: Mapping[str, Any]) -> int:
+    """Return the number of this node's client; 0 where the configuration names none.
+
+    Raises
+    ------
+    UserError : it is no whole number from 0: a node that rounds it answers for another client
+    """
+    number = node_config.get(keys.PARTITION_ID, 0)
+    if type(number) is not int or number < 0:
+        raise UserError(
+            f"{keys.PARTITION_ID}: expected a whole number from 0, found {shown(number)}; write "
+            f"{keys.PARTITION_ID}=K with this client's number K in --node-config"
+        )
+    return number
 
 
 def refuse_beyond(terms: NodeTerms, config: RunConfig, round_: int = 0) -> None:

@@ -16,6 +16,7 @@ from dance_flwr.federation.flower import Run
 from dance_flwr.federation.server.ledger import Ledger
 from dance_flwr.federation.server.polling import ask, is_lost
 from dance_flwr.federation.server.reply_checks import ReplyChecks
+from dance_flwr.federation.server.sizes import Sizes, merged_sizes
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import messages as wire
 from dance_flwr.federation.wire.serialization import bytes_of
@@ -174,9 +175,7 @@ class FederationGrid(Grid):
             return []
         self._count(self.traffic.down, sent, lambda m: m.metadata.dst_node_id)
         replies = ask(self._grid, sent, timeout, self.ledger, self.checks.fault)
-        replies = sorted(replies, key=self.client_of)
-        if sent[0].metadata.message_type == keys.EVALUATE:
-            replies = self.checks.alike(replies)
+        replies = self.checks.alike(sent[0], sorted(replies, key=self.client_of))
         self._count(self.traffic.up, replies, lambda m: m.metadata.src_node_id)
         self._note_absent(sent, replies, timeout)
         return replies
@@ -221,7 +220,7 @@ class FederationGrid(Grid):
         self._client_of_node = nodes
         self.checks.learn({node: schemas[client] for node, client in nodes.items()})
 
-    def restore(self, sizes: Mapping[str, Sequence[int]], total_weight: int) -> None:
+    def restore(self, sizes: Sizes, total_weight: int) -> None:
         """Take up a run that was interrupted: what `sizes` returned, and the weight of all."""
         self.total_weight = total_weight
 
@@ -230,21 +229,20 @@ class FederationGrid(Grid):
         return self.client_of(reply)
 
     def sizes(
-        self, schemas: Sequence[wire.Schema], config: Mapping[str, Any], timeout: float
-    ) -> dict[str, list[int]]:
+        self, past: Sizes, schemas: Sequence[wire.Schema], config: Mapping[str, Any], timeout: float
+    ) -> Sizes:
         """Return nodes and encoded tokens per client, as far as the server may know them.
 
         Parameters
         ----------
+        past : what an earlier start of the run returned, also of clients that are absent now
         schemas : of the clients of the run, ascending
         config : of a message to clients, for subclasses that must ask them
         """
-        for client, schema in zip(self.clients, schemas, strict=True):
+        own = dict(zip(self.clients, schemas, strict=True))
+        for client, schema in own.items():
             LOG.info("client %d: %d nodes on %s", client, schema.num_nodes, schema.device)
-        return {
-            "nodes_per_client": [schema.num_nodes for schema in schemas],
-            "encoder_tokens": [schema.encoder_tokens for schema in schemas],
-        }
+        return merged_sizes(past, own)
 
     def _count(self, totals: dict[int, int], batch: list[Message], node_of: Any) -> None:
         for message in batch:

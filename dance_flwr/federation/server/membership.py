@@ -3,8 +3,10 @@
 import logging
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -172,19 +174,26 @@ def _wait_for_nodes(grid: Grid, config: RunConfig, deadline: float) -> list[int]
 
 
 def describe(
-    grid: FederationGrid, members: list[Member], partition_dir: Path | None, timeout: float
-) -> list[wire.Schema]:
+    grid: FederationGrid,
+    members: list[Member],
+    config: Mapping[str, Any],
+    timeout: float,
+) -> dict[int, wire.Schema]:
     """Ask every client what its data requires; return the answers of those that agree.
 
     A client whose answer is missing, or is not that of most clients, takes no part in the run, as
     long as `min-valid-replies` allows.
+
+    Parameters
+    ----------
+    config : of a message to clients
 
     Raises
     ------
     QuorumError : too few clients answered
     UserError : too few agree on classes, text width or encoder
     """
-    batch = [wire.describe(member.node, str(partition_dir or "")) for member in members]
+    batch = [wire.describe(member.node, str(config[keys.PARTITION_DIR])) for member in members]
     replies = grid.send_and_receive(batch, timeout=timeout)
     schemas = {grid.client_of(reply): wire.read_schema(reply) for reply in replies}
     usual, many = Counter(map(_required, schemas.values())).most_common(1)[0]
@@ -202,15 +211,12 @@ def describe(
         LOG.error("client %d takes no part in this run: %s", client, why)
         grid.mark_absent("upload_rejected", client, why)
     grid.keep(agree)
-    return list(agree.values())
-
-
-_REQUIRED = ("class_names", "text_dim", "encoder_sha256")
+    return agree
 
 
 def _required(schema: wire.Schema) -> tuple[object, ...]:
     """Return what all clients of a run must have in common."""
-    return tuple(getattr(schema, what) for what in _REQUIRED)
+    return tuple(getattr(schema, what) for what in keys.SCHEMA_COMMON)
 
 
 def _difference(schema: wire.Schema, usual: tuple[object, ...], one: int) -> str:
@@ -220,7 +226,7 @@ def _difference(schema: wire.Schema, usual: tuple[object, ...], one: int) -> str
     ----------
     one : a client that has what most have
     """
-    pairs = zip(_REQUIRED, _required(schema), usual, strict=True)
+    pairs = zip(keys.SCHEMA_COMMON, _required(schema), usual, strict=True)
     what, found, expected = next(each for each in pairs if each[1] != each[2])
     return (
         f"expected the same {what.replace('_', ' ')} at all clients, found {expected!r} "

@@ -10,7 +10,7 @@ from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
 from dance_flwr.escaping import one_line
-from dance_flwr.federation.flower import ErrorCode, HttpGrid
+from dance_flwr.federation.flower import DecodeError, ErrorCode, HttpGrid
 from dance_flwr.federation.server.ledger import DOWN, UP, Ledger
 from dance_flwr.federation.wire.keys import HELLO, INVALID_REPLY
 from dance_flwr.federation.wire.messages import query
@@ -120,8 +120,8 @@ def _collect_apart(grid: Grid, pending: Mapping[str, Message], timeout: float | 
     lost_at: dict[str, float] = {}
     questions, answers = list[Message](), list[Message]()
     try:
-        for key in pending:
-            watcher.watch(key)
+        for key, message in pending.items():
+            watcher.watch(key, message)
         while len(replies) < len(pending) and (
             timeout is None or time.monotonic() < begin + timeout
         ):
@@ -140,8 +140,8 @@ def _collect_apart(grid: Grid, pending: Mapping[str, Message], timeout: float | 
                 silent = [key for key in pending if key not in replies]
                 questions = [query(HELLO, pending[key].metadata.dst_node_id, {}) for key in silent]
                 greeted = dict(zip(grid.push_messages(questions), silent, strict=True))
-                for key in greeted:
-                    watcher.watch(key)
+                for key, question in zip(greeted, questions, strict=True):
+                    watcher.watch(key, question)
     finally:
         watcher.end()
     return Outcome(list(replies.values()), questions, answers)
@@ -153,9 +153,9 @@ class _ReplyWatcher:
     def __init__(self, grid: Grid) -> None:
         self._grid, self._found, self._over = grid, Queue[Message | Exception](), Event()
 
-    def watch(self, key: str) -> None:
+    def watch(self, key: str, request: Message) -> None:
         """Start polling for the reply to this message."""
-        Thread(target=self._poll, args=(key,), daemon=True).start()
+        Thread(target=self._poll, args=(key, request), daemon=True).start()
 
     def next(self, seconds: float) -> Message | None:
         """Return the next reply to any message, None after the timeout.
@@ -174,7 +174,7 @@ class _ReplyWatcher:
         """Stop polling."""
         self._over.set()
 
-    def _poll(self, key: str) -> None:
+    def _poll(self, key: str, request: Message) -> None:
         begin = time.monotonic()
         try:
             while not self._over.is_set():
@@ -182,8 +182,19 @@ class _ReplyWatcher:
                     self._found.put(reply)
                     return
                 self._over.wait(_pause(time.monotonic() - begin, _FASTEST_APART_SECONDS))
-        except Exception as error:  # of the connection; raised in `next`
-            self._found.put(error)
+        except Exception as error:
+            # Of the connection: raised in `next`. Of the bytes that a node sent: its answer.
+            self._found.put(_unreadable(error, request) or error)
+
+
+def _unreadable(error: Exception, request: Message) -> Message | None:
+    """Return the answer of a node whose reply cannot be read; None if the connection broke."""
+    kinds = (DecodeError, ValueError, LookupError, TypeError, AttributeError)
+    if not isinstance(error, kinds) or isinstance(error.__cause__, DecodeError):
+        return None  # a response of the SuperLink that cannot be read has such a cause
+    found = f"{type(error).__name__}: {error}"
+    fault = f"expected a reply that can be read, found {found[:_LONGEST_REASON]}"
+    return Message(Error(INVALID_REPLY, fault), reply_to=request)
 
 
 def _pause(elapsed: float, fastest: float = _FASTEST_POLL_SECONDS) -> float:

@@ -15,6 +15,7 @@ from dance_flwr.config.sections import INT8
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.federation.flower import SECAGG_CONFIGS
 from dance_flwr.federation.server.count_checks import MOST_CLASSES, MOST_TOKENS, split_fault
+from dance_flwr.federation.server.masked_checks import SIGNED, masked_fault, unlike_faults
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.rules import (
     LARGEST,
@@ -25,6 +26,7 @@ from dance_flwr.federation.wire.rules import (
     Text,
     Whole,
     entries_fault,
+    records_fault,
     shown,
 )
 from dance_flwr.federation.wire.tensors import array_fault
@@ -44,7 +46,6 @@ _BY_TYPE: dict[str, Rule] = {
 }
 _NAMES: dict[str, Rule] = dict.fromkeys((keys.LLM, keys.TOKENISER), Text(_NAME))
 _SEAL: dict[str, Rule] = {keys.EVIDENCE_SHA256: Text(64)}
-_SIGNED: dict[str, Rule] = {keys.CLIENT: _NODES, keys.SIGNATURE: Text(_NAME, bytes)}
 
 
 def _table_of(answer: type) -> dict[str, Rule]:
@@ -93,12 +94,12 @@ class ReplyChecks:
     def fault(self, request: Message, reply: Message) -> str:
         """Return what is wrong with a reply that is no error; "" where nothing is.
 
-        Masked stages are checked by the protocol: no number of one client is seen there.
+        In a stage of a masked sum no number of one client is seen; what is, `masked_checks` checks.
         """
-        if SECAGG_CONFIGS in request.content.config_records:
-            return ""
         if fault := _whole_fault(request, reply):
             return fault
+        if SECAGG_CONFIGS in request.content.config_records:
+            return masked_fault(request, reply)
         kind, content, node = (
             request.metadata.message_type,
             reply.content,
@@ -107,15 +108,15 @@ class ReplyChecks:
         if kind == keys.HELLO:
             return _greeting_fault(content)
         if kind == keys.DESCRIBE:
-            return _records_fault(content, {keys.CONFIG: ConfigRecord}) or entries_fault(
+            return records_fault(content, {keys.CONFIG: ConfigRecord}) or entries_fault(
                 messages.config_of(reply), _SCHEMA
             )
         if kind == keys.SEAL:
-            return _records_fault(content, {keys.CONFIG: ConfigRecord}) or entries_fault(
+            return records_fault(content, {keys.CONFIG: ConfigRecord}) or entries_fault(
                 messages.config_of(reply), _SEAL
             )
         if kind == keys.EXCHANGE:
-            return _records_fault(content, {keys.EXCHANGED: ArrayRecord})
+            return records_fault(content, {keys.EXCHANGED: ArrayRecord})
         if kind == keys.TRAIN:
             return self._training_fault(content, node)
         if kind == keys.EVALUATE:
@@ -123,7 +124,25 @@ class ReplyChecks:
             return self._counts_fault(content, node, ("val", "test") if final else ("val",))
         return ""
 
-    def alike(self, replies: Sequence[Message]) -> list[Message]:
+    def alike(self, request: Message, replies: Sequence[Message]) -> list[Message]:
+        """Return answers to one batch with an error for each that does not fit those of most.
+
+        Parameters
+        ----------
+        request : to any client of the batch
+        """
+        if request.metadata.message_type == keys.EVALUATE:
+            return self._of_same_views(replies)
+        if SECAGG_CONFIGS not in request.content.config_records:
+            return list(replies)
+        valid = [reply for reply in replies if not reply.has_error()]
+        faults = dict(zip(map(id, valid), unlike_faults(request, valid), strict=True))
+        return [
+            refused(reply, fault) if (fault := faults.get(id(reply), "")) else reply
+            for reply in replies
+        ]
+
+    def _of_same_views(self, replies: Sequence[Message]) -> list[Message]:
         """Return answers to EVALUATE with an error for each whose views are not those of most.
 
         A method may predict fewer views than it has, but all clients of a run the same ones: what
@@ -156,14 +175,14 @@ class ReplyChecks:
         optional: dict[str, type] = {keys.STATISTICS: ArrayRecord} if self._reads_each else {}
         if self._config.upload_precision == INT8:
             optional[keys.SCALES] = ArrayRecord
-        return _records_fault(content, records, optional) or entries_fault(
+        return records_fault(content, records, optional) or entries_fault(
             messages.metrics_of(content), table
         )
 
     def _counts_fault(self, content: RecordDict, node: int, splits: Sequence[str]) -> str:
         final, records = "test" in splits, dict[str, type]({keys.METRICS: MetricRecord})
         records |= {keys.CONFIG: ConfigRecord} if final else {}
-        if fault := _records_fault(content, records):
+        if fault := records_fault(content, records):
             return fault
         if final and (fault := entries_fault(content.config_records[keys.CONFIG], _NAMES)):
             return fault
@@ -220,27 +239,7 @@ def _whole_fault(request: Message, reply: Message) -> str:
 def _greeting_fault(content: RecordDict) -> str:
     records, signed = {keys.CONFIG: ConfigRecord}, content.config_records.get(keys.SIGNED)
     return (
-        _records_fault(content, records, {keys.SIGNED: ConfigRecord})
+        records_fault(content, records, {keys.SIGNED: ConfigRecord})
         or entries_fault(content.config_records[keys.CONFIG], _HELLO)
-        or ("" if signed is None else entries_fault(signed, _SIGNED))
+        or ("" if signed is None else entries_fault(signed, SIGNED))
     )
-
-
-def _records_fault(
-    content: RecordDict, required: Mapping[str, type], optional: Mapping[str, type] | None = None
-) -> str:
-    """Return what is wrong with the records of a reply: one is missing, unknown or of another kind.
-
-    Parameters
-    ----------
-    required, optional : kind of record by name
-    """
-    known = {**required, **(optional or {})}
-    if missing := sorted(required.keys() - content.keys()):
-        return f"expected a record {missing[0]!r}, found none"
-    for name, record in content.items():
-        if name not in known:
-            return f"expected only the records of its task, found {shown(name)}"
-        if not isinstance(record, known[name]):
-            return f"expected {name} as {known[name].__name__}, found {type(record).__name__}"
-    return ""

@@ -23,6 +23,7 @@ from dance_flwr.federation.server.ledger import Ledger
 from dance_flwr.federation.server.membership import Member, missing_numbers
 from dance_flwr.federation.server.reply_checks import MOST_NODES, total_fault
 from dance_flwr.federation.server.secagg_workflow import Capture, SumWorkflow
+from dance_flwr.federation.server.sizes import Sizes
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import messages as wire
 from dance_flwr.federation.wire.tensors import arrays_of
@@ -80,9 +81,11 @@ class SecureGrid(FederationGrid):
         return None
 
     def sizes(
-        self, schemas: Sequence[wire.Schema], config: Mapping[str, Any], timeout: float
-    ) -> dict[str, list[int]]:
-        """Ask for weight, nodes and tokens under masks; return each sum as a list of one."""
+        self, past: Sizes, schemas: Sequence[wire.Schema], config: Mapping[str, Any], timeout: float
+    ) -> Sizes:
+        """Ask for weight, nodes and tokens under masks, once in a run; return each sum."""
+        if past:
+            return past
         batch = [wire.weigh(node, config) for node in self._client_of_node]
         total = wire.metrics_of(self._sum(batch, timeout, keys.WEIGH).content)
         if keys.NODES not in total:
@@ -93,14 +96,14 @@ class SecureGrid(FederationGrid):
             "%d clients under secure aggregation: %d nodes in all", len(schemas), total[keys.NODES]
         )
         return {
-            "nodes_per_client": [total[keys.NODES]],
-            "encoder_tokens": [total[keys.ENCODER_TOKENS]],
+            "nodes_per_client": {None: total[keys.NODES]},
+            "encoder_tokens": {None: total[keys.ENCODER_TOKENS]},
         }
 
-    def restore(self, sizes: Mapping[str, Sequence[int]], total_weight: int) -> None:
+    def restore(self, sizes: Sizes, total_weight: int) -> None:
         """Take up a run; its masked counts are bounded by the nodes of all clients as before."""
         super().restore(sizes, total_weight)
-        (self._nodes,) = sizes["nodes_per_client"]
+        self._nodes = sizes["nodes_per_client"][None]
 
     def _sum(self, sent: Sequence[Message], timeout: float | None, task: str = "") -> Message:
         task = task or sent[0].metadata.message_type
@@ -208,11 +211,23 @@ def federate(
 
 @dataclass
 class _Stage:
-    """The Grid of one stage: returns every reply, errors included, and counts bytes."""
+    """The Grid of one stage: returns every reply, errors included, and counts bytes.
+
+    An error says whose it is: that of a shortfall is made of them.
+    """
 
     federation: SecureGrid
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> list[Message]:
-        return self.federation.exchange(list(messages), timeout)
+        return [
+            wire.with_error(
+                reply,
+                reply.error.code,
+                f"client {self.federation.client_of(reply)}: {str(reply.error.reason).strip()}",
+            )
+            if reply.has_error()
+            else reply
+            for reply in self.federation.exchange(list(messages), timeout)
+        ]

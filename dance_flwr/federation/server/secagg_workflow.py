@@ -180,7 +180,8 @@ class SumWorkflow(SecAggPlusWorkflow):
         return bool(state.active_node_ids) and self._check_threshold(state)
 
     def _shortfall(self, stage: str, state: Any) -> str:
-        reasons = sorted({str(getattr(error, "args", [error])[0]) for error in state.failures})
+        errors = [error.args[0] if error.args else error for error in state.failures]
+        reasons = sorted({str(getattr(error, "reason", error)) for error in errors})
         why = f"; {'; '.join(reasons)}" if reasons else ""
         return (
             f"secure aggregation, stage {stage!r}: expected at least {state.threshold} of "

@@ -29,15 +29,18 @@ SIGNING_KEY, PEER_KEYS = "signing-key", "peer-keys"
 CLIENTS_LEAST, METHODS = "clients-least", "methods"
 NOISE_MULTIPLIER_LEAST, EPSILON_MOST = "noise-multiplier-least", "epsilon-most"
 ROUNDS_MOST, LOCAL_EPOCHS_MOST = "rounds-most", "local-epochs-most"
+TRAININGS_MOST = "trainings-most"
 HIDDEN_DIM_MOST, LIMITS = "hidden-dim-most", "limits"
 NODE_CONFIG = {
     *(PARTITION_ID, NUM_PARTITIONS, DATA_PATH, DEMANDS_MASKS, DEVICE, MEMORY_RATIO),
     *(SIGNING_KEY, PEER_KEYS, CLIENTS_LEAST, METHODS, NOISE_MULTIPLIER_LEAST, EPSILON_MOST),
-    *(ROUNDS_MOST, LOCAL_EPOCHS_MOST, HIDDEN_DIM_MOST, LIMITS),
+    *(ROUNDS_MOST, TRAININGS_MOST, LOCAL_EPOCHS_MOST, HIDDEN_DIM_MOST, LIMITS),
 }
 
 # Fields of `messages.Schema` that a client may withhold.
 SCHEMA_NODES, SCHEMA_TOKENS = "num_nodes", "encoder_tokens"
+# Those that all clients of a run have in common.
+SCHEMA_COMMON = ("class_names", "text_dim", "encoder_sha256")
 
 # Hashes that fix what a client holds: its data (a field of `messages.Schema`), its evidence.
 DATA_SHA256, EVIDENCE_SHA256 = "data_sha256", "evidence_sha256"

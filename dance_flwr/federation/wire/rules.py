@@ -1,4 +1,4 @@
-"""Rules for the entries of a record that a stranger has filled: types, ranges, lengths."""
+"""Rules for the records that a stranger has filled: their names, and types, ranges, lengths."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -109,6 +109,28 @@ def entries_fault(
     for name, value in found.items():
         if not table[name].allows(value):
             return f"expected {name} to be {table[name]}, found {shown(value)}"
+    return ""
+
+
+def records_fault(
+    content: Mapping[str, Any],
+    required: Mapping[str, type],
+    optional: Mapping[str, type] | None = None,
+) -> str:
+    """Return what is wrong with the records of a reply: one is missing, unknown or of another kind.
+
+    Parameters
+    ----------
+    required, optional : kind of record by name
+    """
+    known = {**required, **(optional or {})}
+    if missing := sorted(required.keys() - content.keys()):
+        return f"expected a record {missing[0]!r}, found none"
+    for name, record in content.items():
+        if name not in known:
+            return f"expected only the records of its task, found {shown(name)}"
+        if not isinstance(record, known[name]):
+            return f"expected {name} as {known[name].__name__}, found {type(record).__name__}"
     return ""
 
 

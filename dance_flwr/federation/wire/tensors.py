@@ -60,13 +60,19 @@ def array_fault(array: Array) -> str:
     shape = tuple(array.shape)
     if len(shape) > _MOST_DIMENSIONS or any(not 0 <= size <= _LONGEST for size in shape):
         return f"expected a shape of at most {_MOST_DIMENSIONS} dimensions, found {str(shape)[:80]}"
-    header, kind = BytesIO(), np.dtype(array.dtype)
-    described = {"descr": kind.str, "fortran_order": False, "shape": shape}
-    npy.write_array_header_1_0(header, described)
-    size = header.tell() + kind.itemsize * prod(shape)
-    if len(array.data) != size or not array.data.startswith(header.getvalue()):
+    header = header_of(array.dtype, shape)
+    size = len(header) + np.dtype(array.dtype).itemsize * prod(shape)
+    if len(array.data) != size or not array.data.startswith(header):
         return f"expected {size} bytes of {array.dtype} {shape}, found other bytes"
     return ""
+
+
+def header_of(kind: str, shape: tuple[int, ...]) -> bytes:
+    """Return how NumPy's bytes of an array of this type and shape begin."""
+    header = BytesIO()
+    described = {"descr": np.dtype(kind).str, "fortran_order": False, "shape": shape}
+    npy.write_array_header_1_0(header, described)
+    return header.getvalue()
 
 
 def _copy_of(array: Array) -> NDArray[Any]:
@@ -75,14 +81,11 @@ def _copy_of(array: Array) -> NDArray[Any]:
     NumPy parses a header as Python code, which takes longer than copying a small array. Where the
     header is the one that `array_of` writes for this type and shape, the values follow it.
     """
-    header = BytesIO()
     with suppress(TypeError, ValueError):  # a type or shape that nothing of ours has
         kind, shape = np.dtype(array.dtype), tuple(array.shape)
-        described = {"descr": kind.str, "fortran_order": False, "shape": shape}
-        npy.write_array_header_1_0(header, described)
-        size, data = header.tell(), array.data
-        values = kind.itemsize * prod(shape)
-        if data.startswith(header.getvalue()) and len(data) == size + values and values:
+        header, data = header_of(array.dtype, shape), array.data
+        size, values = len(header), kind.itemsize * prod(shape)
+        if data.startswith(header) and len(data) == size + values and values:
             return np.frombuffer(data, kind, offset=size).reshape(shape).copy()
     return array.numpy()
 

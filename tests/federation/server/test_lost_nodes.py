@@ -7,10 +7,12 @@ import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.superlink.grid import HttpGrid
+from google.protobuf.message import DecodeError
 
 from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.server import polling as asking
 from dance_flwr.federation.server.ledger import Ledger
+from dance_flwr.federation.wire.keys import INVALID_REPLY
 
 GONE = Error(ErrorCode.NODE_UNAVAILABLE, "the node is not available")
 KILLED = Error(ErrorCode.CLIENT_APP_CRASHED, "ClientApp stopped responding.")
@@ -109,6 +111,12 @@ class Line(HttpGrid):
         answer = Message(RecordDict({"text": ConfigRecord({"to": asked})}), reply_to=message)
         if fate == "broken":
             raise ConnectionError("no route to the SuperLink")
+        if fate == "unreadable":  # what Flower's classes raise for bytes that are no message
+            raise DecodeError("Error parsing message")
+        if fate == "superlink":
+            raise ValueError("Invalid protobuf response payload") from DecodeError("truncated")
+        if fate == "other":
+            raise KeyError("a class that there is not")
         if fate == "busy":  # two seconds with one message, then a while with the next
             return (
                 answer
@@ -174,6 +182,23 @@ def test_a_node_that_is_at_work_is_waited_for(ask_all):
 def test_a_silent_node_is_waited_for_until_the_time_is_up(ask_all):
     line = Line("prompt", "silent")
     assert ask_all(line, 1.0).keys() == {0} and len(line.sent) == 3
+
+
+@pytest.mark.parametrize("fate", ["unreadable", "other"])
+def test_a_reply_that_cannot_be_read_is_that_of_its_node(ask_all, fate):
+    """Flower builds a message from the bytes of a client where the server pulls it."""
+    ledger = Ledger()
+    replies = ask_all(Line("prompt", fate, "prompt"), 30.0, ledger)
+    assert [replies[node].has_error() for node in range(3)] == [False, True, False]
+    assert replies[1].error.code == INVALID_REPLY
+    assert "expected a reply that can be read, found" in replies[1].error.reason
+    assert [(row["count"], row["errors"]) for row in ledger.rows()] == [(3, 0), (3, 1)]
+
+
+def test_a_response_of_the_superlink_that_cannot_be_read_is_nobodys_reply(ask_all):
+    line = Line("prompt", "superlink")
+    with pytest.raises(ValueError, match="Invalid protobuf response"):
+        ask_all(line, 30.0)
 
 
 def test_looks_are_requests_and_end_with_the_wait(ask_all):

@@ -1,0 +1,97 @@
+"""How often a client has trained, in a file of its own folder.
+
+The server numbers the rounds of a run and names the run: one that lies asks for round 1 without
+end. A client whose node bounds the rounds or the trainings writes each down before it begins. A
+round that is asked again from the same model is a repetition: an answer was lost, or the run was
+interrupted and goes on from its last complete round. There may be as many of these as rounds.
+"""
+
+import hashlib
+import json
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from flwr.app import Message
+
+from dance_flwr.disk import atomic_file, disk_of
+from dance_flwr.errors import UserError
+from dance_flwr.federation.client.terms import NodeTerms
+from dance_flwr.federation.wire import keys, messages
+
+TRAININGS = "training-ledger.json"
+_ASKED, _REPEATED = "asked", "repeated"
+_SECONDS = 60.0  # to wait for another process, which holds the lock for milliseconds
+_Runs = dict[str, dict[str, Any]]
+
+
+def count_training(message: Message, folder: Path, terms: NodeTerms) -> None:
+    """Write down that a run trains here once more; nothing where the node bounds neither.
+
+    The file is on the device when this returns. Processes take turns.
+
+    Parameters
+    ----------
+    message : the request, whose run has a plain name
+    folder : of the client
+
+    Raises
+    ------
+    UserError : it is more than the node allows, and nothing was written; or the file is damaged
+    """
+    if terms.rounds_most == terms.trainings_most == inf:
+        return
+    run, path = str(messages.config_of(message)[keys.RUN]), folder / TRAININGS
+    with disk_of(folder), FileLock(folder / f".{TRAININGS}.lock", timeout=_SECONDS):
+        runs = _read(path)
+        own = runs.setdefault(run, {_ASKED: [], _REPEATED: 0})
+        if (asked := _digest(message)) in own[_ASKED]:
+            own[_REPEATED] += 1
+        else:
+            own[_ASKED].append(asked)
+        _refuse(run, runs, terms)
+        with atomic_file(path, lasting=True) as file:
+            file.write((json.dumps({"runs": runs}, indent=1) + "\n").encode())
+
+
+def _refuse(run: str, runs: _Runs, terms: NodeTerms) -> None:
+    """Refuse a training with which the account is beyond the terms."""
+    asked, repeated = len(runs[run][_ASKED]), runs[run][_REPEATED]
+    every = sum(len(own[_ASKED]) + own[_REPEATED] for own in runs.values())
+    for term, most, what, found in (
+        (keys.ROUNDS_MOST, terms.rounds_most, f"trainings in run {run}", asked),
+        (keys.ROUNDS_MOST, terms.rounds_most, f"repeated trainings in run {run}", repeated),
+        (keys.TRAININGS_MOST, terms.trainings_most, "trainings in all runs", every),
+    ):
+        if found > most:
+            raise UserError(
+                f"{term}: expected at most {most:g} {what}, found {found} with this one; this "
+                "node does not take part. An operator who agrees to more raises it in "
+                "--node-config"
+            )
+
+
+def _digest(message: Message) -> str:
+    """Return what tells one training of a run from another: the round and its model."""
+    digest = hashlib.sha256(repr(messages.config_of(message).get(keys.ROUND)).encode())
+    for name, array in messages.arrays_in(message).items():
+        digest.update(f"{name}:{array.dtype}:{array.shape};".encode())
+        digest.update(array.data)
+    return digest.hexdigest()[:32]
+
+
+def _read(path: Path) -> _Runs:
+    try:
+        runs = json.loads(path.read_text("utf-8"))["runs"]
+        return {
+            str(run): {_ASKED: list(map(str, own[_ASKED])), _REPEATED: int(own[_REPEATED])}
+            for run, own in runs.items()
+        }
+    except FileNotFoundError:
+        return {}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{path}: expected how often runs have trained here, found a damaged file ({error}); "
+            "restore it from a copy, or delete it to count from nothing"
+        ) from None

@@ -1,0 +1,25 @@
+"""How large the clients of a run are, by client: some may be absent at one of its starts."""
+
+from collections.abc import Mapping
+
+from dance_flwr.federation.wire.messages import Schema
+
+Sizes = dict[str, dict[int | None, int]]  # name -> client -> count; None = the sum of all
+
+
+def merged_sizes(past: Sizes, described: Mapping[int, Schema]) -> Sizes:
+    """Return nodes and encoded tokens of all clients that described their data, ascending.
+
+    Parameters
+    ----------
+    past : of the clients at earlier starts
+    described : client -> its description at this start
+    """
+    found = {
+        "nodes_per_client": {client: own.num_nodes for client, own in described.items()},
+        "encoder_tokens": {client: own.encoder_tokens for client, own in described.items()},
+    }
+    return {
+        name: dict(sorted((past.get(name, {}) | counts).items(), key=lambda item: item[0] or 0))
+        for name, counts in found.items()
+    }
