@@ -224,6 +224,10 @@ class Recorder:
         }
         write_json(self.folder / RESULT, result)
         forget(self.folder)
+        self._announce(result)
+        return result
+
+    def _announce(self, result: Mapping[str, Any]) -> None:
         score = scored(result, "test")
         events.emit(
             "run_ended",
@@ -234,7 +238,6 @@ class Recorder:
             best_round=self.best_round,
             seconds_total=result["seconds_total"],
         )
-        return result
 
 
 @contextmanager
