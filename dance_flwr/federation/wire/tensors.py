@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from io import BytesIO
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -30,10 +31,9 @@ def array_of(tensor: Tensor) -> Array:
 
     Flower's own grows a buffer, which is ten times slower at 16 MB.
     """
-    array, header = tensor.detach().cpu().numpy(), BytesIO()
+    array = tensor.detach().cpu().numpy()
     array = array if array.flags.c_contiguous else array.copy(order="C")
-    npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(array))
-    data = b"".join((header.getvalue(), array.reshape(-1).view("u1").data))
+    data = b"".join((_header(array.dtype, array.shape), array.reshape(-1).view("u1").data))
     return Array(dtype=str(array.dtype), shape=tuple(array.shape), stype="numpy.ndarray", data=data)
 
 
@@ -60,11 +60,10 @@ def array_fault(array: Array) -> str:
     shape = tuple(array.shape)
     if len(shape) > _MOST_DIMENSIONS or any(not 0 <= size <= _LONGEST for size in shape):
         return f"expected a shape of at most {_MOST_DIMENSIONS} dimensions, found {str(shape)[:80]}"
-    header, kind = BytesIO(), np.dtype(array.dtype)
-    described = {"descr": kind.str, "fortran_order": False, "shape": shape}
-    npy.write_array_header_1_0(header, described)
-    size = header.tell() + kind.itemsize * prod(shape)
-    if len(array.data) != size or not array.data.startswith(header.getvalue()):
+    kind = np.dtype(array.dtype)
+    header = _header(kind, shape)
+    size = len(header) + kind.itemsize * prod(shape)
+    if len(array.data) != size or not array.data.startswith(header):
         return f"expected {size} bytes of {array.dtype} {shape}, found other bytes"
     return ""
 
@@ -75,16 +74,21 @@ def _copy_of(array: Array) -> NDArray[Any]:
     NumPy parses a header as Python code, which takes longer than copying a small array. Where the
     header is the one that `array_of` writes for this type and shape, the values follow it.
     """
-    header = BytesIO()
     with suppress(TypeError, ValueError):  # a type or shape that nothing of ours has
-        kind, shape = np.dtype(array.dtype), tuple(array.shape)
-        described = {"descr": kind.str, "fortran_order": False, "shape": shape}
-        npy.write_array_header_1_0(header, described)
-        size, data = header.tell(), array.data
-        values = kind.itemsize * prod(shape)
-        if data.startswith(header.getvalue()) and len(data) == size + values and values:
-            return np.frombuffer(data, kind, offset=size).reshape(shape).copy()
+        kind, shape, data = np.dtype(array.dtype), tuple(array.shape), array.data
+        header, values = _header(kind, shape), kind.itemsize * prod(shape)
+        if data.startswith(header) and len(data) == len(header) + values and values:
+            return np.frombuffer(data, kind, offset=len(header)).reshape(shape).copy()
     return array.numpy()
+
+
+@lru_cache(maxsize=4096)
+def _header(kind: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Return what NumPy writes before the values; models of one run have the same few."""
+    header = BytesIO()
+    described = {"descr": kind.str, "fortran_order": False, "shape": shape}
+    npy.write_array_header_1_0(header, described)
+    return header.getvalue()
 
 
 def record_of(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
