@@ -16,7 +16,7 @@ from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, Evidence, condense_text, freeze, select_candidates
 from dance_flwr.dance.explaining import make_packs
 from dance_flwr.dance.inference import evidence_of, trained_prediction
-from dance_flwr.dance.losses import condensed_loss, plain_loss, supervised_nodes
+from dance_flwr.dance.losses import Labelled, condensed_loss, plain_loss, supervised_nodes
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import condense_nodes, rounds_per_condensation
 from dance_flwr.dance.packs import count_evidence, read_chunks
@@ -245,6 +245,7 @@ def train_condensed(
     inputs = rows_at(site.inputs(site.training_graph, backbone), ball.nodes)
     labels = site.train_labels[ball.nodes[: count + others.numel()]]
     plain = torch.isin(ball.nodes[: labels.numel()], supervised)
+    read, trained = Labelled.among(labels.where(plain, -1)), Labelled.among(labels[:count])
     steps = [trainable(step, backbone.operator) for step in ball.operators]
     condensed = trainable(operator(backbone.operator, *adjacency, count), backbone.operator)
     width = model.fuse_graph.out_features
@@ -252,13 +253,13 @@ def train_condensed(
 
     def loss() -> Tensor:
         around = backbone.finish(backbone.start(backbone.drop(inputs)), steps)
-        hidden = around[:count]
+        graph, hidden = model.graph_logits(around), around[:count]
         evidence = weigh(model, hidden, given, settings)
-        features = perturb(model.fuse(hidden, evidence.fused_text), noise)
-        core_logits = model.graph_logits(model.condensed_hidden(features, condensed))
-        value = condensed_loss(
-            model, hidden, evidence, features, core_logits, labels[:count], settings
-        )
-        return value + plain_loss(model, around[plain], labels[plain], settings)
+        fused_text, text = model.read(evidence.texts).unbind(1)
+        features = perturb(model.fuse_read(hidden, fused_text), noise)
+        core = model.graph_logits(model.condensed_hidden(features, condensed))
+        views = model.text_logits(text), model.fused_logits(features, evidence.labels), core
+        value = condensed_loss(graph[:count], *views, trained, settings)
+        return value + plain_loss(graph, read, settings)
 
     return train_epochs(model, loss, config, round_=round_)

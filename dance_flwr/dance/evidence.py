@@ -142,13 +142,18 @@ def weigh_chunks(
 def anchored(
     queries: Float[Tensor, "m d"], towards: Float[Tensor, "m d"], config: DanceConfig
 ) -> Float[Tensor, "m d"]:
-    """Add x / (|x| T) to q: a query that asks for texts like x before anything is learnt; [m, d].
+    """Add `anchor` to q: a query that asks for texts like x before anything is learnt; [m, d].
 
     An extension of the paper, whose queries start at random; T = 0 leaves them as they are.
     """
+    return queries + anchor(towards, config) if config.anchor_temperature else queries
+
+
+def anchor(towards: Float[Tensor, "m d"], config: DanceConfig) -> Float[Tensor, "m d"]:
+    """The vector x / (|x| T), or 0 where T = 0; [m, d] -> [m, d]."""
     if not config.anchor_temperature:
-        return queries
-    return queries + F.normalize(towards, dim=1) / config.anchor_temperature
+        return torch.zeros_like(towards)
+    return F.normalize(towards, dim=1) / config.anchor_temperature
 
 
 def budgets(config: DanceConfig) -> tuple[int, int, int]:

@@ -105,7 +105,7 @@ def logit_parts(
     norm, head = model.norm, model.head_fused
     graph, gated = (
         part - part.mean(dim=1, keepdim=True)
-        for part in (model.fuse_graph(hidden), model.gated_text(hidden, text))
+        for part in (model.fuse_graph(hidden), model.gated_text(hidden, model.read(text)))
     )
     sigma = ((graph + gated).square().mean(dim=1, keepdim=True) + norm.eps).sqrt()
     given = [F.linear(part / sigma * norm.weight, head.weight) for part in (graph, gated)]

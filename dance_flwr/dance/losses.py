@@ -1,5 +1,7 @@
 """The losses of a client on its condensed graph, and the nodes of the plain term."""
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
@@ -7,17 +9,41 @@ from torch.nn import functional as F
 
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, Evidence
-from dance_flwr.dance.model import DanceModel
-from dance_flwr.dance.weighing import Weighed
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The labelled ones among m nodes.
+
+    Attributes
+    ----------
+    labels : [s] int64
+    places : [s] int64, which of the m nodes they are; None = all of them, in order
+    """
+
+    labels: Int64[Tensor, "s"]
+    places: Int64[Tensor, "s"] | None
+
+    @classmethod
+    def among(cls, labels: Int64[Tensor, "m"]) -> "Labelled":
+        """Return the nodes whose label is not -1."""
+        places = torch.nonzero(labels >= 0).flatten()
+        return cls(labels[places], None if len(places) == len(labels) else places)
+
+    def cross_entropy(self, logits: Float[Tensor, "m C"]) -> Float[Tensor, ""]:
+        """Mean CE(o_v, y_v) over the labelled nodes, 0 without any; a scalar."""
+        if not len(self.labels):
+            return logits.new_zeros(())
+        chosen = logits if self.places is None else logits[self.places]
+        return F.cross_entropy(chosen, self.labels)
 
 
 def condensed_loss(
-    model: DanceModel,
-    hidden: Float[Tensor, "K h"],
-    evidence: Weighed,
-    features: Float[Tensor, "K w"],
-    core_logits: Float[Tensor, "K C"],
-    labels: Int64[Tensor, "K"],
+    graph: Float[Tensor, "K C"],
+    text: Float[Tensor, "K C"],
+    fused: Float[Tensor, "K C"],
+    core: Float[Tensor, "K C"],
+    labelled: Labelled,
     settings: DanceConfig,
 ) -> Float[Tensor, ""]:
     """eq:fusion_train_loss + CE of the condensed graph; a scalar.
@@ -28,40 +54,27 @@ def condensed_loss(
 
     Parameters
     ----------
-    hidden : [K, h] g_v; features : [K, w] x_v, with the noise of the round
-    core_logits : [K, C] Dec_g of the condensed graph
-    labels : [K] int64, -1 where unknown
+    graph, text, fused, core : [K, C] logits: o^g, o^t, Dec(x_v), Dec_g of the condensed graph
     """
-    graph, text = model.graph_logits(hidden), model.text_logits(evidence.text)
     divergence = F.kl_div(
         F.log_softmax(text, dim=1), F.log_softmax(graph, dim=1), reduction="sum", log_target=True
     )
-    loss = settings.align_weight * divergence / max(1, labels.numel())
-    known = labels >= 0
-    if bool(known.any()):
-        target = labels[known]
-        loss = loss + F.cross_entropy(model.fused_logits(features, evidence.labels)[known], target)
-        loss = loss + F.cross_entropy(core_logits[known], target)
-    return loss
+    loss = settings.align_weight * divergence / max(1, len(graph))
+    return loss + labelled.cross_entropy(fused) + labelled.cross_entropy(core)
 
 
 def plain_loss(
-    model: DanceModel,
-    hidden: Float[Tensor, "s h"],
-    labels: Int64[Tensor, "s"],
-    settings: DanceConfig,
+    logits: Float[Tensor, "m C"], supervised: Labelled, settings: DanceConfig
 ) -> Float[Tensor, ""]:
-    """plain_weight * mean CE(Dec_g(g_v), y_v); a scalar.
+    """plain_weight * mean CE(Dec_g(g_v), y_v) over the supervised nodes; a scalar.
 
     An addition to the paper: nothing else trains the plain pass, on which gating relies.
 
     Parameters
     ----------
-    hidden : [s, h] g_v of labelled nodes; labels : [s] int64
+    logits : [m, C] Dec_g(g_v)
     """
-    if not labels.numel():
-        return hidden.new_zeros(())
-    return settings.plain_weight * F.cross_entropy(model.graph_logits(hidden), labels)
+    return settings.plain_weight * supervised.cross_entropy(logits)
 
 
 def supervised_nodes(

@@ -5,6 +5,7 @@ from math import sqrt
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.dropout import dropout as drop
@@ -63,24 +64,34 @@ class DanceModel(PlainModel):
         """q_v with a_{v,(u,r)} = <q_v, e_{u,r}>: U A_s g_v / sqrt(w); [m, h] -> [m, d]."""
         return self._read_by(self.chunk_query(hidden))
 
+    def queries(self, hidden: Float[Tensor, "m h"]) -> Float[Tensor, "m 2 d"]:
+        """`neighbour_queries` and `chunk_queries`, in one product; [m, h] -> [m, 2, d]."""
+        both = F.linear(hidden, torch.cat([self.query.weight, self.chunk_query.weight]))
+        return self._read_by(both.view(-1, both.size(1) // 2)).view(-1, 2, self.text_dim)
+
     def _read_by(self, query: Float[Tensor, "m w"]) -> Float[Tensor, "m d"]:
         return (query / sqrt(query.size(1))) @ self.backbone.text_weight()  # type: ignore[no-any-return]
 
-    def read(self, text: Float[Tensor, "m d"]) -> Float[Tensor, "m w"]:
-        """U = U^T LN(t); [m, d] -> [m, w]."""
+    def read(self, text: Float[Tensor, "*m d"]) -> Float[Tensor, "*m w"]:
+        """U = U^T LN(t); [..., d] -> [..., w]."""
         return self.backbone.project(normalise(text))  # type: ignore[no-any-return]
 
     def fuse(
         self, hidden: Float[Tensor, "m h"], text: Float[Tensor, "m d"]
     ) -> Float[Tensor, "m w"]:
-        """eq:fused_embed: x = LN(W_g g + `gated_text`(g, t)); [m, h], [m, d] -> [m, w]."""
-        return self.norm(self.fuse_graph(hidden) + self.gated_text(hidden, text))  # type: ignore[no-any-return]
+        """eq:fused_embed: x = LN(W_g g + `gated_text`(g, `read(t)`)); [m, h], [m, d] -> [m, w]."""
+        return self.fuse_read(hidden, self.read(text))
+
+    def fuse_read(
+        self, hidden: Float[Tensor, "m h"], read: Float[Tensor, "m r"]
+    ) -> Float[Tensor, "m w"]:
+        """`fuse` of texts that have been read; [m, h], [m, r] -> [m, w]."""
+        return self.norm(self.fuse_graph(hidden) + self.gated_text(hidden, read))  # type: ignore[no-any-return]
 
     def gated_text(
-        self, hidden: Float[Tensor, "m h"], text: Float[Tensor, "m d"]
+        self, hidden: Float[Tensor, "m h"], read: Float[Tensor, "m w"]
     ) -> Float[Tensor, "m w"]:
-        """sigma(w^T [g || u]) u, u = `read(t)`; [m, h], [m, d] -> [m, w]."""
-        read = self.read(text)
+        """sigma(w^T [g || u]) u; [m, h], [m, w] -> [m, w]."""
         return torch.sigmoid(self.fuse_gate(torch.cat([hidden, read], dim=1))) * read
 
     def condensed_hidden(
@@ -108,9 +119,9 @@ class DanceModel(PlainModel):
             logits = logits + self.head_labels(labels)
         return self.with_prior(logits)
 
-    def text_logits(self, text: Float[Tensor, "m d"]) -> Float[Tensor, "m C"]:
-        """o^t = Dec_t(u), u = `read(t)`; [m, d] -> [m, C]."""
-        return self.with_prior(self.head_text(drop(self.read(text), self.dropout, self.training)))
+    def text_logits(self, read: Float[Tensor, "m r"]) -> Float[Tensor, "m C"]:
+        """o^t = Dec_t(u) of texts that have been read; [m, r] -> [m, C]."""
+        return self.with_prior(self.head_text(drop(read, self.dropout, self.training)))
 
 
 class PaperModel(DanceModel):
@@ -141,19 +152,23 @@ class PaperModel(DanceModel):
         """W_s g_v / sqrt(d); [m, h] -> [m, d]."""
         return self.chunk_query(hidden) / sqrt(self.chunk_query.out_features)  # type: ignore[no-any-return]
 
+    def queries(self, hidden: Float[Tensor, "m h"]) -> Float[Tensor, "m 2 d"]:
+        """`neighbour_queries` and `chunk_queries`; [m, h] -> [m, 2, d]."""
+        return torch.stack([self.neighbour_queries(hidden), self.chunk_queries(hidden)], dim=1)
+
+    def read(self, text: Float[Tensor, "*m d"]) -> Float[Tensor, "*m d"]:
+        """Return t itself, which W_t and Dec_t read; [..., d]."""
+        return text
+
     def gated_text(
-        self, hidden: Float[Tensor, "m h"], text: Float[Tensor, "m d"]
+        self, hidden: Float[Tensor, "m h"], read: Float[Tensor, "m d"]
     ) -> Float[Tensor, "m d"]:
         """sigma(w^T [g || t]) W_t t; [m, h], [m, d] -> [m, d]."""
-        gate = torch.sigmoid(self.fuse_gate(torch.cat([hidden, text], dim=1)))
-        return gate * self.fuse_text(text)  # type: ignore[no-any-return]
+        gate = torch.sigmoid(self.fuse_gate(torch.cat([hidden, read], dim=1)))
+        return gate * self.fuse_text(read)  # type: ignore[no-any-return]
 
     def condensed_hidden(
         self, fused: Float[Tensor, "m d"], operator: Tensor
     ) -> Float[Tensor, "m h"]:
         """Return the backbone's output on the graph whose features are x; [m, h]."""
         return self.backbone(fused, operator)  # type: ignore[no-any-return]
-
-    def text_logits(self, text: Float[Tensor, "m d"]) -> Float[Tensor, "m C"]:
-        """o^t = Dec_t(t); [m, d] -> [m, C]."""
-        return self.with_prior(self.head_text(drop(text, self.dropout, self.training)))

@@ -7,13 +7,14 @@ import torch
 from entmax import entmax15
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
-from torch.nn import functional as F
 
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import Candidates, Evidence, anchored, budgets, freeze
+from dance_flwr.dance.evidence import Candidates, Evidence, anchor, budgets, freeze
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.data.text.table import TextTable
 from dance_flwr.nn.ragged import Ragged, rows_at
+
+CHUNKS = 3  # number of the part after hops 0, 1 and 2
 
 
 def padded(rows: Ragged) -> tuple[Int64[Tensor, "K L"], Bool[Tensor, "K L"]]:
@@ -24,70 +25,102 @@ def padded(rows: Ragged) -> tuple[Int64[Tensor, "K L"], Bool[Tensor, "K L"]]:
     return sizes.new_zeros(inside.shape).masked_scatter(inside, rows.index), inside
 
 
-def gates(
-    parts: Sequence[tuple[Float[Tensor, "K _"], Bool[Tensor, "K _"], int]],
-) -> list[Float[Tensor, "K _"]]:
-    """Pi_B(entmax(scores)) of every part (scores, inside, B); rows sum to 1, or are 0 if empty.
+@dataclass(frozen=True)
+class Layout:
+    """Two arrangements of the candidates of K nodes, in parts: hops 0, 1 and 2, and chunks.
 
-    All parts in one call of entmax. A straight-through estimator where a row has more than B
-    entries (see `ragged.project_budget`); otherwise Pi_B changes nothing.
+    Side by side, L columns a node, they are scored and summed in one product each; apart, 4 K rows
+    as wide as the widest part, all weights come from one call of entmax.
+
+    Attributes
+    ----------
+    inside : [K, L] bool, False where padded
+    part : [L] int64, part of each column
+    outside : [4 K, W] bool, True where padded
+    apart : [4 K * W] int64, place in flat [K, 2, L] scores, of neighbours and of chunks
+    beside : [K * L] int64, place in flat [4 K, W] weights
     """
-    widths = [inside.size(1) for _, inside, _ in parts]
-    if not max(widths):
-        return [scores for scores, _, _ in parts]
-    # A finite floor: entmax would turn a row of -inf (an empty row) into NaN.
-    floor = torch.finfo(parts[0][0].dtype).min / 4
-    stacked = torch.cat(
-        [
-            F.pad(scores.masked_fill(~inside, floor), (0, max(widths) - width), value=floor)
-            for (scores, inside, _), width in zip(parts, widths, strict=True)
-        ]
-    )
-    found = entmax15(stacked, dim=1).chunk(len(parts))
-    return [
-        _within_budget(probs[:, :width] * inside, scores, budget)
-        for probs, width, (scores, inside, budget) in zip(found, widths, parts, strict=True)
-    ]
+
+    inside: Bool[Tensor, "K L"]
+    part: Int64[Tensor, "L"]
+    outside: Bool[Tensor, "K4 W"]
+    apart: Int64[Tensor, "K4W"]
+    beside: Int64[Tensor, "KL"]
+
+    @classmethod
+    def of(cls, parts: Sequence[Bool[Tensor, "K _"]]) -> "Layout":
+        """Lay out the parts, which are filled where these masks are True."""
+        nodes = torch.arange(parts[0].size(0), device=parts[0].device)
+        sizes = torch.tensor([mask.size(1) for mask in parts], device=nodes.device)
+        columns = torch.arange(int(sizes.max()), device=nodes.device)
+        there = columns < sizes[:, None]
+        part, column = torch.nonzero(there).T
+        beside = (part * len(nodes) + nodes[:, None]) * len(columns) + column
+        place = torch.zeros_like(there, dtype=torch.int64)
+        place[there] = torch.arange(len(part), device=nodes.device) + len(part) * (part == CHUNKS)
+        apart = place[:, None] + 2 * len(part) * nodes[:, None]
+        inside = torch.cat(list(parts), dim=1)
+        outside = there.new_ones(len(parts) * len(nodes), len(columns))
+        outside.view(-1)[beside[inside]] = False
+        return cls(inside, part, outside, apart.flatten(), beside.flatten())
+
+    def weights(self, scores: Float[Tensor, "K 2 L"], most: Sequence[int]) -> Float[Tensor, "K L"]:
+        """Pi_B(entmax(scores)) of every part, which sums to 1 in each row, or is 0 if empty.
+
+        A straight-through estimator where a row has more than B entries (see
+        `ragged.project_budget`); otherwise Pi_B changes nothing.
+
+        Parameters
+        ----------
+        most : B of every part
+        """
+        if not self.inside.numel():
+            return scores[:, 0]
+        # A finite floor: entmax would turn a row of -inf (an empty row) into NaN.
+        floor = torch.finfo(scores.dtype).min / 4
+        rows = scores.flatten()[self.apart].view_as(self.outside).masked_fill(self.outside, floor)
+        found = entmax15(rows, dim=1)
+        widths = torch.bincount(self.part, minlength=len(most)).tolist()
+        if any(width > budget for width, budget in zip(widths, most, strict=True)):
+            found = _within_budgets(found, rows, most)
+        return found.flatten()[self.beside].view_as(self.inside) * self.inside  # type: ignore[no-any-return]
 
 
-def _within_budget(probs: Tensor, scores: Tensor, budget: int) -> Tensor:
-    if probs.size(1) <= budget:
-        return probs
-    # Padded entries have probability 0, so that they may be ranked anywhere.
-    best = torch.sort(
-        scores.detach().masked_fill(probs.detach() == 0, float("-inf")),
-        dim=1,
-        descending=True,
-        stable=True,
-    ).indices
-    keep = torch.zeros_like(probs, dtype=torch.bool).scatter_(1, best[:, :budget], True)
-    hard = probs.detach() * keep
+def _within_budgets(
+    probs: Float[Tensor, "K4 W"], scores: Float[Tensor, "K4 W"], most: Sequence[int]
+) -> Float[Tensor, "K4 W"]:
+    given = probs.detach()
+    # Entries of probability 0, padded ones among them, may be ranked anywhere behind the others.
+    ranked = scores.detach().masked_fill(given == 0, float("-inf"))
+    best = torch.sort(ranked, dim=1, descending=True, stable=True).indices
+    budget = torch.tensor(most, device=given.device).repeat_interleave(len(given) // len(most))
+    first = torch.arange(given.size(1), device=given.device) < budget[:, None]
+    hard = given * torch.zeros_like(first).scatter_(1, best, first)
     hard = hard / hard.sum(1, keepdim=True).clamp(min=torch.finfo(hard.dtype).tiny)
-    return hard + (probs - probs.detach())
+    return hard + (probs - given)
 
 
 @dataclass(frozen=True)
 class TrainedEvidence:
     """What the K nodes of a core are trained on in a round, as dense rows.
 
-    The columns are candidates of hop 1, then of hop 2, then candidate chunks.
+    The columns are the node, candidates of hop 1, then of hop 2, then candidate chunks.
 
     Attributes
     ----------
-    own : [K, d] t_v, the anchor of the neighbour queries
-    context : [K, d] c_v as it was selected, the anchor of the chunk queries
+    own : [K, d] t_v
+    anchors : [K, 2, d] what is added to the queries: t_v for neighbours, c_v as it was selected for
+        chunks, both as `evidence.anchor`
     vectors : [K, L, d] texts, gathered once a round: training does not change them
-    inside : [K, L] bool, False where padded
-    widths : columns of hop 1, of hop 2 and of chunks; they sum to L
+    layout : of the columns
     labels : [K, L12, 2 C] one-hot training labels of hops 1 and 2, in the first C places at hop 1,
         in the others at hop 2
     """
 
     own: Float[Tensor, "K d"]
-    context: Float[Tensor, "K d"]
+    anchors: Float[Tensor, "K 2 d"]
     vectors: Float[Tensor, "K L d"]
-    inside: Bool[Tensor, "K L"]
-    widths: tuple[int, int, int]
+    layout: Layout
     labels: Float[Tensor, "K L12 C2"]
 
     @classmethod
@@ -102,17 +135,16 @@ class TrainedEvidence:
         """Gather the texts of the selected evidence, or of all candidates, as the rule says."""
         if config.trained_evidence == "selected":
             candidates = freeze(candidates, evidence)
-        parts = [padded(rows) for rows in (*candidates.hops[1:], candidates.chunks)]
-        one, two, chunks = (index for index, _ in parts)
-        near, inside = torch.cat([one, two], dim=1), torch.cat([mask for _, mask in parts], dim=1)
-        hot = label_table[near] * inside[:, : near.size(1), None]
-        none = torch.zeros_like(hot)
-        at_one = torch.arange(near.size(1), device=near.device)[:, None] < one.size(1)
-        labels = torch.cat([torch.where(at_one, hot, none), torch.where(at_one, none, hot)], dim=2)
-        vectors = torch.cat([_texts(table.nodes, near), _texts(table.chunks, chunks)], dim=1)
-        widths = one.size(1), two.size(1), chunks.size(1)
+        parts = [padded(rows) for rows in (*candidates.hops, candidates.chunks)]
+        hot = [label_table[index] * mask[..., None] for index, mask in parts[1:CHUNKS]]
+        none = [torch.zeros_like(label) for label in hot]
+        labels = torch.cat([torch.cat([hot[0], none[1]], 1), torch.cat([none[0], hot[1]], 1)], 2)
+        near = torch.cat([index for index, _ in parts[:CHUNKS]], dim=1)
+        texts = [_texts(table.nodes, near), _texts(table.chunks, parts[CHUNKS][0])]
         own = rows_at(table.nodes, candidates.nodes)
-        return cls(own, evidence.context, vectors, inside, widths, labels)
+        anchors = [anchor(towards, config) for towards in (own, evidence.context)]
+        layout = Layout.of([mask for _, mask in parts])
+        return cls(own, torch.stack(anchors, dim=1), torch.cat(texts, dim=1), layout, labels)
 
 
 def _texts(table: Tensor, index: Int64[Tensor, "K L"]) -> Float[Tensor, "K L d"]:
@@ -125,14 +157,22 @@ class Weighed:
 
     Attributes
     ----------
-    text : [K, d] t~_v (eq:agg_text)
-    fused_text : [K, d] mix * t~_v + (1 - mix) * c_v
+    texts : [K, 2, d] `fused_text` and `text`
     labels : [K, 2 C] label evidence, [y_1 || y_2]
     """
 
-    text: Float[Tensor, "K d"]
-    fused_text: Float[Tensor, "K d"]
+    texts: Float[Tensor, "K 2 d"]
     labels: Float[Tensor, "K C2"]
+
+    @property
+    def fused_text(self) -> Float[Tensor, "K d"]:
+        """[K, d] mix * t~_v + (1 - mix) * c_v."""
+        return self.texts[:, 0]
+
+    @property
+    def text(self) -> Float[Tensor, "K d"]:
+        """[K, d] t~_v (eq:agg_text)."""
+        return self.texts[:, 1]
 
 
 def weigh(
@@ -148,22 +188,13 @@ def weigh(
     hidden : [K, h] g_v
     """
     if config.text_rule == "own":
-        return Weighed(given.own, given.own, given.labels.sum(1))
-    near_queries = anchored(model.neighbour_queries(hidden), given.own, config)
-    chunk_queries = anchored(model.chunk_queries(hidden), given.context, config)
-    scores = torch.bmm(given.vectors, torch.stack([near_queries, chunk_queries], dim=2))
-    near = given.widths[0] + given.widths[1]
-    asked = torch.cat([scores[:, :near, 0], scores[:, near:, 1]], dim=1)
-    parts = zip(
-        *(torch.split(part, list(given.widths), dim=1) for part in (asked, given.inside)),
-        (*budgets(config)[1:], config.chunk_budget),
-        strict=True,
-    )
-    one, two, weights = gates(list(parts))
+        return Weighed(given.own[:, None].expand(-1, 2, -1), given.labels.sum(1))
+    queries, part = model.queries(hidden) + given.anchors, given.layout.part
+    scores = torch.bmm(queries, given.vectors.mT)
+    weights = given.layout.weights(scores, (*budgets(config), config.chunk_budget))[:, None]
+    near = weights[..., (part > 0) & (part < CHUNKS)]
+    labels = torch.bmm(near, given.labels).squeeze(1)
     gamma = torch.softmax(model.hop_logits, dim=0)
-    shares = torch.cat([gamma[1] * one, gamma[2] * two], dim=1)
-    columns = [F.pad(shares, (0, given.widths[2])), F.pad(weights, (near, 0))]
-    around, text = torch.bmm(torch.stack(columns, dim=1), given.vectors).unbind(1)
-    context = gamma[0] * given.own + around
-    labels = torch.bmm(torch.cat([one, two], dim=1)[:, None], given.labels).squeeze(1)
-    return Weighed(text, config.mix * text + (1 - config.mix) * context, labels)
+    shares = torch.cat([(1 - config.mix) * gamma, gamma.new_tensor([config.mix])])
+    mixed = weights * torch.stack([shares[part], (part == CHUNKS).to(shares.dtype)])
+    return Weighed(torch.bmm(mixed, given.vectors), labels)

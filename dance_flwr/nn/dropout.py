@@ -13,5 +13,5 @@ def dropout(values: Tensor, rate: float, training: bool) -> Tensor:
     """
     if not training or rate == 0 or values.device.type != "cpu":
         return F.dropout(values, rate, training)
-    mask = torch.rand(values.shape, dtype=torch.float32) >= rate
+    mask = torch.rand(values.shape, dtype=torch.float32).ge_(rate)
     return values * mask.to(values.dtype).mul_(1 / (1 - rate))

@@ -66,10 +66,9 @@ def quantise(
     if precision == FLOAT16:
         halves = {name: _half(y.numpy(), toward_zero) for name, y in update.items()}
         return Quantised({name: torch.from_numpy(half) for name, half in halves.items()})
-    scales = torch.stack([_scale(y) for y in update.values()]) if update else torch.zeros(0)
-    steps = {}
-    for (name, y), scale in zip(update.items(), scales.double(), strict=True):
-        z = (y / scale).nan_to_num(0.0) if float(scale) > 0 else torch.zeros_like(y)
+    scales, steps = _scales(update), {}
+    for (name, y), scale in zip(update.items(), scales.double().tolist(), strict=True):
+        z = y / scale if scale > 0 else torch.zeros_like(y)  # of a finite scale: y is finite too
         z = z.trunc() if toward_zero else z.round()
         steps[name] = z.clamp(-STEPS, STEPS).to(torch.int8)
     return Quantised(steps, scales)
@@ -107,13 +106,15 @@ def scales_fault(scales: Tensor, start: Mapping[str, Tensor], precision: str) ->
     return ""
 
 
-def _scale(y: Tensor) -> Tensor:
-    """Max |y| / 127 as a float32; 0 where that is 0 or too small for a normal number."""
-    largest = y.abs().max() if y.numel() else torch.zeros((), dtype=torch.float64)
-    scale = (largest / STEPS).float()
-    if not bool(scale.isfinite()):
-        return torch.full_like(scale, torch.nan)
-    return scale if float(scale) >= torch.finfo(torch.float32).tiny else torch.zeros_like(scale)
+def _scales(update: Mapping[str, Tensor]) -> Tensor:
+    """Max |y| / 127 of each tensor, float32; 0 where that is 0 or too small for a normal number.
+
+    NaN where an entry is not finite.
+    """
+    largest = [y.abs().max() if y.numel() else y.new_zeros(()) for y in update.values()]
+    scales = (torch.stack(largest) / STEPS).float() if largest else torch.zeros(0)
+    scales = scales.where(scales.isfinite(), torch.nan)
+    return scales.where(~(scales < torch.finfo(torch.float32).tiny), 0.0)
 
 
 def _half(y: NDArray[Any], toward_zero: bool) -> NDArray[Any]:

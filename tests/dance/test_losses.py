@@ -10,7 +10,7 @@ from support.builders import SHAPE, lists, make_client, random_csr
 from dance_flwr.dance import inference
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, freeze
-from dance_flwr.dance.losses import condensed_loss, plain_loss, supervised_nodes
+from dance_flwr.dance.losses import Labelled, condensed_loss, plain_loss, supervised_nodes
 from dance_flwr.dance.weighing import TrainedEvidence, weigh
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.nn.propagation import operator
@@ -72,14 +72,13 @@ def test_loss_is_the_equation(client, labels):
         features = model.fuse(hidden, evidence.fused_text)
         core = torch.randn(4, SHAPE.classes).double()
         trained = weighed(client, core_nodes, evidence)
-        loss = condensed_loss(
-            model, hidden, trained, features, core, torch.tensor(labels), settings
+        views = (
+            model.graph_logits(hidden),
+            model.text_logits(model.read(trained.text)),
+            model.fused_logits(features),
         )
-        graph, text, fused = (
-            model.graph_logits(hidden).tolist(),
-            model.text_logits(trained.text).tolist(),
-            model.fused_logits(features).tolist(),
-        )
+        loss = condensed_loss(*views, core, Labelled.among(torch.tensor(labels)), settings)
+        graph, text, fused = (view.tolist() for view in views)
     divergence = 0.0
     for g, t in zip(map(softmax, graph), map(softmax, text), strict=True):
         divergence += sum(p * math.log(p / q) for p, q in zip(g, t, strict=True)) / 4
@@ -91,16 +90,17 @@ def test_loss_is_the_equation(client, labels):
 
 
 def test_the_plain_term_is_a_weighted_mean_over_its_nodes(client):
-    hidden, labels = torch.randn(3, SHAPE.hidden_dim).double(), torch.tensor([0, 3, 1])
+    hidden, labels = torch.randn(4, SHAPE.hidden_dim).double(), torch.tensor([0, 3, -1, 1])
     with torch.no_grad():
-        found = plain_loss(client.model, hidden, labels, DanceConfig(plain_weight=0.3))
-        logits = client.model.graph_logits(hidden).tolist()
+        logits = client.model.graph_logits(hidden)
     wanted = sum(
         -0.3 * math.log(softmax(row)[label]) / 3
-        for row, label in zip(logits, labels.tolist(), strict=True)
+        for row, label in zip(logits.tolist(), labels.tolist(), strict=True)
+        if label >= 0
     )
-    assert float(found) == pytest.approx(wanted, abs=1e-10)
-    assert float(plain_loss(client.model, hidden[:0], labels[:0], DanceConfig())) == 0.0
+    settings = DanceConfig(plain_weight=0.3)
+    assert float(plain_loss(logits, Labelled.among(labels), settings)) == pytest.approx(wanted)
+    assert float(plain_loss(logits, Labelled.among(labels[2:3]), settings)) == 0.0
 
 
 @pytest.mark.parametrize("wide", [True, False])

@@ -43,8 +43,8 @@ def test_texts_are_read_through_the_backbones_own_map(name):
         wanted = ((g @ query.T) * (t @ weight.T)).sum(1) / sqrt(width)
         torch.testing.assert_close((queries * t).sum(1), wanted)
     torch.testing.assert_close(model.read(t), unit(t) @ weight.T)
-    torch.testing.assert_close(model.text_logits(t), model.head_text(model.read(t)))
-    model.text_logits(t).square().sum().backward()
+    torch.testing.assert_close(model.text_logits(model.read(t)), model.head_text(model.read(t)))
+    model.text_logits(model.read(t)).square().sum().backward()
     first = next(p for p in model.backbone.parameters() if p.dim() == 2 and p.size(1) == D)
     assert bool((first.grad != 0).any())
 
@@ -77,7 +77,15 @@ def test_the_papers_matrices_are_those_of_the_equations():
     wanted = ((g @ model.chunk_query.weight.T) * t).sum(1) / sqrt(D)
     torch.testing.assert_close((model.chunk_queries(g) * t).sum(1), wanted)
     assert model.fuse(g, t).shape == (4, D) and model.fuse_text.weight.shape == (D, D)
-    torch.testing.assert_close(model.text_logits(t), model.head_text(t))
+    torch.testing.assert_close(model.text_logits(model.read(t)), model.head_text(t))
+
+
+@pytest.mark.parametrize("kind", [DanceModel, PaperModel])
+def test_both_queries_in_one_product_are_the_two(kind):
+    model, g = build(kind), torch.randn(4, H).double()
+    near, chunk = model.queries(g).unbind(1)
+    torch.testing.assert_close(near, model.neighbour_queries(g))
+    torch.testing.assert_close(chunk, model.chunk_queries(g))
 
 
 def test_reading_by_the_backbone_costs_no_weight_of_the_width_of_texts():

@@ -62,7 +62,7 @@ def test_the_prior_is_read_at_every_head_and_uploaded_by_none(run):
             model.fused_logits(fused), (model.head_fused.bias + expected).expand(2, -1)
         )
         torch.testing.assert_close(
-            model.text_logits(text), (model.head_text.bias + expected).expand(2, -1)
+            model.text_logits(model.read(text)), (model.head_text.bias + expected).expand(2, -1)
         )
 
 

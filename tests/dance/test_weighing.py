@@ -67,11 +67,11 @@ def test_the_selection_alone_stays_within_its_budgets_and_chunks(client):
     evidence = client.condense(candidates)
     given = TrainedEvidence.of(candidates, evidence, client.table, one_hot(client), config)
     sizes = torch.bincount(candidates.chunks.rows()[evidence.chunk_weights > 0])
-    *near, chunks = given.inside.split(given.widths, dim=1)
+    *hops, chunks = (given.layout.inside[:, given.layout.part == part] for part in range(4))
     assert chunks.sum(1).tolist() == sizes.tolist()
-    assert [mask.sum() for mask in near] == [(gate > 0).sum() for gate in evidence.gates[1:]]
-    most = (config.hop1_budget, config.hop2_budget, config.chunk_budget)
-    assert all(width <= budget for width, budget in zip(given.widths, most, strict=True))
+    assert [mask.sum() for mask in hops] == [(gate > 0).sum() for gate in evidence.gates]
+    most = (1, config.hop1_budget, config.hop2_budget, config.chunk_budget)
+    assert all(mask.size(1) <= budget for mask, budget in zip((*hops, chunks), most, strict=True))
 
 
 def texts_with_gradients(client):

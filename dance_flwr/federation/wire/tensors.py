@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from io import BytesIO
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -30,10 +31,9 @@ def array_of(tensor: Tensor) -> Array:
 
     Flower's own grows a buffer, which is ten times slower at 16 MB.
     """
-    array, header = tensor.detach().cpu().numpy(), BytesIO()
+    array = tensor.detach().cpu().numpy()
     array = array if array.flags.c_contiguous else array.copy(order="C")
-    npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(array))
-    data = b"".join((header.getvalue(), array.reshape(-1).view("u1").data))
+    data = b"".join((header_of(str(array.dtype), array.shape), array.reshape(-1).view("u1").data))
     return Array(dtype=str(array.dtype), shape=tuple(array.shape), stype="numpy.ndarray", data=data)
 
 
@@ -67,6 +67,7 @@ def array_fault(array: Array) -> str:
     return ""
 
 
+@lru_cache(maxsize=4096)  # the messages of a run have the same few
 def header_of(kind: str, shape: tuple[int, ...]) -> bytes:
     """Return how NumPy's bytes of an array of this type and shape begin."""
     header = BytesIO()
