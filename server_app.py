@@ -48,6 +48,8 @@ def main(grid: Grid, context: Context) -> None:
         folder = out_dir(config, name)
         # A server whose SuperLink died may still be running here.
         with exclusive(folder, SERVER):
+            with reason_of_failure(folder, began=False):
+                check_method(config)
             run(grid, config, name, folder)
     except UserError:
         # Flower logs the exception; without its traceback this is the one line that users need.
@@ -59,8 +61,8 @@ def run(
     grid: Grid, config: RunConfig, name: str, folder: Path, on_round: OnRound | None = None
 ) -> None:
     """Find the clients, train the remaining rounds, and test the best model once."""
+    check_method(config)
     with reason_of_failure(folder, began=False), resume_hint(folder):
-        check_method(config)
         checkpoint = begin(name, config, folder)
     with reason_of_failure(folder), resume_hint(folder), observe_run(checkpoint, folder):
         _run(grid, checkpoint, folder, on_round)
