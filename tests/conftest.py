@@ -55,6 +55,7 @@ settings.register_profile("suite", deadline=None)  # a busy machine is no failur
 settings.load_profile("suite")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items):
     from support.scheduling import schedule
 
