@@ -34,6 +34,7 @@ class Layout:
 
     Attributes
     ----------
+    widths : columns of each part; they sum to L
     inside : [K, L] bool, False where padded
     part : [L] int64, part of each column
     outside : [4 K, W] bool, True where padded
@@ -41,6 +42,7 @@ class Layout:
     beside : [K * L] int64, place in flat [4 K, W] weights
     """
 
+    widths: tuple[int, ...]
     inside: Bool[Tensor, "K L"]
     part: Int64[Tensor, "L"]
     outside: Bool[Tensor, "K4 W"]
@@ -51,9 +53,9 @@ class Layout:
     def of(cls, parts: Sequence[Bool[Tensor, "K _"]]) -> "Layout":
         """Lay out the parts, which are filled where these masks are True."""
         nodes = torch.arange(parts[0].size(0), device=parts[0].device)
-        sizes = torch.tensor([mask.size(1) for mask in parts], device=nodes.device)
-        columns = torch.arange(int(sizes.max()), device=nodes.device)
-        there = columns < sizes[:, None]
+        widths = tuple(mask.size(1) for mask in parts)
+        columns = torch.arange(max(widths), device=nodes.device)
+        there = columns < torch.tensor(widths, device=nodes.device)[:, None]
         part, column = torch.nonzero(there).T
         beside = (part * len(nodes) + nodes[:, None]) * len(columns) + column
         place = torch.zeros_like(there, dtype=torch.int64)
@@ -62,7 +64,7 @@ class Layout:
         inside = torch.cat(list(parts), dim=1)
         outside = there.new_ones(len(parts) * len(nodes), len(columns))
         outside.view(-1)[beside[inside]] = False
-        return cls(inside, part, outside, apart.flatten(), beside.flatten())
+        return cls(widths, inside, part, outside, apart.flatten(), beside.flatten())
 
     def weights(self, scores: Float[Tensor, "K 2 L"], most: Sequence[int]) -> Float[Tensor, "K L"]:
         """Pi_B(entmax(scores)) of every part, which sums to 1 in each row, or is 0 if empty.
@@ -80,8 +82,7 @@ class Layout:
         floor = torch.finfo(scores.dtype).min / 4
         rows = scores.flatten()[self.apart].view_as(self.outside).masked_fill(self.outside, floor)
         found = entmax15(rows, dim=1)
-        widths = torch.bincount(self.part, minlength=len(most)).tolist()
-        if any(width > budget for width, budget in zip(widths, most, strict=True)):
+        if any(width > budget for width, budget in zip(self.widths, most, strict=True)):
             found = _within_budgets(found, rows, most)
         return found.flatten()[self.beside].view_as(self.inside) * self.inside  # type: ignore[no-any-return]
 
@@ -189,12 +190,13 @@ def weigh(
     """
     if config.text_rule == "own":
         return Weighed(given.own[:, None].expand(-1, 2, -1), given.labels.sum(1))
-    queries, part = model.queries(hidden) + given.anchors, given.layout.part
+    layout, queries = given.layout, model.queries(hidden) + given.anchors
     scores = torch.bmm(queries, given.vectors.mT)
-    weights = given.layout.weights(scores, (*budgets(config), config.chunk_budget))[:, None]
-    near = weights[..., (part > 0) & (part < CHUNKS)]
+    weights = layout.weights(scores, (*budgets(config), config.chunk_budget))[:, None]
+    near = weights[..., layout.widths[0] : sum(layout.widths[:CHUNKS])]
     labels = torch.bmm(near, given.labels).squeeze(1)
     gamma = torch.softmax(model.hop_logits, dim=0)
     shares = torch.cat([(1 - config.mix) * gamma, gamma.new_tensor([config.mix])])
-    mixed = weights * torch.stack([shares[part], (part == CHUNKS).to(shares.dtype)])
+    chunks = (layout.part == CHUNKS).to(shares.dtype)
+    mixed = weights * torch.stack([shares[layout.part], chunks])
     return Weighed(torch.bmm(mixed, given.vectors), labels)

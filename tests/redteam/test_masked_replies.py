@@ -10,6 +10,7 @@ from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.altered import records
 
 import client_app
 from dance_flwr.errors import QuorumError, UserError
@@ -39,17 +40,6 @@ def entries(record=SECAGG_CONFIGS, kind=ConfigRecord, **changes):
             found[name] = value(found[name]) if callable(value) else value
         kept = {name: value for name, value in found.items() if value is not None}
         return records(**{record: kind(kept)})(reply)
-
-    return change
-
-
-def records(**changed):
-    """An alteration that sets records by name; None takes one away."""
-
-    def change(reply):
-        content = dict(reply.content) | changed
-        kept = {name: record for name, record in content.items() if record is not None}
-        return messages.with_content(reply, RecordDict(kept))
 
     return change
 
@@ -171,6 +161,19 @@ def liar(stage, change, liars=(LIAR,), at=1):
     return app
 
 
+def counting_liar(stage, change):
+    """As `liar`, of the clients that sum without data, in every sum."""
+    honest = counting_app()
+
+    def app(message, context):
+        asked = stage_of(message)  # before the client takes it out
+        reply = honest(message, context)
+        lies = asked == stage and context.node_config[keys.PARTITION_ID] == LIAR
+        return change(reply) if lies else reply
+
+    return app
+
+
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: f"{lie[0]}: {lie[1]}")
 def test_nonsense_in_a_stage_is_refused_by_name_and_the_sum_goes_on(run, lie):
     stage, _, change = lie
@@ -222,15 +225,7 @@ def test_clients_that_share_a_key_are_refused(run):
 @pytest.mark.parametrize("stage", [Stage.SETUP, keys.SURVIVORS])
 def test_nonsense_beside_a_signature_is_refused(tmp_path, stage, change):
     """A client that signs no survivors is not asked to unmask: three others are enough."""
-    honest = counting_app()
-
-    def app(message, context):
-        asked = stage_of(message)  # before the client takes it out
-        reply = honest(message, context)
-        lies = asked == stage and context.node_config[keys.PARTITION_ID] == LIAR
-        return change(reply) if lies else reply
-
-    grid = Lying(nodes_with_keys(tmp_path), app=app)
+    grid = Lying(nodes_with_keys(tmp_path), app=counting_liar(stage, change))
     if stage == Stage.SETUP:  # out of the sum: its numbers are missing
         with pytest.raises(QuorumError, match="expected the numbers of all 5 clients"):
             grid.total()
@@ -275,16 +270,8 @@ def alterations(draw):
 @given(stage=st.sampled_from(list(STAGES)), alter=alterations())
 def test_no_altered_reply_of_a_stage_is_more_than_one_line(stage, alter):
     """The sum of all is right, or the run ends with a line; no key of a stranger is recorded."""
-    honest = counting_app()
-
-    def app(message, context):
-        asked = stage_of(message)  # before the client takes it out
-        reply = honest(message, context)
-        lies = asked == stage and context.node_config[keys.PARTITION_ID] == LIAR
-        return alter(reply) if lies else reply
-
     nodes = {k + 1: {keys.PARTITION_ID: k, "num-partitions": CLIENTS} for k in range(CLIENTS)}
-    grid = Lying(nodes, app=app)
+    grid = Lying(nodes, app=counting_liar(stage, alter))
     try:
         assert grid.total() == sum(map(weight, range(CLIENTS)))
     except UserError as error:

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from support.altered import records
 from support.killing import Kill, Killed
 
 import client_app
@@ -22,17 +23,6 @@ from dance_flwr.simulation.in_process import InProcessGrid
 LIAR, CLIENTS = 3, 5
 HUGE = 10**9
 SETTINGS = {"method": "fedavg-full", "clients": CLIENTS, "min_valid_replies": 4, "rounds": 2}
-
-
-def records(**changed):
-    """An alteration that sets records by name; None takes one away."""
-
-    def change(reply):
-        content = dict(reply.content) | changed
-        kept = {name: record for name, record in content.items() if record is not None}
-        return messages.with_content(reply, RecordDict(kept))
-
-    return change
 
 
 def values(record, kind, changes):

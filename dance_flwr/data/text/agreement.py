@@ -6,7 +6,7 @@ an edge if its two ends agree. Foreign text in a document and wrong edges agree 
 them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Float, Int64
@@ -47,16 +47,27 @@ def agreeing_texts(
     texts : [n, d] the t of the first pass, from eq:text_pool
     new : returns an empty [n, d] tensor, in memory or in a file
     """
-    every = torch.arange(neighbours.num_rows, device=neighbours.ptr.device)
     for _ in range(passes):
-        lengths, after = _lengths(texts), new()
-        for block in torch.split(every, _NODES_PER_BLOCK):
-            around = context_of(texts, lengths, neighbours, block)
-            weights = chunk_weights(chunks, chunks_of.take(block), around, config)
-            pooled = weighted_rows(weights, chunks_of.take(block), chunks)
-            after[block.to(after.device)] = pooled.to(after)
+        after = new()
+        for block, rows, weights in _pass(chunks, chunks_of, neighbours, texts, config):
+            after[block.to(after.device)] = weighted_rows(weights, rows, chunks).to(after)
         texts = after
     return texts
+
+
+def _pass(
+    chunks: Float[Tensor, "R d"],
+    chunks_of: Ragged,
+    neighbours: Ragged,
+    texts: Float[Tensor, "n d"],
+    config: ReadingConfig,
+) -> Iterator[tuple[Int64[Tensor, "b"], Ragged, Float[Tensor, "E"]]]:
+    """Yield blocks of nodes, their rows of chunks and their weights; see `agreeing_texts`."""
+    lengths = _lengths(texts)
+    every = torch.arange(neighbours.num_rows, device=neighbours.ptr.device)
+    for block in torch.split(every, _NODES_PER_BLOCK):
+        around, rows = context_of(texts, lengths, neighbours, block), chunks_of.take(block)
+        yield block, rows, chunk_weights(chunks, rows, around, config)
 
 
 def agreeing_weights(
@@ -72,13 +83,8 @@ def agreeing_weights(
     Parameters are those of `agreeing_texts`.
     """
     before = agreeing_texts(chunks, chunks_of, neighbours, texts, config, new, PASSES - 1)
-    lengths = _lengths(before)
-    every = torch.arange(neighbours.num_rows, device=neighbours.ptr.device)
-    parts = [lengths.new_empty(0, device=every.device)]
-    for block in torch.split(every, _NODES_PER_BLOCK):
-        around = context_of(before, lengths, neighbours, block)
-        parts.append(chunk_weights(chunks, chunks_of.take(block), around, config))
-    return torch.cat(parts)
+    parts = [weights for *_, weights in _pass(chunks, chunks_of, neighbours, before, config)]
+    return torch.cat(parts) if parts else before.new_empty(0)
 
 
 def last_context(
