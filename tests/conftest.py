@@ -18,6 +18,7 @@ install_import_hook([f"dance_flwr.{name}" for name in CHECKED], "beartype.bearty
 
 from support.graphs import SMALL, WORDS, node_id, sentences, text_graph  # noqa: E402
 from support.project import PROJECT  # noqa: E402
+from support.small_encoder import write_small_encoder  # noqa: E402
 
 # Before Flower and the model libraries are imported: nothing goes over the network, nothing lands
 # in a home.
@@ -36,6 +37,7 @@ for name in ("DANCE_FLWR_LLM", "OPENAI_BASE_URL", "OPENAI_API_KEY"):  # of whoev
     os.environ.pop(name, None)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process compiles what it imports
+SMALL["encoder"] = write_small_encoder(HOME / "encoder")
 sys.path.insert(0, str(PROJECT))  # the apps of the checkout, ahead of any installed copy
 
 import itertools  # noqa: E402

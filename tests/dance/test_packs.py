@@ -20,8 +20,10 @@ from dance_flwr.dance.nodes import node_budget
 from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.sealing import seal
 from dance_flwr.dance.state import RunFolder
+from dance_flwr.data import embedding_check
 from dance_flwr.data.card import read_card
 from dance_flwr.data.digests import data_commitment, write_card
+from dance_flwr.data.text.encoder import TextEncoder
 from dance_flwr.errors import UserError
 from dance_flwr.runs.evidence import show_evidence
 from dance_flwr.runs.evidence_verification import verify_evidence
@@ -347,6 +349,14 @@ def test_verify_passes_whatever_the_settings(run, keys):
     verify_evidence(run(**keys).folder, None, said.append)
     assert said[-1] == "evidence verified"
     assert not any(" 0 spans" in line or "weights of 0 packs" in line for line in said)
+
+
+def test_verify_loads_the_encoder_once_for_all_clients(dance, monkeypatch):
+    loads, load = [], TextEncoder.from_spec
+    monkeypatch.setattr(TextEncoder, "from_spec", lambda spec: loads.append(spec) or load(spec))
+    embedding_check._encoder.cache_clear()
+    verify_evidence(dance.folder, None, lambda line: None)
+    assert len(loads) == 1 < len(CLIENTS)
 
 
 @pytest.mark.parametrize("alter", ALTERATIONS.values(), ids=ALTERATIONS)

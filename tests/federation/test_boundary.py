@@ -14,7 +14,7 @@ from flwr.common.serde import message_to_proto
 from support.accesses import READ
 from support.asking import first_training
 from support.audit import Audit
-from support.graphs import WORDS
+from support.graphs import TEXT_DIM, WORDS
 from support.planted import BELOW_PYTHON, LEAKS, in_training
 from support.project import PROJECT
 from support.searching import Secrets, holds_vector, runs_in, secrets_of, sequences
@@ -146,7 +146,7 @@ ADDED = {
 
 def allowed(config):
     """The whitelist of a run: its method's keys, and the names of the entries of its model."""
-    model = initial_model(shape_of(384, len(WORDS), config), config).state_dict()
+    model = initial_model(shape_of(TEXT_DIM, len(WORDS), config), config).state_dict()
     travels = ((way, kind) for way in (DOWN, UP) for kind in ("train", "evaluate"))
     arrays = set().union(*(entries(*way, arrays=model) for way in travels))
     arrays -= entries(UP, "evaluate", arrays=model)
@@ -304,7 +304,7 @@ def test_a_setting_adds_its_own_key_and_no_other(run, keys, added):
 
 
 def test_models_have_exactly_the_names_shapes_and_types_of_the_initial_one(finished):
-    shape = shape_of(384, len(WORDS), finished.config)
+    shape = shape_of(TEXT_DIM, len(WORDS), finished.config)
     expected = {
         name: (tuple(t.shape), t.dtype)
         for name, t in initial_model(shape, finished.config).state_dict().items()
@@ -320,7 +320,7 @@ def test_models_have_exactly_the_names_shapes_and_types_of_the_initial_one(finis
 @pytest.mark.parametrize(("precision", "dtype"), [("int8", torch.int8), ("float16", torch.float16)])
 def test_a_rounded_update_has_exactly_the_names_and_shapes_of_the_model(run, precision, dtype):
     finished = run(method="fedavg-full", rounds=2, upload_precision=precision)
-    shape = shape_of(384, len(WORDS), finished.config)
+    shape = shape_of(TEXT_DIM, len(WORDS), finished.config)
     expected = {
         name: (tuple(t.shape), dtype)
         for name, t in initial_model(shape, finished.config).state_dict().items()
@@ -362,7 +362,7 @@ def planted(dance, secrets, kind):
         arrays[wide] = np.column_stack([arrays[wide].T[:, 1:], chunk])
     elif kind == "shifted and scaled half-precision row":
         flat = arrays[wide].ravel().copy()
-        flat[1000:1384] = (0.01 * pooled).astype(np.float16)
+        flat[100 : 100 + TEXT_DIM] = (0.01 * pooled).astype(np.float16)
         arrays[wide] = flat.reshape(arrays[wide].shape)
     elif kind == "embedding in a metric":
         metrics["loss"] = chunk.tolist()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from support.graphs import WORDS, sentences
+from support.graphs import TEXT_DIM, WORDS, sentences
 from support.killing import Killed, asks, same, states
 
 from dance_flwr.config.options import choices_of
@@ -95,7 +95,10 @@ def test_inputs_stay_as_they_were(observed):
 def test_tensors_of_the_client_stay_as_they_were(observed):
     config = observed.finished.config
     client = open_client(observed.finished.partition / "client-1", config)
-    site, start = client.site, initial_model(shape_of(384, len(WORDS), config), config).state_dict()
+    site, start = (
+        client.site,
+        initial_model(shape_of(TEXT_DIM, len(WORDS), config), config).state_dict(),
+    )
     held = (site.table.nodes, site.table.chunks, site.labels, site.train_labels, site.split)
     copies = [tensor.clone() for tensor in held]
     client.train(start, RoundInfo(observed.finished.result["run"], 1, model_fingerprint(start)))
@@ -132,7 +135,7 @@ def test_the_uplink_is_what_it_says(observed, run):
     """A method of sums uploads the model and the metrics of the reference, and nothing else."""
     config = observed.finished.config
     method = get_spec(config.method)
-    model = initial_model(shape_of(384, len(WORDS), config), config)
+    model = initial_model(shape_of(TEXT_DIM, len(WORDS), config), config)
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     assert shapes.keys() == dict(model.named_parameters()).keys()
     reference = run(**{**FAST, "rounds": 1}, method="fedavg-full").replies("train")[0]

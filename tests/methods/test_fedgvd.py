@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.blocks import blocks as blocks  # a stochastic block model of 90 nodes
 from support.blocks import draw, labels_of
 from support.condensed import without_edges
+from support.graphs import TEXT_DIM
 from support.models import equal, models
 from torch.nn import functional as F
 
@@ -372,7 +373,7 @@ def test_a_client_is_sent_the_networks_logits_of_its_own_rows(finished):
     sent = [statistics_of(replies[0]) for _, replies in sorted(by_client(finished).items())]
     graphs = [Condensed(one["labels"], one["features"], one["adjacency"]) for one in sent]
     with seeded(0, "global"):
-        model = PlainModel(ModelShape(384, 8, 3), "gcn", 0.5)
+        model = PlainModel(ModelShape(TEXT_DIM, 8, 3), "gcn", 0.5)
     config = FedGvdConfig.of(finished.config)
     for round_ in (1, 2):
         server_logits = teach(model, unite(graphs), config.server_epochs, config.server_rate)
@@ -460,7 +461,7 @@ def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
     config, results = run_config(split_mode="inductive", **KEYS), []
     for noise in (0.0, 1.0):
         site = Site(finished.site(1).folder, torch.device("cpu"), inductive=True)
-        site.table.nodes[site.split == TEST] += noise * torch.rand(384)
+        site.table.nodes[site.split == TEST] += noise * torch.rand(TEXT_DIM)
         results.append(FedGvd().condense(site, config, torch.tensor([2, 2, 2])))
     assert results[0].features.equal(results[1].features) and results[0].adjacency.equal(
         results[1].adjacency

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from support.graphs import TEXT_DIM
 
 from dance_flwr.experiments import paper
 from dance_flwr.federation.client.client import initial_model, shape_of
@@ -35,7 +36,7 @@ def test_s_is_whole_sorted_and_of_the_budget(finished):
         assert labels.tolist() == [
             number for number, quota in enumerate(quotas.tolist()) for _ in range(quota)
         ]
-        assert actual["features"].shape == (len(labels), 384) and adjacency.shape == (
+        assert actual["features"].shape == (len(labels), TEXT_DIM) and adjacency.shape == (
             len(labels),
             len(labels),
         )
@@ -58,7 +59,7 @@ def test_a_round_trains_on_s_and_on_nothing_else(finished, monkeypatch):
 
     monkeypatch.setattr(condensed, "train_on", spy)
     site, actual = finished.site(0), state(finished)
-    model = initial_model(shape_of(384, 3, finished.config), finished.config)
+    model = initial_model(shape_of(TEXT_DIM, 3, finished.config), finished.config)
     report = GCond().train(model, site, finished.config, RoundInfo(finished.result["run"], 2, ""))
     (features, operator, labels) = seen[0]
     assert np.array_equal(features.numpy(), actual["features"])
@@ -78,7 +79,7 @@ def test_s_does_not_depend_on_when_it_is_condensed_nor_on_earlier_draws(finished
 
 def test_predictions_are_of_the_real_graph(finished):
     site = finished.site(0)
-    model = initial_model(shape_of(384, 3, finished.config), finished.config)
+    model = initial_model(shape_of(TEXT_DIM, 3, finished.config), finished.config)
     nodes = torch.tensor([3, 0, 8])
     info = RoundInfo("", 1, "")
     probs = GCond().predict(model, site, finished.config, info, nodes)["deployed"]
@@ -95,7 +96,7 @@ def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
     results = []
     for noise in (0.0, 1.0):
         site = Site(finished.site(1).folder, torch.device("cpu"), inductive=True)
-        site.table.nodes[site.split == TEST] += noise * torch.rand(384)
+        site.table.nodes[site.split == TEST] += noise * torch.rand(TEXT_DIM)
         results.append(GCond().arrays(site, config))
     assert all(results[0][name].equal(results[1][name]) for name in results[0])
 

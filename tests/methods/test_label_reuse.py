@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import plain
+from support.graphs import TEXT_DIM
 from support.killing import same
 from support.models import models
 from support.sites import dense, toy_model, toy_site
@@ -178,7 +179,7 @@ def test_a_run_learns_and_uploads_the_map_of_labels_and_repeats(run, method):
 @pytest.mark.parametrize("method", OFFERED)
 def test_without_it_no_model_has_the_map(run_config, method):
     config = run_config(method=method)
-    model = initial_model(shape_of(384, 3, config), config)
+    model = initial_model(shape_of(TEXT_DIM, 3, config), config)
     assert not [name for name in model.state_dict() if "label" in name]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import validate
 from oracles import llm4fgl as oracle
 from support.builders import random_csr, rows_of
-from support.graphs import WORDS
+from support.graphs import TEXT_DIM, WORDS
 from support.killing import Killed, asks, same
 from support.models import equal, models
 from torch.nn import functional as F
@@ -628,7 +628,7 @@ def test_other_networks_and_strategies_run_it(run):
 
 def test_the_initial_network_is_that_of_fedavg(run_config):
     config, plain = run_config(method="llm4fgl"), run_config(method="fedavg-full")
-    shape = shape_of(384, 3, config)
+    shape = shape_of(TEXT_DIM, 3, config)
     ours, theirs = (initial_model(shape, each).state_dict() for each in (config, plain))
     assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
     added = ours.keys() - theirs.keys()

@@ -7,6 +7,7 @@ import pytest
 import torch
 from flwr.app import ArrayRecord
 from support.edge_cases import CASES, Draft
+from support.graphs import TEXT_DIM
 from support.models import client_part, equal, models
 
 import client_app
@@ -211,7 +212,7 @@ def test_methods_run_on_other_backbones_and_inductively(run, method):
 
 def test_only_personalised_models_are_sent_in_parts(run_config):
     def round_of(method):
-        shape = ModelShape(384, 8, 3)
+        shape = ModelShape(TEXT_DIM, 8, 3)
         return make_round(run_config(method=method), shape, lambda row: None, lambda row: None)
 
     whole = arrays_of({"head.bias": torch.zeros(2)})

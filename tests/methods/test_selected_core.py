@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from support.graphs import TEXT_DIM
 
 from dance_flwr.config.paths import STATE
 from dance_flwr.data.card import run_folder
@@ -64,7 +65,7 @@ def test_a_round_trains_on_the_induced_subgraph(finished, monkeypatch, name):
     monkeypatch.setattr(selected_core, "train_on", spy)
     site, nodes = finished[name].site(0), core(finished[name])
     method, config = get_spec(name).make_client(), finished[name].config
-    model = initial_model(shape_of(384, 3, config), config)
+    model = initial_model(shape_of(TEXT_DIM, 3, config), config)
     report = method.train(model, site, config, RoundInfo(finished[name].result["run"], 2, ""))
     features, operator, labels = seen[0]
     assert features.equal(site.table.nodes[nodes]) and labels.equal(site.train_labels[nodes])
@@ -88,7 +89,7 @@ def cores_of(site, config, name, rounds, run, monkeypatch):
         return 0.0
 
     monkeypatch.setattr(selected_core, "train_on", spy)
-    model = initial_model(shape_of(384, 3, config), config)
+    model = initial_model(shape_of(TEXT_DIM, 3, config), config)
     for round_ in rounds:
         get_spec(name).make_client().train(model, site, config, RoundInfo(run, round_, ""))
     return seen

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.blocks import blocks as blocks  # a stochastic block model of 90 nodes
 from support.blocks import draw, labels_of
 from support.condensed import without_edges
+from support.graphs import TEXT_DIM
 from torch.nn import functional as F
 
 from dance_flwr.data.graphs.graph import TEST
@@ -259,7 +260,7 @@ def test_s_has_no_edges_is_sorted_and_of_the_budget(finished):
             number for number, quota in enumerate(quotas) for _ in range(quota)
         ]
         assert (
-            actual["features"].shape == (len(labels), 384)
+            actual["features"].shape == (len(labels), TEXT_DIM)
             and actual["features"].dtype == np.float32
         )
         assert (
@@ -276,7 +277,7 @@ def test_a_round_trains_on_s_without_edges(finished, monkeypatch):
         return 0.0
 
     monkeypatch.setattr(condensed, "train_on", spy)
-    model = initial_model(shape_of(384, 3, finished.config), finished.config)
+    model = initial_model(shape_of(TEXT_DIM, 3, finished.config), finished.config)
     report = Sfgc().train(
         model, finished.site(0), finished.config, RoundInfo(finished.result["run"], 2, "")
     )
@@ -298,7 +299,7 @@ def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
     config, made = run_config(split_mode="inductive", **KEYS), []
     for noise in (0.0, 1.0):
         site = Site(finished.site(1).folder, CPU, inductive=True)
-        site.table.nodes[site.split == TEST] += noise * torch.rand(384)
+        site.table.nodes[site.split == TEST] += noise * torch.rand(TEXT_DIM)
         made.append(Sfgc().condense(site, config, torch.tensor([2, 2, 2])))
     assert made[0].features.equal(made[1].features)
 

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from support.graphs import TEXT_DIM
 
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.privacy.accounting import epsilon_spent, noise_for, rounds_within
@@ -179,7 +180,7 @@ def noise_of(run, monkeypatch, **keys):
 
     monkeypatch.setattr(Client, "train", idle)
     finished = run(rounds=1, **{k: v for k, v in (DP | keys).items() if k != "rounds"})
-    start = initial_model(shape_of(384, 3, finished.config), finished.config).state_dict()
+    start = initial_model(shape_of(TEXT_DIM, 3, finished.config), finished.config).state_dict()
     model = load_model(finished.folder)
     return finished, np.concatenate([(model[k] - v).numpy().ravel() for k, v in start.items()])
 

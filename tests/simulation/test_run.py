@@ -153,7 +153,7 @@ def test_saved_model_reproduces_the_reported_accuracies(dance):
     hits = {TEST: [0, 0], VAL: [0, 0]}
     for number in range(3):
         client = Client(dance.site(number), dance.config)
-        client.model.load_state_dict(state_dict)
+        client.load(state_dict)
         info = RoundInfo("", 1, "", final=True)
         for code, total in hits.items():
             nodes = torch.nonzero((client.site.split == code) & (client.site.labels >= 0)).flatten()

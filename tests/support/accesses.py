@@ -12,6 +12,7 @@ from dance_flwr.config.paths import data_root
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.messages import config_of
+from support.graphs import SMALL
 from support.project import PROJECT
 
 # Kinds of access. To look is to ask whether something exists, or how large it is.
@@ -54,7 +55,8 @@ MACHINE = [
         *("/dev/null", "/dev/urandom", "/dev/random"),
     )
 ]
-READABLE = [*OUR_CODE, *INTERPRETER, *LIBRARIES, *MACHINE]
+ENCODER = [Path(SMALL[name]) for name in ("encoder",) if name in SMALL]  # not in a child
+READABLE = [*OUR_CODE, *INTERPRETER, *LIBRARIES, *MACHINE, *ENCODER]
 WRITABLE = [Path("/dev/null")]
 _OF_A_PROCESS = re.compile(r"^/proc/\d+/")  # where /proc/self/ leads
 # Importing the text encoder imports joblib, which makes a semaphore to see whether it can, and asks

@@ -43,6 +43,7 @@ WORDS = {
     ],
 }
 
+TEXT_DIM = 64  # of the encoder in `small_encoder`
 
 SMALL = {
     **{

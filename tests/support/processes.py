@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 MARK = "DANCE_FLWR_TEST_MARK"
+LOOK_SECONDS = 0.25  # a look reads every process of the machine
 
 
 class Started:
@@ -66,7 +67,7 @@ class Started:
         while not any(path.read_bytes().count(b"\n") for path in folder.glob(pattern)):
             assert time.monotonic() < deadline and self.process.poll() is None, self.text()
             self.look()
-            time.sleep(0.1)
+            time.sleep(LOOK_SECONDS)
 
     def close_terminal(self):
         """Close the terminal, as a lost connection does."""
@@ -77,7 +78,7 @@ class Started:
         """Wait until no process is left, or so many seconds; return the names of what is left."""
         deadline = time.monotonic() + seconds
         while (living := self.look()) and time.monotonic() < deadline:
-            time.sleep(0.1)
+            time.sleep(LOOK_SECONDS)
         return sorted(name(process) for process in living)
 
     def listeners(self):
