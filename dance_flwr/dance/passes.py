@@ -18,6 +18,7 @@ from dance_flwr.nn.neighbourhood import Neighbourhood
 from dance_flwr.nn.ragged import rows_at
 
 _MOST_IN_ONE_PASS = 65_536
+_MOST_KEPT = 16_384  # rows of inputs: 12 MB in half precision at a width of 384
 
 
 class GraphView(Protocol):
@@ -87,20 +88,25 @@ def embed(
 
     Parameters
     ----------
-    again : whether the same nodes will be asked for again, so that their surroundings are kept
+    again : whether the same nodes will be asked for again, so that their surroundings are kept, and
+        what is read of them if that is at most 16,384 rows
     """
     model.eval()
     backbone = model.backbone
+    table = site.inputs(graph, backbone)
 
-    def surroundings() -> Neighbourhood:
-        return graph.around(backbone.operator, nodes, backbone.hops_left)
+    def surroundings() -> tuple[Neighbourhood, Tensor | None]:
+        ball = graph.around(backbone.operator, nodes, backbone.hops_left)
+        keeps = again and ball.nodes.numel() <= _MOST_KEPT
+        return ball, table[ball.nodes.to(table.device)].to(nodes.device) if keeps else None
 
     if again:
-        key = (graph.name, backbone.operator, backbone.hops_left, nodes.cpu().numpy().tobytes())
-        ball = site.remember("surroundings", key, surroundings)
+        read = graph.name, type(backbone), backbone.operator, backbone.hops_left
+        key = (*read, nodes.cpu().numpy().tobytes())
+        ball, kept = site.remember("surroundings", key, surroundings)
     else:
-        ball = surroundings()
-    inputs = rows_at(site.inputs(graph, backbone), ball.nodes)
+        ball, kept = surroundings()
+    inputs = rows_at(table, ball.nodes) if kept is None else kept.float()
     return backbone.finish(backbone.start(inputs), ball.operators)  # type: ignore[no-any-return]
 
 

@@ -47,6 +47,25 @@ def test_a_survey_and_embeddings_are_the_plain_pass(dance, run_config, monkeypat
         torch.testing.assert_close(found, wanted.hidden[asked], **near)
 
 
+@pytest.mark.parametrize("place", ["memory", "disk"])
+@pytest.mark.parametrize("most", [16_384, 0])
+def test_nodes_that_are_asked_for_again_are_read_once(dance, run_config, monkeypatch, place, most):
+    """With another model, too; what would take much memory is read each time."""
+    if place == "disk":
+        monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
+    monkeypatch.setattr(passes, "_MOST_KEPT", most)
+    reads, read = [], passes.rows_at
+    monkeypatch.setattr(passes, "rows_at", lambda *given: reads.append(given) or read(*given))
+    site, nodes = dance.site(0), torch.tensor([5, 0, 7])
+    for name in ("gcn", "sgc", "gcn"):  # the last finds what another backbone left
+        model = model_of(run_config, name)
+        wanted = embed(model, dance.site(0), dance.site(0).graph, nodes)
+        reads.clear()
+        for _ in range(2):
+            assert torch.equal(embed(model, site, site.graph, nodes, again=True), wanted)
+        assert len(reads) == (0 if most else 2)
+
+
 @pytest.mark.parametrize("paper", [False, True])
 def test_predictions_of_every_view_from_disk_are_those_from_memory(
     dance, run_config, monkeypatch, paper
