@@ -18,7 +18,7 @@ from dance_flwr.nn.neighbourhood import Neighbourhood
 from dance_flwr.nn.ragged import rows_at
 
 _MOST_IN_ONE_PASS = 65_536
-_MOST_KEPT = 16_384  # rows of inputs: 12 MB in half precision at a width of 384
+_MOST_KEPT = 16_384  # rows of inputs: 25 MB at a width of 384
 
 
 class GraphView(Protocol):
@@ -98,7 +98,7 @@ def embed(
     def surroundings() -> tuple[Neighbourhood, Tensor | None]:
         ball = graph.around(backbone.operator, nodes, backbone.hops_left)
         keeps = again and ball.nodes.numel() <= _MOST_KEPT
-        return ball, table[ball.nodes.to(table.device)].to(nodes.device) if keeps else None
+        return ball, rows_at(table, ball.nodes) if keeps else None
 
     if again:
         read = graph.name, type(backbone), backbone.operator, backbone.hops_left
@@ -106,7 +106,7 @@ def embed(
         ball, kept = site.remember("surroundings", key, surroundings)
     else:
         ball, kept = surroundings()
-    inputs = rows_at(table, ball.nodes) if kept is None else kept.float()
+    inputs = rows_at(table, ball.nodes) if kept is None else kept
     return backbone.finish(backbone.start(inputs), ball.operators)  # type: ignore[no-any-return]
 
 

@@ -2,14 +2,13 @@
 
 import secrets
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dance_flwr.data.site import Site
 from dance_flwr.data.text.bank_slice import read_meta
-from dance_flwr.data.text.encoder import TextEncoder, resolve_local
+from dance_flwr.data.text.encoder import loaded, resolve_local
 from dance_flwr.errors import DataError
 
 # Of the same chunk in another batch, on another machine, in bfloat16; other chunks have less.
@@ -33,14 +32,14 @@ def encoded_again(site: Site, texts: Sequence[str], count: int) -> str:
     meta = read_meta(site.folder / "text")
     name, weights = str(meta["encoder"]), str(meta["weights_sha256"])
     try:
-        encoder = _encoder(name, str(meta["precision"]), weights)
+        spec = resolve_local(name, str(meta["precision"]), weights)
     except (DataError, OSError) as error:
         return f"no embedding computed again, {error}"
     node = np.searchsorted(site.bank.ptr, rows, side="right") - 1
     spans = site.bank.spans[rows].tolist()
     chunks = [texts[owner][start:end] for owner, (start, end) in zip(node, spans, strict=True)]
     kept = np.asarray(site.bank.embeddings[rows], np.float32)
-    cosine = (encoder.encode(chunks) * kept).sum(axis=1)
+    cosine = (loaded(spec).encode(chunks) * kept).sum(axis=1)
     wrong = np.flatnonzero(~(cosine >= LEAST_COSINE))
     if len(wrong):
         start, end = spans[wrong[0]]
@@ -53,12 +52,6 @@ def encoded_again(site: Site, texts: Sequence[str], count: int) -> str:
         f"{len(rows)} of {len(site.bank.tokens):,} chunks encoded again, cosine at least "
         f"{cosine.min():.4f}"
     )
-
-
-@lru_cache(maxsize=1)
-def _encoder(name: str, precision: str, weights_sha256: str) -> TextEncoder:
-    """Check and load an encoder once per process: the clients of a run share it."""
-    return TextEncoder.from_spec(resolve_local(name, precision, weights_sha256))
 
 
 def _drawn(chunks: int, count: int) -> NDArray[np.int64]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.site import Site
 from dance_flwr.data.text.bank_slice import read_meta
-from dance_flwr.data.text.encoder import EncoderSpec, TextEncoder, resolve_local
+from dance_flwr.data.text.encoder import EncoderSpec, loaded, resolve_local
 from dance_flwr.errors import DataError
 from dance_flwr.llm.config import EMBEDDED, STUB, LlmConfig
 from dance_flwr.llm.embedded import Embedded
@@ -72,7 +71,7 @@ def embedder(site: Site, config: RunConfig) -> Embed:
     named = _named(site)
 
     def embed(texts: Sequence[str]) -> NDArray[np.float32]:
-        return _encoder(*named).encode(texts)
+        return loaded(_spec(*named)).encode(texts)
 
     return embed
 
@@ -89,12 +88,6 @@ def _named(site: Site) -> tuple[str, str, str, str]:
             "encode the texts again"
         ) from None
     return name, precision, weights, fingerprint
-
-
-@lru_cache(maxsize=1)
-def _encoder(name: str, precision: str, weights: str, fingerprint: str) -> TextEncoder:
-    """Load an encoder once per process."""
-    return TextEncoder.from_spec(_spec(name, precision, weights, fingerprint))
 
 
 def _spec(name: str, precision: str, weights: str, fingerprint: str) -> EncoderSpec:

@@ -78,7 +78,7 @@ def test_a_good_run_says_nothing_of_the_kind(start, tmp_path):
         ("condensation-ratio=1.5", ["condensation-ratio", "found 1.5"]),
         ("strategy=magic", ["strategy", "fedadam", "'magic'"]),
         ("rounds", ["--set", "KEY=VALUE", "'rounds'"]),
-        ("encoder-sha256=abc", ["encoder", "sha256 abc"]),
+        ("encoder-sha256=abc", ["/encoder'", "sha256 abc"]),
         ("encoder=no-such-encoder", ["'no-such-encoder'"]),
         ("chunk-tokens=400", ["chunk_tokens", "400"]),
         ("clients=100", ["1..72", "found 100"]),

@@ -20,10 +20,9 @@ from dance_flwr.dance.nodes import node_budget
 from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.sealing import seal
 from dance_flwr.dance.state import RunFolder
-from dance_flwr.data import embedding_check
 from dance_flwr.data.card import read_card
 from dance_flwr.data.digests import data_commitment, write_card
-from dance_flwr.data.text.encoder import TextEncoder
+from dance_flwr.data.text.encoder import TextEncoder, loaded
 from dance_flwr.errors import UserError
 from dance_flwr.runs.evidence import show_evidence
 from dance_flwr.runs.evidence_verification import verify_evidence
@@ -354,7 +353,7 @@ def test_verify_passes_whatever_the_settings(run, keys):
 def test_verify_loads_the_encoder_once_for_all_clients(dance, monkeypatch):
     loads, load = [], TextEncoder.from_spec
     monkeypatch.setattr(TextEncoder, "from_spec", lambda spec: loads.append(spec) or load(spec))
-    embedding_check._encoder.cache_clear()
+    loaded.cache_clear()
     verify_evidence(dance.folder, None, lambda line: None)
     assert len(loads) == 1 < len(CLIENTS)
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from support.prompts import prompt, with_llm
 
+from dance_flwr.data.text.encoder import TextEncoder, loaded
 from dance_flwr.errors import DataError, UserError
-from dance_flwr.llm import opening
 from dance_flwr.llm.opening import embedder, open_session
 
 
@@ -17,7 +17,7 @@ def fresh(monkeypatch):
     """No encoder of another test, no settings of the user who runs the tests."""
     for name in ("DANCE_FLWR_LLM", "OPENAI_BASE_URL", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    opening._encoder.cache_clear()
+    loaded.cache_clear()
 
 
 @pytest.fixture
@@ -43,10 +43,8 @@ def test_the_embedder_is_the_encoder_of_the_clients_chunks(dance, offline):
 
 def test_an_encoder_is_loaded_once_and_only_when_it_is_used(dance, monkeypatch):
     loads = []
-    load = opening.TextEncoder.from_spec
-    monkeypatch.setattr(
-        opening.TextEncoder, "from_spec", lambda spec: loads.append(spec) or load(spec)
-    )
+    load = TextEncoder.from_spec
+    monkeypatch.setattr(TextEncoder, "from_spec", lambda spec: loads.append(spec) or load(spec))
     first, second = (embedder(dance.site(client), dance.config) for client in (0, 1))
     assert not loads
     first(["a"]), second(["b"])

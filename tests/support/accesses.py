@@ -55,8 +55,8 @@ MACHINE = [
         *("/dev/null", "/dev/urandom", "/dev/random"),
     )
 ]
-ENCODER = [Path(SMALL[name]) for name in ("encoder",) if name in SMALL]  # not in a child
-READABLE = [*OUR_CODE, *INTERPRETER, *LIBRARIES, *MACHINE, *ENCODER]
+ENCODER = Path(SMALL.get("encoder", os.devnull))  # a child process has none
+READABLE = [*OUR_CODE, *INTERPRETER, *LIBRARIES, *MACHINE, ENCODER]
 WRITABLE = [Path("/dev/null")]
 _OF_A_PROCESS = re.compile(r"^/proc/\d+/")  # where /proc/self/ leads
 # Importing the text encoder imports joblib, which makes a semaphore to see whether it can, and asks

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ __all__ = [
     "TextEncoder",
     "bfloat16_supported",
     "encoder_fingerprint",
+    "loaded",
     "resolve_encoder",
     "resolve_local",
 ]
@@ -134,8 +136,9 @@ def resolve_encoder(
     )
 
 
+@lru_cache(maxsize=1)
 def resolve_local(name: str, precision: str, expected_sha256: str = "") -> EncoderSpec:
-    """Resolve an encoder whose files are on this machine; nothing is downloaded.
+    """Resolve an encoder whose files are on this machine, once per process; nothing is downloaded.
 
     Raises
     ------
@@ -245,6 +248,12 @@ class TextEncoder:
                 "fix modules.json"
             )
         return np.ascontiguousarray(rows, dtype=np.float32)
+
+
+@lru_cache(maxsize=1)
+def loaded(spec: EncoderSpec) -> TextEncoder:
+    """Load a resolved encoder onto the CPU, once per process."""
+    return TextEncoder.from_spec(spec)
 
 
 @contextmanager
