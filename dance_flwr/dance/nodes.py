@@ -202,7 +202,7 @@ def condense_nodes(
         pools = sizes
     place = torch.empty_like(eligible)
     place[ptr[:-1][classes] + rank] = eligible
-    inside = rank_in_row(-torch.arange(len(place), device=place.device), ptr) < pools[classes]
+    inside = torch.arange(len(place), device=place.device) - ptr[:-1][classes] < pools[classes]
     return Queue(place[inside], ptr_of_sizes(pools), quotas)
 
 

@@ -123,7 +123,7 @@ def survey(model: DanceModel, site: Site, graph: LocalGraph) -> Prediction:
         steps = [graph.operator(backbone.operator)] * backbone.hops_left
         hidden = backbone.finish(backbone.start(rows_at(inputs, every)), steps)
         return Prediction.of(hidden, torch.softmax(model.graph_logits(hidden), dim=1))
-    blocks = torch.split(every, _MOST_IN_ONE_PASS // 4)
+    blocks = torch.split(every, _MOST_IN_ONE_PASS // 8)
     width = backbone.start(rows_at(inputs, every[:1])).size(1)
     first = derived.scratch(site.folder, (site.num_nodes, width))
     hidden = derived.scratch(site.folder, (site.num_nodes, model.head_graph.in_features))

@@ -10,10 +10,11 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from dance_flwr.nn.ragged import Ragged, ptr_of_rows
+from dance_flwr.nn.ragged import Ragged, ptr_of_rows, stack_rows
 from dance_flwr.nn.sampling import sample_rows
 
 _MOST_CACHED_PAIRS = 2_000_000
+_ROWS_AT_ONCE = 16_384  # of 2-hop lists: the search needs some 20 times the memory of its result
 
 
 @runtime_checkable
@@ -68,7 +69,8 @@ class Hops:
 
     @cached_property
     def _two(self) -> Ragged:
-        return self._two_hop(torch.arange(self._rows.num_rows, device=self._rows.ptr.device))
+        every = torch.arange(self._rows.num_rows, device=self._rows.ptr.device)
+        return stack_rows([self._two_hop(rows) for rows in every.split(_ROWS_AT_ONCE)])
 
     def _two_hop(self, rows: Int64[Tensor, "m"]) -> Ragged:
         near = self.one(rows)

@@ -14,8 +14,15 @@ from dance_flwr.nn.hops import Balls, Hops, contains, most_around, nodes_around
 from dance_flwr.nn.ragged import Ragged
 
 
-@pytest.mark.parametrize("most_cached", [20_000_000, 0], ids=["cached", "on demand"])
-def test_both_hops_match_breadth_first_search(most_cached):
+@pytest.mark.parametrize(
+    ("most_cached", "at_once"),
+    [(20_000_000, 1000), (20_000_000, 4), (0, 1000)],
+    ids=["cached", "cached by fours", "on demand"],
+)
+def test_both_hops_match_breadth_first_search(monkeypatch, most_cached, at_once):
+    monkeypatch.setattr(module, "_MOST_CACHED_PAIRS", most_cached)
+    monkeypatch.setattr(module, "_ROWS_AT_ONCE", at_once)
+
     @settings(max_examples=40, deadline=None)
     @given(
         seed=st.integers(0, 2**20),
@@ -25,9 +32,7 @@ def test_both_hops_match_breadth_first_search(most_cached):
     def check(seed, n, density):
         rng = np.random.default_rng(seed)
         graph = random_csr(rng, n, density)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "_MOST_CACHED_PAIRS", most_cached)
-            hops = Hops(rows_of(graph))
+        hops = Hops(rows_of(graph))
         assert hops._cached == (most_cached > 0 or len(graph[1]) == 0)
         # Repeated rows, any order.
         nodes = rng.integers(0, n, 2 * n)
