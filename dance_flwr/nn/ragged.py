@@ -205,8 +205,8 @@ def budgeted_entmax(
 def rows_at(table: Real[Tensor, "R d"], index: Int64[Tensor, "E"]) -> Real[Tensor, "E d"]:
     """Return `table[index]` where `index` lives, half precision as float32; [E, d].
 
-    `table` may be memory-mapped: only the rows asked for are read. `index_select` copies whole rows,
-    where `table[index]` copies entry by entry: about a fifth of the time.
+    `table` may be memory-mapped: only the rows asked for are read. `index_select` copies whole
+    rows, where `table[index]` copies entry by entry, which takes up to five times as long.
     """
     rows = table.index_select(0, index.to(table.device)).to(index.device)
     return rows.float() if rows.dtype == torch.float16 else rows
