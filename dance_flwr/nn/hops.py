@@ -70,7 +70,7 @@ class Hops:
     @cached_property
     def _two(self) -> Ragged:
         every = torch.arange(self._rows.num_rows, device=self._rows.ptr.device)
-        return stack_rows([self._two_hop(rows) for rows in every.split(_ROWS_AT_ONCE)])
+        return stack_rows([self._two_hop(rows) for rows in torch.split(every, _ROWS_AT_ONCE)])
 
     def _two_hop(self, rows: Int64[Tensor, "m"]) -> Ragged:
         near = self.one(rows)
