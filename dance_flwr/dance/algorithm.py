@@ -6,9 +6,12 @@ read at a core refresh only.
 """
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dance_flwr.config.tree import RunConfig
@@ -16,6 +19,7 @@ from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, Evidence, condense_text, freeze, select_candidates
 from dance_flwr.dance.explaining import make_packs
 from dance_flwr.dance.inference import evidence_of, trained_prediction
+from dance_flwr.dance.kept import keep_evidence
 from dance_flwr.dance.losses import Labelled, condensed_loss, plain_loss, supervised_nodes
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import condense_nodes, rounds_per_condensation
@@ -25,6 +29,7 @@ from dance_flwr.dance.perturbation import laplace_like, perturb
 from dance_flwr.dance.state import ClientState, RunFolder, due
 from dance_flwr.dance.topology import Edges, rebuild_topology
 from dance_flwr.dance.weighing import TrainedEvidence, weigh
+from dance_flwr.data.evaluated import validated_nodes
 from dance_flwr.data.site import Site
 from dance_flwr.data.text.usage import note_evidence
 from dance_flwr.metrics import Report
@@ -59,8 +64,9 @@ def train_round(
     report, settings = Report(), DanceConfig.of(config)
     state = _load_state(folder, site, round_)
     text_due = _text_due(state, settings, round_)
+    kept: Mapping[str, NDArray[Any]] = {}
     if _core_due(state, settings, config, site, round_):
-        _refresh_core(model, state, site, config, round_, report)
+        kept = _refresh_core(model, state, site, config, round_, report)
     moved = _next_core(state)
     with report.phase("text"):  # Alg. 3
         batch = select_batch(model, site, state, settings, text_due=text_due)
@@ -86,7 +92,7 @@ def train_round(
             *(model, site, batch, supervised, state.adjacency, settings, config), round_=round_
         )
     with report.phase("packs"):
-        folder.save(state, round_)
+        folder.save(state, round_, kept)
     return report
 
 
@@ -132,14 +138,16 @@ def _refresh_core(
     config: RunConfig,
     round_: int,
     report: Report,
-) -> None:
-    """Read all n nodes and fill the queue of the next rounds."""
+) -> Mapping[str, NDArray[Any]]:
+    """Read all n nodes, fill the queue of the next rounds, and return what validations read until
+    the next time.
+    """
     if state.queue is not None:
         state.times_selected[state.queue.nodes] += state.queue.times(state.turn)
     with report.phase("forward"):
         graph, settings = site.training_graph, DanceConfig.of(config)
-        prediction = survey(model, site, graph)
-        prediction = trained_prediction(model, site, graph, settings, prediction)
+        plain = survey(model, site, graph)
+        prediction = trained_prediction(model, site, graph, settings, plain)
     with report.phase("nodes"):  # Alg. 2
         state.queue = condense_nodes(
             prediction,
@@ -151,6 +159,9 @@ def _refresh_core(
             site.training_graph.visible,
         )
     state.difficulty, state.core_round, state.turn = prediction.difficulty, round_, 0
+    with report.phase("text"):
+        asked = validated_nodes(site, config)
+        return keep_evidence(model, site, asked, plain.hidden, prediction.difficulty, settings)
 
 
 def _next_core(state: ClientState) -> bool:

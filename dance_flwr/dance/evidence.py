@@ -170,7 +170,6 @@ def select_candidates(
     hops: HopLists,
     table: TextTable,
     config: DanceConfig,
-    around: ThreeHops | None = None,
 ) -> Candidates:
     """First half of Alg. 3: hop candidates, their gates, and the chunks of the gated neighbours.
 
@@ -179,13 +178,11 @@ def select_candidates(
     Parameters
     ----------
     nodes : [m] int64; hidden : [m, h] their g; difficulty : [n] u of all nodes
-    around : `hop_candidates` of the nodes, if they are known
     """
     if config.text_rule == "own":
         empty = Ragged(nodes.new_zeros(nodes.numel() + 1), nodes.new_empty(0))
         return Candidates(nodes, (hops.zero(nodes), empty, empty), table.chunks_of.take(nodes))
-    if around is None:
-        around = hop_candidates(nodes, hops, difficulty, config.hop2_pool)
+    around = hop_candidates(nodes, hops, difficulty, config.hop2_pool)
     gates = gate_neighbours(model, hidden, around, table, config)
     chosen = concat_rows(
         [ragged.keep(gate > 0) for ragged, gate in zip(around, gates, strict=True)]

@@ -10,9 +10,7 @@ from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import (
     Candidates,
     Evidence,
-    ThreeHops,
     condense_text,
-    hop_candidates,
     select_candidates,
 )
 from dance_flwr.dance.explanation import DEPLOYED
@@ -86,7 +84,6 @@ def predict_nodes(
     settings: DanceConfig,
     nodes: Int64[Tensor, "m"],
     difficulty: Float[Tensor, "n"] | None = None,
-    version: str = "",
 ) -> dict[str, Float[Tensor, "m C"]]:
     """Return `predict` of these distinct nodes; reads them and their surroundings alone.
 
@@ -94,29 +91,17 @@ def predict_nodes(
     ----------
     difficulty : u_v of all nodes, which preselects evidence at hop 2; None = of this model, at the
         cost of a pass over the graph
-    version : names this difficulty, so that what follows from it alone is computed once
     """
     chosen = settings.views.split("+")
     if "core" in chosen:
         return predict(model, site, settings, nodes)
-    hidden = embed(model, site, site.graph, nodes, again=bool(version))
+    hidden = embed(model, site, site.graph, nodes, again=difficulty is not None)
     if chosen == ["plain"]:
         return views_of(model, site, settings, nodes, hidden, hidden.new_empty(0))
     if difficulty is None:
         everywhere = survey(model, site, site.graph)
         difficulty = trained_prediction(model, site, site.graph, settings, everywhere).difficulty
-    if not version:
-        return views_of(model, site, settings, nodes, hidden, difficulty)
-    asked = nodes.cpu().numpy().tobytes()
-    key = (version, settings.fan_out, settings.hop2_pool, asked)
-    known = site.remember(
-        "candidates",
-        key,
-        lambda: hop_candidates(
-            nodes, site.graph.hops(settings.fan_out), difficulty, settings.hop2_pool
-        ),
-    )
-    return views_of(model, site, settings, nodes, hidden, difficulty, known)
+    return views_of(model, site, settings, nodes, hidden, difficulty)
 
 
 def views_of(
@@ -126,26 +111,31 @@ def views_of(
     nodes: Int64[Tensor, "m"],
     hidden: Float[Tensor, "m h"],
     difficulty: Float[Tensor, "n"],
-    known: ThreeHops | None = None,
 ) -> dict[str, Float[Tensor, "m C"]]:
     """Return the deployed views of `nodes` and their mean; "core" needs every node.
 
     Parameters
     ----------
     hidden : [m, h] g_v; difficulty : [n] u_v, which preselects evidence at hop 2
-    known : `hop_candidates` of the nodes, if they are known
     """
-    views, chosen = {}, settings.views.split("+")
+    logits, chosen = {}, settings.views.split("+")
     if "plain" in chosen:
-        views["plain"] = torch.softmax(model.graph_logits(hidden), dim=1)
+        logits["plain"] = model.graph_logits(hidden)
     if chosen != ["plain"]:
-        features, logits = fused_view(model, site, nodes, hidden, difficulty, settings, known)
+        features, fused = fused_view(model, site, nodes, hidden, difficulty, settings)
         if "fused" in chosen:
-            views["fused"] = torch.softmax(logits, dim=1)
+            logits["fused"] = fused
         if "core" in chosen:
             operator = site.graph.operator(model.backbone.operator)
-            core = model.condensed_hidden(features, operator)
-            views["core"] = torch.softmax(model.graph_logits(core), dim=1)
+            logits["core"] = model.graph_logits(model.condensed_hidden(features, operator))
+    return with_mean(logits, chosen)
+
+
+def with_mean(
+    logits: Mapping[str, Float[Tensor, "m C"]], chosen: Sequence[str]
+) -> dict[str, Float[Tensor, "m C"]]:
+    """Return the probabilities of the chosen views, and "deployed"."""
+    views = {name: torch.softmax(values, dim=1) for name, values in logits.items()}
     return views | {DEPLOYED: mean_of(views, chosen)}
 
 
@@ -164,11 +154,10 @@ def fused_view(
     hidden: Float[Tensor, "m h"],
     difficulty: Float[Tensor, "n"],
     settings: DanceConfig,
-    known: ThreeHops | None = None,
 ) -> tuple[Float[Tensor, "m w"], Float[Tensor, "m C"]]:
     """Return x_v, [m, w], and O = Dec(x_v), [m, C], of these nodes from their evidence."""
     features, logits = [], []
-    blocks = evidence_of(model, site, site.graph, nodes, hidden, difficulty, settings, known)
+    blocks = evidence_of(model, site, site.graph, nodes, hidden, difficulty, settings)
     for g, (candidates, evidence) in zip(
         torch.split(hidden, _NODES_PER_BLOCK), blocks, strict=True
     ):
@@ -214,21 +203,12 @@ def evidence_of(
     hidden: Float[Tensor, "m h"],
     difficulty: Float[Tensor, "n"],
     settings: DanceConfig,
-    known: ThreeHops | None = None,
 ) -> Iterator[tuple[Candidates, Evidence]]:
-    """Yield candidates and evidence of `nodes`, in blocks that bound the memory needed.
-
-    Parameters
-    ----------
-    known : `hop_candidates` of the nodes, if they are known
-    """
+    """Yield candidates and evidence of `nodes`, in blocks that bound the memory needed."""
     hops = graph.hops(settings.fan_out)
     for rows in torch.split(torch.arange(nodes.numel(), device=nodes.device), _NODES_PER_BLOCK):
-        g, around = rows_at(hidden, rows), known
-        if known is not None and rows.numel() < nodes.numel():
-            zero, one, two = (ragged.take(rows) for ragged in known)
-            around = (zero, one, two)
+        g = rows_at(hidden, rows)
         candidates = select_candidates(
-            model, nodes[rows], g, difficulty, hops, site.table, settings, around
+            model, nodes[rows], g, difficulty, hops, site.table, settings
         )
         yield candidates, condense_text(model, g, candidates, site.table, settings)

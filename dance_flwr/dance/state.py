@@ -1,6 +1,6 @@
 """The state of a client between rounds of one run: core, coverage, frozen evidence, adjacency."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -53,12 +53,6 @@ class ClientState:
     frozen: Candidates | None = None
     adjacency: tuple[Tensor, Tensor, Tensor] | None = None
     round: int = 0
-
-
-def read_difficulty(survey: Path, device: torch.device) -> Tensor | None:
-    """Return [n] float32 u_v of the model of a node condensation; None if the file is damaged."""
-    found = read_npz(survey)
-    return None if found is None else torch.as_tensor(found["difficulty"], device=device)
 
 
 def due(last_round: int, every: int, round_: int) -> bool:
@@ -165,16 +159,22 @@ class RunFolder:
             not path.is_file() or _number(path, "round") != round_ or _number(path, "before") != 0
         )
 
-    def save(self, state: ClientState, round_: int) -> None:
+    def save(
+        self, state: ClientState, round_: int, kept: Mapping[str, NDArray[Any]] | None = None
+    ) -> None:
         """Write the state after `round_` and keep the one before; an error changes nothing.
 
         What has one entry per node is a survey, written only in the round of a node condensation;
         the others write what their batch needs.
+
+        Parameters
+        ----------
+        kept : what validations read until the next condensation, written with the survey
         """
         assert state.core is not None and state.adjacency is not None
         if state.core_round == round_:
             assert state.queue is not None
-            survey = _arrays(state, _SURVEY) | _arrays(state.queue, _QUEUE)
+            survey = _arrays(state, _SURVEY) | _arrays(state.queue, _QUEUE) | dict(kept or {})
             write_npz(self._survey(round_), survey)
         arrays = _arrays(state, ("core",))
         arrays |= {name: np.array(getattr(state, name)) for name in _NUMBERS}

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from dance_flwr.config.sections import LABELS, ReadingConfig, reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import read_card
+from dance_flwr.data.evaluated import labelled_nodes, validated_nodes
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.data.site import Site
 from dance_flwr.errors import UserError
@@ -21,7 +22,7 @@ from dance_flwr.methods.contract import ExchangingMethod, RoundInfo, SealingMeth
 from dance_flwr.metrics import Counts, Report, count
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.nn.proximal import proximal_term
-from dance_flwr.seeding import generator, seeded
+from dance_flwr.seeding import seeded
 
 
 def shape_of(text_dim: int, classes: int, config: RunConfig) -> ModelShape:
@@ -126,22 +127,10 @@ class Client:
             views = {name: probs[nodes] for name, probs in views.items()}
         return views
 
-    def _nodes(self, code: int, most: int = 0) -> Tensor:
-        """Return the labelled nodes of a split, at most `most` of them (0 = all), always the same.
-
-        [m] int64, ascending.
-        """
-        nodes = torch.nonzero((self.site.split == code) & (self.site.labels >= 0)).flatten()
-        if not most or nodes.numel() <= most:
-            return nodes
-        draws = generator(self.config.seed, "validation", client=self.site.card.client)
-        chosen = torch.randperm(nodes.numel(), generator=draws)[:most].sort().values
-        return nodes[chosen.to(nodes.device)]
-
     def validate(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
         """Count hits on the validation nodes."""
         self.load(state)
-        nodes = self._nodes(VAL, self.config.validation_nodes)
+        nodes = validated_nodes(self.site, self.config)
         views = self.predict(RoundInfo(run, round_, model_fingerprint(state)), nodes)
         return {"val": count(views, self.site.labels[nodes])}
 
@@ -150,7 +139,9 @@ class Client:
         self.load(state)
         smooth = smoothing_of(self.config, self.site)
         info = RoundInfo(run, round_, model_fingerprint(state), final=True, smooth=smooth)
-        parts = {"val": self._nodes(VAL), "test": self._nodes(TEST)}
+        parts = {
+            name: labelled_nodes(self.site, code) for name, code in (("val", VAL), ("test", TEST))
+        }
         views = self.predict(info, torch.cat(list(parts.values())))
         self.method.finish(self.model, self.site, self.config, info)
         sizes = [nodes.numel() for nodes in parts.values()]

@@ -8,10 +8,11 @@ from dance_flwr.dance.algorithm import train_round
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.explaining import explain
 from dance_flwr.dance.inference import predict_nodes
+from dance_flwr.dance.kept import Survey, predict_kept
 from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.dance.rendering import write_example
 from dance_flwr.dance.sealing import seal
-from dance_flwr.dance.state import RunFolder, read_difficulty
+from dance_flwr.dance.state import RunFolder
 from dance_flwr.dance.summary_file import check_model, write_summaries
 from dance_flwr.data.site import Site
 from dance_flwr.llm.config import CORE, LlmConfig
@@ -58,21 +59,22 @@ class Dance:
     ) -> dict[str, Tensor]:
         """Predict nodes from their evidence.
 
-        A validation preselects evidence at hop 2 by the difficulty of the last core refresh; the
-        final model's own is used for what is deployed.
+        A validation reads the evidence that the last core refresh selected for its nodes. If none
+        was kept for them, their evidence is selected anew, at hop 2 by the difficulty of that
+        refresh. The final model selects the evidence of what is deployed.
         """
-        settings, survey = DanceConfig.of(config), None
+        settings, path = DanceConfig.of(config), None
         if not info.final and not site.inductive:
-            survey = RunFolder(site.folder, info.run).last_survey()
+            path = RunFolder(site.folder, info.run).last_survey()
+        if path is None:
+            return predict_nodes(model, site, settings, nodes)
+        version = f"{path} {path.stat().st_mtime_ns}"
+        survey = site.remember("survey", version, lambda: Survey.read(path, site.device))
         if survey is None:
             return predict_nodes(model, site, settings, nodes)
-        version = f"{survey} {survey.stat().st_mtime_ns}"
-        difficulty = site.remember(
-            "difficulty", version, lambda: read_difficulty(survey, site.device)
-        )
-        if difficulty is None:
-            return predict_nodes(model, site, settings, nodes)
-        return predict_nodes(model, site, settings, nodes, difficulty, version)
+        if survey.kept is not None and torch.equal(survey.kept.nodes, nodes):
+            return predict_kept(model, site, settings, survey.kept)
+        return predict_nodes(model, site, settings, nodes, survey.difficulty)
 
     def finish(self, model: DanceModel, site: Site, config: RunConfig, info: RoundInfo) -> None:
         """Write the evidence packs of the last core under the final model, and one as text.
