@@ -167,7 +167,7 @@ def _refresh_core(
 def _next_core(state: ClientState) -> bool:
     """Take the next core from the queue; return whether it differs from the one before."""
     assert state.queue is not None
-    moved = state.turn == 0 or bool((state.queue.ptr.diff() > state.queue.quotas).any())
+    moved = state.turn == 0 or state.queue.moves
     state.core = state.queue.core(state.turn)
     state.turn += 1
     return moved
@@ -255,8 +255,7 @@ def train_condensed(
     )
     inputs = rows_at(site.inputs(site.training_graph, backbone), ball.nodes)
     labels = site.train_labels[ball.nodes[: count + others.numel()]]
-    plain = torch.isin(ball.nodes[: labels.numel()], supervised)
-    read, trained = Labelled.among(labels.where(plain, -1)), Labelled.among(labels[:count])
+    read, trained = Labelled.among(labels), Labelled.among(labels[:count])
     steps = [trainable(step, backbone.operator) for step in ball.operators]
     condensed = trainable(operator(backbone.operator, *adjacency, count), backbone.operator)
     width = model.fuse_graph.out_features

@@ -1,6 +1,7 @@
 """Sec. 3.2 and Alg. 2: label-aware node condensation."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -123,6 +124,11 @@ class Queue:
         """Return these nodes in their order, `budget` a core."""
         sizes = torch.tensor([nodes.numel()], device=nodes.device)
         return cls(nodes, ptr_of_sizes(sizes), sizes.clamp(max=budget))
+
+    @cached_property
+    def moves(self) -> bool:
+        """Whether successive cores differ: a part has more nodes than a core takes of it."""
+        return bool((self.ptr.diff() > self.quotas).any())
 
     def core(self, turn: int) -> Int64[Tensor, "K"]:
         """Return core `turn`, from 0: [K] int64, ascending."""

@@ -19,7 +19,7 @@ from dance_flwr.nn.ragged import Ragged
 
 _SURVEY = ("times_selected", "difficulty")  # of all nodes; written at a condensation
 _QUEUE = ("nodes", "ptr", "quotas")
-_NUMBERS = ("core_round", "text_round", "turn")
+_NUMBERS = ("round", "before", "core_round", "text_round", "turn")  # places in "numbers"
 _EDGES = ("rows", "cols", "weights")
 _MOST_LIVE = 64  # states in memory
 
@@ -171,17 +171,16 @@ class RunFolder:
         ----------
         kept : what validations read until the next condensation, written with the survey
         """
-        assert state.core is not None and state.adjacency is not None
+        assert state.core is not None and state.adjacency is not None and state.queue is not None
         if state.core_round == round_:
-            assert state.queue is not None
             survey = _arrays(state, _SURVEY) | _arrays(state.queue, _QUEUE) | dict(kept or {})
             write_npz(self._survey(round_), survey)
-        arrays = _arrays(state, ("core",))
-        arrays |= {name: np.array(getattr(state, name)) for name in _NUMBERS}
-        arrays |= {"round": np.array(round_), "before": np.array(state.round)}
-        arrays |= {
-            name: part.cpu().numpy() for name, part in zip(_EDGES, state.adjacency, strict=True)
-        }
+        numbers = (round_, state.round, state.core_round, state.text_round, state.turn)
+        arrays = _arrays(state, ("core",)) | {"numbers": np.array(numbers)}
+        if not state.queue.moves:  # else the next round rebuilds them
+            arrays |= {
+                name: part.cpu().numpy() for name, part in zip(_EDGES, state.adjacency, strict=True)
+            }
         if state.frozen is not None:
             arrays |= _frozen_arrays(state.frozen)
         path = self.folder / STATE
@@ -212,7 +211,8 @@ class RunFolder:
         None where the file or its survey is missing or damaged.
         """
         raw = read_npz(path)
-        survey = read_npz(self._survey(int(raw["core_round"]))) if raw else None
+        numbers = _numbers_in(raw)
+        survey = read_npz(self._survey(numbers["core_round"])) if numbers else None
         if raw is None or survey is None:
             return None, 0
         raw |= survey
@@ -221,16 +221,17 @@ class RunFolder:
         }
         state = ClientState(tensors["times_selected"], tensors["difficulty"], core=tensors["core"])
         state.queue = Queue(*(tensors[name] for name in _QUEUE))
-        state.adjacency = (tensors["rows"], tensors["cols"], tensors["weights"])
-        for name in (*_NUMBERS, "round"):
-            setattr(state, name, int(raw[name]))
+        if "weights" in tensors:
+            state.adjacency = (tensors["rows"], tensors["cols"], tensors["weights"])
+        for name in ("round", "core_round", "text_round", "turn"):
+            setattr(state, name, numbers[name])
         if "chunks_ptr" in raw:
             hops = tuple(
                 Ragged(tensors[f"hop{hop}_ptr"], tensors[f"hop{hop}_index"]) for hop in HOPS
             )
             chunks = Ragged(tensors["chunks_ptr"], tensors["chunks_index"])
             state.frozen = Candidates(torch.arange(num_nodes, device=device), hops, chunks)  # type: ignore[arg-type]
-        return state, int(raw["before"])
+        return state, numbers["before"]
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
@@ -255,6 +256,15 @@ def _frozen_arrays(frozen: Candidates) -> dict[str, NDArray[Any]]:
     }
 
 
+def numbers_of(path: Path) -> dict[str, int]:
+    """Return the numbers of a state's file by name; none where it is damaged."""
+    return _numbers_in(read_npz(path))
+
+
+def _numbers_in(arrays: Mapping[str, NDArray[Any]] | None) -> dict[str, int]:
+    values = (arrays or {}).get("numbers", ())
+    return dict(zip(_NUMBERS, map(int, values), strict=True)) if len(values) else {}
+
+
 def _number(path: Path, name: str) -> int:
-    """Return a number of a state; 0 where it has none or is damaged."""
-    return int((read_npz(path) or {}).get(name, 0))
+    return numbers_of(path).get(name, 0)

@@ -7,6 +7,7 @@ import torch
 from entmax import entmax15
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
+from torch.nn import functional
 
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, Evidence, anchor, budgets, freeze
@@ -66,6 +67,18 @@ class Layout:
         outside.view(-1)[beside[inside]] = False
         return cls(widths, inside, part, outside, apart.flatten(), beside.flatten())
 
+    def shares(
+        self, mix: float, dtype: torch.dtype
+    ) -> tuple[Float[Tensor, "L2 1"], Float[Tensor, "L2 3"]]:
+        """Return s and S: s + S gamma is the share of each column in `fused_text`, then in `text`.
+
+        A neighbour at hop l has (1 - mix) gamma_l and 0, a chunk mix and 1.
+        """
+        hot = functional.one_hot(self.part, CHUNKS + 1).to(dtype)
+        chunks = hot[:, CHUNKS:]
+        hops = torch.cat([(1 - mix) * hot[:, :CHUNKS], torch.zeros_like(hot[:, :CHUNKS])])
+        return torch.cat([mix * chunks, chunks]), hops
+
     def weights(self, scores: Float[Tensor, "K 2 L"], most: Sequence[int]) -> Float[Tensor, "K L"]:
         """Pi_B(entmax(scores)) of every part, which sums to 1 in each row, or is 0 if empty.
 
@@ -80,11 +93,12 @@ class Layout:
             return scores[:, 0]
         # A finite floor: entmax would turn a row of -inf (an empty row) into NaN.
         floor = torch.finfo(scores.dtype).min / 4
-        rows = scores.flatten()[self.apart].view_as(self.outside).masked_fill(self.outside, floor)
+        rows = scores.flatten().index_select(0, self.apart).view_as(self.outside)
+        rows = rows.masked_fill(self.outside, floor)
         found = entmax15(rows, dim=1)
         if any(width > budget for width, budget in zip(self.widths, most, strict=True)):
             found = _within_budgets(found, rows, most)
-        return found.flatten()[self.beside].view_as(self.inside) * self.inside  # type: ignore[no-any-return]
+        return found.flatten().index_select(0, self.beside).view_as(self.inside) * self.inside  # type: ignore[no-any-return]
 
 
 def _within_budgets(
@@ -114,6 +128,7 @@ class TrainedEvidence:
         chunks, both as `evidence.anchor`
     vectors : [K, L, d] texts, gathered once a round: training does not change them
     layout : of the columns
+    shares : as `Layout.shares`
     labels : [K, L12, 2 C] one-hot training labels of hops 1 and 2, in the first C places at hop 1,
         in the others at hop 2
     """
@@ -122,6 +137,7 @@ class TrainedEvidence:
     anchors: Float[Tensor, "K 2 d"]
     vectors: Float[Tensor, "K L d"]
     layout: Layout
+    shares: tuple[Float[Tensor, "L2 1"], Float[Tensor, "L2 3"]]
     labels: Float[Tensor, "K L12 C2"]
 
     @classmethod
@@ -137,15 +153,17 @@ class TrainedEvidence:
         if config.trained_evidence == "selected":
             candidates = freeze(candidates, evidence)
         parts = [padded(rows) for rows in (*candidates.hops, candidates.chunks)]
-        hot = [label_table[index] * mask[..., None] for index, mask in parts[1:CHUNKS]]
-        none = [torch.zeros_like(label) for label in hot]
-        labels = torch.cat([torch.cat([hot[0], none[1]], 1), torch.cat([none[0], hot[1]], 1)], 2)
         near = torch.cat([index for index, _ in parts[:CHUNKS]], dim=1)
+        first, split = parts[0][0].size(1), parts[1][0].size(1)
+        hot = _texts(label_table, near[:, first:])  # a padded place has no weight
+        labels = hot.new_zeros(*hot.shape[:2], 2, hot.size(2))
+        labels[:, :split, 0], labels[:, split:, 1] = hot[:, :split], hot[:, split:]
         texts = [_texts(table.nodes, near), _texts(table.chunks, parts[CHUNKS][0])]
         own = rows_at(table.nodes, candidates.nodes)
         anchors = [anchor(towards, config) for towards in (own, evidence.context)]
         layout = Layout.of([mask for _, mask in parts])
-        return cls(own, torch.stack(anchors, dim=1), torch.cat(texts, dim=1), layout, labels)
+        vectors, shares = torch.cat(texts, dim=1), layout.shares(config.mix, own.dtype)
+        return cls(own, torch.stack(anchors, dim=1), vectors, layout, shares, labels.flatten(2))
 
 
 def _texts(table: Tensor, index: Int64[Tensor, "K L"]) -> Float[Tensor, "K L d"]:
@@ -196,7 +214,5 @@ def weigh(
     near = weights[..., layout.widths[0] : sum(layout.widths[:CHUNKS])]
     labels = torch.bmm(near, given.labels).squeeze(1)
     gamma = torch.softmax(model.hop_logits, dim=0)
-    shares = torch.cat([(1 - config.mix) * gamma, gamma.new_tensor([config.mix])])
-    chunks = (layout.part == CHUNKS).to(shares.dtype)
-    mixed = weights * torch.stack([shares[layout.part], chunks])
+    mixed = weights * torch.addmm(*given.shares, gamma[:, None]).view(2, -1)
     return Weighed(torch.bmm(mixed, given.vectors), labels)

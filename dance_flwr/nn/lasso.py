@@ -77,16 +77,18 @@ def solve_lassos(
     below, product = -threshold, torch.empty_like(keep)
     z = y = torch.zeros_like(towards)
     age = torch.zeros_like(rate)
-    for steps in range(1, most_steps + 1):
-        moved = torch.mul(keep, y, out=product).sum(1).add_(towards)
-        new = moved - moved.clamp(below, threshold)
-        step = new - z
-        age += 1
-        if steps % _STEPS_PER_RESTART == 0:
-            age.masked_fill_((y - new).mul_(step).sum(0) > 0, 0)
-        z, y = new, torch.addcmul(new, step, age / (age + 3))
+    numbers = torch.arange(1, _STEPS_PER_RESTART + 1, device=rate.device)[:, None]
+    for done in range(0, most_steps, _STEPS_PER_RESTART):
+        ages = age + numbers
+        for ahead in (1 + ages / (ages + 3))[: most_steps - done]:
+            moved = torch.mul(keep, y, out=product).sum(1).add_(towards)
+            last, z = z, moved - moved.clamp(below, threshold)
+            before, y = y, torch.lerp(last, z, ahead)  # z + m / (m + 3) (z - last)
+        back = (before - z).mul_(z - last).sum(0) > 0
+        age, y = ages[-1].masked_fill(back, 0), torch.where(back, z, y)
+        steps = done + _STEPS_PER_RESTART
         if tolerance and steps % _STEPS_PER_GAP == 0 and _are_solved(problems, z, tolerance):
-            return z.T, steps
+            return z.T, min(steps, most_steps)
     return z.T, most_steps
 
 

@@ -52,10 +52,8 @@ class Ragged:
         """Return these rows as a new `Ragged` of j rows."""
         sizes = (self.ptr[1:] - self.ptr[:-1])[rows]
         ptr = ptr_of_sizes(sizes)
-        offset = torch.arange(int(ptr[-1]), device=ptr.device) - torch.repeat_interleave(
-            ptr[:-1], sizes
-        )
-        return Ragged(ptr, self.index[torch.repeat_interleave(self.ptr[:-1][rows], sizes) + offset])
+        shift = torch.repeat_interleave(self.ptr[:-1][rows] - ptr[:-1], sizes)
+        return Ragged(ptr, self.index[shift + torch.arange(shift.numel(), device=ptr.device)])
 
 
 def ptr_of_sizes(sizes: Int64[Tensor, "m"]) -> Int64[Tensor, "m+1"]:
@@ -70,9 +68,7 @@ def ptr_of_rows(rows: Int64[Tensor, "E"], num_rows: int) -> Int64[Tensor, "p"]:
 
 def row_of_entry(ptr: Int64[Tensor, "p"]) -> Int64[Tensor, "E"]:
     """Return the row of every entry."""
-    return torch.repeat_interleave(
-        torch.arange(ptr.numel() - 1, device=ptr.device), ptr[1:] - ptr[:-1]
-    )
+    return torch.repeat_interleave(ptr[1:] - ptr[:-1])
 
 
 def concat_rows(parts: list[Ragged]) -> Ragged:

@@ -49,11 +49,11 @@ def sample_rows(
     ptr = ptr_of_sizes(kept)
     row = row_of_entry(ptr)
     column = torch.arange(row.numel(), device=ptr.device) - ptr[:-1][row]
-    low = column * sizes[row] // kept[row].clamp(min=1)
-    high = (column + 1) * sizes[row] // kept[row].clamp(min=1)
+    if not most or bool((kept == sizes).all()):
+        return Sample(first[row] + column, ptr, torch.ones_like(column, dtype=torch.float32))
+    size, parts = sizes[row], kept[row]
+    low, high = column * size // parts, (column + 1) * size // parts
     part = high - low
-    if bool((kept == sizes).all()):
-        return Sample(first[row] + low, ptr, part.float())
     if generator is None:
         uniform = _hash(chosen[row], column)
     else:
