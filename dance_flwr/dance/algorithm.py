@@ -173,7 +173,7 @@ def _next_core(state: ClientState) -> bool:
     return moved
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def select_batch(
     model: DanceModel, site: Site, state: ClientState, settings: DanceConfig, *, text_due: bool
 ) -> Batch:
@@ -203,7 +203,7 @@ def select_batch(
     return hidden, candidates, condense_text(model, hidden, candidates, site.table, settings)
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def core_edges(model: DanceModel, site: Site, batch: Batch, settings: DanceConfig) -> Edges:
     """Return the edges of the condensed graph by `topology_rule`: rebuilt, induced by the graph, or
     none.

@@ -132,18 +132,6 @@ def test_another_difficulty_preselects_other_evidence(dance, run_config):
     assert not torch.allclose(*found)
 
 
-def test_remembered_candidates_are_those_of_the_same_survey_and_nodes(dance, run_config):
-    """What is remembered under a version predicts what is computed anew, for these nodes alone."""
-    site, settings = dance.site(0), DanceConfig.of(dance.config)
-    model = model_of(run_config)
-    given = survey(model, site, site.graph).difficulty
-    for version, difficulty in (("one", given), ("one", given), ("two", -given)):
-        for nodes in (torch.tensor([7, 3, 11]), torch.tensor([8, 2, 11])):  # equal sums
-            found = predict_nodes(model, site, settings, nodes, difficulty, version)["deployed"]
-            wanted = predict_nodes(model, site, settings, nodes, difficulty)["deployed"]
-            torch.testing.assert_close(found, wanted)
-
-
 def test_a_plain_view_needs_no_survey(dance, run_config, monkeypatch):
     from dance_flwr.dance import inference
 

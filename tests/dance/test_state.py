@@ -56,7 +56,7 @@ def content(state):
     return {
         "queue": queue,
         "core": state.core.tolist(),
-        "adjacency": [part.tolist() for part in state.adjacency],
+        "adjacency": [part.tolist() for part in state.adjacency or ()],
         "numbers": (state.turn, state.core_round, state.text_round, state.round),
         "nodes": (state.times_selected.tolist(), state.difficulty.tolist()),
     }
@@ -79,14 +79,19 @@ def test_a_repeated_round_repeats_its_upload(site, run_config, forget, every):
 
 
 @FRESH
-def test_a_state_is_what_was_saved(site, run_config, forget):
-    config, folder = run_config(**KEYS), RunFolder(site.folder, "run")
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_state_is_what_was_saved(site, run_config, forget, moves):
+    """The edges too, unless the next round rebuilds them for another core."""
+    keys = KEYS if moves else {"dance_core_refresh_every": 3, "dance_coverage_penalty": 0.0}
+    config, folder = run_config(**keys), RunFolder(site.folder, "run")
     for round_ in (1, 2, 3):
         train(site, config, round_)
     live = folder.load(site.num_nodes, CPU)
     kept = content(live)
+    assert live.queue.moves == moves and len(kept["adjacency"]) == 3
     if forget:
         RunFolder._live.clear()
+    kept["adjacency"] = [] if moves else kept["adjacency"]
     assert content(RunFolder(site.folder, "run").load(site.num_nodes, CPU)) == kept
     assert kept["numbers"] == (3, 1, 3, 3)
     assert content(folder.load(site.num_nodes, CPU, before=3))["numbers"] == (2, 1, 2, 2)

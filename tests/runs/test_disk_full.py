@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.killing import saved
 
 import client_app
 import server_app
@@ -200,8 +201,7 @@ def taking_part(result):
 
 
 def state(store):
-    with np.load(store.folder / STATE) as file:
-        return {name: file[name].tolist() for name in file.files}
+    return {name: np.asarray(value).tolist() for name, value in saved(store.folder / STATE).items()}
 
 
 @pytest.mark.parametrize(

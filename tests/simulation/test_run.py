@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from support.killing import saved
 
 from dance_flwr.config.plugins import STRATEGIES
 from dance_flwr.config.tree import flatten, parse
@@ -94,8 +95,7 @@ def packs_written(finished, client=0):
 
 
 def state(finished, client=0):
-    with np.load(finished.store(client).folder / "state.npz") as file:
-        return dict(file)
+    return saved(finished.store(client).folder / "state.npz")
 
 
 def test_result_has_exactly_the_schema(dance):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from dance_flwr.dance.state import numbers_of
 from dance_flwr.runs.reader import load_model
 
 TIMES = ("seconds_total", "seconds_by_phase", "seconds_by_client", "seconds_per_round")
@@ -31,7 +32,13 @@ def states(finished):
     folders = [
         finished.store(client).folder / "state.npz" for client in range(finished.config.clients)
     ]
-    return [{} if not path.is_file() else dict(np.load(path)) for path in folders]
+    return [saved(path) if path.is_file() else {} for path in folders]
+
+
+def saved(path):
+    """The arrays of a client's state, and its numbers by name."""
+    with np.load(path) as file:
+        return dict(file) | numbers_of(path)
 
 
 def same(left, right):
