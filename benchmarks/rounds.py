@@ -11,13 +11,13 @@ after the other. `sampled` is `fedavg-full` with `sampling.batch-nodes`, so that
 supervises as many labelled nodes per client as a round of DANCE does. Round 1 is omitted: it finds
 clients, and computes what is kept.
 
-Every tenth round of DANCE or so condenses nodes anew. A round costs an ordinary round and its share
-of a condensation: the median of ordinary rounds, plus the excess of the median round with a
-condensation over that, divided by the rounds from one to the next. A ratio is that of two such
-costs; the quartiles beside it are those of the ratios round by round, of ordinary rounds. CPU
-seconds hardly depend on other work on the machine, seconds do. Bytes are those of one upload. With
-`--peak-rounds`, each contender also runs on its own, in a fresh process, for the peak of its memory
-without the pages of mapped files, all clients together.
+Every tenth round of DANCE or so condenses nodes anew and selects evidence, or selects evidence
+alone. A round costs the mean over these kinds of rounds, each with its share and its median. A
+ratio is that of two such costs; the quartiles beside it are those of the ratios round by round, of
+rounds of the most frequent kind, which are called ordinary. CPU seconds hardly depend on other work
+on the machine, seconds do. Bytes are those of one upload. With `--peak-rounds`, each contender also
+runs on its own, in a fresh process, for the peak of its memory without the pages of mapped files,
+all clients together.
 """
 
 import argparse
@@ -97,15 +97,19 @@ class Rounds:
         """Whether nodes are condensed in this round."""
         return bool(self.rows[place]["seconds"].get("nodes"))
 
+    def kinds(self, rounds: int) -> list[list[int]]:
+        """Return the rounds by what they do, the most frequent kind first."""
+        kinds: dict[tuple[bool, bool], list[int]] = {}
+        for place in range(WARM, rounds):
+            selects = bool(self.rows[place]["seconds"].get("text"))
+            kinds.setdefault((self.condenses(place), selects), []).append(place)
+        return sorted(kinds.values(), key=len, reverse=True)
+
     def cost(self, values: Sequence[float]) -> float:
-        """Return the cost of a round with its share of a condensation."""
-        places = range(WARM, len(values))
-        due = [place for place in places if self.condenses(place)]
-        plain = [values[place] for place in places if place not in due]
-        if not due or not plain:
-            return median(values[WARM:])
-        excess = median(values[place] for place in due) - median(plain)
-        return median(plain) + excess * len(due) / len(places)
+        """Return the mean cost of a round: of every kind its share and its median."""
+        kinds = self.kinds(len(values))
+        medians = [len(places) * median(values[place] for place in places) for places in kinds]
+        return sum(medians) / sum(map(len, kinds))
 
 
 class Run:
@@ -261,7 +265,7 @@ def summary(found: Mapping[str, Rounds]) -> dict[str, Any]:
     for name, run in found.items():
         rows = run.rows[WARM:]
         due = [place for place in range(WARM, len(run.rows)) if run.condenses(place)]
-        plain = [place for place in range(WARM, len(run.rows)) if place not in due] or due
+        plain = run.kinds(len(run.rows))[0]
         figures[name] = {
             "wall": run.cost(run.wall),
             "cpu": run.cost(run.cpu),
@@ -289,8 +293,7 @@ def _ratios(found: Mapping[str, Rounds], figures: Mapping[str, Any]) -> dict[str
     if "dance" not in found:
         return ratios
     dance = found["dance"]
-    plain = [p for p in range(WARM, len(dance.rows)) if not dance.condenses(p)]
-    plain = plain or list(range(WARM, len(dance.rows)))
+    plain = dance.kinds(len(dance.rows))[0]
     for name in found:
         for clock in ("cpu", "wall") if name != "dance" else ():
             own, other = getattr(dance, clock), getattr(found[name], clock)

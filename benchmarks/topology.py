@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dance_flwr.dance.algorithm import select_batch
 from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.refreshing import select_evidence
 from dance_flwr.dance.topology import (
     Coefficients,
     column_problems,
@@ -60,8 +60,9 @@ def cores(folder: Path, *, all_nodes: bool) -> Iterator[Core]:
         state = run.store(site).load(site.num_nodes, site.device)
         if all_nodes:
             state.core = torch.arange(site.num_nodes)
-        hidden, candidates, evidence = select_batch(model, site, state, run.settings, text_due=True)
-        labels = site.train_labels[candidates.nodes]
+        now = replace(run.settings, text_refresh_every=1)
+        hidden, _, evidence = select_evidence(model, site, state, now, [state.core])
+        labels = site.train_labels[state.core]
         classes = torch.where(labels >= 0, labels, model.graph_logits(hidden).argmax(dim=1))
         fused = model.fuse(hidden, evidence.fused_text)
         yield Core(fused, evidence.text, classes, run.settings)

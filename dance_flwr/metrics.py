@@ -74,6 +74,7 @@ PHASES = ("forward", "nodes", "text", "topology", "packs", "train")
 COUNTS = (
     *("condensed-nodes", "evidence-neighbours", "evidence-chunks", "evidence-tokens"),
     "evidence-supervised",  # labelled nodes of the plain term
+    "evidence-packs",  # written in the round, for the cores until the next selection
 )
 
 

@@ -195,8 +195,8 @@ def run(run_config, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def dance(run) -> Finished:
-    """One finished run of the method, to be read only."""
-    return run()
+    """One finished run of the method, with packs of every round, to be read only."""
+    return run(dance_text_refresh_every=1)
 
 
 @pytest.fixture

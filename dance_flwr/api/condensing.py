@@ -26,7 +26,6 @@ from dance_flwr.api.notebook import table_html
 from dance_flwr.config.options import Value
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, flatten, parse
-from dance_flwr.dance.algorithm import core_edges, select_batch
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.explaining import make_packs
 from dance_flwr.dance.inference import trained_prediction
@@ -34,6 +33,7 @@ from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import condense_nodes, pseudo_labels
 from dance_flwr.dance.packs import count_evidence
 from dance_flwr.dance.passes import survey
+from dance_flwr.dance.refreshing import core_edges, select_evidence
 from dance_flwr.dance.state import ClientState
 from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN, TextGraph
 from dance_flwr.data.site import Site
@@ -270,9 +270,9 @@ def _condensed(
         *(prediction, known, times, settings, config.condensation_ratio, draws, local.visible)
     )
     state = ClientState(times, prediction.difficulty, queue, core=queue.core(0))
-    batch = select_batch(model, site, state, settings, text_due=True)
-    rows, cols, weights = core_edges(model, site, batch, settings)
-    hidden, candidates, evidence = batch
+    cores = [queue.core(0)]
+    hidden, candidates, evidence = selected = select_evidence(model, site, state, settings, cores)
+    ((rows, cols, weights),) = core_edges(model, site, selected, settings, cores)
     packs = make_packs(*(model, site, hidden, candidates, evidence, settings, 1, model_id, 1))
     core = candidates.nodes
     assigned = pseudo_labels(prediction, known, 0.0)[core]

@@ -10,24 +10,25 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.dance.ahead import Ahead, Batch
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import Candidates, Evidence, condense_text, freeze, select_candidates
 from dance_flwr.dance.explaining import make_packs
-from dance_flwr.dance.inference import evidence_of, trained_prediction
+from dance_flwr.dance.inference import trained_prediction
 from dance_flwr.dance.kept import keep_evidence
 from dance_flwr.dance.losses import Labelled, condensed_loss, plain_loss, supervised_nodes
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import condense_nodes, rounds_per_condensation
 from dance_flwr.dance.packs import count_evidence, read_chunks
-from dance_flwr.dance.passes import embed, survey
+from dance_flwr.dance.passes import survey
 from dance_flwr.dance.perturbation import laplace_like, perturb
+from dance_flwr.dance.refreshing import coming_cores, core_edges, select_evidence
 from dance_flwr.dance.state import ClientState, RunFolder, due
-from dance_flwr.dance.topology import Edges, rebuild_topology
+from dance_flwr.dance.topology import Edges
 from dance_flwr.dance.weighing import TrainedEvidence, weigh
 from dance_flwr.data.evaluated import validated_nodes
 from dance_flwr.data.site import Site
@@ -63,41 +64,62 @@ def train_round(
     """
     report, settings = Report(), DanceConfig.of(config)
     state = _load_state(folder, site, round_)
-    text_due = _text_due(state, settings, round_)
     kept: Mapping[str, NDArray[Any]] = {}
-    if _core_due(state, settings, config, site, round_):
+    condensed = _core_due(state, settings, config, site, round_)
+    if condensed:
         kept = _refresh_core(model, state, site, config, round_, report)
-    moved = _next_core(state)
-    with report.phase("text"):  # Alg. 3
-        batch = select_batch(model, site, state, settings, text_due=text_due)
-        state.text_round = round_ if text_due else state.text_round
-    if moved or state.adjacency is None:
-        with report.phase("topology"):  # Alg. 4
-            state.adjacency = core_edges(model, site, batch, settings)
-    if moved or text_due:
-        report.counts |= count_evidence(site, *batch[1:])
-        with report.phase("packs"):
-            if settings.evidence_keep == "all":
-                packs = make_packs(
-                    *(model, site, *batch, settings, round_, model_id, state.core_round)
-                )
-                packs.save(folder.round_path(round_))
-            else:
-                note_evidence(folder.folder, round_, read_chunks(*batch[1:]))
+    turn, moved = _next_core(state)
+    selects = condensed or _selection_due(state, settings, turn, round_)
+    if selects:
+        _select(model, site, state, folder, config, turn, round_, model_id, report)
+    assert state.ahead is not None and state.core is not None
+    batch, adjacency = state.ahead.batch(state.core, turn)
+    if moved or selects:
+        report.counts |= count_evidence(site, *batch)
     with report.phase("train"):
-        supervised = supervised_nodes(*batch[1:], site.train_labels, settings)
+        supervised = supervised_nodes(*batch, site.train_labels, settings)
         if report.counts["condensed-nodes"]:
             report.counts["evidence-supervised"] = supervised.numel()
         report.loss = train_condensed(
-            *(model, site, batch, supervised, state.adjacency, settings, config), round_=round_
+            *(model, site, batch, supervised, adjacency, settings, config), round_=round_
         )
+    if settings.text_refresh_every == 1:
+        state.ahead, state.ahead_round = None, 0  # a repeated round selects it again
     with report.phase("packs"):
         folder.save(state, round_, kept)
     return report
 
 
-# g_v of the batch's nodes, their candidates and their evidence.
-Batch = tuple[Float[Tensor, "K h"], Candidates, Evidence]
+def _select(
+    model: DanceModel,
+    site: Site,
+    state: ClientState,
+    folder: RunFolder,
+    config: RunConfig,
+    turn: int,
+    round_: int,
+    model_id: str,
+    report: Report,
+) -> None:
+    """Select evidence and edges of the coming cores (Alg. 3 and 4), and write packs of it."""
+    settings = DanceConfig.of(config)
+    cores = coming_cores(state, turn, settings, round_, config.rounds)
+    with report.phase("text"), torch.inference_mode():
+        selected = select_evidence(model, site, state, settings, cores)
+    with report.phase("topology"), torch.inference_mode():
+        edges = core_edges(model, site, selected, settings, cores)
+    with report.phase("packs"):
+        if settings.evidence_keep == "all":
+            packs = make_packs(model, site, *selected, settings, round_, model_id, state.core_round)
+            packs.save(folder.round_path(round_))
+            report.counts["evidence-packs"] = len(packs.nodes)
+        else:
+            note_evidence(folder.folder, round_, read_chunks(*selected[1:]))
+    whole = len(cores) == 1 or settings.trained_evidence != "selected"
+    state.ahead = Ahead.of(turn, *selected[1:], edges, whole=whole)
+    state.ahead_round = round_
+    if settings.text_refresh_every or not state.text_round:
+        state.text_round = round_
 
 
 def _load_state(folder: RunFolder, site: Site, round_: int) -> ClientState:
@@ -122,13 +144,11 @@ def _core_due(
     return due(state.core_round, every, round_)
 
 
-def _text_due(state: ClientState, settings: DanceConfig, round_: int) -> bool:
-    """Whether evidence is selected in `round_`.
-
-    Evidence that is selected in every round is not stored, so a repeated round selects it again.
-    """
+def _selection_due(state: ClientState, settings: DanceConfig, turn: int, round_: int) -> bool:
+    """Whether evidence is selected in `round_`: when it is due, and for a core without any."""
     every = settings.text_refresh_every
-    return every == 1 or due(state.text_round, every, round_)
+    ahead = state.ahead is not None and state.ahead.covers(turn)
+    return every == 1 or due(state.text_round, every, round_) or not ahead
 
 
 def _refresh_core(
@@ -159,66 +179,22 @@ def _refresh_core(
             site.training_graph.visible,
         )
     state.difficulty, state.core_round, state.turn = prediction.difficulty, round_, 0
+    state.ahead = None
     with report.phase("text"):
         asked = validated_nodes(site, config)
         return keep_evidence(model, site, asked, plain.hidden, prediction.difficulty, settings)
 
 
-def _next_core(state: ClientState) -> bool:
-    """Take the next core from the queue; return whether it differs from the one before."""
+def _next_core(state: ClientState) -> tuple[int, bool]:
+    """Take the next core from the queue; return its turn, and whether it differs from the last.
+
+    The turn of a core that never moves stays 0.
+    """
     assert state.queue is not None
-    moved = state.turn == 0 or state.queue.moves
-    state.core = state.queue.core(state.turn)
+    turn, moved = state.turn if state.queue.moves else 0, state.turn == 0 or state.queue.moves
+    state.core = state.queue.core(turn)
     state.turn += 1
-    return moved
-
-
-@torch.inference_mode()
-def select_batch(
-    model: DanceModel, site: Site, state: ClientState, settings: DanceConfig, *, text_due: bool
-) -> Batch:
-    """Alg. 3 for the nodes of `state.core`: selected now, or frozen at the last text refresh.
-
-    If the text is not refreshed in every round, evidence is selected for all nodes and frozen, so
-    that it also covers a core that changes before the next text refresh.
-    """
-    assert state.core is not None and state.difficulty is not None
-    graph = site.training_graph
-    hidden = embed(model, site, graph, state.core)
-    if settings.text_refresh_every == 1:
-        hops = graph.hops(settings.fan_out)
-        candidates = select_candidates(
-            model, state.core, hidden, state.difficulty, hops, site.table, settings
-        )
-    else:
-        if text_due:
-            everyone = torch.arange(site.num_nodes, device=site.device)
-            everywhere = survey(model, site, graph).hidden
-            blocks = evidence_of(
-                model, site, graph, everyone, everywhere, state.difficulty, settings
-            )
-            state.frozen = Candidates.stack([freeze(*block) for block in blocks])
-        assert state.frozen is not None
-        candidates = state.frozen.take(state.core)
-    return hidden, candidates, condense_text(model, hidden, candidates, site.table, settings)
-
-
-@torch.inference_mode()
-def core_edges(model: DanceModel, site: Site, batch: Batch, settings: DanceConfig) -> Edges:
-    """Return the edges of the condensed graph by `topology_rule`: rebuilt, induced by the graph, or
-    none.
-    """
-    hidden, candidates, evidence = batch
-    core = candidates.nodes
-    if settings.topology_rule == "self-expressive":
-        labels, logits = site.train_labels[core], model.graph_logits(hidden)
-        if not settings.plain_weight:  # as in `trained_prediction`
-            logits = model.fused_logits(model.fuse(hidden, evidence.fused_text))
-        classes = torch.where(labels >= 0, labels, logits.argmax(dim=1))
-        return rebuild_topology(model, hidden, evidence, classes, settings)
-    if settings.topology_rule == "induced":
-        return site.training_graph.induced_edges(core)
-    return core.new_empty(0), core.new_empty(0), hidden.new_empty(0)
+    return turn, moved
 
 
 def train_condensed(
@@ -241,9 +217,9 @@ def train_condensed(
     ----------
     supervised : [s] int64, the nodes of the plain term
     """
-    backbone, candidates = model.backbone, batch[1]
-    core, count = candidates.nodes, candidates.nodes.numel()
-    given = TrainedEvidence.of(*batch[1:], site.table, site.label_table, settings)
+    backbone, core = model.backbone, batch[0].nodes
+    count = core.numel()
+    given = TrainedEvidence.of(*batch, site.table, site.label_table, settings)
     others = supervised[~torch.isin(supervised, core)]
     draws = generator(config.seed, "neighbours", round_=round_, client=site.card.client)
     ball = site.training_graph.around(

@@ -23,6 +23,7 @@ PAPER: dict[str, Value] = {
     "class-prior": "none",
     "dance.batch-nodes": 0,
     "dance.fan-out": 0,
+    "dance.text-refresh-every": 1,
     "lr-schedule": "constant",
     "ema-decay": 0.0,
     "smoothing": "none",
@@ -39,7 +40,10 @@ class DanceConfig(Section):
         10, "rounds between node condensations; 0 = only in round 1", least=0
     )
     text_refresh_every: int = option(
-        1, "rounds between evidence selections; 0 = only in round 1", least=0
+        10,
+        "rounds between evidence selections, each for the cores until the next one; nodes that are "
+        "condensed anew get evidence at once; 0 = only in round 1, for all nodes",
+        least=0,
     )
     batch_nodes: int = option(
         256,

@@ -60,21 +60,43 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """Gates and chunk weights of m nodes, and the weighted sums of texts.
+class Chosen:
+    """Gates and chunk weights of the candidates of m nodes.
 
     Attributes
     ----------
     gates : per hop, [E_l] alpha^(l), at most B_l non-zero per row, each non-empty row sums to 1
     chunk_weights : [E] pi, at most B_tok non-zero per row
     context : [m, d] c_v (eq:hier_context)
-    text : [m, d] t~_v (eq:agg_text)
-    fused_text : [m, d] mix * t~_v + (1 - mix) * c_v, the text input of fusion
     """
 
     gates: Gates
     chunk_weights: Float[Tensor, "E"]
     context: Float[Tensor, "m d"]
+
+    def take(self, candidates: Candidates, rows: Int64[Tensor, "j"]) -> tuple[Candidates, "Chosen"]:
+        """Return these rows of the candidates, and what was chosen of them."""
+        parts = []
+        weights = (*self.gates, self.chunk_weights)
+        for ragged, weight in zip((*candidates.hops, candidates.chunks), weights, strict=True):
+            entries = torch.arange(ragged.index.numel(), device=rows.device)
+            places = Ragged(ragged.ptr, entries).take(rows)
+            parts.append((Ragged(places.ptr, ragged.index[places.index]), weight[places.index]))
+        (zero, a), (one, b), (two, c), (chunks, pi) = parts
+        taken = Candidates(candidates.nodes[rows], (zero, one, two), chunks)
+        return taken, Chosen((a, b, c), pi, rows_at(self.context, rows))
+
+
+@dataclass(frozen=True)
+class Evidence(Chosen):
+    """What was chosen, and the weighted sums of texts.
+
+    Attributes
+    ----------
+    text : [m, d] t~_v (eq:agg_text)
+    fused_text : [m, d] mix * t~_v + (1 - mix) * c_v, the text input of fusion
+    """
+
     text: Float[Tensor, "m d"]
     fused_text: Float[Tensor, "m d"]
 
@@ -243,7 +265,7 @@ def own_text(candidates: Candidates, table: TextTable, dtype: torch.dtype) -> Ev
     return Evidence((one, none, none), weights, text, text, text)
 
 
-def freeze(candidates: Candidates, evidence: Evidence) -> Candidates:
+def freeze(candidates: Candidates, evidence: Chosen) -> Candidates:
     """Shrink the candidates to what was selected, for rounds between two evidence refreshes.
 
     Weights continue to adapt, but only within the selected neighbours and chunks.

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import Candidates, Evidence
+from dance_flwr.dance.evidence import Candidates, Chosen
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def plain_loss(
 
 def supervised_nodes(
     candidates: Candidates,
-    evidence: Evidence,
+    evidence: Chosen,
     labels: Int64[Tensor, "n"],
     settings: DanceConfig,
 ) -> Int64[Tensor, "s"]:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dance_flwr.dance.evidence import HOPS, Candidates, Evidence
+from dance_flwr.dance.evidence import HOPS, Candidates, Chosen, Evidence
 from dance_flwr.dance.explanation import Explanation
 from dance_flwr.data.site import Site
 from dance_flwr.disk import read_npz, write_npz
@@ -237,7 +237,7 @@ _ROWS_OF = {
 }
 
 
-def count_evidence(site: Site, candidates: Candidates, evidence: Evidence) -> dict[str, int]:
+def count_evidence(site: Site, candidates: Candidates, evidence: Chosen) -> dict[str, int]:
     """Return totals over `candidates.nodes`: nodes, neighbours, chunks, tokens.
 
     A node is not its own neighbour here.
@@ -247,7 +247,7 @@ def count_evidence(site: Site, candidates: Candidates, evidence: Evidence) -> di
     return _totals(site, candidates.nodes.numel(), neighbours, chunks)
 
 
-def read_chunks(candidates: Candidates, evidence: Evidence) -> NDArray[np.int64]:
+def read_chunks(candidates: Candidates, evidence: Chosen) -> NDArray[np.int64]:
     """Return the selected chunks of all candidates, [E]; one entry per node and chunk."""
     chosen: Tensor = candidates.chunks.index[evidence.chunk_weights > 0]
     return chosen.cpu().numpy()

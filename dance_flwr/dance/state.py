@@ -1,4 +1,4 @@
-"""The state of a client between rounds of one run: core, coverage, frozen evidence, adjacency."""
+"""The state of a client between rounds of one run: core, coverage, and what was selected ahead."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,16 +11,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dance_flwr.config.paths import PREVIOUS, STATE
-from dance_flwr.dance.evidence import HOPS, Candidates
+from dance_flwr.dance.ahead import Ahead, arrays_of_candidates, candidates_in
+from dance_flwr.dance.evidence import Candidates
 from dance_flwr.dance.nodes import Queue
 from dance_flwr.data.card import run_folder
 from dance_flwr.disk import read_npz, write_npz
-from dance_flwr.nn.ragged import Ragged
 
 _SURVEY = ("times_selected", "difficulty")  # of all nodes; written at a condensation
 _QUEUE = ("nodes", "ptr", "quotas")
-_NUMBERS = ("round", "before", "core_round", "text_round", "turn")  # places in "numbers"
-_EDGES = ("rows", "cols", "weights")
+_NUMBERS = (
+    "round",
+    "before",
+    "core_round",
+    "text_round",
+    "ahead_round",
+    "turn",
+)  # places in "numbers"
+_SURVEYS, _AHEAD = "survey", "ahead"  # files of a round, and the number that names it
+_ROUND_OF = {_SURVEYS: "core_round", _AHEAD: "ahead_round"}
 _MOST_LIVE = 64  # states in memory
 
 
@@ -37,9 +45,9 @@ class ClientState:
     turn : rounds trained since the condensation
     core : [K] int64, the core of the last round, ascending
     core_round, text_round : round of the last refresh; 0 = never
-    frozen : evidence candidates of all n nodes, kept until the next text refresh; None = selected
-        in every round
-    adjacency : (rows, cols, weights) of the reconstructed graph on the core
+    frozen : evidence candidates of all n nodes, if they are selected in round 1 alone
+    ahead : evidence and edges of the cores of the coming rounds; None = selected in every round
+    ahead_round : round in which they were selected
     round : the round after which this state was saved; 0 = none yet
     """
 
@@ -51,8 +59,14 @@ class ClientState:
     core_round: int = 0
     text_round: int = 0
     frozen: Candidates | None = None
-    adjacency: tuple[Tensor, Tensor, Tensor] | None = None
+    ahead: Ahead | None = None
+    ahead_round: int = 0
     round: int = 0
+
+    @property
+    def last_turn(self) -> int:
+        """The turn of `core`; that of a core that never moves is 0."""
+        return self.turn - 1 if self.queue is not None and self.queue.moves else 0
 
 
 def due(last_round: int, every: int, round_: int) -> bool:
@@ -142,9 +156,9 @@ class RunFolder:
             return None
         written, live = self._live.get(self.folder, ((), None))
         if live is None or written != stamp:
-            path = self._survey(_number(self.folder / STATE, "core_round"))
+            path = self._file(_SURVEYS, _number(self.folder / STATE, "core_round"))
         else:
-            path = self._survey(live.core_round)
+            path = self._file(_SURVEYS, live.core_round)
         return path if path.is_file() else None
 
     def lost(self, state: ClientState, round_: int) -> bool:
@@ -164,44 +178,49 @@ class RunFolder:
     ) -> None:
         """Write the state after `round_` and keep the one before; an error changes nothing.
 
-        What has one entry per node is a survey, written only in the round of a node condensation;
-        the others write what their batch needs.
+        What has one entry per node is a survey, written only in the round of a node condensation,
+        and evidence selected ahead only in the round of its selection.
 
         Parameters
         ----------
         kept : what validations read until the next condensation, written with the survey
         """
-        assert state.core is not None and state.adjacency is not None and state.queue is not None
+        assert state.core is not None and state.queue is not None
         if state.core_round == round_:
             survey = _arrays(state, _SURVEY) | _arrays(state.queue, _QUEUE) | dict(kept or {})
-            write_npz(self._survey(round_), survey)
-        numbers = (round_, state.round, state.core_round, state.text_round, state.turn)
+            write_npz(self._file(_SURVEYS, round_), survey)
+        if state.ahead is not None and state.ahead_round == round_:
+            write_npz(self._file(_AHEAD, round_), state.ahead.arrays())
+        numbers = (round_, state.round, *(getattr(state, name) for name in _NUMBERS[2:]))
         arrays = _arrays(state, ("core",)) | {"numbers": np.array(numbers)}
-        if not state.queue.moves:  # else the next round rebuilds them
-            arrays |= {
-                name: part.cpu().numpy() for name, part in zip(_EDGES, state.adjacency, strict=True)
-            }
         if state.frozen is not None:
-            arrays |= _frozen_arrays(state.frozen)
+            arrays |= arrays_of_candidates(state.frozen)
         path = self.folder / STATE
         older = self._continued or (path.is_file() and _number(path, "round") < round_)
         write_npz(path, arrays, keep=self.folder / PREVIOUS if older else None)
-        if state.core_round == round_:
-            self._drop_old_surveys(state.core_round)
+        if round_ in {state.core_round, state.ahead_round}:
+            self._drop_old({_SURVEYS: state.core_round, _AHEAD: state.ahead_round})
         state.round = round_
         while len(self._live) >= _MOST_LIVE:
             self._live.pop(next(iter(self._live)))
         self._live[self.folder] = _stamp(path), state
 
-    def _survey(self, round_: int) -> Path:
-        return self.folder / f"survey-{round_:05d}.npz"
+    def _file(self, kind: str, round_: int) -> Path:
+        return self.folder / f"{kind}-{round_:05d}.npz"
 
-    def _drop_old_surveys(self, newest: int) -> None:
-        previous = self.folder / PREVIOUS
-        needed = {newest, _number(previous, "core_round") if previous.is_file() else newest}
-        for path in self.folder.glob("survey-?????.npz"):
-            if path not in {self._survey(round_) for round_ in needed}:
-                path.unlink()
+    def _drop_old(self, newest: Mapping[str, int]) -> None:
+        """Remove files that neither the state nor the one before needs.
+
+        Parameters
+        ----------
+        newest : kind -> round of the file that the state needs
+        """
+        before = numbers_of(self.folder / PREVIOUS)
+        for kind, round_ in newest.items():
+            needed = {round_, before.get(_ROUND_OF[kind], round_)}
+            for path in self.folder.glob(f"{kind}-?????.npz"):
+                if path not in {self._file(kind, number) for number in needed}:
+                    path.unlink()
 
     def _read(
         self, path: Path, num_nodes: int, device: torch.device
@@ -212,8 +231,9 @@ class RunFolder:
         """
         raw = read_npz(path)
         numbers = _numbers_in(raw)
-        survey = read_npz(self._survey(numbers["core_round"])) if numbers else None
-        if raw is None or survey is None:
+        survey = read_npz(self._file(_SURVEYS, numbers["core_round"])) if numbers else None
+        ahead = self._read_ahead(numbers.get("ahead_round", 0), device)
+        if raw is None or survey is None or (ahead is None and numbers["ahead_round"]):
             return None, 0
         raw |= survey
         tensors = {
@@ -221,17 +241,17 @@ class RunFolder:
         }
         state = ClientState(tensors["times_selected"], tensors["difficulty"], core=tensors["core"])
         state.queue = Queue(*(tensors[name] for name in _QUEUE))
-        if "weights" in tensors:
-            state.adjacency = (tensors["rows"], tensors["cols"], tensors["weights"])
-        for name in ("round", "core_round", "text_round", "turn"):
+        state.ahead = ahead
+        for name in ("round", *_NUMBERS[2:]):
             setattr(state, name, numbers[name])
         if "chunks_ptr" in raw:
-            hops = tuple(
-                Ragged(tensors[f"hop{hop}_ptr"], tensors[f"hop{hop}_index"]) for hop in HOPS
-            )
-            chunks = Ragged(tensors["chunks_ptr"], tensors["chunks_index"])
-            state.frozen = Candidates(torch.arange(num_nodes, device=device), hops, chunks)  # type: ignore[arg-type]
+            state.frozen = candidates_in(tensors, torch.arange(num_nodes, device=device))
         return state, numbers["before"]
+
+    def _read_ahead(self, round_: int, device: torch.device) -> Ahead | None:
+        """Return what was selected ahead in this round; None if that is missing or damaged."""
+        arrays = read_npz(self._file(_AHEAD, round_)) if round_ else None
+        return None if arrays is None else Ahead.read(arrays, device)
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
@@ -244,16 +264,6 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 def _arrays(state: ClientState | Queue, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     return {name: getattr(state, name).cpu().numpy() for name in names}
-
-
-def _frozen_arrays(frozen: Candidates) -> dict[str, NDArray[Any]]:
-    rows = {f"hop{hop}": ragged for hop, ragged in enumerate(frozen.hops)}
-    rows["chunks"] = frozen.chunks
-    return {
-        f"{name}_{part}": getattr(ragged, part).cpu().numpy()
-        for name, ragged in rows.items()
-        for part in ("ptr", "index")
-    }
 
 
 def numbers_of(path: Path) -> dict[str, int]:

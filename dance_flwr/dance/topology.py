@@ -8,8 +8,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import Evidence
-from dance_flwr.dance.model import DanceModel
 from dance_flwr.nn.lasso import Lassos, solve_lassos
 from dance_flwr.nn.ragged import ptr_of_rows, rank_in_row
 
@@ -34,31 +32,15 @@ class Coefficients:
     values: Float[Tensor, "K s"]
 
 
-@torch.no_grad()
-def rebuild_topology(
-    model: DanceModel,
-    hidden: Float[Tensor, "K h"],
-    evidence: Evidence,
-    classes: Int64[Tensor, "K"],
-    settings: DanceConfig,
-) -> Edges:
-    """Alg. 4: (rows, cols, weights) of the adjacency on the core.
-
-    Parameters
-    ----------
-    hidden : [K, h] g_v of the core
-    classes : [K] int64, label or predicted class of each node, for the search in its class
-    """
-    return connect(model.fuse(hidden, evidence.fused_text), evidence.text, classes, settings)
-
-
 def connect(
     fused: Float[Tensor, "K d"],
     evidence: Float[Tensor, "K t"],
     classes: Int64[Tensor, "K"],
     settings: DanceConfig,
 ) -> Edges:
-    """Alg. 4 for fused features x_v; the columns of X are x_v / ||x_v||, or 0 where x_v = 0.
+    """Alg. 4: (rows, cols, weights) of the adjacency on nodes of fused features x_v.
+
+    The columns of X are x_v / ||x_v||, or 0 where x_v = 0.
 
     Layer-normalised x_v have ||x_v||^2 near their width d; at that scale the data term exceeds beta
     and the prior d times, and neither changes the graph.

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import Candidates, Evidence, anchor, budgets, freeze
+from dance_flwr.dance.evidence import Candidates, Chosen, anchor, budgets, freeze
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.data.text.table import TextTable
 from dance_flwr.nn.ragged import Ragged, rows_at
@@ -144,7 +144,7 @@ class TrainedEvidence:
     def of(
         cls,
         candidates: Candidates,
-        evidence: Evidence,
+        evidence: Chosen,
         table: TextTable,
         label_table: Float[Tensor, "n C"],
         config: DanceConfig,

@@ -23,10 +23,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.dance.algorithm import select_batch
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.losses import supervised_nodes
 from dance_flwr.dance.model import DanceModel
+from dance_flwr.dance.refreshing import select_evidence
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.data.site import Site
@@ -94,16 +94,21 @@ def supervised_members(
 ) -> Tensor:
     """Return [s] int64 nodes of the plain loss of the round that was just trained from `state`.
 
-    The selection of a round follows from its global model and the client's stored core, so it is
-    recomputed. A model without a core was trained on all labelled training nodes. Overwrites the
-    parameters of `model`.
+    What a client selects ahead is stored; the selection of a single round follows from its global
+    model and the stored core, so it is recomputed. A model without a core was trained on all
+    labelled training nodes. Overwrites the parameters of `model`.
     """
     if not isinstance(model, DanceModel):
         return torch.nonzero(site.train_labels >= 0).flatten()
     model.load_state_dict(state)
     settings = DanceConfig.of(config)
     local_state = RunFolder(site.folder, run).load(site.num_nodes, site.device)
-    _, candidates, evidence = select_batch(model, site, local_state, settings, text_due=False)
+    core = local_state.core
+    assert core is not None
+    if local_state.ahead is not None:
+        batch, _ = local_state.ahead.batch(core, local_state.last_turn)
+        return supervised_nodes(*batch, site.train_labels, settings)
+    _, candidates, evidence = select_evidence(model, site, local_state, settings, [core])
     return supervised_nodes(candidates, evidence, site.train_labels, settings)
 
 

@@ -24,7 +24,8 @@ from dance_flwr.experiments.growth_client import SEED, SHAPE, Scale, write_clien
 from dance_flwr.metrics import COUNTS, PHASES
 from dance_flwr.seeding import seeded
 
-_ORDINARY, _CONDENSING = 7, 2  # rounds of each kind that are timed
+_REPEATS = 2  # of a condensation and the rounds after it; one more measures memory
+_EVERY = DanceConfig().text_refresh_every
 _SAMPLE_SECONDS = 0.002
 _STATUS = Path("/proc/self/status")
 
@@ -91,7 +92,7 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
     return {
         "sizes": sizes,
         "scale": vars(series.base),
-        "repeats": _ORDINARY,
+        "repeats": _REPEATS,
         "seconds": {phase: [cost.seconds[phase] for cost in costs] for phase in phases},
         "counts": {name: [cost.counts[name] for cost in costs] for name in COUNTS},
         **{
@@ -109,10 +110,11 @@ class Cost:
     ----------
     seconds : phase -> ordinary round + (round that condenses - ordinary round) / period;
         "total" in CPU seconds
-    ordinary, condensing : CPU seconds of an ordinary round, and of one that condenses nodes
+    ordinary, condensing : CPU seconds of an ordinary round, the mean over the rounds between two
+        condensations with their share of a selection of evidence, and of one that condenses nodes
     bytes : written per round, likewise shared out
-    memory, survey_memory : peak anonymous bytes of the process in an ordinary round, and in one
-        that condenses; 0 where the system does not say
+    memory, survey_memory : peak anonymous bytes of the process in ordinary rounds, and in one that
+        condenses; 0 where the system does not say
     """
 
     period: int
@@ -135,26 +137,33 @@ def prepare_clients(scales: Sequence[Scale], folders: Sequence[Path]) -> None:
 
 
 def cost_of(scale: Scale, folder: Path) -> Cost:
-    """Measure the rounds of a prepared client: least seconds over rounds of each kind."""
+    """Measure the rounds of a prepared client: each condensation and the rounds after it several
+    times, of each round the least seconds.
+    """
     torch.set_num_threads(1)
     rounds, period = _Rounds(scale, folder), scale.period
-    rounds.train(1)
-    ordinary = [rounds.train(2 + i) for i in range(_ORDINARY)]
-    light = rounds.stored(2 + _ORDINARY - 1)
-    with peak_memory() as memory:
-        rounds.train(2 + _ORDINARY)
-    condensing = [rounds.train(1 + (1 + i) * period) for i in range(_CONDENSING)]
+    starts = [1 + i * period for i in range(_REPEATS + 1)]
+    after = range(1, 1 + min(_EVERY, period - 1))  # with one selection, or none beside the next one
+    heavy, plain = [], []
+    for start in starts[:-1]:
+        heavy.append(rounds.train(start))
+        plain.append([rounds.train(start + step) for step in after])
+    light = rounds.stored([starts[-2] + step for step in after])
     survey = rounds.survey_bytes()
     with peak_memory() as most:
-        last = rounds.train(1 + (1 + _CONDENSING) * period)
-    condensing.append(last)
-    plain, heavy = _least(ordinary), _least(condensing)
-    seconds = {name: plain[name] + max(heavy[name] - plain[name], 0) / period for name in plain}
+        heavy.append(rounds.train(starts[-1]))
+    with peak_memory() as memory:
+        plain.append([rounds.train(starts[-1] + step) for step in after])
+    condensing = _least(heavy)
+    ordinary = _mean([_least(repeats) for repeats in zip(*plain, strict=True)])
+    seconds = {
+        name: value + max(condensing[name] - value, 0) / period for name, value in ordinary.items()
+    }
     return Cost(
         period,
         {name: float(f"{value:.4g}") for name, value in seconds.items()},
-        ordinary=float(f"{plain['total']:.4g}"),
-        condensing=float(f"{heavy['total']:.4g}"),
+        ordinary=float(f"{ordinary['total']:.4g}"),
+        condensing=float(f"{condensing['total']:.4g}"),
         bytes=round(light + survey / period),
         memory=memory[0],
         survey_memory=most[0],
@@ -167,13 +176,18 @@ def _least(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: min(seconds[name] for seconds in rounds) for name in (*PHASES, "total")}
 
 
+def _mean(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean seconds by phase and in total."""
+    return {name: sum(seconds[name] for seconds in rounds) / len(rounds) for name in rounds[0]}
+
+
 class _Rounds:
     """A client that trains round after round with the method's own code."""
 
     def __init__(self, scale: Scale, folder: Path) -> None:
         self.site = Site(folder, torch.device("cpu"))
         self._store = RunFolder(folder, "growth")
-        self._config = scale.settings(scale.period * (_CONDENSING + 2))
+        self._config = scale.settings(scale.period * (_REPEATS + 2))
         with seeded(SEED, "growth-model"):
             self.model = DanceModel(
                 SHAPE,
@@ -195,10 +209,13 @@ class _Rounds:
         self.counts = report.counts
         return report.seconds | {"total": time.process_time() - start}
 
-    def stored(self, round_: int) -> int:
-        """Return the bytes that an ordinary round writes: state and packs."""
-        files = (self._store.folder / STATE, self._store.round_path(round_))
-        return sum(file.stat().st_size for file in files)
+    def stored(self, rounds: Sequence[int]) -> float:
+        """Return the bytes that each of these rounds wrote in the mean: state, packs, evidence."""
+        state = (self._store.folder / STATE).stat().st_size
+        paths = [path for path in map(self._store.round_path, rounds) if path.is_file()]
+        ahead = [path.stat().st_size for path in self._store.folder.glob("ahead-*.npz")]
+        packs = sum(path.stat().st_size + max(ahead, default=0) for path in paths)
+        return state + packs / len(rounds)
 
     def survey_bytes(self) -> int:
         """Return the bytes that a node condensation writes."""

@@ -129,7 +129,7 @@ def _verify_client(
 
 
 def _verify_rounds(opened: EvidenceRun, found: Mapping[int, _Counts]) -> None:
-    """Compare the packs of every round with the condensed nodes that the run's history counts.
+    """Compare the packs of every round with those that the run's history counts.
 
     A client whose answer was lost has packs that the history does not count, and those of a client
     that took no part until the end are not known.
@@ -140,7 +140,8 @@ def _verify_rounds(opened: EvidenceRun, found: Mapping[int, _Counts]) -> None:
     """
     rows = [Round.read(json.dumps(row)) for row in opened.result.get("history", ())]
     for row in rows:
-        expected = row.counts.get("condensed-nodes", 0)
+        # A record of before packs were counted has them for the core of its round.
+        expected = row.counts.get("evidence-packs", row.counts.get("condensed-nodes", 0))
         packs = {client: counts.by_round.get(row.round, 0) for client, counts in found.items()}
         counted = sum(packs[client] for client in row.answered if client in packs)
         lacking = len(found) == opened.config.clients and sum(packs.values()) < expected
@@ -186,7 +187,7 @@ def _verify_packs(opened: EvidenceRun, site: Site, fingerprint: str, sources: So
         counts.spans += len(packs.chunks)
         # Evidence that rests on an earlier model too, frozen or preselected by its difficulty,
         # does not follow from the model that the pack names.
-        fresh = settings.text_refresh_every == 1 and packs.difficulty_round == packs.round
+        fresh = settings.text_refresh_every > 0 and packs.difficulty_round == packs.round
         if packs.model_id == fingerprint and (final or fresh):
             graph = None if final else site.training_graph
             smooth = opened.smooth(site) if final else None

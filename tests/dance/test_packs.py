@@ -416,7 +416,7 @@ def test_final_packs_are_of_the_whole_core_of_the_client_s_state(copy):
 
 
 def test_packs_of_a_round_are_as_many_as_the_history_counts(copy, dance):
-    count = dance.result["history"][1]["counts"]["condensed-nodes"]
+    count = dance.result["history"][1]["counts"]["evidence-packs"]
     unsealed(copy, "round-00002", without_a_node)
     assert f"round 2: expected packs of {count} nodes" in refusal(copy)
     assert f"found {count - 1}" in refusal(copy)
@@ -432,9 +432,9 @@ def test_packs_of_a_client_that_a_round_did_not_count_are_no_fault(copy):
     """It trained, and its answer was lost: its packs are more than the record counts."""
     result = json.loads((copy.run / "result.json").read_text())
     row, own = result["history"][1], len(copy.packs("round-00002").nodes)
-    row["absent"], row["counts"]["condensed-nodes"] = (
+    row["absent"], row["counts"]["evidence-packs"] = (
         {"1": "silent"},
-        row["counts"]["condensed-nodes"] - own,
+        row["counts"]["evidence-packs"] - own,
     )
     (copy.run / "result.json").write_text(json.dumps(result))
     said = []
@@ -466,7 +466,12 @@ def test_a_method_without_evidence_says_so(run, cli):
 
 def test_packs_say_whose_difficulty_preselected_their_evidence(run, cli):
     """Between condensations, hop 2 is preselected by an older model: nothing to recompute there."""
-    keys = {"dance_core_refresh_every": 2, "rounds": 3, "dance_coverage_penalty": 2.0}
+    keys = {
+        "dance_core_refresh_every": 2,
+        "rounds": 3,
+        "dance_text_refresh_every": 1,
+        "dance_coverage_penalty": 2.0,
+    }
     finished = run(condensation_ratio=0.1, **keys)
     packs = {p.stem: Packs.load(p) for p in finished.store(0).all_packs()}
     assert {name: (p.round, p.difficulty_round) for name, p in packs.items()} == {

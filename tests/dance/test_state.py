@@ -50,23 +50,29 @@ def names(site, run="run"):
     return sorted(path.name for path in folder.iterdir() if path.is_file())
 
 
+def lists(ahead):
+    """What a state selected ahead, as lists."""
+    arrays = {name: array.tolist() for name, array in ahead.arrays().items()}
+    return arrays, [[part.tolist() for part in edges] for edges in ahead.edges]
+
+
 def content(state):
     """The numbers of a state, as lists."""
     queue = [getattr(state.queue, name).tolist() for name in ("nodes", "ptr", "quotas")]
     return {
         "queue": queue,
         "core": state.core.tolist(),
-        "adjacency": [part.tolist() for part in state.adjacency or ()],
+        "ahead": state.ahead and lists(state.ahead),
         "numbers": (state.turn, state.core_round, state.text_round, state.round),
         "nodes": (state.times_selected.tolist(), state.difficulty.tolist()),
     }
 
 
-KEYS = {"dance_core_refresh_every": 3, "dance_batch_nodes": 4}
+KEYS = {"dance_core_refresh_every": 3, "dance_batch_nodes": 4, "rounds": 9}
 
 
 @FRESH
-@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("every", [0, 1, 2, 3])
 def test_a_repeated_round_repeats_its_upload(site, run_config, forget, every):
     """In rounds that condense (1 and 4) and in rounds that do not; the next one goes on from it."""
     config = run_config(dance_text_refresh_every=every, **KEYS)
@@ -79,22 +85,27 @@ def test_a_repeated_round_repeats_its_upload(site, run_config, forget, every):
 
 
 @FRESH
-@pytest.mark.parametrize("moves", [True, False])
-def test_a_state_is_what_was_saved(site, run_config, forget, moves):
-    """The edges too, unless the next round rebuilds them for another core."""
-    keys = KEYS if moves else {"dance_core_refresh_every": 3, "dance_coverage_penalty": 0.0}
-    config, folder = run_config(**keys), RunFolder(site.folder, "run")
+@pytest.mark.parametrize("every", [0, 1, 2, 3])
+def test_a_state_is_what_was_saved(site, run_config, forget, every):
+    """What was selected ahead too; evidence of a single round is selected again."""
+    config = run_config(**KEYS, dance_text_refresh_every=every)
+    folder = RunFolder(site.folder, "run")
     for round_ in (1, 2, 3):
         train(site, config, round_)
     live = folder.load(site.num_nodes, CPU)
     kept = content(live)
-    assert live.queue.moves == moves and len(kept["adjacency"]) == 3
+    assert (live.ahead is None) == (every == 1)
     if forget:
         RunFolder._live.clear()
-    kept["adjacency"] = [] if moves else kept["adjacency"]
     assert content(RunFolder(site.folder, "run").load(site.num_nodes, CPU)) == kept
-    assert kept["numbers"] == (3, 1, 3, 3)
-    assert content(folder.load(site.num_nodes, CPU, before=3))["numbers"] == (2, 1, 2, 2)
+    text = [1, 3, 3, 1][every]
+    assert kept["numbers"] == (3, 1, text, 3)
+    assert content(folder.load(site.num_nodes, CPU, before=3))["numbers"] == (
+        2,
+        1,
+        [1, 2, 1, 1][every],
+        2,
+    )
     assert folder.load(site.num_nodes, CPU, before=1).round == 0
 
 
@@ -132,15 +143,15 @@ def test_surveys_that_no_state_needs_are_removed(site, run_config):
 
 
 @FRESH
-@pytest.mark.parametrize("name", ["survey", "everything"])
+@pytest.mark.parametrize("name", ["survey", "ahead", "everything"])
 def test_a_lost_state_is_a_fresh_one_with_a_warning(site, run_config, caplog, name, forget):
     config, folder = run_config(**KEYS), RunFolder(site.folder, "run")
     with caplog.at_level(logging.WARNING, logger="flwr"):
         for round_ in (1, 2):
             train(site, config, round_)
         assert not caplog.records
-        if name == "survey":
-            (folder.folder / "survey-00001.npz").unlink()
+        if name != "everything":
+            (folder.folder / f"{name}-00001.npz").unlink()
         else:
             shutil.rmtree(folder.folder)
         RunFolder._live.clear()
@@ -152,7 +163,7 @@ def test_a_lost_state_is_a_fresh_one_with_a_warning(site, run_config, caplog, na
     assert (state.core_round, state.turn, state.round) == (3, 1, 3)
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [0, 1, 2])
 def test_an_end_while_saving_leaves_the_state_before(site, run_config, monkeypatch, number):
     """Round 4 condenses: its survey (0) or its state (1) is not written; it is then repeated."""
     config = run_config(dance_evidence_keep="final", **KEYS)
@@ -170,7 +181,7 @@ def test_an_end_while_saving_leaves_the_state_before(site, run_config, monkeypat
     monkeypatch.setattr(module, "write_npz", broken)
     with pytest.raises(Killed):
         train(site, config, 4)
-    assert calls == ["survey-00004.npz", STATE][: number + 1]
+    assert calls == ["survey-00004.npz", "ahead-00004.npz", STATE][: number + 1]
     monkeypatch.undo()
     assert RunFolder(site.folder, "run").load(site.num_nodes, CPU).round == 3
     for round_ in (4, 5):
@@ -194,10 +205,9 @@ def test_cores_of_a_run_are_those_of_its_queue(site, run_config):
 def test_at_most_so_many_states_stay_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_MOST_LIVE", 2)
     for number in range(4):
-        none = torch.arange(0)
         state = ClientState(torch.zeros(3, dtype=torch.int64), torch.zeros(3), core_round=1)
         state.queue = Queue(torch.arange(3), torch.tensor([0, 3]), torch.tensor([1]))
-        state.core, state.adjacency = torch.tensor([0]), (none, none, torch.zeros(0))
+        state.core = torch.tensor([0])
         RunFolder(tmp_path / str(number), "run").save(state, 1)
     assert len(RunFolder._live) == 2
     assert all(RunFolder(tmp_path / str(i), "run").load(3, CPU).round == 1 for i in range(4))

@@ -18,9 +18,9 @@ from dance_flwr.dance.topology import (
     Coefficients,
     candidate_support,
     column_problems,
+    connect,
     objective,
     prior_block,
-    rebuild_topology,
     self_express,
     support_in_class,
     synthesise_adjacency,
@@ -179,7 +179,9 @@ def test_the_key_chooses_the_search():
         config = DanceConfig(
             candidate_search=search, alpha=50.0, beta=0.0, candidates=3, neighbours=99
         )
-        rows, cols, weights = rebuild_topology(client.model, hidden, evidence, classes, config)
+        with torch.no_grad():
+            fused = client.model.fuse(hidden, evidence.fused_text)
+            rows, cols, weights = connect(fused, evidence.text, classes, config)
         support = (
             support_in_class(x, evidence.text, classes, 3)
             if in_class

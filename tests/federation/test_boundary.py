@@ -54,7 +54,7 @@ PHASES = tuple(
 )
 REFRESH = (
     "condensed-nodes",
-    *(f"evidence-{what}" for what in ("neighbours", "chunks", "tokens", "supervised")),
+    *(f"evidence-{what}" for what in ("neighbours", "chunks", "tokens", "supervised", "packs")),
 )
 PER_CLASS = ("true-positives", "predicted", "actual")
 TOKENS = tuple(

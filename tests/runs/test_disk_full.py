@@ -58,7 +58,6 @@ def save(store, round_, count=2):
         state.core_round, state.difficulty = round_, torch.zeros(4)
         state.queue = Queue(torch.arange(4), torch.tensor([0, 4]), torch.tensor([count]))
     state.core, state.turn = torch.arange(count), state.turn + 1
-    state.adjacency = (torch.arange(0), torch.arange(0), torch.zeros(0))
     store.save(state, round_)
 
 
@@ -207,10 +206,10 @@ def state(store):
 @pytest.mark.parametrize(
     "keys",
     [
-        pytest.param({}, id="packs find no room"),
+        pytest.param({"dance_text_refresh_every": 1}, id="packs find no room"),
         pytest.param({"dance_evidence_keep": "final"}, id="the state finds no room"),
         pytest.param(
-            {"dance_text_refresh_every": 3, "dance_core_refresh_every": 2}, id="frozen evidence"
+            {"dance_text_refresh_every": 3, "dance_core_refresh_every": 2}, id="evidence ahead"
         ),
     ],
 )
@@ -219,7 +218,8 @@ def test_a_full_disk_costs_a_client_its_round_and_nothing_else(federation, disk,
     reason.
     """
     replies = []
-    disk.pages = 0 if "dance_evidence_keep" in keys else 1  # a state fits into a page, packs do not
+    # A state fits into a page, packs do not.
+    disk.pages = int(keys == {"dance_text_refresh_every": 1})
 
     def fill(kind, asked, reply):
         if kind != "train" or asked["server-round"] != 2:
@@ -294,6 +294,7 @@ def test_under_masks_the_others_sum_goes_on_without_the_full_disk(federation, di
             disk.take() if reply is None else disk.give()
 
     keys = {"privacy_secure_aggregation": True, "privacy_threshold": 0.6, "min_valid_replies": 0}
+    keys["dance_text_refresh_every"] = 1
     result, store = federation(disk.folder, fill, **keys)
     assert len(result["history"]) == 4 and state(store)["round"] == 4
     assert not store.round_path(2).exists() and store.round_path(3).exists()

@@ -320,7 +320,6 @@ def state_of(store, round_, base, count=2):
     state = store.load(4, torch.device("cpu"), before=round_)
     assert state.round == base
     state.core, state.times_selected = torch.arange(2), state.times_selected + count
-    state.adjacency = (torch.arange(0), torch.arange(0), torch.zeros(0))
     state.difficulty, state.core_round = torch.zeros(4), round_
     state.queue = Queue(torch.arange(2), torch.tensor([0, 2]), torch.tensor([2]))
     store.save(state, round_)

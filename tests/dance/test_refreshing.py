@@ -1,0 +1,193 @@
+"""Evidence and edges of the cores until the next refresh, selected at once."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from dance_flwr.dance import refreshing as module
+from dance_flwr.dance.ahead import Ahead
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.evidence import freeze
+from dance_flwr.dance.losses import supervised_nodes
+from dance_flwr.dance.nodes import Queue
+from dance_flwr.dance.packs import Packs
+from dance_flwr.dance.passes import survey
+from dance_flwr.dance.refreshing import coming_cores, core_edges, select_evidence
+from dance_flwr.dance.state import ClientState, RunFolder
+from dance_flwr.data.site import Site
+from dance_flwr.federation.client.client import Client, initial_model, shape_of
+from dance_flwr.methods.contract import RoundInfo
+
+CPU = torch.device("cpu")
+# Cores of two classes, which take turns within their class; node 3 is in the first and the last.
+QUEUE = Queue(torch.tensor([3, 8, 1, 20, 4, 11, 9]), torch.tensor([0, 3, 7]), torch.tensor([1, 2]))
+
+
+@pytest.fixture
+def site(dance, tmp_path):
+    source = dance.partition / "client-0"
+    shutil.copytree(source, tmp_path / "client-0", ignore=shutil.ignore_patterns("runs"))
+    return Site(tmp_path / "client-0", CPU)
+
+
+def selected(site, config, cores):
+    """(settings, model, what is selected for these cores, their edges)."""
+    settings = DanceConfig.of(config)
+    model = initial_model(shape_of(site.text_dim, 3, config), config).eval()
+    difficulty = survey(model, site, site.training_graph).difficulty
+    state = ClientState(torch.zeros(site.num_nodes, dtype=torch.int64), difficulty, QUEUE)
+    found = select_evidence(model, site, state, settings, cores)
+    return settings, found, core_edges(model, site, found, settings, cores)
+
+
+def cores_of(count):
+    return [QUEUE.core(turn) for turn in range(count)]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_core_among_others_gets_the_evidence_it_gets_alone(site, run_config, whole):
+    config, cores = run_config(), cores_of(4)
+    settings, (_, candidates, evidence), edges = selected(site, config, cores)
+    assert candidates.nodes.tolist() == sorted({*torch.cat(cores).tolist()})
+    ahead = Ahead.of(5, candidates, evidence, edges, whole=whole)
+    ahead = Ahead.read(ahead.arrays(), CPU)
+    for turn, core in enumerate(cores):
+        (found, chosen), _ = ahead.batch(core, 5 + turn)
+        _, (_, alone, wanted), _ = selected(site, config, [core])
+        assert found.nodes.equal(core)
+        torch.testing.assert_close(chosen.context, wanted.context)
+        kept = alone if whole else freeze(alone, wanted)
+        pairs = zip((*found.hops, found.chunks), (*kept.hops, kept.chunks), strict=True)
+        assert all(a.ptr.equal(b.ptr) and a.index.equal(b.index) for a, b in pairs)
+        weights = [*wanted.gates, wanted.chunk_weights]
+        for a, b in zip([*chosen.gates, chosen.chunk_weights], weights, strict=True):
+            torch.testing.assert_close(a, b if whole else b[b > 0])
+        labels = site.train_labels
+        assert supervised_nodes(found, chosen, labels, settings).equal(
+            supervised_nodes(alone, wanted, labels, settings)
+        )
+
+
+@pytest.mark.parametrize("rule", ["self-expressive", "induced", "none"])
+@pytest.mark.parametrize("search", ["in-class", "exact"])
+def test_a_core_among_others_gets_the_edges_it_gets_alone(site, run_config, rule, search):
+    """Also where all nodes are of one class, so that only the core keeps them apart."""
+    config = run_config(
+        dance_topology_rule=rule, dance_candidate_search=search, dance_inner_tolerance=1e-6
+    )
+    site.train_labels.clamp_(max=0)
+    cores = [torch.tensor([1, 3, 4, 8, 9]), torch.tensor([2, 3, 7, 11, 20]), torch.arange(12, 17)]
+    *_, together = selected(site, config, cores)
+    number = 0
+    for core, found in zip(cores, together, strict=True):
+        *_, (alone,) = selected(site, config, [core])
+        assert found[0].equal(alone[0]) and found[1].equal(alone[1])
+        torch.testing.assert_close(found[2], alone[2], atol=1e-3, rtol=0)
+        number += found[0].numel()
+    assert bool(number) == (rule != "none")
+
+
+@pytest.mark.parametrize(
+    ("every", "round_", "rounds", "most", "count"),
+    [
+        (1, 1, 9, 4096, 1),
+        (0, 1, 9, 4096, 1),
+        (4, 1, 9, 4096, 4),
+        (4, 3, 9, 4096, 2),  # the next one is due in round 5
+        (4, 8, 9, 4096, 1),
+        (4, 5, 6, 4096, 2),  # the run ends with round 6
+        (4, 1, 9, 8, 2),  # cores of 3 nodes
+        (4, 1, 9, 2, 1),
+    ],
+)
+def test_cores_until_the_next_selection(monkeypatch, every, round_, rounds, most, count):
+    monkeypatch.setattr(module, "_MOST_NODES", most)
+    settings, state = (
+        DanceConfig(text_refresh_every=every),
+        ClientState(torch.zeros(0), queue=QUEUE),
+    )
+    found = coming_cores(state, 2, settings, round_, rounds)
+    wanted = [QUEUE.core(turn) for turn in range(2, 2 + count)]
+    assert len(found) == count and all(a.equal(b) for a, b in zip(found, wanted, strict=True))
+    rests = Queue(torch.arange(3), torch.tensor([0, 3]), torch.tensor([3]))
+    assert len(coming_cores(ClientState(torch.zeros(0), queue=rests), 0, settings, 1, 9)) == 1
+
+
+def train(client, rounds):
+    """Train these rounds from the first model; return the reports by round."""
+    reports = {}
+    for round_ in rounds:
+        model = initial_model(shape_of(client.site.text_dim, 3, client.config), client.config)
+        info = RoundInfo("run", round_, "m")
+        reports[round_] = client.train(dict(model.state_dict()), info)[1]
+    return reports
+
+
+KEYS = {"rounds": 9, "dance_batch_nodes": 4, "device": "cpu"}
+
+
+def test_packs_are_of_all_cores_until_the_next_selection(site, run_config):
+    client = Client(site, run_config(dance_text_refresh_every=4, **KEYS))
+    reports, store = train(client, range(1, 7)), RunFolder(site.folder, "run")
+    written = {path.stem: Packs.load(path) for path in store.all_packs()}
+    assert [*written] == ["round-00001", "round-00005"]
+    queue = store.load(site.num_nodes, CPU).queue
+    for first, count in ((1, 4), (5, 4)):
+        cores = torch.cat([queue.core(turn) for turn in range(first - 1, first - 1 + count)])
+        nodes = written[f"round-{first:05d}"].nodes
+        assert nodes.tolist() == cores.unique().tolist()
+        assert reports[first].counts["evidence-packs"] == len(nodes)
+    for round_, report in reports.items():
+        assert report.counts["condensed-nodes"] == 4
+        assert bool(report.counts["evidence-packs"]) == (round_ in {1, 5})
+        assert bool(report.seconds["text"]) == (round_ in {1, 5})
+
+
+@pytest.mark.parametrize(
+    ("rounds", "selected_in"),
+    [
+        ([1, 2, 5, 6], [1, 5]),
+        ([1, 6, 7, 8, 9], [1, 6, 9]),  # it missed round 5, and is due again in round 9
+        ([3, 4, 5], [3, 5]),
+    ],
+)
+def test_a_client_that_missed_rounds_selects_when_it_is_back(site, run_config, rounds, selected_in):
+    client = Client(site, run_config(dance_text_refresh_every=4, **KEYS))
+    reports = train(client, rounds)
+    assert [r for r, report in reports.items() if report.counts["evidence-packs"]] == selected_in
+
+
+def test_condensed_nodes_get_evidence_at_once(site, run_config):
+    keys = KEYS | {"dance_core_refresh_every": 3, "dance_text_refresh_every": 4}
+    reports = train(Client(site, run_config(**keys)), range(1, 8))
+    found = [r for r, report in reports.items() if report.counts["evidence-packs"]]
+    assert found == [1, 4, 5, 7]
+
+
+def test_a_selection_beyond_its_bound_is_made_in_parts(site, run_config, monkeypatch):
+    monkeypatch.setattr(module, "_MOST_NODES", 8)
+    reports = train(Client(site, run_config(dance_text_refresh_every=4, **KEYS)), range(1, 5))
+    found = [r for r, report in reports.items() if report.counts["evidence-packs"]]
+    assert found == [1, 3]
+
+
+def test_files_that_no_state_needs_are_removed(site, run_config):
+    client, seen = Client(site, run_config(dance_text_refresh_every=2, **KEYS)), []
+    for round_ in range(1, 7):
+        train(client, [round_])
+        names = sorted(path.name for path in RunFolder(site.folder, "run").folder.glob("ahead-*"))
+        seen.append([int(name[6:11]) for name in names])
+    assert seen == [[1], [1], [1, 3], [1, 3], [3, 5], [3, 5]]
+
+
+def test_what_was_selected_ahead_reads_nothing_but_its_file(site, run_config):
+    """Weights, contexts and edges survive a file bit by bit."""
+    client = Client(site, run_config(dance_text_refresh_every=3, **KEYS))
+    train(client, [1])
+    live = RunFolder(site.folder, "run").load(site.num_nodes, CPU).ahead.arrays()
+    RunFolder._live.clear()
+    read = RunFolder(site.folder, "run").load(site.num_nodes, CPU).ahead.arrays()
+    assert live.keys() == read.keys()
+    assert all(np.array_equal(live[name], read[name]) for name in live)
