@@ -53,9 +53,9 @@ def train_round(
 ) -> Report:
     """Run one round of Alg. 1 on one client; changes `model` in place.
 
-    Node condensation and evidence selection use the model as the server sent it (omega^(t-1)) and
-    run when they are due; packs of a refresh are written before training starts. Repeating a round
-    repeats its upload.
+    Node condensation and the selection of evidence, for the cores until the next one, use the model
+    as the server sent it (omega^(t-1)) and run when they are due; packs are written before training
+    starts. Repeating a round repeats its upload.
 
     Parameters
     ----------
