@@ -16,7 +16,7 @@ CHECKED = [
 ]
 install_import_hook([f"dance_flwr.{name}" for name in CHECKED], "beartype.beartype")
 
-from support.graphs import SMALL, WORDS, node_id, sentences, text_graph  # noqa: E402
+from support.graphs import EVERY_ROUND, SMALL, WORDS, node_id, sentences, text_graph  # noqa: E402
 from support.project import PROJECT  # noqa: E402
 from support.small_encoder import write_small_encoder  # noqa: E402
 
@@ -196,7 +196,7 @@ def run(run_config, tmp_path_factory):
 @pytest.fixture(scope="session")
 def dance(run) -> Finished:
     """One finished run of the method, with packs of every round, to be read only."""
-    return run(dance_text_refresh_every=1)
+    return run(**EVERY_ROUND)
 
 
 @pytest.fixture

@@ -59,7 +59,8 @@ TENSORS: Mapping[str, Meaning] = {
 
 _EXACT = "exact; no noise is added to counts"
 _TRAINED_ON = Meaning(
-    "counts of a round: condensed nodes; neighbours, chunks, tokens and labelled nodes as evidence",
+    "counts of a round: condensed nodes; neighbours, chunks, tokens and labelled nodes as "
+    "evidence; packs written",
     _SERVER,
     _EXACT,
 )

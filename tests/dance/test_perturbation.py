@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support.graphs import EVERY_ROUND
 
 from dance_flwr.dance.perturbation import laplace_like, perturb
 
@@ -27,7 +28,7 @@ def test_the_noise_is_laplace_of_scale_b():
 
 
 def test_noise_on_features_changes_training_and_not_the_messages(run, dance):
-    noisy = run(dance_feature_noise=2.0)
+    noisy = run(**EVERY_ROUND, dance_feature_noise=2.0)
     assert noisy.result["model_fingerprint"] != dance.result["model_fingerprint"]
     assert [m.metadata.message_type for m in noisy.messages] == [
         m.metadata.message_type for m in dance.messages

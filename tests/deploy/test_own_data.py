@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from flwr.app import Context, RecordDict
+from support.graphs import EVERY_ROUND
 
 import client_app
 import server_app
@@ -48,7 +49,7 @@ def test_the_server_needs_no_data_and_the_result_is_that_of_a_simulation(
     """With a data root that does not exist and a data set that nobody can read, only the clients'
     folders count.
     """
-    config = run_config(data="not-here", data_root=str(tmp_path / "absent"))
+    config = run_config(**EVERY_ROUND, data="not-here", data_root=str(tmp_path / "absent"))
     found = run(config, nodes, tmp_path / "out")
     assert not (tmp_path / "absent").exists()
     assert found["partition_dir"] is None
@@ -89,7 +90,7 @@ def test_a_folder_without_encoded_texts_is_encoded_on_its_own_machine(
     """`write_partition` without a bank leaves the texts to `dance-flwr encode`; the run is then the
     same.
     """
-    config = run_config()
+    config = run_config(**EVERY_ROUND)
     graph = load_graph(config.data)
     partition = make_partition(graph, partition_spec(config))
     folder = tmp_path / "made"

@@ -46,10 +46,13 @@ def test_evidence_is_what_the_rounds_counted_and_each_chunk_once(dance):
         assert row["distinct_tokens"] == sum(tokens.values()) < row["tokens"]
 
 
-@pytest.mark.parametrize("keep", ["all", "final"])
-def test_evidence_is_counted_whatever_packs_are_kept(run, dance, keep):
-    found = run(dance_evidence_keep=keep).result["tokens"]["evidence"]
-    assert found == dance.result["tokens"]["evidence"]
+@pytest.mark.parametrize("every", [1, 2, 10])
+def test_evidence_is_counted_whatever_packs_are_kept(run, every):
+    kept, final = (
+        run(dance_text_refresh_every=every, dance_evidence_keep=keep).result["tokens"]["evidence"]
+        for keep in ("all", "final")
+    )
+    assert kept == final
 
 
 def test_under_masks_only_sums_are_known(run):

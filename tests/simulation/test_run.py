@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from support.graphs import EVERY_ROUND
 from support.killing import saved
 
 from dance_flwr.config.plugins import STRATEGIES
@@ -165,7 +166,7 @@ def test_saved_model_reproduces_the_reported_accuracies(dance):
 
 
 def test_same_seed_repeats_and_another_differs(run, dance):
-    again, other = run(), run(seed=1)
+    again, other = run(**EVERY_ROUND), run(**EVERY_ROUND, seed=1)
     for name in ("loss", "val_accuracy", "val_macro_f1"):
         left, right = (
             [row[name] for row in finished.result["history"]] for finished in (dance, again)

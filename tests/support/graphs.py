@@ -45,6 +45,9 @@ WORDS = {
 
 TEXT_DIM = 64  # of the encoder in `small_encoder`
 
+# Keys of the `dance` fixture beside those of `SMALL`: its packs are of every round.
+EVERY_ROUND = {"dance_text_refresh_every": 1}
+
 SMALL = {
     **{
         "rounds": 3,

@@ -8,6 +8,7 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.superlink.grid import HttpGrid
 from google.protobuf.message import DecodeError
+from support.graphs import EVERY_ROUND
 
 from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.server import polling as asking
@@ -47,7 +48,7 @@ class Lost:
 @pytest.mark.parametrize("clients", [[1], [0, 1, 2]])
 def test_a_round_waits_for_nodes_that_come_back(run, dance, kind, clients):
     lost = Lost(clients, kind, times=2)
-    finished = run(app=lost)
+    finished = run(app=lost, **EVERY_ROUND)
     assert not any(lost.left.values())
     assert finished.result["model_fingerprint"] == dance.result["model_fingerprint"]
     assert finished.result["test_accuracy"] == dance.result["test_accuracy"]
@@ -56,7 +57,7 @@ def test_a_round_waits_for_nodes_that_come_back(run, dance, kind, clients):
 
 def test_clients_whose_process_was_killed_are_asked_again(run, dance):
     assert (
-        run(app=Lost([0, 1], error=KILLED)).result["model_fingerprint"]
+        run(app=Lost([0, 1], error=KILLED), **EVERY_ROUND).result["model_fingerprint"]
         == dance.result["model_fingerprint"]
     )
 
@@ -70,7 +71,10 @@ def test_a_client_whose_process_is_always_killed_ends_the_run(run):
 
 def test_nodes_that_only_seem_connected_are_greeted_again(run, dance):
     lost = Lost([0, 2], "query.hello", times=1)
-    assert run(app=lost).result["model_fingerprint"] == dance.result["model_fingerprint"]
+    assert (
+        run(app=lost, **EVERY_ROUND).result["model_fingerprint"]
+        == dance.result["model_fingerprint"]
+    )
     with pytest.raises(
         UserError, match="expected a greeting, found an error: the node is not available"
     ):

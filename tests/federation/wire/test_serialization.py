@@ -8,6 +8,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.task_identity import TaskIdentity
 from hypothesis import given
 from hypothesis import strategies as st
+from support.graphs import EVERY_ROUND
 
 from dance_flwr.federation.wire import messages
 from dance_flwr.federation.wire.serialization import (
@@ -124,7 +125,7 @@ def test_a_run_over_a_wire_is_the_run_without_one(run, dance, monkeypatch):
 
     seen = []
     monkeypatch.setattr(InProcessGrid, "crosses_a_wire", True)
-    finished = run(on_message=seen.append)
+    finished = run(**EVERY_ROUND, on_message=seen.append)
     trained = [
         message for message in seen if message.has_content() and message.content.array_records
     ]
