@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from dance_flwr.config.paths import STATE
@@ -138,7 +139,7 @@ def prepare_clients(scales: Sequence[Scale], folders: Sequence[Path]) -> None:
 
 def cost_of(scale: Scale, folder: Path) -> Cost:
     """Measure the rounds of a prepared client: each condensation and the rounds after it several
-    times, of each round the least seconds.
+    times, of which the least seconds.
     """
     torch.set_num_threads(1)
     rounds, period = _Rounds(scale, folder), scale.period
@@ -148,14 +149,15 @@ def cost_of(scale: Scale, folder: Path) -> Cost:
     for start in starts[:-1]:
         heavy.append(rounds.train(start))
         plain.append([rounds.train(start + step) for step in after])
-    light = rounds.stored([starts[-2] + step for step in after])
+    light = rounds.stored()
     survey = rounds.survey_bytes()
     with peak_memory() as most:
         heavy.append(rounds.train(starts[-1]))
     with peak_memory() as memory:
         plain.append([rounds.train(starts[-1] + step) for step in after])
     condensing = _least(heavy)
-    ordinary = _mean([_least(repeats) for repeats in zip(*plain, strict=True)])
+    # Evidence is selected in other places of each repeat, so only their means can be compared.
+    ordinary = _least([_mean(repeat) for repeat in plain])
     seconds = {
         name: value + max(condensing[name] - value, 0) / period for name, value in ordinary.items()
     }
@@ -209,13 +211,14 @@ class _Rounds:
         self.counts = report.counts
         return report.seconds | {"total": time.process_time() - start}
 
-    def stored(self, rounds: Sequence[int]) -> float:
-        """Return the bytes that each of these rounds wrote in the mean: state, packs, evidence."""
-        state = (self._store.folder / STATE).stat().st_size
-        paths = [path for path in map(self._store.round_path, rounds) if path.is_file()]
-        ahead = [path.stat().st_size for path in self._store.folder.glob("ahead-*.npz")]
-        packs = sum(path.stat().st_size + max(ahead, default=0) for path in paths)
-        return state + packs / len(rounds)
+    def stored(self) -> float:
+        """Return the bytes that a round writes: its state, and its share of the last selection."""
+        last = max(self._store.folder.glob("ahead-*.npz"))
+        with np.load(last) as arrays:
+            cores = len(arrays["edge_ptr"]) - 1
+        packs = self._store.all_packs()[-1]
+        selection = last.stat().st_size + packs.stat().st_size
+        return (self._store.folder / STATE).stat().st_size + selection / cores
 
     def survey_bytes(self) -> int:
         """Return the bytes that a node condensation writes."""

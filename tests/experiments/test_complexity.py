@@ -9,7 +9,9 @@ import pytest
 import torch
 from scipy.stats import linregress
 
+from dance_flwr.dance.state import due
 from dance_flwr.data.site import Site
+from dance_flwr.experiments import growth
 from dance_flwr.experiments.cells import Request, Row
 from dance_flwr.experiments.complexity import CLAIMS, EXPERIMENT, last_step, slope
 from dance_flwr.experiments.growth import (
@@ -20,7 +22,7 @@ from dance_flwr.experiments.growth import (
     sizes_label,
 )
 from dance_flwr.experiments.growth_client import Scale, write_client
-from dance_flwr.metrics import PHASES
+from dance_flwr.metrics import COUNTS, PHASES
 
 SIZES = np.array([100, 200, 400, 800, 1600])
 
@@ -89,6 +91,39 @@ def test_cost_of_a_round_is_an_ordinary_one_and_its_share_of_a_condensation(cost
         # An ordinary round does not condense, so a tenth of that phase is all that a round bears.
         assert cost.seconds["nodes"] < cost.ordinary
         assert cost.counts["condensed-nodes"] == scale.batch
+
+
+class Known:
+    """Rounds of known cost: a selection of evidence takes 10, a condensation 32 more."""
+
+    counts = dict.fromkeys(COUNTS, 0)
+
+    def __init__(self, scale, folder):
+        self.condensed, self.selected = 0, 0
+
+    def train(self, round_):
+        condenses = due(self.condensed, 32, round_)
+        selects = condenses or due(self.selected, 10, round_)
+        self.condensed = round_ if condenses else self.condensed
+        self.selected = round_ if selects else self.selected
+        seconds = dict.fromkeys((*PHASES, "total"), 1.0)
+        return seconds | {"text": 10.0 * selects, "total": 1.0 + 10 * selects + 32 * condenses}
+
+    def stored(self):
+        return 5.0
+
+    def survey_bytes(self):
+        return 64
+
+
+def test_a_round_bears_its_share_of_a_selection_wherever_that_falls(monkeypatch, tmp_path):
+    """The period of 32 is no multiple of the 10 rounds from one selection to the next."""
+    monkeypatch.setattr(growth, "_Rounds", Known)
+    cost = cost_of(Scale(nodes=100_000, batch=256), tmp_path)
+    assert cost.period == 32 and cost.ordinary == 1 + 10 / 10
+    assert cost.seconds["total"] == pytest.approx(2 + (43 - 2) / 32, rel=1e-3)
+    assert cost.seconds["text"] == pytest.approx(1 + (10 - 1) / 32, rel=1e-3)
+    assert cost.bytes == 5 + 64 / 32
 
 
 def test_bytes_follow_the_batch_and_memory_is_that_of_a_process(costs):
