@@ -1,7 +1,7 @@
 """What one refresh selects for the rounds until the next: evidence and edges of their cores."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ class Ahead:
     ----------
     first : turn of the first of these cores
     candidates : of the distinct nodes of all cores, ascending
-    chosen : what was chosen of them
+    chosen : what was chosen of them; c_v in float16, which is most of what is kept
     edges : of the condensed graph of each core
     """
 
@@ -48,12 +48,12 @@ class Ahead:
         *,
         whole: bool,
     ) -> "Ahead":
-        """Keep what was selected, with the other candidates too if `whole`."""
+        """Keep what was selected, with the other candidates too and unrounded if `whole`."""
         if whole:
             return cls(first, candidates, evidence, edges)
         one, two, three = (gate[gate > 0] for gate in evidence.gates)
         weights = evidence.chunk_weights
-        chosen = Chosen((one, two, three), weights[weights > 0], evidence.context)
+        chosen = Chosen((one, two, three), weights[weights > 0], evidence.context.half())
         return cls(first, freeze(candidates, evidence), chosen, edges)
 
     def covers(self, turn: int) -> bool:
@@ -71,7 +71,8 @@ class Ahead:
         if len(self.edges) == 1:
             return (self.candidates, self.chosen), edges
         rows = torch.searchsorted(self.candidates.nodes, core)
-        return self.chosen.take(self.candidates, rows), edges
+        candidates, chosen = self.chosen.take(self.candidates, rows)
+        return (candidates, replace(chosen, context=chosen.context.float())), edges
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays of a file that holds this."""

@@ -57,7 +57,8 @@ def test_a_core_among_others_gets_the_evidence_it_gets_alone(site, run_config, w
         (found, chosen), _ = ahead.batch(core, 5 + turn)
         _, (_, alone, wanted), _ = selected(site, config, [core])
         assert found.nodes.equal(core)
-        torch.testing.assert_close(chosen.context, wanted.context)
+        rounding = 0 if whole else 2**-11  # c_v is kept in float16, of texts of length 1
+        torch.testing.assert_close(chosen.context, wanted.context, rtol=0, atol=1e-6 + rounding)
         kept = alone if whole else freeze(alone, wanted)
         pairs = zip((*found.hops, found.chunks), (*kept.hops, kept.chunks), strict=True)
         assert all(a.ptr.equal(b.ptr) and a.index.equal(b.index) for a, b in pairs)
