@@ -44,20 +44,20 @@ CLAIMS = (
     Claim("nodes", "topology", "1", "1"),
     Claim("nodes", "train", NOTHING, "1: the batch and its sampled neighbours"),
     Claim("nodes", "total", "n log n", "1", 0.1),
-    Claim("nodes", "bytes", "n", "1: K_b (q + B) per round, n per condensation"),
+    Claim("nodes", "bytes", "n", "1: K_b (d + q + B) per round, n per condensation"),
     Claim("nodes", "memory", "n", "1, and some 50 bytes per node", 0.1),
     Claim("core", "text", "K", "K_b (degree + B_tok), degree at most `fan-out`"),
     Claim("core", "topology", "K", "K_b: search in groups of 128 nodes of a class"),
     Claim("core", "train", NOTHING, "K_b"),
     Claim("core", "total", "K", "K_b / r for the condensation, K_b for the rest", 1.1),
-    Claim("core", "bytes", "K", "K_b (q + B)"),
+    Claim("core", "bytes", "K", "K_b (d + q + B)"),
     Claim("core", "memory", "K", "K_b", 1.1),
     Claim("candidates", "topology", "q", "q²: Gram matrices of the supports"),
     Claim(
         "chunk-budget", "text", "B_tok", "all candidate chunks are scored; B_tok only in the sum"
     ),
     Claim("chunk-budget", "train", NOTHING, "B_tok: the chunks that are weighed"),
-    Claim("chunk-budget", "bytes", NOTHING, "K_b B_tok"),
+    Claim("chunk-budget", "bytes", NOTHING, "K_b (d + B_tok): c_v is most of it"),
     Claim("hop1-budget", "text", "B_1", "all candidates are scored; B_1 adds their chunks"),
     Claim("hop1-budget", "train", NOTHING, "B_1: the neighbours that are weighed"),
 )
@@ -96,8 +96,8 @@ DIFFERENCES = (
     "- Text selection is O(K_b (degree + budget)), degree at most `fan-out` per hop: its "
     "constant is what is scored (every candidate and every chunk of the chosen ones), not what is "
     "kept; B_tok bounds the sum and the pack.\n"
-    "- A round writes O(K_b (q + B)) bytes, and O(n) with a condensation: 12 bytes per node, and "
-    "the queue."
+    "- A round writes O(K_b (d + q + B)) bytes, d of them for c_v of the coming cores, and O(n) "
+    "with a condensation: 12 bytes per node, and the queue."
 )
 
 
