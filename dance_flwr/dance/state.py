@@ -227,8 +227,16 @@ class RunFolder:
     ) -> tuple[ClientState | None, int]:
         """Return the state in a file and the round of the state before it; 0 = there was none.
 
-        None where the file or its survey is missing or damaged.
+        None where the file, or what belongs to it, is missing, damaged or of an earlier version.
         """
+        try:
+            return self._restored(path, num_nodes, device)
+        except KeyError:  # a whole file without an array that this version reads
+            return None, 0
+
+    def _restored(
+        self, path: Path, num_nodes: int, device: torch.device
+    ) -> tuple[ClientState | None, int]:
         raw = read_npz(path)
         numbers = _numbers_in(raw)
         survey = read_npz(self._file(_SURVEYS, numbers["core_round"])) if numbers else None

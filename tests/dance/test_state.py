@@ -163,6 +163,39 @@ def test_a_lost_state_is_a_fresh_one_with_a_warning(site, run_config, caplog, na
     assert (state.core_round, state.turn, state.round) == (3, 1, 3)
 
 
+def flip(path):
+    """A stretch that is longer than what no checksum covers."""
+    content, middle = bytearray(path.read_bytes()), path.stat().st_size // 2
+    for place in range(middle, middle + 200):
+        content[place] ^= 1
+    path.write_bytes(content)
+
+
+def halve(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def drop_an_array(path):
+    """A whole file, as an earlier version may have written it."""
+    with np.load(path) as arrays:
+        kept = {name: arrays[name] for name in arrays.files if name not in ("ptr", "hop1_ptr")}
+    np.savez(path, **kept)
+
+
+@pytest.mark.parametrize("damage", [flip, halve, drop_an_array])
+@pytest.mark.parametrize("name", ["survey", "ahead"])
+def test_a_damaged_file_of_the_state_is_a_lost_one(site, run_config, caplog, name, damage):
+    config, folder = run_config(**KEYS), RunFolder(site.folder, "run")
+    for round_ in (1, 2):
+        train(site, config, round_)
+    damage(folder.folder / f"{name}-00001.npz")
+    RunFolder._live.clear()
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        train(site, config, 3)
+    assert "the core is selected again" in caplog.text
+    assert folder.load(site.num_nodes, CPU).core_round == 3
+
+
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_an_end_while_saving_leaves_the_state_before(site, run_config, monkeypatch, number):
     """Round 4 condenses: its survey (0) or its state (1) is not written; it is then repeated."""
