@@ -135,9 +135,20 @@ def test_only_the_federation_and_its_simulation_import_flower(path):
         )
 
 
-@pytest.mark.parametrize("module", ["client_app", "dance_flwr.cli.main", "dance_flwr.config.tree"])
-def test_what_starts_often_starts_without_torch(module):
-    heavy = ("torch", "torch_geometric", "transformers", "sklearn", "scipy")
+LEARNING = ("torch", "torch_geometric", "transformers", "sklearn", "scipy")
+SERVICES = ("sqlalchemy", "alembic", "fastapi")  # what Flower's SuperLink is made of
+
+
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("client_app", LEARNING + SERVICES),
+        ("dance_flwr.cli.main", LEARNING + SERVICES),
+        ("dance_flwr.config.tree", LEARNING + SERVICES),
+        ("server_app", SERVICES),
+    ],
+)
+def test_what_starts_often_starts_without_heavy_libraries(module, heavy):
     code = f"import {module}, sys; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True

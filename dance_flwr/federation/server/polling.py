@@ -1,5 +1,6 @@
 """Send messages and poll for the replies: often at first, and one by one over a network."""
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, Queue
@@ -10,7 +11,8 @@ from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
 from dance_flwr.escaping import one_line
-from dance_flwr.federation.flower import DecodeError, ErrorCode, HttpGrid
+from dance_flwr.federation import flower
+from dance_flwr.federation.flower import DecodeError, ErrorCode
 from dance_flwr.federation.server.ledger import DOWN, UP, Ledger
 from dance_flwr.federation.wire.keys import HELLO, INVALID_REPLY
 from dance_flwr.federation.wire.messages import query
@@ -72,7 +74,7 @@ def ask(
     pending = dict(zip(grid.push_messages(pushed), pushed, strict=True))
     outcome = (
         _collect_apart(grid, pending, timeout)
-        if isinstance(grid, HttpGrid)
+        if _asks_over_http(grid)
         else _collect(grid, pending, timeout)
     )
     by_request = {reply.metadata.reply_to_message_id: reply for reply in outcome.replies}
@@ -89,6 +91,13 @@ def ask(
     ):
         ledger.add(batch, way)
     return replies
+
+
+def _asks_over_http(grid: Grid) -> bool:
+    """Whether this is Flower's Grid of a deployment, whose module takes a second to import."""
+    return flower.PRIVATE["HttpGrid"].partition(":")[0] in sys.modules and isinstance(
+        grid, flower.HttpGrid
+    )
 
 
 def _collect(grid: Grid, pending: Mapping[str, Message], timeout: float | None) -> Outcome:
