@@ -97,18 +97,18 @@ class Section:
         return []
 
 
-@lru_cache(maxsize=128)  # clients read the configuration with every message
-def _type_hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls)
-
-
 def leaves_of(cls: type, prefix: str = "") -> FlatFields:
     """Return flat key -> (dataclass field, type) of every key of a configuration class, in order.
 
     Fields of nested dataclasses become `<field>.<key>`. Fields not declared with `option` are
     skipped.
     """
-    hints = _type_hints(cls)
+    return dict(_leaves(cls, prefix))
+
+
+@lru_cache(maxsize=512)  # of every class with and without its prefix
+def _leaves(cls: type, prefix: str) -> FlatFields:
+    hints = get_type_hints(cls)
     leaves: FlatFields = {}
     for item in fields(cls):
         key = prefix + item.name.replace("_", "-")

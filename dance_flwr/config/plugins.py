@@ -7,6 +7,7 @@ used. Another package registers plug-ins through an entry point of the registry'
     my-method = "my_package.my_method:METHOD"
 """
 
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -56,13 +57,16 @@ class Registry(Collection[str]):
         ------
         UserError : an installed package registers a name of this package
         """
-        if clashes := sorted(self.builtin.keys() & self._external.keys()):
-            name = clashes[0]
+        self._check_names()
+        return (*self.builtin, *sorted(self._external))
+
+    def _check_names(self) -> None:
+        if clashes := self.builtin.keys() & self._external.keys():
+            name = min(clashes)
             raise UserError(
                 f"entry point {self.group}: expected a name that dance-flwr does not use, found "
                 f"{name!r} = {self._external[name]!r}; rename or uninstall the package's plug-in"
             )
-        return (*self.builtin, *sorted(self._external))
 
     def get(self, name: str) -> Any:
         """Return the plug-in of this name, importing its module if needed.
@@ -72,9 +76,10 @@ class Registry(Collection[str]):
         UserError : the name is not registered, is registered twice, or cannot be imported; the
             message of an unknown name lists the choices
         """
-        names = self.names()
-        if name not in names:
-            raise UserError(f"{self.kind}: expected one of {', '.join(names)}, found {name!r}")
+        self._check_names()
+        if name not in self:
+            known = ", ".join(self.names())
+            raise UserError(f"{self.kind}: expected one of {known}, found {name!r}")
         target = self.builtin[name] if name in self.builtin else self._external[name]
         if not isinstance(target, str):
             return target
@@ -103,7 +108,7 @@ def resolve(target: str, what: str) -> Any:
     """
     module, _, attribute = target.partition(":")
     try:
-        loaded = import_module(module)
+        loaded = sys.modules.get(module) or import_module(module)
     except UserError:
         raise
     except Exception as error:

@@ -10,8 +10,10 @@ one of them.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, replace
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from dance_flwr.config.options import (
@@ -142,16 +144,18 @@ def parse(values: Mapping[str, Value]) -> RunConfig:
 
 def flatten(config: RunConfig) -> dict[str, Value]:
     """Return the flat keys of `config`; `parse(flatten(c)) == c`."""
-    values = {}
-    for key in leaves_of(RunConfig):
-        node: Any = config
-        for part in key.replace("-", "_").split("."):
-            node = getattr(node, part)
-        values[key] = node
+    values = {key: read(config) for key, read in _readers(RunConfig)}
     for section in config.sections:
-        for key in leaves_of(type(section)):
-            values[f"{section.name}.{key}"] = getattr(section, key.replace("-", "_"))
+        kind: type = type(section)
+        for key, read in _readers(kind):
+            values[f"{section.name}.{key}"] = read(section)
     return values
+
+
+@lru_cache(maxsize=128)  # a grid names its runs by thousands of configurations
+def _readers(cls: type) -> list[tuple[str, Callable[[Any], Any]]]:
+    """Return (flat key, function that reads it) of a configuration class."""
+    return [(key, attrgetter(key.replace("-", "_"))) for key in leaves_of(cls)]
 
 
 def _as_float(value: Value) -> Value:

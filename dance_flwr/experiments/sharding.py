@@ -35,10 +35,11 @@ class Shard:
         are disjoint, together they are the grid, and of each method on each data set no share has
         more than one run more than another. Cells with the same run are in the same share.
         """
-        runs = {_name(cell): _order(cell) for cell in cells}
+        names = [_name(cell) for cell in cells]
+        runs = {name: _order(cell) for name, cell in zip(names, cells, strict=True)}
         dealt = sorted(runs, key=runs.__getitem__)[self.number - 1 :: self.shards]
         mine = set(dealt)
-        return [cell for cell in cells if _name(cell) in mine]
+        return [cell for name, cell in zip(names, cells, strict=True) if name in mine]
 
 
 def read_shard(text: str) -> Shard:

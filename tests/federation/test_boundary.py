@@ -57,6 +57,9 @@ REFRESH = (
     *(f"evidence-{what}" for what in ("neighbours", "chunks", "tokens", "supervised", "packs")),
 )
 PER_CLASS = ("true-positives", "predicted", "actual")
+# One worker: its process under strace, which loads every library, is started once.
+pytestmark = pytest.mark.xdist_group("boundary")
+
 TOKENS = tuple(
     f"tokens-{count}"
     for count in (
