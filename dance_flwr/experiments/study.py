@@ -9,11 +9,10 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dance_flwr.config.options import Section, Value
+from dance_flwr.config.options import Value
 from dance_flwr.config.paths import RESULT
 from dance_flwr.config.tree import RunConfig, flatten, section_types
 from dance_flwr.disk import write_json
@@ -55,18 +54,9 @@ def run_name(config: RunConfig) -> str:
     later version changes.
     """
     settings = settings_of(config)
-    own = get_spec(config.method).sections
-    defaults = _defaults(config.method, own, section_types()) | {"method": RunConfig.method}
+    defaults = settings_of(RunConfig(method=config.method)) | {"method": RunConfig.method}
     text = json.dumps(changes(settings, defaults), sort_keys=True)
     return f"{settings['data']}-{config.method}-seed{config.seed}-{_digest(text)}"
-
-
-@lru_cache(maxsize=128)
-def _defaults(
-    method: str, own: tuple[type[Section], ...], types: tuple[type[Section], ...]
-) -> dict[str, Value]:
-    """Return the default settings of a method; they depend on its sections and on all others."""
-    return settings_of(RunConfig(method=method))
 
 
 def changes(settings: Mapping[str, Value], defaults: Mapping[str, Value]) -> dict[str, Value]:
