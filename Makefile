@@ -11,8 +11,8 @@ INSTALLED_DOCS := $(VENV)/.installed-docs
 run: install  ## the default federation: pydocs, 5 clients, Flower's simulation engine
 	$(BIN)/dance-flwr run
 
-test: install-dev  ## every test, four at a time, as some wait for engines; one thread each
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder
+test: install-dev  ## every test, three at a time, as some wait for engines; one thread each
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
 check: install-dev  ## formatting, lint, types, sizes and directions of imports
 	$(BIN)/ruff format --check .
