@@ -7,7 +7,6 @@ used. Another package registers plug-ins through an entry point of the registry'
     my-method = "my_package.my_method:METHOD"
 """
 
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -108,7 +107,7 @@ def resolve(target: str, what: str) -> Any:
     """
     module, _, attribute = target.partition(":")
     try:
-        loaded = sys.modules.get(module) or import_module(module)
+        loaded = import_module(module)
     except UserError:
         raise
     except Exception as error:
