@@ -38,6 +38,10 @@ OptionalGraph = Annotated[
     str | None,
     typer.Option("--data", metavar="GRAPH", help="name of a data set, or folder of your graph"),
 ]
+Clients = Annotated[int | None, typer.Option("--clients", help="number of clients")]
+Seed = Annotated[
+    int | None, typer.Option("--seed", help="seed of partition, split, model and training")
+]
 StudyFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="folder of the study")]
 Jobs = Annotated[
     int | None,

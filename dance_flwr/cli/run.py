@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dance_flwr.cli.options import ConfigFiles, OptionalGraph, Settings, Trackers
+from dance_flwr.cli.options import Clients, ConfigFiles, OptionalGraph, Seed, Settings, Trackers
 from dance_flwr.cli.plan import print_plan
 from dance_flwr.errors import ResumeError, UserError
 
@@ -25,10 +25,8 @@ def run(
     config: ConfigFiles = None,
     set_: Settings = None,
     data: OptionalGraph = None,
-    clients: Annotated[int | None, typer.Option(help="number of clients")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="seed of partition, split, model and training")
-    ] = None,
+    clients: Clients = None,
+    seed: Seed = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="folder for result.json and the model")
     ] = None,
@@ -75,12 +73,20 @@ def run(
 
 
 @app.command()
-def prepare(config: ConfigFiles = None, set_: Settings = None) -> None:
+def prepare(
+    config: ConfigFiles = None,
+    set_: Settings = None,
+    data: OptionalGraph = None,
+    clients: Clients = None,
+    seed: Seed = None,
+) -> None:
     """Encode the texts and write the client folders, without running anything."""
     from dance_flwr.config.reading import read_config
     from dance_flwr.data import prepare as preparation
 
-    preparation.prepare(read_config(config or [], set_ or [], {}), typer.echo)
+    named = {"data": data, "clients": clients, "seed": seed}
+    values = {key: value for key, value in named.items() if value is not None}
+    preparation.prepare(read_config(config or [], set_ or [], values), typer.echo)
 
 
 @app.command()

@@ -46,7 +46,7 @@ COMMANDS = {
         "--manifest-only",
     },
     "partition show": {"--png"},
-    "prepare": {"--config", "--set"},
+    "prepare": {"--config", "--set", "--data", "--clients", "--seed"},
     "privacy report": set(),
     "report": {
         "--out",

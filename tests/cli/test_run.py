@@ -1,9 +1,11 @@
-"""What `dance-flwr run` prints of a result."""
+"""What `dance-flwr run` prints of a result, and the options that `prepare` shares with it."""
 
 import pytest
 from rich.console import Console
+from support.graphs import SMALL
 
 from dance_flwr.cli.run import accuracy_table
+from dance_flwr.data.prepare import prepare
 
 
 def row(client, val, test, **counts):
@@ -49,3 +51,13 @@ def test_a_result_without_nodes_has_dashes_overall(printed):
 def test_a_result_that_counts_no_validation_nodes_is_printed_as_it_is(printed):
     table = printed([row(0, 0.5, 0.0, test_nodes=0)], 0.5, 0.0, test_nodes=0)
     assert table["0"] == table["overall"] == ["9", "0", "0.5000", "-"]
+
+
+def test_prepare_makes_what_a_run_with_the_same_options_finds(cli, tiny, run_config):
+    keys = ("encoder", "encoder-precision", "chunk-tokens", "max-chunks")
+    texts = [f"--set={key}={SMALL[key]}" for key in keys]
+    done = cli("prepare", "--data", tiny, "--clients", 2, "--seed", 77, *texts)
+    assert done.code == 0 and "(made: 2 clients" in done.out
+    said = []
+    folder = prepare(run_config(clients=2, seed=77), said.append).folder
+    assert str(folder) in done.out and not any("made" in line for line in said)
