@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.documents import commands_of
+from support.forking import Forking
 from support.graphs import SMALL
 from support.project import PROJECT
 
@@ -56,8 +57,16 @@ def installed(wheel, tmp_path_factory):
         command = [home / "bin" / "python", "-P", "-c", code, *map(str, words)]
         return subprocess.run(command, cwd=work, env=ENVIRONMENT, capture_output=True, text=True)
 
-    call.folder, call.work = packages, work
+    call.folder, call.work, call.python = packages, work, home / "bin" / "python"
     return call
+
+
+@pytest.fixture
+def forked(installed):
+    """A function that does the same in copies of one process, which has loaded the libraries."""
+    forking = Forking(installed.python, installed.work, ENVIRONMENT)
+    yield forking
+    forking.close()
 
 
 def sets(pairs):
@@ -100,7 +109,7 @@ def test_version_and_schema(installed):
 
 
 @pytest.mark.flower
-def test_every_command_of_the_readme_works_from_a_wheel(installed, tiny):
+def test_every_command_of_the_readme_works_from_a_wheel(installed, forked, tiny):
     """As printed, the run under the engine first, with names of this folder for the reader's own.
 
     Grids have one round. Data of a network is not there: that command says so and nothing else.
@@ -125,7 +134,8 @@ def test_every_command_of_the_readme_works_from_a_wheel(installed, tiny):
             shutil.rmtree(installed.work / "bundle", ignore_errors=True)
             for path in (*installed.work.glob("predictions*"), *installed.work.glob("evidence*")):
                 path.unlink()
-        done = installed(*given)
+        command = installed if words[0] == "run" else forked  # an engine, in a process of its own
+        done = command(*map(str, given))
         if done.returncode and "cannot be downloaded" not in done.stderr:
             failed.append(f"{' '.join(words)}: {done.stderr}")
         if words[0] == "run" and "$DATA" not in places:

@@ -46,7 +46,7 @@ def test_a_run_listens_on_this_machine_alone_and_asks_for_its_token(run_config, 
         assert [row for row in found if is_public(row[1])] == []
         (port,) = {port for name, _, port in found if "gcs_server" in name}
         secrets = {}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
-        with ThreadPoolExecutor(2) as pool:
+        with started.paused("ray::"), ThreadPoolExecutor(2) as pool:
             attempts = list(pool.map(lambda secret: intrude(f"127.0.0.1:{port}", secret), secrets))
         for done in attempts:
             assert "it ran" not in done.stdout
