@@ -29,6 +29,9 @@ from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.messages import config_of
 from dance_flwr.simulation.leaving import leaving_table
 
+# One worker: its process under strace, which loads every library, is started once.
+pytestmark = pytest.mark.xdist_group("boundary")
+
 # The whitelist: for each method the exact set of (direction, type of message, record, key) that
 # occurs, as a base that is common to all methods and what each one adds. An empty key stands for
 # the record itself. A new key must be added here, and thought about.
@@ -57,9 +60,6 @@ REFRESH = (
     *(f"evidence-{what}" for what in ("neighbours", "chunks", "tokens", "supervised", "packs")),
 )
 PER_CLASS = ("true-positives", "predicted", "actual")
-# One worker: its process under strace, which loads every library, is started once.
-pytestmark = pytest.mark.xdist_group("boundary")
-
 TOKENS = tuple(
     f"tokens-{count}"
     for count in (
