@@ -25,12 +25,12 @@ from typing import Any
 
 import torch
 
+from dance_flwr.baselines.gcond.client import GCond
 from dance_flwr.config.options import Value
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.prepare import prepare
 from dance_flwr.federation.client.client import open_client
-from dance_flwr.methods.gcond.client import GCond
-from dance_flwr.simulation.engine import run_in_process
+from dance_flwr.runs.simulation.engine import run_in_process
 
 TEN: dict[str, Value] = {"clients": 10, "train-ratio": 0.2, "val-ratio": 0.4, "test-ratio": 0.4}
 FEDTAD, FEDSAGE, GCOND = 10.0, 1.97, 300.0  # references, seconds

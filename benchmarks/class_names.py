@@ -24,15 +24,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dance_flwr.api.prediction.confusion import opened_client
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.data.graphs.graph import VAL
 from dance_flwr.data.prepare import prepare
-from dance_flwr.data.site import Site
 from dance_flwr.data.text.bank_slice import read_meta
 from dance_flwr.data.text.encoder import TextEncoder, resolve_local
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.ragged import weighted_rows
-from dance_flwr.prediction.confusion import opened_client
 from dance_flwr.runs.reader import load_model
 
 LAMBDAS = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)

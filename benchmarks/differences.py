@@ -33,7 +33,7 @@ from dance_flwr.federation.flower import SECAGG_CONFIGS, SecAggKey, SecAggStage
 from dance_flwr.federation.server.secagg_grid import SecureGrid
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.privacy.vectors import MetricLayout, decode_integers
-from dance_flwr.simulation.in_process import InProcessGrid
+from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 CLIENTS = 5
 App = Callable[[Message, Context], Message]

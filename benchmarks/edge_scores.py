@@ -9,11 +9,11 @@ import argparse
 
 import torch
 
+from dance_flwr.baselines.llm4rgnn.pairs import random_pairs, undirected_edges
+from dance_flwr.baselines.llm4rgnn.scoring import by_cosine
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.config.reading import read_config
 from dance_flwr.data.prepare import prepare
-from dance_flwr.data.site import Site
-from dance_flwr.methods.llm4rgnn.pairs import random_pairs, undirected_edges
-from dance_flwr.methods.llm4rgnn.scoring import by_cosine
 
 SHARE = 0.2
 

@@ -38,8 +38,8 @@ from dance_flwr.data.prepare import prepare
 from dance_flwr.deploy.certificates import make_certificates, make_key
 from dance_flwr.errors import UserError
 from dance_flwr.runs.reader import read_result
-from dance_flwr.simulation.family import Family, stop
-from dance_flwr.simulation.superlink import free_port
+from dance_flwr.runs.simulation.process_tree import Family, stop
+from dance_flwr.runs.simulation.superlink import free_port
 
 STRIKE_AFTER_ROUNDS = 1
 CUT_SECONDS = 60.0

@@ -188,7 +188,7 @@ def run_clients(folder: Path, out: Path, values: Mapping[str, Any]) -> dict[str,
     import server_app
     from dance_flwr.federation.wire import keys
     from dance_flwr.runs.reader import read_result
-    from dance_flwr.simulation.in_process import InProcessGrid
+    from dance_flwr.runs.simulation.in_process import InProcessGrid
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
     clients, run = len(check(folder)["clients"]), time.time_ns()

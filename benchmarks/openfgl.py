@@ -41,15 +41,15 @@ from torch.nn import functional as F
 from torch_geometric.nn import GCNConv
 from transformers import PreTrainedTokenizerFast
 
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.config.options import Value
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.data.graphs.loading import load_graph
 from dance_flwr.data.prepare import prepare
-from dance_flwr.data.site import Site
 from dance_flwr.federation.client.client import open_client
-from dance_flwr.simulation.engine import run_in_process
+from dance_flwr.runs.simulation.engine import run_in_process
 
 WORDS = 1433
 PLAIN = "plain FedAvg"

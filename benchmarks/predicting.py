@@ -16,8 +16,8 @@ from pathlib import Path
 
 from made_up import make_clients, run_clients
 
-from dance_flwr.prediction.bundle import Bundle, export
-from dance_flwr.prediction.table import predict
+from dance_flwr.api.prediction.bundle import Bundle, export
+from dance_flwr.api.prediction.table import predict
 
 BAR_BYTES = 4e9
 
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def _measure(bundle: Path, client: Path, evidence: bool) -> int:
-    from dance_flwr.experiments.growth import peak_memory
+    from dance_flwr.study.protocols.complexity.growth import peak_memory
 
     table, lines = bundle.parent / "predictions.parquet", bundle.parent / "evidence.jsonl"
     for old in (table, lines):

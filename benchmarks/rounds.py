@@ -42,7 +42,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 from dance_flwr import metrics
 from dance_flwr.config.paths import PROJECT
 from dance_flwr.config.tree import RunConfig, flatten, parse
-from dance_flwr.experiments.growth import peak_memory
+from dance_flwr.study.protocols.complexity.growth import peak_memory
 
 CONTENDERS = ("dance", "fedavg-full", "sampled")
 FULL, SAMPLED = CONTENDERS[1:]
@@ -137,7 +137,7 @@ class Run:
         import server_app
         from dance_flwr.federation.flower import TaskIdentity
         from dance_flwr.runs.reader import read_result
-        from dance_flwr.simulation.in_process import InProcessGrid
+        from dance_flwr.runs.simulation.in_process import InProcessGrid
 
         logging.getLogger("flwr").setLevel(logging.ERROR)
         run, folder = time.time_ns(), Path(config.data)
@@ -375,7 +375,7 @@ def plot(target: Path, files: Sequence[str]) -> None:
     from matplotlib.figure import Figure
 
     from dance_flwr.disk import atomic_path
-    from dance_flwr.experiments.figures import COLOURS, LINES, MARKERS
+    from dance_flwr.study.reports.figures import COLOURS, LINES, MARKERS
 
     lines = [line for file in files for line in Path(file).read_text("utf-8").splitlines()]
     results = sorted((json.loads(line) for line in lines), key=lambda result: result["nodes"])

@@ -83,7 +83,7 @@ def run(config: RunConfig, in_process: bool) -> tuple[float, list[float], float]
     Bytes are per client and round.
     """
     from dance_flwr.config.paths import RESULT
-    from dance_flwr.simulation.engine import run_in_process, run_under_flower
+    from dance_flwr.runs.simulation.engine import run_in_process, run_under_flower
 
     start_time = time.time()
 

@@ -39,7 +39,7 @@ from dance_flwr.federation.server.secagg_grid import SecureGrid
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.metrics import COUNTS, PHASES
-from dance_flwr.simulation.in_process import InProcessGrid
+from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 
 def idle_app() -> ClientApp:

@@ -10,7 +10,7 @@ from jaxtyping import install_import_hook
 # Before these modules are imported: shapes and types are checked at every call.
 CHECKED = [
     *("nn.hops", "nn.kmeans", "nn.model", "nn.neighbourhood", "nn.propagation", "nn.ragged"),
-    *("nn.sampling", "data.text.table"),
+    *("nn.sampling", "client_data.text_table"),
     *("dance.algorithm", "dance.evidence", "dance.losses", "dance.model"),
     *("dance.nodes", "dance.topology", "dance.weighing"),
 ]
@@ -133,8 +133,8 @@ class Finished:
     def site(self, client: int):
         import torch
 
+        from dance_flwr.client_data.client_data import Site
         from dance_flwr.config.sections import reading_of
-        from dance_flwr.data.site import Site
 
         folder, reading = self.partition / f"client-{client}", reading_of(self.config)
         return Site(folder, torch.device("cpu"), reading=reading)
@@ -155,7 +155,7 @@ def run(run_config, tmp_path_factory):
     import server_app
     from dance_flwr.config.tree import flatten
     from dance_flwr.runs.reader import read_result
-    from dance_flwr.simulation.in_process import InProcessGrid
+    from dance_flwr.runs.simulation.in_process import InProcessGrid
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
     number = itertools.count(1)

@@ -23,18 +23,21 @@ TESTS = sorted((PROJECT / "tests").rglob("*.py"))
 # Imports run from the left to the right; folders of one set do not import each other.
 ORDER: list[set[str]] = [
     {"cli"},
-    {"experiments"},
-    {"api", "pages"},
-    {"prediction"},
-    {"deploy"},
-    {"simulation"},
+    {"pages", "study/protocols"},
+    {"study/reports"},
+    {"study/engine"},
+    {"study"},
+    {"api", "deploy"},
+    {"runs/simulation"},
     {"runs"},
     {"federation/server", "federation/client"},
     {"federation"},
     {"federation/wire"},
+    {"baselines"},
     {"methods"},
-    {"dance"},
-    {"llm"},
+    {"evidence"},
+    {"dance", "llm"},
+    {"client_data"},
     {"data"},
     {"data/partition"},
     {"data/graphs", "data/text"},
@@ -43,7 +46,7 @@ ORDER: list[set[str]] = [
     {"config"},
     {""},  # the modules at the root
 ]
-FLOWER = ("federation/", "simulation/")  # what may import Flower, beside the two apps
+FLOWER = ("federation/", "runs/simulation/")  # what may import Flower, beside the two apps
 PUBLIC_FLOWER = {"flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy"}
 WORDS_OF_THE_WIRE = {
     *("num-examples", "server-round", "partition-dir", "partition-id", "clipping-norm"),

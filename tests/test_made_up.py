@@ -7,9 +7,9 @@ import pytest
 import torch
 from support.project import PROJECT
 
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.data.card import chunk_digests, read_texts
 from dance_flwr.data.client_folder import check
-from dance_flwr.data.site import Site
 
 sys.path.insert(0, str(PROJECT / "benchmarks"))
 from made_up import SENTENCE, make_clients, run_clients

@@ -23,25 +23,25 @@ from dance_flwr.api.inputs import (
     ratio_of,
 )
 from dance_flwr.api.notebook import table_html
+from dance_flwr.api.prediction.bundle import Bundle
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.config.options import Value
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.explaining import make_packs
 from dance_flwr.dance.inference import trained_prediction
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import condense_nodes, pseudo_labels
-from dance_flwr.dance.packs import count_evidence
 from dance_flwr.dance.passes import survey
 from dance_flwr.dance.refreshing import core_edges, select_evidence
 from dance_flwr.dance.state import ClientState
 from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN, TextGraph
-from dance_flwr.data.site import Site
-from dance_flwr.deploy.folder import relabel, write_whole
+from dance_flwr.data.own_graph import relabel, write_whole
 from dance_flwr.errors import UserError
+from dance_flwr.evidence.explain import make_packs
+from dance_flwr.evidence.pack import count_evidence
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.fingerprint import model_fingerprint
-from dance_flwr.prediction.bundle import Bundle
 from dance_flwr.seeding import generator
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import Any, overload
 import numpy as np
 
 from dance_flwr.api.notebook import evidence_html
-from dance_flwr.dance.packs import Packs
+from dance_flwr.api.prediction.evidence_lines import evidence_lines
 from dance_flwr.errors import UserError
-from dance_flwr.prediction.evidence_lines import evidence_lines
+from dance_flwr.evidence.pack import Packs
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ import torch
 
 from dance_flwr.api.evidence import Evidence
 from dance_flwr.api.inputs import GraphLike, ModelLike, Nodes, bundle_of, rows_of, source_of
+from dance_flwr.api.prediction.bundle import Bundle
+from dance_flwr.api.prediction.predicting import explained, opened
 from dance_flwr.errors import UserError
 from dance_flwr.methods import get_spec
-from dance_flwr.prediction.bundle import Bundle
-from dance_flwr.prediction.predicting import explained, opened
 
 
 def explain(model: ModelLike, graph: GraphLike, nodes: Nodes) -> Evidence:

@@ -16,22 +16,22 @@ from numpy.typing import NDArray
 from dance_flwr.api.inputs import ConfigLike, checked_graph, keys_of
 from dance_flwr.api.notebook import table_html
 from dance_flwr.api.predicting import Predictor
+from dance_flwr.api.prediction.bundle import Bundle, export
 from dance_flwr.api.run_folder import BUNDLE, DATA, check_run_folder, forget_bundle, stored
 from dance_flwr.config.options import Value
 from dance_flwr.config.paths import HISTORY
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.graphs.graph import TextGraph
+from dance_flwr.data.own_graph import relabel
 from dance_flwr.data.partition import resolve_split
 from dance_flwr.data.prepare import prepare
-from dance_flwr.deploy.folder import relabel
 from dance_flwr.errors import UserError
 from dance_flwr.methods import check_method
-from dance_flwr.prediction.bundle import Bundle, export
 from dance_flwr.privacy.dp import affordable_rounds
 from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.locks import SERVER, exclusive
 from dance_flwr.runs.reader import read_result, scored
-from dance_flwr.simulation.engine import placed, run_in_process
+from dance_flwr.runs.simulation.engine import placed, run_in_process
 
 
 @dataclass(frozen=True)

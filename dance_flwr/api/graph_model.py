@@ -10,24 +10,24 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
+from dance_flwr.api.prediction.bundle import Bundle
+from dance_flwr.client_data.agreement import agreeing_edges
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.local_graph import LocalGraph
+from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.config.sections import AGREEMENT
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, Evidence
-from dance_flwr.dance.explanation import DEPLOYED
 from dance_flwr.dance.inference import evidence_of, trained_prediction, views_of
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import Prediction
-from dance_flwr.data.local_graph import LocalGraph
-from dance_flwr.data.site import Site
-from dance_flwr.data.text.agreement import agreeing_edges
-from dance_flwr.data.text.table import TextTable
 from dance_flwr.errors import UserError
+from dance_flwr.evidence.explanation import DEPLOYED
 from dance_flwr.federation.client.client import Client
 from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.message_passing import compiled_nowhere
 from dance_flwr.nn.propagation import edge_weights
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows
-from dance_flwr.prediction.bundle import Bundle
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

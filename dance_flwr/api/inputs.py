@@ -8,12 +8,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from dance_flwr.api.prediction.bundle import Bundle
 from dance_flwr.config.options import Value
 from dance_flwr.config.reading import flat_keys, read_values
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.data.graphs.graph import TextGraph, check_texts
 from dance_flwr.errors import UserError
-from dance_flwr.prediction.bundle import Bundle
 
 # A graph, the name or folder of one, or the folder of a client.
 GraphLike = TextGraph | str | Path

@@ -13,8 +13,8 @@ from dance_flwr.api.explaining import explain
 from dance_flwr.api.graph_model import GraphModel
 from dance_flwr.api.inputs import GraphLike, Nodes, bundle_of, source_of
 from dance_flwr.api.notebook import table_html
-from dance_flwr.prediction.bundle import Bundle
-from dance_flwr.prediction.predicting import deployed, opened, ranked
+from dance_flwr.api.prediction.bundle import Bundle
+from dance_flwr.api.prediction.predicting import deployed, opened, ranked
 
 
 class Prediction(NamedTuple):

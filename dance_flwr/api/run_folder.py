@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from dance_flwr.api.prediction.bundle import FACTS
 from dance_flwr.config.paths import RESULT
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.errors import UserError
-from dance_flwr.prediction.bundle import FACTS
 from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT
 from dance_flwr.runs.facts import is_run
 

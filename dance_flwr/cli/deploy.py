@@ -109,7 +109,7 @@ def agree(
     out: Annotated[Path, typer.Option(metavar="FILE", help="new file, federation.toml")],
 ) -> None:
     """Write the file that all nodes agree on: class names, text encoder, chunks, code."""
-    from dance_flwr.deploy import agreement
+    from dance_flwr.data import federation_file as agreement
 
     terms = agreement.agree(source)
     agreement.write_agreement(out, terms)

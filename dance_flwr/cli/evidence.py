@@ -38,8 +38,8 @@ def show(
     With --data, RUN is a bundle of `dance-flwr export`, and --node any node of the data.
     """
     if data is not None:
-        from dance_flwr.prediction.bundle import Bundle
-        from dance_flwr.prediction.predicting import show as show_node
+        from dance_flwr.api.prediction.bundle import Bundle
+        from dance_flwr.api.prediction.predicting import show as show_node
 
         if node is None:
             raise UserError("--node: expected the id of a node beside --data, found none")
@@ -69,8 +69,8 @@ def verify(
     With --data and --evidence, RUN is a bundle of `dance-flwr export`.
     """
     if data is not None or evidence is not None:
-        from dance_flwr.prediction.bundle import Bundle
-        from dance_flwr.prediction.evidence_lines import verify_lines
+        from dance_flwr.api.prediction.bundle import Bundle
+        from dance_flwr.api.prediction.evidence_lines import verify_lines
 
         if data is None or evidence is None:
             raise UserError("expected --data and --evidence together, found one of them")

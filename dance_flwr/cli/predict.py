@@ -21,7 +21,7 @@ def export(
     client_folder: ClientFolder = None,
 ) -> None:
     """Write what is needed to predict with the model of a run: no text, edge or evidence."""
-    from dance_flwr.prediction.bundle import export as write
+    from dance_flwr.api.prediction.bundle import export as write
 
     bundle = write(run, out, client_folder)
     fitted = bundle.calibration
@@ -46,7 +46,7 @@ def predict(
     ] = None,
 ) -> None:
     """Predict nodes that no client ever saw, with their evidence; Flower need not run."""
-    from dance_flwr.prediction.bundle import Bundle
-    from dance_flwr.prediction.table import predict as write
+    from dance_flwr.api.prediction.bundle import Bundle
+    from dance_flwr.api.prediction.table import predict as write
 
     write(Bundle.open(bundle), data, out, evidence, typer.echo)

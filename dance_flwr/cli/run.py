@@ -130,9 +130,9 @@ def start_run(
     from dance_flwr.data.prepare import prepare
     from dance_flwr.methods import check_method
     from dance_flwr.privacy.dp import affordable_rounds
+    from dance_flwr.runs.simulation.app_folder import check_engine
+    from dance_flwr.runs.simulation.engine import placed
     from dance_flwr.runs.tracking import check_trackers
-    from dance_flwr.simulation.app_folder import check_engine
-    from dance_flwr.simulation.engine import placed
 
     check_trackers(track)
     config = read_config(files, pairs, named)
@@ -163,7 +163,7 @@ def resume_run(folder: Path, in_process: bool, track: Sequence[str] = ()) -> Non
 
     from dance_flwr.config.paths import SETTINGS
     from dance_flwr.runs.resume import load_resumable
-    from dance_flwr.simulation.app_folder import check_engine
+    from dance_flwr.runs.simulation.app_folder import check_engine
 
     folder = folder.expanduser().resolve()
     point = load_resumable(folder)
@@ -192,10 +192,10 @@ def _run(
     from dance_flwr.events import structured
     from dance_flwr.runs.locks import SERVER, exclusive
     from dance_flwr.runs.resume import how_to_resume, resume_hint
+    from dance_flwr.runs.simulation.engine import run_in_process, run_under_flower
+    from dance_flwr.runs.simulation.process_tree import stopping_in_order
     from dance_flwr.runs.token_ledgers import ledger_lines
     from dance_flwr.runs.tracking import tracked
-    from dance_flwr.simulation.engine import run_in_process, run_under_flower
-    from dance_flwr.simulation.family import stopping_in_order
 
     folder = Path(config.out)
     engine = "in this process" if in_process else "under Flower's simulation engine"

@@ -33,8 +33,8 @@ def prepare(
     seed: Annotated[int, typer.Option(help="seed of the split, if the graph has none")] = 0,
 ) -> None:
     """Build the client folder of this node from its own graph, with agreed classes and encoder."""
-    from dance_flwr.deploy.agreement import read_agreement
-    from dance_flwr.deploy.folder import make_folder
+    from dance_flwr.data.federation_file import read_agreement
+    from dance_flwr.data.own_graph import make_folder
 
     agreement = read_agreement(agreed)
     card = make_folder(

@@ -48,7 +48,7 @@ class ExperimentCommand(SpaceSeparated):
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Append the names and one line on each experiment."""
-        from dance_flwr.experiments import EXPERIMENTS, summary
+        from dance_flwr.study import EXPERIMENTS, summary
 
         names = "\n".join(f"{name:14s} {summary(name)}" for name in EXPERIMENTS)
         self.help = f"{self.help}\n\n\b\n{names}\n"
@@ -100,7 +100,7 @@ def experiment(
 
     NAME comes first; several values may follow one flag: --datasets cora citeseer
     """
-    from dance_flwr.experiments.start import start
+    from dance_flwr.study.engine.start import start
 
     lists = {"datasets": datasets, "methods": methods, "ratios": ratios, "seeds": seeds}
     request: dict[str, Any] = {**lists, "rounds": rounds}
@@ -149,9 +149,9 @@ def report(
         of_study = {"--export": export, "--update": update, "--replace": replace, "--into": into}
         _report_run(path, out, html, live, track or [], [k for k, v in of_study.items() if v])
         return
-    from dance_flwr.experiments.reporting import check_outputs, export_into, insert, write_report
-    from dance_flwr.experiments.rows import load_rows
     from dance_flwr.runs.facts import is_run
+    from dance_flwr.study.engine.rows import load_rows
+    from dance_flwr.study.reports.report import check_outputs, export_into, insert, write_report
 
     if is_run(path):
         raise UserError(
@@ -210,9 +210,9 @@ def tune(
 ) -> None:
     """Search hyper-parameters by validation accuracy, with the same budget for every method."""
     from dance_flwr.config.reading import read_values
-    from dance_flwr.experiments.runner import default_jobs
-    from dance_flwr.experiments.study import Study
-    from dance_flwr.experiments.tune import Search, search, write_tuned
+    from dance_flwr.study.engine.folder import Study
+    from dance_flwr.study.engine.runner import default_jobs
+    from dance_flwr.study.engine.tune import Search, search, write_tuned
 
     request = Search(
         dataset, method, trials, rounds, tuple(seeds or [0]), read_values([], set_ or [])

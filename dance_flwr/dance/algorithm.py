@@ -14,25 +14,25 @@ from jaxtyping import Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.validated import validated_nodes
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.ahead import Ahead, Batch
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.explaining import make_packs
 from dance_flwr.dance.inference import trained_prediction
 from dance_flwr.dance.kept import keep_evidence
 from dance_flwr.dance.losses import Labelled, condensed_loss, plain_loss, supervised_nodes
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import condense_nodes, rounds_per_condensation
-from dance_flwr.dance.packs import count_evidence, read_chunks
 from dance_flwr.dance.passes import survey
 from dance_flwr.dance.perturbation import laplace_like, perturb
 from dance_flwr.dance.refreshing import coming_cores, core_edges, select_evidence
 from dance_flwr.dance.state import ClientState, RunFolder, due
 from dance_flwr.dance.topology import Edges
 from dance_flwr.dance.weighing import TrainedEvidence, weigh
-from dance_flwr.data.evaluated import validated_nodes
-from dance_flwr.data.site import Site
 from dance_flwr.data.text.usage import note_evidence
+from dance_flwr.evidence.explain import make_packs
+from dance_flwr.evidence.pack import count_evidence, read_chunks
 from dance_flwr.metrics import Report
 from dance_flwr.nn.propagation import operator, trainable
 from dance_flwr.nn.ragged import rows_at

@@ -8,9 +8,9 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
+from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.data.text.table import TextTable
 from dance_flwr.nn.hops import HopLists
 from dance_flwr.nn.ragged import (
     Ragged,

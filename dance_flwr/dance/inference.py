@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import (
     Candidates,
@@ -13,11 +14,10 @@ from dance_flwr.dance.evidence import (
     condense_text,
     select_candidates,
 )
-from dance_flwr.dance.explanation import DEPLOYED
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import Prediction
 from dance_flwr.dance.passes import ClientView, GraphView, embed, plain_pass, survey
-from dance_flwr.data.site import Site
+from dance_flwr.evidence.explanation import DEPLOYED
 from dance_flwr.nn.ragged import rows_at, weighted_rows
 
 _NODES_PER_BLOCK = 4096  # of one selection: about 4096 * 50 rows of h floats

@@ -10,11 +10,11 @@ from jaxtyping import Float, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import evidence_of, label_evidence, with_mean
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.passes import embed
-from dance_flwr.data.site import Site
 from dance_flwr.disk import read_npz
 from dance_flwr.nn.ragged import rows_at
 

@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from dance_flwr.client_data import inputs as derived
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.local_graph import LocalGraph
+from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import Prediction
-from dance_flwr.data import derived
-from dance_flwr.data.local_graph import LocalGraph
-from dance_flwr.data.site import Site
-from dance_flwr.data.text.table import TextTable
 from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.hops import HopLists
 from dance_flwr.nn.neighbourhood import Neighbourhood

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, Evidence, condense_text, freeze, select_candidates
 from dance_flwr.dance.inference import evidence_of
@@ -13,7 +14,6 @@ from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.passes import embed, survey
 from dance_flwr.dance.state import ClientState
 from dance_flwr.dance.topology import Edges, connect
-from dance_flwr.data.site import Site
 
 _MOST_NODES = 4096  # of one selection: about 4096 * 50 rows of h floats
 

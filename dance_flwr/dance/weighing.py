@@ -9,10 +9,10 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn import functional
 
+from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, Chosen, anchor, budgets, freeze
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.data.text.table import TextTable
 from dance_flwr.nn.ragged import Ragged, rows_at
 
 CHUNKS = 3  # number of the part after hops 0, 1 and 2

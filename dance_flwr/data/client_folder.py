@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dance_flwr.client_data.client_data import ARRAYS
 from dance_flwr.config.paths import MANIFEST
 from dance_flwr.data.card import CARD, SiteCard, chunk_digests, read_card, read_ids, read_texts
 from dance_flwr.data.digests import write_card
@@ -27,7 +28,6 @@ from dance_flwr.data.partition import (
     write_manifest,
 )
 from dance_flwr.data.partition.random_edges import with_random_edges
-from dance_flwr.data.site import ARRAYS
 from dance_flwr.data.text.bank import BankSlice, BankStats, TextBank, save_slice
 from dance_flwr.data.text.foreign import MixedTexts, Mixture, mix, mixed_texts
 from dance_flwr.disk import atomic_file, atomic_folder

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.data.site import Site
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.data.text.bank_slice import read_meta
 from dance_flwr.data.text.encoder import loaded, resolve_local
 from dance_flwr.errors import DataError

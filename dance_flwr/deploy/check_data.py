@@ -8,9 +8,9 @@ import numpy as np
 from dance_flwr.config.paths import MANIFEST
 from dance_flwr.data.card import CARD, SiteCard, read_card
 from dance_flwr.data.digests import check_files
+from dance_flwr.data.federation_file import class_mismatch, read_agreement
 from dance_flwr.data.partition import read_manifest
 from dance_flwr.data.text.bank_slice import META, load_slice, read_meta
-from dance_flwr.deploy.agreement import class_mismatch, read_agreement
 from dance_flwr.deploy.finding import Finding, ok, problem, unchecked, warning
 from dance_flwr.deploy.node import Node
 from dance_flwr.errors import DataError
@@ -35,7 +35,7 @@ def check_data(node: Node) -> Finding:
         return _unencoded(node.data)
     import torch
 
-    from dance_flwr.data.site import Site
+    from dance_flwr.client_data.client_data import Site
 
     check_files(node.data)
     site = Site(node.data, torch.device("cpu"))  # compares the card with ids and neighbour lists

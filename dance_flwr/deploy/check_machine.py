@@ -4,7 +4,7 @@ import platform
 import shutil
 from pathlib import Path
 
-from dance_flwr.deploy.agreement import installed_version
+from dance_flwr.data.federation_file import installed_version
 from dance_flwr.deploy.finding import Finding, ok, problem, unchecked, warning
 from dance_flwr.deploy.node import Node
 from dance_flwr.fingerprint import code_fingerprint

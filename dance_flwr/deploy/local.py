@@ -16,8 +16,8 @@ from dance_flwr.deploy.certificates import Certificates, make_certificates, make
 from dance_flwr.deploy.peers import write_peer_keys
 from dance_flwr.disk import write_text
 from dance_flwr.federation.wire import keys
-from dance_flwr.simulation.family import Family, start, stop
-from dance_flwr.simulation.superlink import (
+from dance_flwr.runs.simulation.process_tree import Family, start, stop
+from dance_flwr.runs.simulation.superlink import (
     NAME,
     SuperLink,
     flower_environment,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
-from dance_flwr.deploy.agreement import Agreement, read_agreement
+from dance_flwr.data.federation_file import Agreement, read_agreement
 from dance_flwr.deploy.network import Probe, probe
 from dance_flwr.errors import UserError
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dance_flwr.deploy import prefork
 from dance_flwr.disk import write_text
-from dance_flwr.simulation.family import tool
+from dance_flwr.runs.simulation.process_tree import tool
 
 # Flower's SuperExec asks for tasks every second by default. A shorter interval costs a few percent
 # of a core, a longer one delays messages.

@@ -1,6 +1,6 @@
 """Configuration of the language model, the part that a run may set.
 
-Which model file or endpoint answers is the client's own choice, see `dance_flwr.llm.own_settings`.
+Which model file or endpoint answers is the client's choice, see `dance_flwr.llm.local_settings`.
 """
 
 from dataclasses import dataclass

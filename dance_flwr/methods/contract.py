@@ -20,8 +20,8 @@ from dance_flwr.config.sections import ATTENTION, NONE
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from dance_flwr.client_data.client_data import Site
     from dance_flwr.config.tree import RunConfig
-    from dance_flwr.data.site import Site
     from dance_flwr.methods.server_side import ServerSide
     from dance_flwr.metrics import Report
     from dance_flwr.nn.model import ModelShape

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.config.sections import ModelConfig, TrainingConfig
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.site import Site
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.label_reuse import input_labels
 from dance_flwr.nn.model import ModelShape, PlainModel

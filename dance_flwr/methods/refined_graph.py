@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.local_graph import LocalGraph
-from dance_flwr.data.site import Site
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.label_reuse import input_labels
 from dance_flwr.methods.plain_method import PlainMethod, class_probabilities

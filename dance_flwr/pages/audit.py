@@ -9,21 +9,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dance_flwr.api.prediction.bundle import FACTS
 from dance_flwr.config.paths import RESULT
-from dance_flwr.dance.leaving_out import leave_out
-from dance_flwr.dance.packs import Packs
 from dance_flwr.data.client_folder import Say
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.errors import UserError
 from dance_flwr.escaping import one_line
+from dance_flwr.evidence.metrics.leave_out import leave_out
+from dance_flwr.evidence.pack import Packs
 from dance_flwr.fingerprint import code_fingerprint
 from dance_flwr.pages.audit_facts import PackFacts, pack_digests
 from dance_flwr.pages.audit_rounds import appearances
 from dance_flwr.pages.audit_subject import Subject, of_bundle, of_run
 from dance_flwr.pages.audit_texts import TextBlocks
-from dance_flwr.pages.choosing import LOW_MARGIN, RULE, Outlook, named
 from dance_flwr.pages.document import Page, check_replaceable
-from dance_flwr.prediction.bundle import FACTS
+from dance_flwr.pages.node_choice import LOW_MARGIN, RULE, Outlook, named
 from dance_flwr.runs.privacy_report import promises
 from dance_flwr.runs.units import size
 from dance_flwr.seeding import generator

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from dance_flwr.dance.leaving_out import LeftOut
-from dance_flwr.dance.packs import Packs
+from dance_flwr.evidence.metrics.leave_out import LeftOut
+from dance_flwr.evidence.pack import Packs
 from dance_flwr.pages.drawing import Bar, bars
 
 

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dance_flwr.api.prediction.evidence_lines import evidence_lines
 from dance_flwr.dance.evidence import HOPS, Candidates
-from dance_flwr.dance.explanation import DEPLOYED, FUSED, PARTS, SMOOTHED
-from dance_flwr.dance.leaving_out import LeftOut
-from dance_flwr.dance.packs import Packs
 from dance_flwr.escaping import one_line
+from dance_flwr.evidence.explanation import DEPLOYED, FUSED, PARTS, SMOOTHED
+from dance_flwr.evidence.metrics.leave_out import LeftOut
+from dance_flwr.evidence.pack import Packs
 from dance_flwr.nn.ragged import Ragged
 from dance_flwr.pages.audit_effects import what_if
 from dance_flwr.pages.audit_rounds import Appearance, over_rounds
 from dance_flwr.pages.audit_texts import TextBlocks, span_sha256, units, unseen
 from dance_flwr.pages.drawing import Bar, bars
 from dance_flwr.pages.ego_graph import MOST_REJECTED, EgoNode, ego_graph
-from dance_flwr.prediction.evidence_lines import evidence_lines
 
 _CLASSES_SHOWN = 5
 _STAGE_NOTES = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dance_flwr.dance.packs import Packs
+from dance_flwr.evidence.pack import Packs
 from dance_flwr.pages.drawing import Bar, bars
 
 

@@ -14,21 +14,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dance_flwr.api.prediction.bundle import Bundle
+from dance_flwr.api.prediction.predicting import labels_of, opened
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates
-from dance_flwr.dance.explaining import considered, explain
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.dance.packs import Packs
-from dance_flwr.dance.verification import verify_sources
 from dance_flwr.data.card import CARD
 from dance_flwr.data.client_folder import Say
 from dance_flwr.errors import UserError
+from dance_flwr.evidence.explain import considered, explain
+from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.verify import verify_sources
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.prediction.bundle import Bundle
-from dance_flwr.prediction.predicting import labels_of, opened
 from dance_flwr.runs.evidence import EvidenceRun
 from dance_flwr.runs.evidence_verification import verify_evidence
 

@@ -15,7 +15,7 @@ from dance_flwr.runs.tracking import Tracking, check_trackers, track
 from dance_flwr.runs.units import duration, size
 
 if TYPE_CHECKING:  # opening clients is for runs that have ended
-    from dance_flwr.prediction.confusion import Confusion
+    from dance_flwr.api.prediction.confusion import Confusion
 
 NAME = "report.html"  # in the run's folder
 EVERY_SECONDS = 5.0
@@ -98,7 +98,7 @@ def _confusion(facts: RunFacts) -> "Confusion | str":
     """Return the confusion matrix of a finished run, or why it is not known."""
     if not facts.result:
         return ""
-    from dance_flwr.prediction.confusion import confusion_of
+    from dance_flwr.api.prediction.confusion import confusion_of
 
     try:
         return confusion_of(Path(facts.status.folder), facts.result)

@@ -24,7 +24,7 @@ from dance_flwr.runs.reader import nodes_of, scored
 from dance_flwr.runs.units import size
 
 if TYPE_CHECKING:  # opening clients is for runs that have ended
-    from dance_flwr.prediction.confusion import Confusion
+    from dance_flwr.api.prediction.confusion import Confusion
 
 _MOST_BARS, _MOST_CLASSES = 60, 60  # rows of a chart; tables have all
 

@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.explaining import explain
-from dance_flwr.dance.packs import Packs
-from dance_flwr.dance.rendering import example_row, render
 from dance_flwr.dance.state import RunFolder
-from dance_flwr.dance.summaries import Sentence
-from dance_flwr.dance.summary_file import Summaries, summarise_pack
-from dance_flwr.data.site import Site
 from dance_flwr.errors import ConfigError, UserError
+from dance_flwr.evidence.explain import explain
+from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.render import example_row, render
+from dance_flwr.evidence.summaries.file import Summaries, summarise_pack
+from dance_flwr.evidence.summaries.quotes import Sentence
 from dance_flwr.federation.client.client import load_at, shape_of
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.llm.config import CORE, ON_DEMAND, LlmConfig

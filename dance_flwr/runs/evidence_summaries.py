@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from dance_flwr.config.paths import LEDGER
-from dance_flwr.dance.grounding import Measures, measure
-from dance_flwr.dance.packs import Packs
-from dance_flwr.dance.summaries import (
+from dance_flwr.data.card import run_folder
+from dance_flwr.errors import UserError
+from dance_flwr.evidence.grounding import Measures, measure
+from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.summaries.file import Summaries, share_line
+from dance_flwr.evidence.summaries.quotes import (
     EXCERPT,
     MOST,
     QUOTED,
@@ -20,9 +23,6 @@ from dance_flwr.dance.summaries import (
     Span,
     spans_of,
 )
-from dance_flwr.dance.summary_file import Summaries, share_line
-from dance_flwr.data.card import run_folder
-from dance_flwr.errors import UserError
 from dance_flwr.llm.ledger import Ledger
 from dance_flwr.runs.evidence import EvidenceRun
 

@@ -9,11 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.config.paths import STATE
-from dance_flwr.dance.packs import Packs
-from dance_flwr.dance.sealing import verify_seal
-from dance_flwr.dance.summary_file import Summaries, verify_summaries
-from dance_flwr.dance.verification import (
+from dance_flwr.data.card import CARD
+from dance_flwr.data.digests import check_files, data_commitment
+from dance_flwr.data.embedding_check import encoded_again
+from dance_flwr.errors import UserError
+from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.seal import verify_seal
+from dance_flwr.evidence.summaries.file import Summaries, verify_summaries
+from dance_flwr.evidence.verify import (
     Sources,
     verify_nodes,
     verify_parts,
@@ -21,11 +26,6 @@ from dance_flwr.dance.verification import (
     verify_spans,
     verify_weights,
 )
-from dance_flwr.data.card import CARD
-from dance_flwr.data.digests import check_files, data_commitment
-from dance_flwr.data.embedding_check import encoded_again
-from dance_flwr.data.site import Site
-from dance_flwr.errors import UserError
 from dance_flwr.federation.wire.keys import DATA_SHA256, EVIDENCE_SHA256
 from dance_flwr.runs.evidence import EvidenceRun
 from dance_flwr.runs.history import Round

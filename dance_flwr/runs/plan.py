@@ -5,11 +5,11 @@ from pathlib import Path
 
 import torch
 
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.nodes import core_budget
-from dance_flwr.data.site import Site
 from dance_flwr.llm.config import CORE, LlmConfig
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import AskingMethod

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dance_flwr.errors import UserError
-from dance_flwr.federation.meanings import meaning
+from dance_flwr.federation.message_meanings import meaning
 from dance_flwr.federation.server.ledger import DOWN
 
 

@@ -58,7 +58,7 @@ def test_the_seed_decides(graph, core):
 
 def test_the_core_is_that_of_a_client_in_round_1(dance):
     """A run's first evidence packs are of the core of round 1, under the initial model."""
-    from dance_flwr.dance.packs import Packs
+    from dance_flwr.evidence.pack import Packs
 
     first = Packs.load(dance.store(0).round_path(1))
     graph = read_folder(dance.partition / "client-0")

@@ -16,10 +16,10 @@ from support.project import PROJECT
 
 from dance_flwr.config.text import to_toml
 from dance_flwr.errors import CodeMismatchError, QuorumError, UserError
-from dance_flwr.experiments.cells import Cell
-from dance_flwr.experiments.study import Study
 from dance_flwr.federation.wire import keys, tensors
 from dance_flwr.runs import resume
+from dance_flwr.study.engine.cells import Cell
+from dance_flwr.study.engine.folder import Study
 
 ROWS = PROJECT / "docs" / "reproduction" / "results.jsonl"
 RESULT_FILES = {"result.json", "model.safetensors"}
@@ -197,7 +197,7 @@ IN_THE_WAY = {
 
 @pytest.fixture(scope="module")
 def bundle(dance, tmp_path_factory):
-    from dance_flwr.prediction.bundle import export
+    from dance_flwr.api.prediction.bundle import export
 
     return export(dance.folder, tmp_path_factory.mktemp("bundles") / "bundle").folder
 
@@ -312,7 +312,7 @@ def test_too_few_nodes_names_the_flag(run):
 
 
 def test_too_few_nodes_is_one_line(start, tmp_path, monkeypatch):
-    from dance_flwr.simulation import in_process as inprocess
+    from dance_flwr.runs.simulation import in_process as inprocess
 
     full = inprocess.InProcessGrid
     monkeypatch.setattr(
@@ -459,7 +459,7 @@ def test_a_failed_run_leaves_its_reason_for_the_engine(run_config, tmp_path, mon
     import client_app
     import server_app
     from dance_flwr.config.tree import flatten
-    from dance_flwr.simulation.in_process import InProcessGrid
+    from dance_flwr.runs.simulation.in_process import InProcessGrid
 
     failing(monkeypatch, 1, RuntimeError("out\nof luck"))
     config = run_config(out=str(tmp_path / "out"))

@@ -11,8 +11,8 @@ from support.edge_cases import (
     unlabelled,
 )
 
-from dance_flwr.dance.packs import Packs
 from dance_flwr.data.graphs.graph import TEST
+from dance_flwr.evidence.pack import Packs
 from dance_flwr.runs.reader import load_model
 
 ONLY_DANCE = ("core", "condensed")

@@ -19,6 +19,7 @@ from support.builders import (
     split,
 )
 
+from dance_flwr.client_data.text_table import TextTable, pool_chunks
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import (
     chunks_of_neighbours,
@@ -28,7 +29,6 @@ from dance_flwr.dance.evidence import (
     select_candidates,
 )
 from dance_flwr.dance.model import DanceModel, PaperModel
-from dance_flwr.data.text.table import TextTable, pool_chunks
 from dance_flwr.nn.hops import Hops
 from dance_flwr.nn.model import ModelShape
 

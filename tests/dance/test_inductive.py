@@ -5,9 +5,9 @@ import pytest
 import torch
 from support.graphs import WORDS, node_id, sentences, text_graph
 
-from dance_flwr.dance.packs import Packs
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
+from dance_flwr.evidence.pack import Packs
 
 SPLIT = np.array([TRAIN, TRAIN, VAL, TEST] * 12, np.uint8)
 LABELS = np.arange(48) % 3

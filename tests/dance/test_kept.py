@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.validated import validated_nodes
 from dance_flwr.dance import kept as module
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import predict_nodes
 from dance_flwr.dance.kept import Survey, keep_evidence, predict_kept
 from dance_flwr.dance.passes import survey
 from dance_flwr.dance.state import RunFolder
-from dance_flwr.data.evaluated import validated_nodes
-from dance_flwr.data.site import Site
 from dance_flwr.disk import write_npz
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.fingerprint import model_fingerprint

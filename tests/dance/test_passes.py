@@ -6,12 +6,12 @@ import pytest
 import torch
 from support.graphs import TEXT_DIM
 
+from dance_flwr.client_data import inputs as derived
 from dance_flwr.config.plugins import BACKBONES
 from dance_flwr.dance import passes
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import predict, predict_nodes
 from dance_flwr.dance.passes import embed, plain_pass, survey
-from dance_flwr.data import derived
 from dance_flwr.methods.dance.client import Dance
 from dance_flwr.nn.model import ModelShape
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.dance import refreshing as module
 from dance_flwr.dance.ahead import Ahead
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import freeze
 from dance_flwr.dance.losses import supervised_nodes
 from dance_flwr.dance.nodes import Queue
-from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.passes import survey
 from dance_flwr.dance.refreshing import coming_cores, core_edges, select_evidence
 from dance_flwr.dance.state import ClientState, RunFolder
-from dance_flwr.data.site import Site
+from dance_flwr.evidence.pack import Packs
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.methods.contract import RoundInfo
 

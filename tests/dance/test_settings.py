@@ -5,14 +5,14 @@ import pytest
 import torch
 from support.builders import lists, make_client, ragged, random_csr, rows_of, split
 
+from dance_flwr.client_data.local_graph import LocalGraph
+from dance_flwr.client_data.text_table import pooling_weights
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.dance.config import PAPER, DanceConfig
 from dance_flwr.dance.inference import neighbour_labels, predict
 from dance_flwr.dance.nodes import Prediction, condense_nodes, node_budget
-from dance_flwr.dance.packs import Packs
 from dance_flwr.data.graphs.graph import TEST, TRAIN
-from dance_flwr.data.local_graph import LocalGraph
-from dance_flwr.data.text.table import pooling_weights
+from dance_flwr.evidence.pack import Packs
 from dance_flwr.federation.client.client import open_client
 from dance_flwr.federation.client.smoothing import correct_and_smooth
 from dance_flwr.federation.server.averaging import ModelAverage
@@ -112,7 +112,7 @@ def test_smoothing_without_training_labels_changes_nothing():
 
 
 def test_smoothing_never_reads_a_test_label(run, monkeypatch):
-    from dance_flwr.data.site import Site
+    from dance_flwr.client_data.client_data import Site
 
     finished = run(smoothing="correct-and-smooth", rounds=1)
     client = open_client(finished.partition / "client-0", finished.config)

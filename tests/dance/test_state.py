@@ -8,12 +8,12 @@ import pytest
 import torch
 from support.killing import Killed
 
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.config.paths import PREVIOUS, STATE
 from dance_flwr.dance import state as module
 from dance_flwr.dance.algorithm import train_round
 from dance_flwr.dance.nodes import Queue
 from dance_flwr.dance.state import ClientState, RunFolder, due
-from dance_flwr.data.site import Site
 from dance_flwr.federation.client.client import initial_model, shape_of
 
 CPU = torch.device("cpu")

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.builders import SHAPE, clients, make_client
 
+from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import neighbour_labels
 from dance_flwr.dance.weighing import TrainedEvidence, weigh
-from dance_flwr.data.text.table import TextTable
 
 QUICK = settings(max_examples=40, deadline=None)
 

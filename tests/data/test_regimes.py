@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dance_flwr.dance.verification import verify_sources
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.data import prepare as preparation
 from dance_flwr.data.client_folder import check, encode_client, foreign_chunks, write_partition
 from dance_flwr.data.graphs.folder import read_folder
@@ -17,8 +17,8 @@ from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.data.graphs.loading import load_graph
 from dance_flwr.data.partition import make_partition, manifest
 from dance_flwr.data.prepare import partition_spec, prepare, text_bank
-from dance_flwr.data.site import Site
 from dance_flwr.errors import DataError
+from dance_flwr.evidence.verify import verify_sources
 from dance_flwr.runs.evidence_verification import verify_evidence
 
 REGIME = {"foreign_text_ratio": 0.5, "random_edge_ratio": 0.5, "labels_per_class": 4}

@@ -19,7 +19,7 @@ from dance_flwr.data.graphs.loading import load_graph
 from dance_flwr.data.prepare import prepare
 from dance_flwr.deploy.local import local_deployment
 from dance_flwr.runs.reader import load_model
-from dance_flwr.simulation.engine import follow, run_in_process
+from dance_flwr.runs.simulation.engine import follow, run_in_process
 
 CLASSES = ("scipy.fft", "scipy.linalg", "scipy.ndimage", "scipy.signal", "scipy.spatial")
 CLIENTS = 3

@@ -18,7 +18,7 @@ from dance_flwr.data.graphs.loading import load_graph
 from dance_flwr.data.partition import make_partition, manifest
 from dance_flwr.data.prepare import partition_spec, prepare
 from dance_flwr.errors import UserError
-from dance_flwr.simulation.in_process import InProcessGrid
+from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dance_flwr.deploy import prefork
-from dance_flwr.simulation.family import Family, start, stop, tool
+from dance_flwr.runs.simulation.process_tree import Family, start, stop, tool
 
 CODE = str(Path(prefork.__file__))
 SEND = [sys.executable, "-I", "-S", CODE, "send"]

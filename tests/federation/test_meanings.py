@@ -5,7 +5,7 @@ import pytest
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.errors import UserError
 from dance_flwr.federation.flower import SecAggKey
-from dance_flwr.federation.meanings import TENSORS, meaning, meanings
+from dance_flwr.federation.message_meanings import TENSORS, meaning, meanings
 from dance_flwr.federation.wire import keys
 
 

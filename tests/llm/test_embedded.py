@@ -22,8 +22,8 @@ from support.tracing import BEGIN, END, STRACE, accesses, why_not
 from dance_flwr.errors import UserError
 from dance_flwr.llm import embedded as module
 from dance_flwr.llm.embedded import Embedded
+from dance_flwr.llm.local_settings import OwnSettings
 from dance_flwr.llm.model_file import DEFAULT_SHA256, ModelFile, model_file
-from dance_flwr.llm.own_settings import OwnSettings
 from dance_flwr.llm.quoting import as_data
 from dance_flwr.llm.template import Message, Template
 
@@ -169,7 +169,7 @@ class TestReal:
         code = (
             "from dance_flwr.llm.embedded import Embedded\n"
             "from dance_flwr.llm.model_file import model_file\n"
-            "from dance_flwr.llm.own_settings import OwnSettings\n"
+            "from dance_flwr.llm.local_settings import OwnSettings\n"
             "model = Embedded(model_file(OwnSettings()), 512, 1)\n"
             "import sys; assert 'xllamacpp' not in sys.modules\n"
             "print(model.count('a text'), model.name)\n"
@@ -223,7 +223,7 @@ import xllamacpp, filelock
 from support.prompts import prompt, session
 from dance_flwr.llm.embedded import Embedded
 from dance_flwr.llm.model_file import model_file
-from dance_flwr.llm.own_settings import OwnSettings
+from dance_flwr.llm.local_settings import OwnSettings
 Path({BEGIN!r}).exists()
 with session(Embedded(model_file(OwnSettings()), 512, 1), Path(sys.argv[1])) as asking:
     assert asking.ask(prompt()).value

@@ -9,8 +9,8 @@ from support.prompts import prompt, session
 
 from dance_flwr.errors import UserError
 from dance_flwr.llm.endpoint import Endpoint
+from dance_flwr.llm.local_settings import OwnSettings
 from dance_flwr.llm.model import ReplyError
-from dance_flwr.llm.own_settings import OwnSettings
 
 openai = pytest.importorskip("openai", reason="needs the package openai, of the extra llm")
 

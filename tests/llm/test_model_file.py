@@ -9,8 +9,8 @@ from support.project import PROJECT
 
 from dance_flwr.errors import UserError
 from dance_flwr.llm import model_file as module
+from dance_flwr.llm.local_settings import OwnSettings
 from dance_flwr.llm.model_file import DEFAULT_FILE, model_file
-from dance_flwr.llm.own_settings import OwnSettings
 
 CONTENT = b"GGUF of a test"
 SHA = hashlib.sha256(CONTENT).hexdigest()
@@ -61,7 +61,7 @@ def test_an_own_file_that_is_not_there_is_not_replaced_by_the_default(tmp_path):
 
 
 def test_importing_the_package_imports_no_library_of_language_models():
-    modules = ["client_app", "dance_flwr.cli.main", "dance_flwr.llm.opening"]
+    modules = ["client_app", "dance_flwr.cli.main", "dance_flwr.llm.factory"]
     code = f"import sys, {', '.join(modules)}; print(sorted(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True

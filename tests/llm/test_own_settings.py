@@ -3,8 +3,8 @@
 import pytest
 
 from dance_flwr.errors import UserError
-from dance_flwr.llm.own_settings import OwnSettings, api_key, is_loopback, own_settings
-from dance_flwr.simulation.superlink import flower_environment
+from dance_flwr.llm.local_settings import OwnSettings, api_key, is_loopback, own_settings
+from dance_flwr.runs.simulation.superlink import flower_environment
 
 SHA = "ab" * 32
 

@@ -9,6 +9,7 @@ import torch
 from support.graphs import TEXT_DIM, WORDS, sentences
 from support.killing import Killed, asks, same, states
 
+from dance_flwr.baselines.condensation.budget import training_quotas
 from dance_flwr.config.options import choices_of
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import flat_fields
@@ -19,7 +20,6 @@ from dance_flwr.federation.client.client import initial_model, open_client, shap
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.llm.config import LlmConfig
 from dance_flwr.methods import get_spec
-from dance_flwr.methods.condensation.budget import training_quotas
 from dance_flwr.methods.contract import AskingMethod, RoundInfo, Uplink
 from dance_flwr.runs.privacy_report import table
 from dance_flwr.runs.reader import load_model

@@ -6,10 +6,10 @@ import pytest
 from support.project import PROJECT
 
 from dance_flwr.config.plugins import METHODS
-from dance_flwr.experiments.paper import main_number, main_ratios
-from dance_flwr.experiments.rows import load_rows
-from dance_flwr.experiments.tables import groups
 from dance_flwr.methods import get_spec
+from dance_flwr.study.engine.rows import load_rows
+from dance_flwr.study.reports.paper_values import main_number, main_ratios
+from dance_flwr.study.reports.tables import groups
 
 NAMES = {"cora": "Cora", "citeseer": "CiteSeer"}
 

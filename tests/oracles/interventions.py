@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import torch
 
+from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.dance.inference import predict
-from dance_flwr.data.text.table import TextTable
 
 
 def ball(site, node, radius):

@@ -35,7 +35,7 @@ def audited(finished, client, out, texts=None, **options):
     `texts` replace those of the client, which then are not those that the packs are about.
     """
     from dance_flwr.pages.audit import _packs, opened, write_page
-    from dance_flwr.pages.choosing import Outlook
+    from dance_flwr.pages.node_choice import Outlook
 
     said = []
     with opened(finished.folder, client, None, None, 0, said.append) as subject:

@@ -13,16 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dance_flwr.dance.packs import Packs
+from dance_flwr.api.prediction.bundle import export
+from dance_flwr.api.prediction.evidence_lines import evidence_lines
 from dance_flwr.errors import UserError
+from dance_flwr.evidence.pack import Packs
 from dance_flwr.pages import audit
 from dance_flwr.pages.audit_facts import pack_digests
 from dance_flwr.pages.audit_rounds import appearances, over_rounds
 from dance_flwr.pages.audit_texts import TextBlocks, span_sha256, units, unseen
-from dance_flwr.pages.choosing import Outlook, named
 from dance_flwr.pages.document import unpacked
-from dance_flwr.prediction.bundle import export
-from dance_flwr.prediction.evidence_lines import evidence_lines
+from dance_flwr.pages.node_choice import Outlook, named
 
 
 def blocks_of(path):

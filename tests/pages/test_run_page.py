@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dance_flwr.api.prediction.confusion import confusion_of
 from dance_flwr.errors import UserError
 from dance_flwr.metrics import accuracy
 from dance_flwr.pages import run_page
 from dance_flwr.pages.run_page import report_run
-from dance_flwr.prediction.confusion import confusion_of
 from dance_flwr.runs.facts import read_facts
 from dance_flwr.runs.locks import SERVER, exclusive
-from dance_flwr.simulation.engine import run_in_process
+from dance_flwr.runs.simulation.engine import run_in_process
 
 ASKING = {"src", "srcset", "data", "action", "formaction", "poster", "ping", "background"}
 

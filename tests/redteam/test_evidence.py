@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dance_flwr.dance.packs import Packs
-from dance_flwr.dance.sealing import seal
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.card import read_card
 from dance_flwr.data.digests import check_files, data_commitment, write_card
 from dance_flwr.errors import UserError
+from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.seal import seal
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.runs.evidence_verification import verify_evidence
 
@@ -198,7 +198,7 @@ def test_the_hash_of_the_data_tells_nothing_to_who_knows_all_but_the_salt(dance,
 
 def test_what_follows_from_the_data_is_computed_again(run, tmp_path, monkeypatch):
     """A forged choice of reading, or a forged array beside the data, persuades nobody."""
-    from dance_flwr.data import derived
+    from dance_flwr.client_data import inputs as derived
 
     monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
     forger = Forger(run(rounds=1, seed=78), tmp_path)

@@ -24,7 +24,7 @@ from dance_flwr.fingerprint import code_fingerprint
 from dance_flwr.methods import get_spec
 from dance_flwr.metrics import Counts, Report, Tokens, accuracy, macro_f1
 from dance_flwr.nn.model import ModelShape
-from dance_flwr.simulation.in_process import InProcessGrid
+from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 CLIENTS, LIAR, NODES = 5, 3, 40
 START = {"w": torch.ones(2, 3), "b": torch.zeros(2)}

@@ -19,7 +19,7 @@ from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.client.terms import NodeTerms, refuse_beyond
 from dance_flwr.federation.wire import keys
 from dance_flwr.llm.ledger import Ledger
-from dance_flwr.llm.own_settings import own_settings
+from dance_flwr.llm.local_settings import own_settings
 
 pytest.importorskip("openai", reason="needs the package openai, of the extra llm")
 

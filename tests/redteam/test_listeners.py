@@ -13,8 +13,8 @@ from support.processes import Started, is_public
 
 from dance_flwr.config.text import to_toml
 from dance_flwr.errors import UserError
-from dance_flwr.simulation.link import sender
-from dance_flwr.simulation.superlink import SuperLink, free_port, private_superlink
+from dance_flwr.runs.simulation.superlink import SuperLink, free_port, private_superlink
+from dance_flwr.runs.simulation.superlink_process import sender
 
 NOBODY = 65534
 RUNS_A_TASK = """

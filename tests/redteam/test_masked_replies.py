@@ -17,7 +17,7 @@ from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.flower import SECAGG_CONFIGS, ndarray_to_bytes
 from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.flower import SecAggStage as Stage
-from dance_flwr.federation.meanings import meaning
+from dance_flwr.federation.message_meanings import meaning
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.runs.privacy_report import table

@@ -18,7 +18,7 @@ from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.metrics import Counts, Training
 from dance_flwr.runs.recorder import Recorder
-from dance_flwr.simulation.in_process import InProcessGrid
+from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 LIAR, CLIENTS = 3, 5
 HUGE = 10**9

@@ -67,7 +67,7 @@ def homes(started):
     found = set()
     for process in started.look():
         with suppress(psutil.Error):
-            if "dance_flwr.simulation.link" in process.cmdline():
+            if "dance_flwr.runs.simulation.superlink_process" in process.cmdline():
                 found.add(Path(process.environ()["FLWR_HOME"]))
     return found
 

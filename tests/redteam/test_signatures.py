@@ -28,7 +28,7 @@ from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.flower import SecAggStage as Stage
 from dance_flwr.federation.server.ledger import Ledger
 from dance_flwr.federation.server.membership import join
-from dance_flwr.simulation.in_process import InProcessGrid
+from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 VICTIM = 1  # the node of client 0
 NODES = range(1, CLIENTS + 1)

@@ -16,11 +16,11 @@ from dance_flwr.config.paths import PREVIOUS, STATE
 from dance_flwr.config.tree import flatten
 from dance_flwr.dance import state as store_module
 from dance_flwr.dance.nodes import Queue
-from dance_flwr.dance.packs import Packs
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.errors import QuorumError
+from dance_flwr.evidence.pack import Packs
 from dance_flwr.runs.reader import read_result
-from dance_flwr.simulation.in_process import InProcessGrid
+from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -84,7 +84,7 @@ def test_a_state_that_finds_no_room_leaves_those_before(tmp_path, monkeypatch, r
 
 
 def test_an_example_that_finds_no_room_leaves_the_old_one(dance, tmp_path, monkeypatch):
-    from dance_flwr.dance import rendering
+    from dance_flwr.evidence import render as rendering
 
     site, store = dance.site(0), RunFolder(tmp_path, "run")
     packs = Packs.load(dance.store(0).final_path)

@@ -5,16 +5,16 @@ import logging
 import pytest
 from support.edge_cases import Draft, without
 
+from dance_flwr.api.prediction.bundle import export
 from dance_flwr.config.text import to_toml
 from dance_flwr.data.graphs.graph import TEST, VAL
-from dance_flwr.experiments.cells import Row
-from dance_flwr.experiments.compact import compact
-from dance_flwr.experiments.tables import NOTHING, Group
 from dance_flwr.pages.run_page import report_run
-from dance_flwr.prediction.bundle import export
 from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.status import read_status
 from dance_flwr.runs.trackers.contract import final_numbers
+from dance_flwr.study.engine.cells import Row
+from dance_flwr.study.engine.compact_rows import compact
+from dance_flwr.study.reports.tables import NOTHING, Group
 
 KEYS = {"partition": "random", "clients": 2, "rounds": 2, "method": "fedavg-full"}
 LINE = "no client has validation nodes: the last model is kept"

@@ -18,12 +18,12 @@ from dance_flwr.dance.nodes import Queue
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import QuorumError, ResumeError, UserError
-from dance_flwr.experiments.study import run_name
 from dance_flwr.federation.server import round as round_module
 from dance_flwr.methods import server_side
 from dance_flwr.runs import checkpoint, recorder
 from dance_flwr.runs.locks import exclusive
 from dance_flwr.runs.status import FINISHED, read_status
+from dance_flwr.study.engine.folder import run_name
 
 SEEDED = {"privacy_seeded": True, "privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0}
 PLAIN = {"method": "fedavg-full"}
@@ -644,7 +644,7 @@ def test_the_engine_s_run_says_how_to_go_on_and_does(run_config, tmp_path, monke
     import client_app
     import server_app
     from dance_flwr.config.tree import flatten
-    from dance_flwr.simulation.in_process import InProcessGrid
+    from dance_flwr.runs.simulation.in_process import InProcessGrid
 
     monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
     config = run_config(out=str(tmp_path / "out"), **PLAIN)
@@ -755,7 +755,7 @@ def test_a_server_replaces_no_interrupted_run(run, copied):
 
 
 def test_an_engine_replaces_no_interrupted_run(run_config, copied):
-    from dance_flwr.simulation.engine import run_under_flower
+    from dance_flwr.runs.simulation.engine import run_under_flower
 
     before = contents(copied)
     with pytest.raises(UserError, match="1 of 3 rounds"):
@@ -817,7 +817,7 @@ def refused_by_server(run_config, monkeypatch):
     import client_app
     import server_app
     from dance_flwr.config.tree import flatten
-    from dance_flwr.simulation.in_process import InProcessGrid
+    from dance_flwr.runs.simulation.in_process import InProcessGrid
 
     monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
 

@@ -22,9 +22,9 @@ from dance_flwr.runs import lifecycle as observe
 from dance_flwr.runs import metrics_export as prometheus
 from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.locks import SERVER, exclusive, is_locked
+from dance_flwr.runs.simulation.engine import run_in_process
 from dance_flwr.runs.status import Absent, read_status
 from dance_flwr.runs.units import duration, size
-from dance_flwr.simulation.engine import run_in_process
 
 FAST = {"method": "fedavg-full", "local_epochs": 1}
 

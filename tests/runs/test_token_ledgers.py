@@ -6,7 +6,7 @@ import pytest
 from support.counted_method import QUESTIONS, TEMPLATE, register
 
 import client_app
-from dance_flwr.dance.packs import Packs
+from dance_flwr.evidence.pack import Packs
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.metrics import TOKEN_COUNTS, Tokens
 from dance_flwr.runs.token_ledgers import ledger_lines, llm_tokens, token_ledgers

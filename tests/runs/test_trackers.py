@@ -161,7 +161,7 @@ def test_each_round_is_there_while_it_runs_and_a_resumed_run_goes_on(
 ):
     """Killed after round 2: two rounds are stored; resumed, the rest follow."""
     from dance_flwr.runs.locks import SERVER, exclusive
-    from dance_flwr.simulation.engine import run_in_process
+    from dance_flwr.runs.simulation.engine import run_in_process
 
     folder, held = tmp_path / "run", []
     config = run_config(out=str(folder), method="fedavg-full", local_epochs=1)
@@ -208,7 +208,7 @@ class Broken:
 
 
 def test_a_tracker_that_fails_costs_no_run(run_config, tmp_path, monkeypatch, dance):
-    from dance_flwr.simulation.engine import run_in_process
+    from dance_flwr.runs.simulation.engine import run_in_process
 
     monkeypatch.setitem(TRACKERS.builtin, "broken", Broken)
     folder = tmp_path / "run"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from dance_flwr.methods.condensation.graphs import RealGraph
+from dance_flwr.baselines.condensation.graphs import RealGraph
 from dance_flwr.nn.propagation import operator
 
 

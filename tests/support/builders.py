@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
+from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, Evidence, condense_text, select_candidates
 from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.data.graphs.graph import csr_from_pairs
-from dance_flwr.data.text.table import TextTable
 from dance_flwr.nn.hops import Hops
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.nn.ragged import Ragged

@@ -2,8 +2,8 @@
 
 import torch
 
+from dance_flwr.baselines.condensation.graphs import Condensed
 from dance_flwr.federation.wire.messages import payload_of, statistics_of
-from dance_flwr.methods.condensation.graphs import Condensed
 from dance_flwr.nn.propagation import operator
 from support.blocks import draw
 

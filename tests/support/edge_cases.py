@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from dance_flwr.dance.packs import Packs
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
+from dance_flwr.evidence.pack import Packs
 from support.graphs import WORDS, sentences
 
 CLASSES = sorted(WORDS)

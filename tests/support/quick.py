@@ -5,6 +5,6 @@ def quick_checks():
     """Condensed graphs are tried by networks of 20 steps, not 200: most of what condensing a tiny
     graph takes.
     """
-    from dance_flwr.methods.condensation import selection
+    from dance_flwr.baselines.condensation import selection
 
     selection._STEPS = 20

@@ -1,10 +1,10 @@
 """Rows of artificial studies."""
 
 from dance_flwr.config.tree import flatten
-from dance_flwr.experiments import get_experiment
-from dance_flwr.experiments.cells import Request, Row
-from dance_flwr.experiments.compact import compact
-from dance_flwr.experiments.study import run_name, settings_of
+from dance_flwr.study import get_experiment
+from dance_flwr.study.engine.cells import Request, Row
+from dance_flwr.study.engine.compact_rows import compact
+from dance_flwr.study.engine.folder import run_name, settings_of
 
 SECONDS = {"forward": 0.1, "nodes": 0.0, "text": 0.2, "topology": 0.0, "packs": 0.0, "train": 0.7}
 

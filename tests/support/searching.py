@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.signal import fftconvolve
 
-from dance_flwr.dance.packs import Packs
-from dance_flwr.dance.summary_file import Summaries
+from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.summaries.file import Summaries
 from support.graphs import WORDS
 
 

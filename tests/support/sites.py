@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import torch
 
+from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.data.graphs.graph import TEST
-from dance_flwr.data.local_graph import LocalGraph
 from dance_flwr.nn.model import ModelShape, PlainModel
 from support.builders import ragged
 

@@ -11,7 +11,7 @@ from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.server.ledger import Ledger
 from dance_flwr.federation.server.secagg_grid import SecureGrid
 from dance_flwr.federation.wire import keys
-from dance_flwr.simulation.in_process import InProcessGrid
+from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 CLIENTS, THRESHOLD = 5, 3
 COMMON = {"clients": CLIENTS, "privacy.secure-aggregation": True}

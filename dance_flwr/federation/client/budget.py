@@ -12,8 +12,8 @@ from typing import Any
 
 from flwr.app import Context, Message
 
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.site import Site
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.run_config import run_config_of
 from dance_flwr.federation.client.secagg_checks import THRESHOLD

@@ -7,12 +7,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.validated import labelled_nodes, validated_nodes
 from dance_flwr.config.sections import LABELS, ReadingConfig, reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import read_card
-from dance_flwr.data.evaluated import labelled_nodes, validated_nodes
 from dance_flwr.data.graphs.graph import TEST, VAL
-from dance_flwr.data.site import Site
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.device import pick_device
 from dance_flwr.federation.client.smoothing import smoothing_of

@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 from flwr.app import Context, Message
 
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.data.card import check_run, inside
 from dance_flwr.data.digests import check_files, data_commitment
-from dance_flwr.data.site import Site
 from dance_flwr.disk import disk_of
 from dance_flwr.federation.client.budget import Budget, admit
 from dance_flwr.federation.client.client import Client, close_clients, open_client

@@ -6,8 +6,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.site import Site
 
 _STEPS, _ALPHA = 50, 0.8
 

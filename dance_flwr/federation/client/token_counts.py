@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.config.paths import LEDGER
 from dance_flwr.data.card import run_folder
-from dance_flwr.data.site import Site
 from dance_flwr.data.text.usage import usage_of
 from dance_flwr.metrics import Tokens
 

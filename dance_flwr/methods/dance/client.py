@@ -3,18 +3,18 @@
 import torch
 from torch import Tensor
 
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.algorithm import train_round
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.explaining import explain
 from dance_flwr.dance.inference import predict_nodes
 from dance_flwr.dance.kept import Survey, predict_kept
 from dance_flwr.dance.model import DanceModel, PaperModel
-from dance_flwr.dance.rendering import write_example
-from dance_flwr.dance.sealing import seal
 from dance_flwr.dance.state import RunFolder
-from dance_flwr.dance.summary_file import check_model, write_summaries
-from dance_flwr.data.site import Site
+from dance_flwr.evidence.explain import explain
+from dance_flwr.evidence.render import write_example
+from dance_flwr.evidence.seal import seal
+from dance_flwr.evidence.summaries.file import check_model, write_summaries
 from dance_flwr.llm.config import CORE, LlmConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import Report

@@ -1,7 +1,7 @@
 """The client side of FedAvg."""
 
+from dance_flwr.client_data.client_data import Site
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.site import Site
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.plain_method import PlainMethod
 from dance_flwr.methods.whole_graph import train_on_graph

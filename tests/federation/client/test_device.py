@@ -23,8 +23,8 @@ from dance_flwr.federation.client.device import (
     pick_device,
 )
 from dance_flwr.runs.reader import read_result
-from dance_flwr.simulation.engine import _resources
-from dance_flwr.simulation.in_process import InProcessGrid
+from dance_flwr.runs.simulation.engine import _resources
+from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 
 @pytest.fixture

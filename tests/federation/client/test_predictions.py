@@ -46,7 +46,7 @@ def test_a_validation_reads_so_many_nodes_and_always_the_same(dance, run_config,
 def test_the_final_model_is_scored_on_every_node_of_both_splits(dance, run_config, asked, tmp_path):
     import shutil
 
-    from dance_flwr.data.site import Site
+    from dance_flwr.client_data.client_data import Site
 
     shutil.copytree(dance.partition / "client-0", tmp_path / "client-0")
     site = Site(tmp_path / "client-0", torch.device("cpu"))

@@ -22,7 +22,7 @@ from dance_flwr.methods.server_side import Upload, weighted_mean
 from dance_flwr.metrics import Counts, Report
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.privacy.dp import draw_clients
-from dance_flwr.simulation.in_process import InProcessGrid
+from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 SHAPE = ModelShape(text_dim=6, hidden_dim=4, classes=3)
 POISSON = {

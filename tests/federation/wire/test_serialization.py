@@ -121,7 +121,7 @@ def test_a_client_answers_as_it_was_asked():
 
 
 def test_a_run_over_a_wire_is_the_run_without_one(run, dance, monkeypatch):
-    from dance_flwr.simulation.in_process import InProcessGrid
+    from dance_flwr.runs.simulation.in_process import InProcessGrid
 
     seen = []
     monkeypatch.setattr(InProcessGrid, "crosses_a_wire", True)

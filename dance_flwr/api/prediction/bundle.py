@@ -1,0 +1,191 @@
+"""A bundle: what is needed to predict with the model of a run, and nothing that is private.
+
+A folder with `bundle.json` (configuration and facts), `federation.toml` (classes, encoder and
+chunks, as in a deployment), `model.safetensors` and a model card. It holds no text, edge or
+evidence of any client.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dance_flwr import __version__
+from dance_flwr.api.prediction.calibration import Calibration
+from dance_flwr.api.prediction.model_card import card_text
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.config.outputs import check_out
+from dance_flwr.config.paths import MODEL
+from dance_flwr.config.sections import reading_of
+from dance_flwr.config.tree import RunConfig, flatten, parse
+from dance_flwr.data.federation_file import Agreement, agree, read_agreement, write_agreement
+from dance_flwr.disk import atomic_folder, json_text, write_text
+from dance_flwr.errors import ConfigError, UserError
+from dance_flwr.federation.client.client import Client
+from dance_flwr.fingerprint import code_fingerprint
+from dance_flwr.methods import get_spec
+from dance_flwr.runs.reader import load_model, read_result, validated
+
+FACTS, AGREED, CARD = "bundle.json", "federation.toml", "README.md"
+FORMAT = 1
+# What a run knows of its machine and its clients, and a user of its model need not.
+_LOCAL = ("data", "data-root", "out", "resume", "overwrite", "encoder", "node-keys")
+_KEPT = (
+    *("run", "seed", "best_round", "model_fingerprint", "test_accuracy", "test_macro_f1"),
+    *("val_accuracy", "test_nodes", "val_nodes", "test_accuracy_by_view", "share_of_views"),
+    "privacy",
+)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An exported model, opened.
+
+    Attributes
+    ----------
+    folder : of the bundle; facts : content of `bundle.json`
+    config : the run's configuration; agreement : classes, encoder and chunks of every client
+    calibration : of the deployed probabilities
+    """
+
+    folder: Path
+    facts: Mapping[str, Any]
+    config: RunConfig
+    agreement: Agreement
+    calibration: Calibration
+
+    @classmethod
+    def open(cls, folder: Path) -> "Bundle":
+        """Open a bundle.
+
+        Raises
+        ------
+        UserError : there is none, or it is damaged or of another version
+        """
+        path = folder / FACTS
+        if not path.is_file():
+            raise UserError(
+                f"expected a bundle with {FACTS}, found none at {folder}; make one with "
+                "`dance-flwr export RUN --out BUNDLE`"
+            )
+        try:
+            facts = json.loads(path.read_text("utf-8"))
+            if (found := facts["format"]) != FORMAT:
+                raise ValueError(f"format {found}")
+            config = parse(facts["config"])
+            calibration = Calibration(**facts["calibration"])
+        except (ValueError, KeyError, TypeError, ConfigError) as error:
+            raise UserError(
+                f"{path}: expected a bundle of format {FORMAT} and this version, found {error}; "
+                f"open it with dance-flwr as in {CARD}, or export the run again"
+            ) from None
+        return cls(folder, facts, config, read_agreement(folder / AGREED), calibration)
+
+    @property
+    def model_id(self) -> str:
+        """Fingerprint of the model."""
+        return str(self.facts["model_fingerprint"])
+
+    @cached_property
+    def weights(self) -> dict[str, Tensor]:
+        """The model's state dict.
+
+        Raises
+        ------
+        UserError : it is damaged, or not the one that `bundle.json` names
+        """
+        return load_model(self.folder, self.model_id)
+
+    def client(self, folder: Path, derived_folder: Path | None = None) -> Client:
+        """Return the model at the data in a client's folder.
+
+        Raises
+        ------
+        UserError : its classes, encoder or chunks are others
+        """
+        found = agree(folder)
+        for name in ("class_names", "encoder_sha256", "chunk_tokens"):
+            expected, has = getattr(self.agreement, name), getattr(found, name)
+            if expected != has:
+                raise UserError(
+                    f"{folder}: expected {name.replace('_', '-')} {expected} of the bundle, found "
+                    f"{has}; prepare the data as {AGREED} of the bundle says"
+                )
+        site = Site(
+            folder,
+            torch.device("cpu"),
+            self.config.split_mode == "inductive",
+            reading_of(self.config),
+            derived_folder,
+        )
+        client = Client(site, self.config)
+        client.load(self.weights)
+        return client
+
+
+def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
+    """Write the bundle of a finished run; it appears whole or not at all.
+
+    Temperature scaling is fitted on the validation nodes of the clients whose folders are here.
+
+    Parameters
+    ----------
+    client_folder : folder of one client; None = those of the run's partition
+
+    Raises
+    ------
+    UserError : the run is unfinished or has no global model, `out` exists or cannot be created, or
+        no folder of a client is on this machine
+    """
+    result = read_result(run)
+    method = str(result["method"])
+    if get_spec(method).card.evaluation != "global":
+        raise UserError(
+            f"{run}: expected a run with a global model, found method {method!r}, whose clients "
+            "deploy models of their own"
+        )
+    if out.exists():
+        raise UserError(f"--out: expected a new folder, found {out}; choose another or remove it")
+    check_out(out)
+    folders = _folders(run, result, client_folder)
+    config = {key: value for key, value in result["config"].items() if key not in _LOCAL}
+    facts = {
+        "format": FORMAT,
+        "dance_flwr": __version__,
+        "code_fingerprint": code_fingerprint(),
+        "method": method,
+        "config": flatten(parse(config)),
+        **{key: result[key] for key in _KEPT if key in result},
+        "validated": validated(result),
+        "calibration": vars(Calibration()),
+    }
+    weights = load_model(run, str(result["model_fingerprint"]))
+    with atomic_folder(out) as draft:
+        agreement = agree(folders[0])
+        write_agreement(draft / AGREED, agreement)
+        (draft / MODEL).write_bytes((run / MODEL).read_bytes())
+        write_text(draft / FACTS, json_text(facts))
+        opened = Bundle.open(draft)
+        assert weights.keys() == opened.weights.keys()
+        fitted = Calibration.fit(opened.client(folder) for folder in folders)
+        facts["calibration"] = vars(fitted)
+        write_text(draft / FACTS, json_text(facts))
+        write_text(draft / CARD, card_text(facts, agreement, fitted))
+    return Bundle.open(out)
+
+
+def _folders(run: Path, result: Mapping[str, Any], client_folder: Path | None) -> list[Path]:
+    """Return the folders of clients to fit on, at least one."""
+    if client_folder is not None:
+        return [client_folder]
+    if (partition := result.get("partition_dir")) and Path(partition).is_dir():
+        return sorted(Path(partition).glob("client-*"))
+    raise UserError(
+        f"{run}: expected the folder of a client, found none on this machine; name one with "
+        "--client-folder: classes and encoder are read from it"
+    )

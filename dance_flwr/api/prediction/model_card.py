@@ -1,0 +1,94 @@
+"""The model card of a bundle, as `huggingface_hub` writes them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dance_flwr.api.prediction.calibration import Calibration
+from dance_flwr.data.federation_file import Agreement
+from dance_flwr.escaping import one_line
+from dance_flwr.methods import get_spec
+
+_TEXT = """\
+---
+{metadata}
+---
+
+# {method}, trained by a federation of {clients} clients
+
+A node classifier for text-attributed graphs. Federated learning, {rounds} rounds with dance-flwr
+{version}; the model of round {best}, {choice}.
+
+```bash
+dance-flwr predict BUNDLE --data FOLDER --out predictions.parquet{evidence}
+```
+
+| | |
+| --- | --- |
+| classes | {classes} |
+| text encoder | {encoder}, weights {encoder_sha256} |
+| accuracy on the clients' test nodes | {accuracy} |
+| calibration | {calibration} |
+| what left the clients in training | {leaves} |
+| secure aggregation | {masks} |
+| differential privacy | {privacy} |
+| model | {model} |
+| code | {code} |
+
+## Limits
+
+Accuracy is that of the clients' own nodes, most of whose neighbours had labels in training. Nodes
+of another institution have other classes, texts and edges, and no training labels among their
+neighbours: check a sample by hand before you rely on it. A model can reveal something of the data
+that it was trained on; without differential privacy nothing bounds how much.
+"""
+
+
+def card_text(facts: Mapping[str, Any], agreement: Agreement, calibration: Calibration) -> str:
+    """Return the model card as Markdown, with its metadata in front.
+
+    Parameters
+    ----------
+    facts : content of `bundle.json`
+    """
+    from huggingface_hub import ModelCard, ModelCardData
+
+    config, privacy = facts["config"], facts["privacy"]
+    spent = "none"
+    if privacy["dp"] != "none":
+        spent = f"{privacy['dp']}, epsilon {privacy['epsilon']:.4g} at delta {privacy['delta']:g}"
+    spec = get_spec(facts["method"])
+    data = ModelCardData(
+        library_name="dance-flwr",
+        tags=["federated-learning", "text-attributed-graph", "node-classification", "flower"],
+        pipeline_tag="graph-ml",
+    )
+    fitted = f"temperature {calibration.temperature:.3f}, fitted on {calibration.nodes:,} nodes"
+    text = _TEXT.format(
+        metadata=data.to_yaml(),
+        method=facts["method"],
+        clients=config["clients"],
+        rounds=config["rounds"],
+        version=facts["dance_flwr"],
+        best=facts["best_round"],
+        evidence=" --evidence evidence.jsonl" if spec.keeps_evidence else "",
+        classes=", ".join(one_line(name) for name in agreement.class_names),
+        encoder=one_line(agreement.encoder),
+        encoder_sha256=agreement.encoder_sha256[:12],
+        choice="the best on validation"
+        if facts["validated"]
+        else "the last one, as no round was validated",
+        accuracy=f"{facts['test_accuracy']:.4f} ({facts['test_nodes']:,} nodes), "
+        f"macro-F1 {facts['test_macro_f1']:.4f}"
+        if facts["test_nodes"]
+        else "not known: no client has test nodes",
+        calibration=fitted + f"; expected error {calibration.error_before:.3f} before, "
+        f"{calibration.error_after:.3f} after"
+        if calibration.nodes
+        else "not fitted",
+        leaves=spec.card.leaves_client,
+        masks="on" if privacy["secure_aggregation"] else "off",
+        privacy=spent,
+        model=facts["model_fingerprint"],
+        code=facts["code_fingerprint"],
+    )
+    return str(ModelCard(text))

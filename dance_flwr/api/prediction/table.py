@@ -1,0 +1,128 @@
+"""`dance-flwr predict`: the table of predictions, and evidence beside it, block by block."""
+
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from dance_flwr.api.prediction.bundle import Bundle
+from dance_flwr.api.prediction.evidence_lines import evidence_lines
+from dance_flwr.api.prediction.predicting import deployed, explained, labels_of, opened, ranked
+from dance_flwr.config.outputs import check_out
+from dance_flwr.data.client_folder import Say
+from dance_flwr.disk import atomic_file, atomic_path
+from dance_flwr.errors import UserError
+from dance_flwr.escaping import one_line
+from dance_flwr.evidence.explanation import FUSED
+from dance_flwr.federation.client.client import Client
+from dance_flwr.methods import get_spec
+from dance_flwr.metrics import accuracy
+
+_BLOCK = 16_384  # nodes
+_MOST_NAMES = 3  # of classes that the model lacks
+
+
+def predict(
+    bundle: Bundle, data: str, out: Path, evidence: Path | None = None, say: Say = print
+) -> None:
+    """Predict every node of a graph, or of a client's folder, and write a table.
+
+    Columns: `id`; `predicted` class, its calibrated `probability` and the `margin` to the second
+    class; with evidence also `evidence_predicted` and `evidence_probability`, of the view that
+    rests on the evidence alone.
+
+    Parameters
+    ----------
+    data : folder of a graph, whose labels are not read but to print the accuracy, or a client's
+        folder, whose training labels count as in the run
+    out : new file; evidence : new file of JSON lines, see `evidence_lines`; None = none
+
+    Raises
+    ------
+    UserError : a file exists, cannot be created or is named twice, the method keeps no evidence, or
+        the data do not fit the model
+    """
+    for name, path in (("--out", out), ("--evidence", evidence)):
+        if path is not None and path.exists():
+            raise UserError(f"{name}: expected a new file, found {path}; choose another name")
+        if path is not None:
+            check_out(path, name)
+    if evidence and evidence.resolve() == out.resolve():
+        raise UserError(
+            f"--evidence: expected another file than --out, found {out} for both; choose another "
+            "name"
+        )
+    if evidence and not get_spec(bundle.config.method).keeps_evidence:
+        raise UserError(
+            f"--evidence: expected a bundle of a method that keeps evidence, found one of "
+            f"{bundle.config.method!r}; leave it out"
+        )
+    with opened(bundle, data, say) as client, ExitStack() as files:
+        probs = deployed(bundle, client)
+        table, lines = files.enter_context(atomic_file(out)), None
+        if evidence:
+            lines = (files.enter_context(atomic_path(evidence))).open("w", encoding="utf-8")
+            files.enter_context(lines)
+        _write(table, lines, bundle, client, probs)
+        _report(data, client, probs, say)
+    say(f"predictions {out}: {len(probs):,} nodes, model {bundle.model_id}")
+
+
+def _write(
+    table: BinaryIO, lines: TextIO | None, bundle: Bundle, client: Client, probs: Tensor
+) -> None:
+    names, ids = client.site.card.class_names, client.site.ids()
+    fields = dict(_FIELDS) | (dict(_OF_EVIDENCE) if lines else {})
+    with pq.ParquetWriter(table, pa.schema(fields)) as writer:
+        for nodes in torch.split(torch.arange(len(probs)), _BLOCK):
+            first, last = int(nodes[0]), int(nodes[-1]) + 1
+            predicted, probability, margin = ranked(bundle, probs[nodes])
+            columns = {
+                "id": ids[first:last],
+                "predicted": [names[place] for place in predicted.tolist()],
+                "probability": probability.tolist(),
+                "margin": margin.tolist(),
+            }
+            if lines:
+                packs = explained(bundle, client, nodes)
+                for line in evidence_lines(packs, ids, names):
+                    lines.write(json.dumps(line) + "\n")
+                fused = torch.as_tensor(packs.probs[packs.stages.index(FUSED)]).max(dim=1)
+                chosen = [names[place] for place in fused.indices.tolist()]
+                columns |= {"evidence_predicted": chosen}
+                columns |= {"evidence_probability": fused.values.tolist()}
+            writer.write_table(pa.table(columns, pa.schema(fields)))
+
+
+_FIELDS = {"id": pa.string(), "predicted": pa.string()}
+_FIELDS |= {"probability": pa.float64(), "margin": pa.float64()}
+_OF_EVIDENCE = {"evidence_predicted": pa.string(), "evidence_probability": pa.float64()}
+
+
+def _report(data: str, client: Client, probs: Tensor, say: Say) -> None:
+    """Print the accuracy on the nodes whose labels are known, and how many it leaves out."""
+    for name, labels, lacking in labels_of(data, client):
+        known = labels >= 0
+        total, left_out = int(known.sum()), sum(lacking.values())
+        if not total and not left_out:
+            continue
+        hits = int((probs.argmax(dim=1) == labels)[known].sum())
+        line = f"{accuracy(hits, total):.4f} on {total:,} {name} nodes" if total else "not known"
+        if left_out:
+            nodes = "more" if total else "node" if left_out == 1 else "nodes"
+            has = "has a label" if left_out == 1 else "have labels"
+            line += f"; {left_out:,} {nodes} {has} that the model lacks: {_named(lacking)}"
+        say(f"accuracy    {line}")
+
+
+def _named(lacking: Mapping[str, int]) -> str:
+    """Return the first few names of classes, and how many there are beside them."""
+    shown = ", ".join(f"'{one_line(name)}'" for name in list(lacking)[:_MOST_NAMES])
+    rest = len(lacking) - _MOST_NAMES
+    return f"{shown} and {rest} more" if rest > 0 else shown

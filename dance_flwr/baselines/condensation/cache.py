@@ -1,0 +1,61 @@
+"""Cores and condensed graphs in a client's folder of a run: computed once, then loaded."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.config.paths import STATE
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.card import run_folder
+from dance_flwr.disk import read_npz, write_npz
+from dance_flwr.fingerprint import code_fingerprint
+
+Arrays = dict[str, Tensor]
+_KEY = "cache_key"
+
+
+def cache_key(site: Site, config: RunConfig) -> dict[str, Any]:
+    """Return what every core and condensed graph depends on; a method adds settings of its own."""
+    return {
+        "ratio": config.condensation_ratio,
+        "seed": config.seed,
+        "inductive": site.inductive,
+        "partition": site.card.partition_sha256,
+    }
+
+
+def load_or_compute(
+    client_folder: Path,
+    run: str,
+    key: Mapping[str, Any],
+    device: torch.device,
+    compute: Callable[[], Arrays],
+    name: str = STATE,
+) -> Arrays:
+    """Return the arrays in file `name` of this run, or compute and write them atomically.
+
+    A client that joins in a later round, or has lost its folder, computes them then: `compute`
+    must not depend on the round, unless the key holds the round.
+
+    Parameters
+    ----------
+    key : what the arrays depend on; they are recomputed where the file has another key, or was
+        written by other code or is damaged
+    name : of the file, in the client's folder of the run
+    """
+    path = run_folder(client_folder, run) / name
+    text = json.dumps({**key, "code": code_fingerprint()}, sort_keys=True)
+    digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)
+    found = read_npz(path) or {}
+    if _KEY in found and np.array_equal(found.pop(_KEY), digest):
+        return {part: torch.as_tensor(array, device=device) for part, array in found.items()}
+    arrays = compute()
+    write_npz(path, {part: array.cpu().numpy() for part, array in arrays.items()} | {_KEY: digest})
+    return arrays

@@ -1,0 +1,92 @@
+"""The client side of FedGVD."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dance_flwr.baselines.condensation.client import CondensingMethod, real_graph
+from dance_flwr.baselines.condensation.graphs import Condensed
+from dance_flwr.baselines.condensation.selection import condensed_operator, validation_scorer
+from dance_flwr.baselines.condensation.uploads import as_upload
+from dance_flwr.baselines.fedgvd.config import FedGvdConfig
+from dance_flwr.baselines.fedgvd.simgc import condense, train_teacher
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.graphs.graph import VAL
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.plain_method import labelled_loss
+from dance_flwr.metrics import Report
+from dance_flwr.nn.model import PlainModel
+from dance_flwr.nn.training import train_epochs
+from dance_flwr.seeding import generator, seeded
+
+LOGITS = "logits"  # the server's logits of the client's condensed rows, [K, C]
+
+
+class FedGvd(CondensingMethod):
+    """omega_k <- argmin CE(real graph) + gamma CE(S) + lambda MSE(Z, Z_g), started at omega_k."""
+
+    def settings(self, config: RunConfig) -> Mapping[str, Any]:
+        """Return `fedgvd.*`."""
+        return asdict(FedGvdConfig.of(config))
+
+    def condense(self, site: Site, config: RunConfig, quotas: Tensor) -> Condensed:
+        """Condense the client's training graph with a teacher and class statistics."""
+        settings, real, client = FedGvdConfig.of(config), real_graph(site), site.card.client
+        validation = torch.nonzero((site.split == VAL) & (site.labels >= 0)).flatten()
+        draws = generator(config.seed, "condense", client=client)
+        with seeded(config.seed, "condense", client=client):
+            teacher = train_teacher(real, len(quotas), settings, site.labels, validation)
+            score = validation_scorer(site, config)
+            return condense(real, quotas, teacher, settings, draws, score)
+
+    def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+        """Train on the real graph and on S, with the server's logits once there are any.
+
+        S is uploaded when the server asks for it. The two graphs share no edge, so a pass over each
+        is a pass over both.
+        """
+        report, kind, settings = Report(), model.backbone.operator, FedGvdConfig.of(config)
+        condensed = self.graph_of(site, config, info, report)
+        condensed_hop = condensed_operator(kind, condensed)
+        real_hop, labels = site.training_graph.operator(kind), site.train_labels
+        server_logits = info.server_payload.get(LOGITS)
+
+        def loss() -> Tensor:
+            total = labelled_loss(model, site.features, real_hop, labels)
+            if uses_condensed(settings) and condensed.labels.numel():
+                logits = model.graph_logits(model.backbone(condensed.features, condensed_hop))
+                total = total + condensed_loss(logits, condensed.labels, server_logits, settings)
+            return total
+
+        with report.phase("train"):
+            report.loss = train_epochs(model, loss, config, round_=info.round)
+        if info.needs_initial_upload:
+            report.statistics = as_upload(condensed)
+        return report
+
+
+def uses_condensed(config: FedGvdConfig) -> bool:
+    """Whether S is part of the loss; otherwise this is training in isolation, draw by draw."""
+    return config.condensed_weight > 0 or config.teaching_weight > 0
+
+
+def condensed_loss(
+    logits: Tensor, labels: Tensor, server_logits: Tensor | None, config: FedGvdConfig
+) -> Tensor:
+    """Return gamma CE(Z, Y') + lambda mean (Z - Z_g)^2; the last term only if Z_g was sent.
+
+    Parameters
+    ----------
+    logits : Z, [K, C]
+    labels : Y', [K]
+    server_logits : Z_g, [K, C]
+    """
+    loss = config.condensed_weight * F.cross_entropy(logits, labels)
+    if server_logits is not None:
+        loss = loss + config.teaching_weight * F.mse_loss(logits, server_logits)
+    return loss

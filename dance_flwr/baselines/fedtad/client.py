@@ -1,0 +1,103 @@
+"""The client side of FedTAD."""
+
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from dance_flwr.baselines.fedtad.config import FedTadConfig
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.local_graph import LocalGraph
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.fedavg_full.client import FedAvgFull
+from dance_flwr.metrics import Report
+from dance_flwr.nn.model import PlainModel
+
+_ROWS, _EDGES = 1024, 65536  # rows of S^2 and S^3, and pairs of features, in memory at a time
+# Reliability by site; it never changes, and is computed once per process.
+_RELIABILITY: WeakKeyDictionary[Site, Tensor] = WeakKeyDictionary()
+
+
+class FedTad(FedAvgFull):
+    """FedAvg's local training; uploads the client's reliability too, the same in every round."""
+
+    def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+        """Train as FedAvg; add the statistic "reliability" [C]."""
+        report = super().train(model, site, config, info)
+        with report.phase("topology"):
+            report.statistics = {
+                "reliability": reliability(site, FedTadConfig.of(config).reliability)
+            }
+        return report
+
+
+def reliability(site: Site, kind: str) -> Tensor:
+    """Phi_c = sum_v (1 + sum_{u in N(v)} cos(f_v, f_u)) / (|N(v)| + 1) over v in c; [C] float32.
+
+    The sum is over the labelled training nodes v of class c; f_v = [t_v || s_v], the text embedding
+    and the return probabilities of a walk from v.
+
+    Parameters
+    ----------
+    kind : "topology", or "count", under which every labelled node counts 1
+    """
+    labels = site.train_labels
+    classes = len(site.card.class_names)
+    if kind == "count":
+        return torch.bincount(labels[labels >= 0], minlength=classes).float()
+    if site not in _RELIABILITY:
+        features = torch.cat(
+            [site.features, return_probabilities(site.training_graph).to(site.device)], dim=1
+        )
+        per_node = agreement(features, *site.training_graph.edges())
+        known = labels >= 0
+        total = torch.zeros(classes, device=site.device)
+        _RELIABILITY[site] = total.index_add_(0, labels[known], per_node[known])
+    return _RELIABILITY[site]
+
+
+def agreement(features: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
+    """(1 + sum_{u in N(v)} cos(f_v, f_u)) / (|N(v)| + 1), 1 without neighbours; [n].
+
+    Parameters
+    ----------
+    features : f, [n, d]
+    rows, cols : [E] int64, edges in both directions
+    """
+    unit = F.normalize(features, dim=1)
+    nodes = len(features)
+    blocks = [slice(start, start + _EDGES) for start in range(0, max(len(rows), 1), _EDGES)]
+    cosines = torch.cat([(unit[rows[part]] * unit[cols[part]]).sum(dim=1) for part in blocks])
+    total = torch.ones(nodes, device=features.device).index_add_(0, rows, cosines)
+    return total / (torch.bincount(rows, minlength=nodes) + 1)
+
+
+def return_probabilities(graph: LocalGraph) -> Tensor:
+    """s_v = [T_vv, (T^2)_vv, .., (T^5)_vv] of the walk T = D^-1 A; [n, 5] float32.
+
+    Zeros without neighbours. T and S = D^-1/2 A D^-1/2 are similar by a diagonal matrix, so their
+    powers have the same diagonal. S is symmetric, hence (S^4)_vv = ||(S^2)_v||^2 and
+    (S^5)_vv = (S^2)_v S (S^2)_v^T: no power above the third is computed, in blocks of rows.
+    """
+    rows, cols = (ends.cpu().numpy() for ends in graph.edges())
+    nodes = graph.visible.numel()
+    root = np.sqrt(np.bincount(rows, minlength=nodes).clip(min=1))
+    walk = sp.csr_matrix((1 / (root[rows] * root[cols]), (rows, cols)), shape=(nodes, nodes))
+    parts = [_diagonals(walk, start) for start in range(0, nodes, _ROWS)]
+    return torch.from_numpy(np.concatenate(parts)).float()
+
+
+def _diagonals(walk: sp.csr_matrix, start: int) -> NDArray[np.float64]:
+    """Return the diagonals of the first five powers, for one block of rows."""
+    one = walk[start : start + _ROWS]
+    two = one @ walk
+    three = two @ walk
+    here = np.arange(one.shape[0])
+    pairs = ((one, one), (two, one), (two, two), (three, two))
+    products = [np.asarray(left.multiply(right).sum(axis=1)).ravel() for left, right in pairs]
+    return np.stack([np.asarray(one[here, start + here]).ravel(), *products], axis=1)

@@ -1,0 +1,80 @@
+"""Soft labels without a language model: class-name cosine and label propagation, and their measure.
+
+No soft label of a training node is made with that node's own label, whichever the source: accuracy
+on training nodes is then a measure, and held-out labels are not needed for it.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dance_flwr.baselines.llata.local_nodes import LocalNodes
+from dance_flwr.llm.template import Embed
+from dance_flwr.nn.propagation import operator
+
+STEPS, ALPHA = 50, 0.8  # of label propagation, as in `smoothing`
+FOLDS = 5
+
+
+def class_sentence(name: str) -> str:
+    """Return the sentence that stands for a class: closer to a text than its bare name."""
+    return f"This text is about {' '.join(name.replace('_', ' ').split())}."
+
+
+def cosine_labels(nodes: LocalNodes, embed: Embed, temperature: float) -> Tensor:
+    """q_v = softmax_c(cos(t_v, e_c) / T), e_c the embedding of class c's sentence; [n, C] float64.
+
+    Parameters
+    ----------
+    embed : the client's text encoder
+    temperature : T
+    """
+    names = torch.as_tensor(embed([class_sentence(name) for name in nodes.class_names]))
+    names = F.normalize(names.double(), dim=1)
+    return torch.softmax(nodes.features.double() @ names.T / temperature, dim=1)
+
+
+def propagated_labels(nodes: LocalNodes) -> Tensor:
+    """q_v ~ F_v, F <- alpha P F + (1 - alpha) Y, P = D^-1/2 (A + I) D^-1/2; [n, C] float64.
+
+    Zhou et al. 2003. Y has the training labels, one-hot, without those of v's fold: the training
+    nodes are split into folds by their place, so that a node's own label does not reach it. Nodes
+    that no label reaches have the shares of the training labels, plus one each.
+    """
+    known = torch.nonzero(nodes.labels >= 0).flatten()
+    fold = torch.full((nodes.size,), FOLDS)  # of the other nodes: reads every label
+    fold[known] = torch.arange(len(known)) % FOLDS
+    one_hot = torch.zeros(nodes.size, nodes.classes, dtype=torch.float64)
+    one_hot[known, nodes.labels[known]] = 1
+    masked = torch.stack([one_hot * (fold != number)[:, None] for number in range(FOLDS + 1)], 1)
+    start = masked.flatten(1)
+    rows, cols = torch.cat([nodes.pairs, nodes.pairs.flip(1)]).T
+    ones = torch.ones(len(rows), dtype=torch.float64)
+    step = operator("gcn", rows, cols, ones, nodes.size)
+    spread = start
+    for _ in range(STEPS):
+        spread = ALPHA * (step @ spread) + (1 - ALPHA) * start
+    own = spread.view(masked.shape)[torch.arange(nodes.size), fold]
+    shares = one_hot.sum(0) + 1
+    mass = own.sum(1, keepdim=True)
+    return torch.where(mass > 0, own / mass.clamp(min=1e-300), shares / shares.sum())
+
+
+def label_accuracy(soft_labels: Tensor, labels: Tensor) -> float | None:
+    """Return the share of training nodes whose argmax q is their label; None without any."""
+    known = labels >= 0
+    if not bool(known.any()):
+        return None
+    return float((soft_labels.argmax(1) == labels)[known].double().mean())
+
+
+def homophily(pairs: Tensor, labels: Tensor) -> float | None:
+    """Return the share of edges between training nodes that join equal labels; None without any.
+
+    Parameters
+    ----------
+    pairs : [m, 2] int64; labels : [n] int64, -1 where unknown
+    """
+    ends = labels[pairs]
+    known = (ends >= 0).all(1)
+    return float((ends[:, 0] == ends[:, 1])[known].double().mean()) if bool(known.any()) else None

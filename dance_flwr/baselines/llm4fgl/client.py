@@ -1,0 +1,214 @@
+"""The client side of LLM4FGL: train the predictor, generate, train on the augmented graph."""
+
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dance_flwr.baselines.llm4fgl import planning
+from dance_flwr.baselines.llm4fgl.config import Llm4FglConfig
+from dance_flwr.baselines.llm4fgl.generation import (
+    TRAINING,
+    WHOLE,
+    Place,
+    generate,
+    graphs_of,
+    poorest,
+    rewrite,
+)
+from dance_flwr.baselines.llm4fgl.links import AugmentedGraph, augment
+from dance_flwr.baselines.llm4fgl.predictor import GeneratingModel, LocalPairs, train_predictor
+from dance_flwr.baselines.llm4fgl.versions import Generation, load_latest
+from dance_flwr.baselines.llm4fgl.writing import ModelWriter, Recombiner, Writer
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.fedavg_full.client import FedAvgFull
+from dance_flwr.methods.label_reuse import input_labels
+from dance_flwr.methods.plain_method import class_probabilities, plain_model
+from dance_flwr.methods.whole_graph import train_on_graph
+from dance_flwr.metrics import Report
+from dance_flwr.nn.model import ModelShape, PlainModel
+from dance_flwr.seeding import generator, seeded
+
+# Per site and name of a graph: the last augmented graph, and the generation that it is of.
+_AUGMENTED: WeakKeyDictionary[Site, dict[str, tuple[Generation, str, AugmentedGraph]]] = (
+    WeakKeyDictionary()
+)
+
+
+class Llm4Fgl(FedAvgFull):
+    """The plain network on each client's graph with neighbours that a language model wrote."""
+
+    writer: Writer = ModelWriter()
+
+    def build(self, shape: ModelShape, config: RunConfig) -> PlainModel:
+        """Return the plain network with predictor and feedback; without neighbours, it alone."""
+        settings = Llm4FglConfig.of(config)
+        if not settings.ratio_of_nodes:
+            return plain_model(shape, config)
+        return GeneratingModel(
+            shape, config.backbone, config.dropout, config.label_reuse, settings.predictor_dim
+        )
+
+    def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+        """Minimise the mean cross-entropy of all labelled training nodes.
+
+        In the first rounds on the raw graph, beside the predictor's own loss; then on the augmented
+        graph. Generated nodes have no label. In a feedback round the confidences of the received
+        model in them go into the upload; in the next round that a client takes part in, it rewrites
+        its poorest texts by the mean that came back.
+        """
+        if not isinstance(model, GeneratingModel):
+            return super().train(model, site, config, info)
+        if info.round <= Llm4FglConfig.of(config).predictor_rounds:
+            return self._train_with_predictor(model, site, config, info)
+        report = Report()
+        with report.phase("text"):
+            generation = self._generation(model, site, config, info, reflects=True)
+        with report.phase("topology"):
+            name = TRAINING if site.inductive else WHOLE
+            graph = augmented_graph(model, site, generation, name)
+            if info.round in Llm4FglConfig.of(config).feedback_rounds():
+                feedback = feedback_of(*_confidence(model, site, graph), model.feedback.size(1))
+                with torch.no_grad():
+                    model.feedback.copy_(feedback / site.num_nodes)
+        labels = _labels_of(graph, site)
+        with report.phase("train"):
+            report.loss = train_on_graph(
+                model, graph.features, graph.operator, labels, config, info.round, site.card.client
+            )
+        return report
+
+    def predict(
+        self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo, nodes: Tensor
+    ) -> dict[str, Tensor]:
+        """Predict nodes on the augmented graph ("deployed") and on the raw one ("raw").
+
+        They are one before any neighbour is generated. In inductive mode the neighbours that were
+        generated from the training graph are linked to the nodes of the whole one.
+        """
+        raw = super().predict(model, site, config, info, nodes)["deployed"]
+        settings = Llm4FglConfig.of(config)
+        if not isinstance(model, GeneratingModel) or info.round <= settings.predictor_rounds:
+            return {"deployed": raw, "raw": raw}
+        generation = self._generation(model, site, config, info, reflects=False)
+        graph = augmented_graph(model, site, generation, WHOLE)
+        shown = input_labels(model, _labels_of(graph, site))
+        probabilities = class_probabilities(model, graph.features, graph.operator, shown)
+        return {"deployed": probabilities[nodes], "raw": raw}
+
+    def planned_calls(self, site: Site, config: RunConfig) -> tuple[int, int]:
+        """Return the most calls and tokens that a run spends at this client, before it starts."""
+        return planning.planned_calls(site, config)
+
+    def _train_with_predictor(
+        self, model: GeneratingModel, site: Site, config: RunConfig, info: RoundInfo
+    ) -> Report:
+        settings, client = Llm4FglConfig.of(config), site.card.client
+        report = super().train(model, site, config, info)
+        with report.phase("topology"):
+            pairs = LocalPairs(site.training_graph, config.seed, client)
+            draw = generator(config.seed, "non-edges", round_=info.round, client=client)
+            unit = F.normalize(site.features, dim=1)
+            train_predictor(model.predictor, unit, pairs, settings.predictor_steps, draw)
+        return report
+
+    def _generation(
+        self,
+        model: GeneratingModel,
+        site: Site,
+        config: RunConfig,
+        info: RoundInfo,
+        *,
+        reflects: bool,
+    ) -> Generation:
+        """Return the version of this round; one that is missing, or was lost, is made now.
+
+        A client that was away in a round of reflection makes up for the last one only.
+        """
+        settings, at = Llm4FglConfig.of(config), Place(site, config, info.run, self.writer)
+        due = settings.reflections_before(info.round)
+        generation = load_latest(site, info.run, due)
+        # Loading an encoder may draw numbers: training draws the same ones without it.
+        with seeded(config.seed, "llm4fgl", client=site.card.client):
+            if generation is None:
+                generation = generate(model.predictor, at)
+            if reflects and generation.version < due and bool((model.feedback[1] > 0).any()):
+                graph = augmented_graph(
+                    model, site, generation, TRAINING if site.inductive else WHOLE
+                )
+                quality = torch.full_like(generation.used, -1, dtype=torch.float32)
+                quality[generation.used] = quality_of(
+                    *_confidence(model, site, graph), model.feedback.detach()
+                )
+                poor = poorest(quality, generation.texts, settings.rewritten_ratio)
+                generation = rewrite(model.predictor, at, generation, poor, due)
+        return generation
+
+
+class Llm4FglRecombined(Llm4Fgl):
+    """The control: neighbours are recombined from the client's own sentences; no model is asked."""
+
+    writer: Writer = Recombiner()
+
+    def planned_calls(self, site: Site, config: RunConfig) -> tuple[int, int]:
+        """Return no calls and no tokens."""
+        return 0, 0
+
+
+def feedback_of(confidence: Tensor, predicted: Tensor, classes: int) -> Tensor:
+    """[sum_{i in c} max_c p_i, |{i in c}|] over generated nodes i predicted as c; [2, C].
+
+    Parameters
+    ----------
+    confidence : [g]; predicted : [g] int64
+    """
+    rows = torch.stack([confidence, torch.ones_like(confidence)])
+    return rows.new_zeros(2, classes).index_add_(1, predicted, rows)
+
+
+def quality_of(confidence: Tensor, predicted: Tensor, feedback: Tensor) -> Tensor:
+    """q_i = p_i - mu_c(i), mu the mean confidence of all clients in the class; [g].
+
+    mu_c is 0 where no client has a generated node of class c; whatever a server sends, mu is in
+    [0, 1].
+
+    Parameters
+    ----------
+    confidence, predicted : as in `feedback_of`
+    feedback : [2, C], sums and counts in one unit
+    """
+    sums, counts = torch.nan_to_num(feedback, nan=0.0, posinf=0.0, neginf=0.0)
+    mean = torch.where(counts > 0, sums / counts.clamp(min=torch.finfo(counts.dtype).tiny), 0.0)
+    return confidence - mean.clamp(0, 1)[predicted]
+
+
+def augmented_graph(
+    model: PlainModel, site: Site, generation: Generation, name: str
+) -> AugmentedGraph:
+    """Return a graph of `graphs_of` with the generated nodes that are used, computed once."""
+    kind, cached = model.backbone.operator, _AUGMENTED.setdefault(site, {})
+    if name not in cached or cached[name][0] is not generation or cached[name][1] != kind:
+        generated = generation.features[generation.used]
+        graph = augment(
+            graphs_of(site)[name], site.features, generated, generation.links[name], kind
+        )
+        cached[name] = generation, kind, graph
+    return cached[name][2]
+
+
+def _confidence(model: PlainModel, site: Site, graph: AugmentedGraph) -> tuple[Tensor, Tensor]:
+    """Return the largest probability and the predicted class of every generated node, [g] each."""
+    shown = input_labels(model, _labels_of(graph, site))
+    probabilities = class_probabilities(model, graph.features, graph.operator, shown)
+    confidence, predicted = probabilities[site.num_nodes :].max(dim=1)
+    return confidence, predicted
+
+
+def _labels_of(graph: AugmentedGraph, site: Site) -> Tensor:
+    """Return the training labels, [n + g] int64; generated nodes have none."""
+    labels = site.train_labels.new_full((len(graph.features),), -1)
+    labels[: site.num_nodes] = site.train_labels
+    return labels

@@ -1,0 +1,157 @@
+"""Generate neighbours as text, encode them, drop duplicates, link them; rewrite the poorest."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dance_flwr import events
+from dance_flwr.baselines.llm4fgl.config import Llm4FglConfig
+from dance_flwr.baselines.llm4fgl.links import link
+from dance_flwr.baselines.llm4fgl.predictor import EdgePredictor, LocalPairs, held_out_auc
+from dance_flwr.baselines.llm4fgl.versions import Generation, save
+from dance_flwr.baselines.llm4fgl.writing import Task, Writer
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.local_graph import LocalGraph
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.llm.factory import embedder
+from dance_flwr.seeding import generator
+
+WHOLE, TRAINING = "whole", "training"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a generation happens: a client in a run, with the writer of its method."""
+
+    site: Site
+    config: RunConfig
+    run: str
+    writer: Writer
+
+
+def graphs_of(site: Site) -> dict[str, LocalGraph]:
+    """Return the graphs to augment: the whole one, and in inductive mode that of training."""
+    return {WHOLE: site.graph} | ({TRAINING: site.training_graph} if site.inductive else {})
+
+
+def origins_of(site: Site, ratio: float) -> Tensor:
+    """Return the nodes that get a neighbour: the share of fewest neighbours; [g] int64, ascending.
+
+    Only nodes that training sees; ties go to the lower node number. The choice reads no label and
+    depends on no seed, so that cached replies serve every seed of a partition.
+    """
+    graph = site.training_graph
+    nodes = torch.nonzero(graph.visible).flatten()
+    order = torch.sort(graph.rows.ptr.diff()[nodes], stable=True).indices
+    return nodes[order[: round(ratio * len(nodes))]].sort().values
+
+
+def generate(predictor: EdgePredictor, at: Place) -> Generation:
+    """Write, encode and link the first neighbours of a client; version 0."""
+    origins = origins_of(at.site, Llm4FglConfig.of(at.config).ratio_of_nodes)
+    texts = at.writer.write(Task(origins), at.site, at.config, at.run)
+    features = at.site.features.new_zeros(len(texts), at.site.text_dim)
+    changed = torch.ones(len(texts), dtype=torch.bool, device=features.device)
+    return _finished(predictor, at, Generation(0, origins, texts, features, changed, {}), changed)
+
+
+def rewrite(
+    predictor: EdgePredictor, at: Place, last: Generation, poor: Tensor, version: int
+) -> Generation:
+    """Write these texts anew; one without a new text keeps its old one.
+
+    Parameters
+    ----------
+    poor : [m] int64, numbers of generated texts
+    version : of the result
+    """
+    chosen = poor.tolist()
+    task = Task(last.origins[poor], [last.texts[i] for i in chosen], version)
+    texts, changed = list(last.texts), torch.zeros_like(last.used)
+    for place, text in zip(chosen, at.writer.write(task, at.site, at.config, at.run), strict=True):
+        if text:
+            texts[place] = text
+            changed[place] = True
+    new = Generation(version, last.origins, texts, last.features, last.used, {})
+    return _finished(predictor, at, new, changed)
+
+
+def poorest(quality: Tensor, texts: Sequence[str], ratio: float) -> Tensor:
+    """Return the numbers of the share of texts of lowest quality, ascending; [m] int64.
+
+    Parameters
+    ----------
+    quality : [g]; ties go to the lower number
+    texts : [g]; those that were not written have no part in it
+    """
+    there = torch.tensor([bool(text) for text in texts], device=quality.device)
+    written = torch.nonzero(there).flatten()
+    order = torch.sort(quality[written], stable=True).indices
+    return written[order[: round(ratio * len(written))]].sort().values
+
+
+def _finished(
+    predictor: EdgePredictor, at: Place, draft: Generation, changed: Tensor
+) -> Generation:
+    """Encode the changed texts, drop duplicates, link all, write the version and report on it."""
+    settings, site = Llm4FglConfig.of(at.config), at.site
+    unit = F.normalize(site.features, dim=1)
+    features, used = _encoded(draft, changed, at)
+    links = {
+        name: link(
+            predictor, features[used], unit, graph.visible, settings.threshold, settings.links
+        )
+        for name, graph in graphs_of(site).items()
+    }
+    new = Generation(draft.version, draft.origins, draft.texts, features, used, links)
+    report = _report(new, changed) | {"held_out_auc": _auc(predictor, at, unit)}
+    save(new, site, at.run, report)
+    message = f"client {site.card.client}: {int(used.sum())} generated nodes, version {new.version}"
+    events.emit("neighbours_generated", message, client=site.card.client)
+    return new
+
+
+def _encoded(draft: Generation, changed: Tensor, at: Place) -> tuple[Tensor, Tensor]:
+    """Return features and uses, those of changed texts computed anew; [g, d] and [g] bool.
+
+    A text is compared with that of its node as one text each: the features of nodes are pooled
+    from chunks, and a copy of a long text would not be near to them.
+    """
+    features, used = draft.features.clone(), draft.used.clone()
+    used[changed] = False
+    places = [place for place in torch.nonzero(changed).flatten().tolist() if draft.texts[place]]
+    if places:
+        texts, origins = at.site.texts(), draft.origins[places].tolist()
+        own = [texts[node] for node in origins]
+        rows = embedder(at.site, at.config)([*(draft.texts[place] for place in places), *own])
+        unit = F.normalize(torch.as_tensor(rows, dtype=torch.float32), dim=1)
+        new, papers = (part.to(features.device) for part in torch.split(unit, len(places)))
+        most = Llm4FglConfig.of(at.config).duplicate_cosine
+        features[places], used[places] = new, (new * papers).sum(dim=1) <= most
+    return features, used
+
+
+def _report(new: Generation, changed: Tensor) -> dict[str, object]:
+    """Return the counts of a version: nodes without links are used, and change nothing."""
+    links = new.links[TRAINING if TRAINING in new.links else WHOLE]
+    linked = int((torch.bincount(links[0]) > 0).sum())
+    texts = sum(map(bool, new.texts))
+    return {
+        "version": new.version,
+        "nodes_with_a_task": len(new.texts),
+        "texts": texts,
+        "texts_written_anew": int(changed.sum()) if new.version else 0,
+        "duplicates_dropped": texts - int(new.used.sum()),
+        "generated_nodes": int(new.used.sum()),
+        "generated_nodes_with_links": linked,
+        "links": links.size(1),
+    }
+
+
+def _auc(predictor: EdgePredictor, at: Place, unit: Tensor) -> float | None:
+    seed, client = at.config.seed, at.site.card.client
+    pairs = LocalPairs(at.site.training_graph, seed, client)
+    return held_out_auc(predictor, unit, pairs, generator(seed, "auc", client=client))

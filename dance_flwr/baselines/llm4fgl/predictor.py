@@ -1,0 +1,149 @@
+"""The edge predictor of LLM4FGL, a part of the model that is averaged, and its training."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dance_flwr.client_data.local_graph import LocalGraph
+from dance_flwr.nn.model import ModelShape, PlainModel
+from dance_flwr.seeding import generator
+
+HELD_OUT = 0.1  # share of a client's edges that its predictor never sees
+_RATE, _DECAY = 0.001, 5e-4  # of Adam
+_BATCH = 8192  # edges per step at most
+
+
+class EdgePredictor(nn.Module):
+    """p(u, v) = sigmoid(a^T relu(B [d x_u * x_v || sqrt(d) |x_u - x_v|] + b) + c).
+
+    x are texts of norm 1, * is by element; p(u, v) = p(v, u). Both inputs have entries of order 1.
+
+    Parameters
+    ----------
+    text_dim : d; hidden : rows of B
+    """
+
+    def __init__(self, text_dim: int, hidden: int) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(2 * text_dim, hidden), nn.Linear(hidden, 1)
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        """Return the logits of pairs; [m, d], [m, d] of norm 1 -> [m]."""
+        width = left.size(-1)
+        pairs = [width * (left * right), width**0.5 * (left - right).abs()]
+        hidden = self.first(torch.cat(pairs, dim=-1)).relu()
+        return self.last(hidden).squeeze(-1)  # type: ignore[no-any-return]
+
+
+class GeneratingModel(PlainModel):
+    """The plain model, the edge predictor, and the feedback of a reflection.
+
+    The plain part starts as that of FedAvg: its weights are drawn first.
+
+    Attributes
+    ----------
+    feedback : [2, C]; rows: the sum of confidences and the number of generated nodes, per predicted
+        class and node of the client. No gradient reaches it: a client writes it in a feedback
+        round and returns it as it came in all others, so the model carries the mean to everyone
+    """
+
+    def __init__(
+        self, shape: ModelShape, backbone: str, dropout: float, reads_labels: bool, hidden: int
+    ) -> None:
+        super().__init__(shape, backbone, dropout, reads_labels)
+        self.predictor = EdgePredictor(shape.text_dim, hidden)
+        self.feedback = nn.Parameter(torch.zeros(2, shape.classes))
+
+
+class LocalPairs:
+    """The edges of a client: those that the predictor is trained on, those held out, and non-edges.
+
+    Parameters
+    ----------
+    graph : for training
+    seed : of the run; client : its number
+
+    Attributes
+    ----------
+    trained, held_out : [2, e] int64, undirected edges, each once
+    """
+
+    def __init__(self, graph: LocalGraph, seed: int, client: int) -> None:
+        rows, cols = graph.edges()
+        once = torch.stack([rows, cols])[:, rows < cols]
+        draw = generator(seed, "held-out-edges", client=client)
+        order = torch.randperm(once.size(1), generator=draw).to(rows.device)
+        held = int(HELD_OUT * once.size(1))
+        self.held_out, self.trained = once[:, order[:held]], once[:, order[held:]]
+        self._nodes = torch.nonzero(graph.visible).flatten()
+        self._size = graph.visible.numel()
+        self._keys = torch.sort(self._key(once)).values
+
+    def _key(self, pairs: Tensor) -> Tensor:
+        return pairs.min(dim=0).values * self._size + pairs.max(dim=0).values
+
+    def non_edges(self, count: int, draw: torch.Generator) -> Tensor:
+        """Return at most `count` random pairs of distinct nodes without an edge; [2, <= count].
+
+        Twice as many are drawn, so that only a graph near to complete has fewer.
+        """
+        if not len(self._nodes):
+            return self.trained[:, :0]
+        places = torch.randint(len(self._nodes), (2, 2 * count + 8), generator=draw)
+        pairs = self._nodes[places.to(self._nodes.device)]
+        keys, fresh = self._key(pairs), pairs[0] != pairs[1]
+        if len(self._keys):
+            near = torch.searchsorted(self._keys, keys).clamp(max=len(self._keys) - 1)
+            fresh &= self._keys[near] != keys
+        return pairs[:, fresh][:, :count]
+
+
+def train_predictor(
+    predictor: EdgePredictor, texts: Tensor, pairs: LocalPairs, steps: int, draw: torch.Generator
+) -> None:
+    """Minimise BCE over local edges and as many random non-edges, in place.
+
+    Each step draws its non-edges, and at most 8192 edges. A client without edges trains nothing.
+    No number of torch's global generator is used.
+
+    Parameters
+    ----------
+    texts : [n, d] of norm 1
+    """
+    if not pairs.trained.size(1):
+        return
+    optimizer = torch.optim.Adam(predictor.parameters(), lr=_RATE, weight_decay=_DECAY)
+    for _ in range(steps):
+        order = torch.randperm(pairs.trained.size(1), generator=draw)[:_BATCH]
+        edges = pairs.trained[:, order.to(texts.device)]
+        others = pairs.non_edges(edges.size(1), draw)
+        ends = torch.cat([edges, others], dim=1)
+        target = torch.zeros(ends.size(1), device=texts.device)
+        target[: edges.size(1)] = 1
+        optimizer.zero_grad()
+        logits = predictor(texts[ends[0]], texts[ends[1]])
+        F.binary_cross_entropy_with_logits(logits, target).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    optimizer.zero_grad()
+
+
+@torch.no_grad()
+def held_out_auc(
+    predictor: EdgePredictor, texts: Tensor, pairs: LocalPairs, draw: torch.Generator
+) -> float | None:
+    """Return the AUC of the held-out edges against as many non-edges; None without either."""
+    edges = pairs.held_out
+    others = pairs.non_edges(edges.size(1), draw)
+    if not edges.size(1) or not others.size(1):
+        return None
+    scores = [predictor(texts[ends[0]], texts[ends[1]]) for ends in (edges, others)]
+    return auc(*scores)
+
+
+def auc(positive: Tensor, negative: Tensor) -> float:
+    """P(s+ > s-) + P(s+ = s-) / 2 over all pairs; [p], [q] -> [0, 1], by one sort."""
+    ascending = torch.sort(negative).values
+    below = torch.searchsorted(ascending, positive) + torch.searchsorted(
+        ascending, positive, right=True
+    )
+    return float(below.double().mean()) / (2 * len(negative))

@@ -1,0 +1,161 @@
+"""Which pairs the language model judges, what that costs, and its replies."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dance_flwr.baselines.llm4rgnn.config import Llm4RgnnConfig
+from dance_flwr.baselines.llm4rgnn.pairs import least_similar_pairs, undirected_edges
+from dance_flwr.baselines.llm4rgnn.prompts import relevance_prompt
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.llm.config import LlmConfig
+from dance_flwr.llm.model import prompt_tokens
+from dance_flwr.llm.session import Session
+from dance_flwr.llm.template import Prompt
+
+UNASKED, UNREADABLE = -1, 0  # instead of a score, 1..6
+_EDGES_PER_NEGATIVE = 3  # of the pairs that are judged within a budget
+_LETTERS_PER_TOKEN = 4  # of English text, where no tokeniser is at hand
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What is scored of a client: pairs u < v of its training graph, [m, 2] int64 each.
+
+    Attributes
+    ----------
+    edges : every edge
+    negatives : the least similar pairs without one
+    """
+
+    edges: Tensor
+    negatives: Tensor
+
+    @classmethod
+    def of(cls, site: Site, settings: Llm4RgnnConfig) -> "Pairs":
+        """Return the pairs of a client."""
+        graph = site.training_graph
+        negatives = least_similar_pairs(site.features, graph, settings.negatives)
+        return cls(undirected_edges(graph), negatives)
+
+    @property
+    def every(self) -> Tensor:
+        """Edges, then negatives; [m, 2] int64."""
+        return torch.cat([self.edges, self.negatives])
+
+
+def planned_calls(
+    site: Site, config: RunConfig, count: Callable[[str], int] | None = None
+) -> tuple[int, int]:
+    """Return (calls, tokens) that a run of this client makes at most; no model is needed.
+
+    Replies that the client's cache has are among them. Tokens are those of the prompts and the
+    limit of every reply.
+
+    Parameters
+    ----------
+    count : tokens of a text; None = an estimate, four characters each
+    """
+    settings = Llm4RgnnConfig.of(config)
+    pairs = Pairs.of(site, settings)
+    count = count or _estimate
+    costs = [
+        count(prompt.text) + prompt.template.limit
+        for prompt, _ in questions(site.texts(), pairs, settings, LlmConfig.of(config))
+    ]
+    calls, tokens = _affordable(costs, LlmConfig.of(config).max_tokens)
+    return calls, tokens
+
+
+def judge(site: Site, config: RunConfig, pairs: Pairs, session: Session) -> Tensor:
+    """Return the relevance of every pair that the model was asked about; [m] int64, as `every`.
+
+    UNASKED where a budget or a cap left it out, UNREADABLE where the reply is none. The questions
+    are cut at the caps as if no reply were cached: a second run asks the same ones.
+
+    Raises
+    ------
+    UserError : over 5 % of the replies cannot be read
+    """
+    settings = Llm4RgnnConfig.of(config)
+    scores = torch.full((len(pairs.every),), UNASKED)
+    asked = list(questions(site.texts(), pairs, settings, session.caps))
+    costs = [_most_tokens(prompt.text) + prompt.template.limit for prompt, _ in asked]
+    if sum(costs) > session.caps.max_tokens:
+        costs = [
+            prompt_tokens(session.model, prompt) + prompt.template.limit for prompt, _ in asked
+        ]
+    calls, _ = _affordable(costs, session.caps.max_tokens)
+    for prompt, same in asked[:calls]:
+        failed = session.ledger.failed_calls
+        answer = session.ask(prompt)
+        if answer is not None:
+            scores[same] = int(answer.value["relevance"])
+        elif session.ledger.failed_calls > failed:
+            scores[same] = UNREADABLE
+    return scores.to(site.device)
+
+
+def questions(
+    texts: Sequence[str], pairs: Pairs, settings: Llm4RgnnConfig, caps: LlmConfig
+) -> Iterator[tuple[Prompt, list[int]]]:
+    """Yield the prompts in the order in which they are asked, and the pairs that each is about.
+
+    At most `llm4rgnn.pairs` and `llm.max-calls` of them; three edges, then a negative. Pairs are
+    ordered by a hash of their texts: a uniform sample that no seed changes, so that the replies
+    serve later runs. Pairs of the same two texts are one question.
+
+    Yields
+    ------
+    prompt, positions in `pairs.every`
+    """
+    edges, negatives = (
+        _by_hash(texts, part, offset)
+        for part, offset in ((pairs.edges, 0), (pairs.negatives, len(pairs.edges)))
+    )
+    total = min(settings.pairs or len(edges) + len(negatives), caps.max_calls)
+    of_edges = max(total - total // (1 + _EDGES_PER_NEGATIVE), total - len(negatives))
+    of_edges = min(of_edges, len(edges))
+    asked = [((i + 0.5) / of_edges, same) for i, same in enumerate(edges[:of_edges])]
+    rest = min(total - of_edges, len(negatives))
+    asked += [((i + 0.5) / rest, same) for i, same in enumerate(negatives[:rest])]
+    ends = pairs.every.tolist()
+    for _, same in sorted(asked):
+        first, second = ends[same[0]]
+        yield relevance_prompt(texts[first], texts[second], settings.text_words), same
+
+
+def _by_hash(texts: Sequence[str], pairs: Tensor, offset: int) -> list[list[int]]:
+    """Return the positions of the pairs of each two texts, ordered by the hash of the texts."""
+    found: dict[bytes, list[int]] = {}
+    digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
+    for position, (first, second) in enumerate(pairs.tolist()):
+        both = b"".join(sorted((digests[first], digests[second])))
+        found.setdefault(hashlib.sha256(both).digest(), []).append(offset + position)
+    return [found[key] for key in sorted(found)]
+
+
+def _affordable(costs: Sequence[int], most: int) -> tuple[int, int]:
+    """Return how many of the first calls fit into `most` tokens, and what they cost."""
+    spent = 0
+    for calls, cost in enumerate(costs):
+        if spent + cost > most:
+            return calls, spent
+        spent += cost
+    return len(costs), spent
+
+
+def _most_tokens(text: str) -> int:
+    """Return more tokens than any tokeniser makes of a text, chat template included.
+
+    No token has less than a byte, and those of prompts in a language have several.
+    """
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _estimate(text: str) -> int:
+    return -(-len(text) // _LETTERS_PER_TOKEN)

@@ -1,0 +1,81 @@
+"""The client side of self-training."""
+
+import torch
+from torch import Tensor
+
+from dance_flwr.baselines.self_training.config import SelfTrainingConfig
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.label_reuse import LabelHalves, input_labels
+from dance_flwr.methods.plain_method import (
+    PlainMethod,
+    class_probabilities,
+    labelled_loss,
+    mean_cross_entropy,
+)
+from dance_flwr.metrics import Report
+from dance_flwr.nn.model import PlainModel
+from dance_flwr.nn.ragged import ptr_of_rows, rank_in_row
+from dance_flwr.nn.training import train_epochs
+
+
+class SelfTraining(PlainMethod):
+    """The plain network on labels and on confident predictions of the global model."""
+
+    def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+        """Minimise CE of the labelled nodes + weight * CE of the pseudo-labelled ones."""
+        report, settings = Report(), SelfTrainingConfig.of(config)
+        operator = site.training_graph.operator(model.backbone.operator)
+        with report.phase("forward"):
+            pseudo = torch.full_like(site.train_labels, -1)
+            if info.round >= settings.start_round and settings.weight:
+                pseudo = pseudo_labels(model, site, settings)
+        halves = LabelHalves(model, site.train_labels, config, info.round, site.card.client)
+        added = bool((pseudo >= 0).any())
+
+        def loss_of() -> Tensor:
+            shown, labels = halves.split(site.train_labels)
+            if not added:
+                return labelled_loss(model, site.features, operator, labels, shown)
+            logits = model.logits(site.features, operator, shown)
+            loss = settings.weight * mean_cross_entropy(logits, pseudo)
+            known = bool((labels >= 0).any())
+            return mean_cross_entropy(logits, labels) + loss if known else loss
+
+        with report.phase("train"):
+            report.loss = train_epochs(model, loss_of, config, round_=info.round)
+        return report
+
+
+def pseudo_labels(model: PlainModel, site: Site, settings: SelfTrainingConfig) -> Tensor:
+    """Return the pseudo-labels under a model in evaluation mode; [n] int64, -1 without one.
+
+    Only nodes that training sees and whose label it does not know can have one.
+    """
+    graph, known = site.training_graph, site.train_labels
+    operator = graph.operator(model.backbone.operator)
+    probs = class_probabilities(model, site.features, operator, input_labels(model, known))
+    candidates = graph.visible & (known < 0)
+    return confident_labels(probs, candidates, settings.confidence, settings.per_class)
+
+
+def confident_labels(probs: Tensor, candidates: Tensor, threshold: float, per_class: int) -> Tensor:
+    """y~_v = argmax_c p_c(v) where max_c p_c(v) >= threshold, -1 elsewhere; [n] int64.
+
+    Parameters
+    ----------
+    probs : p, [n, C]
+    candidates : [n] bool, the nodes that may have one
+    per_class : at most so many most confident nodes per predicted class, ties to the lower node
+        number; 0 = all
+    """
+    confidence, predicted = probs.max(dim=1)
+    chosen = torch.nonzero(candidates & (confidence >= threshold)).flatten()
+    if per_class:
+        chosen = chosen[torch.sort(predicted[chosen], stable=True).indices]
+        ptr = ptr_of_rows(predicted[chosen], probs.size(1))
+        chosen = chosen[rank_in_row(confidence[chosen], ptr) < per_class]
+    labels = torch.full_like(predicted, -1)
+    labels[chosen] = predicted[chosen]
+    return labels

@@ -1,0 +1,108 @@
+"""What follows from a client's data alone: computed once, in memory if small, else on disk.
+
+Arrays on disk are float16 and memory-mapped, so that a round reads its rows and nothing else.
+"""
+
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dance_flwr.client_data.local_graph import LocalGraph
+from dance_flwr.client_data.text_table import pool_chunks
+from dance_flwr.disk import atomic_path
+from dance_flwr.nn.backbone import Backbone, normalise
+from dance_flwr.nn.ragged import Ragged
+
+# Most bytes of one array, as float32, that a client keeps in the memory of its device.
+RESIDENT_BYTES = {"cpu": 64 * 2**20, "cuda": 8 * 2**30}
+_COLUMNS, _ROWS = 64, 65_536  # of a block, while an array is computed
+
+Half = NDArray[np.float16]
+
+
+def fits(rows: int, width: int, device: torch.device) -> bool:
+    """Whether a float32 array of this shape stays in the device's memory."""
+    return rows * width * 4 <= RESIDENT_BYTES.get(device.type, RESIDENT_BYTES["cpu"])
+
+
+def mapped(array: NDArray[Any]) -> Tensor:
+    """Return a tensor that shares the memory of a read-only array."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
+
+
+def kept(
+    folder: Path, name: str, key: str, shape: tuple[int, int], fill: Callable[[Half], None]
+) -> Tensor:
+    """Return the array `name` of a client's folder, memory-mapped; `fill` computes it if needed.
+
+    Parameters
+    ----------
+    key : what the array follows from; one with another key is replaced
+    shape : [rows, columns]
+    fill : writes all entries
+    """
+    path = folder / f"{name}-{sha256(key.encode()).hexdigest()[:12]}.npy"
+    if not path.is_file():
+        for stale in folder.glob(f"{name}-????????????.npy"):
+            stale.unlink()
+        with atomic_path(path) as draft:
+            array = np.lib.format.open_memmap(draft, mode="w+", dtype=np.float16, shape=shape)
+            fill(array)
+            array.flush()
+    return mapped(np.load(path, mmap_mode="r"))
+
+
+def pooled_texts(chunks: Tensor, chunks_of: Ragged, out: Half) -> None:
+    """Write t_u of every node to `out`, [n, d], block by block (eq:text_pool)."""
+    for first in range(0, chunks_of.num_rows, _ROWS):
+        ptr = chunks_of.ptr[first : first + _ROWS + 1].cpu()
+        block = chunks[int(ptr[0]) : int(ptr[-1])]
+        out[first : first + _ROWS] = pool_chunks(block, ptr - ptr[0]).numpy()
+
+
+def backbone_inputs(backbone: Backbone, texts: Tensor, graph: LocalGraph, out: Half) -> None:
+    """Write `Backbone.inputs` of every node to `out`, [n, i], some columns of the texts at a time.
+
+    Every column of the inputs follows from one column of the texts.
+    """
+    mean, scale = _moments(texts)
+    step = graph.operator(backbone.operator)
+    parts = out.reshape(len(out), -1, texts.size(1))
+    for first in range(0, texts.size(1), _COLUMNS):
+        columns = slice(first, first + _COLUMNS)
+        block = (texts[:, columns].float() - mean) * scale
+        values = backbone.inputs(block.to(step.device), step)
+        parts[:, :, columns] = values.view(len(out), -1, block.size(1)).cpu().numpy()
+
+
+def _moments(texts: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean and 1 / deviation of every row, [n, 1] each, as the layer norm has them."""
+    pairs = [
+        torch.var_mean(block.float(), 1, correction=0, keepdim=True)
+        for block in torch.split(texts, _ROWS)
+    ]
+    spread, mean = (torch.cat(column) for column in zip(*pairs, strict=True))
+    return mean, (spread + 1e-5).rsqrt()
+
+
+def resident_inputs(backbone: Backbone, texts: Tensor, graph: LocalGraph) -> Tensor:
+    """Return `Backbone.inputs` of every node as float32 on the device; [n, i]."""
+    with torch.no_grad():
+        return backbone.inputs(normalise(texts.float()), graph.operator(backbone.operator))
+
+
+def scratch(folder: Path, shape: tuple[int, int]) -> Tensor:
+    """Return a float16 tensor in a nameless file of `folder`, which vanishes with it."""
+    with TemporaryFile(dir=folder) as file:
+        return torch.from_numpy(np.memmap(file, np.float16, "w+", shape=shape))

@@ -1,0 +1,1 @@
+"""Evidence packs: made, explained, verified, sealed, rendered, summarised and measured."""

@@ -1,0 +1,1 @@
+"""Metrics of evidence: faithfulness, interventions, effects of single chunks."""

@@ -1,0 +1,127 @@
+"""What single chunks do to a prediction: the model predicts again without each of them.
+
+A weight says how much of a chunk the model read; an effect says what the prediction owes to it.
+They differ, for instance where another chunk says the same. Controls are chunks of the same hop
+that the model did not select.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.evidence import HOPS
+from dance_flwr.dance.model import DanceModel
+from dance_flwr.evidence.metrics.faithfulness import Pool
+from dance_flwr.evidence.metrics.interventions import most_copied, near_chunks, repredict
+from dance_flwr.evidence.pack import Packs
+from dance_flwr.nn.ragged import Ragged, ptr_of_rows, rank_in_row
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Effects of E cases, each a node and one chunk that was left out.
+
+    Attributes
+    ----------
+    done : [m] bool, whether the node's chunks were left out; others would have cost too much
+    row : [E] int64, the pack; chunk : [E] int64; hop : [E] int64 of the chunk's owner
+    selected : [E] bool, whether the chunk is in the pack; else it is a control
+    effect : [E] float32, p(c | v) - p(c | v without the chunk), c = the class that is deployed
+        before any smoothing
+    turned : [E] bool, whether another class is predicted without the chunk
+    """
+
+    done: NDArray[np.bool_]
+    row: NDArray[np.int64]
+    chunk: NDArray[np.int64]
+    hop: NDArray[np.int64]
+    selected: NDArray[np.bool_]
+    effect: NDArray[np.float32]
+    turned: NDArray[np.bool_]
+
+    def of(self, row: int) -> NDArray[np.int64]:
+        """Return the cases of a pack, in the order of its chunks, then the controls by hop."""
+        return np.flatnonzero(self.row == row)
+
+
+@torch.no_grad()
+def leave_out(
+    model: DanceModel,
+    site: Site,
+    settings: DanceConfig,
+    packs: Packs,
+    draws: int,
+    generator: torch.Generator,
+    most_entries: int,
+) -> LeftOut:
+    """Predict the nodes of packs again without each of their chunks, and without each control.
+
+    Parameters
+    ----------
+    draws : controls per hop that has a selected chunk, where there are as many
+    generator : a CPU generator; it draws the controls
+    most_entries : how many nodes and edges may be computed again, all cases together; packs come
+        in their order until they are spent, and one always
+    """
+    device = site.device
+    nodes = torch.as_tensor(packs.nodes, device=device)
+    chunks = Ragged(
+        *(torch.as_tensor(part, device=device) for part in (packs.chunk_ptr, packs.chunks))
+    )
+    pool = Pool.of(site.graph.hops(settings.fan_out), site.table, nodes)
+    row, chunk, hop, selected = _cases(pool, chunks, draws, generator)
+    owners = Ragged(torch.arange(len(row) + 1, device=device), site.table.node_of_chunk[chunk])
+    per_node = 1 + site.graph.rows.index.numel() // max(site.num_nodes, 1)
+    copies = most_copied(model, site, settings, nodes[row], owners) * per_node
+    entries = torch.zeros_like(nodes).index_add_(0, row, copies).cumsum(0)
+    done = (entries <= most_entries) | (torch.arange(len(nodes), device=device) == 0)
+    row, chunk, hop, selected = (part[done[row]] for part in (row, chunk, hop, selected))
+
+    every = torch.nonzero(done).flatten()
+    full = repredict(model, site, settings, nodes[every], near_chunks(site, nodes[every]))
+    place = (done.cumsum(0) - 1)[row]
+    around = near_chunks(site, nodes[row])
+    kept = around.keep(around.index != chunk[around.rows()])
+    without = repredict(model, site, settings, nodes[row], kept)
+    best = full.argmax(dim=1)[place] if len(row) else row
+    before, after = full[place], without
+    effect = (before - after).gather(1, best[:, None])[:, 0]
+    arrays = (done, row, chunk, hop, selected, effect.float(), after.argmax(dim=1) != best)
+    return LeftOut(*(part.cpu().numpy() for part in arrays))
+
+
+def _cases(
+    pool: Pool, chunks: Ragged, draws: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return row, chunk, hop and whether it is selected of every case, by row; [E] each.
+
+    The chunks of a pack come heaviest first, as there, and then controls by hop.
+    """
+    size = chunks.num_rows
+    per_hop = pool.chunks.rows() * len(HOPS) + pool.hop  # ascending, as pools run hop by hop
+    inside = pool.contains(chunks)
+    asked = torch.bincount(per_hop[inside], minlength=size * len(HOPS)) > 0
+    free = ~inside & asked[per_hop]
+    chance = torch.rand(len(per_hop), generator=generator, dtype=torch.float64).to(free.device)
+    chance = torch.where(free, chance, -1.0)
+    drawn = free & (rank_in_row(chance, ptr_of_rows(per_hop, size * len(HOPS))) < draws)
+    row = torch.cat([chunks.rows(), pool.chunks.rows()[drawn]])
+    chunk = torch.cat([chunks.index, pool.chunks.index[drawn]])
+    chosen = torch.arange(len(row), device=row.device) < len(chunks.index)
+    hop = torch.cat([_hops_of(pool, chunks), pool.hop[drawn]])
+    order = torch.sort(row, stable=True).indices
+    return row[order], chunk[order], hop[order], chosen[order]
+
+
+def _hops_of(pool: Pool, chunks: Ragged) -> Tensor:
+    """Return the hop of each chunk's owner, [E] int64; every chunk is in its row of the pool."""
+    most = int(torch.cat([pool.chunks.index, chunks.index, chunks.index.new_zeros(1)]).max()) + 1
+    keys = pool.chunks.rows() * most + pool.chunks.index
+    order = torch.argsort(keys)
+    at = torch.searchsorted(keys[order], chunks.rows() * most + chunks.index)
+    return pool.hop[order][at.clamp(max=max(len(keys) - 1, 0))]

@@ -1,0 +1,142 @@
+"""Evidence packs as text: predictions, gates, and source texts with their selected spans marked."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.dance.state import RunFolder
+from dance_flwr.disk import atomic_file
+from dance_flwr.escaping import escaped, one_line
+from dance_flwr.evidence.explanation import DEPLOYED, FUSED, PARTS, SMOOTHED
+from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.summaries.file import Summaries
+from dance_flwr.evidence.summaries.quotes import (
+    ExtractiveSummariser,
+    Sentence,
+    Span,
+    lines_of,
+    spans_of,
+)
+
+
+def render(site: Site, packs: Packs, row: int, summary: Sequence[Sentence] | None = None) -> str:
+    """Return one pack as text.
+
+    It shows the deployed prediction, each view, what graph, text and labels contributed, a summary,
+    the gates by hop, and every source text with its spans in ⟦ ⟧, of which the summary names the
+    numbers [k]. Lines of a source text begin with "| ", and marks or control characters in it are
+    escaped: no text can pass for evidence.
+
+    Parameters
+    ----------
+    summary : of this pack; None = the extractive one
+    """
+    ids, texts = site.ids(), site.texts()
+    near = slice(packs.neighbour_ptr[row], packs.neighbour_ptr[row + 1])
+    spans: dict[int, list[Span]] = defaultdict(list)
+    for span in (selected := spans_of(packs, row, texts)):
+        spans[span.node].append(span)
+    if summary is None:
+        summary = ExtractiveSummariser().summarise(selected)
+    names = [one_line(name, marks=True) for name in site.card.class_names]
+    lines = [
+        f"Evidence pack of node {_name(ids[packs.nodes[row]])}, "
+        f"client {site.card.client}, round {packs.round}",
+        f"model       {packs.model_id}",
+        *_predictions(packs, row, names),
+        f"log-odds    {_contributions(packs, row, names)}",
+        f"summary     {f'{chr(10)}            '.join(lines_of(summary))}".rstrip(),
+        "",
+        "source texts, selected spans marked ⟦[k] weight: text⟧",
+    ]
+    for node, hop, gate, label, effect in zip(
+        packs.neighbours[near],
+        packs.neighbour_hops[near],
+        packs.neighbour_weights[near],
+        packs.neighbour_labels[near],
+        packs.neighbour_effects[near],
+        strict=True,
+    ):
+        note = f"  training label {names[label]}, log-odds {effect:+.2f}" if label >= 0 else ""
+        lines += [
+            "",
+            f"hop {hop}  gate {gate:.3f}  node {_name(ids[node])}{note}",
+            _marked(texts[node], spans[int(node)]),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _predictions(packs: Packs, row: int, names: Sequence[str]) -> list[str]:
+    """Return the deployed prediction, then each view, then which of them disagree."""
+    probs = {stage: packs.probs[at, row] for at, stage in enumerate(packs.stages)}
+
+    def said(stage: str) -> str:
+        best = int(probs[stage].argmax())
+        return f"{names[best]} ({probs[stage][best]:.3f})"
+
+    views = " and ".join(packs.views)
+    if SMOOTHED in probs:
+        lines = [f"prediction  {said(SMOOTHED)}, deployed: {views}, then smoothing"]
+        lines += [f"            {said(DEPLOYED)} before smoothing"]
+    elif DEPLOYED in probs:
+        lines = [f"prediction  {said(DEPLOYED)}, deployed: {views}"]
+    else:
+        lines = [f"prediction  {said(FUSED)} by the evidence alone"]
+        lines += [f"            deployed are {views}; core is in packs of the final model only"]
+    own = [stage for stage in packs.stages if stage not in (DEPLOYED, SMOOTHED)]
+    notes = {view: "" if view in packs.views else ", not deployed" for view in own}
+    lines += [f"view        {view}: {said(view)}{note}" for view, note in notes.items()]
+    if not packs.disagree[row]:
+        return lines
+    others = [
+        f"{view} says {said(view)}"
+        for view in packs.views
+        if view in probs and probs[view].argmax() != packs.predicted[row]
+    ]
+    return [*lines, f"views disagree: {', '.join(others)}"]
+
+
+def _contributions(packs: Packs, row: int, names: Sequence[str]) -> str:
+    """Return the log-odds of the predicted class against its rival in the fused view, by part."""
+    of, total = packs.parts[row], float(packs.parts[row].sum())
+    parts = ", ".join(f"{name} {part:+.2f}" for name, part in zip(PARTS, of, strict=True) if part)
+    classes = f"{names[packs.predicted[row]]} against {names[packs.rival[row]]}"
+    return f"{classes}, fused view: {total:+.2f} = {parts or 0}"
+
+
+def _name(node: str) -> str:
+    """Return an id in quotes, without marks."""
+    return escaped(repr(node), marks=True)
+
+
+def _marked(text: str, spans: Sequence[Span]) -> str:
+    """Return `text`, escaped, with each span wrapped and "| " before each line."""
+    parts, at = [], 0
+    for span in sorted(spans, key=lambda span: span.start):
+        own = escaped(span.text, marks=True)
+        parts += [escaped(text[at : span.start], marks=True)]
+        parts += [f"⟦[{span.number}] {span.weight:.3f}: {own}⟧"]
+        at = span.end
+    whole = "".join([*parts, escaped(text[at:], marks=True)])
+    return "\n".join(f"| {line}" if line else "|" for line in whole.split("\n"))
+
+
+def example_row(packs: Packs) -> int:
+    """Return the row of the most confident pack that has a neighbour, if any, else of any."""
+    return int(np.argmax(packs.confidence + (np.diff(packs.neighbour_ptr) > 1)))
+
+
+def write_example(
+    store: RunFolder, site: Site, packs: Packs, summaries: Summaries | None = None
+) -> Path | None:
+    """Write one pack as text to the client's folder; return the file, None if there is no pack."""
+    if not len(packs.nodes):
+        return None
+    path, row = store.evidence_folder / "example.txt", example_row(packs)
+    summary = summaries.of(packs, row, site.texts()) if summaries else None
+    with atomic_file(path) as file:
+        file.write(render(site, packs, row, summary).encode())
+    return path

@@ -1,0 +1,1 @@
+"""Summaries of evidence packs: quoted, or written by a client's language model."""

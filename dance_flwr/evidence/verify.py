@@ -1,0 +1,221 @@
+"""Verification of evidence packs against the source texts and the model."""
+
+from collections.abc import Callable
+from hashlib import sha256
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import expit
+from torch import Tensor
+
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.local_graph import LocalGraph
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.model import DanceModel
+from dance_flwr.data.card import chunk_digests
+from dance_flwr.errors import UserError
+from dance_flwr.evidence.explain import explain
+from dance_flwr.evidence.explanation import FUSED, PARTS
+from dance_flwr.evidence.pack import Packs
+
+# Weights recomputed on another device or thread count differ in the last bits.
+WEIGHT_TOLERANCE = 1e-4
+
+
+class Sources(NamedTuple):
+    """Ids and texts of a client's nodes, whose chunks have the digests that the client keeps."""
+
+    ids: list[str]
+    texts: list[str]
+
+
+def verify_sources(site: Site) -> Sources:
+    """Check every chunk of every text against its digest.
+
+    Raises
+    ------
+    UserError : a text was altered after the partition was prepared
+    """
+    ids, texts = site.ids(), site.texts()
+    digests = chunk_digests(texts, site.bank)
+    wrong = np.flatnonzero((digests != site.chunk_sha256).any(axis=1))
+    if len(wrong):
+        node = int(np.searchsorted(site.bank.ptr, wrong[0], side="right")) - 1
+        raise UserError(
+            f"{site.folder}: node {ids[node]!r}: expected the encoded text, found another; "
+            "restore the text, or prepare the partition again"
+        )
+    return Sources(ids, texts)
+
+
+def verify_nodes(site: Site, packs: Packs, where: str, core: Tensor | None = None) -> None:
+    """Check that every pack is of another node of the client, and that none of the core is missing.
+
+    Parameters
+    ----------
+    core : [K] int64, the nodes that must be there, and no others; None = it is not known
+
+    Raises
+    ------
+    UserError : names a node that is there twice, missing, or none of the client's
+    """
+    nodes, counts = np.unique(packs.nodes, return_counts=True)
+    fault, again = "", np.flatnonzero(counts > 1)
+    if len(foreign := nodes[(nodes < 0) | (nodes >= site.num_nodes)]):
+        fault = f"packs of nodes of the client, found one of node number {foreign[0]}"
+    elif len(again):
+        first = again[0]
+        fault = f"one pack per node, found {counts[first]} of node number {nodes[first]}"
+    elif core is not None and len(lacking := np.setdiff1d(core.cpu().numpy(), nodes)):
+        fault = f"packs of the last core, found none of node number {lacking[0]}"
+    elif core is not None and len(more := np.setdiff1d(nodes, core.cpu().numpy())):
+        fault = f"packs of the last core, found one of node number {more[0]}"
+    if fault:
+        raise UserError(f"{where}: expected {fault}; the pack was altered")
+
+
+def verify_spans(site: Site, packs: Packs, where: str, sources: Sources) -> None:
+    """Check that every span is a chunk of the client's bank and that its text has not changed.
+
+    Raises
+    ------
+    UserError : names the node and the span
+    """
+    ids, texts = sources
+    known = (packs.chunk_spans == site.bank.spans[packs.chunks]).all(axis=1)
+    known &= packs.chunk_nodes == site.table.node_of_chunk.cpu().numpy()[packs.chunks]
+    known &= (packs.chunk_sha256 == site.chunk_sha256[packs.chunks]).all(axis=1)
+    spans = zip(packs.chunk_nodes, packs.chunk_spans, packs.chunk_sha256, known, strict=True)
+    for node, (start, end), digest, in_bank in spans:
+        chunk = texts[node][start:end]
+        if not in_bank or sha256(chunk.encode()).digest() != digest.tobytes():
+            raise UserError(
+                f"{where}: node {ids[node]!r}, characters {start}-{end}: expected the text that "
+                f"was selected, found {chunk[:40]!r}; the source text or the pack was altered"
+            )
+
+
+def verify_parts(packs: Packs, where: str) -> None:
+    """Check what needs no model: that parts and label effects add up to what was predicted.
+
+    Raises
+    ------
+    UserError : names the node whose numbers contradict each other
+    """
+    fused = packs.probs[packs.stages.index(FUSED)].astype(np.float64)
+    chosen, rival = _at(fused, packs.predicted), _at(fused, packs.rival)
+    with np.errstate(invalid="ignore"):
+        share = np.nan_to_num(chosen / (chosen + rival), nan=0.5)  # of two that are 0
+    odds = packs.parts.sum(axis=1, dtype=np.float64)
+    from_labels = np.zeros(len(packs.nodes))
+    row, _ = _neighbours(packs)
+    np.add.at(from_labels, row[:, 0], packs.neighbour_effects)
+    labels = packs.parts[:, PARTS.index("labels")]
+    gaps = {
+        "probabilities": np.abs(packs.probs.sum(axis=2) - 1).max(axis=0, initial=0),
+        "contributions": np.where(chosen + rival > 0, np.abs(share - expit(odds)), 0),
+        "label effects": np.abs(from_labels - labels) / np.maximum(np.abs(labels), 1),
+    }
+    for what, gap in gaps.items():
+        wrong = np.flatnonzero(~(gap <= WEIGHT_TOLERANCE))
+        if len(wrong):
+            raise UserError(
+                f"{where}: node number {packs.nodes[wrong[0]]}: expected {what} that add up, found "
+                f"a difference of {gap[wrong[0]]:.2g}; the pack was altered"
+            )
+
+
+def verify_weights(
+    site: Site,
+    packs: Packs,
+    where: str,
+    model: DanceModel,
+    settings: DanceConfig,
+    graph: LocalGraph | None = None,
+    smooth: Callable[[Tensor], Tensor] | None = None,
+) -> None:
+    """Recompute gates, chunks, predictions and their parts with the model and compare the packs.
+
+    Parameters
+    ----------
+    graph, smooth : those of `explain` when the packs were made
+
+    Raises
+    ------
+    UserError : names the node whose pack does not follow from the model
+    """
+    nodes = torch.as_tensor(packs.nodes, device=site.device)
+    again = explain(model, site, nodes, settings, packs.round, packs.model_id, graph, smooth)
+    if (packs.views, packs.stages) != (again.views, again.stages):
+        raise UserError(
+            f"{where}: expected predictions {', '.join(again.stages)}, found "
+            f"{', '.join(packs.stages)}; the pack or the run's configuration was altered"
+        )
+    gaps = {
+        "neighbour weights": _largest_gap(_neighbours(packs), _neighbours(again), len(nodes)),
+        "chunk weights": _largest_gap(_chunks(packs), _chunks(again), len(nodes)),
+        "label effects": _largest_gap(_effects(packs), _effects(again), len(nodes)),
+        "prediction": np.abs(packs.probs - again.probs).max(axis=(0, 2), initial=0),
+        "contributions": _gap_of_parts(packs, again),
+    }
+    for what, gap in gaps.items():
+        wrong = np.flatnonzero(~(gap <= WEIGHT_TOLERANCE))  # not ">", which is false for NaN
+        if len(wrong):
+            raise UserError(
+                f"{where}: node number {packs.nodes[wrong[0]]}: expected the {what} of model "
+                f"{packs.model_id}, found a difference of {gap[wrong[0]]:.2g}; the pack or the "
+                "model was altered"
+            )
+
+
+# [E, 3] keys (row, member, hop or owner of the member) and [E] weights.
+Entries = tuple[NDArray[np.int64], NDArray[np.float32]]
+
+
+def _neighbours(packs: Packs) -> Entries:
+    rows = np.repeat(np.arange(len(packs.nodes)), np.diff(packs.neighbour_ptr))
+    return np.stack([rows, packs.neighbours, packs.neighbour_hops], axis=1), packs.neighbour_weights
+
+
+def _effects(packs: Packs) -> Entries:
+    keys, _ = _neighbours(packs)
+    labelled = np.stack([keys[:, 0], packs.neighbours, packs.neighbour_labels], axis=1)
+    return labelled, packs.neighbour_effects
+
+
+def _gap_of_parts(packs: Packs, again: Packs) -> NDArray[np.float64]:
+    """Return the largest difference of the parts, relative to the largest part where above 1; [m].
+
+    Classes whose probabilities are equal but for rounding may change places; then the parts are not
+    compared. Infinite where the pack compares other classes.
+    """
+    scale = np.abs(again.parts).max(axis=1, initial=1)
+    gap = np.abs(packs.parts - again.parts).max(axis=1, initial=0) / scale
+    same, tied = np.ones_like(gap, np.bool_), np.ones_like(gap, np.bool_)
+    for old, new in ((packs.predicted, again.predicted), (packs.rival, again.rival)):
+        least = (1 - WEIGHT_TOLERANCE) * _at(again.decisive, new)
+        same, tied = same & (old == new), tied & (_at(again.decisive, old) >= least)
+    return np.where(same, gap, np.where(tied, 0.0, np.inf))
+
+
+def _at(probs: NDArray[np.float32], classes: NDArray[np.int64]) -> NDArray[np.float32]:
+    return np.take_along_axis(probs, classes[:, None], axis=1)[:, 0]
+
+
+def _chunks(packs: Packs) -> Entries:
+    rows = np.repeat(np.arange(len(packs.nodes)), np.diff(packs.chunk_ptr))
+    return np.stack([rows, packs.chunks, packs.chunk_nodes], axis=1), packs.chunk_weights
+
+
+def _largest_gap(old: Entries, new: Entries, size: int) -> NDArray[np.float64]:
+    """Return the largest absolute difference of the weights of each row, [size].
+
+    Missing weights count as 0, NaN as inf.
+    """
+    keys, where = np.unique(np.concatenate([old[0], new[0]]), axis=0, return_inverse=True)
+    gap, largest = np.zeros(len(keys)), np.zeros(size)
+    np.add.at(gap, where.reshape(-1), np.concatenate([old[1], -new[1]]))
+    np.maximum.at(largest, keys[:, 0], np.nan_to_num(np.abs(gap), nan=np.inf))
+    return largest

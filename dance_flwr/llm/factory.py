@@ -1,0 +1,107 @@
+"""Open the session of a client, with the back end of its run."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.text.bank_slice import read_meta
+from dance_flwr.data.text.encoder import EncoderSpec, loaded, resolve_local
+from dance_flwr.errors import DataError
+from dance_flwr.llm.config import EMBEDDED, STUB, LlmConfig
+from dance_flwr.llm.embedded import Embedded
+from dance_flwr.llm.endpoint import Endpoint
+from dance_flwr.llm.local_settings import OwnSettings, own_settings
+from dance_flwr.llm.model import LanguageModel
+from dance_flwr.llm.model_file import model_file
+from dance_flwr.llm.session import Session
+from dance_flwr.llm.stub import Stub
+from dance_flwr.llm.template import Embed
+
+
+def open_session(site: Site, config: RunConfig, run: str) -> Session:
+    """Return a session with the language model that the run asks for and the client has.
+
+    The smaller of the run's and the client's own bounds holds.
+
+    Parameters
+    ----------
+    run : name of the run, for its ledger; empty = none is kept
+
+    Raises
+    ------
+    UserError : the client has no such model
+    """
+    settings, own = LlmConfig.of(config), own_settings()
+    model = _backend(site, config, settings, own)
+    return Session(model, site.folder, run, _bounded(settings, own))
+
+
+def _backend(site: Site, config: RunConfig, settings: LlmConfig, own: OwnSettings) -> LanguageModel:
+    if settings.backend == STUB:
+        return Stub(embedder(site, config))
+    if settings.backend == EMBEDDED:
+        return Embedded(model_file(own), settings.context, config.torch_threads)
+    return Endpoint(own, lambda: _spec(*_named(site)).load_tokenizer())
+
+
+def _bounded(settings: LlmConfig, own: OwnSettings) -> LlmConfig:
+    calls, tokens = settings.max_calls, settings.max_tokens
+    return replace(
+        settings,
+        max_calls=calls if own.max_calls is None else min(calls, own.max_calls),
+        max_tokens=tokens if own.max_tokens is None else min(tokens, own.max_tokens),
+    )
+
+
+def embedder(site: Site, config: RunConfig) -> Embed:
+    """Return the client's text encoder, loaded when it is first used; nothing is downloaded.
+
+    Texts are encoded as the client's chunks were, in the same precision: texts -> float32 [m, d],
+    rows of norm 1. A text longer than the encoder reads is cut off by it.
+
+    Raises
+    ------
+    DataError : now or at its first use: the encoder of the client's chunks is not on this machine,
+        or has other files
+    """
+    named = _named(site)
+
+    def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+        return loaded(_spec(*named)).encode(texts)
+
+    return embed
+
+
+def _named(site: Site) -> tuple[str, str, str, str]:
+    """Return name, precision, sha256 of the weights and fingerprint of the encoder of a site."""
+    meta = read_meta(site.folder / "text")
+    keys = ("encoder", "precision", "weights_sha256", "encoder_fingerprint")
+    try:
+        name, precision, weights, fingerprint = (str(meta[key]) for key in keys)
+    except KeyError as error:
+        raise DataError(
+            f"{site.folder / 'text'}: expected {error} of the encoder, found none; "
+            "encode the texts again"
+        ) from None
+    return name, precision, weights, fingerprint
+
+
+def _spec(name: str, precision: str, weights: str, fingerprint: str) -> EncoderSpec:
+    """Return a checked encoder, not loaded."""
+    try:
+        spec = resolve_local(name, precision, weights)
+    except OSError as error:
+        raise DataError(
+            f"encoder {name!r}: expected its files on this machine, found {type(error).__name__}; "
+            "encode the client's texts again here"
+        ) from None
+    if spec.fingerprint != fingerprint:
+        raise DataError(
+            f"encoder {name!r}: expected the files that encoded the client's texts, found others; "
+            "install that version again, or encode the texts again"
+        )
+    return spec

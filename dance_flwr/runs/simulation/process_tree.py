@@ -1,0 +1,197 @@
+"""Start a process, and stop it with everything that it has started, even when we are killed.
+
+python -m dance_flwr.runs.simulation.process_tree MARK [FOLDER]
+    wait until standard input ends, then stop the processes with this mark and remove FOLDER
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+_MARK = "DANCE_FLWR_FAMILY"
+_PATIENCE_SECONDS = 5.0
+_STOPPING = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+
+
+class Members:
+    """The living processes with a mark, and all that they start, wherever their parents are by now.
+
+    A raylet starts workers until it ends, and ends before they do; some rename themselves, which
+    overwrites their environment. So members are known by a mark in the environment, by a member as
+    their parent, and by the session of one.
+    """
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+        self._sessions: set[int] = set()
+
+    def __call__(self) -> set[psutil.Process]:
+        """Return them."""
+        others = {process.pid: process for process in psutil.process_iter() if _lives(process)}
+        found: dict[int, psutil.Process] = {}
+        while new := {pid: other for pid, other in others.items() if self._has(other, found)}:
+            found |= new
+            for pid in new:
+                del others[pid]
+                with suppress(ProcessLookupError):
+                    self._sessions.add(os.getsid(pid))
+        return set(found.values())
+
+    def _has(self, process: psutil.Process, found: Mapping[int, psutil.Process]) -> bool:
+        with suppress(psutil.Error, ProcessLookupError):
+            known = process.ppid() in found or os.getsid(process.pid) in self._sessions
+            return known or process.environ().get(_MARK) == self.mark
+        return False
+
+
+class Family(subprocess.Popen[bytes]):
+    """A process with all that it starts, and a keeper, which stops them if this process dies.
+
+    The keeper waits at a pipe that the system closes when this process ends, in whatever way.
+
+    Parameters
+    ----------
+    home : working directory; log : receives the output
+    scratch : whether the keeper removes `home` as well
+
+    Attributes
+    ----------
+    badge : environment variable that makes any process a member
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        home: Path,
+        log: Path,
+        scratch: bool = False,
+    ) -> None:
+        self._members = Members(uuid.uuid4().hex)
+        self.badge = {_MARK: self._members.mark}
+        keeper = [sys.executable, "-P", "-m", __name__, self._members.mark]
+        self._keeper = subprocess.Popen(  # first: no moment without it
+            [*keeper, *([str(home)] if scratch else [])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+        try:
+            with log.open("ab") as output:
+                super().__init__(
+                    command,
+                    env={**environment, **self.badge},
+                    cwd=home,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+        except BaseException:
+            self.dismiss()
+            raise
+
+    def members(self) -> set[psutil.Process]:
+        """Return the living processes of the family."""
+        self.poll()  # a zombie is a member until its parent asks
+        return self._members()
+
+    def dismiss(self) -> None:
+        """Let the keeper end, which stops what is left."""
+        self._keeper.communicate()
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def start(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    home: Path,
+    log: Path,
+    launcher: Sequence[str] = (),
+    *,
+    scratch: bool = False,
+) -> Family:
+    """Start a command of this environment in its own session, in `home`; append output to `log`.
+
+    Parameters
+    ----------
+    launcher : prefix of the command, a program of the system with its arguments
+    scratch : whether `home` is removed if this process dies
+    """
+    program = [*launcher, str(tool(command[0])), *command[1:]]
+    return Family(program, environment, home, log, scratch)
+
+
+def stop(family: Family, ask: bool = True) -> None:
+    """Stop a process and all that it started: terminate, and kill what is left, or kill at once.
+
+    Returns when none is left, or after twice `_PATIENCE_SECONDS` where one cannot be killed.
+    """
+    _end(family.members, ask)
+    family.wait()
+    family.dismiss()
+
+
+def _end(members: Callable[[], set[psutil.Process]], ask: bool) -> None:
+    asked: set[psutil.Process] = set()
+    began = time.monotonic()
+    while living := members():
+        seconds = time.monotonic() - began
+        if seconds > 2 * _PATIENCE_SECONDS:
+            break
+        kill = not ask or seconds > _PATIENCE_SECONDS
+        for member in living if kill else living - asked:
+            with suppress(psutil.NoSuchProcess):
+                member.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+        asked |= living
+        time.sleep(0.1)
+
+
+@contextmanager
+def stopping_in_order() -> Iterator[None]:
+    """During the block, SIGTERM and a closed terminal (SIGHUP) raise KeyboardInterrupt, as Ctrl-C.
+
+    What the caller ignores, as under `nohup`, stays ignored. Use in the main thread.
+    """
+    before = {number: signal.getsignal(number) for number in _STOPPING}
+    for number, handler in before.items():
+        if handler == signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def tool(name: str) -> Path:
+    """Return a command of this environment, not the first one on PATH."""
+    return Path(sys.executable).parent / name
+
+
+def _keep(mark: str, scratch: Sequence[str]) -> None:
+    """Wait until the process that started this one has ended, and stop its family."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of the pipe decides
+    sys.stdin.buffer.read()
+    _end(Members(mark), True)
+    for folder in scratch:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    _keep(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,1 @@
+"""The engine of a study: cells, grids, workers, rows."""

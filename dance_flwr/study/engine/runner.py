@@ -1,0 +1,288 @@
+"""The grid: run what is missing, each run in a worker process, and continue when one fails."""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+from tqdm import tqdm
+
+from dance_flwr.config.paths import RESULT, data_root
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.client_folder import Say
+from dance_flwr.data.graphs.loading import absolute_source
+from dance_flwr.data.prepare import prepare
+from dance_flwr.errors import DataError, UserError
+from dance_flwr.fingerprint import code_fingerprint
+from dance_flwr.study.engine.cells import Cell
+from dance_flwr.study.engine.folder import FACTS, Study, read_json, run_name
+from dance_flwr.study.engine.sharding import Shard, at_work
+from dance_flwr.study.engine.worker import (
+    Task,
+    data_digest,
+    init_worker,
+    one_line,
+    partition_key,
+    perform,
+)
+
+_POLL_SECONDS = 1.0
+
+
+@dataclass
+class Outcome:
+    """The outcome of a grid.
+
+    Attributes
+    ----------
+    reused : cells with results from an earlier command; done : tasks that this one finished
+    failed : name of a run or measurement -> its one-line reason
+    """
+
+    reused: int = 0
+    done: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def default_jobs() -> int:
+    """Return the number of physical cores that this process may use, at least 1."""
+    allowed = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
+
+
+def with_absolute_data(cell: Cell) -> Cell:
+    """Return the cell with an absolute data folder, as workers may run elsewhere."""
+    if cell.measure:
+        return cell
+    return replace(
+        cell,
+        config=replace(cell.config, data=absolute_source(cell.config.data, data_root(cell.config))),
+    )
+
+
+def check_labels(cells: Sequence[Cell]) -> None:
+    """Check that no two cells of an experiment carry the same labels.
+
+    Raises
+    ------
+    UserError : two do
+    """
+    seen: set[tuple[Any, ...]] = set()
+    for cell in cells:
+        key = tuple(sorted(cell.labels.items()))
+        if key in seen:
+            raise UserError(
+                f"experiment: expected cells with distinct labels, found {dict(cell.labels)} twice"
+            )
+        seen.add(key)
+
+
+def run_grid(
+    study: Study,
+    cells: Sequence[Cell],
+    jobs: int,
+    again: bool,
+    say: Say,
+    shard: Shard | None = None,
+) -> Outcome:
+    """Run every cell that lacks a result, and reuse existing results.
+
+    Parameters
+    ----------
+    jobs : worker processes; measurements always run one at a time
+    again : run every cell, also those with results
+    shard : the share that `cells` are; other shares may be at work in the same study
+
+    Raises
+    ------
+    UserError : existing results are of another graph of the same name, or another command uses
+        this study
+    KeyboardInterrupt : after the workers were stopped; finished runs stay
+    """
+    # Two commands would remove each other's unfinished runs.
+    with at_work(study.root, shard):
+        return _run_grid(study, [with_absolute_data(cell) for cell in cells], jobs, again, say)
+
+
+def _run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, say: Say) -> Outcome:
+    outcome = Outcome()
+    todo = cells if again else [cell for cell in cells if not study.has(cell)]
+    reused = [] if again else [cell for cell in cells if study.has(cell)]
+    outcome.reused = len(reused)
+    if reused:
+        _check_data(study, reused)
+        say(_reused_line(study, reused))
+    to_run = [cell for cell in todo if not cell.measure]
+    partitions = _prepare({run_name(cell.config): cell.config for cell in to_run}, outcome, say)
+    ready = [cell for cell in to_run if run_name(cell.config) in partitions]
+    runs: dict[str, Task] = {}
+    for cell in ready:
+        if again or not study.has_run(cell.config):
+            name = run_name(cell.config)
+            runs.setdefault(name, Task("run", cell, study.root, partitions[name]))
+    _work(list(runs.values()), jobs, outcome, "runs")
+    to_analyse = [
+        cell
+        for cell in ready
+        if cell.analysis
+        and study.has_run(cell.config)
+        and run_name(cell.config) not in outcome.failed
+    ]
+    analyses = {
+        study.product(cell): Task("analysis", cell, study.root, partitions[run_name(cell.config)])
+        for cell in to_analyse
+        if again or not study.product(cell).is_file()
+    }
+    _work(list(analyses.values()), jobs, outcome, "analyses")
+    measures = {
+        study.product(cell): Task("measure", cell, study.root) for cell in todo if cell.measure
+    }
+    _work(list(measures.values()), 1, outcome, "measurements", tasks_per_worker=1)
+    return outcome
+
+
+def _reused_line(study: Study, cells: Sequence[Cell]) -> str:
+    """Return how many cells have results, and how many of their runs other code made."""
+    folders = {study.run_folder(cell.config) for cell in cells if not cell.measure}
+    versions = [read_json(folder / RESULT)["code_fingerprint"] for folder in folders]
+    other = sum(version != code_fingerprint() for version in versions)
+    line = f"found       {len(cells)} of the cells have results"
+    if not other:
+        return line
+    return f"{line}; other code made {other} of their {len(versions)} runs (--again repeats them)"
+
+
+def _check_data(study: Study, cells: Iterable[Cell]) -> None:
+    """Check that existing runs used the graph on this machine, where there is one.
+
+    Raises
+    ------
+    UserError : a run used another graph of the same name
+    """
+    digests: dict[str, str] = {}
+    for cell in (cell for cell in cells if not cell.measure):
+        data, path = cell.config.data, study.run_folder(cell.config) / FACTS
+        if data not in digests:
+            with suppress(DataError):
+                digests[data] = data_digest(cell.config)
+        used = read_json(path).get("data") if path.is_file() else None
+        if used and data in digests and used != digests[data]:
+            raise UserError(
+                f"{path.parent}: expected a run on the current graph {data}, digest "
+                f"{digests[data]}, found digest {used}; choose another --out, or use --again"
+            )
+
+
+def _prepare(configs: Mapping[str, RunConfig], outcome: Outcome, say: Say) -> dict[str, Path]:
+    """Return run name -> partition folder; prepare each partition once, with all threads."""
+    folders: dict[tuple[Any, ...], Path | str] = {}
+    ready: dict[str, Path] = {}
+    for name, config in configs.items():
+        key = partition_key(config)
+        if key not in folders:
+            try:
+                folders[key] = prepare(config, say).folder
+            except Exception as error:  # a missing data set must not stop the others
+                folders[key] = one_line(error)
+        folder = folders[key]
+        if isinstance(folder, str):
+            outcome.failed[name] = folder
+        else:
+            ready[name] = folder
+    return ready
+
+
+def _work(
+    tasks: Sequence[Task],
+    jobs: int,
+    outcome: Outcome,
+    what: str,
+    tasks_per_worker: int | None = None,
+) -> None:
+    """Do the tasks in worker processes and record failures.
+
+    A worker that dies fails its own task only.
+    """
+    if not tasks:
+        return
+    rounds = sum(task.rounds for task in tasks)
+    total, unit = (rounds, "round") if rounds else (len(tasks), "task")
+    with tqdm(total=total, unit=unit, desc=f"{len(tasks)} {what}", smoothing=0.05) as bar:
+        lost = _in_pool(list(tasks), min(jobs, len(tasks)), outcome, bar, tasks_per_worker)
+        for task in lost:  # a dying worker breaks the pool: one by one, the next names its task
+            if _in_pool([task], 1, outcome, bar, tasks_per_worker):
+                outcome.failed[task.name] = (
+                    "its worker process died; it may have run out of memory (fewer --jobs)"
+                )
+
+
+def _in_pool(
+    tasks: list[Task], jobs: int, outcome: Outcome, bar: Any, tasks_per_worker: int | None
+) -> list[Task]:
+    """Do the tasks; return those without an answer because a worker died."""
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(
+        jobs, context, initializer=init_worker, max_tasks_per_child=tasks_per_worker
+    )
+    lost: list[Task] = []
+    try:
+        futures = {pool.submit(perform, task): task for task in tasks}
+        progress = _progress(bar)
+        waiting = set(futures)
+        while waiting:
+            finished, waiting = wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
+            for future in finished:
+                _settle(future, futures[future], outcome, lost)
+            progress([futures[f] for f in waiting], [futures[f] for f in finished], outcome)
+    except BaseException:
+        _stop(pool)
+        for task in tasks:
+            task.clean()
+        raise
+    pool.shutdown()
+    return lost
+
+
+def _settle(future: "Future[str]", task: Task, outcome: Outcome, lost: list[Task]) -> None:
+    try:
+        reason = future.result()
+    except BrokenProcessPool:
+        lost.append(task)
+        return
+    if reason:
+        outcome.failed[task.name] = reason
+    else:
+        outcome.done += 1
+
+
+def _progress(bar: Any) -> Callable[[Sequence[Task], Sequence[Task], Outcome], None]:
+    """Return a function that moves the bar to the number of finished rounds, or tasks."""
+    total = bar.n
+
+    def show(waiting: Sequence[Task], finished: Sequence[Task], outcome: Outcome) -> None:
+        nonlocal total
+        total += sum(task.rounds or 1 for task in finished)
+        current = total + sum(task.rounds_done() for task in waiting if task.rounds)
+        # For a moment, a folder that just got its final name counts as neither.
+        bar.n = max(bar.n, current)
+        bar.set_postfix_str(f"{outcome.done} done, {len(outcome.failed)} failed", refresh=False)
+        bar.refresh()
+
+    return show
+
+
+def _stop(pool: ProcessPoolExecutor) -> None:
+    """Terminate the workers; their unfinished runs have no final name yet."""
+    pool.shutdown(wait=False, cancel_futures=True)
+    for worker in multiprocessing.active_children():
+        worker.terminate()
+    for worker in multiprocessing.active_children():
+        worker.join(10)

@@ -1,0 +1,97 @@
+"""`--shard i/n`: the share of a grid that one of n machines runs.
+
+Every machine computes the same division, so that they need not talk to each other.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dance_flwr.errors import UserError
+from dance_flwr.runs.locks import exclusive, is_locked
+from dance_flwr.study.engine.cells import Cell, dataset_name
+from dance_flwr.study.engine.folder import measure_name, run_name, settings_of
+
+_FOLDER = "shards"  # of a study: one lock for each shard that ever ran in it
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Share `number` of `shards` shares of a grid, counted from 1."""
+
+    number: int
+    shards: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.shards}"
+
+    def of(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Return the cells of this share, in their order.
+
+        Runs are sorted by data set, method, settings and seed, then dealt one by one. So the shares
+        are disjoint, together they are the grid, and of each method on each data set no share has
+        more than one run more than another. Cells with the same run are in the same share.
+        """
+        names = [_name(cell) for cell in cells]
+        runs = {name: _order(cell) for name, cell in zip(names, cells, strict=True)}
+        dealt = sorted(runs, key=runs.__getitem__)[self.number - 1 :: self.shards]
+        mine = set(dealt)
+        return [cell for name, cell in zip(names, cells, strict=True) if name in mine]
+
+
+def read_shard(text: str) -> Shard:
+    """Return the shard that `i/n` names, 1 <= i <= n.
+
+    Raises
+    ------
+    UserError : it names none
+    """
+    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
+    number, shards = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= number <= shards:
+        raise UserError(
+            f"--shard: expected i/n with 1 <= i <= n, as in 3/8, found {text!r}; a job array that "
+            "counts from 0 needs --array=1-n"
+        )
+    return Shard(number, shards)
+
+
+@contextmanager
+def at_work(root: Path, shard: Shard | None) -> Iterator[None]:
+    """Hold a study for a whole grid, or one share of it beside the others of the same division.
+
+    Raises
+    ------
+    UserError : another command works on the whole study, on this share, or on another division
+    """
+    division = f"-of-{shard.shards}" if shard else ""
+    own = root / _FOLDER / f"{shard.number}{division}" if shard else root
+    with exclusive(own, "another dance-flwr experiment"):
+        # Each side takes its own lock first and looks at those of others then, so that of two
+        # commands that start together at least one sees the other.
+        for other in (root, *sorted(root.glob(f"{_FOLDER}/*"))):
+            beside = shard is not None and other.name.endswith(division) and other != root
+            if other != own and not beside and is_locked(other):
+                raise UserError(
+                    f"{root}: expected nobody else at work here but shards of the same division, "
+                    f"found {'a shard, ' + other.name if other != root else 'the whole grid'}; "
+                    "wait for it, or choose another --out"
+                )
+        yield
+
+
+def _name(cell: Cell) -> str:
+    return measure_name(cell) if cell.measure else run_name(cell.config)
+
+
+def _order(cell: Cell) -> tuple[str, str, str, int, str]:
+    """Return what sorts a cell: neighbours cost about the same."""
+    if cell.measure:
+        return "", cell.measure, "", 0, json.dumps(dict(cell.labels), sort_keys=True)
+    settings = settings_of(cell.config)
+    seed = int(settings.pop("seed"))
+    text = json.dumps(settings, sort_keys=True)
+    return dataset_name(cell.config.data), cell.config.method, text, seed, ""

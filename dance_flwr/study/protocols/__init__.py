@@ -1,0 +1,1 @@
+"""The protocols of the paper's study and of ours: one module or package each."""

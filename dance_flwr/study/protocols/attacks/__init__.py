@@ -1,0 +1,1 @@
+"""Attacks: what uploads reveal."""

@@ -1,0 +1,195 @@
+"""What a curious server can infer from a received model: members and the label distribution.
+
+Membership: Yeom et al. 2018 ("Privacy Risk in Machine Learning") call a node a member when the
+model's loss on it is small. Deviation: the score here is how much the loss fell from the model
+before a round to the model observed after it, so that nodes which are easy for any model do not
+count. The adversary is strong: for every candidate it has the text, the edges and the label, and
+may run models on the victim's graph.
+
+Labels: a class that is frequent in the training data pulls its output up. The change of the head's
+bias, or the row sums of the change of its weights (the idea of Wainakh et al. 2022, there on
+gradients), are compared between clients.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import roc_auc_score, roc_curve
+from torch import Tensor
+from torch.nn import functional as F
+
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.losses import supervised_nodes
+from dance_flwr.dance.model import DanceModel
+from dance_flwr.dance.refreshing import select_evidence
+from dance_flwr.dance.state import RunFolder
+from dance_flwr.data.graphs.graph import TEST, VAL
+from dance_flwr.nn.model import PlainModel
+
+HEAD = "head_graph"
+FALSE_POSITIVES = 0.05
+_ROUNDING = 1e-9  # a spread below this share of the largest value is rounding
+
+Values = NDArray[np.float64]
+
+
+def plain_losses(model: PlainModel, site: Site) -> Tensor:
+    """Return [n] cross-entropies of the plain view on the whole graph, in nats, with gradient.
+
+    Dropout is off; the loss is 0 where the label is unknown.
+    """
+    model.eval()
+    hidden = model.backbone(site.features, site.graph.operator(model.backbone.operator))
+    return F.cross_entropy(
+        model.graph_logits(hidden), site.labels, ignore_index=-1, reduction="none"
+    )
+
+
+def node_losses(model: PlainModel, state: Mapping[str, Tensor], site: Site) -> Values:
+    """Return [n] losses in nats of the plain view under `state`, which overwrites `model`."""
+    model.load_state_dict(state)
+    with torch.no_grad():
+        return _numpy(plain_losses(model, site))
+
+
+def loss_fall(
+    model: PlainModel, start: Mapping[str, Tensor], seen: Mapping[str, Tensor], site: Site
+) -> Values:
+    """Return [n] loss under `start` minus loss under `seen`, in nats; large for members."""
+    return node_losses(model, start, site) - node_losses(model, seen, site)
+
+
+def loss_slope(
+    model: PlainModel, start: Mapping[str, Tensor], seen: Mapping[str, Tensor], site: Site
+) -> Values:
+    """Return [n] minus the derivative of each loss at `start` along `seen - start`.
+
+    This is the linear part of the fall. Noise far larger than the update distorts the fall itself;
+    the linear part is the inner product of update and gradient, to which Gaussian noise is only
+    added, so this attack is harder to hide from.
+    """
+    model.load_state_dict(start)
+    losses = plain_losses(model, site)
+    # J d by two backward passes, as sparse products have no forward mode: g(v) = J^T v is linear.
+    used = {
+        name: value
+        for name, value in model.named_parameters()
+        if name.startswith(("backbone.", f"{HEAD}."))
+    }
+    along = [(seen[name] - start[name]).to(value) for name, value in used.items()]
+    v = torch.zeros_like(losses, requires_grad=True)
+    gradients = torch.autograd.grad(losses, list(used.values()), v, create_graph=True)
+    (slope,) = torch.autograd.grad(gradients, v, along)
+    return -_numpy(slope)
+
+
+def supervised_members(
+    model: PlainModel, state: Mapping[str, Tensor], site: Site, config: RunConfig, run: str
+) -> Tensor:
+    """Return [s] int64 nodes of the plain loss of the round that was just trained from `state`.
+
+    What a client selects ahead is stored; the selection of a single round follows from its global
+    model and the stored core, so it is recomputed. A model without a core was trained on all
+    labelled training nodes. Overwrites the parameters of `model`.
+    """
+    if not isinstance(model, DanceModel):
+        return torch.nonzero(site.train_labels >= 0).flatten()
+    model.load_state_dict(state)
+    settings = DanceConfig.of(config)
+    local_state = RunFolder(site.folder, run).load(site.num_nodes, site.device)
+    core = local_state.core
+    assert core is not None
+    if local_state.ahead is not None:
+        batch, _ = local_state.ahead.batch(core, local_state.last_turn)
+        return supervised_nodes(*batch, site.train_labels, settings)
+    _, candidates, evidence = select_evidence(model, site, local_state, settings, [core])
+    return supervised_nodes(candidates, evidence, site.train_labels, settings)
+
+
+def held_out_nodes(site: Site) -> Tensor:
+    """Return [b] int64 validation and test nodes with a label."""
+    held_out = (site.split == VAL) | (site.split == TEST)
+    return torch.nonzero(held_out & (site.labels >= 0)).flatten()
+
+
+def unused_nodes(site: Site, members: Tensor) -> Tensor:
+    """Return [b] int64 labelled training nodes that are not members in this round."""
+    free = site.train_labels >= 0
+    free[members] = False
+    return torch.nonzero(free).flatten()
+
+
+@dataclass(frozen=True)
+class Membership:
+    """How well scores separate members from other nodes.
+
+    Attributes
+    ----------
+    auc : area under the ROC curve, 0.5 = chance
+    tpr : true positive rate at a false positive rate of at most 5 %
+    """
+
+    auc: float
+    tpr: float
+
+
+def membership(scores: Values, members: Tensor, others: Tensor) -> Membership | None:
+    """Return how well the scores separate members from others; None where either is empty.
+
+    Parameters
+    ----------
+    scores : [n], larger = more likely a member; members, others : [a], [b] int64 node numbers
+    """
+    if not members.numel() or not others.numel():
+        return None
+    values = np.concatenate([scores[members.cpu().numpy()], scores[others.cpu().numpy()]])
+    truth = np.repeat([1, 0], [members.numel(), others.numel()])
+    false, true, _ = roc_curve(truth, values)
+    return Membership(
+        float(roc_auc_score(truth, values)), float(true[false <= FALSE_POSITIVES].max())
+    )
+
+
+def head_change(start: Mapping[str, Tensor], seen: Mapping[str, Tensor], part: str) -> Values:
+    """Return [C] the change of the plain head by class; a "weight" is summed over hidden units."""
+    name = f"{HEAD}.{part}"
+    change = seen[name].detach().cpu().double() - start[name].detach().cpu().double()
+    return _numpy(change if part == "bias" else change.sum(dim=1))
+
+
+def class_shares(labels: Tensor, classes: int) -> Values:
+    """Return [C] shares of the classes among [s] int64 known labels; zeros without labels."""
+    counts = torch.bincount(labels.cpu(), minlength=classes).double()
+    return _numpy(counts / counts.sum().clamp(min=1))
+
+
+def label_correlation(scores: Values, shares: Values) -> tuple[float, float]:
+    """Return Pearson's and Spearman's correlation over all (client, class) pairs, in [-1, 1].
+
+    Both sides are differences from their mean over clients. Scores that are equal for all clients
+    distinguish none: their correlation is undefined and reported as 0.
+
+    Parameters
+    ----------
+    scores, shares : [M, C]
+    """
+    guess, truth = (_from_mean(values) for values in (scores, shares))
+    if not guess.any() or not truth.any():
+        return 0.0, 0.0
+    return float(pearsonr(guess, truth).statistic), float(spearmanr(guess, truth).statistic)
+
+
+def _from_mean(values: Values) -> Values:
+    """Return [M * C] differences from the mean over clients, exactly 0 below rounding."""
+    apart = (values - values.mean(axis=0)).ravel()
+    return np.where(np.abs(apart) > _ROUNDING * np.abs(values).max(initial=0.0), apart, 0.0)
+
+
+def _numpy(values: Tensor) -> Values:
+    return values.detach().cpu().double().numpy()

@@ -1,0 +1,1 @@
+"""Measured growth of a client's round."""

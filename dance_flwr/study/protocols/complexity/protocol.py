@@ -1,0 +1,241 @@
+"""Measured growth of a client round of DANCE, beside the paper's bounds.
+
+Source: Sec. 5.4, theorem on end-to-end cost.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log, log2
+from typing import Any
+
+import numpy as np
+from scipy.stats import linregress
+
+from dance_flwr.metrics import PHASES
+from dance_flwr.study.engine.cells import Cell, Experiment, Picture, Request, Row, Section
+from dance_flwr.study.protocols.complexity.growth import SERIES, sizes_label
+from dance_flwr.study.reports.figures import COLOURS, LINES, MARKERS
+from dance_flwr.study.reports.tables import NOTHING, markdown
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The cost of one phase when one quantity grows, in the paper and in this code.
+
+    Attributes
+    ----------
+    series : name in `SERIES`; phase : of a round, "total", "bytes" or "memory"
+    paper : the paper's bound in that quantity, a dash where it gives none; ours : this code's bound
+    bar : the largest exponent that this code promises; None = none
+    """
+
+    series: str
+    phase: str
+    paper: str
+    ours: str
+    bar: float | None = None
+
+
+_SHARED = "1: n per condensation, one every r n / K_b rounds"
+CLAIMS = (
+    Claim("nodes", "nodes", "n log n", f"{_SHARED}; a sort makes it log n"),
+    Claim("nodes", "forward", NOTHING, _SHARED),
+    Claim("nodes", "text", "1", "1"),
+    Claim("nodes", "topology", "1", "1"),
+    Claim("nodes", "train", NOTHING, "1: the batch and its sampled neighbours"),
+    Claim("nodes", "total", "n log n", "1", 0.1),
+    Claim("nodes", "bytes", "n", "1: K_b (d + q + B) per round, n per condensation"),
+    Claim("nodes", "memory", "n", "1, and some 50 bytes per node", 0.1),
+    Claim("core", "text", "K", "K_b (degree + B_tok), degree at most `fan-out`"),
+    Claim("core", "topology", "K", "K_b: search in groups of 128 nodes of a class"),
+    Claim("core", "train", NOTHING, "K_b"),
+    Claim("core", "total", "K", "K_b / r for the condensation, K_b for the rest", 1.1),
+    Claim("core", "bytes", "K", "K_b (d + q + B)"),
+    Claim("core", "memory", "K", "K_b", 1.1),
+    Claim("candidates", "topology", "q", "q²: Gram matrices of the supports"),
+    Claim(
+        "chunk-budget", "text", "B_tok", "all candidate chunks are scored; B_tok only in the sum"
+    ),
+    Claim("chunk-budget", "train", NOTHING, "B_tok: the chunks that are weighed"),
+    Claim("chunk-budget", "bytes", NOTHING, "K_b (d + B_tok): c_v is most of it"),
+    Claim("hop1-budget", "text", "B_1", "all candidates are scored; B_1 adds their chunks"),
+    Claim("hop1-budget", "train", NOTHING, "B_1: the neighbours that are weighed"),
+)
+
+HOW = (
+    "One client round of the method's own code on a made-up client on disk, opened as any client "
+    "is: a random sparse graph, random unit chunk embeddings, 60 % of the nodes labelled, an "
+    "untrained model, three local epochs, one core, r = 8 %. Validation is not part of it: it "
+    "reads at most `validation-nodes` nodes. What is computed once per client is on disk before, "
+    "and each size has a process of its own. Seconds are amortised: the mean of the rounds "
+    "after a condensation, with their share of a selection of evidence, plus the excess of a round "
+    "that condenses nodes over it, divided by the rounds from one condensation to the next, "
+    "max(10, r n / K_b); both are measured, the sum is computed. "
+    "Phases are in seconds, the whole round in CPU seconds, which other work hardly changes. "
+    "Memory is the peak of anonymous pages of the process in an ordinary round, Python and torch "
+    "included, or in one that condenses if that is more; pages of mapped files can be given back "
+    "at any time and do not count. One quantity grows, all others are fixed. The exponent is the "
+    "slope of log cost over log size with its standard error; fixed costs of small sizes flatten "
+    "it, so the step between the two largest sizes stands beside it. Seconds depend on the "
+    "machine, exponents hardly do."
+)
+DIFFERENCES = (
+    "Where this differs from the paper's O(n log n + Kq) time and O(n + Kq) space:\n\n"
+    "- A round condenses a batch of K_b nodes of the core, not all K = r n, and supervises them "
+    "and the labelled neighbours among their evidence. The pass over n "
+    "nodes that condenses them, O(n (d h + degree h + P h) + n log n), fills the queue of the next "
+    "r n / K_b rounds. Its share in a round is O(K_b / r) and does not grow with n, but for the "
+    "logarithm of a sort. With K_b = 0 every round condenses r n nodes.\n"
+    "- Local epochs run the backbone on the batch, its labelled evidence and at most `fan-out` "
+    "neighbours of each per layer, O(K_b fan-out h) after O(K_b fan-out d) once a round; the "
+    "paper's sum leaves the backbone out.\n"
+    "- The q most similar nodes are searched among at most 128 of the same class, O(K_b d 128) "
+    "time and memory, not among all pairs. Only `candidate-search = exact` costs O(K² d).\n"
+    "- Topology is not linear in q: each column is solved in its own Gram matrix of up to 2q "
+    "candidates, O(K_b q² d) once and O(L K_b q²) for L steps.\n"
+    "- Text selection is O(K_b (degree + budget)), degree at most `fan-out` per hop: its "
+    "constant is what is scored (every candidate and every chunk of the chosen ones), not what is "
+    "kept; B_tok bounds the sum and the pack.\n"
+    "- A round writes O(K_b (d + q + B)) bytes, d of them for c_v of the coming cores, and O(n) "
+    "with a condensation: 12 bytes per node, and the queue."
+)
+
+
+def _cells(request: Request) -> list[Cell]:
+    return [
+        Cell(labels={"series": name, "sizes": sizes_label(series.sizes)}, measure="growth:measure")
+        for name, series in SERIES.items()
+    ]
+
+
+def slope(sizes: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
+    """Return exponent b of values ~ a sizes^b and its standard error, by least squares on logs."""
+    fit = linregress(np.log(sizes), np.log(values))
+    # The error is NaN for constant values.
+    return float(fit.slope), float(np.nan_to_num(fit.stderr))
+
+
+def last_step(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """Return the exponent between the two largest sizes."""
+    return log(values[-1] / values[-2]) / log(sizes[-1] / sizes[-2])
+
+
+def _render(rows: Sequence[Row]) -> Section:
+    # Rows of an earlier version have no memory and other sizes.
+    measured = {
+        str(row.labels["series"]): row.measure
+        for row in rows
+        if row.measure and "memory" in row.measure
+    }
+    if not measured:
+        return Section(
+            (HOW, f"0 of {len(rows)} series are measured; nothing to show yet.", DIFFERENCES)
+        )
+    lines = [_line(claim, measured[claim.series]) for claim in CLAIMS if claim.series in measured]
+    headings = [
+        "grows",
+        "phase",
+        "smallest",
+        "largest",
+        "exponent",
+        "last step",
+        "bar",
+        "paper, O( )",
+        "this code, O( )",
+    ]
+    missing = [name for row in rows if (name := str(row.labels["series"])) not in measured]
+    parts: list[str | Picture] = [HOW, markdown(headings, lines)]
+    parts += [f"Not measured yet: {', '.join(missing)}."] if missing else []
+    picture = Picture(
+        "complexity",
+        "Amortised seconds of one client round by phase while one quantity grows; thin grey lines "
+        "have slopes 1 and 2.",
+        lambda figure: _draw(measured, figure),
+        (9.0, 5.5),
+    )
+    return Section((*parts, DIFFERENCES, picture))
+
+
+def _line(claim: Claim, measured: Mapping[str, Any]) -> list[str]:
+    series, sizes = SERIES[claim.series], measured["sizes"]
+    values = _values(claim.phase, measured)
+    known = all(values)
+    exponent, error = slope(sizes, values) if known else (0.0, 0.0)
+    paper = claim.paper
+    if paper == "n log n":
+        paper += f" ({slope(sizes, [n * log2(n) for n in sizes])[0]:.2f})"
+    return [
+        f"{series.symbol}, {sizes[0]} to {sizes[-1]}",
+        _PHASES.get(claim.phase, claim.phase),
+        *(_amount(claim.phase, value) if known else NOTHING for value in (values[0], values[-1])),
+        f"{exponent:.2f} ± {error:.2f}" if known else NOTHING,
+        f"{last_step(sizes, values):.2f}" if known else NOTHING,
+        _verdict(claim.bar, exponent) if known else NOTHING,
+        paper,
+        claim.ours,
+    ]
+
+
+_PHASES = {"bytes": "written per round", "memory": "peak memory", "total": "**round**"}
+
+
+def _values(phase: str, measured: Mapping[str, Any]) -> list[float]:
+    """Return a phase's values by size: seconds, or bytes."""
+    if phase == "bytes":
+        return list(measured["bytes"])
+    if phase == "memory":
+        pairs = zip(measured["memory"], measured["survey_memory"], strict=True)
+        return [max(pair) for pair in pairs]
+    return list(measured["seconds"][phase])
+
+
+def _amount(phase: str, value: float) -> str:
+    if phase == "bytes":
+        return f"{value / 1e3:.0f} kB"
+    return f"{value / 1e6:.0f} MB" if phase == "memory" else f"{1000 * value:.1f} ms"
+
+
+def _verdict(bar: float | None, exponent: float) -> str:
+    if bar is None:
+        return NOTHING
+    return f"at most {bar:g}: {'kept' if exponent <= bar else '**missed**'}"
+
+
+def _draw(series: Mapping[str, Mapping[str, Any]], figure: Any) -> None:
+    axes = figure.subplots(2, 3).flatten()
+    for axis, (name, measured) in zip(axes, series.items(), strict=False):
+        sizes = measured["sizes"]
+        for i, phase in enumerate(PHASES):
+            style = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": LINES[i]}
+            axis.plot(
+                sizes, measured["seconds"][phase], label=phase, markersize=4, linewidth=1.2, **style
+            )
+        axis.set(xscale="log", yscale="log", xlabel=SERIES[name].symbol, ylabel="seconds")
+        limits = axis.get_ylim()
+        for power in (1, 2):
+            guide = [
+                min(measured["seconds"]["text"]) * (size / sizes[0]) ** power for size in sizes
+            ]
+            axis.plot(sizes, guide, color="#BBBBBB", linewidth=0.8, zorder=0)
+        axis.set_ylim(limits)
+        axis.set_xticks(sizes, [str(size) for size in sizes])
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+    for axis in axes[len(series) :]:
+        axis.axis("off")
+    axes[-1].legend(*axes[0].get_legend_handles_labels(), loc="center", fontsize=9)
+
+
+EXPERIMENT = Experiment(
+    name="complexity",
+    title="Complexity",
+    question=(
+        "A client round takes O(n log n + Kq) time and O(n + Kq) space; text condensation is O(K) "
+        "and controlled by the budgets (Table on complexity and Thm. on end-to-end cost)."
+    ),
+    cells=_cells,
+    render=_render,
+    datasets=(),
+    seeds=(),
+    serial=True,
+)

@@ -1,0 +1,1 @@
+"""Faithfulness of evidence."""

@@ -1,0 +1,1 @@
+"""Regimes: few labels, skew, foreign text and edges, small cores."""

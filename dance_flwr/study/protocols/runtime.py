@@ -1,0 +1,141 @@
+"""Runtime: separate short runs, one at a time, compared by ratios within one study."""
+
+from collections.abc import Sequence
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+from dance_flwr.config.options import Value
+from dance_flwr.study.engine.cells import (
+    Cell,
+    Experiment,
+    Picture,
+    Request,
+    Row,
+    Section,
+    default_methods,
+)
+from dance_flwr.study.engine.compact_rows import WARM_ROUNDS
+from dance_flwr.study.protocols.variants import REFERENCE, find, variant_cells
+from dance_flwr.study.reports.figures import COLOURS, HATCHES
+from dance_flwr.study.reports.tables import NOTHING, Group, Stat, dataset_section, markdown, stat_of
+
+ROUNDS = 40
+HOW = (
+    "Separate runs, one at a time, each client after the other on one core; the first "
+    f"{WARM_ROUNDS} rounds are omitted, and validation happens once, after the last round. Phases "
+    "are seconds per round summed over clients; the total is the wall clock of a round's training, "
+    "messages included. Once is what the omitted rounds took beyond that: condensation and graph "
+    "completion before the first training, and first use of memory, caches and kernels. Seconds "
+    "depend on the machine: only the ratio to fedavg-full, taken seed by seed within this study, "
+    "is comparable. Encoding, done once before the first round, is not included."
+)
+
+
+def _cells(request: Request) -> list[Cell]:
+    rounds = request.rounds or ROUNDS
+    settings: dict[str, Value] = {"rounds": rounds, "evaluate-every": rounds}
+    methods = request.methods or default_methods()
+    ordered = []
+    for dataset in request.datasets:
+        by_method = [variant_cells(request, dataset, method, settings, {}) for method in methods]
+        # Seed by seed, methods in turn: a slow spell of the machine slows every method.
+        ordered += [cell for seed in zip(*by_method, strict=True) for cell in seed]
+    return ordered
+
+
+def _render(rows: Sequence[Row]) -> Section:
+    return dataset_section(rows, HOW, _parts)
+
+
+def _parts(dataset: str, compared: Sequence[Group]) -> list[str | Picture]:
+    caption = f"Seconds per round and phase on {dataset}."
+    picture = Picture(f"runtime-{dataset}", caption, partial(_draw, compared), (6.5, 3.2))
+    return [_table(compared), picture]
+
+
+def _table(compared: Sequence[Group]) -> str:
+    phases = _phases(compared)
+    reference = find(compared, method=REFERENCE)
+    lines = []
+    for group in compared:
+        total = group.stat(lambda row: seconds(row, "total"))
+        line = [group.name(str(group.labels["method"])), total.text(3), total.seeds]
+        line += [ratio(group, reference).text(2) if reference else NOTHING]
+        line += [group.stat(once).text(1)]
+        line += [group.mean_text(partial(_phase_seconds, phase=phase), 3) for phase in phases]
+        lines.append(line)
+    headings = ["method", "s per round", "seeds", f"x {REFERENCE}", "once, s"]
+    return markdown([*headings, *(f"{phase}, s" for phase in phases)], lines)
+
+
+def seconds(row: Row, phase: str) -> float | None:
+    """Return mean seconds per round after the first five, None for a shorter run."""
+    value = row.result["steady_seconds"].get(phase)
+    return None if value is None else float(value)
+
+
+def once(row: Row) -> float | None:
+    """Return the seconds that warm-up rounds took beyond steady ones, None without the latter."""
+    steady = seconds(row, "total")
+    if steady is None:
+        return None
+    return max(0.0, float(row.result["rounds"] * (row.result["seconds_per_round"] - steady)))
+
+
+def ratio(group: Group, reference: Group) -> Stat:
+    """Return seconds per round over those of the reference, seed by seed."""
+    theirs, ours = (
+        {row.labels["seed"]: seconds(row, "total") for row in side.rows if row.result}
+        for side in (reference, group)
+    )
+    pairs = [(value, theirs.get(seed)) for seed, value in ours.items()]
+    return stat_of(
+        [value / other for value, other in pairs if value is not None and other], len(group.rows)
+    )
+
+
+def _phases(compared: Sequence[Group]) -> list[str]:
+    """Return the phases that take time in any of the runs."""
+    names: dict[str, None] = {}
+    for row in (row for group in compared for row in group.rows if row.result):
+        steady = row.result["steady_seconds"]
+        names |= {name: None for name, value in steady.items() if value and name != "total"}
+    return list(names)
+
+
+def _phase_seconds(row: Row, phase: str) -> float:
+    """Return mean seconds per round of a phase, 0 for a method without it."""
+    return float(row.result["steady_seconds"].get(phase, 0.0))
+
+
+def _draw(compared: Sequence[Group], figure: Any) -> None:
+    axes = figure.subplots()
+    finished = [group for group in compared if any(row.result for row in group.rows)]
+    names = [group.name(str(group.labels["method"])) for group in finished]
+    left = [0.0] * len(finished)
+    for i, phase in enumerate(_phases(compared)):
+        widths = [
+            fmean(_phase_seconds(row, phase) for row in group.rows if row.result)
+            for group in finished
+        ]
+        style = {"color": COLOURS[i % 8], "hatch": HATCHES[i % 8], "edgecolor": "black"}
+        axes.barh(range(len(names)), widths, left=left, label=phase, linewidth=0.5, **style)
+        left = [a + b for a, b in zip(left, widths, strict=True)]
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set(xlabel="seconds per round, all clients together")
+    if any(left):
+        figure.legend(loc="outside upper center", ncols=6, fontsize=8)
+
+
+EXPERIMENT = Experiment(
+    name="runtime",
+    title="Runtime",
+    question="DANCE takes less training time than conventional federated baselines (the paper's "
+    "runtime figure).",
+    cells=_cells,
+    render=_render,
+    seeds=(0, 1, 2),
+    serial=True,
+)

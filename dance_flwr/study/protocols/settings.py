@@ -1,0 +1,82 @@
+"""The harness's own settings: running average, smoothing and backbone, for both methods alike."""
+
+from collections.abc import Sequence
+
+from dance_flwr.config.options import Value
+from dance_flwr.config.tree import flat_fields
+from dance_flwr.dance.config import PAPER, DanceConfig
+from dance_flwr.study.engine.cells import Cell, Experiment, Label, Request, Row, Section
+from dance_flwr.study.protocols.variants import REFERENCE, SEED_TEXT, find, gain_text, variant_cells
+from dance_flwr.study.reports.tables import Group, dataset_section, markdown
+
+EMA, SMOOTH = 0.9, "correct-and-smooth"
+KEYS = ("backbone", "ema-decay", "smoothing")
+HARNESS = ("lr-schedule", "ema-decay", "smoothing")  # of `PAPER`, what no method decides
+POINTS = (("gcn", EMA, "none"), ("sage", EMA, SMOOTH))  # of `KEYS`
+HOW = (
+    "These settings belong to the harness, not to a method: a number with one of them is only "
+    "comparable with a number that has it too. `paper` is the paper's method alone, with every "
+    "extension of this project off, once as published and once with the harness's running average "
+    "and learning-rate schedule; both with what a search of the first found on validation, as "
+    f"every method has its own search. {SEED_TEXT}"
+)
+
+
+def _cells(request: Request) -> list[Cell]:
+    return [
+        cell
+        for dataset in request.datasets
+        for method in request.methods
+        for labels, settings in _points(method)
+        for cell in variant_cells(
+            request, dataset, method, settings, labels, "" if labels["paper"] == "no" else "paper"
+        )
+    ]
+
+
+def _points(method: str) -> list[tuple[dict[str, Label], dict[str, Value]]]:
+    """Return (labels, settings) of every point of a method."""
+    points: list[tuple[dict[str, Label], dict[str, Value]]] = [
+        (
+            {**dict(zip(KEYS, point, strict=True)), "paper": "no"},
+            dict(zip(KEYS, point, strict=True)),
+        )
+        for point in POINTS
+    ]
+    if method == "dance" and "paper" in flat_fields():
+        labels: dict[str, Label] = {"backbone": "gcn", "ema-decay": 0.0, "smoothing": "none"}
+        points.append(({**labels, "paper": "yes"}, {"paper": True, "backbone": "gcn"}))
+        rules = {key: value for key, value in PAPER.items() if key not in HARNESS}
+        rules |= {"dance.hop2-pool": DanceConfig.hop2_budget, "backbone": "gcn", "ema-decay": EMA}
+        points.append(({**labels, "ema-decay": EMA, "paper": "its rules"}, rules))
+    return points
+
+
+def _render(rows: Sequence[Row]) -> Section:
+    return dataset_section(rows, HOW, lambda dataset, compared: [_table(compared)])
+
+
+def _table(compared: Sequence[Group]) -> str:
+    lines = []
+    for group in compared:
+        labels = {key: group.labels[key] for key in KEYS}
+        reference = find(compared, **labels, method=REFERENCE)
+        suffix = "" if group.labels["paper"] == "no" else ", paper"
+        accuracy = group.stat("test_accuracy")
+        line = [group.name(f"{group.labels['method']}{suffix}"), *map(str, labels.values())]
+        line += [accuracy.percent, accuracy.seeds, gain_text(group, reference)]
+        lines.append([*line, group.stat("val_accuracy").percent])
+    headings = ["method", *KEYS, "accuracy %", "seeds"]
+    headings += [f"against {REFERENCE} alike, points", "validation %"]
+    return markdown(headings, lines)
+
+
+EXPERIMENT = Experiment(
+    name="settings",
+    title="Settings of the harness",
+    question="How much of an accuracy is the method's, and how much the harness's: not a claim of "
+    "the paper.",
+    cells=_cells,
+    render=_render,
+    methods=("fedavg-full", "dance"),
+)

@@ -1,0 +1,1 @@
+"""Tokens read, encoded and asked."""

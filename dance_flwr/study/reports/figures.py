@@ -1,0 +1,152 @@
+"""Figures that remain readable in greyscale.
+
+Each of Okabe and Ito's colours comes with a marker, a line style and a hatch.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dance_flwr.disk import atomic_path
+from dance_flwr.errors import UserError
+from dance_flwr.study.engine.cells import Picture
+from dance_flwr.study.reports.tables import Stat
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#999999")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)), (0, (6, 2)), (0, (3, 1, 1, 1)))
+HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
+
+
+def save(picture: Picture, folder: Path) -> tuple[Path, Path]:
+    """Write a picture as PNG and SVG and return both paths; equal rows give equal bytes.
+
+    Raises
+    ------
+    UserError : matplotlib is not installed
+    """
+    try:
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UserError(
+            "report: expected the package matplotlib, found none; pip install 'dance-flwr[plots]'"
+        ) from None
+    paths = folder / f"{picture.name}.png", folder / f"{picture.name}.svg"
+    with matplotlib.rc_context(
+        {"svg.hashsalt": picture.name, "svg.fonttype": "none", "font.size": 9}
+    ):
+        figure = Figure(figsize=picture.size, layout="constrained")
+        FigureCanvasAgg(figure)
+        picture.draw(figure)
+        for path, metadata in zip(
+            paths, ({"Software": None}, {"Date": None, "Creator": None}), strict=True
+        ):
+            with atomic_path(path) as draft:
+                figure.savefig(draft, dpi=160, format=path.suffix[1:], metadata=metadata)
+    return paths
+
+
+def curves(
+    axes: Any, lines: Mapping[str, Sequence[Sequence[float | None]]], first: int = 1
+) -> None:
+    """Draw the mean over seeds with a band of one standard deviation, a line per name.
+
+    Rounds without a value are omitted.
+    """
+    for i, (name, seeds) in enumerate(lines.items()):
+        values = np.array(
+            [[np.nan if v is None else v for v in seed] for seed in seeds], np.float64
+        )
+        known = ~np.isnan(values).any(axis=0)
+        x, values = first + np.flatnonzero(known), values[:, known]
+        mean = values.mean(axis=0)
+        every = max(1, len(x) // 10)
+        style = {"color": COLOURS[i % 8], "linestyle": LINES[i % 8], "marker": MARKERS[i % 8]}
+        axes.plot(
+            x,
+            mean,
+            label=name,
+            markevery=(i * every // 4, every),
+            markersize=4,
+            linewidth=1.2,
+            **style,
+        )
+        if len(values) > 1:
+            std = values.std(axis=0, ddof=1)
+            axes.fill_between(
+                x, mean - std, mean + std, color=COLOURS[i % 8], alpha=0.15, linewidth=0
+            )
+
+
+def points(axes: Any, x: Sequence[float], lines: Mapping[str, Sequence[Stat]]) -> None:
+    """Draw means in percent over `x` with error bars of one standard deviation, a line per name.
+
+    Points without a result are omitted.
+    """
+    for i, (name, stats) in enumerate(lines.items()):
+        known = [(at, stat) for at, stat in zip(x, stats, strict=True) if stat.mean is not None]
+        axes.errorbar(
+            [at for at, _ in known],
+            [100 * (stat.mean or 0.0) for _, stat in known],
+            yerr=[100 * (stat.std or 0.0) for _, stat in known],
+            label=name,
+            color=COLOURS[i % 8],
+            linestyle=LINES[i % 8],
+            marker=MARKERS[i % 8],
+            markersize=5,
+            linewidth=1.2,
+            capsize=3,
+        )
+
+
+def bars(
+    axes: Any, names: Sequence[str], series: Mapping[str, Sequence[Stat]], scale: float = 100.0
+) -> None:
+    """Draw grouped bars, a group per name and a bar per series, with one standard deviation."""
+    width = 0.8 / max(1, len(series))
+    for i, (label, stats) in enumerate(series.items()):
+        known = [(at, stat) for at, stat in enumerate(stats) if stat.mean is not None]
+        axes.bar(
+            [at + (i - (len(series) - 1) / 2) * width for at, _ in known],
+            [scale * (stat.mean or 0.0) for _, stat in known],
+            width,
+            yerr=[scale * (stat.std or 0.0) for _, stat in known],
+            label=label,
+            color=COLOURS[i % 8],
+            hatch=HATCHES[i % 8],
+            edgecolor="black",
+            linewidth=0.5,
+            capsize=2,
+        )
+    axes.set_xticks(range(len(names)), names)
+
+
+def heat(
+    figure: Any, axes: Any, values: NDArray[np.float64], rows: Sequence[str], cols: Sequence[str]
+) -> None:
+    """Draw a [rows, cols] map of validation accuracy in percent; NaN cells show no number."""
+    shown = np.ma.masked_invalid(100 * values)
+    image = axes.imshow(shown, cmap="cividis", aspect="auto")
+    middle = (shown.min() + shown.max()) / 2
+    for (i, j), value in np.ndenumerate(100 * values):
+        if not np.isnan(value):
+            colour = "black" if value > middle else "white"
+            axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=8)
+    axes.set_xticks(range(len(cols)), cols)
+    axes.set_yticks(range(len(rows)), rows)
+    figure.colorbar(image, ax=axes, label="validation accuracy (%)")
+
+
+def crop(axes: Any, stats: Sequence[Stat]) -> str:
+    """Start a percent axis below the lowest bar; return a remark for the axis label."""
+    low = [100 * (stat.mean - (stat.std or 0.0)) for stat in stats if stat.mean is not None]
+    if not low or min(low) <= 10:
+        return ""
+    start = 5 * int((min(low) - 2) // 5)
+    axes.set_ylim(bottom=start)
+    return f", axis from {start}"

@@ -1,0 +1,245 @@
+"""From rows to Markdown: groups over seeds, statistics, and names that show differing settings."""
+
+import statistics
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dance_flwr.config.options import Value
+from dance_flwr.methods import get_spec
+from dance_flwr.study.engine.cells import Label, Picture, Row, Section
+from dance_flwr.study.reports.paper_values import Printed
+
+NOTHING = "\u2013"  # an en dash: no result
+# Settings that all compared rows must share, or that their names show. What a search chooses per
+# method (width, learning rate, dropout) is in configs/tuned.
+WATCHED = (
+    "backbone",
+    "smoothing",
+    "ema-decay",
+    "rounds",
+    "local-epochs",
+    "clients",
+    "client-fraction",
+    "partition",
+    "dirichlet-alpha",
+    "resolution",
+    "site-nodes-most",
+    "split-mode",
+    "train-ratio",
+    "val-ratio",
+    "labels-per-class",
+    "foreign-text-ratio",
+    "random-edge-ratio",
+    "text-pooling",
+    "edge-gates",
+    "class-prior",
+    "label-reuse",
+    "encoder",
+    "max-chunks",
+    "chunk-tokens",
+    "strategy",
+    "paper",
+)
+
+
+@dataclass(frozen=True)
+class Stat:
+    """A mean over seeds.
+
+    Attributes
+    ----------
+    mean : None without a result
+    std : sample standard deviation (n - 1), None below two results
+    n : seeds with a result; requested : seeds in all
+    """
+
+    mean: float | None
+    std: float | None
+    n: int
+    requested: int
+
+    @property
+    def seeds(self) -> str:
+        """Return "5", or "3 of 5" while some are missing."""
+        return str(self.n) if self.n == self.requested else f"{self.n} of {self.requested}"
+
+    def text(self, digits: int = 2, scale: float = 1.0) -> str:
+        """Return "mean ± std", the mean alone for one seed, a dash for none."""
+        if self.mean is None:
+            return NOTHING
+        if self.std is None:
+            return f"{scale * self.mean:.{digits}f}"
+        return f"{scale * self.mean:.{digits}f} ± {scale * self.std:.{digits}f}"
+
+    @property
+    def percent(self) -> str:
+        """The text of a share in percent, two digits."""
+        return self.text(2, 100)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that differ in the seed only.
+
+    Attributes
+    ----------
+    labels : shared by the rows, without "seed"
+    note : settings in which it differs from the groups that it is compared with
+    """
+
+    labels: Mapping[str, Label]
+    rows: Sequence[Row]
+    note: str = ""
+
+    def stat(self, metric: "str | Callable[[Row], float | None]") -> Stat:
+        """Return mean and deviation of a metric over the rows with a result.
+
+        Parameters
+        ----------
+        metric : a key of the results, or a function of a row; None counts as missing
+        """
+        finished = [row for row in self.rows if row.result]
+        values = [
+            row.result.get(metric) if isinstance(metric, str) else metric(row) for row in finished
+        ]
+        return stat_of([value for value in values if value is not None], len(self.rows))
+
+    def mean_text(self, metric: "str | Callable[[Row], float | None]", digits: int) -> str:
+        """Return the mean of a metric alone, a dash where there is none."""
+        mean = self.stat(metric).mean
+        return NOTHING if mean is None else f"{mean:.{digits}f}"
+
+    def name(self, text: str) -> str:
+        """Return `text`, with the note in brackets if there is one."""
+        return f"{text} ({self.note})" if self.note else text
+
+    def setting(self, key: str) -> Value:
+        """Return a configuration key, the same for all rows."""
+        return self.rows[0].config[key]
+
+
+def stat_of(values: Sequence[float], requested: int) -> Stat:
+    """Return the statistics of the values of `requested` seeds; missing ones are not among them."""
+    mean = statistics.fmean(values) if values else None
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return Stat(mean, std, len(values), requested)
+
+
+def groups(rows: Sequence[Row], shown: Collection[str] = ()) -> list[Group]:
+    """Group rows over seeds, in order of appearance; rows with other settings form other groups.
+
+    A setting that a row does not have is unknown, as it is older than the setting: such rows form
+    groups of their own. Groups of one data set are compared. Each is noted with the watched
+    settings in which they differ, unless a label shows them or the method prefers them; groups with
+    equal labels are noted with every setting in which they differ.
+
+    Parameters
+    ----------
+    shown : settings that the names of groups tell without a note
+    """
+    parts: dict[str, list[Row]] = {}
+    for row in rows:
+        key = repr((_without_seed(row.labels), sorted(_settings(row).items())))
+        parts.setdefault(key, []).append(row)
+    compared = [Group(_without_seed(part[0].labels), part) for part in parts.values()]
+    return [Group(group.labels, group.rows, _note(group, compared, shown)) for group in compared]
+
+
+def _note(group: Group, others: Sequence[Group], shown: Collection[str]) -> str:
+    mine = _settings(group.rows[0])
+    told = {*shown, *_preferred(mine)} & mine.keys()  # no name tells a value that is not known
+    keys: set[str] = set()
+    for other in others:
+        if other.labels.get("dataset") != group.labels.get("dataset"):
+            continue
+        theirs = _settings(other.rows[0])
+        twin = other.labels == group.labels
+        different = {key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)}
+        different -= group.labels.keys()
+        keys |= {key for key in different if twin or (key in WATCHED and key not in told)}
+    known = [f"{key}={mine[key]}" for key in sorted(keys & mine.keys())]
+    unknown = sorted(keys - mine.keys())
+    return ", ".join([*known, *([f"older than {_first_names(unknown)}"] if unknown else [])])
+
+
+def _preferred(settings: Mapping[str, Value]) -> set[str]:
+    """Return the keys that have the value that the method prefers: its name tells them."""
+    if "method" not in settings:
+        return set()
+    reading = get_spec(str(settings["method"])).reading
+    values = {name.replace("_", "-"): value for name, value in reading.items()}
+    return {key for key, value in values.items() if settings.get(key) == value}
+
+
+def _first_names(keys: Sequence[str], most: int = 3) -> str:
+    """Return the keys, or the first and the number of the others if there are many."""
+    if len(keys) <= most:
+        return ", ".join(keys)
+    return f"{keys[0]} and {len(keys) - 1} other settings"
+
+
+def _settings(row: Row) -> dict[str, Value]:
+    return {key: value for key, value in row.config.items() if key != "seed"}
+
+
+def _without_seed(labels: Mapping[str, Label]) -> dict[str, Label]:
+    return {key: value for key, value in labels.items() if key != "seed"}
+
+
+def by_label(parts: Sequence[Group], label: str) -> dict[Any, list[Group]]:
+    """Return value of a label -> its groups, in order of appearance."""
+    members: dict[Any, list[Group]] = {}
+    for group in parts:
+        members.setdefault(group.labels[label], []).append(group)
+    return members
+
+
+def dataset_section(
+    rows: Sequence[Row],
+    how: str,
+    parts_of: Callable[[str, Sequence[Group]], Sequence[str | Picture]],
+) -> Section:
+    """Return `how`, then the name and the parts of each data set.
+
+    Parameters
+    ----------
+    parts_of : (data set, its groups) -> Markdown blocks and pictures
+    """
+    parts: list[str | Picture] = [how]
+    for dataset, compared in by_label(groups(rows), "dataset").items():
+        parts += [f"**{dataset}**", *parts_of(str(dataset), compared)]
+    return Section(tuple(parts))
+
+
+def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table; the first column is aligned left, the others right."""
+    text = ["| " + " | ".join(headings) + " |", "| --- |" + " ---: |" * (len(headings) - 1)]
+    return "\n".join([*text, *("| " + " | ".join(line) + " |" for line in lines)])
+
+
+def paper_text(value: Printed) -> str:
+    """Return a number as the paper prints it, a dash where it prints none."""
+    if value is None:
+        return NOTHING
+    return value if isinstance(value, str) else f"{value[0]:.2f} ± {value[1]:.2f}"
+
+
+def difference(ours: Stat, value: Printed) -> str:
+    """Return ours minus the paper's, in points with a sign; a dash where either is missing."""
+    if ours.mean is None or value is None or isinstance(value, str):
+        return NOTHING
+    return f"{100 * ours.mean - value[0]:+.2f}"
+
+
+def shared_settings(rows: Sequence[Row], keys: Sequence[str]) -> str:
+    """Return "key value" of the keys that all rows share, for the line above a table.
+
+    A key that a row does not have is unknown there, and so not shared.
+    """
+    shared = []
+    for key in keys:
+        values = {row.config.get(key, NOTHING) for row in rows}
+        if len(values) == 1 and NOTHING not in values:
+            shared.append(f"{key} {values.pop()}")
+    return ", ".join(shared)

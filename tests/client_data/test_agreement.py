@@ -1,0 +1,142 @@
+"""Texts and edges by agreement: naive twins, and what they are for."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import evidence as naive
+from support.builders import random_csr, rows_of
+from torch.nn import functional as F
+
+from dance_flwr.client_data import agreement
+from dance_flwr.client_data.agreement import agreeing_edges, agreeing_texts, agreeing_weights
+from dance_flwr.client_data.text_table import TextTable
+from dance_flwr.config.sections import ReadingConfig
+from dance_flwr.nn.ragged import Ragged, weighted_rows
+
+CONFIG = ReadingConfig(text_pooling="agreement", edge_gates="agreement", pooled_chunks=3)
+
+
+def unit(rng, rows, width):
+    vectors = rng.standard_normal((rows, width)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def made_up(seed, n, density, most_chunks=5, width=6):
+    """(table, neighbours) of a random graph; every node has 1 to `most_chunks` chunks."""
+    rng = np.random.default_rng(seed)
+    ptr = np.concatenate([[0], rng.integers(1, most_chunks + 1, n).cumsum()])
+    chunks = torch.tensor(unit(rng, int(ptr[-1]), width))
+    return TextTable.from_chunks(chunks, torch.tensor(ptr)), rows_of(random_csr(rng, n, density))
+
+
+def condensed(table, rows, config=CONFIG):
+    texts = table.nodes
+    return agreeing_texts(
+        table.chunks, table.chunks_of, rows, texts, config, lambda: torch.empty_like(texts)
+    )
+
+
+def naive_texts(table, rows, config):
+    chunks, texts = table.chunks.double().numpy(), table.nodes.double().numpy()
+    own, near = table.chunks_of.ptr.tolist(), rows.ptr.tolist()
+    for _ in range(agreement.PASSES):
+        after = []
+        for u in range(len(texts)):
+            others = [rows.index[i] for i in range(near[u], near[u + 1])] or [u]
+            around = sum(texts[w] / np.linalg.norm(texts[w]) for w in others)
+            around = around / np.linalg.norm(around)
+            mine = chunks[own[u] : own[u + 1]]
+            scores = [float(e @ around) / config.text_temperature for e in mine]
+            weights = naive.project(naive.entmax(scores), config.pooled_chunks)
+            after.append(sum(a * e for a, e in zip(weights, mine, strict=True)))
+        texts = np.stack(after)
+    return torch.tensor(texts)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**20),
+    n=st.integers(1, 15),
+    density=st.sampled_from([0.0, 0.2, 0.6]),
+    temperature=st.sampled_from([0.05, 0.3]),
+)
+def test_texts_equal_those_of_loops(seed, n, density, temperature):
+    table, rows = made_up(seed, n, density)
+    config = ReadingConfig(text_temperature=temperature, pooled_chunks=3)
+    # float64: each pass multiplies what rounding did to the one before
+    exact = TextTable.from_chunks(table.chunks.double(), table.chunks_of.ptr)
+    exact = TextTable(table.chunks.double(), table.chunks_of, exact.nodes.double())
+    expected = naive_texts(exact, rows, config)
+    torch.testing.assert_close(condensed(exact, rows, config), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_blocks_and_half_precision_change_nothing_but_digits(monkeypatch):
+    table, rows = made_up(3, 40, 0.2)
+    whole = condensed(table, rows)
+    monkeypatch.setattr(agreement, "_NODES_PER_BLOCK", 7)
+    torch.testing.assert_close(condensed(table, rows), whole)
+    half = TextTable(table.chunks.half(), table.chunks_of, table.nodes.half())
+    torch.testing.assert_close(condensed(half, rows).float(), whole, atol=5e-3, rtol=0)
+    torch.testing.assert_close(
+        agreeing_edges(whole, rows, 0.2),
+        agreeing_edges(whole.half(), rows, 0.2),
+        atol=5e-3,
+        rtol=0,
+    )
+
+
+@pytest.mark.parametrize("block", [2048, 7])
+def test_the_weights_of_the_chunks_are_those_that_the_texts_sum(monkeypatch, block):
+    table, rows = made_up(4, 40, 0.1)
+    monkeypatch.setattr(agreement, "_NODES_PER_BLOCK", block)
+    texts = table.nodes
+    weights = agreeing_weights(
+        table.chunks, table.chunks_of, rows, texts, CONFIG, lambda: torch.empty_like(texts)
+    )
+    found = weighted_rows(weights, table.chunks_of, table.chunks)
+    torch.testing.assert_close(found, condensed(table, rows))
+    assert bool((weights == 0).any())
+
+
+def test_a_foreign_chunk_loses_against_one_that_the_neighbours_confirm():
+    """Two topics; every node has one chunk of its own and two of a random direction."""
+    rng = np.random.default_rng(5)
+    topics, n = unit(rng, 2, 32), 60
+    own = F.normalize(torch.tensor(topics[np.arange(n) % 2] + 0.1 * unit(rng, n, 32)), dim=1)
+    foreign = torch.tensor(unit(rng, 2 * n, 32)).view(n, 2, 32)
+    chunks = torch.cat([foreign[:, :1], own[:, None], foreign[:, 1:]], dim=1).reshape(3 * n, 32)
+    table = TextTable.from_chunks(chunks, torch.arange(0, 3 * n + 1, 3))
+    same = (np.arange(n)[:, None] - np.arange(n)) % 2 == 0
+    adjacency = same & (rng.random((n, n)) < 0.2)
+    adjacency = np.triu(adjacency, 1)
+    adjacency = adjacency | adjacency.T
+    degree = adjacency.sum(1)
+    rows = Ragged(
+        torch.tensor(np.concatenate([[0], degree.cumsum()])),
+        torch.tensor(np.concatenate([np.flatnonzero(line) for line in adjacency])),
+    )
+    assert degree.min() > 0
+    before = (F.normalize(table.nodes, dim=1) * own).sum(1)
+    after = (F.normalize(condensed(table, rows), dim=1) * own).sum(1)
+    assert float(before.mean()) < 0.75
+    assert float(after.mean()) > 0.98
+
+
+def test_an_edge_between_topics_weighs_less_than_one_within():
+    texts = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 0.5], [0.0, 0.0]])
+    rows = Ragged(torch.tensor([0, 3, 4, 5, 6]), torch.tensor([1, 2, 3, 0, 0, 0]))
+    weights = agreeing_edges(texts, rows, 0.5)
+    across = float(np.exp(-2))
+    expected = torch.tensor([1.0, across, across, 1.0, across, across])
+    torch.testing.assert_close(weights, expected)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_graph_without_edges_keeps_each_nodes_own_direction(n):
+    table, _ = made_up(1, max(n, 1), 0.0)
+    rows = Ragged(torch.zeros(n + 1, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
+    if n:
+        assert condensed(table, rows).shape == table.nodes.shape
+    assert agreeing_edges(table.nodes[:n], rows, 0.2).shape == (0,)

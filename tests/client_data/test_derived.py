@@ -1,0 +1,208 @@
+"""Arrays that follow from a client's folder: made once, whole or not there, the same on disk."""
+
+import os
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from support.builders import random_csr, rows_of
+from support.killing import Killed
+
+from dance_flwr.client_data import inputs as derived
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.local_graph import LocalGraph
+from dance_flwr.config.plugins import BACKBONES
+from dance_flwr.config.sections import ReadingConfig
+from dance_flwr.data.text.bank_slice import SLICE_FILES
+from dance_flwr.nn.backbone import normalise
+
+CPU = torch.device("cpu")
+HALF = {"atol": 2e-3, "rtol": 1e-3}
+
+
+@pytest.fixture
+def folder(dance, tmp_path):
+    """A client's folder of its own."""
+    source = dance.partition / "client-0"
+    shutil.copytree(source, tmp_path / "client-0", ignore=shutil.ignore_patterns("runs", "derived"))
+    return tmp_path / "client-0"
+
+
+@pytest.fixture
+def on_disk(monkeypatch):
+    """Nothing is small enough to be kept in memory."""
+    monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
+
+
+def backbone_of(name):
+    torch.manual_seed(1)
+    return BACKBONES.get(name)(384, 8, 0.0)
+
+
+def files(folder):
+    return sorted(path.name for path in (folder / "derived").iterdir())
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("columns", [64, 100])
+def test_inputs_in_columns_are_the_direct_ones(monkeypatch, name, columns):
+    """384 columns in blocks of 64 or 100, rows in blocks of 7."""
+    monkeypatch.setattr(derived, "_COLUMNS", columns)
+    monkeypatch.setattr(derived, "_ROWS", 7)
+    graph = LocalGraph(
+        rows_of(random_csr(np.random.default_rng(1), 25, 0.2)), torch.ones(25).bool()
+    )
+    texts = torch.randn(25, 384, generator=torch.Generator().manual_seed(1))
+    texts[3] = 0  # a node without text
+    backbone = backbone_of(name)
+    direct = backbone.inputs(normalise(texts), graph.operator(backbone.operator))
+    torch.testing.assert_close(derived.resident_inputs(backbone, texts, graph), direct)
+    out = np.zeros(direct.shape, np.float16)
+    derived.backbone_inputs(backbone, texts, graph, out)
+    torch.testing.assert_close(torch.tensor(out).float(), direct, atol=4e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("rows", [65_536, 7])
+def test_a_client_on_disk_is_the_client_in_memory(folder, monkeypatch, rows):
+    memory = Site(folder, CPU)
+    wanted = (memory.table.nodes, memory.table.chunks, memory.features)
+    kept = {name: memory.inputs(memory.graph, backbone_of(name)) for name in BACKBONES}
+    assert not (folder / "derived").exists()
+    monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
+    monkeypatch.setattr(derived, "_ROWS", rows)
+    disk = Site(folder, CPU)
+    found = (disk.table.nodes, disk.table.chunks, disk.features)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one.float(), other.float(), **HALF)
+    assert disk.table.nodes.dtype == disk.table.chunks.dtype == torch.float16
+    assert disk.features.dtype == torch.float32
+    assert torch.equal(disk.table.chunks_of.ptr, memory.table.chunks_of.ptr)
+    assert torch.equal(disk.table.chunks_of.index, memory.table.chunks_of.index)
+    for name, inputs in kept.items():
+        other = disk.inputs(disk.graph, backbone_of(name))
+        torch.testing.assert_close(other.float(), inputs, atol=1e-2, rtol=5e-3)
+    assert len(files(folder)) == 1 + len(BACKBONES)
+
+
+def test_texts_by_agreement_are_kept_once_whatever_the_edges_weigh(folder, monkeypatch):
+    condensed = ReadingConfig(text_pooling="agreement", text_temperature=0.3)
+    gated = replace(condensed, edge_gates="agreement")
+    memory = Site(folder, CPU, reading=gated)
+    texts, gates = memory.table.nodes, memory.graph.gates
+    monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
+    disk = Site(folder, CPU, reading=gated)
+    torch.testing.assert_close(disk.table.nodes.float(), texts, atol=1e-2, rtol=0)
+    torch.testing.assert_close(disk.graph.gates, gates, atol=5e-2, rtol=0)
+    on_disk, in_memory = (
+        site.table.weights_in_texts(site.table.chunks_of, torch.float32) for site in (disk, memory)
+    )
+    torch.testing.assert_close(on_disk, in_memory, atol=5e-2, rtol=0)
+    before = files(folder)
+    assert [name.split("-")[0] for name in before] == ["texts", "texts"]
+    assert not torch.equal(disk.table.nodes, Site(folder, CPU).table.nodes)
+    Site(folder, CPU, reading=condensed).table  # noqa: B018
+    assert files(folder) == before
+    Site(folder, CPU, reading=replace(condensed, text_temperature=0.1)).table  # noqa: B018
+    assert len(files(folder)) == 3
+
+
+def test_an_array_is_computed_once(folder, on_disk, monkeypatch):
+    first = Site(folder, CPU)
+    backbone = backbone_of("gcn")
+    texts, inputs = first.table.nodes, first.inputs(first.graph, backbone)
+    names = files(folder)
+    for what in ("pooled_texts", "backbone_inputs"):
+        monkeypatch.setattr(derived, what, lambda *_: 1 / 0)
+    again = Site(folder, CPU)
+    assert torch.equal(again.table.nodes, texts)
+    assert torch.equal(again.inputs(again.graph, backbone_of("gcn")), inputs)
+    assert first.inputs(first.graph, backbone) is inputs and files(folder) == names
+
+
+def test_graphs_and_kinds_have_arrays_of_their_own(folder, on_disk):
+    site = Site(folder, CPU, inductive=True)
+    found = [
+        site.inputs(graph, backbone_of(name))
+        for graph in (site.graph, site.training_graph)
+        for name in ("gcn", "sgc")
+    ]
+    assert len(files(folder)) == 1 + 4
+    assert all(not torch.equal(found[0], other) for other in found[1:])
+
+
+def test_another_text_slice_replaces_what_followed_from_the_old_one(folder, on_disk):
+    site = Site(folder, CPU)
+    before = site.inputs(site.graph, backbone_of("gcn")).clone()
+    names = files(folder)
+    path = folder / "text" / "chunk_embeddings.npy"
+    assert path.name in SLICE_FILES
+    changed = np.load(path)
+    changed[:] = changed[::-1].copy()
+    np.save(path, changed)
+    os.utime(path, ns=(1, 1))
+    again = Site(folder, CPU)
+    after = again.inputs(again.graph, backbone_of("gcn"))
+    assert not torch.equal(before, after)
+    assert len(files(folder)) == len(names) and not set(files(folder)) & set(names)
+
+
+@pytest.mark.parametrize("error", [Killed, OSError, RuntimeError])
+def test_an_array_is_whole_or_not_there(tmp_path, error):
+    """An end in the middle of writing leaves no array and no draft; the next call writes it all."""
+
+    def fill(out):
+        out[:2] = 1
+        raise error
+
+    def whole(out):
+        out[:] = 3
+
+    for _ in range(2):
+        with pytest.raises(error):
+            derived.kept(tmp_path, "texts", "key", (5, 4), fill)
+        assert not list(tmp_path.glob("*.npy"))
+        assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert derived.kept(tmp_path, "texts", "key", (5, 4), whole).tolist() == [[3.0] * 4] * 5
+    with pytest.raises(error):
+        derived.kept(tmp_path, "texts", "other key", (5, 4), fill)
+    assert derived.kept(tmp_path, "texts", "other key", (5, 4), whole).shape == (5, 4)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_killed_process_leaves_no_half_array(tmp_path):
+    """A process that dies without a chance to tidy up: its draft is no array of the client."""
+    import subprocess
+    import sys
+
+    code = (
+        "import os, sys; from pathlib import Path; from dance_flwr.data import derived\n"
+        "def fill(out):\n    out[:2] = 1; out.flush(); os._exit(9)\n"
+        "derived.kept(Path(sys.argv[1]), 'texts', 'key', (5, 4), fill)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True)
+    assert done.returncode == 9, done.stderr
+    assert not list(tmp_path.glob("texts-*.npy"))
+    found = derived.kept(tmp_path, "texts", "key", (5, 4), lambda out: out.fill(2))
+    assert found.tolist() == [[2.0] * 4] * 5
+
+
+def test_names_that_begin_alike_do_not_replace_one_another(tmp_path):
+    for name in ("inputs-gcn-whole", "inputs-gcn-training", "inputs-gcn"):
+        derived.kept(tmp_path, name, "key", (1, 1), lambda out: out.fill(1))
+    derived.kept(tmp_path, "inputs-gcn", "new", (1, 1), lambda out: out.fill(2))
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_scratch_has_no_name(tmp_path):
+    array = derived.scratch(tmp_path, (3, 2))
+    array[1] = torch.tensor([1.0, 2.0]).half()
+    assert array.tolist() == [[0, 0], [1, 2], [0, 0]] and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("rows", "inside"), [(16, True), (17, False)])
+def test_what_fits_stays_in_memory(monkeypatch, rows, inside):
+    """16 x 4 float32 are 256 bytes."""
+    monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 256, "cuda": 10**9})
+    assert derived.fits(rows, 4, CPU) == inside

@@ -1,0 +1,60 @@
+"""A client's graph: neighbourhoods, operators and induced edges."""
+
+import numpy as np
+import pytest
+import torch
+from support.builders import random_csr, rows_of
+
+from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.local_graph import LocalGraph
+from dance_flwr.nn.hops import Hops
+
+
+@pytest.fixture
+def graph():
+    return LocalGraph(rows_of(random_csr(np.random.default_rng(4), 20, 0.2)), torch.ones(20).bool())
+
+
+@pytest.mark.parametrize("kind", ["gcn", "mean", "sum", "loops"])
+def test_surroundings_are_rows_of_the_operator(graph, kind):
+    whole, asked = graph.operator(kind).to_dense(), torch.tensor([3, 19, 0])
+    ball = graph.around(kind, asked, 1)
+    (step,) = ball.operators
+    found = torch.zeros(3, 20)
+    found[:, ball.nodes] = step.to_dense()
+    torch.testing.assert_close(found, whole[asked])
+    assert graph.operator(kind) is graph.operator(kind)
+
+
+def test_hops_are_kept_per_fan_out(graph):
+    assert graph.hops() is graph.hops(0) and graph.hops(2) is graph.hops(2)
+    few, every = graph.hops(2), Hops(graph.rows)
+    nodes = torch.arange(20)
+    assert int(few.one(nodes).ptr.diff().max()) == 2
+    assert torch.equal(graph.hops().two(nodes).index, every.two(nodes).index)
+
+
+def test_edges_are_both_directions(graph):
+    rows, cols = graph.edges()
+    pairs = set(zip(rows.tolist(), cols.tolist(), strict=True))
+    assert pairs == {(b, a) for a, b in pairs} and len(pairs) == rows.numel() > 0
+
+
+@pytest.mark.parametrize("core", [[], [4], [11, 3, 7, 2, 19]])
+def test_induced_edges_keep_the_order_of_the_nodes(graph, core):
+    rows, cols, weights = graph.induced_edges(torch.tensor(core, dtype=torch.int64))
+    every = set(zip(*(part.tolist() for part in graph.edges()), strict=True))
+    wanted = {(i, j) for i, u in enumerate(core) for j, v in enumerate(core) if (u, v) in every}
+    assert set(zip(rows.tolist(), cols.tolist(), strict=True)) == wanted
+    assert weights.tolist() == [1.0] * len(wanted) and rows.numel() == len(wanted)
+
+
+def test_the_training_graph_lacks_hidden_nodes_and_has_a_name_of_its_own(dance):
+    site = Site(dance.partition / "client-0", torch.device("cpu"), inductive=True)
+    assert (site.graph.name, site.training_graph.name) == ("whole", "training")
+    visible = site.training_graph.visible
+    rows, cols = site.training_graph.edges()
+    assert bool(visible[rows].all()) and bool(visible[cols].all()) and not bool(visible.all())
+    every = set(zip(*(part.tolist() for part in site.graph.edges()), strict=True))
+    kept = {(a, b) for a, b in every if visible[a] and visible[b]}
+    assert set(zip(rows.tolist(), cols.tolist(), strict=True)) == kept

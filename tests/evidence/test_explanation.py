@@ -1,0 +1,260 @@
+"""What a pack says of a prediction: stages are what the client deploys, and parts add up."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.builders import SHAPE, make_client
+
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.inference import neighbour_labels
+from dance_flwr.dance.model import DanceModel, PaperModel
+from dance_flwr.disk import write_npz
+from dance_flwr.errors import DataError
+from dance_flwr.evidence.explanation import PARTS, Explanation, logit_parts
+from dance_flwr.evidence.pack import FORMAT, Packs
+from dance_flwr.evidence.render import render
+from dance_flwr.federation.client.client import load_at, open_client
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.nn.model import ModelShape
+from dance_flwr.runs.evidence import show_evidence
+from dance_flwr.runs.reader import load_model
+
+
+def random_model(seed, kind=DanceModel, label_evidence=True):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = kind(SHAPE, "gcn", 0.5, attention_dim=5, label_evidence=label_evidence)
+        for parameter in model.parameters():
+            parameter.data = torch.randn_like(parameter)
+    return model.double().eval().requires_grad_(False)
+
+
+@given(st.integers(0, 10_000), st.integers(0, 9), st.sampled_from([DanceModel, PaperModel]))
+def test_the_parts_add_up_to_the_logits(seed, size, kind):
+    model, draw = random_model(seed, kind), torch.Generator().manual_seed(seed)
+    g, t, y = (
+        torch.randn(size, width, generator=draw, dtype=torch.float64)
+        for width in (SHAPE.hidden_dim, SHAPE.text_dim, 2 * SHAPE.classes)
+    )
+    for labels, prior in ((y, None), (None, torch.tensor([0.0, -1, -2, 3]).double())):
+        model.prior = prior
+        parts = logit_parts(model, g, t, labels)
+        assert parts.shape == (len(PARTS), size, SHAPE.classes)
+        torch.testing.assert_close(parts.sum(0), model.fused_logits(model.fuse(g, t), labels))
+        assert labels is not None or not parts[PARTS.index("labels")].any()
+        assert prior is None or (parts[PARTS.index("prior")] == prior).all()
+
+
+def test_the_parts_of_a_case_by_hand():
+    """W_g g = (2, 0), gated text (0, 0): s = (2, 0) has mean 1 and sigma 1, so N W_g g = (1, -1).
+
+    With gated text (0, 1) instead, s = (2, 1), sigma 1/2: the graph gives (2, -2), the text
+    (-1, 1), which is (1, -1) together.
+    """
+    model = PaperModel(ModelShape(2, 1, 2), "gcn", 0.0, attention_dim=1, label_evidence=True).eval()
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    model.fuse_graph.weight.data = torch.tensor([[2.0], [0.0]])
+    model.fuse_text.weight.data = torch.eye(2)
+    model.norm.weight.data.fill_(1)
+    model.norm.bias.data = torch.tensor([0.5, 0.0])
+    model.head_fused.weight.data = torch.eye(2)
+    model.head_fused.bias.data = torch.tensor([0.0, 7.0])
+    model.head_labels.weight.data[1, 3] = 3.0
+    model.prior = torch.tensor([0.0, -4.0])
+    text, labels = torch.tensor([[0.0, 0.0], [0.0, 2.0]]), torch.tensor([[0, 0, 0, 0.5]] * 2)
+    with torch.no_grad():
+        parts = logit_parts(model, torch.ones(2, 1), text, labels)
+    wanted = [
+        [[0.5, 7]] * 2,
+        [[0, -4]] * 2,
+        [[1, -1], [2, -2]],
+        [[0, 0], [-1, 1]],
+        [[0, 1.5]] * 2,
+    ]
+    torch.testing.assert_close(parts, torch.tensor(wanted), atol=1e-4, rtol=0)
+
+
+def test_the_two_best_classes_of_the_last_stage_are_compared():
+    model = random_model(0).float()
+    fused = torch.tensor([[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4]])
+    deployed = torch.tensor([[0.2, 0.5, 0.0, 0.3], [0.0, 0.0, 0.0, 1.0]])
+    logits = torch.arange(5.0 * 2 * 4).reshape(5, 2, 4) ** 2
+    known = {"deployed": deployed, "fused": fused}
+    found = Explanation.of(model, ("plain", "fused"), known, logits)
+    assert found.stages == ("fused", "deployed")
+    assert found.rival.tolist() == [3, 0]  # ties go to the lower class
+    wanted = [logits[:, 0, 1] - logits[:, 0, 3], logits[:, 1, 3] - logits[:, 1, 0]]
+    torch.testing.assert_close(found.parts, torch.stack(wanted))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_effects_of_labels_are_those_of_the_loops_and_add_up(seed):
+    client = make_client(seed, 20, 0.25, 3.0, DanceConfig())
+    candidates = client.select()
+    evidence, model = client.condense(candidates), random_model(seed)
+    labels = torch.tensor([v % 4 if v % 3 else -1 for v in range(20)])
+    table = torch.eye(4, dtype=torch.float64)[labels.clamp(min=0)] * (labels >= 0)[:, None]
+    near = neighbour_labels(candidates, evidence, table)
+    logits = logit_parts(model, client.hidden[client.nodes], evidence.fused_text, near)
+    fused = torch.softmax(logits.sum(0), dim=1)
+    found = Explanation.of(model, ("fused",), {"fused": fused}, logits)
+    rows = torch.cat([ragged.rows() for ragged in candidates.hops])
+    nodes = torch.cat([ragged.index for ragged in candidates.hops])
+    hops = torch.cat([torch.full_like(r.index, hop) for hop, r in enumerate(candidates.hops)])
+    gates = torch.cat(evidence.gates)
+    effects = found.label_effects(rows, hops, labels[nodes], gates)
+    weight, best = model.head_labels.weight, fused.argmax(1)
+    total = [0.0] * len(fused)
+    for entry, (row, node, hop) in enumerate(
+        zip(rows.tolist(), nodes.tolist(), hops.tolist(), strict=True)
+    ):
+        wanted = 0.0
+        if hop and labels[node] >= 0:
+            column = 4 * (hop - 1) + int(labels[node])
+            gap = weight[best[row], column] - weight[found.rival[row], column]
+            wanted = float(gates[entry] * gap)
+        assert float(effects[entry]) == pytest.approx(wanted, abs=1e-12)
+        total[row] += wanted
+    assert any(total)
+    assert total == pytest.approx(found.parts[:, PARTS.index("labels")].tolist(), abs=1e-9)
+
+
+def test_without_label_evidence_no_label_is_named(run):
+    for path in run(rounds=1, dance_label_evidence=False).store(0).all_packs():
+        packs = Packs.load(path)
+        assert (packs.neighbour_labels == -1).all() and not packs.neighbour_effects.any()
+        assert not packs.parts[:, PARTS.index("labels")].any()
+
+
+def test_labels_are_those_of_training_neighbours_and_never_of_the_node(dance):
+    site, named = dance.site(0), 0
+    for path in dance.store(0).all_packs():
+        packs = Packs.load(path)
+        wanted = np.where(packs.neighbour_hops > 0, site.train_labels[packs.neighbours], -1)
+        np.testing.assert_array_equal(packs.neighbour_labels, wanted)
+        named += int((wanted >= 0).sum())
+    assert named
+
+
+@pytest.mark.parametrize(
+    ("keys", "in_rounds", "at_the_end"),
+    [
+        ({}, ["plain", "fused", "deployed"], []),
+        ({"dance_views": "plain"}, ["plain", "fused", "deployed"], []),
+        ({"dance_views": "core"}, ["fused"], ["core", "deployed"]),
+        (
+            {"dance_views": "plain+core+fused", "smoothing": "correct-and-smooth"},
+            ["plain", "fused"],
+            ["core", "deployed", "smoothed"],
+        ),
+        ({"smoothing": "correct-and-smooth"}, ["plain", "fused", "deployed"], ["smoothed"]),
+    ],
+    ids=str,
+)
+def test_stages_of_final_packs_are_what_the_client_deploys(run, keys, in_rounds, at_the_end):
+    finished = run(rounds=1, **keys)
+    store, views = finished.store(0), tuple(keys.get("dance_views", "plain+fused").split("+"))
+    early, final = Packs.load(store.round_path(1)), Packs.load(store.final_path)
+    order = ["plain", "core", "fused", "deployed", "smoothed"]
+    assert early.views == final.views == views and list(early.stages) == in_rounds
+    assert list(final.stages) == sorted([*in_rounds, *at_the_end], key=order.index)
+    client = open_client(finished.partition / "client-0", finished.config)
+    load_at(client.site, client.model, load_model(finished.folder), finished.config)
+    info = RoundInfo(finished.result["run"], 1, "", final=True)
+    scored = client.predict(info, torch.as_tensor(final.nodes))
+    raw = client.method.predict(
+        client.model, client.site, finished.config, info, torch.as_tensor(final.nodes)
+    )
+    found = dict(zip(final.stages, final.probs, strict=True))
+    np.testing.assert_allclose(final.decisive, scored["deployed"], atol=1e-5)
+    for name, probs in raw.items():
+        np.testing.assert_allclose(found[name], probs, atol=1e-5)
+    assert (final.predicted == scored["deployed"].argmax(1).numpy()).all()
+    if "smoothed" in found:
+        assert np.abs(found["smoothed"] - found["deployed"]).max() > 0.01
+
+
+def test_packs_of_the_former_format_are_refused(dance, tmp_path):
+    with np.load(dance.store(0).final_path) as file:
+        arrays = dict(file)
+    assert int(arrays.pop("format")) == FORMAT == 2
+    write_npz(tmp_path / "old.npz", arrays)
+    with pytest.raises(DataError, match="expected evidence packs of format 2, found format 1; "):
+        Packs.load(tmp_path / "old.npz")
+
+
+def rendered(dance, **changes):
+    packs = Packs.load(dance.store(0).final_path)
+    names, m = dance.site(0).card.class_names, len(packs.nodes)
+    assert len(names) == 3
+    rows = {name: np.tile(np.float32(row), (m, 1)) for name, row in changes["stages"].items()}
+    changed = replace(
+        packs,
+        views=changes["views"],
+        stages=tuple(rows),
+        probs=np.stack([*rows.values()]),
+        rival=np.full(m, 2),
+        parts=np.tile(np.float32([0.25, 0, -1, 2, 0]), (m, 1)),
+    )
+    text = render(dance.site(0), changed, 0).partition("summary ")[0]
+    for number, name in enumerate(names):
+        text = text.replace(name, f"class{number}")
+    return changed, text.splitlines()[2:]
+
+
+def test_the_deployed_prediction_comes_first_then_the_views(dance):
+    stages = {
+        "plain": [0.31, 0.08, 0.61],
+        "fused": [0.9, 0.06, 0.04],
+        "deployed": [0.605, 0.07, 0.325],
+    }
+    packs, lines = rendered(dance, views=("plain", "fused"), stages=stages)
+    assert lines == [
+        "prediction  class0 (0.605), deployed: plain and fused",
+        "view        plain: class2 (0.610)",
+        "view        fused: class0 (0.900)",
+        "views disagree: plain says class2 (0.610)",
+        "log-odds    class0 against class2, fused view: +1.25 = constant +0.25, graph -1.00, "
+        "text +2.00",
+    ]
+    assert packs.disagree.all() and not packs.predicted.any()
+    assert packs.confidence == pytest.approx(0.605)
+
+
+def test_smoothing_is_named_and_agreement_is_not(dance):
+    stages = {"fused": [0.5, 0.3, 0.2], "deployed": [0.5, 0.3, 0.2], "smoothed": [0.7, 0.2, 0.1]}
+    packs, lines = rendered(dance, views=("fused",), stages=stages)
+    assert lines[:3] == [
+        "prediction  class0 (0.700), deployed: fused, then smoothing",
+        "            class0 (0.500) before smoothing",
+        "view        fused: class0 (0.500)",
+    ]
+    assert not packs.disagree.any() and lines[3].startswith("log-odds ")
+
+
+def test_a_pack_of_a_round_says_that_the_deployed_view_is_missing(dance):
+    packs, lines = rendered(dance, views=("core",), stages={"fused": [0.5, 0.3, 0.2]})
+    assert lines[:3] == [
+        "prediction  class0 (0.500) by the evidence alone",
+        "            deployed are core; core is in packs of the final model only",
+        "view        fused: class0 (0.500), not deployed",
+    ]
+    assert not packs.disagree.any()
+
+
+def test_show_names_the_smoothed_prediction_of_a_node_outside_the_core(run):
+    finished = run(rounds=1, smoothing="correct-and-smooth")
+    site, packs = finished.site(0), Packs.load(finished.store(0).final_path)
+    outside = next(u for u in range(site.num_nodes) if packs.row_of(u) is None)
+    client = open_client(finished.partition / "client-0", finished.config)
+    load_at(client.site, client.model, load_model(finished.folder), finished.config)
+    info = RoundInfo(finished.result["run"], 1, "", final=True)
+    (probs,) = client.predict(info, torch.tensor([outside]))["deployed"].tolist()
+    name, chance = site.card.class_names[int(np.argmax(probs))], max(probs)
+    text = show_evidence(finished.folder, 0, site.ids()[outside], None)
+    assert f"prediction  {name} ({chance:.3f}), deployed: plain and fused, then smoothing" in text

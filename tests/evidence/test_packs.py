@@ -1,0 +1,483 @@
+"""Evidence packs: within budgets, spans that slice exactly, and a verification that every
+alteration fails.
+"""
+
+import json
+import re
+import shutil
+from dataclasses import dataclass, fields, replace
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from safetensors.torch import load_file, save_file
+
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.nodes import node_budget
+from dance_flwr.dance.state import RunFolder
+from dance_flwr.data.card import read_card
+from dance_flwr.data.digests import data_commitment, write_card
+from dance_flwr.data.text.encoder import TextEncoder, loaded
+from dance_flwr.errors import UserError
+from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.seal import seal
+from dance_flwr.runs.evidence import show_evidence
+from dance_flwr.runs.evidence_verification import verify_evidence
+
+CLIENTS = range(3)
+
+
+def every_pack_file(finished):
+    return [
+        (client, Packs.load(path))
+        for client in CLIENTS
+        for path in finished.store(client).all_packs()
+    ]
+
+
+def rows(ptr, *arrays):
+    return list(zip(*(np.split(array, ptr[1:-1]) for array in arrays), strict=True))
+
+
+def test_packs_are_of_the_whole_core_and_within_the_budgets(dance):
+    settings = DanceConfig.of(dance.config)
+    for client, packs in every_pack_file(dance):
+        assert len(packs.nodes) == node_budget(
+            dance.site(client).num_nodes, dance.config.condensation_ratio
+        )
+        for hops, weights in rows(
+            packs.neighbour_ptr, packs.neighbour_hops, packs.neighbour_weights
+        ):
+            counts = np.bincount(hops, minlength=3)
+            assert (
+                counts[0] == 1
+                and counts[1] <= settings.hop1_budget
+                and counts[2] <= settings.hop2_budget
+            )
+            for hop in np.unique(hops):
+                assert weights[hops == hop].sum() == pytest.approx(1, abs=1e-5)
+        for chunks, weights in rows(packs.chunk_ptr, packs.chunks, packs.chunk_weights):
+            assert 1 <= len(chunks) <= settings.chunk_budget and len(set(chunks)) == len(chunks)
+            assert weights.sum() == pytest.approx(1, abs=1e-5)
+            assert (weights > 0).all() and (np.diff(weights) <= 0).all()
+
+
+def test_tight_budgets_are_kept(run):
+    finished = run(
+        rounds=1,
+        dance_hop1_budget=1,
+        dance_hop2_budget=0,
+        dance_chunk_budget=2,
+        dance_evidence_keep="final",
+    )
+    for _, packs in every_pack_file(finished):
+        assert (np.diff(packs.chunk_ptr) <= 2).all() and (np.diff(packs.chunk_ptr) == 2).any()
+        assert (np.diff(packs.neighbour_ptr) <= 2).all() and not (packs.neighbour_hops == 2).any()
+
+
+def test_spans_slice_exactly_to_the_chunks_of_gated_neighbours(dance):
+    for client, packs in every_pack_file(dance):
+        site = dance.site(client)
+        texts = site.texts()
+        for chunk, node, span, digest in zip(
+            packs.chunks, packs.chunk_nodes, packs.chunk_spans, packs.chunk_sha256, strict=True
+        ):
+            start, end = span
+            assert sha256(texts[node][start:end].encode()).digest() == digest.tobytes()
+            assert site.bank.spans[chunk].tolist() == span.tolist()
+            assert site.bank.ptr[node] <= chunk < site.bank.ptr[node + 1]
+            assert texts[node][start:end] == texts[node][start:end].strip() != ""
+        owners = [set(nodes) for (nodes,) in rows(packs.chunk_ptr, packs.chunk_nodes)]
+        gated = [set(nodes) for (nodes,) in rows(packs.neighbour_ptr, packs.neighbours)]
+        assert all(owner <= gate for owner, gate in zip(owners, gated, strict=True))
+
+
+def test_packs_survive_saving(dance, tmp_path):
+    _, packs = every_pack_file(dance)[0]
+    packs.save(tmp_path / "packs.npz")
+    found = Packs.load(tmp_path / "packs.npz")
+    for item in fields(Packs):
+        np.testing.assert_array_equal(getattr(found, item.name), getattr(packs, item.name))
+
+
+def bare(text):
+    """The lines of source texts without the bar before them."""
+    return re.sub(r"^\| ?", "", text, flags=re.MULTILINE)
+
+
+def marks(text):
+    return re.findall(r"⟦\[\d+\] ([\d.]+): (.*?)⟧", bare(text), re.DOTALL)
+
+
+def test_show_marks_the_spans_of_the_stored_pack(dance):
+    packs, site = Packs.load(dance.store(0).final_path), dance.site(0)
+    row = len(packs.nodes) // 2
+    text = show_evidence(dance.folder, 0, site.ids()[packs.nodes[row]], None)
+    own = slice(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
+    texts = site.texts()
+    spans = zip(
+        packs.chunk_nodes[own], packs.chunk_spans[own], packs.chunk_weights[own], strict=True
+    )
+    expected = sorted((f"{weight:.3f}", texts[node][a:b]) for node, (a, b), weight in spans)
+    assert sorted(marks(text)) == expected
+    assert site.ids()[packs.nodes[row]] in text and packs.model_id in text
+    unmarked = re.sub(r"⟦\[\d+\] [\d.]+: |⟧", "", bare(text))
+    assert all(
+        texts[node] in unmarked
+        for node in packs.neighbours[slice(*packs.neighbour_ptr[row : row + 2])]
+    )
+
+
+def test_show_without_a_node_equals_the_example(dance):
+    assert (
+        show_evidence(dance.folder, 1, None, None)
+        == (dance.store(1).evidence_folder / "example.txt").read_text()
+    )
+
+
+def test_show_explains_a_node_outside_the_core(dance):
+    site, packs = dance.site(0), Packs.load(dance.store(0).final_path)
+    outside = next(u for u in range(site.num_nodes) if packs.row_of(u) is None)
+    text = show_evidence(dance.folder, 0, site.ids()[outside], None)
+    assert site.ids()[outside] in text.splitlines()[0] and marks(text)
+    assert sum(float(weight) for weight, _ in marks(text)) == pytest.approx(1, abs=0.01)
+
+
+def test_show_of_an_unknown_node_or_client_is_an_error(dance, cli):
+    for arguments in (["--node", "nobody"], ["--client", "7"]):
+        done = cli("evidence", "show", dance.folder, *arguments)
+        assert done.code == 2 and len(done.err) == 1 and done.err[0].startswith("error: ")
+
+
+@dataclass
+class Copy:
+    """A copy of a run and of its partition that a test may alter."""
+
+    run: Path
+    partition: Path
+    name: str
+
+    @property
+    def client(self) -> Path:
+        return self.partition / "client-1"
+
+    @property
+    def evidence(self) -> Path:
+        return self.client / "runs" / self.name / "evidence"
+
+    def packs(self, stem="final") -> Packs:
+        return Packs.load(self.evidence / f"{stem}.npz")
+
+    def change(self, stem="final", **arrays):
+        replace(self.packs(stem), **arrays).save(self.evidence / f"{stem}.npz")
+
+    def forge_record(self):
+        """Let card, seal and record of the run describe what is there now."""
+        write_card(self.client, read_card(self.client))
+        card, result = read_card(self.client), json.loads((self.run / "result.json").read_text())
+        result["data_sha256"]["1"] = data_commitment(card)
+        sealed = seal(RunFolder(self.client, self.name), card.salt)
+        result["evidence_sha256"]["1"] = sealed
+        (self.run / "result.json").write_text(json.dumps(result))
+
+    def texts(self, edit):
+        """Rewrite the node table with `edit(columns)`, a dict of lists."""
+        table = pq.read_table(self.client / "nodes.parquet")
+        columns = table.to_pydict()
+        edit(columns)
+        pq.write_table(pa.table(columns, schema=table.schema), self.client / "nodes.parquet")
+
+
+@pytest.fixture
+def copy(dance, tmp_path) -> Copy:
+    shutil.copytree(dance.folder, tmp_path / "run")
+    shutil.copytree(dance.partition, tmp_path / "partition")
+    result = dance.result | {"partition_dir": str(tmp_path / "partition")}
+    (tmp_path / "run" / "result.json").write_text(json.dumps(result))
+    return Copy(tmp_path / "run", tmp_path / "partition", dance.result["run"])
+
+
+def bumped(array, index=0, by=1):
+    changed = array.copy()
+    changed[index] += by
+    return changed
+
+
+def put(text, at):
+    """`text` with another character at one place."""
+    return text[:at] + ("x" if text[at] != "x" else "y") + text[at + 1 :]
+
+
+def edit_text(copy, node, at):
+    copy.texts(lambda columns: columns["text"].__setitem__(node, put(columns["text"][node], at)))
+
+
+def selected_span(copy):
+    packs = copy.packs()
+    edit_text(copy, packs.chunk_nodes[0], packs.chunk_spans[0, 0])
+
+
+def unselected_span(copy):
+    from torch import device
+
+    from dance_flwr.client_data.client_data import Site
+
+    bank = Site(copy.client, device("cpu")).bank
+    used = {chunk for path in copy.evidence.glob("*.npz") for chunk in Packs.load(path).chunks}
+    chunk = next(number for number in range(len(bank.spans)) if number not in used)
+    node = int(np.searchsorted(bank.ptr, chunk, side="right")) - 1
+    edit_text(copy, node, bank.spans[chunk, 1] - 1)
+
+
+def swapped_ids(copy):
+    def edit(columns):
+        columns["id"][:2] = columns["id"][1::-1]
+
+    copy.texts(edit)
+
+
+def altered_model(copy):
+    state = load_file(copy.run / "model.safetensors")
+    state["head_fused.bias"][0] += 1e-3
+    save_file(state, copy.run / "model.safetensors")
+
+
+def forged_span(copy):
+    """Point a span elsewhere and give it the digest of what stands there."""
+    packs = copy.packs()
+    node, (start, end) = packs.chunk_nodes[0], packs.chunk_spans[0]
+    text = pq.read_table(copy.client / "nodes.parquet")["text"].to_pylist()[node]
+    digests, spans = packs.chunk_sha256.copy(), packs.chunk_spans.copy()
+    spans[0] = start, end - 1
+    digests[0] = np.frombuffer(sha256(text[start : end - 1].encode()).digest(), np.uint8)
+    copy.change(chunk_spans=spans, chunk_sha256=digests)
+
+
+def neighbour_hop(copy):
+    packs = copy.packs()
+    far = int(np.flatnonzero(packs.neighbour_hops == 1)[0])
+    copy.change(neighbour_hops=bumped(packs.neighbour_hops, far))
+
+
+def labelled_neighbour(packs):
+    return int(np.flatnonzero(packs.neighbour_labels >= 0)[0])
+
+
+def neighbour_label(copy):
+    labels = copy.packs().neighbour_labels.copy()
+    at = labelled_neighbour(copy.packs())
+    labels[at] = (labels[at] + 1) % 3
+    copy.change(neighbour_labels=labels)
+
+
+def neighbour_effect(copy):
+    packs = copy.packs()
+    at = labelled_neighbour(packs)
+    copy.change(neighbour_effects=bumped(packs.neighbour_effects, at, 0.5))
+
+
+ALTERATIONS = {
+    "a character of a selected span": selected_span,
+    "a character of a span that no pack selected": unselected_span,
+    "a chunk weight": lambda c: c.change(chunk_weights=bumped(c.packs().chunk_weights, by=-0.01)),
+    "a chunk weight that is no number": lambda c: c.change(
+        chunk_weights=bumped(c.packs().chunk_weights, by=np.nan)
+    ),
+    "a gate weight": lambda c: c.change(
+        neighbour_weights=bumped(c.packs().neighbour_weights, 1, -0.01)
+    ),
+    "the start of a span": lambda c: c.change(chunk_spans=bumped(c.packs().chunk_spans, (0, 0))),
+    "the end of a span": lambda c: c.change(chunk_spans=bumped(c.packs().chunk_spans, (0, 1), -1)),
+    "a span of an earlier round": lambda c: c.change(
+        "round-00001", chunk_spans=bumped(c.packs("round-00001").chunk_spans, (0, 0))
+    ),
+    "a span and its digest": forged_span,
+    "the node of a pack": lambda c: c.change(nodes=c.packs().nodes[::-1].copy()),
+    "a predicted class": lambda c: c.change(probs=np.roll(c.packs().probs, 1, axis=2)),
+    "a probability": lambda c: c.change(probs=bumped(c.packs().probs, (0, 0, 0), by=-0.2)),
+    "the class that a pack compares with": lambda c: c.change(rival=(c.packs().rival + 1) % 3),
+    "a contribution": lambda c: c.change(parts=bumped(c.packs().parts, (0, 1), by=0.5)),
+    "two contributions that cancel": lambda c: c.change(
+        parts=bumped(bumped(c.packs().parts, (0, 2), by=0.5), (0, 3), by=-0.5)
+    ),
+    "a contribution of an earlier round": lambda c: c.change(
+        "round-00001", parts=bumped(c.packs("round-00001").parts, (0, 1), by=0.5)
+    ),
+    "the label of a neighbour": neighbour_label,
+    "the effect of a label": neighbour_effect,
+    "the views that are deployed": lambda c: c.change(views=("fused",)),
+    "a stage that is left out": lambda c: c.change(
+        stages=c.packs().stages[1:], probs=c.packs().probs[1:]
+    ),
+    "the hop of a neighbour": neighbour_hop,
+    "the model that the final packs name": lambda c: c.change(model_id="0" * 16),
+    "one number of the saved model": altered_model,
+    "the order of the node ids": swapped_ids,
+}
+
+
+def test_verify_passes_on_a_fresh_run_and_says_what_it_read(dance, cli, copy):
+    for run in (dance.folder, copy.run):
+        done = cli("evidence", "verify", run)
+        assert done.code == 0 and done.err == []
+        *clients, last = done.out.splitlines()
+        assert last == "evidence verified" and [line.split(":")[0] for line in clients] == [
+            f"client {number}" for number in CLIENTS for _ in ("files", "embeddings", "packs")
+        ]
+    packs = [copy.packs(path.stem) for path in copy.evidence.glob("*.npz")]
+    assert (
+        f"{sum(len(p.chunks) for p in packs)} spans of {sum(len(p.nodes) for p in packs)} packs"
+        in clients[5]
+    )
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"dance_core_refresh_every": 0, "dance_text_refresh_every": 0},
+        {"dance_core_refresh_every": 1, "dance_text_refresh_every": 2},
+        {"backbone": "sage", "dance_views": "plain"},
+        {"dance_hop1_budget": 0, "dance_hop2_budget": 0, "dance_evidence_keep": "final"},
+    ],
+)
+def test_verify_passes_whatever_the_settings(run, keys):
+    said = []
+    verify_evidence(run(**keys).folder, None, said.append)
+    assert said[-1] == "evidence verified"
+    assert not any(" 0 spans" in line or "weights of 0 packs" in line for line in said)
+
+
+def test_verify_loads_the_encoder_once_for_all_clients(dance, monkeypatch):
+    loads, load = [], TextEncoder.from_spec
+    monkeypatch.setattr(TextEncoder, "from_spec", lambda spec: loads.append(spec) or load(spec))
+    loaded.cache_clear()
+    verify_evidence(dance.folder, None, lambda line: None)
+    assert len(loads) == 1 < len(CLIENTS)
+
+
+@pytest.mark.parametrize("alter", ALTERATIONS.values(), ids=ALTERATIONS)
+@pytest.mark.parametrize("record", ["genuine", "forged"])
+def test_verify_fails_on_a_single_alteration(copy, alter, record):
+    """Also where someone forged the record of the run: the links below it hold by themselves."""
+    alter(copy)
+    if record == "forged":
+        copy.forge_record()
+    with pytest.raises(UserError) as error:
+        verify_evidence(copy.run, None, lambda line: None)
+    assert "\n" not in str(error.value)
+
+
+def without_a_node(packs):
+    return packs.take(np.arange(1, len(packs.nodes)))
+
+
+def with_a_node_twice(packs):
+    return packs.take(np.append(np.arange(len(packs.nodes)), 0))
+
+
+def unsealed(copy, stem, edit):
+    """Alter packs of client 1 that the record of the run did not seal."""
+    edit(copy.packs(stem)).save(copy.evidence / f"{stem}.npz")
+    result = json.loads((copy.run / "result.json").read_text())
+    del result["evidence_sha256"]["1"]
+    (copy.run / "result.json").write_text(json.dumps(result))
+
+
+def refusal(copy, client_folder=None):
+    with pytest.raises(UserError) as error:
+        verify_evidence(copy.run, client_folder, lambda line: None)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("stem", ["round-00002", "final"])
+def test_a_node_twice_in_the_packs_of_a_round_is_found(copy, stem):
+    unsealed(copy, stem, with_a_node_twice)
+    assert f"{stem}.npz: expected one pack per node, found 2 of node number" in refusal(
+        copy, copy.client
+    )
+
+
+def test_packs_of_a_node_that_the_client_does_not_have_are_found(copy):
+    unsealed(copy, "final", lambda packs: replace(packs, nodes=bumped(packs.nodes, 0, 10_000)))
+    assert "final.npz: expected packs of nodes of the client, found one of node" in refusal(copy)
+
+
+def test_final_packs_are_of_the_whole_core_of_the_client_s_state(copy):
+    unsealed(copy, "final", without_a_node)
+    found = refusal(copy, copy.client)
+    assert "final.npz: expected packs of the last core, found none of node number" in found
+    (copy.client / "runs" / copy.name / "state.npz").unlink()
+    said = []
+    verify_evidence(copy.run, copy.client, said.append)
+    assert said[-1] == "evidence verified"  # nothing says how many there were
+
+
+def test_packs_of_a_round_are_as_many_as_the_history_counts(copy, dance):
+    count = dance.result["history"][1]["counts"]["evidence-packs"]
+    unsealed(copy, "round-00002", without_a_node)
+    assert f"round 2: expected packs of {count} nodes" in refusal(copy)
+    assert f"found {count - 1}" in refusal(copy)
+
+
+def test_a_round_whose_packs_are_gone_is_found(copy, dance):
+    unsealed(copy, "round-00002", lambda packs: packs)
+    (copy.evidence / "round-00002.npz").unlink()
+    assert "round 2: expected packs of" in refusal(copy)
+
+
+def test_packs_of_a_client_that_a_round_did_not_count_are_no_fault(copy):
+    """It trained, and its answer was lost: its packs are more than the record counts."""
+    result = json.loads((copy.run / "result.json").read_text())
+    row, own = result["history"][1], len(copy.packs("round-00002").nodes)
+    row["absent"], row["counts"]["evidence-packs"] = (
+        {"1": "silent"},
+        row["counts"]["evidence-packs"] - own,
+    )
+    (copy.run / "result.json").write_text(json.dumps(result))
+    said = []
+    verify_evidence(copy.run, None, said.append)
+    assert said[-1] == "evidence verified"
+    row["absent"] = {}
+    (copy.run / "result.json").write_text(json.dumps(result))
+    assert "round 2: expected packs of" in refusal(copy)
+
+
+def test_failed_verification_is_one_line_and_code_2(copy, cli):
+    altered_model(copy)
+    done = cli("evidence", "verify", copy.run)
+    assert done.code == 2 and len(done.err) == 1
+    assert done.err[0].startswith("error: ") and "altered" in done.err[0]
+
+
+def test_verify_reads_one_client_from_its_own_folder(dance, copy):
+    said = []
+    shutil.rmtree(copy.partition / "client-0")
+    verify_evidence(copy.run, copy.client, said.append)
+    assert [line.split(":")[0] for line in said] == ["client 1"] * 3 + ["evidence verified"]
+
+
+def test_a_method_without_evidence_says_so(run, cli):
+    done = cli("evidence", "verify", run(method="fedavg-full", rounds=1).folder)
+    assert done.code == 2 and "fedavg-full" in done.err[0]
+
+
+def test_packs_say_whose_difficulty_preselected_their_evidence(run, cli):
+    """Between condensations, hop 2 is preselected by an older model: nothing to recompute there."""
+    keys = {
+        "dance_core_refresh_every": 2,
+        "rounds": 3,
+        "dance_text_refresh_every": 1,
+        "dance_coverage_penalty": 2.0,
+    }
+    finished = run(condensation_ratio=0.1, **keys)
+    packs = {p.stem: Packs.load(p) for p in finished.store(0).all_packs()}
+    assert {name: (p.round, p.difficulty_round) for name, p in packs.items()} == {
+        "round-00001": (1, 1),
+        "round-00002": (2, 1),
+        "round-00003": (3, 3),
+        "final": (finished.result["best_round"],) * 2,
+    }
+    assert cli("evidence", "verify", finished.folder).code == 0

@@ -1,0 +1,343 @@
+"""Summaries of a run: where they are written, shown and sealed, and what they do not touch."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from flwr.common.serde import message_to_proto
+from support.project import PROJECT
+from support.prompts import with_llm
+from support.searching import secrets_of
+
+from dance_flwr.config.paths import RESULT
+from dance_flwr.dance.state import RunFolder
+from dance_flwr.data.card import read_card
+from dance_flwr.errors import DataError, UserError
+from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.render import example_row, render
+from dance_flwr.evidence.seal import seal
+from dance_flwr.evidence.summaries.file import Summaries, write_summaries
+from dance_flwr.evidence.summaries.quotes import (
+    EXCERPT,
+    KINDS,
+    MOST,
+    QUOTED,
+    WRITTEN,
+    ExtractiveSummariser,
+    Sentence,
+    lines_of,
+    spans_of,
+)
+from dance_flwr.llm.ledger import Ledger
+from dance_flwr.llm.session import LEDGER
+from dance_flwr.runs.evidence import show_evidence
+from dance_flwr.runs.evidence_summaries import run_lines
+from dance_flwr.runs.evidence_verification import verify_evidence
+from dance_flwr.study.protocols.faithfulness.protocol import analyse
+
+LONG = {"chunk_tokens": 64, "rounds": 2}  # a chunk has several sentences
+
+
+@pytest.fixture(scope="module")
+def off(run):
+    return run(**LONG)
+
+
+@pytest.fixture(scope="module")
+def core(run):
+    return run(llm_summaries="core", llm_backend="stub", **LONG)
+
+
+@pytest.fixture
+def copied(core, tmp_path):
+    """A function that returns client 1's folder of a copy of the run, and the copy itself."""
+    shutil.copytree(core.folder, tmp_path / "run")
+    shutil.copytree(core.partition, tmp_path / "partition")
+    result = core.result | {"partition_dir": str(tmp_path / "partition")}
+    (tmp_path / "run" / RESULT).write_text(json.dumps(result))
+    return RunFolder(tmp_path / "partition" / "client-1", core.result["run"]), tmp_path / "run"
+
+
+def opened(finished, client=0):
+    """Packs, summaries, site and folder of a client."""
+    store = finished.store(client)
+    return (
+        Packs.load(store.final_path),
+        Summaries.load(store.summaries_path),
+        finished.site(client),
+        store,
+    )
+
+
+def test_every_core_node_has_a_summary_of_its_heaviest_spans(core):
+    kinds = set()
+    for client in range(core.config.clients):
+        packs, summaries, site, _ = opened(core, client)
+        texts = site.texts()
+        assert list(summaries.of_node) == packs.nodes.tolist()
+        for row in range(len(packs.nodes)):
+            spans, summary = spans_of(packs, row, texts), summaries.of(packs, row, texts)
+            assert [sentence.span for sentence in summary] == [1, 2][: len(spans)]
+            assert len(summary) <= MOST
+            kinds |= {sentence.kind for sentence in summary}
+            assert all(s.text == " ".join(spans[s.span - 1].text.split())
+                       for s in summary if s.kind == QUOTED)  # fmt: skip
+    assert kinds == {EXCERPT, QUOTED}  # the stub copies one sentence
+
+
+def test_spans_are_numbered_heaviest_first_and_slice_their_texts(core):
+    packs, _, site, _ = opened(core)
+    texts = site.texts()
+    for row in range(len(packs.nodes)):
+        spans = spans_of(packs, row, texts)
+        assert [span.number for span in spans] == list(range(1, len(spans) + 1))
+        assert sorted((span.weight for span in spans), reverse=True) == [s.weight for s in spans]
+        assert all(texts[span.node][span.start : span.end] == span.text for span in spans)
+
+
+def test_nothing_that_is_scored_changes(off, core):
+    same = ("test_accuracy", "val_accuracy", "test_macro_f1", "model_fingerprint", "best_round")
+    assert {key: off.result[key] for key in same} == {key: core.result[key] for key in same}
+    for client in range(core.config.clients):
+        (mine, summaries, _, _), (plain, none, _, _) = opened(core, client), opened(off, client)
+        assert summaries and none is None
+        for name in ("nodes", "probs", "chunks", "chunk_weights", "neighbours", "parts"):
+            np.testing.assert_array_equal(getattr(mine, name), getattr(plain, name))
+
+
+def test_faithfulness_is_the_same_with_and_without(off, core, tmp_path):
+    found = []
+    for finished in (off, core):
+        shutil.copytree(finished.folder, folder := tmp_path / finished.result["run"])
+        found.append(analyse(folder, finished.config, finished.partition, nodes=12, draws=1))
+    assert found[0] == found[1]
+
+
+def test_no_outgoing_byte_holds_a_summary(core):
+    secrets = secrets_of(core)
+    written = {
+        s.text for c in range(core.config.clients) for _, s in opened(core, c)[1].sentences()
+    }
+    assert {text.encode() for text in written if text} <= {*secrets.strings}
+    for message in core.messages:
+        data = message_to_proto(message).SerializeToString().lower()
+        assert not any(text.lower() in data for text in secrets.strings)
+
+
+def test_a_second_finish_asks_nothing_and_writes_the_same(core, copied):
+    folder, _ = copied
+    before = folder.summaries_path.read_bytes()
+    packs, _, site, _ = opened(core, 1)
+    site.folder = folder.folder.parents[1]
+    first = Ledger.load(folder.folder / LEDGER)
+    assert first.fresh_calls > 0 and first.capped_calls == first.failed_calls == 0
+    write_summaries(folder, site, packs, core.config, core.result["run"])
+    again = Ledger.load(folder.folder / LEDGER)
+    assert again.fresh_calls == first.fresh_calls
+    assert again.cached_calls == first.cached_calls + first.fresh_calls + first.cached_calls
+    assert folder.summaries_path.read_bytes() == before
+
+
+def test_the_next_run_asks_nothing(run, core):
+    again = run(llm_summaries="core", llm_backend="stub", **LONG)
+    assert again.partition == core.partition and again.result["run"] != core.result["run"]
+    for client in range(core.config.clients):
+        ledger = Ledger.load(again.store(client).folder / LEDGER)
+        assert ledger.fresh_calls == 0 < ledger.cached_calls
+        assert opened(again, client)[1] == opened(core, client)[1]
+
+
+def test_show_prints_the_summary_that_is_kept(core):
+    packs, summaries, site, store = opened(core, 1)
+    row = example_row(packs)
+    summary = summaries.of(packs, row, site.texts())
+    text = show_evidence(core.folder, 1, None, None)
+    assert text == (store.evidence_folder / "example.txt").read_text()
+    assert text == render(site, packs, row, summary)
+    shown = text.partition("summary     ")[2].split("\n\n")[0]
+    assert [line.strip() for line in shown.splitlines()] == lines_of(summary)
+    assert all(f"⟦[{sentence.span}] " in text for sentence in summary)
+
+
+def test_show_outside_the_core_is_extractive(core):
+    packs, _, site, _ = opened(core)
+    outside = next(u for u in range(site.num_nodes) if packs.row_of(u) is None)
+    shown = show_evidence(core.folder, 0, site.ids()[outside], None)
+    assert "(quoted)" in shown and "quoted in part" not in shown
+
+
+def test_on_demand_summaries_are_written_when_asked_for(run, core):
+    finished = run(llm_summaries="on-demand", llm_backend="stub", **LONG)
+    packs, none, site, store = opened(finished)
+    assert none is None and not (store.folder / LEDGER).exists()
+    kept, texts = opened(core)[1], site.texts()
+    row = next(
+        row for row in range(len(packs.nodes)) if kept.of(packs, row, texts)[0].kind == EXCERPT
+    )
+    node = site.ids()[packs.nodes[row]]
+    shown = show_evidence(finished.folder, 0, node, None)
+    assert shown == render(site, packs, row, kept.of(packs, row, texts)).replace(
+        core.result["model_fingerprint"], finished.result["model_fingerprint"]
+    )
+    assert (store.folder / LEDGER).exists()
+
+
+def test_a_client_without_a_model_takes_part_only_without_summaries(run, monkeypatch):
+    def none(site, config, run):
+        raise UserError("expected the file /home/someone/model.gguf, found none")
+
+    monkeypatch.setattr("dance_flwr.llm.factory.open_session", none)
+    with pytest.raises(UserError, match="expected a language model") as error:
+        run(llm_summaries="core", **LONG)
+    assert "someone" not in str(error.value)
+    run(llm_summaries="on-demand", **LONG)
+
+
+def test_a_model_that_is_lost_at_the_end_costs_no_run(core, copied, monkeypatch, caplog):
+    folder, _ = copied
+    packs, _, site, _ = opened(core, 1)
+
+    def lost(*_):
+        raise UserError("expected a file, found none")
+
+    monkeypatch.setattr("dance_flwr.llm.factory.open_session", lost)
+    summaries = write_summaries(folder, site, packs, core.config, core.result["run"])
+    texts = site.texts()
+    for row in range(len(packs.nodes)):
+        extractive = ExtractiveSummariser().summarise(spans_of(packs, row, texts))
+        found = summaries.of(packs, row, texts)
+        assert [s.text for s in found] == [s.text for s in extractive]
+    assert {*summaries.reasons} == {"no model"}
+
+
+def test_caps_hold_and_the_other_nodes_are_extractive(core, copied):
+    folder, _ = copied
+    packs, _, site, _ = opened(core, 1)
+    site.folder = folder.folder.parents[1]
+    shutil.rmtree(site.folder / "llm")
+    (folder.folder / LEDGER).unlink()
+    config = with_llm(core.config, summaries="core", backend="stub", max_calls=3)
+    summaries = write_summaries(folder, site, packs, config, core.result["run"])
+    ledger = Ledger.load(folder.folder / LEDGER)
+    assert ledger.fresh_calls == 3 and ledger.capped_calls == summaries.reasons["no reply"] > 0
+    assert summaries.kinds[EXCERPT] >= 3 and len(summaries.of_node) == len(packs.nodes)
+
+
+def test_verify_reads_summaries_again(core, copied):
+    said = []
+    verify_evidence(copied[1], None, said.append)
+    assert said[-1] == "evidence verified"
+    count = sum(1 for _ in opened(core, 1)[1].sentences())
+    assert any(f"{count} sentences of summaries checked" in line for line in said)
+
+
+def changed(folder, edit):
+    raw = json.loads(folder.summaries_path.read_text())
+    entry = next(e for own in raw["nodes"].values() for e in own if e["kind"] == EXCERPT)
+    edit(entry)
+    folder.summaries_path.write_text(json.dumps(raw))
+
+
+ALTERATIONS = {
+    "an invented sentence": lambda entry: entry.update(text="Nothing of this is in the source."),
+    "a word": lambda entry: entry.update(text=entry["text"] + " invented"),
+    "another author": lambda entry: entry.update(kind=WRITTEN, author="somebody"),
+    "another span": lambda entry: entry.update(span=9999),
+    "no span": lambda entry: entry.update(span=0),
+    "no kind": lambda entry: entry.update(kind="true"),
+}
+
+
+@pytest.mark.parametrize("edit", ALTERATIONS.values(), ids=ALTERATIONS)
+@pytest.mark.parametrize("record", ["genuine", "forged"])
+def test_verify_fails_on_an_altered_summary(copied, edit, record):
+    """Also where someone forged the record of the run."""
+    folder, run = copied
+    changed(folder, edit)
+    if record == "forged":
+        result = json.loads((run / RESULT).read_text())
+        sealed = seal(folder, read_card(folder.folder.parents[1]).salt)
+        result["evidence_sha256"]["1"] = sealed
+        (run / RESULT).write_text(json.dumps(result))
+    with pytest.raises(UserError) as error:
+        verify_evidence(run, None, lambda line: None)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 2}', '{"format": 1, "nodes": 3}'])
+def test_a_damaged_file_is_named(copied, content):
+    folder, run = copied
+    folder.summaries_path.write_text(content)
+    with pytest.raises(DataError, match="expected summaries of format 1"):
+        show_evidence(run, 1, None, None)
+
+
+def test_the_study_counts_what_is_kept(core, cli):
+    done = cli("evidence", "summaries", core.folder)
+    assert done.code == 0 and done.err == []
+    kinds = sum((opened(core, c)[1].kinds for c in range(core.config.clients)), start=Counter())
+    total = sum(kinds.values())
+    line = next(
+        line for line in done.out.splitlines() if "core nodes" in line and "client" not in line
+    )
+    assert f"{total:,} sentences, 0% written" in line
+    assert f"{kinds[EXCERPT] / total:.0%} quoted in part" in line
+    control = next(line for line in done.out.splitlines() if "extractive control" in line)
+    assert "content words 1.00 and bigrams 1.00" in control
+    short = run_lines(core.partition, core.result["run"], core.config.clients)
+    assert f"{total:,} sentences" in short[1] and len(short) == 3
+
+
+def test_the_study_of_a_run_without_summaries_is_an_error(off, cli):
+    done = cli("evidence", "summaries", off.folder)
+    assert done.code == 2 and "llm.summaries" in done.err[0]
+    assert run_lines(off.partition, off.result["run"], off.config.clients) == []
+
+
+def test_a_quotation_is_read_from_its_text(core):
+    raw = json.loads(core.store(0).summaries_path.read_text())
+    quoted = [e for own in raw["nodes"].values() for e in own if e["kind"] == QUOTED]
+    assert quoted and not any("text" in entry for entry in quoted)
+    assert {e["kind"] for own in raw["nodes"].values() for e in own} <= {*KINDS}
+
+
+def test_summaries_of_another_model_are_not_shown(core):
+    packs, summaries, site, _ = opened(core)
+    other = Summaries("0" * 16, summaries.of_node)
+    spans = spans_of(packs, 0, site.texts())
+    assert other.of(packs, 0, site.texts()) == ExtractiveSummariser().summarise(spans)
+
+
+def test_an_author_cannot_forge_a_line():
+    sentence = Sentence(1, "text\nsummary", WRITTEN, "model\x1b]0;x\x07\n⟦")
+    (line,) = lines_of([sentence])
+    assert line.isprintable() and "⟦" not in line
+
+
+def test_without_summaries_no_language_model_is_imported(tiny, tmp_path):
+    """A whole run and `evidence show` in a process of its own."""
+    code = f"""
+import sys
+from dance_flwr.cli.main import main
+for arguments in (
+    ["run", "--in-process", "--data", {str(tiny)!r}, "--out", {str(tmp_path / "run")!r},
+     "--clients", "3", "--set", "rounds=1"],
+    ["evidence", "show", {str(tmp_path / "run")!r}],
+):
+    sys.argv = ["dance-flwr", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code
+found = [name for name in sys.modules if name.startswith("dance_flwr.llm.")]
+found += [name for name in ("xllamacpp", "openai", "snowballstemmer") if name in sys.modules]
+print("imported", sorted(found))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "imported ['dance_flwr.llm.config']"

@@ -1,0 +1,388 @@
+"""A run in this process: its files, its repeatability, and every setting."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from support.graphs import EVERY_ROUND
+from support.killing import saved
+
+from dance_flwr.config.plugins import STRATEGIES
+from dance_flwr.config.tree import flatten, parse
+from dance_flwr.data.graphs.graph import TEST, VAL
+from dance_flwr.data.prepare import prepare
+from dance_flwr.federation.client.client import Client
+from dance_flwr.federation.wire.messages import metrics_of
+from dance_flwr.fingerprint import code_fingerprint, model_fingerprint
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.metrics import accuracy, count
+from dance_flwr.runs.reader import load_model
+
+TOP = {
+    *(
+        "schema",
+        "test_accuracy",
+        "val_accuracy",
+        "test_macro_f1",
+        "best_round",
+        "test_accuracy_by_view",
+    ),
+    *(
+        "share_of_views",
+        "clients",
+        "per_condensed_node",
+        "seconds_total",
+        "seconds_by_phase",
+        "seconds_per_round",
+    ),
+    *(
+        "model_fingerprint",
+        "code_fingerprint",
+        "config",
+        "versions",
+        "run",
+        "strategy",
+        "method",
+        "seed",
+    ),
+    *(
+        "partition_dir",
+        "nodes_per_client",
+        "devices",
+        "encoder_tokens",
+        "history",
+        "privacy",
+        "test_nodes",
+        "val_nodes",
+        "messages",
+    ),
+    *("evaluation", "data_sha256", "evidence_sha256", "tokens"),
+    *("class_names", "test_by_class", "seconds_by_client"),
+}
+ROW = {
+    *(
+        "round",
+        "loss",
+        "val_accuracy",
+        "val_macro_f1",
+        "views",
+        "seconds",
+        "train_seconds",
+        "round_seconds",
+    ),
+    *("counts", "bytes_down", "bytes_up", "epsilon", "absent"),
+}
+VERSIONS = {
+    *(
+        "dance-flwr",
+        "python",
+        "flwr",
+        "torch",
+        "torch-geometric",
+        "sentence-transformers",
+        "entmax",
+        "scikit-learn",
+    )
+}
+
+
+def validations(finished):
+    return [row["val_accuracy"] for row in finished.result["history"]]
+
+
+def packs_written(finished, client=0):
+    return [path.stem for path in finished.store(client).all_packs()]
+
+
+def state(finished, client=0):
+    return saved(finished.store(client).folder / "state.npz")
+
+
+def test_result_has_exactly_the_schema(dance):
+    result = dance.result
+    assert result.keys() == TOP and all(row.keys() == ROW for row in result["history"])
+    assert result["versions"].keys() == VERSIONS and all(result["versions"].values())
+    for name in ("test_accuracy", "val_accuracy", "test_macro_f1"):
+        assert 0 <= result[name] <= 1
+    assert result["code_fingerprint"] == code_fingerprint()
+    assert parse(result["config"]) == dance.config and result["config"] == flatten(dance.config)
+    assert sum(result["nodes_per_client"]) == 72
+    assert [client["client"] for client in result["clients"]] == [0, 1, 2]
+
+
+def test_history_has_one_full_row_per_round(dance):
+    history = dance.result["history"]
+    assert [row["round"] for row in history] == [1, 2, 3]
+    model_bytes = sum(tensor.numel() * 4 for tensor in load_model(dance.folder).values())
+    for row in history:
+        assert 0 <= row["val_accuracy"] <= 1 and np.isfinite(row["loss"])
+        assert row["seconds"].keys() == {"forward", "nodes", "text", "topology", "packs", "train"}
+        assert 0 < sum(row["seconds"].values()) <= row["round_seconds"]
+        assert row["bytes_down"].keys() == row["bytes_up"].keys() == {"0", "1", "2"}
+        assert all(up >= model_bytes for up in row["bytes_up"].values())  # once: for training
+        assert all(
+            down >= 2 * model_bytes for down in row["bytes_down"].values()
+        )  # for training and validation
+    lines = (dance.folder / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == history
+
+
+def test_best_round_is_the_earliest_with_the_best_validation(run):
+    finished = run(rounds=6, learning_rate=0.05)
+    seen = validations(finished)
+    assert len(set(seen)) > 1, "a flat history would prove nothing"
+    assert finished.result["best_round"] == 1 + int(np.argmax(seen))
+    assert finished.result["val_accuracy"] == pytest.approx(max(seen))
+
+
+def test_test_nodes_are_read_once_and_last(dance):
+    with_test = [
+        i
+        for i, m in enumerate(dance.messages)
+        if m.metadata.src_node_id and "test" in str(m.content.metric_records)
+    ]
+    # The final model to each of three clients, and their answers; then the hashes of evidence.
+    assert with_test == [len(dance.messages) - back for back in (11, 9, 7)]
+    finals = [i for i, m in enumerate(dance.messages) if "final" in str(m.content.config_records)]
+    assert finals == [len(dance.messages) - back for back in (12, 10, 8)]
+
+
+def test_saved_model_reproduces_the_reported_accuracies(dance):
+    state_dict = load_model(dance.folder)
+    assert model_fingerprint(state_dict) == dance.result["model_fingerprint"]
+    hits = {TEST: [0, 0], VAL: [0, 0]}
+    for number in range(3):
+        client = Client(dance.site(number), dance.config)
+        client.load(state_dict)
+        info = RoundInfo("", 1, "", final=True)
+        for code, total in hits.items():
+            nodes = torch.nonzero((client.site.split == code) & (client.site.labels >= 0)).flatten()
+            counts = count(client.predict(info, nodes), client.site.labels[nodes])
+            total[0] += counts.correct["deployed"]
+            total[1] += counts.total
+    assert accuracy(*hits[TEST]) == dance.result["test_accuracy"]
+    assert accuracy(*hits[VAL]) == dance.result["val_accuracy"]
+
+
+def test_same_seed_repeats_and_another_differs(run, dance):
+    again, other = run(**EVERY_ROUND), run(**EVERY_ROUND, seed=1)
+    for name in ("loss", "val_accuracy", "val_macro_f1"):
+        left, right = (
+            [row[name] for row in finished.result["history"]] for finished in (dance, again)
+        )
+        assert left == pytest.approx(right, abs=1e-6)
+    assert again.result["model_fingerprint"] == dance.result["model_fingerprint"]
+    assert other.result["model_fingerprint"] != dance.result["model_fingerprint"]
+
+
+def test_the_seed_decides_the_first_model(run, dance):
+    def first(finished):
+        sent = next(m for m in finished.messages if m.metadata.message_type == "train")
+        return model_fingerprint(sent.content.array_records["arrays"].to_torch_state_dict())
+
+    assert first(run(rounds=1)) == first(dance) != first(run(rounds=1, seed=1))
+
+
+def info(name, model):
+    """Round 1 of a run of this name."""
+    return RoundInfo(name, 1, model_fingerprint(model))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param({"dropout": 0.5}, id="dropout"),
+        pytest.param(
+            {"dropout": 0.0, "dance.labelled-first": False, "dance.confidence": 0.0},
+            id="prototypes",
+        ),
+    ],
+)
+def test_the_seed_decides_every_draw_of_a_client(dance, keys):
+    model = load_model(dance.folder)
+
+    def trained(seed, name):
+        client = Client(dance.site(0), parse(flatten(dance.config) | keys | {"seed": seed}))
+        return model_fingerprint(
+            client.train(model, info(f"{name}-{seed}-{keys['dropout']}", model))[0]
+        )
+
+    prints = [trained(seed, "first") for seed in range(4)]
+    assert len(set(prints)) > 1 and [trained(seed, "again") for seed in range(4)] == prints
+
+
+@pytest.mark.parametrize(
+    "keys", [{}, {"dance.text-refresh-every": 2}, {"dance.core-refresh-every": 1}]
+)
+def test_a_round_that_is_asked_twice_is_answered_twice(dance, keys):
+    """A reply may be lost after the client has saved its state."""
+    client = Client(dance.site(0), parse(flatten(dance.config) | keys))
+    name, sent = f"twice-{len(str(keys))}", load_model(dance.folder)
+    for _ in range(2):
+        state, report = client.train(sent, info(name, sent))
+        assert np.isfinite(report.loss) and all(
+            torch.isfinite(tensor).all() for tensor in state.values()
+        )
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_runs(run, strategy):
+    finished = run(
+        strategy=strategy, rounds=2, server_learning_rate=0.01 if strategy != "fedavgm" else 1.0
+    )
+    assert finished.result["strategy"] == strategy
+    model = load_model(finished.folder)
+    assert all(
+        torch.isfinite(tensor).all() and tensor.dtype == torch.float32 for tensor in model.values()
+    )
+    first, second = (row["bytes_down"]["0"] for row in finished.result["history"])
+    assert second == pytest.approx(
+        first, rel=0.01
+    )  # an optimiser's numbers make no model larger on the wire
+
+
+def test_every_strategy_is_another_computation(run):
+    prints = {
+        name: run(strategy=name, rounds=2, evaluate_every=2).result["model_fingerprint"]
+        for name in ("fedavg", "fedavgm", "fedprox", "fedadam", "fedyogi", "fedadagrad")
+    }
+    assert len(set(prints.values())) == len(prints)
+
+
+def test_a_fraction_of_the_clients_trains_and_the_choice_repeats(run):
+    first, again = (run(client_fraction=0.67, rounds=4) for _ in range(2))
+
+    def trained(finished):
+        return [
+            [client for client, up in row["bytes_up"].items() if up]
+            for row in finished.result["history"]
+        ]
+
+    assert (
+        all(len(row) == 2 for row in trained(first))
+        and len({tuple(row) for row in trained(first)}) > 1
+    )
+    assert trained(first) == trained(again)
+    assert first.result["model_fingerprint"] == again.result["model_fingerprint"]
+
+
+def test_evaluation_every_second_round_and_after_the_last(run):
+    finished = run(evaluate_every=2, rounds=5)
+    assert [accuracy is not None for accuracy in validations(finished)] == [
+        False,
+        True,
+        False,
+        True,
+        True,
+    ]
+    assert finished.result["best_round"] in (2, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("core", "text", "rounds", "refreshed"),
+    [
+        pytest.param(0, 0, 3, [1], id="static"),
+        pytest.param(1, 0, 3, [1, 2, 3], id="core-only"),
+        pytest.param(0, 1, 3, [1, 2, 3], id="text-only"),
+        pytest.param(10, 10, 11, [1, 11], id="every-10"),
+        pytest.param(2, 3, 5, [1, 3, 4, 5], id="core-2-text-3"),
+    ],
+)
+def test_core_and_text_refresh_when_due(run, core, text, rounds, refreshed):
+    """Without a coverage penalty, so that a core rests until the next condensation."""
+    finished = run(
+        dance_core_refresh_every=core,
+        dance_text_refresh_every=text,
+        dance_coverage_penalty=0.0,
+        rounds=rounds,
+    )
+    for client in range(3):
+        assert packs_written(finished, client) == [*(f"round-{r:05d}" for r in refreshed), "final"]
+        kept = state(finished, client)
+        cores = [r for r in range(1, rounds + 1) if (r - 1) % core == 0] if core else [1]
+        texts = [r for r in range(1, rounds + 1) if (r - 1) % text == 0] if text else [1]
+        selections = [*texts, *(cores if text else [])]  # a new queue has no evidence yet
+        assert (kept["core_round"], kept["text_round"]) == (cores[-1], max(selections))
+        assert kept["turn"] == rounds - cores[-1] + 1
+        with np.load(finished.store(client).last_survey()) as survey:
+            assert survey["times_selected"].sum() == (cores[-1] - 1) * len(kept["core"])
+        assert ("chunks_ptr" in kept) == (
+            text == 0
+        )  # of all nodes, where it is never selected again
+    counted = [
+        row["round"] for row in finished.result["history"] if row["counts"]["condensed-nodes"]
+    ]
+    assert counted == refreshed
+
+
+def test_static_core_stays_and_moving_core_moves(run):
+    from dance_flwr.evidence.pack import Packs
+
+    def cores(**keys):
+        finished = run(rounds=2, dance_text_refresh_every=1, **keys)
+        return [Packs.load(finished.store(0).round_path(r)).nodes.tolist() for r in (1, 2)]
+
+    fixed = cores(dance_core_refresh_every=0)
+    moving = cores(dance_core_refresh_every=1)
+    in_turn = cores(dance_core_refresh_every=10, condensation_ratio=0.1)
+    assert fixed[0] == fixed[1] and moving[0] != moving[1] and in_turn[0] != in_turn[1]
+
+
+def test_frozen_text_only_uses_what_was_selected_in_round_1(run):
+    from dance_flwr.evidence.pack import Packs
+
+    finished = run(dance_core_refresh_every=1, dance_text_refresh_every=0)
+    kept = state(finished)
+    for round_ in (1, 2, 3):
+        packs = Packs.load(finished.store(0).round_path(round_))
+        for row, node in enumerate(packs.nodes):
+            chosen = packs.chunks[packs.chunk_ptr[row] : packs.chunk_ptr[row + 1]]
+            frozen = kept["chunks_index"][kept["chunks_ptr"][node] : kept["chunks_ptr"][node + 1]]
+            assert set(chosen) <= set(frozen)
+
+
+def test_only_the_final_packs_are_kept_on_request(run):
+    assert packs_written(run(rounds=2, dance_evidence_keep="final")) == ["final"]
+
+
+def test_second_preparation_encodes_nothing(run_config, dance):
+    assert prepare(run_config()).encoded is None
+    other = prepare(run_config(clients=4, seed=5))
+    assert other.encoded is not None, "the partition itself is new"
+    assert (
+        other.encoded.texts_encoded,
+        other.encoded.chunks_encoded,
+        other.encoded.tokens_encoded,
+    ) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("weight", ["nodes", "labelled"])
+def test_weight_of_a_client_is_what_was_asked_for(run, weight):
+    finished = run(aggregate_weight=weight, rounds=1)
+    sites = [finished.site(client) for client in range(3)]
+    held = {
+        "nodes": [site.num_nodes for site in sites],
+        "labelled": [int((site.train_labels >= 0).sum()) for site in sites],
+    }
+    replies = sorted(finished.replies("train"), key=lambda reply: reply.metadata.src_node_id)
+    assert held["nodes"] != held["labelled"]
+    assert [metrics_of(reply.content)["num-examples"] for reply in replies] == held[weight]
+
+
+def test_aggregate_is_the_weighted_mean_of_the_uploads(run):
+    finished = run(rounds=1)
+    replies = finished.replies("train")
+    weights = [metrics_of(reply.content)["num-examples"] for reply in replies]
+    states = [reply.content.array_records["arrays"].to_torch_state_dict() for reply in replies]
+    for name, tensor in load_model(finished.folder).items():
+        mean = sum(w * s[name].double() for w, s in zip(weights, states, strict=True)) / sum(
+            weights
+        )
+        torch.testing.assert_close(tensor.double(), mean, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["dance", "fedavg-full"])
+def test_learns_far_above_chance(run, method):
+    finished = run(method=method, rounds=10, local_epochs=3, learning_rate=0.02)
+    assert finished.result["test_accuracy"] >= 0.7  # chance is 0.33
