@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from dance_flwr.api.prediction.confusion import opened_client
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.data.graphs.graph import VAL
 from dance_flwr.data.prepare import prepare
@@ -93,23 +93,23 @@ def _clients(
     for number in range(config.clients):
         with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
             client = opened_client(folder / f"client-{number}", config, weights, Path(scratch))
-            site = client.site
-            nodes = torch.nonzero((site.split == VAL) & (site.labels >= 0)).flatten()
+            data = client.data
+            nodes = torch.nonzero((data.split == VAL) & (data.labels >= 0)).flatten()
             info = RoundInfo(str(result["run"]), int(result["best_round"]), "", final=True)
             probs = client.predict(info, nodes)["deployed"]
-            yield probs, _by_names(site, spelled)[nodes], site.labels[nodes]
+            yield probs, _by_names(data, spelled)[nodes], data.labels[nodes]
 
 
-def _by_names(site: Site, spelled: Mapping[str, str]) -> Tensor:
+def _by_names(data: ClientData, spelled: Mapping[str, str]) -> Tensor:
     """Return q of every node, [n, C]."""
-    meta = read_meta(site.folder / "text")
-    names = tuple(spelled.get(name, name) for name in site.card.class_names)
+    meta = read_meta(data.folder / "text")
+    names = tuple(spelled.get(name, name) for name in data.card.class_names)
     encoder = (str(meta[key]) for key in ("encoder", "precision", "weights_sha256"))
     classes = _encoded(names, *encoder)
-    texts = torch.nn.functional.normalize(site.features, dim=1)
+    texts = torch.nn.functional.normalize(data.features, dim=1)
     cosines = texts @ classes.T
     probs = torch.softmax((cosines - cosines.mean(0)) / TEMPERATURE, dim=1)
-    rows = site.graph.rows
+    rows = data.graph.rows
     ones = torch.ones_like(rows.index, dtype=probs.dtype)
     for _ in range(2):
         probs = (probs + weighted_rows(ones, rows, probs)) / (1 + rows.ptr.diff())[:, None]

@@ -11,19 +11,19 @@ import torch
 
 from dance_flwr.baselines.llm4rgnn.pairs import random_pairs, undirected_edges
 from dance_flwr.baselines.llm4rgnn.scoring import by_cosine
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.reading import read_config
 from dance_flwr.data.prepare import prepare
 
 SHARE = 0.2
 
 
-def scores_of(site: Site, config: object, seed: int) -> tuple[list[int], list[int]]:
+def scores_of(data: ClientData, config: object, seed: int) -> tuple[list[int], list[int]]:
     """Return the scores of a client's edges and of its planted random ones."""
-    edges = undirected_edges(site.graph)
+    edges = undirected_edges(data.graph)
     draws = torch.Generator().manual_seed(seed)
-    planted = random_pairs(site.graph, round(SHARE * len(edges)), draws)
-    found = by_cosine(site, config, "")  # type: ignore[arg-type]
+    planted = random_pairs(data.graph, round(SHARE * len(edges)), draws)
+    found = by_cosine(data, config, "")  # type: ignore[arg-type]
     return found.of_others(edges).tolist(), found.of_others(planted).tolist()
 
 
@@ -45,8 +45,8 @@ def main() -> None:
             folder, rows = prepare(config).folder, []
             for seed in arguments.seeds:
                 for client in range(clients):
-                    site = Site(folder / f"client-{client}", torch.device("cpu"))
-                    real, planted = scores_of(site, config, seed)
+                    client_data = ClientData(folder / f"client-{client}", torch.device("cpu"))
+                    real, planted = scores_of(client_data, config, seed)
                     truth = [1] * len(real) + [0] * len(planted)
                     auc = float(roc_auc_score(truth, real + planted))
                     rows.append((sum(real) / len(real), sum(planted) / len(planted), auc))

@@ -41,7 +41,7 @@ from torch.nn import functional as F
 from torch_geometric.nn import GCNConv
 from transformers import PreTrainedTokenizerFast
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.options import Value
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.graphs.folder import write_folder
@@ -136,47 +136,47 @@ def plain_fedavg(config: RunConfig) -> float:
     torch.manual_seed(config.seed)
     folder = prepare(config).folder
     sites = [
-        open_client(folder / f"client-{k}", config, torch.device("cpu")).site
+        open_client(folder / f"client-{k}", config, torch.device("cpu")).data
         for k in range(config.clients)
     ]
     model = TwoConvolutions(sites[0].text_dim, config.hidden_dim, len(sites[0].card.class_names))
-    mean_state, nodes = model.state_dict(), sum(site.num_nodes for site in sites)
+    mean_state, nodes = model.state_dict(), sum(data.num_nodes for data in sites)
     best = (-1, 0.0)
     for _ in range(config.rounds):
         start = {name: tensor.clone() for name, tensor in mean_state.items()}
         mean_state = {name: torch.zeros_like(tensor) for name, tensor in start.items()}
-        for site in sites:
+        for data in sites:
             model.load_state_dict(start)
-            _train(model, site, config)
+            _train(model, data, config)
             for name, tensor in model.state_dict().items():
-                mean_state[name] += tensor * site.num_nodes / nodes
+                mean_state[name] += tensor * data.num_nodes / nodes
         model.load_state_dict(mean_state)
-        hits, total = torch.stack([_hits(model, site) for site in sites]).sum(0).unbind(1)
+        hits, total = torch.stack([_hits(model, data) for data in sites]).sum(0).unbind(1)
         best = max(best, (int(hits[0]), float(hits[1] / total[1])))
     return best[1]
 
 
-def _train(model: nn.Module, site: Site, config: RunConfig) -> None:
-    known, graph = site.train_labels >= 0, site.graph.operator("gcn")
+def _train(model: nn.Module, data: ClientData, config: RunConfig) -> None:
+    known, graph = data.train_labels >= 0, data.graph.operator("gcn")
     optimizer = torch.optim.Adam(
         model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
     )
     model.train()
     for _ in range(config.local_epochs):
         optimizer.zero_grad()
-        logits = model((site.table.nodes > 0).float(), graph)
-        F.cross_entropy(logits[known], site.train_labels[known]).backward()  # type: ignore[no-untyped-call]
+        logits = model((data.table.nodes > 0).float(), graph)
+        F.cross_entropy(logits[known], data.train_labels[known]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
 
 @torch.no_grad()
-def _hits(model: nn.Module, site: Site) -> Tensor:
+def _hits(model: nn.Module, data: ClientData) -> Tensor:
     """Return hits and nodes of validation and test, [2, 2]."""
     model.eval()
     right = (
-        model((site.table.nodes > 0).float(), site.graph.operator("gcn")).argmax(1) == site.labels
+        model((data.table.nodes > 0).float(), data.graph.operator("gcn")).argmax(1) == data.labels
     )
-    masks = [site.split == code for code in (VAL, TEST)]
+    masks = [data.split == code for code in (VAL, TEST)]
     return torch.tensor([[int(right[mask].sum()), int(mask.sum())] for mask in masks])
 
 

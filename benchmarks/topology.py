@@ -55,14 +55,14 @@ def cores(folder: Path, *, all_nodes: bool) -> Iterator[Core]:
     """Yield the last core of every client of a finished run, or all its nodes."""
     run = EvidenceRun.open(folder)
     for client in run.clients:
-        site = run.site(client)
-        model = run.model(site).eval()
-        state = run.store(site).load(site.num_nodes, site.device)
+        data = run.data(client)
+        model = run.model(data).eval()
+        state = run.store(data).load(data.num_nodes, data.device)
         if all_nodes:
-            state.core = torch.arange(site.num_nodes)
+            state.core = torch.arange(data.num_nodes)
         now = replace(run.settings, text_refresh_every=1)
-        hidden, _, evidence = select_evidence(model, site, state, now, [state.core])
-        labels = site.train_labels[state.core]
+        hidden, _, evidence = select_evidence(model, data, state, now, [state.core])
+        labels = data.train_labels[state.core]
         classes = torch.where(labels >= 0, labels, model.graph_logits(hidden).argmax(dim=1))
         fused = model.fuse(hidden, evidence.fused_text)
         yield Core(fused, evidence.text, classes, run.settings)

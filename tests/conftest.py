@@ -130,14 +130,14 @@ class Finished:
 
         return RunFolder(self.partition / f"client-{client}", self.result["run"])
 
-    def site(self, client: int):
+    def data(self, client: int):
         import torch
 
-        from dance_flwr.client_data.client_data import Site
+        from dance_flwr.client_data.client_data import ClientData
         from dance_flwr.config.sections import reading_of
 
         folder, reading = self.partition / f"client-{client}", reading_of(self.config)
-        return Site(folder, torch.device("cpu"), reading=reading)
+        return ClientData(folder, torch.device("cpu"), reading=reading)
 
     def replies(self, kind: str) -> list:
         """Replies of one kind, in the order in which they came."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.project import PROJECT
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.data.card import chunk_digests, read_texts
 from dance_flwr.data.client_folder import check
 
@@ -30,14 +30,14 @@ def test_the_clients_are_those_of_a_checked_partition(folder):
 
 
 def test_a_site_opens_and_its_chunks_are_its_texts(folder):
-    site = Site(folder / "client-1", torch.device("cpu"))
-    texts, part = read_texts(folder / "client-1"), site.bank
-    assert np.array_equal(chunk_digests(texts, part), site.chunk_sha256)
+    data = ClientData(folder / "client-1", torch.device("cpu"))
+    texts, part = read_texts(folder / "client-1"), data.bank
+    assert np.array_equal(chunk_digests(texts, part), data.chunk_sha256)
     assert set(np.diff(part.ptr)) == {1, 2, 3}
     start, end = part.spans[part.ptr[7]]
     assert texts[7][start:end].startswith(SENTENCE[:6]) and texts[7][end - 1] == "."
     assert np.allclose(np.linalg.norm(part.embeddings.astype(np.float32), axis=1), 1, atol=1e-2)
-    assert site.training_graph.operator("gcn").shape == (site.num_nodes, site.num_nodes)
+    assert data.training_graph.operator("gcn").shape == (data.num_nodes, data.num_nodes)
 
 
 def test_a_seed_decides_every_file(folder, tmp_path):

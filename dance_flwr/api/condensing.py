@@ -24,7 +24,7 @@ from dance_flwr.api.inputs import (
 )
 from dance_flwr.api.notebook import table_html
 from dance_flwr.api.prediction.bundle import Bundle
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.options import Value
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, flatten, parse
@@ -178,21 +178,21 @@ def condense(
         raise UserError(
             "graph: expected some labels, found none; label nodes, or give a trained model"
         )
-    with opened_site(_with_split(graph), settings) as site:
-        if not bundle and not bool((site.train_labels >= 0).any()):
+    with opened_site(_with_split(graph), settings) as data:
+        if not bundle and not bool((data.train_labels >= 0).any()):
             raise UserError(
                 "graph: expected labelled nodes in the training split, found none; label some, or "
                 "give a trained model"
             )
-        client = Client(site, settings)
+        client = Client(data, settings)
         if bundle:
             state = bundle.weights
         else:
-            shape = shape_of(site.text_dim, len(site.card.class_names), settings)
+            shape = shape_of(data.text_dim, len(data.card.class_names), settings)
             state = initial_model(shape, settings).state_dict()
         client.load(state)
         identity = bundle.model_id if bundle else model_fingerprint(state)
-        return _condensed(cast(DanceModel, client.model), site, settings, graph, identity)
+        return _condensed(cast(DanceModel, client.model), data, settings, graph, identity)
 
 
 def encode(graph: TextGraph, *, config: ConfigLike = None) -> Tensor:
@@ -209,18 +209,18 @@ def encode(graph: TextGraph, *, config: ConfigLike = None) -> Tensor:
     UserError : a text cannot be stored, or the encoder is missing
     """
     settings = config_of(config)
-    with opened_site(_with_split(checked_graph(graph)), settings) as site:
-        return site.table.nodes.float().clone()
+    with opened_site(_with_split(checked_graph(graph)), settings) as data:
+        return data.table.nodes.float().clone()
 
 
 @contextmanager
-def opened_site(graph: TextGraph, config: RunConfig) -> Iterator[Site]:
+def opened_site(graph: TextGraph, config: RunConfig) -> Iterator[ClientData]:
     """Write a graph as the folder of one client, and open it for as long as the block lasts."""
     with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
         folder = Path(scratch) / "client-0"
         write_whole(graph, config, folder)
         inductive = config.split_mode == "inductive"
-        yield Site(folder, torch.device("cpu"), inductive, reading_of(config))
+        yield ClientData(folder, torch.device("cpu"), inductive, reading_of(config))
 
 
 def _settings(config: ConfigLike, bundle: Bundle | None, ratio: float, seed: int) -> RunConfig:
@@ -257,26 +257,26 @@ def _with_split(graph: TextGraph) -> TextGraph:
 
 @torch.no_grad()
 def _condensed(
-    model: DanceModel, site: Site, config: RunConfig, graph: TextGraph, model_id: str
+    model: DanceModel, data: ClientData, config: RunConfig, graph: TextGraph, model_id: str
 ) -> Core:
     """Run the set-up of a client's first round, up to training."""
     settings = replace(DanceConfig.of(config), text_refresh_every=1)
-    local = site.training_graph
-    prediction = trained_prediction(model, site, local, settings, survey(model, site, local))
-    known = site.train_labels
-    times = torch.zeros(site.num_nodes, dtype=torch.int64)
+    local = data.training_graph
+    prediction = trained_prediction(model, data, local, settings, survey(model, data, local))
+    known = data.train_labels
+    times = torch.zeros(data.num_nodes, dtype=torch.int64)
     draws = generator(config.seed, "prototypes", round_=1, client=0)
     queue = condense_nodes(
         *(prediction, known, times, settings, config.condensation_ratio, draws, local.visible)
     )
     state = ClientState(times, prediction.difficulty, queue, core=queue.core(0))
     cores = [queue.core(0)]
-    hidden, candidates, evidence = selected = select_evidence(model, site, state, settings, cores)
-    ((rows, cols, weights),) = core_edges(model, site, selected, settings, cores)
-    packs = make_packs(*(model, site, hidden, candidates, evidence, settings, 1, model_id, 1))
+    hidden, candidates, evidence = selected = select_evidence(model, data, state, settings, cores)
+    ((rows, cols, weights),) = core_edges(model, data, selected, settings, cores)
+    packs = make_packs(*(model, data, hidden, candidates, evidence, settings, 1, model_id, 1))
     core = candidates.nodes
     assigned = pseudo_labels(prediction, known, 0.0)[core]
-    ids, names = site.ids(), site.card.class_names
+    ids, names = data.ids(), data.card.class_names
     return Core(
         nodes=core,
         ids=tuple(ids[node] for node in core.tolist()),
@@ -288,10 +288,10 @@ def _condensed(
         features=evidence.fused_text.float(),
         edge_index=torch.stack([cols, rows]),
         edge_weight=weights,
-        evidence=Evidence(packs, ids, site.texts(), names),
-        counts=count_evidence(site, candidates, evidence),
+        evidence=Evidence(packs, ids, data.texts(), names),
+        counts=count_evidence(data, candidates, evidence),
         num_nodes=graph.num_nodes,
         num_edges=graph.num_edges,
-        num_tokens=int(np.asarray(site.bank.tokens).sum()),
+        num_tokens=int(np.asarray(data.bank.tokens).sum()),
         config=config,
     )

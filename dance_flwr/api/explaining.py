@@ -29,9 +29,9 @@ def explain(model: ModelLike, graph: GraphLike, nodes: Nodes) -> Evidence:
     bundle, data = bundle_of(model), source_of(graph)
     check_evidence(bundle)
     with opened(bundle, data, lambda line: None) as client:
-        ids = client.site.ids()
+        ids = client.data.ids()
         packs = explained(bundle, client, torch.as_tensor(rows_of(nodes, ids)))
-        return Evidence(packs, ids, client.site.texts(), client.site.card.class_names)
+        return Evidence(packs, ids, client.data.texts(), client.data.card.class_names)
 
 
 def check_evidence(bundle: Bundle) -> None:

@@ -12,7 +12,7 @@ from torch_geometric.nn import MessagePassing
 
 from dance_flwr.api.prediction.bundle import Bundle
 from dance_flwr.client_data.agreement import agreeing_edges
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.config.sections import AGREEMENT
@@ -100,7 +100,7 @@ class GraphModel(nn.Module):
         self,
         model: DanceModel,
         settings: DanceConfig,
-        site: Site,
+        data: ClientData,
         *,
         view: str = "deployed",
         ids: Sequence[str] = (),
@@ -114,15 +114,15 @@ class GraphModel(nn.Module):
                 f"attention ({type(model.backbone).__name__.lower()}, operator {kind!r})"
             )
         self.model, self.view = deepcopy(model).eval().requires_grad_(False), view
-        self.settings, self.ids, self.class_names = settings, list(ids), site.card.class_names
+        self.settings, self.ids, self.class_names = settings, list(ids), data.card.class_names
         self.steps = nn.ModuleList(_Step() for _ in range(model.backbone.reach))
-        table = site.table
+        table = data.table
         own = Ragged(table.chunks_of.ptr.clone(), table.chunks_of.index.clone())
         self._table = TextTable(table.chunks.float().clone(), own, table.nodes.float().clone())
-        self._labels = site.label_table.clone()
-        self._gated = site.reading.edge_gates == AGREEMENT
-        self._temperature = site.reading.edge_temperature
-        rows, cols = site.graph.edges()
+        self._labels = data.label_table.clone()
+        self._gated = data.reading.edge_gates == AGREEMENT
+        self._temperature = data.reading.edge_temperature
+        rows, cols = data.graph.edges()
         self.register_buffer("x", normalise(self._table.nodes))
         self.register_buffer("edge_index", torch.stack([cols, rows]))
         self.eval()
@@ -144,8 +144,8 @@ class GraphModel(nn.Module):
                 f"model: expected one of method 'dance', found {bundle.config.method!r}, which has "
                 "no gates"
             )
-        settings, site = DanceConfig.of(bundle.config), client.site
-        return cls(client.model, settings, site, view=view, ids=site.ids())
+        settings, data = DanceConfig.of(bundle.config), client.data
+        return cls(client.model, settings, data, view=view, ids=data.ids())
 
     @property
     def data(self) -> "Data":

@@ -124,7 +124,7 @@ class Predictor:
             probs = deployed(bundle, client)
             labels, probability, margin = ranked(bundle, probs)
             scaled = bundle.calibration.apply(probs)
-            ids = client.site.ids()
+            ids = client.data.ids()
         return Predictions(ids, self.class_names, scaled, labels, probability, margin)
 
     def explain(self, graph: GraphLike, nodes: Nodes) -> Evidence:

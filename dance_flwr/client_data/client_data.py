@@ -1,4 +1,4 @@
-"""`Site`: one client's local data. It opens the client's own folder and nothing else."""
+"""`ClientData`: one client's local data. It opens the client's own folder and nothing else."""
 
 import hashlib
 from collections.abc import Callable, Hashable
@@ -32,7 +32,7 @@ ARRAYS = ("indptr", "indices", "labels", "split")
 _PLAIN = ReadingConfig()
 
 
-class Site:
+class ClientData:
     """One client's graph, text bank and labels on one device, loaded lazily and once per process.
 
     Parameters
@@ -96,7 +96,7 @@ class Site:
         name = hashlib.sha256((self._text_version() + key).encode()).hexdigest()[:12]
         return probed(
             asked,
-            lambda reading: Site(
+            lambda reading: ClientData(
                 self.folder, self.device, self.inductive, reading, self._derived_folder
             ),
             self._derived_folder / f"reading-{name}.json",

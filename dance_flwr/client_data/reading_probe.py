@@ -27,7 +27,7 @@ _PENALTIES = (10.0, 100.0, 1000.0)
 
 
 class Readable(Protocol):
-    """What the probe reads of a `Site`."""
+    """What the probe reads of a `ClientData`."""
 
     @property
     def card(self) -> SiteCard:
@@ -123,19 +123,19 @@ def _candidates(asked: ReadingConfig) -> Iterator[ReadingConfig]:
 
 
 @torch.no_grad()
-def _hits(site: Readable) -> Tensor:
+def _hits(data: Readable) -> Tensor:
     """Return whether the probe is right on each validation node, at its best penalty; [v] bool."""
-    draws = generator(0, "probe", client=site.card.client)
-    known = torch.nonzero(site.train_labels >= 0).flatten()
-    asked = torch.nonzero((site.split == VAL) & (site.labels >= 0)).flatten()
+    draws = generator(0, "probe", client=data.card.client)
+    known = torch.nonzero(data.train_labels >= 0).flatten()
+    asked = torch.nonzero((data.split == VAL) & (data.labels >= 0)).flatten()
     known, asked = _some(known, _MOST_TRAINING, draws), _some(asked, _MOST_VALIDATION, draws)
     if not len(known) or not len(asked):
         return torch.zeros(len(asked), dtype=torch.bool)
-    smooth = _smoothed(site, torch.cat([known, asked]))
+    smooth = _smoothed(data, torch.cat([known, asked]))
     inputs, targets = smooth[: len(known)], smooth[len(known) :]
-    labels = F.one_hot(site.labels[known], len(site.card.class_names)).to(inputs)
+    labels = F.one_hot(data.labels[known], len(data.card.class_names)).to(inputs)
     probes = [ridge(inputs, labels, penalty) for penalty in _PENALTIES]
-    hits = torch.stack([(targets @ probe).argmax(1) == site.labels[asked] for probe in probes])
+    hits = torch.stack([(targets @ probe).argmax(1) == data.labels[asked] for probe in probes])
     return hits[hits.sum(1).argmax()].cpu()
 
 
@@ -153,13 +153,13 @@ def _some(nodes: Tensor, most: int, draws: torch.Generator) -> Tensor:
     return nodes[torch.randperm(len(nodes), generator=draws)[:most].to(nodes.device)]
 
 
-def _smoothed(site: Readable, nodes: Tensor) -> Tensor:
+def _smoothed(data: Readable, nodes: Tensor) -> Tensor:
     """Return [P^2 x^ || 1] of these nodes, [m, i]; more than ten neighbours are sampled.
 
     Reads the nodes' surroundings alone, block by block.
     """
-    graph, texts, parts = site.training_graph, site.table.nodes, []
-    draws = generator(0, "probe neighbours", client=site.card.client)
+    graph, texts, parts = data.training_graph, data.table.nodes, []
+    draws = generator(0, "probe neighbours", client=data.card.client)
     for block in torch.split(nodes, _NODES_PER_BLOCK):
         ball = graph.around("gcn", block, _HOPS, _FAN_OUT, draws)
         hidden = normalise(rows_at(texts, ball.nodes))

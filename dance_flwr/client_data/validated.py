@@ -3,24 +3,24 @@
 import torch
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.graphs.graph import VAL
 from dance_flwr.seeding import generator
 
 
-def labelled_nodes(site: Site, code: int) -> Tensor:
+def labelled_nodes(data: ClientData, code: int) -> Tensor:
     """Return the labelled nodes of a split; [m] int64, ascending."""
-    return torch.nonzero((site.split == code) & (site.labels >= 0)).flatten()
+    return torch.nonzero((data.split == code) & (data.labels >= 0)).flatten()
 
 
-def validated_nodes(site: Site, config: RunConfig) -> Tensor:
+def validated_nodes(data: ClientData, config: RunConfig) -> Tensor:
     """Return the nodes that validations of a run predict: at most `validation-nodes`, the same in
     every round; [m] int64, ascending.
     """
-    nodes, most = labelled_nodes(site, VAL), config.validation_nodes
+    nodes, most = labelled_nodes(data, VAL), config.validation_nodes
     if not most or nodes.numel() <= most:
         return nodes
-    draws = generator(config.seed, "validation", client=site.card.client)
+    draws = generator(config.seed, "validation", client=data.card.client)
     chosen = torch.randperm(nodes.numel(), generator=draws)[:most].sort().values
     return nodes[chosen.to(nodes.device)]

@@ -14,7 +14,7 @@ from jaxtyping import Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.validated import validated_nodes
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.ahead import Ahead, Batch
@@ -44,7 +44,7 @@ LOG = logging.getLogger("flwr")
 
 def train_round(
     model: DanceModel,
-    site: Site,
+    data: ClientData,
     folder: RunFolder,
     config: RunConfig,
     *,
@@ -63,25 +63,25 @@ def train_round(
     model_id : fingerprint of omega^(t-1), recorded in the packs
     """
     report, settings = Report(), DanceConfig.of(config)
-    state = _load_state(folder, site, round_)
+    state = _load_state(folder, data, round_)
     kept: Mapping[str, NDArray[Any]] = {}
-    condensed = _core_due(state, settings, config, site, round_)
+    condensed = _core_due(state, settings, config, data, round_)
     if condensed:
-        kept = _refresh_core(model, state, site, config, round_, report)
+        kept = _refresh_core(model, state, data, config, round_, report)
     turn, moved = _next_core(state)
     selects = condensed or _selection_due(state, settings, turn, round_)
     if selects:
-        _select(model, site, state, folder, config, turn, round_, model_id, report)
+        _select(model, data, state, folder, config, turn, round_, model_id, report)
     assert state.ahead is not None and state.core is not None
     batch, adjacency = state.ahead.batch(state.core, turn)
     if moved or selects:
-        report.counts |= count_evidence(site, *batch)
+        report.counts |= count_evidence(data, *batch)
     with report.phase("train"):
-        supervised = supervised_nodes(*batch, site.train_labels, settings)
+        supervised = supervised_nodes(*batch, data.train_labels, settings)
         if report.counts["condensed-nodes"]:
             report.counts["evidence-supervised"] = supervised.numel()
         report.loss = train_condensed(
-            *(model, site, batch, supervised, adjacency, settings, config), round_=round_
+            *(model, data, batch, supervised, adjacency, settings, config), round_=round_
         )
     if settings.text_refresh_every == 1:
         state.ahead, state.ahead_round = None, 0  # a repeated round selects it again
@@ -92,7 +92,7 @@ def train_round(
 
 def _select(
     model: DanceModel,
-    site: Site,
+    data: ClientData,
     state: ClientState,
     folder: RunFolder,
     config: RunConfig,
@@ -105,12 +105,12 @@ def _select(
     settings = DanceConfig.of(config)
     cores = coming_cores(state, turn, settings, round_, config.rounds)
     with report.phase("text"), torch.inference_mode():
-        selected = select_evidence(model, site, state, settings, cores)
+        selected = select_evidence(model, data, state, settings, cores)
     with report.phase("topology"), torch.inference_mode():
-        edges = core_edges(model, site, selected, settings, cores)
+        edges = core_edges(model, data, selected, settings, cores)
     with report.phase("packs"):
         if settings.evidence_keep == "all":
-            packs = make_packs(model, site, *selected, settings, round_, model_id, state.core_round)
+            packs = make_packs(model, data, *selected, settings, round_, model_id, state.core_round)
             packs.save(folder.round_path(round_))
             report.counts["evidence-packs"] = len(packs.nodes)
         else:
@@ -122,24 +122,24 @@ def _select(
         state.text_round = round_
 
 
-def _load_state(folder: RunFolder, site: Site, round_: int) -> ClientState:
+def _load_state(folder: RunFolder, data: ClientData, round_: int) -> ClientState:
     """Return the state before `round_`; log a warning if it seems to be lost."""
-    state = folder.load(site.num_nodes, site.device, before=round_)
+    state = folder.load(data.num_nodes, data.device, before=round_)
     if folder.lost(state, round_):
         LOG.warning(
             "client %d: expected the state of a round before %d in %s, found none; either this is "
             "the client's first round, or the folder was lost: the core is selected again",
-            *(site.card.client, round_, folder.folder),
+            *(data.card.client, round_, folder.folder),
         )
     return state
 
 
 def _core_due(
-    state: ClientState, settings: DanceConfig, config: RunConfig, site: Site, round_: int
+    state: ClientState, settings: DanceConfig, config: RunConfig, data: ClientData, round_: int
 ) -> bool:
     """Whether nodes are condensed in `round_`."""
     every = settings.core_refresh_every
-    nodes, ratio = int(site.training_graph.visible.sum()), config.condensation_ratio
+    nodes, ratio = int(data.training_graph.visible.sum()), config.condensation_ratio
     every = rounds_per_condensation(nodes, ratio, settings.batch_nodes, every)
     return due(state.core_round, every, round_)
 
@@ -154,7 +154,7 @@ def _selection_due(state: ClientState, settings: DanceConfig, turn: int, round_:
 def _refresh_core(
     model: DanceModel,
     state: ClientState,
-    site: Site,
+    data: ClientData,
     config: RunConfig,
     round_: int,
     report: Report,
@@ -165,24 +165,24 @@ def _refresh_core(
     if state.queue is not None:
         state.times_selected[state.queue.nodes] += state.queue.times(state.turn)
     with report.phase("forward"):
-        graph, settings = site.training_graph, DanceConfig.of(config)
-        plain = survey(model, site, graph)
-        prediction = trained_prediction(model, site, graph, settings, plain)
+        graph, settings = data.training_graph, DanceConfig.of(config)
+        plain = survey(model, data, graph)
+        prediction = trained_prediction(model, data, graph, settings, plain)
     with report.phase("nodes"):  # Alg. 2
         state.queue = condense_nodes(
             prediction,
-            site.train_labels,
+            data.train_labels,
             state.times_selected,
             settings,
             config.condensation_ratio,
-            generator(config.seed, "prototypes", round_=round_, client=site.card.client),
-            site.training_graph.visible,
+            generator(config.seed, "prototypes", round_=round_, client=data.card.client),
+            data.training_graph.visible,
         )
     state.difficulty, state.core_round, state.turn = prediction.difficulty, round_, 0
     state.ahead = None
     with report.phase("text"):
-        asked = validated_nodes(site, config)
-        return keep_evidence(model, site, asked, plain.hidden, prediction.difficulty, settings)
+        asked = validated_nodes(data, config)
+        return keep_evidence(model, data, asked, plain.hidden, prediction.difficulty, settings)
 
 
 def _next_core(state: ClientState) -> tuple[int, bool]:
@@ -199,7 +199,7 @@ def _next_core(state: ClientState) -> tuple[int, bool]:
 
 def train_condensed(
     model: DanceModel,
-    site: Site,
+    data: ClientData,
     batch: Batch,
     supervised: Int64[Tensor, "s"],
     adjacency: Edges,
@@ -219,18 +219,18 @@ def train_condensed(
     """
     backbone, core = model.backbone, batch[0].nodes
     count = core.numel()
-    given = TrainedEvidence.of(*batch, site.table, site.label_table, settings)
+    given = TrainedEvidence.of(*batch, data.table, data.label_table, settings)
     others = supervised[~torch.isin(supervised, core)]
-    draws = generator(config.seed, "neighbours", round_=round_, client=site.card.client)
-    ball = site.training_graph.around(
+    draws = generator(config.seed, "neighbours", round_=round_, client=data.card.client)
+    ball = data.training_graph.around(
         backbone.operator,
         torch.cat([core, others]),
         backbone.hops_left,
         settings.fan_out,
         draws,
     )
-    inputs = rows_at(site.inputs(site.training_graph, backbone), ball.nodes)
-    labels = site.train_labels[ball.nodes[: count + others.numel()]]
+    inputs = rows_at(data.inputs(data.training_graph, backbone), ball.nodes)
+    labels = data.train_labels[ball.nodes[: count + others.numel()]]
     read, trained = Labelled.among(labels), Labelled.among(labels[:count])
     steps = [trainable(step, backbone.operator) for step in ball.operators]
     condensed = trainable(operator(backbone.operator, *adjacency, count), backbone.operator)

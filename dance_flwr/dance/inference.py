@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import (
     Candidates,
@@ -26,7 +26,7 @@ _NODES_PER_BLOCK = 4096  # of one selection: about 4096 * 50 rows of h floats
 @torch.no_grad()
 def predict(
     model: DanceModel,
-    site: ClientView,
+    data: ClientView,
     settings: DanceConfig,
     nodes: Int64[Tensor, "m"] | None = None,
 ) -> dict[str, Float[Tensor, "m C"]]:
@@ -40,19 +40,19 @@ def predict(
     ----------
     nodes : None = every local node
     """
-    everywhere = plain_pass(model, site, site.graph)
-    difficulty = trained_prediction(model, site, site.graph, settings, everywhere).difficulty
-    every = torch.arange(site.num_nodes, device=site.device)
+    everywhere = plain_pass(model, data, data.graph)
+    difficulty = trained_prediction(model, data, data.graph, settings, everywhere).difficulty
+    every = torch.arange(data.num_nodes, device=data.device)
     if nodes is None or "core" in settings.views.split("+"):  # which reads the x_v of every node
-        found = views_of(model, site, settings, every, everywhere.hidden, difficulty)
+        found = views_of(model, data, settings, every, everywhere.hidden, difficulty)
         return found if nodes is None else {view: probs[nodes] for view, probs in found.items()}
-    return views_of(model, site, settings, nodes, everywhere.hidden[nodes], difficulty)
+    return views_of(model, data, settings, nodes, everywhere.hidden[nodes], difficulty)
 
 
 @torch.no_grad()
 def trained_prediction(
     model: DanceModel,
-    site: ClientView,
+    data: ClientView,
     graph: GraphView,
     settings: DanceConfig,
     plain: Prediction,
@@ -69,8 +69,8 @@ def trained_prediction(
     """
     if settings.plain_weight > 0:
         return plain
-    nodes, hidden = torch.arange(site.num_nodes, device=site.device), plain.hidden
-    blocks = evidence_of(model, site, graph, nodes, hidden, plain.difficulty, settings)
+    nodes, hidden = torch.arange(data.num_nodes, device=data.device), plain.hidden
+    blocks = evidence_of(model, data, graph, nodes, hidden, plain.difficulty, settings)
     parts = zip(torch.split(hidden, _NODES_PER_BLOCK), blocks, strict=True)
     features = torch.cat([model.fuse(g, evidence.fused_text) for g, (_, evidence) in parts])
     core = model.condensed_hidden(features, graph.operator(model.backbone.operator))
@@ -80,7 +80,7 @@ def trained_prediction(
 @torch.no_grad()
 def predict_nodes(
     model: DanceModel,
-    site: Site,
+    data: ClientData,
     settings: DanceConfig,
     nodes: Int64[Tensor, "m"],
     difficulty: Float[Tensor, "n"] | None = None,
@@ -94,19 +94,19 @@ def predict_nodes(
     """
     chosen = settings.views.split("+")
     if "core" in chosen:
-        return predict(model, site, settings, nodes)
-    hidden = embed(model, site, site.graph, nodes, again=difficulty is not None)
+        return predict(model, data, settings, nodes)
+    hidden = embed(model, data, data.graph, nodes, again=difficulty is not None)
     if chosen == ["plain"]:
-        return views_of(model, site, settings, nodes, hidden, hidden.new_empty(0))
+        return views_of(model, data, settings, nodes, hidden, hidden.new_empty(0))
     if difficulty is None:
-        everywhere = survey(model, site, site.graph)
-        difficulty = trained_prediction(model, site, site.graph, settings, everywhere).difficulty
-    return views_of(model, site, settings, nodes, hidden, difficulty)
+        everywhere = survey(model, data, data.graph)
+        difficulty = trained_prediction(model, data, data.graph, settings, everywhere).difficulty
+    return views_of(model, data, settings, nodes, hidden, difficulty)
 
 
 def views_of(
     model: DanceModel,
-    site: ClientView,
+    data: ClientView,
     settings: DanceConfig,
     nodes: Int64[Tensor, "m"],
     hidden: Float[Tensor, "m h"],
@@ -122,11 +122,11 @@ def views_of(
     if "plain" in chosen:
         logits["plain"] = model.graph_logits(hidden)
     if chosen != ["plain"]:
-        features, fused = fused_view(model, site, nodes, hidden, difficulty, settings)
+        features, fused = fused_view(model, data, nodes, hidden, difficulty, settings)
         if "fused" in chosen:
             logits["fused"] = fused
         if "core" in chosen:
-            operator = site.graph.operator(model.backbone.operator)
+            operator = data.graph.operator(model.backbone.operator)
             logits["core"] = model.graph_logits(model.condensed_hidden(features, operator))
     return with_mean(logits, chosen)
 
@@ -149,7 +149,7 @@ def mean_of(
 @torch.no_grad()
 def fused_view(
     model: DanceModel,
-    site: ClientView,
+    data: ClientView,
     nodes: Int64[Tensor, "m"],
     hidden: Float[Tensor, "m h"],
     difficulty: Float[Tensor, "n"],
@@ -157,23 +157,23 @@ def fused_view(
 ) -> tuple[Float[Tensor, "m w"], Float[Tensor, "m C"]]:
     """Return x_v, [m, w], and O = Dec(x_v), [m, C], of these nodes from their evidence."""
     features, logits = [], []
-    blocks = evidence_of(model, site, site.graph, nodes, hidden, difficulty, settings)
+    blocks = evidence_of(model, data, data.graph, nodes, hidden, difficulty, settings)
     for g, (candidates, evidence) in zip(
         torch.split(hidden, _NODES_PER_BLOCK), blocks, strict=True
     ):
         features.append(model.fuse(g, evidence.fused_text))
-        near = label_evidence(model, candidates, evidence, site)
+        near = label_evidence(model, candidates, evidence, data)
         logits.append(model.fused_logits(features[-1], near))
     return torch.cat(features), torch.cat(logits)
 
 
 def label_evidence(
-    model: DanceModel, candidates: Candidates, evidence: Evidence, site: ClientView
+    model: DanceModel, candidates: Candidates, evidence: Evidence, data: ClientView
 ) -> Tensor | None:
     """Return `neighbour_labels` if the model reads label evidence, else None."""
     if model.head_labels is None:
         return None
-    return neighbour_labels(candidates, evidence, site.label_table)
+    return neighbour_labels(candidates, evidence, data.label_table)
 
 
 def neighbour_labels(
@@ -197,7 +197,7 @@ def neighbour_labels(
 
 def evidence_of(
     model: DanceModel,
-    site: ClientView,
+    data: ClientView,
     graph: GraphView,
     nodes: Int64[Tensor, "m"],
     hidden: Float[Tensor, "m h"],
@@ -209,6 +209,6 @@ def evidence_of(
     for rows in torch.split(torch.arange(nodes.numel(), device=nodes.device), _NODES_PER_BLOCK):
         g = rows_at(hidden, rows)
         candidates = select_candidates(
-            model, nodes[rows], g, difficulty, hops, site.table, settings
+            model, nodes[rows], g, difficulty, hops, data.table, settings
         )
-        yield candidates, condense_text(model, g, candidates, site.table, settings)
+        yield candidates, condense_text(model, g, candidates, data.table, settings)

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import evidence_of, label_evidence, with_mean
 from dance_flwr.dance.model import DanceModel
@@ -71,7 +71,7 @@ class Survey:
 @torch.no_grad()
 def keep_evidence(
     model: DanceModel,
-    site: Site,
+    data: ClientData,
     nodes: Int64[Tensor, "m"],
     hidden: Float[Tensor, "n h"],
     difficulty: Float[Tensor, "n"],
@@ -88,26 +88,26 @@ def keep_evidence(
     hidden, difficulty : g_v and u_v of all nodes, of the model that condenses
     """
     chosen = settings.views.split("+")
-    if site.inductive or "fused" not in chosen or "core" in chosen or not nodes.numel():
+    if data.inductive or "fused" not in chosen or "core" in chosen or not nodes.numel():
         return {}
     g, text, labels = rows_at(hidden, nodes), [], []
     for candidates, evidence in evidence_of(
-        model, site, site.graph, nodes, g, difficulty, settings
+        model, data, data.graph, nodes, g, difficulty, settings
     ):
         text.append(evidence.fused_text)
-        near = label_evidence(model, candidates, evidence, site)
+        near = label_evidence(model, candidates, evidence, data)
         labels += [] if near is None else [near]
     return KeptEvidence(nodes, torch.cat(text), torch.cat(labels) if labels else None).arrays()
 
 
 @torch.no_grad()
 def predict_kept(
-    model: DanceModel, site: Site, settings: DanceConfig, kept: KeptEvidence
+    model: DanceModel, data: ClientData, settings: DanceConfig, kept: KeptEvidence
 ) -> dict[str, Float[Tensor, "m C"]]:
     """Return the deployed views of `kept.nodes` and their mean, as `inference.predict_nodes` does,
     from evidence that was selected before.
     """
-    hidden = embed(model, site, site.graph, kept.nodes, again=True)
+    hidden = embed(model, data, data.graph, kept.nodes, again=True)
     logits = {"plain": model.graph_logits(hidden)}
     logits["fused"] = model.fused_logits(model.fuse(hidden, kept.text), kept.labels)
     chosen = settings.views.split("+")

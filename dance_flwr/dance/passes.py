@@ -7,7 +7,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from dance_flwr.client_data import inputs as derived
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.dance.model import DanceModel
@@ -34,7 +34,7 @@ class GraphView(Protocol):
 
 
 class ClientView(Protocol):
-    """What inference reads of a `Site`."""
+    """What inference reads of a `ClientData`."""
 
     @property
     def num_nodes(self) -> int:
@@ -63,13 +63,13 @@ class ClientView(Protocol):
 
 
 @torch.no_grad()
-def plain_pass(model: DanceModel, site: ClientView, graph: GraphView) -> Prediction:
+def plain_pass(model: DanceModel, data: ClientView, graph: GraphView) -> Prediction:
     """Return g_v = z_v and p(y | v) of every node: one pass of the model over an original graph.
 
     Texts are read in blocks, as those of a large client are float16 in a mapped file.
     """
     model.eval()
-    backbone, blocks = model.backbone, torch.split(site.table.nodes, _MOST_IN_ONE_PASS)
+    backbone, blocks = model.backbone, torch.split(data.table.nodes, _MOST_IN_ONE_PASS)
     projected = torch.cat([backbone.project(normalise(texts.float())) for texts in blocks])
     hidden = backbone.propagate_projected(projected, graph.operator(backbone.operator))
     return Prediction.of(hidden, torch.softmax(model.graph_logits(hidden), dim=1))
@@ -78,7 +78,7 @@ def plain_pass(model: DanceModel, site: ClientView, graph: GraphView) -> Predict
 @torch.no_grad()
 def embed(
     model: DanceModel,
-    site: Site,
+    data: ClientData,
     graph: LocalGraph,
     nodes: Int64[Tensor, "m"],
     *,
@@ -93,7 +93,7 @@ def embed(
     """
     model.eval()
     backbone = model.backbone
-    table = site.inputs(graph, backbone)
+    table = data.inputs(graph, backbone)
 
     def surroundings() -> tuple[Neighbourhood, Tensor | None]:
         ball = graph.around(backbone.operator, nodes, backbone.hops_left)
@@ -103,7 +103,7 @@ def embed(
     if again:
         read = graph.name, type(backbone), backbone.operator, backbone.hops_left
         key = (*read, nodes.cpu().numpy().tobytes())
-        ball, kept = site.remember("surroundings", key, surroundings)
+        ball, kept = data.remember("surroundings", key, surroundings)
     else:
         ball, kept = surroundings()
     inputs = rows_at(table, ball.nodes) if kept is None else kept
@@ -111,22 +111,22 @@ def embed(
 
 
 @torch.no_grad()
-def survey(model: DanceModel, site: Site, graph: LocalGraph) -> Prediction:
+def survey(model: DanceModel, data: ClientData, graph: LocalGraph) -> Prediction:
     """Return `plain_pass` of a client, in blocks whose memory does not grow with n.
 
     The first layer of every node is kept in a scratch file, so that no node is read twice.
     """
     model.eval()
-    backbone, inputs = model.backbone, site.inputs(graph, model.backbone)
-    every = torch.arange(site.num_nodes, device=site.device)
-    if site.num_nodes <= _MOST_IN_ONE_PASS:
+    backbone, inputs = model.backbone, data.inputs(graph, model.backbone)
+    every = torch.arange(data.num_nodes, device=data.device)
+    if data.num_nodes <= _MOST_IN_ONE_PASS:
         steps = [graph.operator(backbone.operator)] * backbone.hops_left
         hidden = backbone.finish(backbone.start(rows_at(inputs, every)), steps)
         return Prediction.of(hidden, torch.softmax(model.graph_logits(hidden), dim=1))
     blocks = torch.split(every, _MOST_IN_ONE_PASS // 8)
     width = backbone.start(rows_at(inputs, every[:1])).size(1)
-    first = derived.scratch(site.folder, (site.num_nodes, width))
-    hidden = derived.scratch(site.folder, (site.num_nodes, model.head_graph.in_features))
+    first = derived.scratch(data.folder, (data.num_nodes, width))
+    hidden = derived.scratch(data.folder, (data.num_nodes, model.head_graph.in_features))
     for block in blocks:
         first[block.to(first.device)] = backbone.start(rows_at(inputs, block)).to(first)
     # Before the loop: what outlives a block would split the memory that the next one needs.

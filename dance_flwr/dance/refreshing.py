@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, Evidence, condense_text, freeze, select_candidates
 from dance_flwr.dance.inference import evidence_of
@@ -42,7 +42,7 @@ def coming_cores(
 @torch.no_grad()
 def select_evidence(
     model: DanceModel,
-    site: Site,
+    data: ClientData,
     state: ClientState,
     settings: DanceConfig,
     cores: Sequence[Int64[Tensor, "K"]],
@@ -54,29 +54,29 @@ def select_evidence(
     """
     assert state.difficulty is not None
     nodes = cores[0] if len(cores) == 1 else torch.unique(torch.cat(list(cores)))
-    graph = site.training_graph
-    hidden = embed(model, site, graph, nodes)
+    graph = data.training_graph
+    hidden = embed(model, data, graph, nodes)
     if settings.text_refresh_every:
         hops = graph.hops(settings.fan_out)
         candidates = select_candidates(
-            model, nodes, hidden, state.difficulty, hops, site.table, settings
+            model, nodes, hidden, state.difficulty, hops, data.table, settings
         )
     else:
         if state.frozen is None:
-            everyone = torch.arange(site.num_nodes, device=site.device)
-            everywhere = survey(model, site, graph).hidden
+            everyone = torch.arange(data.num_nodes, device=data.device)
+            everywhere = survey(model, data, graph).hidden
             blocks = evidence_of(
-                model, site, graph, everyone, everywhere, state.difficulty, settings
+                model, data, graph, everyone, everywhere, state.difficulty, settings
             )
             state.frozen = Candidates.stack([freeze(*block) for block in blocks])
         candidates = state.frozen.take(nodes)
-    return hidden, candidates, condense_text(model, hidden, candidates, site.table, settings)
+    return hidden, candidates, condense_text(model, hidden, candidates, data.table, settings)
 
 
 @torch.no_grad()
 def core_edges(
     model: DanceModel,
-    site: Site,
+    data: ClientData,
     selected: Selected,
     settings: DanceConfig,
     cores: Sequence[Int64[Tensor, "K"]],
@@ -90,14 +90,14 @@ def core_edges(
     """
     hidden, candidates, evidence = selected
     if settings.topology_rule == "induced":
-        return tuple(site.training_graph.induced_edges(core) for core in cores)
+        return tuple(data.training_graph.induced_edges(core) for core in cores)
     if settings.topology_rule != "self-expressive":
         none = candidates.nodes.new_empty(0)
         return tuple((none, none, hidden.new_empty(0)) for _ in cores)
     fused = model.fuse(hidden, evidence.fused_text)
     # As in `trained_prediction`:
     logits = model.graph_logits(hidden) if settings.plain_weight else model.fused_logits(fused)
-    labels = site.train_labels[candidates.nodes]
+    labels = data.train_labels[candidates.nodes]
     classes = torch.where(labels >= 0, labels, logits.argmax(dim=1))
     if len(cores) == 1:
         return (connect(fused, evidence.text, classes, settings),)

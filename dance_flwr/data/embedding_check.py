@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.data.text.bank_slice import read_meta
 from dance_flwr.data.text.encoder import loaded, resolve_local
 from dance_flwr.errors import DataError
@@ -15,7 +15,7 @@ from dance_flwr.errors import DataError
 LEAST_COSINE = 0.99
 
 
-def encoded_again(site: Site, texts: Sequence[str], count: int) -> str:
+def encoded_again(data: ClientData, texts: Sequence[str], count: int) -> str:
     """Encode chunks that are drawn at random; return in words what was compared.
 
     Parameters
@@ -26,30 +26,30 @@ def encoded_again(site: Site, texts: Sequence[str], count: int) -> str:
     ------
     DataError : an embedding is not that of its chunk
     """
-    rows = _drawn(len(site.bank.tokens), count)
+    rows = _drawn(len(data.bank.tokens), count)
     if not len(rows):
         return "no embedding computed again"
-    meta = read_meta(site.folder / "text")
+    meta = read_meta(data.folder / "text")
     name, weights = str(meta["encoder"]), str(meta["weights_sha256"])
     try:
         spec = resolve_local(name, str(meta["precision"]), weights)
     except (DataError, OSError) as error:
         return f"no embedding computed again, {error}"
-    node = np.searchsorted(site.bank.ptr, rows, side="right") - 1
-    spans = site.bank.spans[rows].tolist()
+    node = np.searchsorted(data.bank.ptr, rows, side="right") - 1
+    spans = data.bank.spans[rows].tolist()
     chunks = [texts[owner][start:end] for owner, (start, end) in zip(node, spans, strict=True)]
-    kept = np.asarray(site.bank.embeddings[rows], np.float32)
+    kept = np.asarray(data.bank.embeddings[rows], np.float32)
     cosine = (loaded(spec).encode(chunks) * kept).sum(axis=1)
     wrong = np.flatnonzero(~(cosine >= LEAST_COSINE))
     if len(wrong):
         start, end = spans[wrong[0]]
         raise DataError(
-            f"{site.folder}: node {site.ids()[node[wrong[0]]]!r}, characters {start}-{end}: "
+            f"{data.folder}: node {data.ids()[node[wrong[0]]]!r}, characters {start}-{end}: "
             f"expected the embedding of encoder {name!r}, found one of cosine "
             f"{cosine[wrong[0]]:.2f} with it; encode the texts again"
         )
     return (
-        f"{len(rows)} of {len(site.bank.tokens):,} chunks encoded again, cosine at least "
+        f"{len(rows)} of {len(data.bank.tokens):,} chunks encoded again, cosine at least "
         f"{cosine.min():.4f}"
     )
 

@@ -35,20 +35,22 @@ def check_data(node: Node) -> Finding:
         return _unencoded(node.data)
     import torch
 
-    from dance_flwr.client_data.client_data import Site
+    from dance_flwr.client_data.client_data import ClientData
 
     check_files(node.data)
-    site = Site(node.data, torch.device("cpu"))  # compares the card with ids and neighbour lists
-    card, bank = site.card, load_slice(node.data / "text")
+    data = ClientData(
+        node.data, torch.device("cpu")
+    )  # compares the card with ids and neighbour lists
+    card, bank = data.card, load_slice(node.data / "text")
     sizes = {
         "texts in the bank": len(bank.ptr) - 1,
-        "labels": len(site.labels),
-        "entries of the split": len(site.split),
+        "labels": len(data.labels),
+        "entries of the split": len(data.split),
     }
     for what, size in sizes.items():
         if size != card.num_nodes:
             return problem(f"{card.num_nodes} {what} in {node.data}", str(size), _AGAIN)
-    low, high = int(site.labels.min()), int(site.labels.max())
+    low, high = int(data.labels.min()), int(data.labels.max())
     if low < -1 or high >= len(card.class_names):
         return problem(
             f"labels from -1 to {len(card.class_names) - 1} in {node.data}",
@@ -68,7 +70,7 @@ def check_data(node: Node) -> Finding:
             "run the check as the SuperNode's user, make that user the owner (chown), "
             "or mount the folder read-write",
         )
-    known = int((site.labels >= 0).sum())
+    known = int((data.labels >= 0).sum())
     return ok(
         f"client {card.client} of {card.clients}, {card.num_nodes:,} nodes, {known:,} labelled, "
         f"{len(bank.tokens):,} chunks of text"

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, Evidence, condense_text, select_candidates
@@ -20,7 +20,7 @@ from dance_flwr.evidence.pack import Packs
 @torch.no_grad()
 def make_packs(
     model: DanceModel,
-    site: Site,
+    data: ClientData,
     hidden: Float[Tensor, "m h"],
     candidates: Candidates,
     evidence: Evidence,
@@ -41,7 +41,7 @@ def make_packs(
     difficulty_round : as in `Packs`
     others : [m, C] probabilities of the stages that read all nodes
     """
-    near = label_evidence(model, candidates, evidence, site)
+    near = label_evidence(model, candidates, evidence, data)
     logits = logit_parts(model, hidden, evidence.fused_text, near)
     known = {FUSED: torch.softmax(logits.sum(0), dim=1), **(others or {})}
     chosen = settings.views.split("+")
@@ -50,13 +50,13 @@ def make_packs(
     if known.keys() >= {*chosen}:
         known[DEPLOYED] = mean_of(known, chosen)
     explanation = Explanation.of(model, tuple(chosen), known, logits)
-    return Packs.of(site, explanation, candidates, evidence, round_, model_id, difficulty_round)
+    return Packs.of(data, explanation, candidates, evidence, round_, model_id, difficulty_round)
 
 
 @torch.no_grad()
 def explain(
     model: DanceModel,
-    site: Site,
+    data: ClientData,
     nodes: Int64[Tensor, "m"],
     settings: DanceConfig,
     round_: int,
@@ -73,40 +73,40 @@ def explain(
         graph, and every stage of the prediction
     smooth : what is done to the deployed probabilities of all nodes; None = nothing
     """
-    others = {} if graph else _whole_stages(model, site, nodes, settings, smooth)
-    hidden, candidates = _gathered(model, site, nodes, settings, graph or site.graph)
-    evidence = condense_text(model, hidden, candidates, site.table, settings)
+    others = {} if graph else _whole_stages(model, data, nodes, settings, smooth)
+    hidden, candidates = _gathered(model, data, nodes, settings, graph or data.graph)
+    evidence = condense_text(model, hidden, candidates, data.table, settings)
     return make_packs(
-        *(model, site, hidden, candidates, evidence, settings, round_, model_id, round_), others
+        *(model, data, hidden, candidates, evidence, settings, round_, model_id, round_), others
     )
 
 
 def considered(
-    model: DanceModel, site: Site, nodes: Int64[Tensor, "m"], settings: DanceConfig
+    model: DanceModel, data: ClientData, nodes: Int64[Tensor, "m"], settings: DanceConfig
 ) -> Candidates:
     """Return where the evidence of `explain` was chosen from; what got a gate of 0 was rejected."""
-    return _gathered(model, site, nodes, settings, site.graph)[1]
+    return _gathered(model, data, nodes, settings, data.graph)[1]
 
 
 @torch.no_grad()
 def _gathered(
     model: DanceModel,
-    site: Site,
+    data: ClientData,
     nodes: Int64[Tensor, "m"],
     settings: DanceConfig,
     graph: LocalGraph,
 ) -> tuple[Float[Tensor, "m h"], Candidates]:
     """Return g_v of these nodes, and the candidates of their evidence."""
-    everywhere = survey(model, site, graph)
-    difficulty = trained_prediction(model, site, graph, settings, everywhere).difficulty
-    hidden = embed(model, site, graph, nodes)
+    everywhere = survey(model, data, graph)
+    difficulty = trained_prediction(model, data, graph, settings, everywhere).difficulty
+    hidden = embed(model, data, graph, nodes)
     hops = graph.hops(settings.fan_out)
-    return hidden, select_candidates(model, nodes, hidden, difficulty, hops, site.table, settings)
+    return hidden, select_candidates(model, nodes, hidden, difficulty, hops, data.table, settings)
 
 
 def _whole_stages(
     model: DanceModel,
-    site: Site,
+    data: ClientData,
     nodes: Int64[Tensor, "m"],
     settings: DanceConfig,
     smooth: Callable[[Float[Tensor, "n C"]], Float[Tensor, "n C"]] | None,
@@ -114,7 +114,7 @@ def _whole_stages(
     """Return "core" and "smoothed" of these nodes where they are deployed; read all n nodes."""
     if smooth is None and "core" not in settings.views.split("+"):
         return {}
-    everyone = torch.arange(site.num_nodes, device=site.device)
-    views = predict_nodes(model, site, settings, everyone)
+    everyone = torch.arange(data.num_nodes, device=data.device)
+    views = predict_nodes(model, data, settings, everyone)
     found = {name: views[name][nodes] for name in ("core",) if name in views}
     return found if smooth is None else found | {SMOOTHED: smooth(views[DEPLOYED])[nodes]}

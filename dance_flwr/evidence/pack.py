@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.evidence import HOPS, Candidates, Chosen, Evidence
 from dance_flwr.disk import read_npz, write_npz
 from dance_flwr.errors import DataError
@@ -73,7 +73,7 @@ class Packs:
     @classmethod
     def of(
         cls,
-        site: Site,
+        data: ClientData,
         explanation: Explanation,
         candidates: Candidates,
         evidence: Evidence,
@@ -92,7 +92,7 @@ class Packs:
             order
         ]
         weight, row = torch.cat(evidence.gates)[entry][order], rows[order]
-        label = torch.where(hop > 0, site.train_labels[node], -1)
+        label = torch.where(hop > 0, data.train_labels[node], -1)
         if explanation.label_gaps is None:
             label = torch.full_like(label, -1)
         chunks, chunk_weights = _heaviest_first(candidates.chunks, evidence.chunk_weights)
@@ -110,7 +110,7 @@ class Packs:
             "neighbour_effects": explanation.label_effects(row, hop, label, weight),
             "chunk_ptr": chunks.ptr,
             "chunks": chunks.index,
-            "chunk_nodes": site.table.node_of_chunk[chunks.index],
+            "chunk_nodes": data.table.node_of_chunk[chunks.index],
             "chunk_weights": chunk_weights,
         }
         return cls(
@@ -119,8 +119,8 @@ class Packs:
             difficulty_round=difficulty_round,
             views=explanation.views,
             stages=explanation.stages,
-            chunk_spans=np.asarray(site.bank.spans[number]),
-            chunk_sha256=np.asarray(site.chunk_sha256[number]),
+            chunk_spans=np.asarray(data.bank.spans[number]),
+            chunk_sha256=np.asarray(data.chunk_sha256[number]),
             **{name: tensor.detach().cpu().numpy() for name, tensor in arrays.items()},
         )
 
@@ -145,9 +145,9 @@ class Packs:
         known = [self.stages.index(view) for view in self.views if view in self.stages]
         return (self.probs[known].argmax(axis=2) != self.predicted).any(axis=0)  # type: ignore[no-any-return]
 
-    def counts(self, site: Site) -> dict[str, int]:
+    def counts(self, data: ClientData) -> dict[str, int]:
         """Return the totals of `count_evidence` for these packs."""
-        return _totals(site, len(self.nodes), int((self.neighbour_hops > 0).sum()), self.chunks)
+        return _totals(data, len(self.nodes), int((self.neighbour_hops > 0).sum()), self.chunks)
 
     def save(self, path: Path) -> None:
         """Write the packs, the format's number and their digest to one file, atomically."""
@@ -237,14 +237,14 @@ _ROWS_OF = {
 }
 
 
-def count_evidence(site: Site, candidates: Candidates, evidence: Chosen) -> dict[str, int]:
+def count_evidence(data: ClientData, candidates: Candidates, evidence: Chosen) -> dict[str, int]:
     """Return totals over `candidates.nodes`: nodes, neighbours, chunks, tokens.
 
     A node is not its own neighbour here.
     """
     neighbours = sum(int((gate > 0).sum()) for gate in evidence.gates[1:])
     chunks = read_chunks(candidates, evidence)
-    return _totals(site, candidates.nodes.numel(), neighbours, chunks)
+    return _totals(data, candidates.nodes.numel(), neighbours, chunks)
 
 
 def read_chunks(candidates: Candidates, evidence: Chosen) -> NDArray[np.int64]:
@@ -253,8 +253,10 @@ def read_chunks(candidates: Candidates, evidence: Chosen) -> NDArray[np.int64]:
     return chosen.cpu().numpy()
 
 
-def _totals(site: Site, nodes: int, neighbours: int, chunks: NDArray[np.int64]) -> dict[str, int]:
-    tokens = int(site.bank.tokens[chunks].sum()) if len(chunks) else 0
+def _totals(
+    data: ClientData, nodes: int, neighbours: int, chunks: NDArray[np.int64]
+) -> dict[str, int]:
+    tokens = int(data.bank.tokens[chunks].sum()) if len(chunks) else 0
     return {
         "condensed-nodes": nodes,
         "evidence-neighbours": neighbours,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.disk import atomic_file
 from dance_flwr.escaping import escaped, one_line
@@ -22,7 +22,9 @@ from dance_flwr.evidence.summaries.quotes import (
 )
 
 
-def render(site: Site, packs: Packs, row: int, summary: Sequence[Sentence] | None = None) -> str:
+def render(
+    data: ClientData, packs: Packs, row: int, summary: Sequence[Sentence] | None = None
+) -> str:
     """Return one pack as text.
 
     It shows the deployed prediction, each view, what graph, text and labels contributed, a summary,
@@ -34,17 +36,17 @@ def render(site: Site, packs: Packs, row: int, summary: Sequence[Sentence] | Non
     ----------
     summary : of this pack; None = the extractive one
     """
-    ids, texts = site.ids(), site.texts()
+    ids, texts = data.ids(), data.texts()
     near = slice(packs.neighbour_ptr[row], packs.neighbour_ptr[row + 1])
     spans: dict[int, list[Span]] = defaultdict(list)
     for span in (selected := spans_of(packs, row, texts)):
         spans[span.node].append(span)
     if summary is None:
         summary = ExtractiveSummariser().summarise(selected)
-    names = [one_line(name, marks=True) for name in site.card.class_names]
+    names = [one_line(name, marks=True) for name in data.card.class_names]
     lines = [
         f"Evidence pack of node {_name(ids[packs.nodes[row]])}, "
-        f"client {site.card.client}, round {packs.round}",
+        f"client {data.card.client}, round {packs.round}",
         f"model       {packs.model_id}",
         *_predictions(packs, row, names),
         f"log-odds    {_contributions(packs, row, names)}",
@@ -130,13 +132,13 @@ def example_row(packs: Packs) -> int:
 
 
 def write_example(
-    store: RunFolder, site: Site, packs: Packs, summaries: Summaries | None = None
+    store: RunFolder, data: ClientData, packs: Packs, summaries: Summaries | None = None
 ) -> Path | None:
     """Write one pack as text to the client's folder; return the file, None if there is no pack."""
     if not len(packs.nodes):
         return None
     path, row = store.evidence_folder / "example.txt", example_row(packs)
-    summary = summaries.of(packs, row, site.texts()) if summaries else None
+    summary = summaries.of(packs, row, data.texts()) if summaries else None
     with atomic_file(path) as file:
-        file.write(render(site, packs, row, summary).encode())
+        file.write(render(data, packs, row, summary).encode())
     return path

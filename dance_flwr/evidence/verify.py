@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
@@ -31,26 +31,26 @@ class Sources(NamedTuple):
     texts: list[str]
 
 
-def verify_sources(site: Site) -> Sources:
+def verify_sources(data: ClientData) -> Sources:
     """Check every chunk of every text against its digest.
 
     Raises
     ------
     UserError : a text was altered after the partition was prepared
     """
-    ids, texts = site.ids(), site.texts()
-    digests = chunk_digests(texts, site.bank)
-    wrong = np.flatnonzero((digests != site.chunk_sha256).any(axis=1))
+    ids, texts = data.ids(), data.texts()
+    digests = chunk_digests(texts, data.bank)
+    wrong = np.flatnonzero((digests != data.chunk_sha256).any(axis=1))
     if len(wrong):
-        node = int(np.searchsorted(site.bank.ptr, wrong[0], side="right")) - 1
+        node = int(np.searchsorted(data.bank.ptr, wrong[0], side="right")) - 1
         raise UserError(
-            f"{site.folder}: node {ids[node]!r}: expected the encoded text, found another; "
+            f"{data.folder}: node {ids[node]!r}: expected the encoded text, found another; "
             "restore the text, or prepare the partition again"
         )
     return Sources(ids, texts)
 
 
-def verify_nodes(site: Site, packs: Packs, where: str, core: Tensor | None = None) -> None:
+def verify_nodes(data: ClientData, packs: Packs, where: str, core: Tensor | None = None) -> None:
     """Check that every pack is of another node of the client, and that none of the core is missing.
 
     Parameters
@@ -63,7 +63,7 @@ def verify_nodes(site: Site, packs: Packs, where: str, core: Tensor | None = Non
     """
     nodes, counts = np.unique(packs.nodes, return_counts=True)
     fault, again = "", np.flatnonzero(counts > 1)
-    if len(foreign := nodes[(nodes < 0) | (nodes >= site.num_nodes)]):
+    if len(foreign := nodes[(nodes < 0) | (nodes >= data.num_nodes)]):
         fault = f"packs of nodes of the client, found one of node number {foreign[0]}"
     elif len(again):
         first = again[0]
@@ -76,7 +76,7 @@ def verify_nodes(site: Site, packs: Packs, where: str, core: Tensor | None = Non
         raise UserError(f"{where}: expected {fault}; the pack was altered")
 
 
-def verify_spans(site: Site, packs: Packs, where: str, sources: Sources) -> None:
+def verify_spans(data: ClientData, packs: Packs, where: str, sources: Sources) -> None:
     """Check that every span is a chunk of the client's bank and that its text has not changed.
 
     Raises
@@ -84,9 +84,9 @@ def verify_spans(site: Site, packs: Packs, where: str, sources: Sources) -> None
     UserError : names the node and the span
     """
     ids, texts = sources
-    known = (packs.chunk_spans == site.bank.spans[packs.chunks]).all(axis=1)
-    known &= packs.chunk_nodes == site.table.node_of_chunk.cpu().numpy()[packs.chunks]
-    known &= (packs.chunk_sha256 == site.chunk_sha256[packs.chunks]).all(axis=1)
+    known = (packs.chunk_spans == data.bank.spans[packs.chunks]).all(axis=1)
+    known &= packs.chunk_nodes == data.table.node_of_chunk.cpu().numpy()[packs.chunks]
+    known &= (packs.chunk_sha256 == data.chunk_sha256[packs.chunks]).all(axis=1)
     spans = zip(packs.chunk_nodes, packs.chunk_spans, packs.chunk_sha256, known, strict=True)
     for node, (start, end), digest, in_bank in spans:
         chunk = texts[node][start:end]
@@ -128,7 +128,7 @@ def verify_parts(packs: Packs, where: str) -> None:
 
 
 def verify_weights(
-    site: Site,
+    data: ClientData,
     packs: Packs,
     where: str,
     model: DanceModel,
@@ -146,8 +146,8 @@ def verify_weights(
     ------
     UserError : names the node whose pack does not follow from the model
     """
-    nodes = torch.as_tensor(packs.nodes, device=site.device)
-    again = explain(model, site, nodes, settings, packs.round, packs.model_id, graph, smooth)
+    nodes = torch.as_tensor(packs.nodes, device=data.device)
+    again = explain(model, data, nodes, settings, packs.round, packs.model_id, graph, smooth)
     if (packs.views, packs.stages) != (again.views, again.stages):
         raise UserError(
             f"{where}: expected predictions {', '.join(again.stages)}, found "

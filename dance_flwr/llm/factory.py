@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.text.bank_slice import read_meta
 from dance_flwr.data.text.encoder import EncoderSpec, loaded, resolve_local
@@ -22,7 +22,7 @@ from dance_flwr.llm.stub import Stub
 from dance_flwr.llm.template import Embed
 
 
-def open_session(site: Site, config: RunConfig, run: str) -> Session:
+def open_session(data: ClientData, config: RunConfig, run: str) -> Session:
     """Return a session with the language model that the run asks for and the client has.
 
     The smaller of the run's and the client's own bounds holds.
@@ -36,16 +36,18 @@ def open_session(site: Site, config: RunConfig, run: str) -> Session:
     UserError : the client has no such model
     """
     settings, own = LlmConfig.of(config), own_settings()
-    model = _backend(site, config, settings, own)
-    return Session(model, site.folder, run, _bounded(settings, own))
+    model = _backend(data, config, settings, own)
+    return Session(model, data.folder, run, _bounded(settings, own))
 
 
-def _backend(site: Site, config: RunConfig, settings: LlmConfig, own: OwnSettings) -> LanguageModel:
+def _backend(
+    data: ClientData, config: RunConfig, settings: LlmConfig, own: OwnSettings
+) -> LanguageModel:
     if settings.backend == STUB:
-        return Stub(embedder(site, config))
+        return Stub(embedder(data, config))
     if settings.backend == EMBEDDED:
         return Embedded(model_file(own), settings.context, config.torch_threads)
-    return Endpoint(own, lambda: _spec(*_named(site)).load_tokenizer())
+    return Endpoint(own, lambda: _spec(*_named(data)).load_tokenizer())
 
 
 def _bounded(settings: LlmConfig, own: OwnSettings) -> LlmConfig:
@@ -57,7 +59,7 @@ def _bounded(settings: LlmConfig, own: OwnSettings) -> LlmConfig:
     )
 
 
-def embedder(site: Site, config: RunConfig) -> Embed:
+def embedder(data: ClientData, config: RunConfig) -> Embed:
     """Return the client's text encoder, loaded when it is first used; nothing is downloaded.
 
     Texts are encoded as the client's chunks were, in the same precision: texts -> float32 [m, d],
@@ -68,7 +70,7 @@ def embedder(site: Site, config: RunConfig) -> Embed:
     DataError : now or at its first use: the encoder of the client's chunks is not on this machine,
         or has other files
     """
-    named = _named(site)
+    named = _named(data)
 
     def embed(texts: Sequence[str]) -> NDArray[np.float32]:
         return loaded(_spec(*named)).encode(texts)
@@ -76,15 +78,15 @@ def embedder(site: Site, config: RunConfig) -> Embed:
     return embed
 
 
-def _named(site: Site) -> tuple[str, str, str, str]:
+def _named(data: ClientData) -> tuple[str, str, str, str]:
     """Return name, precision, sha256 of the weights and fingerprint of the encoder of a site."""
-    meta = read_meta(site.folder / "text")
+    meta = read_meta(data.folder / "text")
     keys = ("encoder", "precision", "weights_sha256", "encoder_fingerprint")
     try:
         name, precision, weights, fingerprint = (str(meta[key]) for key in keys)
     except KeyError as error:
         raise DataError(
-            f"{site.folder / 'text'}: expected {error} of the encoder, found none; "
+            f"{data.folder / 'text'}: expected {error} of the encoder, found none; "
             "encode the texts again"
         ) from None
     return name, precision, weights, fingerprint

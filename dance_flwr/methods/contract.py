@@ -20,7 +20,7 @@ from dance_flwr.config.sections import ATTENTION, NONE
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from dance_flwr.client_data.client_data import Site
+    from dance_flwr.client_data.client_data import ClientData
     from dance_flwr.config.tree import RunConfig
     from dance_flwr.methods.server_side import ServerSide
     from dance_flwr.metrics import Report
@@ -161,12 +161,12 @@ class Method(Protocol):
         """Return the model; its float parameters are uploaded and averaged."""
         ...
 
-    def train(self, model: Any, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+    def train(self, model: Any, data: ClientData, config: RunConfig, info: RoundInfo) -> Report:
         """Train `model` in place for one round; statistics in the report need `Uplink.EACH`."""
         ...
 
     def predict(
-        self, model: Any, site: Site, config: RunConfig, info: RoundInfo, nodes: Tensor
+        self, model: Any, data: ClientData, config: RunConfig, info: RoundInfo, nodes: Tensor
     ) -> dict[str, Tensor]:
         """Return [m, C] probabilities of distinct nodes ([m] int64) per view.
 
@@ -174,7 +174,7 @@ class Method(Protocol):
         """
         ...
 
-    def finish(self, model: Any, site: Site, config: RunConfig, info: RoundInfo) -> None:
+    def finish(self, model: Any, data: ClientData, config: RunConfig, info: RoundInfo) -> None:
         """Write the evidence of the final model to the client's folder."""
         ...
 
@@ -184,7 +184,12 @@ class ExchangingMethod(Protocol):
     """A client side that exchanges tensors through the server before round 1, step by step."""
 
     def exchange(
-        self, site: Site, config: RunConfig, info: RoundInfo, step: int, inbox: Mapping[str, Tensor]
+        self,
+        data: ClientData,
+        config: RunConfig,
+        info: RoundInfo,
+        step: int,
+        inbox: Mapping[str, Tensor],
     ) -> dict[str, Tensor]:
         """Return what this client sends in `step`, from 0, given what the server sent it.
 
@@ -198,7 +203,7 @@ class ExchangingMethod(Protocol):
 class SealingMethod(Protocol):
     """A client side that keeps evidence in the client's folder of a run."""
 
-    def seal(self, site: Site, run: str) -> str:
+    def seal(self, data: ClientData, run: str) -> str:
         """Return a hash that fixes the evidence of a run and tells nothing of it."""
         ...
 
@@ -207,7 +212,7 @@ class SealingMethod(Protocol):
 class AskingMethod(Protocol):
     """A client side that asks a language model in a run, and says beforehand how often."""
 
-    def planned_calls(self, site: Site, config: RunConfig) -> tuple[int, int]:
+    def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
         """Return the most calls of a run at this client, and the tokens of their prompts and
         replies; asks nothing and writes nothing.
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.sections import ModelConfig, TrainingConfig
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
@@ -21,14 +21,16 @@ class PlainMethod:
         return plain_model(shape, config)
 
     def predict(
-        self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo, nodes: Tensor
+        self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo, nodes: Tensor
     ) -> dict[str, Tensor]:
         """Predict nodes by one pass over the complete local graph."""
-        operator = site.graph.operator(model.backbone.operator)
-        shown = input_labels(model, site.train_labels)
-        return {"deployed": class_probabilities(model, site.features, operator, shown)[nodes]}
+        operator = data.graph.operator(model.backbone.operator)
+        shown = input_labels(model, data.train_labels)
+        return {"deployed": class_probabilities(model, data.features, operator, shown)[nodes]}
 
-    def finish(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> None:
+    def finish(
+        self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
+    ) -> None:
         """Write nothing: the method selects no evidence."""
 
 

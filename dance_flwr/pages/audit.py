@@ -108,12 +108,14 @@ def _page(
     subject: Subject, outlook: Outlook, order: NDArray[np.int64], wanted: NDArray[np.int64]
 ) -> tuple[Page, int]:
     """Return the page, and how many packs have a what-if."""
-    site, nodes = subject.client.site, torch.as_tensor(wanted)
+    client_data, nodes = subject.client.data, torch.as_tensor(wanted)
     packs, stored = _packs(subject, wanted)
-    names = [one_line(name, marks=True) for name in site.card.class_names]
-    digests = pack_digests(packs, subject.ids, site.card.class_names)
-    draws = generator(subject.client.config.seed, "page", client=site.card.client)
-    left_out = leave_out(subject.model, site, subject.settings, packs, _CONTROLS, draws, _ENTRIES)
+    names = [one_line(name, marks=True) for name in client_data.card.class_names]
+    digests = pack_digests(packs, subject.ids, client_data.card.class_names)
+    draws = generator(subject.client.config.seed, "page", client=client_data.card.client)
+    left_out = leave_out(
+        subject.model, client_data, subject.settings, packs, _CONTROLS, draws, _ENTRIES
+    )
     blocks = TextBlocks(subject.texts)
     facts = PackFacts(
         packs=packs,
@@ -122,7 +124,7 @@ def _page(
         digests=digests,
         ids=subject.ids,
         texts=subject.texts,
-        rows=site.graph.rows,
+        rows=client_data.graph.rows,
         labels=subject.labels,
         class_names=names,
         appearances=appearances(subject.rounds, packs),
@@ -176,7 +178,7 @@ def _index(
     kept = np.zeros(len(order), np.bool_)
     kept[order[:_ROWS]] = kept[wanted] = True
     rows = order[kept[order]]
-    split = subject.client.site.split.cpu().numpy()
+    split = subject.client.data.split.cpu().numpy()
     return {
         "classes": list(names),
         "splits": list(_SPLITS.values()),
@@ -224,7 +226,7 @@ def _header(subject: Subject, packs: int, stored: int, texts: int) -> Mapping[st
         "rule": RULE,
         "low_margin": LOW_MARGIN,
         "splits": list(_SPLITS.values()),
-        "classes": [one_line(c, marks=True) for c in subject.client.site.card.class_names],
+        "classes": [one_line(c, marks=True) for c in subject.client.data.card.class_names],
         "shown": min(len(known), _ROWS),
         "controls": _CONTROLS,
     }

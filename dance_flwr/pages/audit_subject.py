@@ -93,31 +93,31 @@ class Subject:
     @cached_property
     def ids(self) -> list[str]:
         """Ids of all nodes."""
-        return self.client.site.ids()
+        return self.client.data.ids()
 
     @cached_property
     def texts(self) -> list[str]:
         """Texts of all nodes."""
-        return self.client.site.texts()
+        return self.client.data.texts()
 
     @cached_property
     def views(self) -> dict[str, NDArray[np.float32]]:
         """[n, C] probabilities of every node by view, and what is deployed."""
         info = RoundInfo("page", self.round_, self.model_id, final=True)
         with torch.no_grad():
-            found = self.client.predict(info, torch.arange(self.client.site.num_nodes))
+            found = self.client.predict(info, torch.arange(self.client.data.num_nodes))
         return {name: probs.cpu().numpy() for name, probs in found.items()}
 
     def packs(self, nodes: Tensor) -> Packs:
         """Return the packs of these nodes ([m] int64) under the model."""
-        site = self.client.site
-        smooth = smoothing_of(self.client.config, site)
+        data = self.client.data
+        smooth = smoothing_of(self.client.config, data)
         how = (self.settings, self.round_, self.model_id)
-        return explain(self.model, site, nodes, *how, smooth=smooth)
+        return explain(self.model, data, nodes, *how, smooth=smooth)
 
     def considered(self, nodes: Tensor) -> Candidates:
         """Return what the evidence of these nodes ([m] int64) was chosen from."""
-        return considered(self.model, self.client.site, nodes, self.settings)
+        return considered(self.model, self.client.data, nodes, self.settings)
 
 
 @contextmanager
@@ -142,21 +142,21 @@ def of_run(
         )
     folder = found.folder_of(number)
     verification = _verified(lambda told: verify_evidence(run, folder, told, encode), say)
-    site = found.site(number)
-    client, store = Client(site, found.config), found.store(site)
+    data = found.data(number)
+    client, store = Client(data, found.config), found.store(data)
     client.load(found.weights)
     yield Subject(
         client=client,
-        name=f"client {site.card.client}",
+        name=f"client {data.card.client}",
         kind="run",
         source=str(found.result["run"]),
         record=found.result,
         model_id=str(found.result["model_fingerprint"]),
         round_=int(found.result["best_round"]),
-        labels=site.labels.cpu().numpy(),
+        labels=data.labels.cpu().numpy(),
         stored=Packs.load(store.final_path) if store.final_path.is_file() else None,
         rounds=[path for path in store.all_packs() if path != store.final_path],
-        home=store.folder if store.folder.is_dir() else site.folder,
+        home=store.folder if store.folder.is_dir() else data.folder,
         verification=verification,
     )
 
@@ -176,18 +176,19 @@ def of_bundle(folder: Path, data: str, say: Say) -> Iterator[Subject]:
             f"{bundle.config.method!r}"
         )
     with opened(bundle, data, say) as client:
-        site, own = client.site, (Path(data) / CARD).is_file()
+        client_data, own = client.data, (Path(data) / CARD).is_file()
 
         def check(told: Say) -> None:
-            chunks = len(site.chunk_sha256)
-            verify_sources(site)
-            told(f"{chunks:,} chunks of {site.num_nodes:,} texts have the digests kept with them")
+            chunks = len(client_data.chunk_sha256)
+            verify_sources(client_data)
+            texts = client_data.num_nodes
+            told(f"{chunks:,} chunks of {texts:,} texts have the digests kept with them")
             told(f"evidence was computed by model {bundle.model_id} when this page was written")
 
-        labels = site.labels if own else next(labels_of(data, client))[1]
+        labels = client_data.labels if own else next(labels_of(data, client))[1]
         yield Subject(
             client=client,
-            name=f"client {site.card.client}" if own else Path(data).name,
+            name=f"client {client_data.card.client}" if own else Path(data).name,
             kind="bundle",
             source=folder.resolve().name,
             record=bundle.facts,

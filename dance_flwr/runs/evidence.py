@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.dance.config import DanceConfig
@@ -102,15 +102,15 @@ class EvidenceRun:
             )
         return self.client_folder or Path(partition) / f"client-{client}"
 
-    def site(self, client: int | None, derived_folder: Path | None = None) -> Site:
+    def data(self, client: int | None, derived_folder: Path | None = None) -> ClientData:
         """Open the data of a client; errors are those of `folder_of`.
 
         Parameters
         ----------
-        derived_folder : as for `Site`
+        derived_folder : as for `ClientData`
         """
         inductive = self.config.split_mode == "inductive"
-        return Site(
+        return ClientData(
             self.folder_of(client),
             torch.device("cpu"),
             inductive,
@@ -118,19 +118,19 @@ class EvidenceRun:
             derived_folder,
         )
 
-    def store(self, site: Site) -> RunFolder:
+    def store(self, data: ClientData) -> RunFolder:
         """Return the folder that this run left at a client."""
-        return RunFolder(site.folder, self.result["run"])
+        return RunFolder(data.folder, self.result["run"])
 
-    def smooth(self, site: Site) -> Callable[[Tensor], Tensor] | None:
+    def smooth(self, data: ClientData) -> Callable[[Tensor], Tensor] | None:
         """Return what the run's `smoothing` does to deployed probabilities; None = nothing."""
-        return smoothing_of(self.config, site)
+        return smoothing_of(self.config, data)
 
-    def model(self, site: Site) -> Any:
+    def model(self, data: ClientData) -> Any:
         """Build the model for the shapes of a site and load the saved weights and its prior."""
-        shape = shape_of(site.text_dim, len(site.card.class_names), self.config)
+        shape = shape_of(data.text_dim, len(data.card.class_names), self.config)
         model = get_spec(self.config.method).make_client().build(shape, self.config)
-        load_at(site, model, self.weights, self.config)
+        load_at(data, model, self.weights, self.config)
         return model
 
 
@@ -149,16 +149,16 @@ def show_evidence(run: Path, client: int, node: str | None, client_folder: Path 
     UserError : the client has no packs, or no node of this id
     """
     opened = EvidenceRun.open(run, client_folder)
-    site = opened.site(client)
-    packs = Packs.load(opened.store(site).final_path)
+    data = opened.data(client)
+    packs = Packs.load(opened.store(data).final_path)
     if node is None:
         if not len(packs.nodes):
             raise UserError(
                 f"client {client}: expected evidence packs, found none; choose another client"
             )
         example = example_row(packs)
-        return render(site, packs, example, _summary(opened, site, packs, example))
-    ids = site.ids()
+        return render(data, packs, example, _summary(opened, data, packs, example))
+    ids = data.ids()
     if node not in ids:
         raise UserError(f"--node: expected the id of a node of client {client}, found {node!r}")
     row = packs.row_of(ids.index(node))
@@ -166,19 +166,19 @@ def show_evidence(run: Path, client: int, node: str | None, client_folder: Path 
         nodes = torch.as_tensor(np.array([ids.index(node)]))
         round_, fingerprint = opened.result["best_round"], opened.result["model_fingerprint"]
         packs = explain(
-            *(opened.model(site), site, nodes, opened.settings, round_, fingerprint),
-            smooth=opened.smooth(site),
+            *(opened.model(data), data, nodes, opened.settings, round_, fingerprint),
+            smooth=opened.smooth(data),
         )
         row = 0
-    return render(site, packs, row, _summary(opened, site, packs, row))
+    return render(data, packs, row, _summary(opened, data, packs, row))
 
 
 def _summary(
-    opened: EvidenceRun, site: Site, packs: Packs, row: int
+    opened: EvidenceRun, data: ClientData, packs: Packs, row: int
 ) -> tuple[Sentence, ...] | None:
     """Return the summary of a pack that the run's `llm.summaries` asks for; None = extractive."""
     wanted = LlmConfig.of(opened.config).summaries
     if wanted == ON_DEMAND:
-        return summarise_pack(site, packs, row, opened.config, opened.result["run"])
-    kept = Summaries.load(opened.store(site).summaries_path) if wanted == CORE else None
-    return kept.of(packs, row, site.texts()) if kept else None
+        return summarise_pack(data, packs, row, opened.config, opened.result["run"])
+    kept = Summaries.load(opened.store(data).summaries_path) if wanted == CORE else None
+    return kept.of(packs, row, data.texts()) if kept else None

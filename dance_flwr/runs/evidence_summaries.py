@@ -92,21 +92,21 @@ def study_summaries(run: Path, client_folder: Path | None, say: Callable[[str], 
     """
     opened, total = EvidenceRun.open(run, client_folder), _Study()
     for client in opened.clients:
-        site = opened.site(client)
-        store = opened.store(site)
+        data = opened.data(client)
+        store = opened.store(data)
         if (summaries := Summaries.load(store.summaries_path)) is None:
             raise UserError(
                 f"{store.summaries_path}: expected the summaries of a run with "
                 "llm.summaries = core, found none; run it with --set llm.summaries=core"
             )
-        packs, texts, own = Packs.load(store.final_path), site.texts(), _Study()
+        packs, texts, own = Packs.load(store.final_path), data.texts(), _Study()
         own.ledger = Ledger.load(store.folder / LEDGER)
         total.ledger.change(own.ledger, 1)
         for row in range(len(packs.nodes)):
             spans, summary = spans_of(packs, row, texts), summaries.of(packs, row, texts)
             own.add(spans, summary)
             total.add(spans, summary)
-        say(f"client {site.card.client}: {own.lines()[0]}; {ledger_line(own.ledger)}")
+        say(f"client {data.card.client}: {own.lines()[0]}; {ledger_line(own.ledger)}")
     for line in total.lines():
         say(line)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.paths import STATE
 from dance_flwr.data.card import CARD
 from dance_flwr.data.digests import check_files, data_commitment
@@ -118,12 +118,12 @@ def _verify_client(
             f"{found[:12]}; the folder was altered or prepared again after the run"
         )
     say(f"{name}: {len(card.files)} files are those of the run's record, {recorded[:12]}")
-    site = opened.site(client, scratch)
-    sources = verify_sources(site)
-    say(f"{name}: {encoded_again(site, sources.texts, encode)}")
+    data = opened.data(client, scratch)
+    sources = verify_sources(data)
+    say(f"{name}: {encoded_again(data, sources.texts, encode)}")
     if sealed := _recorded(opened, EVIDENCE_SHA256, card.client):
-        verify_seal(opened.store(site), card.salt, sealed)
-    counts = _verify_packs(opened, site, fingerprint, sources)
+        verify_seal(opened.store(data), card.salt, sealed)
+    counts = _verify_packs(opened, data, fingerprint, sources)
     say(f"{name}: {counts.line(fingerprint, bool(sealed))}")
     return counts
 
@@ -159,18 +159,20 @@ def _recorded(opened: EvidenceRun, key: str, client: int) -> str | None:
     return None if found is None else str(found)
 
 
-def _verify_packs(opened: EvidenceRun, site: Site, fingerprint: str, sources: Sources) -> _Counts:
+def _verify_packs(
+    opened: EvidenceRun, data: ClientData, fingerprint: str, sources: Sources
+) -> _Counts:
     """Verify all packs that a client stored in this run.
 
     Raises
     ------
     UserError : names the first span, weight or model that does not agree
     """
-    model, settings, counts = opened.model(site), opened.settings, _Counts()
-    store = opened.store(site)
+    model, settings, counts = opened.model(data), opened.settings, _Counts()
+    store = opened.store(data)
     # Its predecessor is of another core.
     known = (store.folder / STATE).is_file()
-    core = store.load(site.num_nodes, site.device).core if known else None
+    core = store.load(data.num_nodes, data.device).core if known else None
     for path in store.all_packs():
         packs, final = Packs.load(path), path.stem == "final"
         if final and packs.model_id != fingerprint:
@@ -178,8 +180,8 @@ def _verify_packs(opened: EvidenceRun, site: Site, fingerprint: str, sources: So
                 f"{path}: expected packs of model {fingerprint}, found {packs.model_id}; they were "
                 "altered"
             )
-        verify_nodes(site, packs, path.name, core if final else None)
-        verify_spans(site, packs, path.name, sources)
+        verify_nodes(data, packs, path.name, core if final else None)
+        verify_spans(data, packs, path.name, sources)
         verify_parts(packs, path.name)
         counts.packs += len(packs.nodes)
         if not final:
@@ -189,9 +191,9 @@ def _verify_packs(opened: EvidenceRun, site: Site, fingerprint: str, sources: So
         # does not follow from the model that the pack names.
         fresh = settings.text_refresh_every > 0 and packs.difficulty_round == packs.round
         if packs.model_id == fingerprint and (final or fresh):
-            graph = None if final else site.training_graph
-            smooth = opened.smooth(site) if final else None
-            verify_weights(site, packs, path.name, model, settings, graph, smooth)
+            graph = None if final else data.training_graph
+            smooth = opened.smooth(data) if final else None
+            verify_weights(data, packs, path.name, model, settings, graph, smooth)
             counts.recomputed += len(packs.nodes)
         if final and (summaries := Summaries.load(store.summaries_path)):
             counts.sentences += verify_summaries(packs, summaries, sources.texts)

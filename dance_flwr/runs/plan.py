@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
@@ -63,21 +63,21 @@ def planned_calls(config: RunConfig, partition: Path) -> list[Calls]:
 
 def _of_client(config: RunConfig, folder: Path) -> Calls:
     inductive = config.split_mode == "inductive"
-    site = Site(folder, torch.device("cpu"), inductive, reading_of(config))
+    data = ClientData(folder, torch.device("cpu"), inductive, reading_of(config))
     settings, method = LlmConfig.of(config), get_spec(config.method).make_client()
     if isinstance(method, AskingMethod):
-        calls, tokens = method.planned_calls(site, config)
+        calls, tokens = method.planned_calls(data, config)
     elif summarises(config):
-        calls, tokens = _summaries(site, config)
+        calls, tokens = _summaries(data, config)
     else:  # it does not say: only the caps bound it
         calls, tokens = settings.max_calls, settings.max_tokens
     most = min(calls, settings.max_calls), min(tokens, settings.max_tokens)
-    return Calls(site.card.client, site.num_nodes, *most, capped=most != (calls, tokens))
+    return Calls(data.card.client, data.num_nodes, *most, capped=most != (calls, tokens))
 
 
-def _summaries(site: Site, config: RunConfig) -> tuple[int, int]:
+def _summaries(data: ClientData, config: RunConfig) -> tuple[int, int]:
     """Return calls and about how many tokens one summary per core node takes."""
     settings = DanceConfig.of(config)
-    core = core_budget(site.num_nodes, config.condensation_ratio, settings.batch_nodes)
-    chunk = float(site.bank.tokens.mean()) if len(site.bank.tokens) else 0.0
+    core = core_budget(data.num_nodes, config.condensation_ratio, settings.batch_nodes)
+    chunk = float(data.bank.tokens.mean()) if len(data.bank.tokens) else 0.0
     return core, round(core * (settings.chunk_budget * chunk + _INSTRUCTION + _REPLY))

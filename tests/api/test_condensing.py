@@ -76,7 +76,7 @@ def test_a_trained_model_condenses_by_what_it_has_learnt(dance, graph, model):
     assert core.evidence.model_id == model.model_id and core.class_names == model.class_names
     client = open_client(dance.partition / "client-2", dance.config)
     client.load(load_model(dance.folder))
-    place = {name: row for row, name in enumerate(client.site.ids())}
+    place = {name: row for row, name in enumerate(client.data.ids())}
     assert [place[name] for name in core.ids] == core.nodes.tolist()
     with pytest.raises(UserError, match=r"expected keys dance\.\* with a trained model"):
         condense(graph, model=model, config={"rounds": 3})

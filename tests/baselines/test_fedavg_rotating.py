@@ -38,14 +38,14 @@ def site_of(known, n=None, client=0):
 def test_the_nodes_of_a_round_are_the_golden_ones():
     """K = ceil(0.1 * 20) = 2, ceil(2.25 * 2) = 5; the draws are those of sha256 and randperm."""
     known = list(range(0, 20, 2))
-    site, config = site_of(known, 20, client=3), config_of(condensation_ratio=0.1, seed=7)
+    data, config = site_of(known, 20, client=3), config_of(condensation_ratio=0.1, seed=7)
     for round_ in (1, 2):
         digest = hashlib.sha256(f"7/{round_}/3/rotating".encode()).digest()
         draws = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
         order = torch.randperm(10, generator=draws).tolist()
-        nodes = supervised_nodes(site, config, round_).tolist()
+        nodes = supervised_nodes(data, config, round_).tolist()
         assert nodes == sorted(known[place] for place in order[:5])
-    assert supervised_nodes(site, config, 1).tolist() == [2, 4, 10, 16, 18]
+    assert supervised_nodes(data, config, 1).tolist() == [2, 4, 10, 16, 18]
 
 
 @pytest.mark.parametrize(
@@ -62,48 +62,48 @@ def test_they_are_distinct_labelled_training_nodes_and_depend_on_seed_round_clie
     known, seed, times
 ):
     config = config_of(condensation_ratio=0.1, rotating__supervised_ratio=times, seed=seed)
-    site = site_of(known, 30)
-    nodes = supervised_nodes(site, config, 4)
+    data = site_of(known, 30)
+    nodes = supervised_nodes(data, config, 4)
     assert set(nodes.tolist()) <= known and len(set(nodes.tolist())) == len(nodes)
     assert len(nodes) == min(len(known), int(np.ceil(np.round(3 * times, 9))))
-    assert supervised_nodes(site, config, 4).equal(nodes)
+    assert supervised_nodes(data, config, 4).equal(nodes)
 
 
 def test_another_seed_round_or_client_draws_others():
     known = range(40)
-    config, site = config_of(condensation_ratio=0.1), site_of(known)
+    config, data = config_of(condensation_ratio=0.1), site_of(known)
     others = [
-        supervised_nodes(site, config_of(condensation_ratio=0.1, seed=1), 1),
-        supervised_nodes(site, config, 2),
+        supervised_nodes(data, config_of(condensation_ratio=0.1, seed=1), 1),
+        supervised_nodes(data, config, 2),
         supervised_nodes(site_of(known, client=1), config, 1),
     ]
-    assert not any(supervised_nodes(site, config, 1).equal(nodes) for nodes in others)
+    assert not any(supervised_nodes(data, config, 1).equal(nodes) for nodes in others)
 
 
 def test_the_rounds_cover_every_labelled_node_alike():
     """5 of 20 in each of 400 rounds: every node is drawn 100 times, give or take 4 deviations."""
     known = list(range(0, 40, 2))
-    site, config = (
+    data, config = (
         site_of(known, 40),
         config_of(condensation_ratio=0.05, rotating__supervised_ratio=2.5),
     )
     counts = torch.zeros(40)
     for round_ in range(1, 401):
-        counts[supervised_nodes(site, config, round_)] += 1
+        counts[supervised_nodes(data, config, round_)] += 1
     assert (counts[1::2] == 0).all() and counts.sum() == 400 * 5
     assert (counts[known] - 100).abs().max() < 4 * (400 * 0.25 * 0.75) ** 0.5
 
 
 def test_the_loss_is_that_of_the_nodes_alone_on_the_full_graph():
-    site, config, model = (
+    data, config, model = (
         site_of(range(0, 12, 2), 12),
         config_of(condensation_ratio=0.1),
         toy_model(),
     )
-    probs = plain.probabilities(model, site.features, dense(site.graph))
-    nodes = supervised_nodes(site, config, 3).tolist()
+    probs = plain.probabilities(model, data.features, dense(data.graph))
+    nodes = supervised_nodes(data, config, 3).tolist()
     assert 1 < len(nodes) < 6
-    report = FedAvgRotating().train(model, site, config, RoundInfo("r", 3, ""))
+    report = FedAvgRotating().train(model, data, config, RoundInfo("r", 3, ""))
     expected = plain.mean_loss(probs, {v: v % 3 for v in nodes})
     assert report.loss == pytest.approx(expected, rel=1e-4)
     assert report.counts["evidence-supervised"] == len(nodes)
@@ -119,11 +119,11 @@ def test_the_epochs_of_a_round_share_their_nodes(monkeypatch):
         return loss(model, features, operator, labels, shown)
 
     monkeypatch.setattr(whole_graph, "labelled_loss", spy)
-    site, config = site_of(range(30)), config_of(condensation_ratio=0.1, local_epochs=3)
+    data, config = site_of(range(30)), config_of(condensation_ratio=0.1, local_epochs=3)
     for round_ in (1, 2):
-        FedAvgRotating().train(toy_model(), site, config, RoundInfo("r", round_, ""))
+        FedAvgRotating().train(toy_model(), data, config, RoundInfo("r", round_, ""))
     assert len(seen) == 6 and all(nodes.equal(seen[0]) for nodes in seen[:3])
-    assert seen[3].equal(supervised_nodes(site, config, 2)) and not seen[3].equal(seen[0])
+    assert seen[3].equal(supervised_nodes(data, config, 2)) and not seen[3].equal(seen[0])
 
 
 def test_with_every_labelled_node_it_is_fedavg(run):
@@ -138,9 +138,9 @@ def test_with_every_labelled_node_it_is_fedavg(run):
 
 
 def test_a_client_without_labels_uploads_what_it_received():
-    model, site = toy_model(), site_of([], 6)
+    model, data = toy_model(), site_of([], 6)
     start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    report = FedAvgRotating().train(model, site, config_of(), RoundInfo("r", 1, ""))
+    report = FedAvgRotating().train(model, data, config_of(), RoundInfo("r", 1, ""))
     assert report.loss == 0 and all(model.state_dict()[name].equal(start[name]) for name in start)
 
 

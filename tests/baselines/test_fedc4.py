@@ -248,10 +248,10 @@ def test_a_round_trains_on_own_and_received_rows(finished, monkeypatch):
         return 0.0
 
     monkeypatch.setattr(method, "train_on", spy)
-    client, payload = Client(finished.site(1), finished.config), payloads(finished)[1][1]
+    client, payload = Client(finished.data(1), finished.config), payloads(finished)[1][1]
     report = FedC4().train(
         client.model,
-        client.site,
+        client.data,
         finished.config,
         RoundInfo(finished.result["run"], 2, "", payload),
     )
@@ -272,7 +272,7 @@ def test_embeddings_are_of_the_trained_model_on_own_nodes(finished):
     from dance_flwr.federation.wire.messages import model_of
 
     reply = min(finished.replies("train"), key=lambda reply: reply.metadata.src_node_id)
-    client, actual = Client(finished.site(0), finished.config), uploads(finished)[0][0]
+    client, actual = Client(finished.data(0), finished.config), uploads(finished)[0][0]
     client.model.load_state_dict(model_of(reply))
     own = method.Condensed(actual["labels"], actual["features"], actual["adjacency"])
     assert embeddings(client.model, own).equal(actual["embeddings"])

@@ -243,7 +243,7 @@ def test_every_round_has_a_theta_of_its_own_and_its_gradients(finished):
             own["weight"].equal(first) for own, first in zip(sent[client], thetas, strict=True)
         )
         for own, answer in zip(sent[client], answers[client], strict=True):
-            expected = gradients(finished.site(client), Network(own["weight"], own["bias"]))
+            expected = gradients(finished.data(client), Network(own["weight"], own["bias"]))
             assert all(answer[name].equal(tensor) for name, tensor in expected.items())
 
 
@@ -251,9 +251,9 @@ def test_a_client_trains_nothing(finished):
     up, down = models(finished), models(finished, up=False)
     for client in range(3):
         assert all(equal(back, there) for back, there in zip(up[client], down[client], strict=True))
-    client = Client(finished.site(0), finished.config)
+    client = Client(finished.data(0), finished.config)
     info = RoundInfo(finished.result["run"], 2, "", payloads(finished)[0][1])
-    assert FedGm().train(client.model, client.site, finished.config, info).statistics.keys() == {
+    assert FedGm().train(client.model, client.data, finished.config, info).statistics.keys() == {
         *("weights", "biases", "counts")
     }
 

@@ -168,12 +168,12 @@ def test_every_key_of_the_section_counts(dance, keys):
 
     def sent(**changes):
         client = Client(
-            dance.site(0), parse(flatten(dance.config) | {"method": "fedgta"} | changes)
+            dance.data(0), parse(flatten(dance.config) | {"method": "fedgta"} | changes)
         )
         torch.manual_seed(0)
         for parameter in client.model.parameters():
             torch.nn.init.normal_(parameter, std=0.3)
-        return fedgta.statistics(client.model, client.site, FedGtaConfig.of(client.config))
+        return fedgta.statistics(client.model, client.data, FedGtaConfig.of(client.config))
 
     plain, other = sent(), sent(**keys)
     assert any(

@@ -455,14 +455,14 @@ def test_an_upload_that_is_no_graph_is_skipped_and_requested_again(run):
 def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
     """S does not depend on the text of test nodes."""
     from dance_flwr.baselines.fedgvd.client import FedGvd
-    from dance_flwr.client_data.client_data import Site
+    from dance_flwr.client_data.client_data import ClientData
     from dance_flwr.data.graphs.graph import TEST
 
     config, results = run_config(split_mode="inductive", **KEYS), []
     for noise in (0.0, 1.0):
-        site = Site(finished.site(1).folder, torch.device("cpu"), inductive=True)
-        site.table.nodes[site.split == TEST] += noise * torch.rand(TEXT_DIM)
-        results.append(FedGvd().condense(site, config, torch.tensor([2, 2, 2])))
+        data = ClientData(finished.data(1).folder, torch.device("cpu"), inductive=True)
+        data.table.nodes[data.split == TEST] += noise * torch.rand(TEXT_DIM)
+        results.append(FedGvd().condense(data, config, torch.tensor([2, 2, 2])))
     assert results[0].features.equal(results[1].features) and results[0].adjacency.equal(
         results[1].adjacency
     )

@@ -42,7 +42,7 @@ from dance_flwr.baselines.fedsage.neighgen.networks import (
     load_feature_generator,
     round_counts,
 )
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
 from dance_flwr.errors import QuorumError, UserError
@@ -339,9 +339,9 @@ def test_without_nodes_to_compare_the_gradient_is_zero(nodes, batch):
 
 
 def test_targets_of_other_clients_are_no_test_nodes(run):
-    site = run(method="fedavg-full", rounds=1).site(0)
-    shown = site.split != TEST
-    table = neighbour_table(*site.graph.edges(), shown, 5)
+    data = run(method="fedavg-full", rounds=1).data(0)
+    shown = data.split != TEST
+    table = neighbour_table(*data.graph.edges(), shown, 5)
     assert int((table >= 0).sum()) > 10 and bool(shown[table[table >= 0]].all())
 
 
@@ -416,7 +416,7 @@ def test_generated_neighbours_matter(finished, run):
     plain = run(method="fedavg-full", rounds=2, local_epochs=1)
     assert not equal(load_model(plain.folder), load_model(finished.folder))
     with torch.no_grad():
-        client = Client(finished.site(0), finished.config)
+        client = Client(finished.data(0), finished.config)
         client.model.load_state_dict(load_model(finished.folder))
         nodes = torch.tensor([4, 0])
         views = client.predict(RoundInfo(finished.result["run"], 2, ""), nodes)
@@ -449,13 +449,13 @@ def test_inductively_no_test_node_is_seen_in_training(run):
     finished = run(**{**AUGMENTING, "rounds": 1}, split_mode="inductive")
     for client in range(3):
         folder, own = finished.partition / f"client-{client}", generated_of(finished, client)
-        site = Site(folder, torch.device("cpu"), inductive=True)
-        assert not bool((site.split[own["training/owners"]] == TEST).any())
+        data = ClientData(folder, torch.device("cpu"), inductive=True)
+        assert not bool((data.split[own["training/owners"]] == TEST).any())
         assert len(own["whole/owners"]) >= len(own["training/owners"])
     sample = neighgen._impaired_sample(
-        site, FedSageConfig.of(finished.config), torch.zeros(site.num_nodes, dtype=torch.bool)
+        data, FedSageConfig.of(finished.config), torch.zeros(data.num_nodes, dtype=torch.bool)
     )
-    assert not bool((site.split[sample.graph.nodes] == TEST).any())
+    assert not bool((data.split[sample.graph.nodes] == TEST).any())
 
 
 INSTANTS = {
@@ -582,7 +582,7 @@ def test_an_unusable_answer_is_skipped(run, step, change, reason):
 
 
 def test_a_repeated_step_is_answered_with_the_same_tensors(finished):
-    client = Client(finished.site(0), finished.config)
+    client = Client(finished.data(0), finished.config)
     sums = {
         name: torch.ones_like(t)
         for name, t in entries_under(exchanges(finished)[0][0], "").items()
@@ -598,7 +598,7 @@ def test_a_repeated_step_is_answered_with_the_same_tensors(finished):
 
 
 def test_only_methods_that_exchange_are_asked_to(finished, run_config):
-    client = Client(finished.site(0), run_config(method="fedavg-full"))
+    client = Client(finished.data(0), run_config(method="fedavg-full"))
     with pytest.raises(UserError, match="expected one that exchanges tensors"):
         client.exchange("alone", 0, {})
 

@@ -93,21 +93,21 @@ def test_agreement_is_its_naive_twin(seed, density):
 def test_a_clients_reliability_is_its_naive_twin_and_a_count_on_request(run):
     finished = run(method="fedtad", rounds=1)
     for number, reply in enumerate(by_client(finished)):
-        site = finished.site(number)
-        rows, cols = site.graph.edges()
-        adjacency = np.zeros((site.num_nodes, site.num_nodes))
+        data = finished.data(number)
+        rows, cols = data.graph.edges()
+        adjacency = np.zeros((data.num_nodes, data.num_nodes))
         adjacency[rows, cols] = 1
-        labels = site.train_labels.numpy()
+        labels = data.train_labels.numpy()
         features = np.concatenate(
-            [site.table.nodes.numpy(), oracle.return_probabilities(adjacency)], axis=1
+            [data.table.nodes.numpy(), oracle.return_probabilities(adjacency)], axis=1
         )
         (sent,) = statistics_of(reply).values()
         np.testing.assert_allclose(
             sent, oracle.reliability(features, adjacency, labels, 3), atol=1e-4
         )
-        assert fedtad.reliability(site, "count").tolist() == [(labels == c).sum() for c in range(3)]
-        assert not torch.equal(fedtad.reliability(site, "count"), sent)
-        assert fedtad.reliability(site, "topology") is fedtad.reliability(site, "topology"), (
+        assert fedtad.reliability(data, "count").tolist() == [(labels == c).sum() for c in range(3)]
+        assert not torch.equal(fedtad.reliability(data, "count"), sent)
+        assert fedtad.reliability(data, "topology") is fedtad.reliability(data, "topology"), (
             "computed once"
         )
 
@@ -226,10 +226,10 @@ def test_a_round_is_the_mean_of_the_uploads_then_distilled(run):
     replies, start = by_client(finished), models(finished, up=False)[0][0]
     uploads = [upload_of(reply, client) for client, reply in enumerate(replies)]
     mean = weighted_mean(uploads, start, finished.config.privacy.update_range)
-    model = Client(finished.site(0), finished.config).model
+    model = Client(finished.data(0), finished.config).model
     model.load_state_dict(mean)
     with seeded(0, "generator"):
-        generator = Generator(3, finished.site(0).text_dim, 32)
+        generator = Generator(3, finished.data(0).text_dim, 32)
     shares = normalise_reliability(
         torch.stack([statistics_of(reply)["reliability"] for reply in replies])
     )

@@ -28,9 +28,9 @@ def state(finished, client=0):
 
 def test_s_is_whole_sorted_and_of_the_budget(finished):
     for client in range(3):
-        site, actual = finished.site(client), state(finished, client)
+        data, actual = finished.data(client), state(finished, client)
         quotas = training_quotas(
-            site.train_labels, site.num_nodes, 3, finished.config.condensation_ratio
+            data.train_labels, data.num_nodes, 3, finished.config.condensation_ratio
         )
         labels, adjacency = actual["condensed_labels"], actual["adjacency"]
         assert labels.tolist() == [
@@ -58,9 +58,9 @@ def test_a_round_trains_on_s_and_on_nothing_else(finished, monkeypatch):
         return 0.0
 
     monkeypatch.setattr(condensed, "train_on", spy)
-    site, actual = finished.site(0), state(finished)
+    data, actual = finished.data(0), state(finished)
     model = initial_model(shape_of(TEXT_DIM, 3, finished.config), finished.config)
-    report = GCond().train(model, site, finished.config, RoundInfo(finished.result["run"], 2, ""))
+    report = GCond().train(model, data, finished.config, RoundInfo(finished.result["run"], 2, ""))
     (features, operator, labels) = seen[0]
     assert np.array_equal(features.numpy(), actual["features"])
     assert (
@@ -73,31 +73,31 @@ def test_a_round_trains_on_s_and_on_nothing_else(finished, monkeypatch):
 
 def test_s_does_not_depend_on_when_it_is_condensed_nor_on_earlier_draws(finished):
     torch.rand(5)
-    again = GCond().arrays(finished.site(0), finished.config)
+    again = GCond().arrays(finished.data(0), finished.config)
     assert all(np.array_equal(again[name].numpy(), state(finished)[name]) for name in again)
 
 
 def test_predictions_are_of_the_real_graph(finished):
-    site = finished.site(0)
+    data = finished.data(0)
     model = initial_model(shape_of(TEXT_DIM, 3, finished.config), finished.config)
     nodes = torch.tensor([3, 0, 8])
     info = RoundInfo("", 1, "")
-    probs = GCond().predict(model, site, finished.config, info, nodes)["deployed"]
-    hidden = model.backbone(site.table.nodes, site.graph.operator("gcn"))
+    probs = GCond().predict(model, data, finished.config, info, nodes)["deployed"]
+    hidden = model.backbone(data.table.nodes, data.graph.operator("gcn"))
     assert torch.softmax(model.graph_logits(hidden), 1).detach()[nodes].allclose(probs)
 
 
 def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
     """S does not depend on the text of test nodes."""
-    from dance_flwr.client_data.client_data import Site
+    from dance_flwr.client_data.client_data import ClientData
     from dance_flwr.data.graphs.graph import TEST
 
     config = run_config(split_mode="inductive", **KEYS)
     results = []
     for noise in (0.0, 1.0):
-        site = Site(finished.site(1).folder, torch.device("cpu"), inductive=True)
-        site.table.nodes[site.split == TEST] += noise * torch.rand(TEXT_DIM)
-        results.append(GCond().arrays(site, config))
+        data = ClientData(finished.data(1).folder, torch.device("cpu"), inductive=True)
+        data.table.nodes[data.split == TEST] += noise * torch.rand(TEXT_DIM)
+        results.append(GCond().arrays(data, config))
     assert all(results[0][name].equal(results[1][name]) for name in results[0])
 
 

@@ -35,7 +35,7 @@ from dance_flwr.baselines.llm4fgl.predictor import (
 from dance_flwr.baselines.llm4fgl.prompts import MOST_WORDS, NEIGHBOUR, REVISION, text_of
 from dance_flwr.baselines.llm4fgl.versions import load_latest
 from dance_flwr.baselines.llm4fgl.writing import Task, prompts_of, recombined
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.data.graphs.graph import TEST, TRAIN
 from dance_flwr.data.text.chunking import split_sentences
@@ -236,36 +236,36 @@ def test_reflections_are_at_most_r_and_follow_the_predictor(rounds, every, refle
 
 
 @pytest.fixture(scope="module")
-def site(run_config):
+def data(run_config):
     from dance_flwr.data.prepare import prepare
 
     folder = prepare(run_config(clients=3)).folder / "client-1"
-    return Site(folder, torch.device("cpu"))
+    return ClientData(folder, torch.device("cpu"))
 
 
-def test_prompts_hold_texts_of_the_paper_and_its_neighbours_and_nothing_else(site):
-    origins, texts, classes = origins_of(site, 1.0), site.texts(), [*WORDS]
-    both = [*prompts_of(Task(origins), site)]
-    both += prompts_of(Task(origins, ["A draft."] * len(origins)), site)
-    assert len(both) == 2 * site.num_nodes
+def test_prompts_hold_texts_of_the_paper_and_its_neighbours_and_nothing_else(data):
+    origins, texts, classes = origins_of(data, 1.0), data.texts(), [*WORDS]
+    both = [*prompts_of(Task(origins), data)]
+    both += prompts_of(Task(origins, ["A draft."] * len(origins)), data)
+    assert len(both) == 2 * data.num_nodes
     for origin, prompt in zip(torch.cat([origins, origins]).tolist(), both, strict=True):
-        near = site.training_graph.rows.index[
-            site.training_graph.rows.ptr[origin] : site.training_graph.rows.ptr[origin + 1]
+        near = data.training_graph.rows.index[
+            data.training_graph.rows.ptr[origin] : data.training_graph.rows.ptr[origin + 1]
         ]
         allowed = {texts[node] for node in near.tolist()}
         assert prompt.facts["paper"] == texts[origin]
         assert set(prompt.facts["neighbours"]) <= allowed and len(prompt.facts["neighbours"]) <= 3
         assert prompt.facts.keys() <= {"paper", "neighbours", "draft"}
-        assert not any(word in prompt.text.lower() for word in (*classes, *site.ids()))
+        assert not any(word in prompt.text.lower() for word in (*classes, *data.ids()))
 
 
-def test_labels_change_no_prompt_and_no_choice(site):
-    other = Site(site.folder, torch.device("cpu"))
-    other.__dict__["labels"] = torch.full_like(site.labels, 2)
-    other.__dict__["train_labels"] = torch.full_like(site.labels, 2)
-    assert torch.equal(origins_of(site, 0.4), origins_of(other, 0.4))
-    task = Task(origins_of(site, 0.4))
-    one, two = ([p.text for p in prompts_of(task, each)] for each in (site, other))
+def test_labels_change_no_prompt_and_no_choice(data):
+    other = ClientData(data.folder, torch.device("cpu"))
+    other.__dict__["labels"] = torch.full_like(data.labels, 2)
+    other.__dict__["train_labels"] = torch.full_like(data.labels, 2)
+    assert torch.equal(origins_of(data, 0.4), origins_of(other, 0.4))
+    task = Task(origins_of(data, 0.4))
+    one, two = ([p.text for p in prompts_of(task, each)] for each in (data, other))
     assert one == two
 
 
@@ -314,15 +314,15 @@ def test_a_long_recombination_has_at_most_120_words():
     assert len(recombined(sources[2:], generator(0, "x")).split()) == MOST_WORDS
 
 
-def test_origins_are_the_nodes_of_fewest_neighbours_that_training_sees(site):
-    degree = site.training_graph.rows.ptr.diff()
-    chosen = origins_of(site, 0.25)
-    rest = [v for v in range(site.num_nodes) if v not in chosen.tolist()]
-    assert len(chosen) == round(0.25 * site.num_nodes)
+def test_origins_are_the_nodes_of_fewest_neighbours_that_training_sees(data):
+    degree = data.training_graph.rows.ptr.diff()
+    chosen = origins_of(data, 0.25)
+    rest = [v for v in range(data.num_nodes) if v not in chosen.tolist()]
+    assert len(chosen) == round(0.25 * data.num_nodes)
     assert max(degree[chosen]) <= min(degree[rest])
-    inductive = Site(site.folder, torch.device("cpu"), inductive=True)
+    inductive = ClientData(data.folder, torch.device("cpu"), inductive=True)
     seen = origins_of(inductive, 1.0)
-    assert seen.tolist() == torch.nonzero(site.split != TEST).flatten().tolist()
+    assert seen.tolist() == torch.nonzero(data.split != TEST).flatten().tolist()
 
 
 # Runs: five rounds, of which the first trains the predictor; feedback after 2, 3 and 4.
@@ -337,8 +337,8 @@ def reports(finished, client):
 
 
 def texts_of(finished, client):
-    site = finished.site(client)
-    return load_latest(site, finished.result["run"], 99).texts
+    data = finished.data(client)
+    return load_latest(data, finished.result["run"], 99).texts
 
 
 @pytest.fixture(scope="module", params=BOTH)
@@ -367,7 +367,7 @@ def test_neighbours_change_the_training_and_nothing_else(finished):
     for client in range(3):
         found = reports(finished, client)
         assert [row["version"] for row in found] == [0, 1, 2, 3], "R = 3"
-        number = round(0.4 * finished.site(client).num_nodes)
+        number = round(0.4 * finished.data(client).num_nodes)
         assert {row["nodes_with_a_task"] for row in found} == {number}
         assert found[0]["links"] > 0 and found[0]["links"] <= 5 * number
         expected = [0] + 3 * [round(0.3 * number)]
@@ -377,7 +377,7 @@ def test_neighbours_change_the_training_and_nothing_else(finished):
 
 
 def test_generated_nodes_are_never_scored_and_have_no_label(finished):
-    sites = [finished.site(client) for client in range(3)]
+    sites = [finished.data(client) for client in range(3)]
     labelled = sum(int(((s.split == TEST) & (s.labels >= 0)).sum()) for s in sites)
     last = finished.replies("evaluate")[-3:]
     totals = [reply.content.metric_records["metrics"]["test-total"] for reply in last]
@@ -397,16 +397,16 @@ def test_labels_of_an_augmented_graph_end_with_the_raw_nodes(finished, monkeypat
     client, start, info = at_round(finished, 5)
     client.train(start, info)
     ((rows, labels),) = seen
-    n = client.site.num_nodes
-    assert rows > n and torch.equal(labels[:n], client.site.train_labels)
+    n = client.data.num_nodes
+    assert rows > n and torch.equal(labels[:n], client.data.train_labels)
     assert bool((labels[n:] == -1).all())
-    assert torch.equal(labels[:n] >= 0, client.site.split == TRAIN)
+    assert torch.equal(labels[:n] >= 0, client.data.split == TRAIN)
 
 
 def at_round(finished, round_, number=0):
     """A client of a run, the last model, and what it is told in a round."""
     config, state = finished.config, load_model(finished.folder)
-    client = Client(finished.site(number), config)
+    client = Client(finished.data(number), config)
     return client, state, RoundInfo(finished.result["run"], round_, model_fingerprint(state))
 
 
@@ -436,7 +436,7 @@ def test_a_model_carries_the_mean_confidence_of_all_clients(run):
     used = [reports(finished, client)[0]["generated_nodes"] for client in range(3)]
     assert sorted(sums[:, 1].sum(dim=1).tolist()) == pytest.approx(sorted(used))
     assert bool((sums[:, 0] <= sums[:, 1] + 1e-6).all())
-    nodes = sum(finished.site(client).num_nodes for client in range(3))
+    nodes = sum(finished.data(client).num_nodes for client in range(3))
     validated = models(finished, "evaluate", up=False)[0][1]
     mean = validated["feedback"].double()
     torch.testing.assert_close(mean, sums.sum(dim=0) / nodes, rtol=0, atol=1e-6)
@@ -506,9 +506,9 @@ def test_a_version_that_was_lost_is_made_again(finished, damage):
 def test_duplicates_are_dropped_and_counted(run, monkeypatch):
     honest = writing.Recombiner.write
 
-    def copying(self, task, site, config, run):
-        texts = site.texts()
-        written = honest(self, task, site, config, run)
+    def copying(self, task, data, config, run):
+        texts = data.texts()
+        written = honest(self, task, data, config, run)
         return [texts[task.origins[0]], *written[1:]] if task.drafts is None else written
 
     monkeypatch.setattr(writing.Recombiner, "write", copying)
@@ -518,7 +518,7 @@ def test_duplicates_are_dropped_and_counted(run, monkeypatch):
         (row,) = reports(finished, client)
         assert row["duplicates_dropped"] >= 1
         assert row["generated_nodes"] == row["texts"] - row["duplicates_dropped"]
-        generation = load_latest(finished.site(client), finished.result["run"], 0)
+        generation = load_latest(finished.data(client), finished.result["run"], 0)
         assert not bool(generation.used[0])
         assert int((~generation.used).sum()) == row["duplicates_dropped"]
 
@@ -551,17 +551,17 @@ def test_calls_are_planned_before_any_is_made(run, run_config):
     finished = run(method="llm4fgl", llm_seed=7, **FIVE)
     method = get_spec("llm4fgl").make_client()
     for client in range(3):
-        site = finished.site(client)
-        calls, tokens = method.planned_calls(site, finished.config)
+        data = finished.data(client)
+        calls, tokens = method.planned_calls(data, finished.config)
         ledger = json.loads((finished.store(client).folder / "llm.json").read_text())
-        number = round(0.4 * site.num_nodes)
+        number = round(0.4 * data.num_nodes)
         assert calls == number + 3 * round(0.3 * number)
         made = ledger["fresh_calls"] + ledger["cached_calls"] + ledger["capped_calls"]
         assert made == calls and ledger["fresh_calls"] > 0
         assert 0 < ledger["fresh_prompt"] + ledger["fresh_completion"] <= tokens
         control = get_spec("llm4fgl-recombined").make_client()
-        assert control.planned_calls(site, finished.config) == (0, 0)
-    assert method.planned_calls(finished.site(0), run_config(method="llm4fgl", rounds=1)) == (0, 0)
+        assert control.planned_calls(data, finished.config) == (0, 0)
+    assert method.planned_calls(finished.data(0), run_config(method="llm4fgl", rounds=1)) == (0, 0)
 
 
 def test_at_a_cap_nodes_stay_without_a_neighbour_and_drafts_stay(run):
@@ -581,17 +581,17 @@ def test_the_control_asks_no_model(run, monkeypatch):
     assert not card.needs_llm and get_spec("llm4fgl").card.needs_llm
 
 
-def test_a_recombination_uses_texts_of_training_other_than_the_nodes_own(site):
+def test_a_recombination_uses_texts_of_training_other_than_the_nodes_own(data):
     config = SimpleNamespace(seed=0)
-    inductive, texts = Site(site.folder, torch.device("cpu"), inductive=True), site.texts()
+    inductive, texts = ClientData(data.folder, torch.device("cpu"), inductive=True), data.texts()
     task = Task(origins_of(inductive, 1.0))
     for origin, text in zip(
         task.origins.tolist(), writing.Recombiner().write(task, inductive, config, "r"), strict=True
     ):
         sources = [
             texts[node]
-            for node in range(site.num_nodes)
-            if node != origin and site.split[node] != TEST
+            for node in range(data.num_nodes)
+            if node != origin and data.split[node] != TEST
         ]
         sentences = text.replace(".", ".|").split("|")
         assert all(any(s.strip() in source for source in sources) for s in sentences)
@@ -603,19 +603,19 @@ def test_inductive_training_sees_no_test_node_and_evaluation_links_them(run):
     finished = run(method="llm4fgl-recombined", split_mode="inductive", **FIVE)
     for client in range(3):
         folder = finished.partition / f"client-{client}"
-        site = Site(folder, torch.device("cpu"), inductive=True)
-        generation = load_latest(site, finished.result["run"], 0)
-        assert generation.links.keys() == graphs_of(site).keys() == {"whole", "training"}
-        assert not bool((site.split[generation.origins] == TEST).any())
-        assert not bool((site.split[generation.links["training"][1]] == TEST).any())
+        data = ClientData(folder, torch.device("cpu"), inductive=True)
+        generation = load_latest(data, finished.result["run"], 0)
+        assert generation.links.keys() == graphs_of(data).keys() == {"whole", "training"}
+        assert not bool((data.split[generation.origins] == TEST).any())
+        assert not bool((data.split[generation.links["training"][1]] == TEST).any())
         config = finished.config
-        unseen = Client(site, config)
+        unseen = Client(data, config)
         start = load_model(finished.folder)
         info = RoundInfo(finished.result["run"], 5, model_fingerprint(start))
         trained, _ = unseen.train(start, info)
-        site.table.nodes[site.split == TEST] = 0.5  # what training must not read
-        site.__dict__.pop("features", None)
-        again, _ = Client(site, config).train(start, info)
+        data.table.nodes[data.split == TEST] = 0.5  # what training must not read
+        data.__dict__.pop("features", None)
+        again, _ = Client(data, config).train(start, info)
         assert equal(trained, again)
 
 

@@ -26,7 +26,7 @@ from dance_flwr.baselines.llm4rgnn.prompts import parse_prose, relevance_prompt
 from dance_flwr.baselines.llm4rgnn.refining import refine
 from dance_flwr.baselines.llm4rgnn.scoring import Relevance, by_cosine, by_language_model
 from dance_flwr.client_data.agreement import agreeing_edges
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.sections import reading_of
 from dance_flwr.data.graphs.graph import TEST
@@ -62,7 +62,9 @@ def sites(run_config, **keys):
     config = run_config(**{"method": "llm4rgnn", **FAST, **keys})
     folder = prepare(config).folder
     inductive = config.split_mode == "inductive"
-    return config, [Site(folder / f"client-{k}", torch.device("cpu"), inductive) for k in range(3)]
+    return config, [
+        ClientData(folder / f"client-{k}", torch.device("cpu"), inductive) for k in range(3)
+    ]
 
 
 def site_of(run_config, client=0, **keys):
@@ -72,9 +74,9 @@ def site_of(run_config, client=0, **keys):
 
 def judged(run_config, folder, model, **settings):
     """Judge client 0's pairs with a model in a session on an empty folder."""
-    config, site = site_of(run_config)
+    config, data = site_of(run_config)
     with session(model, folder, **settings) as own:
-        found = judge(site, config, Pairs.of(site, Llm4RgnnConfig.of(config)), own)
+        found = judge(data, config, Pairs.of(data, Llm4RgnnConfig.of(config)), own)
     return found, own.ledger
 
 
@@ -253,15 +255,15 @@ def test_a_score_counts_in_any_of_these_forms(form, run_config, tmp_path):
 
 def test_nonsense_is_counted_and_its_edge_is_kept(run_config, tmp_path):
     """One reply of forty: its edge stays where all others go, and teaches the predictor nothing."""
-    config, site = site_of(run_config, llm4rgnn_beta=6)
-    of_site = Pairs.of(site, Llm4RgnnConfig.of(config))
+    config, data = site_of(run_config, llm4rgnn_beta=6)
+    of_site = Pairs.of(data, Llm4RgnnConfig.of(config))
     with session(Told("banana", '{"relevance": 1}'), tmp_path) as own:
-        found = judge(site, config, of_site, own)
+        found = judge(data, config, of_site, own)
     (lost,) = torch.nonzero(found == UNREADABLE).tolist()
     assert own.ledger.failed_calls == 1 and lost[0] < len(of_site.edges)
     filled = torch.where(found == UNASKED, 1, found)
     relevance = Relevance(of_site, filled, lambda others: torch.ones_like(others[:, 0]), {})
-    arrays = refine(site, config, "nonsense", lambda *_: relevance)
+    arrays = refine(data, config, "nonsense", lambda *_: relevance)
     u, v = of_site.edges[lost[0]].tolist()
     near = {
         node: set(arrays["whole_index"][a:b].tolist())
@@ -301,15 +303,15 @@ def test_no_label_can_be_read_while_a_graph_is_refined(run_config, monkeypatch):
     def refuse(self):
         raise AssertionError("a label was read")
 
-    config, site = site_of(run_config)
+    config, data = site_of(run_config)
     model = Told(FIVE)
-    monkeypatch.setattr(scoring, "open_session", lambda *_: session(model, site.folder, ""))
+    monkeypatch.setattr(scoring, "open_session", lambda *_: session(model, data.folder, ""))
     for name in ("labels", "train_labels", "label_table", "log_class_shares"):
-        monkeypatch.setattr(Site, name, property(refuse))
+        monkeypatch.setattr(ClientData, name, property(refuse))
     for scorer in (by_language_model, by_cosine):
-        assert refine(site, config, "blind", scorer)
+        assert refine(data, config, "blind", scorer)
     assert model.asked and not any(
-        name in prompt.text for prompt in model.asked for name in site.card.class_names
+        name in prompt.text for prompt in model.asked for name in data.card.class_names
     )
 
 
@@ -323,79 +325,79 @@ def test_calls_stay_within_pairs_and_caps_and_are_planned(run_config, tmp_path):
         ({"llm4rgnn_pairs": 0}, {"max_tokens": 2500}),
         ({"llm4rgnn_pairs": 0}, {}),
     ):
-        config, site = site_of(run_config, **keys)
+        config, data = site_of(run_config, **keys)
         config = with_llm(config, **caps)
         folder, model = tmp_path / str(len(list(tmp_path.iterdir()))), Told(FIVE)
-        of_site = Pairs.of(site, Llm4RgnnConfig.of(config))
+        of_site = Pairs.of(data, Llm4RgnnConfig.of(config))
         with session(model, folder, **caps) as own:
-            judge(site, config, of_site, own)
-        calls, tokens = planned_calls(site, config, model.count)
+            judge(data, config, of_site, own)
+        calls, tokens = planned_calls(data, config, model.count)
         assert len(model.asked) == own.ledger.fresh_calls == calls
         assert own.ledger.capped_calls == 0 and own.ledger.fresh_tokens <= tokens
         assert calls <= min(keys["llm4rgnn_pairs"] or 10**6, caps.get("max_calls", 10**6))
         assert tokens <= caps.get("max_tokens", 10**6)
         assert len({prompt.text for prompt in model.asked}) == calls  # no question twice
         if keys["llm4rgnn_pairs"] == 0 and not caps:
-            assert calls == len({q[0].text for q in _every_question(site, of_site, config)})
+            assert calls == len({q[0].text for q in _every_question(data, of_site, config)})
         with session(model, folder, "again", **caps) as own:  # the second run
-            judge(site, config, of_site, own)
+            judge(data, config, of_site, own)
         assert own.ledger.fresh_calls == 0 and own.ledger.cached_calls == calls
 
 
-def _every_question(site, of_site, config):
+def _every_question(data, of_site, config):
     from dance_flwr.llm.config import LlmConfig
 
     settings = replace(Llm4RgnnConfig.of(config), pairs=0)
-    return judging.questions(site.texts(), of_site, settings, LlmConfig(max_calls=10**6))
+    return judging.questions(data.texts(), of_site, settings, LlmConfig(max_calls=10**6))
 
 
 def test_a_quarter_of_a_budget_are_negatives_and_no_seed_changes_it(run_config):
-    config, site = site_of(run_config, llm4rgnn_pairs=16)
+    config, data = site_of(run_config, llm4rgnn_pairs=16)
     settings = Llm4RgnnConfig.of(config)
-    of_site = Pairs.of(site, settings)
-    asked = list(judging.questions(site.texts(), of_site, settings, with_llm(config).sections[-1]))
+    of_site = Pairs.of(data, settings)
+    asked = list(judging.questions(data.texts(), of_site, settings, with_llm(config).sections[-1]))
     edge = [same[0] < len(of_site.edges) for _, same in asked]
     assert len(asked) == 16 and sum(edge) == 12 and sum(edge[:8]) == 6
     reversed_pairs = Pairs(of_site.edges.flip(0), of_site.negatives.flip(0))
     again = judging.questions(
-        site.texts(), reversed_pairs, settings, with_llm(config, seed=7).sections[-1]
+        data.texts(), reversed_pairs, settings, with_llm(config, seed=7).sections[-1]
     )
     assert [prompt.text for prompt, _ in again] == [prompt.text for prompt, _ in asked]
 
 
 def test_the_clients_own_cap_is_kept_also_in_the_second_run(run_config, tmp_path):
-    config, site = site_of(run_config, llm4rgnn_pairs=0)
-    of_site = Pairs.of(site, Llm4RgnnConfig.of(config))
+    config, data = site_of(run_config, llm4rgnn_pairs=0)
+    of_site = Pairs.of(data, Llm4RgnnConfig.of(config))
     fresh = []
     for name in ("one", "two"):
         with session(Told(FIVE), tmp_path, name, max_calls=9) as own:
-            judge(site, config, of_site, own)
+            judge(data, config, of_site, own)
         fresh.append(own.ledger.fresh_calls)
     assert fresh == [9, 0]
 
 
 def test_pairs_beyond_the_budget_are_scored_by_the_regression(run_config, monkeypatch, tmp_path):
-    config, site = site_of(run_config, llm4rgnn_pairs=40)
-    model = open_session(site, config, "").model  # the stub: relevance follows the cosine
+    config, data = site_of(run_config, llm4rgnn_pairs=40)
+    model = open_session(data, config, "").model  # the stub: relevance follows the cosine
     monkeypatch.setattr(scoring, "open_session", lambda *_: session(model, tmp_path))
-    found = by_language_model(site, config, "r")
+    found = by_language_model(data, config, "r")
     assert found.counts == {
         "judged": 40,
         "unreadable": 0,
         "by_regression": len(found.pairs.every) - 40,
     }
     assert int(found.scores.min()) >= 1
-    cosine = pairs.cosines(site.features, found.pairs.every)
+    cosine = pairs.cosines(data.features, found.pairs.every)
     assert np.corrcoef(cosine, found.scores)[0, 1] > 0.8
 
 
 def test_without_a_model_to_ask_every_edge_is_kept(run_config, monkeypatch, tmp_path):
-    config, site = site_of(run_config, llm4rgnn_beta=6)
+    config, data = site_of(run_config, llm4rgnn_beta=6)
     capped = lambda *_: session(Told(FIVE), tmp_path, max_calls=0)  # noqa: E731
     monkeypatch.setattr(scoring, "open_session", capped)
-    arrays = refine(site, config, "capped", by_language_model)
-    assert arrays["whole_ptr"].equal(site.graph.rows.ptr)
-    assert arrays["whole_index"].equal(site.graph.rows.index)
+    arrays = refine(data, config, "capped", by_language_model)
+    assert arrays["whole_ptr"].equal(data.graph.rows.ptr)
+    assert arrays["whole_index"].equal(data.graph.rows.index)
 
 
 # The control
@@ -404,13 +406,13 @@ def test_without_a_model_to_ask_every_edge_is_kept(run_config, monkeypatch, tmp_
 def test_planted_random_edges_get_lower_scores(run_config):
     """A fifth of a client's edges again, at random: AUC over 0.9 where texts tell them apart."""
     config, own = sites(run_config, clients=3)
-    for site in own:
-        found = by_cosine(site, config, "")
-        real = pairs.undirected_edges(site.graph)
-        labels = site.labels
+    for data in own:
+        found = by_cosine(data, config, "")
+        real = pairs.undirected_edges(data.graph)
+        labels = data.labels
         real = real[labels[real[:, 0]] == labels[real[:, 1]]]
         draws = torch.Generator().manual_seed(0)
-        planted = pairs.random_pairs(site.graph, len(real) // 5 + 20, draws)
+        planted = pairs.random_pairs(data.graph, len(real) // 5 + 20, draws)
         planted = planted[labels[planted[:, 0]] != labels[planted[:, 1]]]
         scores = torch.cat([found.of_others(real), found.of_others(planted)])
         truth = [1] * len(real) + [0] * len(planted)
@@ -419,13 +421,13 @@ def test_planted_random_edges_get_lower_scores(run_config):
 
 
 def test_a_cosine_score_is_a_quantile_of_random_pairs(run_config):
-    config, site = site_of(run_config)
-    found = by_cosine(site, config, "")
+    config, data = site_of(run_config)
+    found = by_cosine(data, config, "")
     draws = torch.Generator().manual_seed(5)
-    apart = pairs.random_pairs(site.graph, 20_000, draws)
+    apart = pairs.random_pairs(data.graph, 20_000, draws)
     shares = [(found.of_others(apart) >= k).float().mean().item() for k in range(2, 7)]
     assert shares == pytest.approx([0.5, 0.25, 0.1, 0.05, 0.01], abs=0.03)
-    order = pairs.cosines(site.features, found.pairs.every).argsort()
+    order = pairs.cosines(data.features, found.pairs.every).argsort()
     assert bool((found.scores[order].diff() >= 0).all())
 
 
@@ -439,21 +441,21 @@ def test_the_control_asks_no_model(run, monkeypatch):
         (finished.partition / "client-0" / "runs" / finished.result["run"]).glob("llm*")
     )
     client = Llm4RgnnCosine()
-    assert client.planned_calls(finished.site(0), finished.config) == (0, 0)
+    assert client.planned_calls(finished.data(0), finished.config) == (0, 0)
 
 
 # The refined graph
 
 
 def refined(run_config, run="r", method="llm4rgnn-cosine", **keys):
-    config, site = site_of(run_config, method=method, **keys)
-    return config, site, refining.refined_graphs(site, config, run, by_cosine, {})
+    config, data = site_of(run_config, method=method, **keys)
+    return config, data, refining.refined_graphs(data, config, run, by_cosine, {})
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_refined_graph_is_its_naive_twin(run_config, seed, monkeypatch):
     """With a predictor whose probabilities are random numbers."""
-    config, site = site_of(run_config, llm4rgnn_beta=3, llm4rgnn_added_per_node=1 + seed % 3)
+    config, data = site_of(run_config, llm4rgnn_beta=3, llm4rgnn_added_per_node=1 + seed % 3)
     config = replace(
         config,
         sections=tuple(
@@ -462,9 +464,9 @@ def test_a_refined_graph_is_its_naive_twin(run_config, seed, monkeypatch):
         ),
     )
     rng = np.random.default_rng(seed)
-    edges = pairs.undirected_edges(site.graph)
+    edges = pairs.undirected_edges(data.graph)
     scores = torch.tensor(rng.integers(0, 7, len(edges)))
-    table = torch.tensor(rng.random((site.num_nodes, site.num_nodes)).astype(np.float32))
+    table = torch.tensor(rng.random((data.num_nodes, data.num_nodes)).astype(np.float32))
     table = torch.triu(table) + torch.triu(table, 1).T
 
     class Drawn:
@@ -473,18 +475,18 @@ def test_a_refined_graph_is_its_naive_twin(run_config, seed, monkeypatch):
 
     monkeypatch.setattr(refining, "_predictor", lambda *_: Drawn())
     relevance = Relevance(Pairs(edges, edges[:0]), scores, lambda others: others[:, 0], {})
-    arrays = refine(site, config, "twin", lambda *_: relevance)
-    adjacency = np.zeros((site.num_nodes, site.num_nodes))
-    adjacency[tuple(part.numpy() for part in site.graph.edges())] = 1
-    array, every = site.features.double().numpy(), np.ones(site.num_nodes, bool)
+    arrays = refine(data, config, "twin", lambda *_: relevance)
+    adjacency = np.zeros((data.num_nodes, data.num_nodes))
+    adjacency[tuple(part.numpy() for part in data.graph.edges())] = 1
+    array, every = data.features.double().numpy(), np.ones(data.num_nodes, bool)
     near = oracle.nearest(array, adjacency, every, 4)
     candidates = [[(float(table[u, v]), v) for v in row] for u, row in enumerate(near)]
     expected = oracle.refined(edges.tolist(), scores.tolist(), 3, candidates, 0.6, 1 + seed % 3)
-    graph = refining._graph(site, arrays, "whole")
+    graph = refining._graph(data, arrays, "whole")
     rows, cols = graph.edges()
     assert {frozenset(pair) for pair in zip(rows.tolist(), cols.tolist(), strict=True)} == expected
     assert len(rows) == 2 * len(expected) and bool((rows != cols).all())
-    counts = json.loads((site.folder / "runs" / "twin" / refining.COUNTS).read_text())
+    counts = json.loads((data.folder / "runs" / "twin" / refining.COUNTS).read_text())
     kept = int(((scores >= 3) | (scores == 0)).sum())
     assert counts["whole_dropped"] == len(edges) - kept
     assert counts["whole_added"] == len(expected) - kept
@@ -516,23 +518,23 @@ def test_with_every_edge_kept_and_none_added_it_is_fedavg(run, method, keys):
 def test_it_is_refined_once_in_a_run_and_again_where_the_folder_is_lost(
     run_config, method, monkeypatch
 ):
-    config, site = site_of(run_config, method=method)
+    config, data = site_of(run_config, method=method)
     seen, compute = [], refining.refine
     monkeypatch.setattr(refining, "refine", lambda *given: seen.append(given[2]) or compute(*given))
-    start = initial_model(shape_of(site.text_dim, 3, config), config).state_dict()
+    start = initial_model(shape_of(data.text_dim, 3, config), config).state_dict()
 
     def rounds(name):
         """The upload of round 2, by a process that has just started."""
-        client = Client(Site(site.folder, site.device), config)
+        client = Client(ClientData(data.folder, data.device), config)
         client.train(start, RoundInfo(name, 1, ""))
         client.validate(start, name, 1)
-        return Client(Site(site.folder, site.device), config).train(start, RoundInfo(name, 2, ""))[
-            0
-        ]
+        return Client(ClientData(data.folder, data.device), config).train(
+            start, RoundInfo(name, 2, "")
+        )[0]
 
     first = rounds("once")
     assert seen == ["once"]
-    folder = site.folder / "runs" / "once"
+    folder = data.folder / "runs" / "once"
     shutil.rmtree(folder)
     assert equal(rounds("once"), first) and seen == ["once"] * 2
     path = folder / refining.GRAPHS
@@ -557,14 +559,14 @@ def test_in_inductive_mode_training_depends_on_no_test_node(run_config):
     """Other texts of test nodes: the training graph stays, the whole one does not."""
     graphs = []
     for sign in (1, -1):
-        config, site = site_of(
+        config, data = site_of(
             run_config, 1, split_mode="inductive", llm4rgnn_gamma=0.1, llm4rgnn_beta=3
         )
-        site.features[site.split == TEST] *= sign
-        arrays = refine(site, config, f"sign{sign}", by_cosine)
+        data.features[data.split == TEST] *= sign
+        arrays = refine(data, config, f"sign{sign}", by_cosine)
         graphs.append(arrays)
-        rows = refining._graph(site, arrays, "training").rows
-        test = site.split == TEST
+        rows = refining._graph(data, arrays, "training").rows
+        test = data.split == TEST
         assert not bool(test[rows.rows()].any() | test[rows.index].any())
     assert all(
         graphs[0][f"training_{part}"].equal(graphs[1][f"training_{part}"])
@@ -574,24 +576,24 @@ def test_in_inductive_mode_training_depends_on_no_test_node(run_config):
 
 
 def test_deployed_is_the_refined_graph_and_raw_the_graph_as_it_was(run_config):
-    config, site, graphs = refined(run_config, llm4rgnn_beta=3)
-    model = initial_model(shape_of(site.text_dim, 3, config), config).eval()
-    nodes = torch.arange(site.num_nodes)
-    views = Llm4RgnnCosine().predict(model, site, config, RoundInfo("r", 1, ""), nodes)
-    for view, graph in (("deployed", graphs.whole), ("raw", site.graph)):
+    config, data, graphs = refined(run_config, llm4rgnn_beta=3)
+    model = initial_model(shape_of(data.text_dim, 3, config), config).eval()
+    nodes = torch.arange(data.num_nodes)
+    views = Llm4RgnnCosine().predict(model, data, config, RoundInfo("r", 1, ""), nodes)
+    for view, graph in (("deployed", graphs.whole), ("raw", data.graph)):
         with torch.no_grad():
-            logits = model.logits(site.features, graph.operator("gcn"), None)
+            logits = model.logits(data.features, graph.operator("gcn"), None)
         assert torch.allclose(views[view], torch.softmax(logits, 1))
     assert not torch.allclose(views["deployed"], views["raw"])
 
 
 def test_gates_are_those_of_the_refined_edges(run_config):
-    config, site = site_of(run_config, edge_gates="agreement", llm4rgnn_beta=3)
-    site = Site(site.folder, site.device, reading=reading_of(config))
-    whole = refining.refined_graphs(site, config, "gates", by_cosine, {}).whole
-    assert whole.rows.index.numel() < site.graph.rows.index.numel()
-    texts = site.table.nodes
-    assert whole.gates.equal(agreeing_edges(texts, whole.rows, site.reading.edge_temperature))
+    config, data = site_of(run_config, edge_gates="agreement", llm4rgnn_beta=3)
+    data = ClientData(data.folder, data.device, reading=reading_of(config))
+    whole = refining.refined_graphs(data, config, "gates", by_cosine, {}).whole
+    assert whole.rows.index.numel() < data.graph.rows.index.numel()
+    texts = data.table.nodes
+    assert whole.gates.equal(agreeing_edges(texts, whole.rows, data.reading.edge_temperature))
 
 
 def test_a_run_repeats_bit_by_bit_with_edges_added(run):

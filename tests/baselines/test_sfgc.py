@@ -28,7 +28,7 @@ from dance_flwr.baselines.sfgc.trajectories import (
     trajectory,
     trajectory_loss,
 )
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.methods.contract import RoundInfo
@@ -251,9 +251,9 @@ def state(finished, client=0):
 
 def test_s_has_no_edges_is_sorted_and_of_the_budget(finished):
     for client in range(3):
-        site, actual = finished.site(client), state(finished, client)
+        data, actual = finished.data(client), state(finished, client)
         quotas = training_quotas(
-            site.train_labels, site.num_nodes, 3, finished.config.condensation_ratio
+            data.train_labels, data.num_nodes, 3, finished.config.condensation_ratio
         ).tolist()
         labels = actual["condensed_labels"]
         assert labels.tolist() == [
@@ -279,7 +279,7 @@ def test_a_round_trains_on_s_without_edges(finished, monkeypatch):
     monkeypatch.setattr(condensed, "train_on", spy)
     model = initial_model(shape_of(TEXT_DIM, 3, finished.config), finished.config)
     report = Sfgc().train(
-        model, finished.site(0), finished.config, RoundInfo(finished.result["run"], 2, "")
+        model, finished.data(0), finished.config, RoundInfo(finished.result["run"], 2, "")
     )
     (features, graph, labels) = seen[0]
     assert np.array_equal(features.numpy(), state(finished)["features"])
@@ -287,10 +287,10 @@ def test_a_round_trains_on_s_without_edges(finished, monkeypatch):
 
 
 def test_s_does_not_depend_on_the_draws_before(finished):
-    site = finished.site(0)
+    data = finished.data(0)
     quotas = torch.bincount(torch.tensor(state(finished)["condensed_labels"]), minlength=3)
     torch.rand(5)
-    again = Sfgc().condense(site, finished.config, quotas)
+    again = Sfgc().condense(data, finished.config, quotas)
     assert np.array_equal(again.features.numpy(), state(finished)["features"])
 
 
@@ -298,9 +298,9 @@ def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
     """S does not depend on the text of test nodes."""
     config, made = run_config(split_mode="inductive", **KEYS), []
     for noise in (0.0, 1.0):
-        site = Site(finished.site(1).folder, CPU, inductive=True)
-        site.table.nodes[site.split == TEST] += noise * torch.rand(TEXT_DIM)
-        made.append(Sfgc().condense(site, config, torch.tensor([2, 2, 2])))
+        data = ClientData(finished.data(1).folder, CPU, inductive=True)
+        data.table.nodes[data.split == TEST] += noise * torch.rand(TEXT_DIM)
+        made.append(Sfgc().condense(data, config, torch.tensor([2, 2, 2])))
     assert made[0].features.equal(made[1].features)
 
 

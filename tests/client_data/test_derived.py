@@ -11,7 +11,7 @@ from support.builders import random_csr, rows_of
 from support.killing import Killed
 
 from dance_flwr.client_data import inputs as derived
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.plugins import BACKBONES
 from dance_flwr.config.sections import ReadingConfig
@@ -66,13 +66,13 @@ def test_inputs_in_columns_are_the_direct_ones(monkeypatch, name, columns):
 
 @pytest.mark.parametrize("rows", [65_536, 7])
 def test_a_client_on_disk_is_the_client_in_memory(folder, monkeypatch, rows):
-    memory = Site(folder, CPU)
+    memory = ClientData(folder, CPU)
     wanted = (memory.table.nodes, memory.table.chunks, memory.features)
     kept = {name: memory.inputs(memory.graph, backbone_of(name)) for name in BACKBONES}
     assert not (folder / "derived").exists()
     monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
     monkeypatch.setattr(derived, "_ROWS", rows)
-    disk = Site(folder, CPU)
+    disk = ClientData(folder, CPU)
     found = (disk.table.nodes, disk.table.chunks, disk.features)
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one.float(), other.float(), **HALF)
@@ -89,43 +89,43 @@ def test_a_client_on_disk_is_the_client_in_memory(folder, monkeypatch, rows):
 def test_texts_by_agreement_are_kept_once_whatever_the_edges_weigh(folder, monkeypatch):
     condensed = ReadingConfig(text_pooling="agreement", text_temperature=0.3)
     gated = replace(condensed, edge_gates="agreement")
-    memory = Site(folder, CPU, reading=gated)
+    memory = ClientData(folder, CPU, reading=gated)
     texts, gates = memory.table.nodes, memory.graph.gates
     monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
-    disk = Site(folder, CPU, reading=gated)
+    disk = ClientData(folder, CPU, reading=gated)
     torch.testing.assert_close(disk.table.nodes.float(), texts, atol=1e-2, rtol=0)
     torch.testing.assert_close(disk.graph.gates, gates, atol=5e-2, rtol=0)
     on_disk, in_memory = (
-        site.table.weights_in_texts(site.table.chunks_of, torch.float32) for site in (disk, memory)
+        data.table.weights_in_texts(data.table.chunks_of, torch.float32) for data in (disk, memory)
     )
     torch.testing.assert_close(on_disk, in_memory, atol=5e-2, rtol=0)
     before = files(folder)
     assert [name.split("-")[0] for name in before] == ["texts", "texts"]
-    assert not torch.equal(disk.table.nodes, Site(folder, CPU).table.nodes)
-    Site(folder, CPU, reading=condensed).table  # noqa: B018
+    assert not torch.equal(disk.table.nodes, ClientData(folder, CPU).table.nodes)
+    ClientData(folder, CPU, reading=condensed).table  # noqa: B018
     assert files(folder) == before
-    Site(folder, CPU, reading=replace(condensed, text_temperature=0.1)).table  # noqa: B018
+    ClientData(folder, CPU, reading=replace(condensed, text_temperature=0.1)).table  # noqa: B018
     assert len(files(folder)) == 3
 
 
 def test_an_array_is_computed_once(folder, on_disk, monkeypatch):
-    first = Site(folder, CPU)
+    first = ClientData(folder, CPU)
     backbone = backbone_of("gcn")
     texts, inputs = first.table.nodes, first.inputs(first.graph, backbone)
     names = files(folder)
     for what in ("pooled_texts", "backbone_inputs"):
         monkeypatch.setattr(derived, what, lambda *_: 1 / 0)
-    again = Site(folder, CPU)
+    again = ClientData(folder, CPU)
     assert torch.equal(again.table.nodes, texts)
     assert torch.equal(again.inputs(again.graph, backbone_of("gcn")), inputs)
     assert first.inputs(first.graph, backbone) is inputs and files(folder) == names
 
 
 def test_graphs_and_kinds_have_arrays_of_their_own(folder, on_disk):
-    site = Site(folder, CPU, inductive=True)
+    data = ClientData(folder, CPU, inductive=True)
     found = [
-        site.inputs(graph, backbone_of(name))
-        for graph in (site.graph, site.training_graph)
+        data.inputs(graph, backbone_of(name))
+        for graph in (data.graph, data.training_graph)
         for name in ("gcn", "sgc")
     ]
     assert len(files(folder)) == 1 + 4
@@ -133,8 +133,8 @@ def test_graphs_and_kinds_have_arrays_of_their_own(folder, on_disk):
 
 
 def test_another_text_slice_replaces_what_followed_from_the_old_one(folder, on_disk):
-    site = Site(folder, CPU)
-    before = site.inputs(site.graph, backbone_of("gcn")).clone()
+    data = ClientData(folder, CPU)
+    before = data.inputs(data.graph, backbone_of("gcn")).clone()
     names = files(folder)
     path = folder / "text" / "chunk_embeddings.npy"
     assert path.name in SLICE_FILES
@@ -142,7 +142,7 @@ def test_another_text_slice_replaces_what_followed_from_the_old_one(folder, on_d
     changed[:] = changed[::-1].copy()
     np.save(path, changed)
     os.utime(path, ns=(1, 1))
-    again = Site(folder, CPU)
+    again = ClientData(folder, CPU)
     after = again.inputs(again.graph, backbone_of("gcn"))
     assert not torch.equal(before, after)
     assert len(files(folder)) == len(names) and not set(files(folder)) & set(names)

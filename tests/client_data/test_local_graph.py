@@ -5,7 +5,7 @@ import pytest
 import torch
 from support.builders import random_csr, rows_of
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.nn.hops import Hops
 
@@ -50,11 +50,11 @@ def test_induced_edges_keep_the_order_of_the_nodes(graph, core):
 
 
 def test_the_training_graph_lacks_hidden_nodes_and_has_a_name_of_its_own(dance):
-    site = Site(dance.partition / "client-0", torch.device("cpu"), inductive=True)
-    assert (site.graph.name, site.training_graph.name) == ("whole", "training")
-    visible = site.training_graph.visible
-    rows, cols = site.training_graph.edges()
+    data = ClientData(dance.partition / "client-0", torch.device("cpu"), inductive=True)
+    assert (data.graph.name, data.training_graph.name) == ("whole", "training")
+    visible = data.training_graph.visible
+    rows, cols = data.training_graph.edges()
     assert bool(visible[rows].all()) and bool(visible[cols].all()) and not bool(visible.all())
-    every = set(zip(*(part.tolist() for part in site.graph.edges()), strict=True))
+    every = set(zip(*(part.tolist() for part in data.graph.edges()), strict=True))
     kept = {(a, b) for a, b in every if visible[a] and visible[b]}
     assert set(zip(rows.tolist(), cols.tolist(), strict=True)) == kept

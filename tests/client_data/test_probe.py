@@ -11,7 +11,7 @@ from support.builders import rows_of
 
 from dance_flwr.client_data import reading_probe as probe
 from dance_flwr.client_data.agreement import agreeing_edges
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.reading_probe import choose, ridge
 from dance_flwr.config.sections import ReadingConfig
@@ -54,7 +54,7 @@ def open_client(run_config, tmp_path):
 
     def opened(reading=ASKED, **keys):
         folder = prepare(run_config(data_root=str(tmp_path), **keys)).folder / "client-0"
-        return Site(folder, torch.device("cpu"), reading=reading)
+        return ClientData(folder, torch.device("cpu"), reading=reading)
 
     return opened
 
@@ -67,7 +67,7 @@ def test_the_choice_is_kept_with_the_hits_of_every_candidate(open_client, monkey
     readings = [(c["text_pooling"], c["edge_gates"]) for c in kept["candidates"]]
     assert readings == [(text, gate) for gate in ("none", "agreement") for text in PAIR]
     assert all(0 <= c["hits"] <= kept["nodes"] for c in kept["candidates"])
-    monkeypatch.setattr(probe, "_hits", lambda site: pytest.fail("probed again"))
+    monkeypatch.setattr(probe, "_hits", lambda data: pytest.fail("probed again"))
     assert open_client().reading == chosen
 
 
@@ -92,27 +92,27 @@ def test_a_kept_choice_that_was_not_asked_for_is_no_choice(open_client):
 
 
 def test_one_asked_key_leaves_the_other_alone(open_client):
-    site = open_client(ReadingConfig(text_pooling="agreement", edge_gates="probe"))
-    assert site.reading.text_pooling == "agreement"
-    assert site.reading.edge_gates in ("none", "agreement")
+    data = open_client(ReadingConfig(text_pooling="agreement", edge_gates="probe"))
+    assert data.reading.text_pooling == "agreement"
+    assert data.reading.edge_gates in ("none", "agreement")
     assert open_client(ReadingConfig()).reading == ReadingConfig()
 
 
 def test_test_labels_change_no_hit(open_client):
-    site, other = (open_client(ReadingConfig(text_pooling="agreement")) for _ in range(2))
-    tests = torch.nonzero(site.split == TEST).flatten()
+    data, other = (open_client(ReadingConfig(text_pooling="agreement")) for _ in range(2))
+    tests = torch.nonzero(data.split == TEST).flatten()
     assert len(tests) > 1
-    other.labels[tests] = (other.labels[tests] + 1) % len(site.card.class_names)
-    assert torch.equal(probe._hits(site), probe._hits(other))
-    validated = torch.nonzero(site.split == VAL).flatten()
-    other.labels[validated] = (other.labels[validated] + 1) % len(site.card.class_names)
-    assert not torch.equal(probe._hits(site), probe._hits(other))
+    other.labels[tests] = (other.labels[tests] + 1) % len(data.card.class_names)
+    assert torch.equal(probe._hits(data), probe._hits(other))
+    validated = torch.nonzero(data.split == VAL).flatten()
+    other.labels[validated] = (other.labels[validated] + 1) % len(data.card.class_names)
+    assert not torch.equal(probe._hits(data), probe._hits(other))
 
 
 def test_a_client_without_validation_nodes_keeps_the_papers_reading(open_client):
-    site = open_client()
-    site.split[site.split == VAL] = TEST
-    chosen = probe.probed(ASKED, lambda reading: site, site.folder / "derived" / "x.json")
+    data = open_client()
+    data.split[data.split == VAL] = TEST
+    chosen = probe.probed(ASKED, lambda reading: data, data.folder / "derived" / "x.json")
     assert (chosen.text_pooling, chosen.edge_gates) == ("attention", "none")
 
 

@@ -62,7 +62,7 @@ def test_training_does_not_depend_on_test_nodes(run, tmp_path, method, keys):
 
 def test_test_nodes_enter_no_core_and_no_evidence_of_a_round(run, tmp_path):
     done, _ = uploads(run, write(tmp_path / "graph", other_test_nodes=False), "inductive", "dance")
-    split = done.site(0).split.numpy()
+    split = done.data(0).split.numpy()
     for path in done.store(0).all_packs():
         packs = Packs.load(path)
         assert (split[packs.nodes] != TEST).all()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.validated import validated_nodes
 from dance_flwr.dance import kept as module
 from dance_flwr.dance.config import DanceConfig
@@ -24,15 +24,15 @@ KEYS = {"dance_core_refresh_every": 3, "dance_batch_nodes": 4}
 
 
 @pytest.fixture
-def site(dance, tmp_path):
+def data(dance, tmp_path):
     source = dance.partition / "client-0"
     shutil.copytree(source, tmp_path / "client-0", ignore=shutil.ignore_patterns("runs"))
-    return Site(tmp_path / "client-0", CPU)
+    return ClientData(tmp_path / "client-0", CPU)
 
 
-def model_of(site, config, moved=0.0):
+def model_of(data, config, moved=0.0):
     """The first model, its parameters moved by random numbers of this size."""
-    model = initial_model(shape_of(site.text_dim, 3, config), config).eval()
+    model = initial_model(shape_of(data.text_dim, 3, config), config).eval()
     draws = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -40,12 +40,12 @@ def model_of(site, config, moved=0.0):
     return model
 
 
-def keep(model, site, settings, nodes):
-    found = survey(model, site, site.training_graph)
-    return keep_evidence(model, site, nodes, found.hidden, found.difficulty, settings)
+def keep(model, data, settings, nodes):
+    found = survey(model, data, data.training_graph)
+    return keep_evidence(model, data, nodes, found.hidden, found.difficulty, settings)
 
 
-def read(site, arrays, tmp_path):
+def read(data, arrays, tmp_path):
     write_npz(tmp_path / "survey.npz", {"difficulty": torch.zeros(3).numpy(), **arrays})
     return Survey.read(tmp_path / "survey.npz", CPU).kept
 
@@ -53,30 +53,30 @@ def read(site, arrays, tmp_path):
 @pytest.mark.parametrize("block", [4096, 2])
 @pytest.mark.parametrize("keys", [{}, {"dance_label_evidence": False}, {"dance_views": "fused"}])
 def test_the_model_that_condensed_predicts_what_it_would_select(
-    site, run_config, tmp_path, monkeypatch, keys, block
+    data, run_config, tmp_path, monkeypatch, keys, block
 ):
     monkeypatch.setattr("dance_flwr.dance.inference._NODES_PER_BLOCK", block)
     config = run_config(**keys)
     settings, nodes = DanceConfig.of(config), torch.tensor([1, 2, 5, 7, 11])
-    model = model_of(site, config, 0.1)
-    kept = read(site, keep(model, site, settings, nodes), tmp_path)
-    found = predict_kept(model, site, settings, kept)
-    wanted = predict_nodes(model, site, settings, nodes)
+    model = model_of(data, config, 0.1)
+    kept = read(data, keep(model, data, settings, nodes), tmp_path)
+    found = predict_kept(model, data, settings, kept)
+    wanted = predict_nodes(model, data, settings, nodes)
     assert found.keys() == wanted.keys()
     for name in wanted:
         torch.testing.assert_close(found[name], wanted[name], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("change", [{"views": "plain"}, {"views": "plain+core+fused"}, "inductive"])
-def test_nothing_is_kept_that_no_validation_could_reuse(site, run_config, change):
+def test_nothing_is_kept_that_no_validation_could_reuse(data, run_config, change):
     config, nodes = run_config(), torch.tensor([1, 2])
     settings = DanceConfig.of(config)
     if change == "inductive":
-        site = Site(site.folder, CPU, inductive=True)
+        data = ClientData(data.folder, CPU, inductive=True)
     else:
         settings = replace(settings, **change)
-    assert not keep(model_of(site, config), site, settings, nodes)
-    assert not keep(model_of(site, config), site, settings, nodes[:0])
+    assert not keep(model_of(data, config), data, settings, nodes)
+    assert not keep(model_of(data, config), data, settings, nodes[:0])
 
 
 def validate(client, model, round_):
@@ -84,62 +84,62 @@ def validate(client, model, round_):
     state = dict(model.state_dict())
     client.validate(state, "run", round_)
     info = RoundInfo("run", round_, model_fingerprint(state))
-    nodes = validated_nodes(client.site, client.config)
+    nodes = validated_nodes(client.data, client.config)
     return client.predict(info, nodes)["deployed"]
 
 
 def train(client, round_):
-    first = model_of(client.site, client.config)
+    first = model_of(client.data, client.config)
     info = RoundInfo("run", round_, "m")
     client.train(dict(first.state_dict()), info)
 
 
 @pytest.mark.parametrize("forget", [True, False], ids=["new process", "same process"])
 def test_a_validation_selects_no_evidence_but_reads_the_newest_model(
-    site, run_config, monkeypatch, forget
+    data, run_config, monkeypatch, forget
 ):
     config = run_config(device="cpu", **KEYS)
-    client = Client(site, config)
+    client = Client(data, config)
     train(client, 1)
     monkeypatch.setattr("dance_flwr.dance.inference.select_candidates", lambda *_: 1 / 0)
     if forget:
         RunFolder._live.clear()
-        client = Client(Site(site.folder, CPU), config)
-    one, two = (validate(client, model_of(site, config, moved), 2) for moved in (0.0, 0.1))
+        client = Client(ClientData(data.folder, CPU), config)
+    one, two = (validate(client, model_of(data, config, moved), 2) for moved in (0.0, 0.1))
     assert not torch.allclose(one, two)
-    kept = Survey.read(RunFolder(site.folder, "run").last_survey(), CPU).kept
-    assert kept.nodes.equal(validated_nodes(site, config))
+    kept = Survey.read(RunFolder(data.folder, "run").last_survey(), CPU).kept
+    assert kept.nodes.equal(validated_nodes(data, config))
     settings = DanceConfig.of(config)
-    wanted = predict_kept(client.model, site, settings, kept)["deployed"]
+    wanted = predict_kept(client.model, data, settings, kept)["deployed"]
     torch.testing.assert_close(two, wanted)
 
 
-def test_each_condensation_selects_it_anew(site, run_config):
+def test_each_condensation_selects_it_anew(data, run_config):
     config = run_config(device="cpu", **KEYS)
-    client, texts = Client(site, config), []
+    client, texts = Client(data, config), []
     for round_ in range(1, 5):
         train(client, round_)
-        kept = Survey.read(RunFolder(site.folder, "run").last_survey(), CPU).kept
+        kept = Survey.read(RunFolder(data.folder, "run").last_survey(), CPU).kept
         texts.append(kept.text)
     assert texts[0].equal(texts[1]) and texts[0].equal(texts[2])
-    path = RunFolder(site.folder, "run").last_survey()
+    path = RunFolder(data.folder, "run").last_survey()
     assert path.name == "survey-00004.npz"
 
 
 @pytest.mark.parametrize("spoiled", ["other nodes", "damaged"])
-def test_without_evidence_of_its_nodes_a_validation_selects_it(site, run_config, spoiled):
+def test_without_evidence_of_its_nodes_a_validation_selects_it(data, run_config, spoiled):
     config = run_config(device="cpu", **KEYS)
-    client = Client(site, config)
+    client = Client(data, config)
     train(client, 1)
-    path = RunFolder(site.folder, "run").last_survey()
+    path = RunFolder(data.folder, "run").last_survey()
     if spoiled == "damaged":
         path.write_bytes(path.read_bytes()[:-40])
     else:
         with_others = dict(module.read_npz(path))
         with_others["kept_nodes"] = with_others["kept_nodes"][::-1]
         write_npz(path, with_others)
-    found = validate(client, model_of(site, config, 0.1), 2)
-    settings, nodes = DanceConfig.of(config), validated_nodes(site, config)
+    found = validate(client, model_of(data, config, 0.1), 2)
+    settings, nodes = DanceConfig.of(config), validated_nodes(data, config)
     difficulty = None if spoiled == "damaged" else Survey.read(path, CPU).difficulty
-    wanted = predict_nodes(client.model, site, settings, nodes, difficulty)["deployed"]
+    wanted = predict_nodes(client.model, data, settings, nodes, difficulty)["deployed"]
     torch.testing.assert_close(found, wanted)

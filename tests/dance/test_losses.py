@@ -159,17 +159,17 @@ def test_operators_are_their_dense_formulas(density):
 
 def test_blocks_of_nodes_change_nothing(dance, monkeypatch):
     """Features and frozen evidence of all nodes are the same in one block and in blocks of five."""
-    site, settings = dance.site(0), DanceConfig.of(dance.config)
+    data, settings = dance.data(0), DanceConfig.of(dance.config)
     model = initial_model(
-        shape_of(site.text_dim, len(site.card.class_names), dance.config), dance.config
+        shape_of(data.text_dim, len(data.card.class_names), dance.config), dance.config
     )
-    prediction = inference.plain_pass(model, site, site.graph)
-    asked = (torch.arange(site.num_nodes), prediction.hidden, prediction.difficulty, settings)
+    prediction = inference.plain_pass(model, data, data.graph)
+    asked = (torch.arange(data.num_nodes), prediction.hidden, prediction.difficulty, settings)
 
     def both():
-        blocks = inference.evidence_of(model, site, site.graph, *asked)
+        blocks = inference.evidence_of(model, data, data.graph, *asked)
         kept = Candidates.stack([freeze(*block) for block in blocks])
-        return inference.fused_view(model, site, *asked)[0], kept
+        return inference.fused_view(model, data, *asked)[0], kept
 
     whole, kept = both()
     monkeypatch.setattr(inference, "_NODES_PER_BLOCK", 5)

@@ -31,19 +31,19 @@ def model_of(run_config, name="gcn", **keys):
 @pytest.mark.parametrize("name", BACKBONES)
 def test_a_survey_and_embeddings_are_the_plain_pass(dance, run_config, monkeypatch, name, place):
     """Exactly in memory up to the order of sums; from disk within the rounding of float16."""
-    site, model = dance.site(0), model_of(run_config, name)
-    wanted = plain_pass(model, site, site.graph)
+    data, model = dance.data(0), model_of(run_config, name)
+    wanted = plain_pass(model, data, data.graph)
     if place == "disk":
         monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
-        site = dance.site(0)
+        data = dance.data(0)
     near = {"atol": 3e-6 if place == "memory" else 5e-3, "rtol": 1e-5}
-    seen = survey(model, site, site.graph)
+    seen = survey(model, data, data.graph)
     for what in ("hidden", "confidence", "difficulty"):
         torch.testing.assert_close(getattr(seen, what), getattr(wanted, what), **near)
     assert seen.classes == 3
-    nodes = torch.tensor([5, 0, site.num_nodes - 1])
-    for asked in (nodes, nodes[:1], torch.arange(site.num_nodes)):
-        found = embed(model, site, site.graph, asked)
+    nodes = torch.tensor([5, 0, data.num_nodes - 1])
+    for asked in (nodes, nodes[:1], torch.arange(data.num_nodes)):
+        found = embed(model, data, data.graph, asked)
         torch.testing.assert_close(found, wanted.hidden[asked], **near)
 
 
@@ -56,13 +56,13 @@ def test_nodes_that_are_asked_for_again_are_read_once(dance, run_config, monkeyp
     monkeypatch.setattr(passes, "_MOST_KEPT", most)
     reads, read = [], passes.rows_at
     monkeypatch.setattr(passes, "rows_at", lambda *given: reads.append(given) or read(*given))
-    site, nodes = dance.site(0), torch.tensor([5, 0, 7])
+    data, nodes = dance.data(0), torch.tensor([5, 0, 7])
     for name in ("gcn", "sgc", "gcn"):  # the last finds what another backbone left
         model = model_of(run_config, name)
-        wanted = embed(model, dance.site(0), dance.site(0).graph, nodes)
+        wanted = embed(model, dance.data(0), dance.data(0).graph, nodes)
         reads.clear()
         for _ in range(2):
-            assert torch.equal(embed(model, site, site.graph, nodes, again=True), wanted)
+            assert torch.equal(embed(model, data, data.graph, nodes, again=True), wanted)
         assert len(reads) == (1 if most else 2)
 
 
@@ -72,61 +72,61 @@ def test_predictions_of_every_view_from_disk_are_those_from_memory(
 ):
     settings = replace(DanceConfig.of(dance.config), views="plain+core+fused")
     model = model_of(run_config, dance_paper_matrices=paper)
-    wanted = predict(model, dance.site(0), settings)
+    wanted = predict(model, dance.data(0), settings)
     monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
     monkeypatch.setattr(passes, "_MOST_IN_ONE_PASS", 20)  # the last block is not full
-    found = predict(model, dance.site(0), settings)
+    found = predict(model, dance.data(0), settings)
     for view, probs in wanted.items():
         torch.testing.assert_close(found[view], probs, atol=5e-3, rtol=0)
 
 
 @pytest.mark.parametrize("name", BACKBONES)
 def test_a_survey_in_blocks_is_the_single_pass(dance, run_config, monkeypatch, name):
-    site, model = dance.site(0), model_of(run_config, name)
-    wanted = survey(model, site, site.graph)
+    data, model = dance.data(0), model_of(run_config, name)
+    wanted = survey(model, data, data.graph)
     monkeypatch.setattr(passes, "_MOST_IN_ONE_PASS", 20)  # blocks of five nodes
-    before = {path.name for path in site.folder.iterdir()}
-    seen = survey(model, site, site.graph)
+    before = {path.name for path in data.folder.iterdir()}
+    seen = survey(model, data, data.graph)
     assert seen.hidden.dtype == torch.float16 and seen.hidden.shape == wanted.hidden.shape
     assert seen.predicted.dtype == torch.int64 and seen.classes == wanted.classes
     for what in ("hidden", "confidence", "difficulty"):
         torch.testing.assert_close(
             getattr(seen, what).float(), getattr(wanted, what), atol=5e-3, rtol=0
         )
-    assert {path.name for path in site.folder.iterdir()} == before  # the scratch has no name
+    assert {path.name for path in data.folder.iterdir()} == before  # the scratch has no name
 
 
 @pytest.mark.parametrize("views", VIEWS)
 @pytest.mark.parametrize("paper", [False, True])
 def test_predictions_of_some_nodes_are_those_of_all(dance, run_config, views, paper):
     """Deployed views alone are computed, and "deployed" is their mean."""
-    site, settings = dance.site(0), replace(DanceConfig.of(dance.config), views=views)
+    data, settings = dance.data(0), replace(DanceConfig.of(dance.config), views=views)
     model = model_of(run_config, dance_paper_matrices=paper)
-    everyone = predict(model, site, settings)
+    everyone = predict(model, data, settings)
     chosen = views.split("+")
     assert everyone.keys() == {*chosen, "deployed"}
     mean = torch.stack([everyone[name] for name in chosen]).mean(0)
     torch.testing.assert_close(everyone["deployed"], mean)
     for probs in everyone.values():
-        torch.testing.assert_close(probs.sum(1), torch.ones(site.num_nodes))
+        torch.testing.assert_close(probs.sum(1), torch.ones(data.num_nodes))
     nodes = torch.tensor([7, 3, 11])
-    given = survey(model, site, site.graph).difficulty
+    given = survey(model, data, data.graph).difficulty
     for difficulty in (None, given):
-        some = predict_nodes(model, site, settings, nodes, difficulty)
+        some = predict_nodes(model, data, settings, nodes, difficulty)
         assert some.keys() == everyone.keys()
         for name, probs in some.items():
             torch.testing.assert_close(probs, everyone[name][nodes], atol=1e-5, rtol=0)
 
 
 def test_another_difficulty_preselects_other_evidence(dance, run_config):
-    site, settings = (
-        dance.site(0),
+    data, settings = (
+        dance.data(0),
         replace(DanceConfig.of(dance.config), views="fused", hop2_pool=2),
     )
-    model, nodes = model_of(run_config), torch.arange(dance.site(0).num_nodes)
-    given = survey(model, site, site.graph).difficulty
+    model, nodes = model_of(run_config), torch.arange(dance.data(0).num_nodes)
+    given = survey(model, data, data.graph).difficulty
     found = [
-        predict_nodes(model, site, settings, nodes, difficulty)["deployed"]
+        predict_nodes(model, data, settings, nodes, difficulty)["deployed"]
         for difficulty in (given, -given)
     ]
     assert not torch.allclose(*found)
@@ -135,9 +135,9 @@ def test_another_difficulty_preselects_other_evidence(dance, run_config):
 def test_a_plain_view_needs_no_survey(dance, run_config, monkeypatch):
     from dance_flwr.dance import inference
 
-    site, settings = dance.site(0), replace(DanceConfig.of(dance.config), views="plain")
+    data, settings = dance.data(0), replace(DanceConfig.of(dance.config), views="plain")
     monkeypatch.setattr(inference, "survey", lambda *_: 1 / 0)
     model, nodes = model_of(run_config), torch.tensor([1, 0])
-    found = predict_nodes(model, site, settings, nodes)["deployed"]
-    hidden = plain_pass(model, site, site.graph).hidden[nodes]
+    found = predict_nodes(model, data, settings, nodes)["deployed"]
+    hidden = plain_pass(model, data, data.graph).hidden[nodes]
     torch.testing.assert_close(found, model.graph_logits(hidden).softmax(1))

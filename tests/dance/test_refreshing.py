@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance import refreshing as module
 from dance_flwr.dance.ahead import Ahead
 from dance_flwr.dance.config import DanceConfig
@@ -26,20 +26,20 @@ QUEUE = Queue(torch.tensor([3, 8, 1, 20, 4, 11, 9]), torch.tensor([0, 3, 7]), to
 
 
 @pytest.fixture
-def site(dance, tmp_path):
+def data(dance, tmp_path):
     source = dance.partition / "client-0"
     shutil.copytree(source, tmp_path / "client-0", ignore=shutil.ignore_patterns("runs"))
-    return Site(tmp_path / "client-0", CPU)
+    return ClientData(tmp_path / "client-0", CPU)
 
 
-def selected(site, config, cores):
+def selected(data, config, cores):
     """(settings, model, what is selected for these cores, their edges)."""
     settings = DanceConfig.of(config)
-    model = initial_model(shape_of(site.text_dim, 3, config), config).eval()
-    difficulty = survey(model, site, site.training_graph).difficulty
-    state = ClientState(torch.zeros(site.num_nodes, dtype=torch.int64), difficulty, QUEUE)
-    found = select_evidence(model, site, state, settings, cores)
-    return settings, found, core_edges(model, site, found, settings, cores)
+    model = initial_model(shape_of(data.text_dim, 3, config), config).eval()
+    difficulty = survey(model, data, data.training_graph).difficulty
+    state = ClientState(torch.zeros(data.num_nodes, dtype=torch.int64), difficulty, QUEUE)
+    found = select_evidence(model, data, state, settings, cores)
+    return settings, found, core_edges(model, data, found, settings, cores)
 
 
 def cores_of(count):
@@ -47,15 +47,15 @@ def cores_of(count):
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_core_among_others_gets_the_evidence_it_gets_alone(site, run_config, whole):
+def test_a_core_among_others_gets_the_evidence_it_gets_alone(data, run_config, whole):
     config, cores = run_config(), cores_of(4)
-    settings, (_, candidates, evidence), edges = selected(site, config, cores)
+    settings, (_, candidates, evidence), edges = selected(data, config, cores)
     assert candidates.nodes.tolist() == sorted({*torch.cat(cores).tolist()})
     ahead = Ahead.of(5, candidates, evidence, edges, whole=whole)
     ahead = Ahead.read(ahead.arrays(), CPU)
     for turn, core in enumerate(cores):
         (found, chosen), _ = ahead.batch(core, 5 + turn)
-        _, (_, alone, wanted), _ = selected(site, config, [core])
+        _, (_, alone, wanted), _ = selected(data, config, [core])
         assert found.nodes.equal(core)
         rounding = 0 if whole else 2**-11  # c_v is kept in float16, of texts of length 1
         torch.testing.assert_close(chosen.context, wanted.context, rtol=0, atol=1e-6 + rounding)
@@ -65,7 +65,7 @@ def test_a_core_among_others_gets_the_evidence_it_gets_alone(site, run_config, w
         weights = [*wanted.gates, wanted.chunk_weights]
         for a, b in zip([*chosen.gates, chosen.chunk_weights], weights, strict=True):
             torch.testing.assert_close(a, b if whole else b[b > 0])
-        labels = site.train_labels
+        labels = data.train_labels
         assert supervised_nodes(found, chosen, labels, settings).equal(
             supervised_nodes(alone, wanted, labels, settings)
         )
@@ -73,17 +73,17 @@ def test_a_core_among_others_gets_the_evidence_it_gets_alone(site, run_config, w
 
 @pytest.mark.parametrize("rule", ["self-expressive", "induced", "none"])
 @pytest.mark.parametrize("search", ["in-class", "exact"])
-def test_a_core_among_others_gets_the_edges_it_gets_alone(site, run_config, rule, search):
+def test_a_core_among_others_gets_the_edges_it_gets_alone(data, run_config, rule, search):
     """Also where all nodes are of one class, so that only the core keeps them apart."""
     config = run_config(
         dance_topology_rule=rule, dance_candidate_search=search, dance_inner_tolerance=1e-6
     )
-    site.train_labels.clamp_(max=0)
+    data.train_labels.clamp_(max=0)
     cores = [torch.tensor([1, 3, 4, 8, 9]), torch.tensor([2, 3, 7, 11, 20]), torch.arange(12, 17)]
-    *_, together = selected(site, config, cores)
+    *_, together = selected(data, config, cores)
     number = 0
     for core, found in zip(cores, together, strict=True):
-        *_, (alone,) = selected(site, config, [core])
+        *_, (alone,) = selected(data, config, [core])
         assert found[0].equal(alone[0]) and found[1].equal(alone[1])
         torch.testing.assert_close(found[2], alone[2], atol=1e-3, rtol=0)
         number += found[0].numel()
@@ -120,7 +120,7 @@ def train(client, rounds):
     """Train these rounds from the first model; return the reports by round."""
     reports = {}
     for round_ in rounds:
-        model = initial_model(shape_of(client.site.text_dim, 3, client.config), client.config)
+        model = initial_model(shape_of(client.data.text_dim, 3, client.config), client.config)
         info = RoundInfo("run", round_, "m")
         reports[round_] = client.train(dict(model.state_dict()), info)[1]
     return reports
@@ -129,12 +129,12 @@ def train(client, rounds):
 KEYS = {"rounds": 9, "dance_batch_nodes": 4, "device": "cpu"}
 
 
-def test_packs_are_of_all_cores_until_the_next_selection(site, run_config):
-    client = Client(site, run_config(dance_text_refresh_every=4, **KEYS))
-    reports, store = train(client, range(1, 7)), RunFolder(site.folder, "run")
+def test_packs_are_of_all_cores_until_the_next_selection(data, run_config):
+    client = Client(data, run_config(dance_text_refresh_every=4, **KEYS))
+    reports, store = train(client, range(1, 7)), RunFolder(data.folder, "run")
     written = {path.stem: Packs.load(path) for path in store.all_packs()}
     assert [*written] == ["round-00001", "round-00005"]
-    queue = store.load(site.num_nodes, CPU).queue
+    queue = store.load(data.num_nodes, CPU).queue
     for first, count in ((1, 4), (5, 4)):
         cores = torch.cat([queue.core(turn) for turn in range(first - 1, first - 1 + count)])
         nodes = written[f"round-{first:05d}"].nodes
@@ -154,41 +154,41 @@ def test_packs_are_of_all_cores_until_the_next_selection(site, run_config):
         ([3, 4, 5], [3, 5]),
     ],
 )
-def test_a_client_that_missed_rounds_selects_when_it_is_back(site, run_config, rounds, selected_in):
-    client = Client(site, run_config(dance_text_refresh_every=4, **KEYS))
+def test_a_client_that_missed_rounds_selects_when_it_is_back(data, run_config, rounds, selected_in):
+    client = Client(data, run_config(dance_text_refresh_every=4, **KEYS))
     reports = train(client, rounds)
     assert [r for r, report in reports.items() if report.counts["evidence-packs"]] == selected_in
 
 
-def test_condensed_nodes_get_evidence_at_once(site, run_config):
+def test_condensed_nodes_get_evidence_at_once(data, run_config):
     keys = KEYS | {"dance_core_refresh_every": 3, "dance_text_refresh_every": 4}
-    reports = train(Client(site, run_config(**keys)), range(1, 8))
+    reports = train(Client(data, run_config(**keys)), range(1, 8))
     found = [r for r, report in reports.items() if report.counts["evidence-packs"]]
     assert found == [1, 4, 5, 7]
 
 
-def test_a_selection_beyond_its_bound_is_made_in_parts(site, run_config, monkeypatch):
+def test_a_selection_beyond_its_bound_is_made_in_parts(data, run_config, monkeypatch):
     monkeypatch.setattr(module, "_MOST_NODES", 8)
-    reports = train(Client(site, run_config(dance_text_refresh_every=4, **KEYS)), range(1, 5))
+    reports = train(Client(data, run_config(dance_text_refresh_every=4, **KEYS)), range(1, 5))
     found = [r for r, report in reports.items() if report.counts["evidence-packs"]]
     assert found == [1, 3]
 
 
-def test_files_that_no_state_needs_are_removed(site, run_config):
-    client, seen = Client(site, run_config(dance_text_refresh_every=2, **KEYS)), []
+def test_files_that_no_state_needs_are_removed(data, run_config):
+    client, seen = Client(data, run_config(dance_text_refresh_every=2, **KEYS)), []
     for round_ in range(1, 7):
         train(client, [round_])
-        names = sorted(path.name for path in RunFolder(site.folder, "run").folder.glob("ahead-*"))
+        names = sorted(path.name for path in RunFolder(data.folder, "run").folder.glob("ahead-*"))
         seen.append([int(name[6:11]) for name in names])
     assert seen == [[1], [1], [1, 3], [1, 3], [3, 5], [3, 5]]
 
 
-def test_what_was_selected_ahead_reads_nothing_but_its_file(site, run_config):
+def test_what_was_selected_ahead_reads_nothing_but_its_file(data, run_config):
     """Weights, contexts and edges survive a file bit by bit."""
-    client = Client(site, run_config(dance_text_refresh_every=3, **KEYS))
+    client = Client(data, run_config(dance_text_refresh_every=3, **KEYS))
     train(client, [1])
-    live = RunFolder(site.folder, "run").load(site.num_nodes, CPU).ahead.arrays()
+    live = RunFolder(data.folder, "run").load(data.num_nodes, CPU).ahead.arrays()
     RunFolder._live.clear()
-    read = RunFolder(site.folder, "run").load(site.num_nodes, CPU).ahead.arrays()
+    read = RunFolder(data.folder, "run").load(data.num_nodes, CPU).ahead.arrays()
     assert live.keys() == read.keys()
     assert all(np.array_equal(live[name], read[name]) for name in live)

@@ -112,21 +112,21 @@ def test_smoothing_without_training_labels_changes_nothing():
 
 
 def test_smoothing_never_reads_a_test_label(run, monkeypatch):
-    from dance_flwr.client_data.client_data import Site
+    from dance_flwr.client_data.client_data import ClientData
 
     finished = run(smoothing="correct-and-smooth", rounds=1)
     client = open_client(finished.partition / "client-0", finished.config)
     client.model.load_state_dict(load_model(finished.folder))
     info = RoundInfo(finished.result["run"], 1, "")
-    everyone = torch.arange(client.site.num_nodes)
+    everyone = torch.arange(client.data.num_nodes)
     before = client.predict(info, everyone)["deployed"]
-    changed = torch.where(client.site.split == TRAIN, client.site.labels, 2 - client.site.labels)
-    assert int((client.site.split == TEST).sum()) and not torch.equal(changed, client.site.labels)
-    monkeypatch.setattr(Site, "labels", changed)
-    monkeypatch.setattr(client.site, "labels", changed, raising=False)
-    client.site.__dict__.pop("train_labels", None)
+    changed = torch.where(client.data.split == TRAIN, client.data.labels, 2 - client.data.labels)
+    assert int((client.data.split == TEST).sum()) and not torch.equal(changed, client.data.labels)
+    monkeypatch.setattr(ClientData, "labels", changed)
+    monkeypatch.setattr(client.data, "labels", changed, raising=False)
+    client.data.__dict__.pop("train_labels", None)
     assert torch.equal(client.predict(info, everyone)["deployed"], before)
-    raw = client.method.predict(client.model, client.site, finished.config, info, everyone)
+    raw = client.method.predict(client.model, client.data, finished.config, info, everyone)
     assert not torch.equal(raw["deployed"], before)
     some = torch.tensor([5, 2, 9])
     assert torch.equal(client.predict(info, some)["deployed"], before[some])
@@ -176,12 +176,12 @@ def test_own_text_is_recorded_with_the_weights_of_the_chunks_in_it(run, pooling,
     finished = run(
         rounds=2, dance_text_rule="own", dance_text_refresh_every=every, text_pooling=pooling
     )
-    site, dropped = finished.site(0), False
+    data, dropped = finished.data(0), False
     for packs in map(Packs.load, finished.store(0).all_packs()):
         rows = Ragged(torch.tensor(packs.chunk_ptr), torch.tensor(packs.chunks))
-        found = weighted_rows(torch.tensor(packs.chunk_weights), rows, site.table.chunks)
-        torch.testing.assert_close(found, site.table.nodes[packs.nodes], atol=1e-6, rtol=1e-5)
-        of_node = site.table.chunks_of.ptr.diff()[packs.nodes]
+        found = weighted_rows(torch.tensor(packs.chunk_weights), rows, data.table.chunks)
+        torch.testing.assert_close(found, data.table.nodes[packs.nodes], atol=1e-6, rtol=1e-5)
+        of_node = data.table.chunks_of.ptr.diff()[packs.nodes]
         dropped |= bool((rows.ptr.diff() < of_node).any())
     assert dropped == (pooling == "agreement")  # a chunk that the model did not read is no evidence
 
@@ -230,17 +230,17 @@ def test_a_label_is_evidence_for_neighbours_and_never_for_the_node_itself(run):
     finished = run(rounds=2, dance_label_evidence=True, dance_views="fused")
     client = open_client(finished.partition / "client-0", finished.config)
     client.model.load_state_dict(load_model(finished.folder))
-    model, site = (
+    model, data = (
         client.model,
-        finished.site(0),
+        finished.data(0),
     )  # a site of its own: the client's is shared by other runs
     torch.nn.init.normal_(model.head_labels.weight)
     node = next(
-        int(v) for v in (site.train_labels >= 0).nonzero() if site.graph.hops().one(v).index.numel()
+        int(v) for v in (data.train_labels >= 0).nonzero() if data.graph.hops().one(v).index.numel()
     )
-    before = predict(model, site, DanceConfig.of(finished.config))["deployed"]
-    site.label_table[node] = site.label_table[node].roll(1)
-    after = predict(model, site, DanceConfig.of(finished.config))["deployed"]
+    before = predict(model, data, DanceConfig.of(finished.config))["deployed"]
+    data.label_table[node] = data.label_table[node].roll(1)
+    after = predict(model, data, DanceConfig.of(finished.config))["deployed"]
     assert torch.equal(before[node], after[node]) and not torch.equal(before, after)
 
 

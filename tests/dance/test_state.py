@@ -8,7 +8,7 @@ import pytest
 import torch
 from support.killing import Killed
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.paths import PREVIOUS, STATE
 from dance_flwr.dance import state as module
 from dance_flwr.dance.algorithm import train_round
@@ -26,18 +26,18 @@ def nothing_in_memory():
 
 
 @pytest.fixture
-def site(dance, tmp_path):
+def data(dance, tmp_path):
     source = dance.partition / "client-0"
     shutil.copytree(source, tmp_path / "client-0", ignore=shutil.ignore_patterns("runs"))
-    return Site(tmp_path / "client-0", CPU)
+    return ClientData(tmp_path / "client-0", CPU)
 
 
-def train(site, config, round_, run="run"):
+def train(data, config, round_, run="run"):
     """Train round `round_` from the first model; return the upload."""
-    model = initial_model(shape_of(site.text_dim, 3, config), config)
+    model = initial_model(shape_of(data.text_dim, 3, config), config)
     with torch.random.fork_rng():
         torch.manual_seed(round_)
-        train_round(model, site, RunFolder(site.folder, run), config, round_=round_, model_id="m")
+        train_round(model, data, RunFolder(data.folder, run), config, round_=round_, model_id="m")
     return model.state_dict()
 
 
@@ -45,8 +45,8 @@ def equal(left, right):
     return all(torch.equal(left[name], right[name]) for name in left)
 
 
-def names(site, run="run"):
-    folder = RunFolder(site.folder, run).folder
+def names(data, run="run"):
+    folder = RunFolder(data.folder, run).folder
     return sorted(path.name for path in folder.iterdir() if path.is_file())
 
 
@@ -73,93 +73,93 @@ KEYS = {"dance_core_refresh_every": 3, "dance_batch_nodes": 4, "rounds": 9}
 
 @FRESH
 @pytest.mark.parametrize("every", [0, 1, 2, 3])
-def test_a_repeated_round_repeats_its_upload(site, run_config, forget, every):
+def test_a_repeated_round_repeats_its_upload(data, run_config, forget, every):
     """In rounds that condense (1 and 4) and in rounds that do not; the next one goes on from it."""
     config = run_config(dance_text_refresh_every=every, **KEYS)
-    reference = [train(site, config, round_, "other") for round_ in range(1, 6)]
+    reference = [train(data, config, round_, "other") for round_ in range(1, 6)]
     for round_ in range(1, 6):
         for _ in range(1 + round_ % 3):
             if forget:
                 RunFolder._live.clear()
-            assert equal(train(site, config, round_), reference[round_ - 1])
+            assert equal(train(data, config, round_), reference[round_ - 1])
 
 
 @FRESH
 @pytest.mark.parametrize("every", [0, 1, 2, 3])
-def test_a_state_is_what_was_saved(site, run_config, forget, every):
+def test_a_state_is_what_was_saved(data, run_config, forget, every):
     """What was selected ahead too; evidence of a single round is selected again."""
     config = run_config(**KEYS, dance_text_refresh_every=every)
-    folder = RunFolder(site.folder, "run")
+    folder = RunFolder(data.folder, "run")
     for round_ in (1, 2, 3):
-        train(site, config, round_)
-    live = folder.load(site.num_nodes, CPU)
+        train(data, config, round_)
+    live = folder.load(data.num_nodes, CPU)
     kept = content(live)
     assert (live.ahead is None) == (every == 1)
     if forget:
         RunFolder._live.clear()
-    assert content(RunFolder(site.folder, "run").load(site.num_nodes, CPU)) == kept
+    assert content(RunFolder(data.folder, "run").load(data.num_nodes, CPU)) == kept
     text = [1, 3, 3, 1][every]
     assert kept["numbers"] == (3, 1, text, 3)
-    assert content(folder.load(site.num_nodes, CPU, before=3))["numbers"] == (
+    assert content(folder.load(data.num_nodes, CPU, before=3))["numbers"] == (
         2,
         1,
         [1, 2, 1, 1][every],
         2,
     )
-    assert folder.load(site.num_nodes, CPU, before=1).round == 0
+    assert folder.load(data.num_nodes, CPU, before=1).round == 0
 
 
-def test_a_file_that_another_process_replaced_is_read_again(site, run_config):
-    config, folder = run_config(**KEYS), RunFolder(site.folder, "run")
+def test_a_file_that_another_process_replaced_is_read_again(data, run_config):
+    config, folder = run_config(**KEYS), RunFolder(data.folder, "run")
     for round_ in (1, 2):
-        train(site, config, round_)
+        train(data, config, round_)
     shutil.copy(folder.folder / PREVIOUS, folder.folder / "copy")
     (folder.folder / "copy").replace(folder.folder / STATE)
-    assert folder.load(site.num_nodes, CPU).round == 1
+    assert folder.load(data.num_nodes, CPU).round == 1
 
 
-def test_what_has_an_entry_per_node_is_written_at_a_condensation_only(site, run_config):
-    config, folder = run_config(**KEYS), RunFolder(site.folder, "run")
-    train(site, config, 1)
+def test_what_has_an_entry_per_node_is_written_at_a_condensation_only(data, run_config):
+    config, folder = run_config(**KEYS), RunFolder(data.folder, "run")
+    train(data, config, 1)
     survey = folder.folder / "survey-00001.npz"
     stamp = survey.stat().st_mtime_ns, survey.stat().st_ino
     for round_ in (2, 3):
-        train(site, config, round_)
+        train(data, config, round_)
         assert (survey.stat().st_mtime_ns, survey.stat().st_ino) == stamp
     with np.load(folder.folder / STATE) as file:
-        assert max(file[name].size for name in file.files) < site.num_nodes
+        assert max(file[name].size for name in file.files) < data.num_nodes
     with np.load(survey) as file:
-        assert file["difficulty"].shape == file["times_selected"].shape == (site.num_nodes,)
+        assert file["difficulty"].shape == file["times_selected"].shape == (data.num_nodes,)
 
 
-def test_surveys_that_no_state_needs_are_removed(site, run_config):
+def test_surveys_that_no_state_needs_are_removed(data, run_config):
     """The state and the one before it need one survey each; a repeated round needs both."""
     config = run_config(**KEYS)
     seen = []
     for round_ in range(1, 9):
-        train(site, config, round_)
-        seen.append([int(name[7:12]) for name in names(site) if name.startswith("survey-")])
+        train(data, config, round_)
+        seen.append([int(name[7:12]) for name in names(data) if name.startswith("survey-")])
     assert seen == [[1], [1], [1], [1, 4], [1, 4], [1, 4], [4, 7], [4, 7]]
 
 
 @FRESH
 @pytest.mark.parametrize("name", ["survey", "ahead", "everything"])
-def test_a_lost_state_is_a_fresh_one_with_a_warning(site, run_config, caplog, name, forget):
-    config, folder = run_config(**KEYS), RunFolder(site.folder, "run")
+def test_a_lost_state_is_a_fresh_one_with_a_warning(data, run_config, caplog, name, forget):
+    config, folder = run_config(**KEYS), RunFolder(data.folder, "run")
     with caplog.at_level(logging.WARNING, logger="flwr"):
         for round_ in (1, 2):
-            train(site, config, round_)
+            train(data, config, round_)
         assert not caplog.records
         if name != "everything":
             (folder.folder / f"{name}-00001.npz").unlink()
         else:
             shutil.rmtree(folder.folder)
         RunFolder._live.clear()
-        train(site, config, 3)
+        train(data, config, 3)
     assert ["the core is selected again" in record.getMessage() for record in caplog.records] == [
         True
     ]
-    state = folder.load(site.num_nodes, CPU)
+    state = folder.load(data.num_nodes, CPU)
     assert (state.core_round, state.turn, state.round) == (3, 1, 3)
 
 
@@ -184,25 +184,25 @@ def drop_an_array(path):
 
 @pytest.mark.parametrize("damage", [flip, halve, drop_an_array])
 @pytest.mark.parametrize("name", ["survey", "ahead"])
-def test_a_damaged_file_of_the_state_is_a_lost_one(site, run_config, caplog, name, damage):
-    config, folder = run_config(**KEYS), RunFolder(site.folder, "run")
+def test_a_damaged_file_of_the_state_is_a_lost_one(data, run_config, caplog, name, damage):
+    config, folder = run_config(**KEYS), RunFolder(data.folder, "run")
     for round_ in (1, 2):
-        train(site, config, round_)
+        train(data, config, round_)
     damage(folder.folder / f"{name}-00001.npz")
     RunFolder._live.clear()
     with caplog.at_level(logging.WARNING, logger="flwr"):
-        train(site, config, 3)
+        train(data, config, 3)
     assert "the core is selected again" in caplog.text
-    assert folder.load(site.num_nodes, CPU).core_round == 3
+    assert folder.load(data.num_nodes, CPU).core_round == 3
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_an_end_while_saving_leaves_the_state_before(site, run_config, monkeypatch, number):
+def test_an_end_while_saving_leaves_the_state_before(data, run_config, monkeypatch, number):
     """Round 4 condenses: its survey (0) or its state (1) is not written; it is then repeated."""
     config = run_config(dance_evidence_keep="final", **KEYS)
-    reference = [train(site, config, round_, "other") for round_ in range(1, 6)]
+    reference = [train(data, config, round_, "other") for round_ in range(1, 6)]
     for round_ in (1, 2, 3):
-        train(site, config, round_)
+        train(data, config, round_)
     real, calls = module.write_npz, []
 
     def broken(path, arrays, **options):
@@ -213,21 +213,21 @@ def test_an_end_while_saving_leaves_the_state_before(site, run_config, monkeypat
 
     monkeypatch.setattr(module, "write_npz", broken)
     with pytest.raises(Killed):
-        train(site, config, 4)
+        train(data, config, 4)
     assert calls == ["survey-00004.npz", "ahead-00004.npz", STATE][: number + 1]
     monkeypatch.undo()
-    assert RunFolder(site.folder, "run").load(site.num_nodes, CPU).round == 3
+    assert RunFolder(data.folder, "run").load(data.num_nodes, CPU).round == 3
     for round_ in (4, 5):
-        assert equal(train(site, config, round_), reference[round_ - 1])
+        assert equal(train(data, config, round_), reference[round_ - 1])
 
 
-def test_cores_of_a_run_are_those_of_its_queue(site, run_config):
+def test_cores_of_a_run_are_those_of_its_queue(data, run_config):
     """Batches move on in turn, and the next condensation knows how often each node was in one."""
-    config, folder = run_config(**KEYS), RunFolder(site.folder, "run")
-    counted = torch.zeros(site.num_nodes, dtype=torch.int64)
+    config, folder = run_config(**KEYS), RunFolder(data.folder, "run")
+    counted = torch.zeros(data.num_nodes, dtype=torch.int64)
     for round_ in range(1, 5):
-        train(site, config, round_)
-        state = folder.load(site.num_nodes, CPU)
+        train(data, config, round_)
+        state = folder.load(data.num_nodes, CPU)
         assert state.core.numel() == 4 and state.turn == (round_ - 1) % 3 + 1
         assert torch.equal(state.core, state.queue.core(state.turn - 1))
         if round_ < 4:

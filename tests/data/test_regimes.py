@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.data import prepare as preparation
 from dance_flwr.data.client_folder import check, encode_client, foreign_chunks, write_partition
 from dance_flwr.data.graphs.folder import read_folder
@@ -28,7 +28,7 @@ REGIME = {"foreign_text_ratio": 0.5, "random_edge_ratio": 0.5, "labels_per_class
 def sites(run_config):
     """Clients of the tiny graph as it is, and in all regimes at once."""
     return [
-        [Site(prepare(config).folder / f"client-{k}", torch.device("cpu")) for k in range(3)]
+        [ClientData(prepare(config).folder / f"client-{k}", torch.device("cpu")) for k in range(3)]
         for config in (run_config(), run_config(**REGIME))
     ]
 
@@ -111,7 +111,7 @@ def test_without_a_mixture_no_chunk_is_foreign(sites):
 def test_random_edges_are_in_the_tables_and_in_the_arrays(sites):
     for number, (plain, noisy) in enumerate(zip(*sites, strict=True)):
         rows = json.loads((noisy.folder.parent / "manifest.json").read_text())["clients"]
-        before, after = (site.graph.rows.index.numel() // 2 for site in (plain, noisy))
+        before, after = (data.graph.rows.index.numel() // 2 for data in (plain, noisy))
         assert rows[number]["edges"] == before
         assert after - before == rows[number]["random_edges"] == round(0.5 * before)
         assert pq.read_table(noisy.folder / "edges.parquet").num_rows == after
@@ -175,6 +175,6 @@ def test_show_names_the_regime(run_config, cli):
 def test_a_client_without_any_label_takes_part(run, method):
     """One label per class in three clients: all that two of them have may be none."""
     finished = run(method=method, labels_per_class=1, partition="random", seed=0)
-    per_client = [int((finished.site(k).train_labels >= 0).sum()) for k in range(3)]
+    per_client = [int((finished.data(k).train_labels >= 0).sum()) for k in range(3)]
     assert sum(per_client) == 3 and 0 in per_client
     assert 0 <= finished.result["test_accuracy"] <= 1

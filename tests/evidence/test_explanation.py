@@ -132,10 +132,10 @@ def test_without_label_evidence_no_label_is_named(run):
 
 
 def test_labels_are_those_of_training_neighbours_and_never_of_the_node(dance):
-    site, named = dance.site(0), 0
+    data, named = dance.data(0), 0
     for path in dance.store(0).all_packs():
         packs = Packs.load(path)
-        wanted = np.where(packs.neighbour_hops > 0, site.train_labels[packs.neighbours], -1)
+        wanted = np.where(packs.neighbour_hops > 0, data.train_labels[packs.neighbours], -1)
         np.testing.assert_array_equal(packs.neighbour_labels, wanted)
         named += int((wanted >= 0).sum())
     assert named
@@ -164,11 +164,11 @@ def test_stages_of_final_packs_are_what_the_client_deploys(run, keys, in_rounds,
     assert early.views == final.views == views and list(early.stages) == in_rounds
     assert list(final.stages) == sorted([*in_rounds, *at_the_end], key=order.index)
     client = open_client(finished.partition / "client-0", finished.config)
-    load_at(client.site, client.model, load_model(finished.folder), finished.config)
+    load_at(client.data, client.model, load_model(finished.folder), finished.config)
     info = RoundInfo(finished.result["run"], 1, "", final=True)
     scored = client.predict(info, torch.as_tensor(final.nodes))
     raw = client.method.predict(
-        client.model, client.site, finished.config, info, torch.as_tensor(final.nodes)
+        client.model, client.data, finished.config, info, torch.as_tensor(final.nodes)
     )
     found = dict(zip(final.stages, final.probs, strict=True))
     np.testing.assert_allclose(final.decisive, scored["deployed"], atol=1e-5)
@@ -190,7 +190,7 @@ def test_packs_of_the_former_format_are_refused(dance, tmp_path):
 
 def rendered(dance, **changes):
     packs = Packs.load(dance.store(0).final_path)
-    names, m = dance.site(0).card.class_names, len(packs.nodes)
+    names, m = dance.data(0).card.class_names, len(packs.nodes)
     assert len(names) == 3
     rows = {name: np.tile(np.float32(row), (m, 1)) for name, row in changes["stages"].items()}
     changed = replace(
@@ -201,7 +201,7 @@ def rendered(dance, **changes):
         rival=np.full(m, 2),
         parts=np.tile(np.float32([0.25, 0, -1, 2, 0]), (m, 1)),
     )
-    text = render(dance.site(0), changed, 0).partition("summary ")[0]
+    text = render(dance.data(0), changed, 0).partition("summary ")[0]
     for number, name in enumerate(names):
         text = text.replace(name, f"class{number}")
     return changed, text.splitlines()[2:]
@@ -249,12 +249,12 @@ def test_a_pack_of_a_round_says_that_the_deployed_view_is_missing(dance):
 
 def test_show_names_the_smoothed_prediction_of_a_node_outside_the_core(run):
     finished = run(rounds=1, smoothing="correct-and-smooth")
-    site, packs = finished.site(0), Packs.load(finished.store(0).final_path)
-    outside = next(u for u in range(site.num_nodes) if packs.row_of(u) is None)
+    data, packs = finished.data(0), Packs.load(finished.store(0).final_path)
+    outside = next(u for u in range(data.num_nodes) if packs.row_of(u) is None)
     client = open_client(finished.partition / "client-0", finished.config)
-    load_at(client.site, client.model, load_model(finished.folder), finished.config)
+    load_at(client.data, client.model, load_model(finished.folder), finished.config)
     info = RoundInfo(finished.result["run"], 1, "", final=True)
     (probs,) = client.predict(info, torch.tensor([outside]))["deployed"].tolist()
-    name, chance = site.card.class_names[int(np.argmax(probs))], max(probs)
-    text = show_evidence(finished.folder, 0, site.ids()[outside], None)
+    name, chance = data.card.class_names[int(np.argmax(probs))], max(probs)
+    text = show_evidence(finished.folder, 0, data.ids()[outside], None)
     assert f"prediction  {name} ({chance:.3f}), deployed: plain and fused, then smoothing" in text

@@ -14,7 +14,7 @@ import torch
 from oracles import interventions as oracle
 from support.builders import ATTENTION_DIM, CPU, SHAPE, lists, ragged, random_csr, rows_of
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.config.plugins import BACKBONES
@@ -46,7 +46,7 @@ from dance_flwr.study.protocols.faithfulness.protocol import EXPERIMENT, NODE_FI
 SETTINGS = DanceConfig(hop1_budget=2, hop2_budget=1, hop2_pool=2, chunk_budget=4)
 
 
-class MemorySite(Site):
+class MemorySite(ClientData):
     """A client without a folder."""
 
     def __init__(self, **parts):
@@ -110,8 +110,8 @@ def by_hand():
     model.fuse_text.weight.data = torch.eye(4)
     model.norm.weight.data.fill_(1)
     model.head_fused.weight.data[0, 0], model.head_fused.weight.data[1, 1] = 2, 1
-    site = make_site(csr_from_pairs(np.array([0]), np.array([1]), 2), torch.eye(4)[:3], [2, 1])
-    return model, site, DanceConfig(chunk_budget=2, mix=1, views="fused", anchor_temperature=0)
+    data = make_site(csr_from_pairs(np.array([0]), np.array([1]), 2), torch.eye(4)[:3], [2, 1])
+    return model, data, DanceConfig(chunk_budget=2, mix=1, views="fused", anchor_temperature=0)
 
 
 def sigmoid(value):
@@ -134,14 +134,14 @@ SECOND_AND_THIRD = sigmoid(-2 - 1)  # equal scores: t~ = (0, 1, 1, 0) / 2, x = (
     ],
 )
 def test_one_chunk_decides_a_class_by_hand(left, probability):
-    model, site, settings = by_hand()
-    probs = repredict(model, site, settings, torch.tensor([0]), ragged([left]))
+    model, data, settings = by_hand()
+    probs = repredict(model, data, settings, torch.tensor([0]), ragged([left]))
     assert probs[0, 0].item() == pytest.approx(probability, abs=1e-4)
 
 
 def test_measures_of_the_case_by_hand():
-    model, site, settings = by_hand()
-    seen = outcomes(model, site, settings, torch.tensor([0]), 2, torch.Generator().manual_seed(0))
+    model, data, settings = by_hand()
+    seen = outcomes(model, data, settings, torch.tensor([0]), 2, torch.Generator().manual_seed(0))
     assert seen.packs.chunks.tolist() == [0] and seen.budgets == (1, 2) and seen.gap == 0
     assert seen.pool_chunks.tolist() == [3] and seen.pool_tokens.tolist() == [1 + 2 + 3]
     assert seen.tokens[EVIDENCE].tolist() == [1] and seen.owners[EVIDENCE].tolist() == [1]
@@ -166,115 +166,115 @@ def test_measures_of_the_case_by_hand():
 def test_copies_predict_what_the_whole_client_predicts(
     seed, backbone, density, texts_elsewhere, trained
 ):
-    site, model = random_site(seed, density=density), random_model(seed, backbone)
+    data, model = random_site(seed, density=density), random_model(seed, backbone)
     views = ["plain+core+fused", "core", "fused", "plain"][(seed + (trained == "core")) % 4]
     settings = replace(SETTINGS, views=views, plain_weight=float(trained == "plain"))
-    targets = torch.tensor([*range(site.num_nodes), 3, 3])
+    targets = torch.tensor([*range(data.num_nodes), 3, 3])
     rng = np.random.default_rng(seed)
-    kept = [[c for c in sorted(oracle.pool(site, int(v))) if rng.random() < 0.6] for v in targets]
-    found = repredict(model, site, settings, targets, ragged(kept), texts_elsewhere=texts_elsewhere)
+    kept = [[c for c in sorted(oracle.pool(data, int(v))) if rng.random() < 0.6] for v in targets]
+    found = repredict(model, data, settings, targets, ragged(kept), texts_elsewhere=texts_elsewhere)
     wanted = [
-        oracle.repredict(model, site, settings, int(v), left, texts_elsewhere)
+        oracle.repredict(model, data, settings, int(v), left, texts_elsewhere)
         for v, left in zip(targets, kept, strict=True)
     ]
     torch.testing.assert_close(found, torch.stack(wanted), atol=2e-5, rtol=0)
-    assert (found - predict(model, site, settings)["deployed"][targets]).abs().max() > 0.05
+    assert (found - predict(model, data, settings)["deployed"][targets]).abs().max() > 0.05
 
 
-def pooled_by_loops(site, left, contexts):
+def pooled_by_loops(data, left, contexts):
     """t_u of each node from these chunks around these contexts; 0 without chunks. [n, d]"""
     rows = []
     for u, numbers in enumerate(left):
-        own = site.table.chunks[torch.tensor(numbers, dtype=torch.int64)]
-        scores = own @ contexts[u] / site.reading.text_temperature
+        own = data.table.chunks[torch.tensor(numbers, dtype=torch.int64)]
+        scores = own @ contexts[u] / data.reading.text_temperature
         ptr = torch.tensor([0, len(numbers)])
-        weights = budgeted_entmax(scores, ptr, site.reading.pooled_chunks)
+        weights = budgeted_entmax(scores, ptr, data.reading.pooled_chunks)
         rows.append((weights[:, None] * own).sum(0))
     return torch.stack(rows)
 
 
 def agreeing_site(seed):
     """A client whose texts are pooled by agreement, and c_u of the last pass; by loops."""
-    site = random_site(seed, density=0.12)
-    site.inductive, site._rows = False, site.graph.rows
-    site.reading = ReadingConfig(text_pooling="agreement", text_temperature=0.5, pooled_chunks=2)
-    own, texts = lists(site.table.chunks_of), site.table.nodes
+    data = random_site(seed, density=0.12)
+    data.inductive, data._rows = False, data.graph.rows
+    data.reading = ReadingConfig(text_pooling="agreement", text_temperature=0.5, pooled_chunks=2)
+    own, texts = lists(data.table.chunks_of), data.table.nodes
     for _ in range(3):
         length = texts.norm(dim=1, keepdim=True).clamp(min=1e-12)
-        total = torch.stack([(texts / length)[near].sum(0) for near in lists(site.graph.rows)])
+        total = torch.stack([(texts / length)[near].sum(0) for near in lists(data.graph.rows)])
         total = torch.where(total.norm(dim=1, keepdim=True) == 0, texts, total)
         contexts = torch.nn.functional.normalize(total, dim=1)
-        texts = pooled_by_loops(site, own, contexts)
-    site.table = replace(site.table, nodes=texts)
-    return site, contexts
+        texts = pooled_by_loops(data, own, contexts)
+    data.table = replace(data.table, nodes=texts)
+    return data, contexts
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_texts_pooled_by_agreement_are_pooled_again_around_the_same_contexts(seed):
-    (site, contexts), model = agreeing_site(seed), random_model(seed)
-    targets, rng = torch.arange(site.num_nodes), np.random.default_rng(seed)
-    kept = [[c for c in sorted(oracle.pool(site, int(v))) if rng.random() < 0.6] for v in targets]
-    found = repredict(model, site, SETTINGS, targets, ragged(kept))
+    (data, contexts), model = agreeing_site(seed), random_model(seed)
+    targets, rng = torch.arange(data.num_nodes), np.random.default_rng(seed)
+    kept = [[c for c in sorted(oracle.pool(data, int(v))) if rng.random() < 0.6] for v in targets]
+    found = repredict(model, data, SETTINGS, targets, ragged(kept))
     for v, chosen in zip(targets.tolist(), kept, strict=True):
-        gone = oracle.pool(site, v) - set(chosen)
-        left = [[c for c in row if c not in gone] for row in lists(site.table.chunks_of)]
-        nodes = pooled_by_loops(site, left, contexts)
+        gone = oracle.pool(data, v) - set(chosen)
+        left = [[c for c in row if c not in gone] for row in lists(data.table.chunks_of)]
+        nodes = pooled_by_loops(data, left, contexts)
         client = SimpleNamespace(
-            num_nodes=site.num_nodes,
+            num_nodes=data.num_nodes,
             device=CPU,
-            table=TextTable(site.table.chunks, ragged(left), nodes),
-            graph=site.graph,
-            label_table=site.label_table,
+            table=TextTable(data.table.chunks, ragged(left), nodes),
+            graph=data.graph,
+            label_table=data.label_table,
         )
         wanted = predict(model, client, SETTINGS)["deployed"][v]
         torch.testing.assert_close(found[v], wanted, atol=2e-5, rtol=0)
-    assert (found - predict(model, site, SETTINGS)["deployed"]).abs().max() > 0.01
+    assert (found - predict(model, data, SETTINGS)["deployed"]).abs().max() > 0.01
 
 
 @pytest.mark.parametrize("most", [1, 60, 8192])
 def test_nothing_changes_when_everything_is_kept_however_cases_are_batched(most, monkeypatch):
     monkeypatch.setattr(interventions, "_NODES_PER_PASS", most)
-    site, model = random_site(7), random_model(7)
+    data, model = random_site(7), random_model(7)
     nodes = torch.tensor([5, 2, 2, 23, 0])
-    pool = Pool.of(site.graph.hops(), site.table, nodes)
-    found = repredict(model, site, SETTINGS, nodes, pool.chunks)
+    pool = Pool.of(data.graph.hops(), data.table, nodes)
+    found = repredict(model, data, SETTINGS, nodes, pool.chunks)
     torch.testing.assert_close(
-        found, predict(model, site, SETTINGS)["deployed"][nodes], atol=1e-6, rtol=0
+        found, predict(model, data, SETTINGS)["deployed"][nodes], atol=1e-6, rtol=0
     )
 
 
 def test_intervening_leaves_client_and_model_as_they_were():
-    site, model = random_site(1), random_model(1)
+    data, model = random_site(1), random_model(1)
     before = [
-        site.table.nodes.clone(),
-        site.table.chunks_of.index.clone(),
+        data.table.nodes.clone(),
+        data.table.chunks_of.index.clone(),
         *(p.clone() for p in model.parameters()),
     ]
-    repredict(model, site, SETTINGS, torch.tensor([0, 1]), ragged([[], []]), texts_elsewhere=False)
-    after = [site.table.nodes, site.table.chunks_of.index, *model.parameters()]
+    repredict(model, data, SETTINGS, torch.tensor([0, 1]), ragged([[], []]), texts_elsewhere=False)
+    after = [data.table.nodes, data.table.chunks_of.index, *model.parameters()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
 def test_no_case_gives_no_row():
-    site, model = random_site(1), random_model(1)
+    data, model = random_site(1), random_model(1)
     nobody = torch.arange(0)
-    assert repredict(model, site, SETTINGS, nobody, ragged([])).shape == (0, 4)
+    assert repredict(model, data, SETTINGS, nobody, ragged([])).shape == (0, 4)
 
 
 def sources(seed, draws=3):
-    site, model = random_site(seed), random_model(seed)
-    nodes = torch.arange(site.num_nodes)
-    pool = Pool.of(site.graph.hops(), site.table, nodes)
-    packs = explain(model, site, nodes, SETTINGS, 0, "")
+    data, model = random_site(seed), random_model(seed)
+    nodes = torch.arange(data.num_nodes)
+    pool = Pool.of(data.graph.hops(), data.table, nodes)
+    packs = explain(model, data, nodes, SETTINGS, 0, "")
     ranked = rankings(
-        model, site, SETTINGS, nodes, pool, packs, draws, torch.Generator().manual_seed(seed)
+        model, data, SETTINGS, nodes, pool, packs, draws, torch.Generator().manual_seed(seed)
     )
-    return site, model, nodes, pool, ranked
+    return data, model, nodes, pool, ranked
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_control_takes_as_many_chunks_of_the_pool_as_the_pack(seed):
-    site, _, nodes, pool, ranked = sources(seed)
+    data, _, nodes, pool, ranked = sources(seed)
     packs = lists(ranked[EVIDENCE][0])
     assert {name: len(rows) for name, rows in ranked.items()} == {EVIDENCE: 1} | dict(
         zip(CONTROLS, (1, 1, 3, 3), strict=True)
@@ -287,7 +287,7 @@ def test_every_control_takes_as_many_chunks_of_the_pool_as_the_pack(seed):
         for rows in map(lists, draws):
             for v in nodes.tolist():
                 assert len(rows[v]) == len(set(rows[v])) == len(packs[v])
-                assert set(rows[v]) <= oracle.pool(site, v)
+                assert set(rows[v]) <= oracle.pool(data, v)
                 if name.endswith("-by-hop"):
                     assert sorted(hop[v][c] for c in rows[v]) == sorted(hop[v][c] for c in packs[v])
     assert lists(ranked["random"][0]) != lists(ranked["random"][1])
@@ -298,43 +298,43 @@ def _with_hops(pool):
 
 
 def test_pool_is_everything_within_two_hops():
-    site, _, nodes, pool, _ = sources(3)
+    data, _, nodes, pool, _ = sources(3)
     for v, chunks, hops in zip(nodes.tolist(), *map(lists, _with_hops(pool)), strict=True):
         assert (
             len(chunks) == len(set(chunks))
-            and set(chunks) == oracle.pool(site, v)
+            and set(chunks) == oracle.pool(data, v)
             and hops == sorted(hops)
         )
-        owners = [int(site.table.node_of_chunk[c]) for c in chunks]
-        assert all(u in oracle.ball(site, v, hop) for u, hop in zip(owners, hops, strict=True))
+        owners = [int(data.table.node_of_chunk[c]) for c in chunks]
+        assert all(u in oracle.ball(data, v, hop) for u, hop in zip(owners, hops, strict=True))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5])
 def test_dense_attention_is_gates_times_chunk_weights_with_softmax(temperature):
-    site, model, nodes, pool, _ = sources(4)
+    data, model, nodes, pool, _ = sources(4)
     settings = replace(SETTINGS, anchor_temperature=temperature)
     found = torch.split(
-        dense_attention(model, site, settings, nodes, pool), pool.chunks.ptr.diff().tolist()
+        dense_attention(model, data, settings, nodes, pool), pool.chunks.ptr.diff().tolist()
     )
 
     def direction(text):
         return text / text.norm().clamp(min=1e-12) / temperature if temperature else 0 * text
 
-    hidden = plain_pass(model, site, site.graph).hidden
-    gamma, hops = model.hop_logits.softmax(0), site.graph.hops()
+    hidden = plain_pass(model, data, data.graph).hidden
+    gamma, hops = model.hop_logits.softmax(0), data.graph.hops()
     nearest, best = model.neighbour_queries(hidden), model.chunk_queries(hidden)
     for v in nodes.tolist():
         around = [hops.zero, hops.one, hops.two]
         wanted, members_chunks, context = [], [], torch.zeros(12)
         for hop, neighbours in enumerate(around):
             members = neighbours(torch.tensor([v])).index
-            query = nearest[v] + direction(site.table.nodes[v])
-            gate = (site.table.nodes[members] @ query).softmax(0)
+            query = nearest[v] + direction(data.table.nodes[v])
+            gate = (data.table.nodes[members] @ query).softmax(0)
             for u, weight in zip(members.tolist(), gate, strict=True):
-                context = context + gamma[hop] * weight * site.table.nodes[u]
-                for chunk in site.table.chunks_of.take(torch.tensor([u])).index:
+                context = context + gamma[hop] * weight * data.table.nodes[u]
+                for chunk in data.table.chunks_of.take(torch.tensor([u])).index:
                     wanted.append(gamma[hop] * weight)
-                    members_chunks.append(site.table.chunks[chunk])
+                    members_chunks.append(data.table.chunks[chunk])
         scores = [chunk @ (best[v] + direction(context)) for chunk in members_chunks]
         if wanted:
             torch.testing.assert_close(
@@ -343,23 +343,23 @@ def test_dense_attention_is_gates_times_chunk_weights_with_softmax(temperature):
 
 
 def test_curves_start_at_the_full_text_and_the_empty_pool_and_end_at_the_pack():
-    site, model = random_site(2), random_model(2)
+    data, model = random_site(2), random_model(2)
     nodes = torch.tensor([1, 4, 9, 16])
-    seen = outcomes(model, site, SETTINGS, nodes, 2, torch.Generator().manual_seed(0))
-    pool = Pool.of(site.graph.hops(), site.table, nodes)
+    seen = outcomes(model, data, SETTINGS, nodes, 2, torch.Generator().manual_seed(0))
+    pool = Pool.of(data.graph.hops(), data.table, nodes)
     pack = ragged(
-        [explain(model, site, nodes[[i]], SETTINGS, 0, "").chunks.tolist() for i in range(4)]
+        [explain(model, data, nodes[[i]], SETTINGS, 0, "").chunks.tolist() for i in range(4)]
     )
     rest = pool.chunks.keep(~pool.contains(pack))
     assert seen.budgets == (1, 2, 4)
-    torch.testing.assert_close(seen.full, predict(model, site, SETTINGS)["deployed"][nodes])
+    torch.testing.assert_close(seen.full, predict(model, data, SETTINGS)["deployed"][nodes])
     torch.testing.assert_close(
-        seen.removed[EVIDENCE][0, -1], repredict(model, site, SETTINGS, nodes, rest)
+        seen.removed[EVIDENCE][0, -1], repredict(model, data, SETTINGS, nodes, rest)
     )
     torch.testing.assert_close(
-        seen.kept[EVIDENCE][0, -1], repredict(model, site, SETTINGS, nodes, pack)
+        seen.kept[EVIDENCE][0, -1], repredict(model, data, SETTINGS, nodes, pack)
     )
-    torch.testing.assert_close(seen.bare, repredict(model, site, SETTINGS, nodes, ragged([[]] * 4)))
+    torch.testing.assert_close(seen.bare, repredict(model, data, SETTINGS, nodes, ragged([[]] * 4)))
     assert seen.gap < 1e-6
     for name, draws in zip((EVIDENCE, *CONTROLS), (1, 1, 1, 2, 2), strict=True):
         assert seen.removed[name].shape == seen.kept[name].shape == (draws, 3, 4, 4)

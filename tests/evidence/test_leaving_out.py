@@ -20,27 +20,27 @@ from dance_flwr.seeding import generator
 def opened(dance):
     """Model, site, settings and packs of five nodes of a client."""
     found = EvidenceRun.open(dance.folder)
-    site = found.site(0)
-    model, settings = found.model(site), DanceConfig.of(dance.config)
-    nodes = torch.arange(site.num_nodes)[:: max(site.num_nodes // 5, 1)][:5]
-    return model, site, settings, explain(model, site, nodes, settings, 1, "m")
+    data = found.data(0)
+    model, settings = found.model(data), DanceConfig.of(dance.config)
+    nodes = torch.arange(data.num_nodes)[:: max(data.num_nodes // 5, 1)][:5]
+    return model, data, settings, explain(model, data, nodes, settings, 1, "m")
 
 
 def left(opened, draws=2, most=10**9):
-    model, site, settings, packs = opened
-    return leave_out(model, site, settings, packs, draws, generator(0, "page"), most)
+    model, data, settings, packs = opened
+    return leave_out(model, data, settings, packs, draws, generator(0, "page"), most)
 
 
 def test_effects_are_those_of_one_prediction_at_a_time(opened):
-    model, site, settings, packs = opened
+    model, data, settings, packs = opened
     found = left(opened)
     assert found.done.all()
     assert found.selected.sum() == len(packs.chunks)
     for case, row in enumerate(found.row):
         node = int(packs.nodes[row])
-        everything = sorted(oracle.pool(site, node))
+        everything = sorted(oracle.pool(data, node))
         probs = repredict(
-            *(model, site, settings, torch.tensor([node, node])),
+            *(model, data, settings, torch.tensor([node, node])),
             ragged([everything, [c for c in everything if c != found.chunk[case]]]),
         )
         best = int(probs[0].argmax())
@@ -53,7 +53,7 @@ def test_a_client_read_from_disk_has_the_same_effects(opened, dance, monkeypatch
     model, _, settings, packs = opened
     wanted = left(opened)
     monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
-    mapped = dance.site(0)
+    mapped = dance.data(0)
     assert mapped.table.nodes.dtype == torch.float16
     found = left((model, mapped, settings, packs))
     np.testing.assert_array_equal(found.chunk, wanted.chunk)
@@ -61,16 +61,16 @@ def test_a_client_read_from_disk_has_the_same_effects(opened, dance, monkeypatch
 
 
 def test_cases_are_the_pack_in_its_order_then_unselected_chunks_of_its_hops(opened):
-    _, site, _, packs = opened
+    _, data, _, packs = opened
     found = left(opened)
-    owner = site.table.node_of_chunk.numpy()
+    owner = data.table.node_of_chunk.numpy()
     for row in range(len(packs.nodes)):
         cases, node = found.of(row), int(packs.nodes[row])
         own = packs.chunks[packs.chunk_ptr[row] : packs.chunk_ptr[row + 1]]
         chosen = cases[found.selected[cases]]
         assert found.chunk[chosen].tolist() == own.tolist()
         assert cases.tolist()[: len(own)] == chosen.tolist()
-        near = [oracle.ball(site, node, radius) for radius in (0, 1, 2)]
+        near = [oracle.ball(data, node, radius) for radius in (0, 1, 2)]
         hops = [min(h for h in (0, 1, 2) if owner[c] in near[h]) for c in found.chunk[cases]]
         assert found.hop[cases].tolist() == hops
         controls = found.chunk[cases[~found.selected[cases]]]
@@ -79,7 +79,7 @@ def test_cases_are_the_pack_in_its_order_then_unselected_chunks_of_its_hops(open
         for hop in asked:
             free = [
                 c
-                for c in oracle.pool(site, node) - set(own.tolist())
+                for c in oracle.pool(data, node) - set(own.tolist())
                 if owner[c] in near[hop] and not (hop and owner[c] in near[hop - 1])
             ]
             drawn = (found.hop[cases] == hop) & ~found.selected[cases]
@@ -97,9 +97,9 @@ def test_a_budget_leaves_the_last_ones_out_and_never_the_first(opened):
 
 
 def test_no_packs_have_no_effects(opened):
-    model, site, settings, packs = opened
+    model, data, settings, packs = opened
     none = packs.take(np.zeros(0, np.int64))
-    found = leave_out(model, site, settings, none, 2, generator(0, "page"), 100)
+    found = leave_out(model, data, settings, none, 2, generator(0, "page"), 100)
     assert len(found.done) == len(found.effect) == 0
 
 

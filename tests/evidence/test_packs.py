@@ -46,7 +46,7 @@ def test_packs_are_of_the_whole_core_and_within_the_budgets(dance):
     settings = DanceConfig.of(dance.config)
     for client, packs in every_pack_file(dance):
         assert len(packs.nodes) == node_budget(
-            dance.site(client).num_nodes, dance.config.condensation_ratio
+            dance.data(client).num_nodes, dance.config.condensation_ratio
         )
         for hops, weights in rows(
             packs.neighbour_ptr, packs.neighbour_hops, packs.neighbour_weights
@@ -80,15 +80,15 @@ def test_tight_budgets_are_kept(run):
 
 def test_spans_slice_exactly_to_the_chunks_of_gated_neighbours(dance):
     for client, packs in every_pack_file(dance):
-        site = dance.site(client)
-        texts = site.texts()
+        data = dance.data(client)
+        texts = data.texts()
         for chunk, node, span, digest in zip(
             packs.chunks, packs.chunk_nodes, packs.chunk_spans, packs.chunk_sha256, strict=True
         ):
             start, end = span
             assert sha256(texts[node][start:end].encode()).digest() == digest.tobytes()
-            assert site.bank.spans[chunk].tolist() == span.tolist()
-            assert site.bank.ptr[node] <= chunk < site.bank.ptr[node + 1]
+            assert data.bank.spans[chunk].tolist() == span.tolist()
+            assert data.bank.ptr[node] <= chunk < data.bank.ptr[node + 1]
             assert texts[node][start:end] == texts[node][start:end].strip() != ""
         owners = [set(nodes) for (nodes,) in rows(packs.chunk_ptr, packs.chunk_nodes)]
         gated = [set(nodes) for (nodes,) in rows(packs.neighbour_ptr, packs.neighbours)]
@@ -113,17 +113,17 @@ def marks(text):
 
 
 def test_show_marks_the_spans_of_the_stored_pack(dance):
-    packs, site = Packs.load(dance.store(0).final_path), dance.site(0)
+    packs, data = Packs.load(dance.store(0).final_path), dance.data(0)
     row = len(packs.nodes) // 2
-    text = show_evidence(dance.folder, 0, site.ids()[packs.nodes[row]], None)
+    text = show_evidence(dance.folder, 0, data.ids()[packs.nodes[row]], None)
     own = slice(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
-    texts = site.texts()
+    texts = data.texts()
     spans = zip(
         packs.chunk_nodes[own], packs.chunk_spans[own], packs.chunk_weights[own], strict=True
     )
     expected = sorted((f"{weight:.3f}", texts[node][a:b]) for node, (a, b), weight in spans)
     assert sorted(marks(text)) == expected
-    assert site.ids()[packs.nodes[row]] in text and packs.model_id in text
+    assert data.ids()[packs.nodes[row]] in text and packs.model_id in text
     unmarked = re.sub(r"⟦\[\d+\] [\d.]+: |⟧", "", bare(text))
     assert all(
         texts[node] in unmarked
@@ -139,10 +139,10 @@ def test_show_without_a_node_equals_the_example(dance):
 
 
 def test_show_explains_a_node_outside_the_core(dance):
-    site, packs = dance.site(0), Packs.load(dance.store(0).final_path)
-    outside = next(u for u in range(site.num_nodes) if packs.row_of(u) is None)
-    text = show_evidence(dance.folder, 0, site.ids()[outside], None)
-    assert site.ids()[outside] in text.splitlines()[0] and marks(text)
+    data, packs = dance.data(0), Packs.load(dance.store(0).final_path)
+    outside = next(u for u in range(data.num_nodes) if packs.row_of(u) is None)
+    text = show_evidence(dance.folder, 0, data.ids()[outside], None)
+    assert data.ids()[outside] in text.splitlines()[0] and marks(text)
     assert sum(float(weight) for weight, _ in marks(text)) == pytest.approx(1, abs=0.01)
 
 
@@ -223,9 +223,9 @@ def selected_span(copy):
 def unselected_span(copy):
     from torch import device
 
-    from dance_flwr.client_data.client_data import Site
+    from dance_flwr.client_data.client_data import ClientData
 
-    bank = Site(copy.client, device("cpu")).bank
+    bank = ClientData(copy.client, device("cpu")).bank
     used = {chunk for path in copy.evidence.glob("*.npz") for chunk in Packs.load(path).chunks}
     chunk = next(number for number in range(len(bank.spans)) if number not in used)
     node = int(np.searchsorted(bank.ptr, chunk, side="right")) - 1

@@ -68,7 +68,7 @@ def opened(finished, client=0):
     return (
         Packs.load(store.final_path),
         Summaries.load(store.summaries_path),
-        finished.site(client),
+        finished.data(client),
         store,
     )
 
@@ -76,8 +76,8 @@ def opened(finished, client=0):
 def test_every_core_node_has_a_summary_of_its_heaviest_spans(core):
     kinds = set()
     for client in range(core.config.clients):
-        packs, summaries, site, _ = opened(core, client)
-        texts = site.texts()
+        packs, summaries, data, _ = opened(core, client)
+        texts = data.texts()
         assert list(summaries.of_node) == packs.nodes.tolist()
         for row in range(len(packs.nodes)):
             spans, summary = spans_of(packs, row, texts), summaries.of(packs, row, texts)
@@ -90,8 +90,8 @@ def test_every_core_node_has_a_summary_of_its_heaviest_spans(core):
 
 
 def test_spans_are_numbered_heaviest_first_and_slice_their_texts(core):
-    packs, _, site, _ = opened(core)
-    texts = site.texts()
+    packs, _, data, _ = opened(core)
+    texts = data.texts()
     for row in range(len(packs.nodes)):
         spans = spans_of(packs, row, texts)
         assert [span.number for span in spans] == list(range(1, len(spans) + 1))
@@ -131,11 +131,11 @@ def test_no_outgoing_byte_holds_a_summary(core):
 def test_a_second_finish_asks_nothing_and_writes_the_same(core, copied):
     folder, _ = copied
     before = folder.summaries_path.read_bytes()
-    packs, _, site, _ = opened(core, 1)
-    site.folder = folder.folder.parents[1]
+    packs, _, data, _ = opened(core, 1)
+    data.folder = folder.folder.parents[1]
     first = Ledger.load(folder.folder / LEDGER)
     assert first.fresh_calls > 0 and first.capped_calls == first.failed_calls == 0
-    write_summaries(folder, site, packs, core.config, core.result["run"])
+    write_summaries(folder, data, packs, core.config, core.result["run"])
     again = Ledger.load(folder.folder / LEDGER)
     assert again.fresh_calls == first.fresh_calls
     assert again.cached_calls == first.cached_calls + first.fresh_calls + first.cached_calls
@@ -152,42 +152,42 @@ def test_the_next_run_asks_nothing(run, core):
 
 
 def test_show_prints_the_summary_that_is_kept(core):
-    packs, summaries, site, store = opened(core, 1)
+    packs, summaries, data, store = opened(core, 1)
     row = example_row(packs)
-    summary = summaries.of(packs, row, site.texts())
+    summary = summaries.of(packs, row, data.texts())
     text = show_evidence(core.folder, 1, None, None)
     assert text == (store.evidence_folder / "example.txt").read_text()
-    assert text == render(site, packs, row, summary)
+    assert text == render(data, packs, row, summary)
     shown = text.partition("summary     ")[2].split("\n\n")[0]
     assert [line.strip() for line in shown.splitlines()] == lines_of(summary)
     assert all(f"⟦[{sentence.span}] " in text for sentence in summary)
 
 
 def test_show_outside_the_core_is_extractive(core):
-    packs, _, site, _ = opened(core)
-    outside = next(u for u in range(site.num_nodes) if packs.row_of(u) is None)
-    shown = show_evidence(core.folder, 0, site.ids()[outside], None)
+    packs, _, data, _ = opened(core)
+    outside = next(u for u in range(data.num_nodes) if packs.row_of(u) is None)
+    shown = show_evidence(core.folder, 0, data.ids()[outside], None)
     assert "(quoted)" in shown and "quoted in part" not in shown
 
 
 def test_on_demand_summaries_are_written_when_asked_for(run, core):
     finished = run(llm_summaries="on-demand", llm_backend="stub", **LONG)
-    packs, none, site, store = opened(finished)
+    packs, none, data, store = opened(finished)
     assert none is None and not (store.folder / LEDGER).exists()
-    kept, texts = opened(core)[1], site.texts()
+    kept, texts = opened(core)[1], data.texts()
     row = next(
         row for row in range(len(packs.nodes)) if kept.of(packs, row, texts)[0].kind == EXCERPT
     )
-    node = site.ids()[packs.nodes[row]]
+    node = data.ids()[packs.nodes[row]]
     shown = show_evidence(finished.folder, 0, node, None)
-    assert shown == render(site, packs, row, kept.of(packs, row, texts)).replace(
+    assert shown == render(data, packs, row, kept.of(packs, row, texts)).replace(
         core.result["model_fingerprint"], finished.result["model_fingerprint"]
     )
     assert (store.folder / LEDGER).exists()
 
 
 def test_a_client_without_a_model_takes_part_only_without_summaries(run, monkeypatch):
-    def none(site, config, run):
+    def none(data, config, run):
         raise UserError("expected the file /home/someone/model.gguf, found none")
 
     monkeypatch.setattr("dance_flwr.llm.factory.open_session", none)
@@ -199,14 +199,14 @@ def test_a_client_without_a_model_takes_part_only_without_summaries(run, monkeyp
 
 def test_a_model_that_is_lost_at_the_end_costs_no_run(core, copied, monkeypatch, caplog):
     folder, _ = copied
-    packs, _, site, _ = opened(core, 1)
+    packs, _, data, _ = opened(core, 1)
 
     def lost(*_):
         raise UserError("expected a file, found none")
 
     monkeypatch.setattr("dance_flwr.llm.factory.open_session", lost)
-    summaries = write_summaries(folder, site, packs, core.config, core.result["run"])
-    texts = site.texts()
+    summaries = write_summaries(folder, data, packs, core.config, core.result["run"])
+    texts = data.texts()
     for row in range(len(packs.nodes)):
         extractive = ExtractiveSummariser().summarise(spans_of(packs, row, texts))
         found = summaries.of(packs, row, texts)
@@ -216,12 +216,12 @@ def test_a_model_that_is_lost_at_the_end_costs_no_run(core, copied, monkeypatch,
 
 def test_caps_hold_and_the_other_nodes_are_extractive(core, copied):
     folder, _ = copied
-    packs, _, site, _ = opened(core, 1)
-    site.folder = folder.folder.parents[1]
-    shutil.rmtree(site.folder / "llm")
+    packs, _, data, _ = opened(core, 1)
+    data.folder = folder.folder.parents[1]
+    shutil.rmtree(data.folder / "llm")
     (folder.folder / LEDGER).unlink()
     config = with_llm(core.config, summaries="core", backend="stub", max_calls=3)
-    summaries = write_summaries(folder, site, packs, config, core.result["run"])
+    summaries = write_summaries(folder, data, packs, config, core.result["run"])
     ledger = Ledger.load(folder.folder / LEDGER)
     assert ledger.fresh_calls == 3 and ledger.capped_calls == summaries.reasons["no reply"] > 0
     assert summaries.kinds[EXCERPT] >= 3 and len(summaries.of_node) == len(packs.nodes)
@@ -306,10 +306,10 @@ def test_a_quotation_is_read_from_its_text(core):
 
 
 def test_summaries_of_another_model_are_not_shown(core):
-    packs, summaries, site, _ = opened(core)
+    packs, summaries, data, _ = opened(core)
     other = Summaries("0" * 16, summaries.of_node)
-    spans = spans_of(packs, 0, site.texts())
-    assert other.of(packs, 0, site.texts()) == ExtractiveSummariser().summarise(spans)
+    spans = spans_of(packs, 0, data.texts())
+    assert other.of(packs, 0, data.texts()) == ExtractiveSummariser().summarise(spans)
 
 
 def test_an_author_cannot_forge_a_line():

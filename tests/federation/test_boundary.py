@@ -347,9 +347,9 @@ def test_metrics_are_scalars_or_one_count_per_class(finished):
 
 def planted(dance, secrets, kind):
     """A genuine training reply with one thing of a client put into it."""
-    reply, site = dance.replies("train")[0], dance.site(0)
-    ids, texts = site.ids(), site.texts()
-    chunk, pooled = site.table.chunks[3].numpy(), site.table.nodes[5].numpy()
+    reply, data = dance.replies("train")[0], dance.data(0)
+    ids, texts = data.ids(), data.texts()
+    chunk, pooled = data.table.chunks[3].numpy(), data.table.nodes[5].numpy()
     arrays = {name: array.numpy() for name, array in reply.content.array_records["arrays"].items()}
     metrics, config = dict(reply.content.metric_records["metrics"]), {}
     wide = "backbone.first.lin.weight"  # [h, d]
@@ -410,7 +410,7 @@ def test_a_planted_leak_is_found(dance, secrets, whitelist, kind, report):
 
 
 def test_a_leaking_error_is_found(dance, secrets, whitelist):
-    reason = f"cannot read node {dance.site(0).ids()[0]}"
+    reason = f"cannot read node {dance.data(0).ids()[0]}"
     assert leaks(Message(Error(0, reason), reply_to=dance.messages[0]), secrets, whitelist)
 
 
@@ -422,7 +422,7 @@ def test_a_leaking_method_is_found(run, secrets, whitelist, monkeypatch):
     def leaking(self, state, info, **options):
         trained, report = honest(self, state, info, **options)
         trained = {k: v.clone() for k, v in trained.items()}
-        trained["backbone.first.lin.weight"][7] = self.site.table.nodes[info.round]
+        trained["backbone.first.lin.weight"][7] = self.data.table.nodes[info.round]
         return trained, report
 
     monkeypatch.setattr(Client, "train", leaking)

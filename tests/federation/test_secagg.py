@@ -114,7 +114,7 @@ def test_one_of_five_may_drop_out_in_any_stage(run, stage):
     # Nobody knows its weight, so it counts as one of mean weight.
     gone = {3} if stage != Stage.UNMASK else set()
     expected = run(app=Silenced(gone), clients=5, rounds=1, min_valid_replies=4)
-    sizes = [expected.site(client).num_nodes for client in range(5)]
+    sizes = [expected.data(client).num_nodes for client in range(5)]
     weight = sum(size for client, size in enumerate(sizes) if client not in gone) / sum(sizes)
     factor = weight * 5 / (5 - len(gone))
     start = initial_model(shape_of(TEXT_DIM, 3, expected.config), expected.config).state_dict()
@@ -199,7 +199,7 @@ def chosen(monkeypatch, run, **keys):
 
     def fixed(self, state, info, **options):
         _, report = honest(self, state, info, **options)
-        change = {0: 0.0, 1: 0.9}.get(self.site.card.client, 0.1)
+        change = {0: 0.0, 1: 0.9}.get(self.data.card.client, 0.1)
         return {key: value + change for key, value in state.items()}, report
 
     monkeypatch.setattr(Client, "train", fixed)

@@ -95,11 +95,11 @@ def test_inputs_stay_as_they_were(observed):
 def test_tensors_of_the_client_stay_as_they_were(observed):
     config = observed.finished.config
     client = open_client(observed.finished.partition / "client-1", config)
-    site, start = (
-        client.site,
+    data, start = (
+        client.data,
         initial_model(shape_of(TEXT_DIM, len(WORDS), config), config).state_dict(),
     )
-    held = (site.table.nodes, site.table.chunks, site.labels, site.train_labels, site.split)
+    held = (data.table.nodes, data.table.chunks, data.labels, data.train_labels, data.split)
     copies = [tensor.clone() for tensor in held]
     client.train(start, RoundInfo(observed.finished.result["run"], 1, model_fingerprint(start)))
     client.validate(start, observed.finished.result["run"], 1)
@@ -109,7 +109,7 @@ def test_tensors_of_the_client_stay_as_they_were(observed):
 def test_the_budget_is_respected(observed):
     config, card = observed.finished.config, get_spec(observed.finished.config.method).card
     for client, state in enumerate(states(observed.finished)):
-        site = observed.finished.site(client)
+        data = observed.finished.data(client)
         if not card.condenses:
             assert not state
             continue
@@ -118,14 +118,14 @@ def test_the_budget_is_respected(observed):
             assert state["core"].dtype == np.int64 and len(np.unique(state["core"])) == len(
                 state["core"]
             )
-            labels = site.train_labels[torch.tensor(state["core"])].numpy()
+            labels = data.train_labels[torch.tensor(state["core"])].numpy()
         quotas = training_quotas(
-            site.train_labels, site.num_nodes, len(WORDS), config.condensation_ratio
+            data.train_labels, data.num_nodes, len(WORDS), config.condensation_ratio
         )
         assert (
             len(labels)
             == int(quotas.sum())
-            == node_budget(site.num_nodes, config.condensation_ratio)
+            == node_budget(data.num_nodes, config.condensation_ratio)
         )
         if config.method in SHARED_BUDGET:
             assert np.bincount(labels, minlength=len(WORDS)).tolist() == quotas.tolist()
@@ -162,7 +162,7 @@ def test_a_client_reports_the_nodes_it_trains_on(observed):
     if not card.condenses:
         expected = {"nodes_per_round": 0.0}
         if card.rotates:
-            sites = [observed.finished.site(client) for client in range(config.clients)]
+            sites = [observed.finished.data(client) for client in range(config.clients)]
             expected["supervised_per_round"] = sum(map(supervised, sites))
         assert observed.finished.result["per_condensed_node"] == expected
         return
@@ -174,10 +174,10 @@ def test_a_client_reports_the_nodes_it_trains_on(observed):
     )
 
 
-def supervised(site):
+def supervised(data):
     """2.25 K nodes with r = 0.25 of the small settings, at most all labelled ones."""
-    budget = np.ceil(0.25 * site.num_nodes)
-    return min(np.ceil(2.25 * budget), int((site.train_labels >= 0).sum()))
+    budget = np.ceil(0.25 * data.num_nodes)
+    return min(np.ceil(2.25 * budget), int((data.train_labels >= 0).sum()))
 
 
 # Clients of nine nodes: one lacks a class, one has no training label, one has no edge, one has
@@ -223,7 +223,7 @@ def test_odd_clients_are_survived(run, odd, method, backbone):
         method=method,
         backbone=backbone,
     )
-    assert (finished.site(1).train_labels < 0).all() and not finished.site(2).graph.edges()[
+    assert (finished.data(1).train_labels < 0).all() and not finished.data(2).graph.edges()[
         0
     ].numel()
     assert np.isfinite([row["loss"] for row in finished.result["history"]]).all()

@@ -56,8 +56,8 @@ def site_of(known=range(0, N, 2), labels=LABELS):
     return toy_site(labels, split, edges)
 
 
-def halves_of(site, config, round_=1, reads=True):
-    return LabelHalves(toy_model(reads_labels=reads), site.train_labels, config, round_, 0)
+def halves_of(data, config, round_=1, reads=True):
+    return LabelHalves(toy_model(reads_labels=reads), data.train_labels, config, round_, 0)
 
 
 def test_the_methods_that_offer_it():
@@ -101,63 +101,63 @@ def test_a_half_is_shown_and_the_others_are_targets(labels, seed, round_):
 
 
 def test_the_halves_change_with_epoch_round_client_and_seed_and_cover_every_node():
-    site, config = site_of(range(N)), config_of()
-    epochs = halves_of(site, config)
-    drawn = [epochs.split(site.train_labels)[0].sum(1) for _ in range(40)]
+    data, config = site_of(range(N)), config_of()
+    epochs = halves_of(data, config)
+    drawn = [epochs.split(data.train_labels)[0].sum(1) for _ in range(40)]
     assert not drawn[0].equal(drawn[1])
     counts = torch.stack(drawn).sum(0)
     assert counts.min() >= 8 and counts.max() <= 32
-    assert halves_of(site, config).split(site.train_labels)[0].sum(1).equal(drawn[0])
+    assert halves_of(data, config).split(data.train_labels)[0].sum(1).equal(drawn[0])
     others = (
-        halves_of(site, config, round_=2),
-        halves_of(site, config_of(seed=1)),
-        LabelHalves(toy_model(reads_labels=True), site.train_labels, config, 1, 1),
+        halves_of(data, config, round_=2),
+        halves_of(data, config_of(seed=1)),
+        LabelHalves(toy_model(reads_labels=True), data.train_labels, config, 1, 1),
     )
-    assert not any(other.split(site.train_labels)[0].sum(1).equal(drawn[0]) for other in others)
+    assert not any(other.split(data.train_labels)[0].sum(1).equal(drawn[0]) for other in others)
 
 
 def test_a_model_that_reads_no_labels_has_every_target():
-    site = site_of()
-    shown, targets = halves_of(site, config_of(), reads=False).split(site.train_labels)
-    assert shown is None and targets is site.train_labels
-    assert input_labels(toy_model(), site.train_labels) is None
+    data = site_of()
+    shown, targets = halves_of(data, config_of(), reads=False).split(data.train_labels)
+    assert shown is None and targets is data.train_labels
+    assert input_labels(toy_model(), data.train_labels) is None
 
 
 @pytest.mark.parametrize("method", ["fedavg-full", "fedavg-rotating", "self-training"])
 def test_the_loss_of_an_epoch_is_its_naive_twin(method):
     keys = {"condensation-ratio": 0.15, "rotating.supervised-ratio": 2.0}
     keys |= {"self-training.start-round": 1, "self-training.confidence": 0.0}
-    site, config, model = site_of(), config_of(method, **keys), toy_model(reads_labels=True)
-    covered = site.train_labels
+    data, config, model = site_of(), config_of(method, **keys), toy_model(reads_labels=True)
+    covered = data.train_labels
     if method == "fedavg-rotating":
         covered = torch.full_like(covered, -1)
-        nodes = supervised_nodes(site, config, 4)
-        covered[nodes] = site.train_labels[nodes]
+        nodes = supervised_nodes(data, config, 4)
+        covered[nodes] = data.train_labels[nodes]
         assert 1 < len(nodes) < 6
-    shown, targets = LabelHalves(model, site.train_labels, config, 4, 0).split(covered)
+    shown, targets = LabelHalves(model, data.train_labels, config, 4, 0).split(covered)
     reads = torch.where(shown.sum(1) > 0, shown.argmax(1), -1).tolist()
     assert sum(label >= 0 for label in reads) >= 2
-    adjacency = dense(site.graph)
-    probs = plain.probabilities(model, site.features, adjacency, reads)
+    adjacency = dense(data.graph)
+    probs = plain.probabilities(model, data.features, adjacency, reads)
     asked = {v: label for v, label in enumerate(targets.tolist()) if label >= 0}
     expected = plain.mean_loss(probs, asked)
     if method == "self-training":  # predicted with every training label shown
-        seen = plain.probabilities(model, site.features, adjacency, site.train_labels.tolist())
+        seen = plain.probabilities(model, data.features, adjacency, data.train_labels.tolist())
         expected += plain.mean_loss(probs, plain.confident(seen, range(1, N, 2), 0.0, 0))
     trainer = {"fedavg-full": FedAvgFull, "fedavg-rotating": FedAvgRotating}.get(
         method, SelfTraining
     )
-    report = trainer().train(model, site, config, RoundInfo("r", 4, ""))
+    report = trainer().train(model, data, config, RoundInfo("r", 4, ""))
     assert report.loss == pytest.approx(expected, rel=1e-4)
-    without = plain.mean_loss(plain.probabilities(model, site.features, adjacency), asked)
+    without = plain.mean_loss(plain.probabilities(model, data.features, adjacency), asked)
     assert report.loss != pytest.approx(without, rel=1e-3)
 
 
 def test_predictions_show_every_training_label_and_no_other():
-    site, config, model = site_of(), config_of(), toy_model(reads_labels=True)
-    views = FedAvgFull().predict(model, site, config, RoundInfo("r", 1, ""), torch.arange(N))
+    data, config, model = site_of(), config_of(), toy_model(reads_labels=True)
+    views = FedAvgFull().predict(model, data, config, RoundInfo("r", 1, ""), torch.arange(N))
     expected = plain.probabilities(
-        model, site.features, dense(site.graph), site.train_labels.tolist()
+        model, data.features, dense(data.graph), data.train_labels.tolist()
     )
     np.testing.assert_allclose(views["deployed"], expected, atol=1e-5)
     other = site_of(labels=[v % 3 if v % 2 == 0 else 0 for v in range(N)])

@@ -48,8 +48,8 @@ def test_every_client_continues_with_its_own_model(local):
 def test_local_only_is_training_in_isolation(local):
     stored = load_model(local.folder)
     for number in range(3):
-        client = Client(local.site(number), local.config)
-        shape = shape_of(client.site.text_dim, 3, local.config)
+        client = Client(local.data(number), local.config)
+        shape = shape_of(client.data.text_dim, 3, local.config)
         state = initial_model(shape, local.config).state_dict()
         for round_ in (1, 2, 3):
             state, _ = client.train(state, RoundInfo("alone", round_, ""))
@@ -62,7 +62,7 @@ def test_the_kept_models_give_the_reported_accuracies(local):
         name.startswith("client-") for name in stored
     )
     for number, row in enumerate(local.result["clients"]):
-        client = Client(local.site(number), local.config)
+        client = Client(local.data(number), local.config)
         counts = client.finish(client_part(stored, number), "again", 3)["test"]
         assert row["test_accuracy"] == accuracy(counts.correct["deployed"], counts.total)
         hits, total = hits + counts.correct["deployed"], total + counts.total
@@ -173,7 +173,7 @@ def test_unsupported_settings_are_refused_before_anything_starts(
 def test_a_method_of_sums_may_not_send_statistics(dance, run_config, monkeypatch):
     spec = replace(get_spec("fedgta"), uplink=Uplink.SUM)
     monkeypatch.setitem(METHODS.builtin, "fedgta", spec)
-    client = Client(dance.site(0), run_config(method="fedgta"))
+    client = Client(dance.data(0), run_config(method="fedgta"))
     state = {name: tensor.clone() for name, tensor in client.model.state_dict().items()}
     with pytest.raises(
         ValueError, match="expected no statistics of a method of sums, found moments"

@@ -53,12 +53,12 @@ def test_a_batch_of_all_nodes_and_neighbours_trains_as_the_whole_graph(backbone,
     states = []
     for keys in ({}, {"sampling_batch_nodes": 1000, "sampling_fan_out": 0}):
         config = run_config(method="fedavg-full", backbone=backbone, dropout=0.0, **keys)
-        site = open_client(prepare(config).folder / "client-0", config).site
-        shape = shape_of(site.text_dim, len(site.card.class_names), config)
+        data = open_client(prepare(config).folder / "client-0", config).data
+        shape = shape_of(data.text_dim, len(data.card.class_names), config)
         model = initial_model(shape, config)
-        operator = site.training_graph.operator(model.backbone.operator)
+        operator = data.training_graph.operator(model.backbone.operator)
         train_on_graph(
-            model, site.features, operator, site.train_labels, config, 1, site.card.client
+            model, data.features, operator, data.train_labels, config, 1, data.card.client
         )
         states.append(model.state_dict())
     for name, tensor in states[0].items():

@@ -50,10 +50,10 @@ def audited(finished, client, out, texts=None, **options):
             packs=_packs(subject, wanted)[0],
             ids=subject.ids,
             texts=subject.texts,
-            names=subject.client.site.card.class_names,
+            names=subject.client.data.card.class_names,
             labels=subject.labels,
             views=subject.views,
-            split=subject.client.site.split.numpy(),
+            split=subject.client.data.split.numpy(),
         )
 
 

@@ -57,11 +57,11 @@ def test_the_head_names_model_code_privacy_and_verification(page, dance):
 
 
 def test_the_table_has_every_node_most_worth_a_look_first(page, dance):
-    index, site = page.blocks["index"], dance.site(1)
-    assert sorted(index["ids"]) == sorted(site.ids())
-    assert index["pack"] == [*range(8), *[-1] * (site.num_nodes - 8)]
-    assert [index["label"][i] for i in range(site.num_nodes)] == [
-        int(site.labels[node]) for node in index["node"]
+    index, data = page.blocks["index"], dance.data(1)
+    assert sorted(index["ids"]) == sorted(data.ids())
+    assert index["pack"] == [*range(8), *[-1] * (data.num_nodes - 8)]
+    assert [index["label"][i] for i in range(data.num_nodes)] == [
+        int(data.labels[node]) for node in index["node"]
     ]
     signs = [
         (label >= 0 and label != predicted) + disagree + (margin < index["lowMargin"])
@@ -92,21 +92,21 @@ def test_packs_are_those_that_the_run_stored(page, dance):
     with audit.opened(dance.folder, 1, None, None, 0, lambda line: None) as subject:
         packs, kept = audit._packs(subject, np.array(index["node"][:8]))
     assert kept == seen
-    assert pack_digests(packs, dance.site(1).ids(), index["classes"]) == index["digests"]
+    assert pack_digests(packs, dance.data(1).ids(), index["classes"]) == index["digests"]
 
 
 def test_a_digest_is_that_of_the_evidence_line(dance):
-    packs, site = Packs.load(dance.store(1).final_path), dance.site(1)
-    line = next(evidence_lines(packs, site.ids(), site.card.class_names))
+    packs, data = Packs.load(dance.store(1).final_path), dance.data(1)
+    line = next(evidence_lines(packs, data.ids(), data.card.class_names))
     text = json.dumps(json.loads(json.dumps(line)), sort_keys=True, separators=(",", ":"))
     digest = sha256(text.encode()).hexdigest()
-    assert pack_digests(packs, site.ids(), site.card.class_names)[0] == digest
+    assert pack_digests(packs, data.ids(), data.card.class_names)[0] == digest
     heavier = replace(packs, chunk_weights=packs.chunk_weights + np.float32(1e-3))
-    assert pack_digests(heavier, site.ids(), site.card.class_names)[0] != digest
+    assert pack_digests(heavier, data.ids(), data.card.class_names)[0] != digest
 
 
 def test_texts_lie_in_the_page_once_and_whole(page, dance):
-    texts, ids = dance.site(1).texts(), dance.site(1).ids()
+    texts, ids = dance.data(1).texts(), dance.data(1).ids()
     places = {}
     for place in range(8):
         for article in page.blocks[f"pack-{place}"]["articles"]:
@@ -144,7 +144,7 @@ def test_rounds_are_those_that_the_run_kept(page, dance):
 
 
 def test_nodes_may_be_named(dance, tmp_path):
-    ids, said = dance.site(1).ids(), []
+    ids, said = dance.data(1).ids(), []
     with audit.opened(dance.folder, 1, None, None, 0, said.append) as subject:
         audit.write_page(
             subject, tmp_path / "a.html", [f"{ids[3]},{ids[7]}", ids[2]], 1, said.append
@@ -186,7 +186,7 @@ def test_a_page_that_did_not_verify_says_so(dance, tmp_path):
         pytest.raises(UserError, match=r"not verified: .*expected"),
         audit.opened(tmp_path / "run", 1, None, None, 0, said.append) as subject,
     ):
-        audit.write_page(subject, out, [dance.site(1).ids()[node]], 5, said.append)
+        audit.write_page(subject, out, [dance.data(1).ids()[node]], 5, said.append)
     html = out.read_text("utf-8")
     assert "✗ FAILED" in html and "✓ passed" not in html
     assert any(not span[7] for one in blocks_of(out)["pack-0"]["articles"] for span in one["spans"])
@@ -281,7 +281,7 @@ def test_large_texts_do_not_share_a_block():
 
 def test_candidates_are_what_evidence_was_chosen_from(dance):
     with audit.opened(dance.folder, 0, None, None, 0, lambda line: None) as subject:
-        nodes = torch.arange(min(5, subject.client.site.num_nodes))
+        nodes = torch.arange(min(5, subject.client.data.num_nodes))
         packs, considered = subject.packs(nodes), subject.considered(nodes)
     for row in range(len(nodes)):
         near = slice(packs.neighbour_ptr[row], packs.neighbour_ptr[row + 1])

@@ -69,8 +69,8 @@ class Leaving:
 def test_a_missing_client_does_not_reveal_its_labels(run, decoded, stage):
     """Two validations, one without client 3: their difference was its label histogram."""
     finished = run(app=Leaving(stage, at=4), rounds=2, **SECURE)
-    site = finished.site(GONE)
-    labels = site.labels[(site.split == VAL) & (site.labels >= 0)]
+    data = finished.data(GONE)
+    labels = data.labels[(data.split == VAL) & (data.labels >= 0)]
     histogram = np.bincount(labels, minlength=3)
     (all_, first), (fewer, second) = (pair for pair in decoded[1:5] if "val-total" in pair[1])
     assert (all_, fewer) == (CLIENTS, CLIENTS - 1)
@@ -85,10 +85,10 @@ def test_a_missing_client_does_not_reveal_its_labels(run, decoded, stage):
 @pytest.mark.parametrize("stage", [Stage.SETUP, Stage.COLLECT_MASKED_VECTORS])
 def test_nor_its_weight_loss_and_counts_in_training(run, decoded, stage):
     finished = run(app=Leaving(stage, at=3), rounds=2, **SECURE)
-    nodes = finished.site(GONE).num_nodes
+    nodes = finished.data(GONE).num_nodes
     first, second = (pair for pair in decoded[1:5] if keys.LOSS in pair[1])
     assert (first[0], second[0]) == (CLIENTS, CLIENTS - 1)
-    assert first[1][keys.WEIGHT] == sum(finished.site(c).num_nodes for c in range(CLIENTS))
+    assert first[1][keys.WEIGHT] == sum(finished.data(c).num_nodes for c in range(CLIENTS))
     assert first[1][keys.WEIGHT] - second[1][keys.WEIGHT] != nodes
     row = finished.result["history"][1]
     assert row["loss"] is None and row["counts"] == {} and row["val_accuracy"] is not None

@@ -148,7 +148,7 @@ def test_a_client_connects_to_its_endpoint_alone_and_no_text_leaves_otherwise(ru
         f"socket.getaddrinfo ({port}, 0, 1, 0)",  # of 127.0.0.1, which asks no name server
     }
     assert {kind for kind, _ in beyond} == {READ, NETWORK}
-    texts = [text for client in range(3) for text in finished.site(client).texts()[:NODES]]
+    texts = [text for client in range(3) for text in finished.data(client).texts()[:NODES]]
     assert len(server.requests) == len(texts), "once per text over both rounds"
     for text in texts:
         assert any(text in sent for sent in server.prompts)

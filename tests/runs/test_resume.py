@@ -538,7 +538,7 @@ def nodes_of(finished):
 def test_a_run_resumes_when_a_client_was_absent_at_one_start(run, tmp_path, first, second):
     stop(run, tmp_path, without(*first), **QUORUM)
     finished = run(folder=tmp_path, app=without(*second), resume=True, **QUORUM)
-    sizes = [finished.site(client).num_nodes for client in range(4)]
+    sizes = [finished.data(client).num_nodes for client in range(4)]
     assert finished.result["nodes_per_client"] == sizes
     assert nodes_of(finished) == {k: sizes[k] for k in range(4) if k not in second}
     encoded = {row["client"] for row in finished.result["tokens"]["encoder"]["clients"]}
@@ -549,7 +549,7 @@ def test_a_run_resumes_when_a_client_was_absent_at_one_start(run, tmp_path, firs
 def test_the_nodes_of_a_client_are_its_own_where_another_was_absent(run):
     """The lists of a result are of the clients that were there; a row says whose it is."""
     finished = run(app=without(0), **QUORUM)
-    assert nodes_of(finished) == {k: finished.site(k).num_nodes for k in (1, 2, 3)}
+    assert nodes_of(finished) == {k: finished.data(k).num_nodes for k in (1, 2, 3)}
     assert accuracy_table(finished.result).row_count == 4
 
 

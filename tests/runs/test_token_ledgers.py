@@ -37,10 +37,10 @@ def test_evidence_is_what_the_rounds_counted_and_each_chunk_once(dance):
     for what in ("chunks", "tokens"):
         assert ledger[what] == sum(row["counts"][f"evidence-{what}"] for row in history) > 0
     for row in ledger["clients"]:
-        site, store = dance.site(row["client"]), dance.store(row["client"])
+        data, store = dance.data(row["client"]), dance.store(row["client"])
         packs = [Packs.load(path) for path in store.all_packs() if path != store.final_path]
         every = [int(chunk) for pack in packs for chunk in pack.chunks]
-        tokens = {chunk: int(site.bank.tokens[chunk]) for chunk in every}
+        tokens = {chunk: int(data.bank.tokens[chunk]) for chunk in every}
         assert row["chunks"] == len(every) and row["distinct_chunks"] == len(tokens)
         assert row["tokens"] == sum(tokens[chunk] for chunk in every)
         assert row["distinct_tokens"] == sum(tokens.values()) < row["tokens"]

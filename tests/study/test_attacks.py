@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.graphs import SMALL, WORDS, node_id, sentences, text_graph
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import flatten, parse
 from dance_flwr.dance import algorithm as local
 from dance_flwr.data.prepare import prepare
@@ -126,16 +126,16 @@ def test_mean_state_by_hand():
 def open_clients(config):
     folder = prepare(config).folder
     return [
-        Client(Site(folder / f"client-{k}", torch.device("cpu")), config)
+        Client(ClientData(folder / f"client-{k}", torch.device("cpu")), config)
         for k in range(config.clients)
     ]
 
 
 def train_once(clients, run):
     """Return the model before the first round and the uploads after it."""
-    config, site = clients[0].config, clients[0].site
+    config, data = clients[0].config, clients[0].data
     start = initial_model(
-        shape_of(site.text_dim, len(site.card.class_names), config), config
+        shape_of(data.text_dim, len(data.card.class_names), config), config
     ).state_dict()
     info = RoundInfo(run, 1, model_fingerprint(start))
     return start, [
@@ -158,7 +158,7 @@ def overfit(run_config, tmp_path_factory):
     clients = open_clients(run_config(data=str(folder), partition="random", **OVERFIT))
     start, uploads = train_once(clients, "attack-overfit")
     members = [
-        supervised_members(c.model, start, c.site, c.config, "attack-overfit") for c in clients
+        supervised_members(c.model, start, c.data, c.config, "attack-overfit") for c in clients
     ]
     return SimpleNamespace(clients=clients, start=start, uploads=uploads, members=members)
 
@@ -167,7 +167,7 @@ def auc(overfit, states, score=loss_fall):
     """Mean AUC over clients."""
     values = [
         membership(
-            score(client.model, overfit.start, state, client.site), own, held_out_nodes(client.site)
+            score(client.model, overfit.start, state, client.data), own, held_out_nodes(client.data)
         ).auc
         for client, own, state in zip(overfit.clients, overfit.members, states, strict=True)
     ]
@@ -176,20 +176,20 @@ def auc(overfit, states, score=loss_fall):
 
 def test_candidates_are_every_labelled_node_once(overfit):
     for client, members in zip(overfit.clients, overfit.members, strict=True):
-        site = client.site
-        parts = [members, held_out_nodes(site), unused_nodes(site, members)]
+        data = client.data
+        parts = [members, held_out_nodes(data), unused_nodes(data, members)]
         assert (
-            sorted(torch.cat(parts).tolist()) == torch.nonzero(site.labels >= 0).flatten().tolist()
+            sorted(torch.cat(parts).tolist()) == torch.nonzero(data.labels >= 0).flatten().tolist()
         )
-        assert not unused_nodes(site, members).numel(), "the full local graph leaves none out"
-        assert unused_nodes(site, members[:3]).numel() == members.numel() - 3
+        assert not unused_nodes(data, members).numel(), "the full local graph leaves none out"
+        assert unused_nodes(data, members[:3]).numel() == members.numel() - 3
 
 
 def test_an_overfitting_client_reveals_its_members(overfit):
     rng = np.random.default_rng(0)
     own = auc(overfit, overfit.uploads)
     chance = [
-        auc(overfit, overfit.uploads, lambda m, a, b, site: rng.random(site.num_nodes))
+        auc(overfit, overfit.uploads, lambda m, a, b, data: rng.random(data.num_nodes))
         for _ in range(20)
     ]
     assert own > 0.75 and own > max(chance) + 0.1
@@ -271,10 +271,10 @@ def test_slope_is_the_derivative_of_the_fall(run_config):
     step = 1e-2
     near = {name: torch.lerp(start[name], seen[name], step) for name in start}
     back = {name: torch.lerp(start[name], seen[name], -step) for name in start}
-    measured = loss_fall(client.model, back, near, client.site) / (2 * step)
-    slope = loss_slope(client.model, start, seen, client.site)
+    measured = loss_fall(client.model, back, near, client.data) / (2 * step)
+    slope = loss_slope(client.model, start, seen, client.data)
     assert slope == pytest.approx(measured, abs=1e-3) and np.abs(slope).max() > 1e-2
-    assert (loss_fall(client.model, start, start, client.site) == 0).all()
+    assert (loss_fall(client.model, start, start, client.data) == 0).all()
 
 
 @pytest.mark.parametrize("every", [1, 2])
@@ -292,15 +292,15 @@ def test_members_are_what_the_round_was_trained_on(run_config, monkeypatch, ever
     for round_ in (1, 2, 3):
         info = RoundInfo(run, round_, model_fingerprint(state))
         upload = {k: v.clone() for k, v in client.train(state, info)[0].items()}
-        members = supervised_members(client.model, state, client.site, client.config, run)
+        members = supervised_members(client.model, state, client.data, client.config, run)
         assert members.tolist() == recorded[-1].tolist()
-        assert 0 < members.numel() < client.site.num_nodes
+        assert 0 < members.numel() < client.data.num_nodes
         state = upload
 
 
 def _shape(client):
-    site = client.site
-    return shape_of(site.text_dim, len(site.card.class_names), client.config), client.config
+    data = client.data
+    return shape_of(data.text_dim, len(data.card.class_names), client.config), client.config
 
 
 def test_two_clients_cannot_hide_in_a_sum(run_config):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.stats import linregress
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.state import due
 from dance_flwr.metrics import COUNTS, PHASES
 from dance_flwr.study.engine.cells import Request, Row
@@ -53,14 +53,14 @@ def test_written_client_has_the_requested_size(tmp_path, nodes, degree):
     scale = Scale(nodes=nodes, degree=degree)
     for name in ("one", "two"):
         write_client(tmp_path / name, scale)
-    site, again = (Site(tmp_path / name, torch.device("cpu")) for name in ("one", "two"))
-    assert site.num_nodes == nodes and site.table.nodes.shape == (nodes, 384)
-    assert site.table.chunks.norm(dim=1).numpy() == pytest.approx(1, abs=1e-3)
-    assert (site.table.chunks_of.ptr.diff() == scale.chunks).all()
-    assert site.graph.rows.index.numel() / nodes == pytest.approx(degree, rel=0.1)
-    assert 0.5 < (site.train_labels >= 0).float().mean() < 0.7
-    assert (again.table.chunks == site.table.chunks).all()
-    assert (again.train_labels == site.train_labels).all()
+    data, again = (ClientData(tmp_path / name, torch.device("cpu")) for name in ("one", "two"))
+    assert data.num_nodes == nodes and data.table.nodes.shape == (nodes, 384)
+    assert data.table.chunks.norm(dim=1).numpy() == pytest.approx(1, abs=1e-3)
+    assert (data.table.chunks_of.ptr.diff() == scale.chunks).all()
+    assert data.graph.rows.index.numel() / nodes == pytest.approx(degree, rel=0.1)
+    assert 0.5 < (data.train_labels >= 0).float().mean() < 0.7
+    assert (again.table.chunks == data.table.chunks).all()
+    assert (again.train_labels == data.train_labels).all()
 
 
 def test_a_condensation_is_shared_by_more_rounds_as_the_client_grows():

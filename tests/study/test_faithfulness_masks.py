@@ -34,18 +34,18 @@ def client(dance):
 
 
 def test_the_view_around_a_node_is_the_plain_view(client):
-    site, model = client.site, client.model
-    whole = torch.softmax(model.graph_logits(plain_pass(model, site, site.graph).hidden), dim=1)
-    for node in range(0, site.num_nodes, 5):
+    data, model = client.data, client.model
+    whole = torch.softmax(model.graph_logits(plain_pass(model, data, data.graph).hidden), dim=1)
+    for node in range(0, data.num_nodes, 5):
         asked = torch.tensor([node])
-        ball = site.graph.around(model.backbone.operator, asked, model.backbone.reach)
-        found = _Around(model, ball.operators)(normalise(site.table.nodes[ball.nodes]), asked)
+        ball = data.graph.around(model.backbone.operator, asked, model.backbone.reach)
+        found = _Around(model, ball.operators)(normalise(data.table.nodes[ball.nodes]), asked)
         assert torch.allclose(found.exp(), whole[asked], atol=1e-5)
 
 
 def test_a_mask_is_of_what_the_view_reads_and_leaves_the_model_alone(client):
     before = {name: value.clone() for name, value in client.model.state_dict().items()}
-    nodes, mask = node_mask(client.model, client.site, torch.tensor(3), steps=5)
+    nodes, mask = node_mask(client.model, client.data, torch.tensor(3), steps=5)
     assert nodes[0] == 3 and len(nodes) == len(mask)
     assert ((mask >= 0) & (mask <= 1)).all() and mask.max() > 0
     after = client.model.state_dict()
@@ -53,17 +53,17 @@ def test_a_mask_is_of_what_the_view_reads_and_leaves_the_model_alone(client):
 
 
 def test_every_source_has_as_many_chunks_of_the_same_pool(client):
-    site, model, settings = client.site, client.model, DanceConfig.of(client.config)
+    data, model, settings = client.data, client.model, DanceConfig.of(client.config)
     nodes = torch.tensor([1, 4, 6])
-    packs = explain(model, site, nodes, settings, 0, "")
-    pool = Pool.of(site.graph.hops(settings.fan_out), site.table, nodes)
+    packs = explain(model, data, nodes, settings, 0, "")
+    pool = Pool.of(data.graph.hops(settings.fan_out), data.table, nodes)
 
     def weigh(asked, pools):
-        return masked_chunks(model, site, 0, asked, pools, steps=5)
+        return masked_chunks(model, data, 0, asked, pools, steps=5)
 
     draws = torch.Generator().manual_seed(0)
     ranked = rankings(
-        *(model, site, settings, nodes, pool, packs, 1, draws), others={EXPLAINER: weigh}
+        *(model, data, settings, nodes, pool, packs, 1, draws), others={EXPLAINER: weigh}
     )
     assert set(ranked) == set(SOURCES) == {EVIDENCE, *OTHERS} == set(NAMES)
     assert {*CONTROLS} < {*OTHERS}

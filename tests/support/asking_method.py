@@ -14,11 +14,11 @@ NODES = 3  # whose texts are in prompts
 class Asking(FedAvgFull):
     """FedAvg, with questions."""
 
-    def train(self, model, site, config, info):
-        with open_session(site, config, info.run) as session:
-            for text in site.texts()[:NODES]:
+    def train(self, model, data, config, info):
+        with open_session(data, config, info.run) as session:
+            for text in data.texts()[:NODES]:
                 session.ask(prompt(text, "a planet"))
-        return super().train(model, site, config, info)
+        return super().train(model, data, config, info)
 
 
 METHOD = MethodSpec(

@@ -35,15 +35,15 @@ def embed(texts):
 class Asking(FedAvgFull):
     """FedAvg's training, after the questions."""
 
-    def train(self, model, site, config, info):
+    def train(self, model, data, config, info):
         """Ask, and train."""
         settings = LlmConfig.of(config)
-        with Session(Stub(embed), site.folder, info.run, settings) as session:
+        with Session(Stub(embed), data.folder, info.run, settings) as session:
             for node in range(QUESTIONS):
                 session.ask(TEMPLATE.fill(node=node))
-        return super().train(model, site, config, info)
+        return super().train(model, data, config, info)
 
-    def planned_calls(self, site, config):
+    def planned_calls(self, data, config):
         """Return the questions, with 20 tokens each."""
         return QUESTIONS, 20 * QUESTIONS
 

@@ -125,7 +125,7 @@ CASES = {
         {"split_mode": "inductive", "dance_core_rule": "random"},
         lambda f: account(f)["nodes_per_split"]["test"] == 9,
     ),
-    "some unlabelled nodes": (unlabelled, {}, lambda f: int((f.site(0).labels < 0).sum()) == 3),
+    "some unlabelled nodes": (unlabelled, {}, lambda f: int((f.data(0).labels < 0).sum()) == 3),
     "no validation node at one client": (
         lambda d: d.split.__setitem__(slice(0, 9), [TRAIN if s == VAL else s for s in d.split[:9]]),
         {},
@@ -148,7 +148,7 @@ CASES = {
     "an isolated node": (
         isolated,
         {},
-        lambda f: f.site(0).graph.hops().one(torch.tensor([4])).index.numel() == 0,
+        lambda f: f.data(0).graph.hops().one(torch.tensor([4])).index.numel() == 0,
     ),
     "no edges": (
         lambda d: d.pairs.clear(),
@@ -178,7 +178,7 @@ CASES = {
     "one chunk per node": (
         keep,
         {"max_chunks": 1},
-        lambda f: (np.diff(f.site(0).bank.ptr) == 1).all(),
+        lambda f: (np.diff(f.data(0).bank.ptr) == 1).all(),
     ),
     "no budget at hops 1 and 2": (
         keep,

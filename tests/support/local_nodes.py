@@ -18,11 +18,11 @@ def pairs_of(edges):
 def nodes_of(edges, labels, texts=None, classes=CLASSES, seed=0):
     """Nodes with these edges, training labels (-1 = unknown) and texts."""
     n = len(labels)
-    site = SimpleNamespace(
+    data = SimpleNamespace(
         card=SimpleNamespace(client=0, class_names=tuple(classes)),
         num_nodes=n,
         texts=lambda: texts or [f"text {v}" for v in range(n)],
     )
     draws = torch.Generator().manual_seed(seed)
     features = torch.nn.functional.normalize(torch.randn(n, 8, generator=draws), dim=1)
-    return LocalNodes(site, torch.arange(n), pairs_of(edges), features, torch.tensor(labels))
+    return LocalNodes(data, torch.arange(n), pairs_of(edges), features, torch.tensor(labels))

@@ -24,12 +24,12 @@ def secrets_of(finished) -> Secrets:
     """Ids, texts, words, summaries; chunk embeddings and t_u; cores, selected indices, weights."""
     strings, vectors, traces = {word for words in WORDS.values() for word in words}, [], []
     for client in range(finished.config.clients):
-        site = finished.site(client)
-        ids, texts = site.ids(), site.texts()
+        data = finished.data(client)
+        ids, texts = data.ids(), data.texts()
         strings |= {*ids, *texts}
-        owner = np.repeat(np.arange(len(texts)), np.diff(site.bank.ptr))
-        strings |= {texts[u][a:b] for u, (a, b) in zip(owner, site.bank.spans, strict=True)}
-        vectors += [site.table.chunks.numpy(), site.table.nodes.numpy()]
+        owner = np.repeat(np.arange(len(texts)), np.diff(data.bank.ptr))
+        strings |= {texts[u][a:b] for u, (a, b) in zip(owner, data.bank.spans, strict=True)}
+        vectors += [data.table.chunks.numpy(), data.table.nodes.numpy()]
         for path in finished.store(client).all_packs():
             packs = Packs.load(path)
             traces += [packs.nodes, packs.confidence]

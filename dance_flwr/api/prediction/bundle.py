@@ -18,7 +18,7 @@ from torch import Tensor
 from dance_flwr import __version__
 from dance_flwr.api.prediction.calibration import Calibration
 from dance_flwr.api.prediction.model_card import card_text
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.outputs import check_out
 from dance_flwr.config.paths import MODEL
 from dance_flwr.config.sections import reading_of
@@ -116,14 +116,14 @@ class Bundle:
                     f"{folder}: expected {name.replace('_', '-')} {expected} of the bundle, found "
                     f"{has}; prepare the data as {AGREED} of the bundle says"
                 )
-        site = Site(
+        data = ClientData(
             folder,
             torch.device("cpu"),
             self.config.split_mode == "inductive",
             reading_of(self.config),
             derived_folder,
         )
-        client = Client(site, self.config)
+        client = Client(data, self.config)
         client.load(self.weights)
         return client
 

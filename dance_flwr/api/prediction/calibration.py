@@ -71,8 +71,8 @@ def calibration_error(probs: Tensor, labels: Tensor, bins: int = 15) -> float:
 
 def _validation(client: Client) -> tuple[Tensor, Tensor]:
     """Return deployed probabilities [v, C] and labels [v] of a client's validation nodes."""
-    site = client.site
-    nodes = torch.nonzero((site.split == VAL) & (site.labels >= 0)).flatten()
+    data = client.data
+    nodes = torch.nonzero((data.split == VAL) & (data.labels >= 0)).flatten()
     if not len(nodes):
-        return torch.zeros(0, len(site.card.class_names)), site.labels[:0]
-    return client.predict(RoundInfo("", 0, "", final=True), nodes)["deployed"], site.labels[nodes]
+        return torch.zeros(0, len(data.card.class_names)), data.labels[:0]
+    return client.predict(RoundInfo("", 0, "", final=True), nodes)["deployed"], data.labels[nodes]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.digests import check_files, data_commitment
@@ -84,10 +84,10 @@ def opened_client(
 ) -> Client:
     """Return a client of a run with its model; what it computes goes to `scratch` alone."""
     inductive, derived = config.split_mode == "inductive", scratch / "derived"
-    site = Site(folder, torch.device("cpu"), inductive, reading_of(config), derived)
-    client, classes = Client(site, config), len(site.card.class_names)
-    side = client.spec.server_type()(config, shape_of(site.text_dim, classes, config))
-    client.load(dict(side.model_for(site.card.client, weights)))
+    data = ClientData(folder, torch.device("cpu"), inductive, reading_of(config), derived)
+    client, classes = Client(data, config), len(data.card.class_names)
+    side = client.spec.server_type()(config, shape_of(data.text_dim, classes, config))
+    client.load(dict(side.model_for(data.card.client, weights)))
     return client
 
 
@@ -98,17 +98,17 @@ def _client_counts(
     """Return [C, C] counts of a client's test nodes, by class and prediction."""
     with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
         client = opened_client(folder, config, weights, Path(scratch))
-        site, classes = client.site, len(client.site.card.class_names)
-        labelled = site.labels >= 0
-        parts = [torch.nonzero((site.split == s) & labelled).flatten() for s in (VAL, TEST)]
+        data, classes = client.data, len(client.data.card.class_names)
+        labelled = data.labels >= 0
+        parts = [torch.nonzero((data.split == s) & labelled).flatten() for s in (VAL, TEST)]
         info = RoundInfo(
             *(str(result["run"]), int(result["best_round"]), str(result["model_fingerprint"])),
             final=True,
-            smooth=smoothing_of(config, site),
+            smooth=smoothing_of(config, data),
         )
         # Both splits at once, as at the end of the run: a method may draw neighbours by batch.
         guess = client.predict(info, torch.cat(parts))["deployed"].argmax(dim=1)[len(parts[0]) :]
-        pairs = site.labels[parts[1]] * classes + guess
+        pairs = data.labels[parts[1]] * classes + guess
         return torch.bincount(pairs, minlength=classes * classes).view(classes, classes)
 
 

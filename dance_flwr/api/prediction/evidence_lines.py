@@ -86,7 +86,7 @@ def verify_lines(bundle: Bundle, data: str, path: Path, say: Say = print) -> Non
     """
     lines, spans = _read(path), 0
     with opened(bundle, data, say) as client:
-        ids, texts = client.site.ids(), client.site.texts()
+        ids, texts = client.data.ids(), client.data.texts()
         row_of = {name: row for row, name in enumerate(ids)}
         for line in lines:
             spans += _check_spans(line, row_of, texts, path)
@@ -101,7 +101,7 @@ def verify_lines(bundle: Bundle, data: str, path: Path, say: Say = print) -> Non
             block = lines[start : start + _BLOCK]
             nodes = torch.tensor([row_of[line["id"]] for line in block])
             again = evidence_lines(
-                explained(bundle, client, nodes), ids, client.site.card.class_names
+                explained(bundle, client, nodes), ids, client.data.card.class_names
             )
             for line, expected in zip(block, again, strict=True):
                 _compare(line, expected, path)

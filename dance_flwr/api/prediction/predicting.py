@@ -64,7 +64,7 @@ def _unlabelled(graph: TextGraph) -> TextGraph:
 def deployed(bundle: Bundle, client: Client) -> Tensor:
     """Return what the run would deploy for every node, [n, C] probabilities."""
     info = RoundInfo("predict", int(bundle.facts["best_round"]), bundle.model_id, final=True)
-    everyone = torch.arange(client.site.num_nodes)
+    everyone = torch.arange(client.data.num_nodes)
     return client.predict(info, everyone)["deployed"]
 
 
@@ -82,8 +82,8 @@ def explained(bundle: Bundle, client: Client, nodes: Tensor) -> Packs:
     """Return the evidence packs of these nodes under the bundle's model; [m] int64."""
     settings, round_ = DanceConfig.of(bundle.config), int(bundle.facts["best_round"])
     model = cast(DanceModel, client.model)
-    smooth = smoothing_of(bundle.config, client.site)
-    return explain(model, client.site, nodes, settings, round_, bundle.model_id, smooth=smooth)
+    smooth = smoothing_of(bundle.config, client.data)
+    return explain(model, client.data, nodes, settings, round_, bundle.model_id, smooth=smooth)
 
 
 def show(bundle: Bundle, data: str, node: str, say: Say) -> str:
@@ -94,11 +94,11 @@ def show(bundle: Bundle, data: str, node: str, say: Say) -> str:
     UserError : the graph has no such node, or the bundle's method keeps no evidence
     """
     with opened(bundle, data, say) as client:
-        ids = client.site.ids()
+        ids = client.data.ids()
         if node not in ids:
             raise UserError(f"--node: expected the id of a node of {data}, found {node!r}")
         packs = explained(bundle, client, torch.tensor([ids.index(node)]))
-        return render(client.site, packs, 0)
+        return render(client.data, packs, 0)
 
 
 def labels_of(data: str, client: Client) -> Iterator[tuple[str, Tensor, dict[str, int]]]:
@@ -107,13 +107,13 @@ def labels_of(data: str, client: Client) -> Iterator[tuple[str, Tensor, dict[str
     Of a client's folder the test nodes; of a graph all nodes of classes that the model knows. The
     third value counts the other labelled nodes by their class, the most frequent first.
     """
-    site = client.site
+    client_data = client.data
     if (Path(data) / CARD).is_file():
-        yield "test", torch.where(site.split == TEST, site.labels, -1), {}
+        yield "test", torch.where(client_data.split == TEST, client_data.labels, -1), {}
         return
     graph, names = (
         load_graph(data, labelled=False),
-        {name: k for k, name in enumerate(site.card.class_names)},
+        {name: k for k, name in enumerate(client_data.card.class_names)},
     )
     numbers = torch.tensor([*(names.get(name, -1) for name in graph.class_names), -1])
     counts = np.bincount(graph.labels[graph.labels >= 0], minlength=len(graph.class_names))

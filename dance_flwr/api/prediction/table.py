@@ -77,7 +77,7 @@ def predict(
 def _write(
     table: BinaryIO, lines: TextIO | None, bundle: Bundle, client: Client, probs: Tensor
 ) -> None:
-    names, ids = client.site.card.class_names, client.site.ids()
+    names, ids = client.data.card.class_names, client.data.ids()
     fields = dict(_FIELDS) | (dict(_OF_EVIDENCE) if lines else {})
     with pq.ParquetWriter(table, pa.schema(fields)) as writer:
         for nodes in torch.split(torch.arange(len(probs)), _BLOCK):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.paths import STATE
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
@@ -21,13 +21,13 @@ Arrays = dict[str, Tensor]
 _KEY = "cache_key"
 
 
-def cache_key(site: Site, config: RunConfig) -> dict[str, Any]:
+def cache_key(data: ClientData, config: RunConfig) -> dict[str, Any]:
     """Return what every core and condensed graph depends on; a method adds settings of its own."""
     return {
         "ratio": config.condensation_ratio,
         "seed": config.seed,
-        "inductive": site.inductive,
-        "partition": site.card.partition_sha256,
+        "inductive": data.inductive,
+        "partition": data.card.partition_sha256,
     }
 
 

@@ -9,7 +9,7 @@ from dance_flwr.baselines.condensation.budget import training_quotas
 from dance_flwr.baselines.condensation.cache import Arrays, cache_key, load_or_compute
 from dance_flwr.baselines.condensation.graphs import Condensed, RealGraph
 from dance_flwr.baselines.condensation.selection import condensed_operator
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.plain_method import PlainMethod, train_on
@@ -24,7 +24,7 @@ class CondensingMethod(PlainMethod):
         """Return the settings of the method that S depends on."""
         raise NotImplementedError
 
-    def condense(self, site: Site, config: RunConfig, quotas: Tensor) -> Condensed:
+    def condense(self, data: ClientData, config: RunConfig, quotas: Tensor) -> Condensed:
         """Return S with K_c rows of class c, sorted by class.
 
         Parameters
@@ -33,15 +33,17 @@ class CondensingMethod(PlainMethod):
         """
         raise NotImplementedError
 
-    def graph_of(self, site: Site, config: RunConfig, info: RoundInfo, report: Report) -> Condensed:
+    def graph_of(
+        self, data: ClientData, config: RunConfig, info: RoundInfo, report: Report
+    ) -> Condensed:
         """Return S, condensed now if the folder of the run has none.
 
         The report counts its nodes and the seconds.
         """
-        key = cache_key(site, config) | {"hidden": config.hidden_dim, **self.settings(config)}
+        key = cache_key(data, config) | {"hidden": config.hidden_dim, **self.settings(config)}
         with report.phase("nodes"):
             arrays = load_or_compute(
-                site.folder, info.run, key, site.device, lambda: self.arrays(site, config)
+                data.folder, info.run, key, data.device, lambda: self.arrays(data, config)
             )
         condensed = Condensed(arrays["condensed_labels"], arrays["features"], arrays["adjacency"])
         report.counts |= dict.fromkeys(
@@ -49,10 +51,12 @@ class CondensingMethod(PlainMethod):
         )
         return condensed
 
-    def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+    def train(
+        self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
+    ) -> Report:
         """Minimise the mean cross-entropy of all rows of S; the first round also condenses."""
         report = Report()
-        condensed = self.graph_of(site, config, info, report)
+        condensed = self.graph_of(data, config, info, report)
         with report.phase("train"):
             operator = condensed_operator(model.backbone.operator, condensed)
             report.loss = train_on(
@@ -60,13 +64,13 @@ class CondensingMethod(PlainMethod):
             )
         return report
 
-    def arrays(self, site: Site, config: RunConfig) -> Arrays:
+    def arrays(self, data: ClientData, config: RunConfig) -> Arrays:
         """Return the content of the client's `state.npz`; S is empty without a training label."""
-        quotas = site_quotas(site, config)
+        quotas = site_quotas(data, config)
         if int(quotas.sum()):
-            condensed = self.condense(site, config, quotas)
+            condensed = self.condense(data, config, quotas)
         else:
-            features = site.features[:0]
+            features = data.features[:0]
             condensed = Condensed(quotas.new_empty(0), features, features.new_empty(0, 0))
         return {
             "condensed_labels": condensed.labels,
@@ -75,12 +79,12 @@ class CondensingMethod(PlainMethod):
         }
 
 
-def site_quotas(site: Site, config: RunConfig) -> Tensor:
+def site_quotas(data: ClientData, config: RunConfig) -> Tensor:
     """Return K_c of a client's training graph, [C] int64."""
-    nodes, classes = int(site.training_graph.visible.sum()), len(site.card.class_names)
-    return training_quotas(site.train_labels, nodes, classes, config.condensation_ratio)
+    nodes, classes = int(data.training_graph.visible.sum()), len(data.card.class_names)
+    return training_quotas(data.train_labels, nodes, classes, config.condensation_ratio)
 
 
-def real_graph(site: Site) -> RealGraph:
+def real_graph(data: ClientData) -> RealGraph:
     """Return what condensation reads of a client: features, training graph, training labels."""
-    return RealGraph(site.features, site.training_graph.operator("gcn"), site.train_labels)
+    return RealGraph(data.features, data.training_graph.operator("gcn"), data.train_labels)

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from dance_flwr.baselines.condensation.adjacency import edges
 from dance_flwr.baselines.condensation.graphs import Condensed
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.graphs.graph import VAL
 from dance_flwr.nn.model import ModelShape, PlainModel
@@ -24,14 +24,14 @@ def condensed_operator(kind: str, condensed: Condensed) -> Tensor:
     return operator(kind, *edges(condensed.adjacency), len(condensed.labels))
 
 
-def validation_scorer(site: Site, config: RunConfig) -> Callable[[Condensed], float]:
+def validation_scorer(data: ClientData, config: RunConfig) -> Callable[[Condensed], float]:
     """Return `validation_accuracy` as a function of S; every S starts from the same weights."""
-    shape = ModelShape(site.text_dim, config.hidden_dim, len(site.card.class_names))
-    graph, nodes = site.training_graph.operator("gcn"), torch.nonzero(site.split == VAL).flatten()
+    shape = ModelShape(data.text_dim, config.hidden_dim, len(data.card.class_names))
+    graph, nodes = data.training_graph.operator("gcn"), torch.nonzero(data.split == VAL).flatten()
 
     def score(condensed: Condensed) -> float:
-        with seeded(config.seed, "condense-check", client=site.card.client):
-            return validation_accuracy(condensed, shape, site.features, graph, site.labels, nodes)
+        with seeded(config.seed, "condense-check", client=data.card.client):
+            return validation_accuracy(condensed, shape, data.features, graph, data.labels, nodes)
 
     return score
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from dance_flwr.baselines.fedavg_rotating.config import RotatingConfig
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.nodes import node_budget
 from dance_flwr.methods.contract import RoundInfo
@@ -18,38 +18,40 @@ from dance_flwr.seeding import generator
 class FedAvgRotating(PlainMethod):
     """The plain network on the whole graph, with a loss over a few labelled nodes per round."""
 
-    def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+    def train(
+        self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
+    ) -> Report:
         """Minimise the mean cross-entropy of the round's nodes, the same in all local epochs."""
-        report, known = Report(), site.train_labels
-        operator = site.training_graph.operator(model.backbone.operator)
+        report, known = Report(), data.train_labels
+        operator = data.training_graph.operator(model.backbone.operator)
         with report.phase("nodes"):
-            nodes = supervised_nodes(site, config, info.round)
+            nodes = supervised_nodes(data, config, info.round)
             labels = torch.full_like(known, -1)
             labels[nodes] = known[nodes]
         report.counts["evidence-supervised"] = nodes.numel()
         with report.phase("train"):
             report.loss = train_on_graph(
                 model,
-                site.features,
+                data.features,
                 operator,
                 labels,
                 config,
                 info.round,
-                site.card.client,
+                data.card.client,
                 known=known,
             )
         return report
 
 
-def supervised_nodes(site: Site, config: RunConfig, round_: int) -> Tensor:
+def supervised_nodes(data: ClientData, config: RunConfig, round_: int) -> Tensor:
     """Return ceil(rho K) labelled training nodes, drawn uniformly; [m] int64, ascending.
 
     K = ceil(r |V|) of the client's training graph, rho = `rotating.supervised-ratio`. A client with
     fewer labelled nodes supervises all of them. The draws depend on (seed, round, client) alone.
     """
-    labelled = torch.nonzero(site.train_labels >= 0).flatten()
-    budget = node_budget(int(site.training_graph.visible.sum()), config.condensation_ratio)
+    labelled = torch.nonzero(data.train_labels >= 0).flatten()
+    budget = node_budget(int(data.training_graph.visible.sum()), config.condensation_ratio)
     count = node_budget(budget, RotatingConfig.of(config).supervised_ratio)
-    draws = generator(config.seed, "rotating", round_=round_, client=site.card.client)
+    draws = generator(config.seed, "rotating", round_=round_, client=data.card.client)
     order = torch.randperm(len(labelled), generator=draws)[:count].to(labelled.device)
     return labelled[order].sort().values

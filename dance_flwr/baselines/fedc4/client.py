@@ -10,7 +10,7 @@ from dance_flwr.baselines.condensation.selection import condensed_operator
 from dance_flwr.baselines.condensation.uploads import as_upload
 from dance_flwr.baselines.fedc4.config import FedC4Config
 from dance_flwr.baselines.gcond.client import GCond
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.plain_method import train_on
@@ -21,17 +21,19 @@ from dance_flwr.nn.model import PlainModel
 class FedC4(GCond):
     """GCond's S together with condensed nodes of other clients."""
 
-    def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+    def train(
+        self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
+    ) -> Report:
         """Minimise the mean cross-entropy of own and received rows.
 
         The statistics are the embeddings of the own rows, and S when the server asks for it.
         """
         report, kind = Report(), model.backbone.operator
-        own = self.graph_of(site, config, info, report)
+        own = self.graph_of(data, config, info, report)
         with report.phase("train"):
             if FedC4Config.of(config).released_code:
-                features, labels = site.features, site.train_labels
-                operator = site.training_graph.operator(kind)
+                features, labels = data.features, data.train_labels
+                operator = data.training_graph.operator(kind)
             else:
                 graph = join_received(own, info.server_payload)
                 features, labels = graph.features, graph.labels

@@ -7,7 +7,7 @@ from dance_flwr.baselines.condensation.client import real_graph
 from dance_flwr.baselines.condensation.matching import Network, class_gradients
 from dance_flwr.baselines.condensation.uploads import as_upload
 from dance_flwr.baselines.gcond.client import GCond
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import Report
@@ -17,31 +17,33 @@ from dance_flwr.nn.model import PlainModel
 class FedGm(GCond):
     """Uploads GCond's S, then answers with class gradients instead of training."""
 
-    def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+    def train(
+        self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
+    ) -> Report:
         """Return class gradients at the theta that was sent, and S when the server asks for it.
 
         `model` is not trained.
         """
         report = Report()
-        condensed = self.graph_of(site, config, info, report)
+        condensed = self.graph_of(data, config, info, report)
         if info.server_payload:
             with report.phase("forward"):
                 theta = Network(info.server_payload["weight"], info.server_payload["bias"])
-                report.statistics = gradients(site, theta)
+                report.statistics = gradients(data, theta)
         if info.needs_initial_upload:
             report.statistics |= as_upload(condensed)
         return report
 
 
 @torch.no_grad()
-def gradients(site: Site, network: Network) -> dict[str, Tensor]:
+def gradients(data: ClientData, network: Network) -> dict[str, Tensor]:
     """g_c = (1 / m_c) sum_(y_i = c) grad L_i(theta) over the client's training nodes; 0 if m_c = 0.
 
     Returns
     -------
     "weights" [C, d, C] and "biases" [C, C], g_c by layer; "counts" m_c [C]; all float32
     """
-    real = real_graph(site)
+    real = real_graph(data)
     known = real.nodes_by_class()
     weights, biases = class_gradients(network, real.propagated()[known], real.labels[known])
     counts = torch.bincount(real.labels[known], minlength=len(network.bias)).float()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from dance_flwr.baselines.fedgta.config import FedGtaConfig
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
@@ -20,23 +20,25 @@ from dance_flwr.nn.model import PlainModel
 class FedGta(FedAvgFull):
     """FedAvg's local training, then M and H of the trained model's soft labels."""
 
-    def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+    def train(
+        self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
+    ) -> Report:
         """Train as FedAvg; add the statistics "moments" [P C or 2 P C] and "confidence" [1]."""
-        report = super().train(model, site, config, info)
+        report = super().train(model, data, config, info)
         with report.phase("forward"):
-            report.statistics = statistics(model, site, FedGtaConfig.of(config))
+            report.statistics = statistics(model, data, FedGtaConfig.of(config))
         return report
 
 
 @torch.no_grad()
-def statistics(model: PlainModel, site: Site, config: FedGtaConfig) -> dict[str, Tensor]:
+def statistics(model: PlainModel, data: ClientData, config: FedGtaConfig) -> dict[str, Tensor]:
     """Return M and H of a model's soft labels on a client's training graph, without a gradient."""
-    graph, known = site.training_graph, site.train_labels >= 0
+    graph, known = data.training_graph, data.train_labels >= 0
     operator = graph.operator(model.backbone.operator)
     soft = class_probabilities(
-        model, site.features, operator, input_labels(model, site.train_labels)
+        model, data.features, operator, input_labels(model, data.train_labels)
     )
-    start = torch.where(known[:, None], site.label_table, soft)
+    start = torch.where(known[:, None], data.label_table, soft)
     spread = propagate(start, known, graph.operator("gcn"), config.steps, config.alpha)
     flat = torch.softmax(spread / config.temperature, dim=1)
     # Training rows stay one-hot: propagation counts for the others only.

@@ -14,7 +14,7 @@ from dance_flwr.baselines.condensation.selection import condensed_operator, vali
 from dance_flwr.baselines.condensation.uploads import as_upload
 from dance_flwr.baselines.fedgvd.config import FedGvdConfig
 from dance_flwr.baselines.fedgvd.simgc import condense, train_teacher
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.graphs.graph import VAL
 from dance_flwr.methods.contract import RoundInfo
@@ -34,30 +34,32 @@ class FedGvd(CondensingMethod):
         """Return `fedgvd.*`."""
         return asdict(FedGvdConfig.of(config))
 
-    def condense(self, site: Site, config: RunConfig, quotas: Tensor) -> Condensed:
+    def condense(self, data: ClientData, config: RunConfig, quotas: Tensor) -> Condensed:
         """Condense the client's training graph with a teacher and class statistics."""
-        settings, real, client = FedGvdConfig.of(config), real_graph(site), site.card.client
-        validation = torch.nonzero((site.split == VAL) & (site.labels >= 0)).flatten()
+        settings, real, client = FedGvdConfig.of(config), real_graph(data), data.card.client
+        validation = torch.nonzero((data.split == VAL) & (data.labels >= 0)).flatten()
         draws = generator(config.seed, "condense", client=client)
         with seeded(config.seed, "condense", client=client):
-            teacher = train_teacher(real, len(quotas), settings, site.labels, validation)
-            score = validation_scorer(site, config)
+            teacher = train_teacher(real, len(quotas), settings, data.labels, validation)
+            score = validation_scorer(data, config)
             return condense(real, quotas, teacher, settings, draws, score)
 
-    def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+    def train(
+        self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
+    ) -> Report:
         """Train on the real graph and on S, with the server's logits once there are any.
 
         S is uploaded when the server asks for it. The two graphs share no edge, so a pass over each
         is a pass over both.
         """
         report, kind, settings = Report(), model.backbone.operator, FedGvdConfig.of(config)
-        condensed = self.graph_of(site, config, info, report)
+        condensed = self.graph_of(data, config, info, report)
         condensed_hop = condensed_operator(kind, condensed)
-        real_hop, labels = site.training_graph.operator(kind), site.train_labels
+        real_hop, labels = data.training_graph.operator(kind), data.train_labels
         server_logits = info.server_payload.get(LOGITS)
 
         def loss() -> Tensor:
-            total = labelled_loss(model, site.features, real_hop, labels)
+            total = labelled_loss(model, data.features, real_hop, labels)
             if uses_condensed(settings) and condensed.labels.numel():
                 logits = model.graph_logits(model.backbone(condensed.features, condensed_hop))
                 total = total + condensed_loss(logits, condensed.labels, server_logits, settings)

@@ -26,7 +26,7 @@ from dance_flwr.baselines.fedsage.neighgen.networks import (
     load_feature_generator,
     round_counts,
 )
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.graphs.graph import TEST, VAL
@@ -39,7 +39,7 @@ _OWNERS, _FEATURES = "owners", "features"
 _ROWS = 4096  # nodes whose neighbours are generated at a time
 
 
-def start(site: Site, config: RunConfig) -> State:
+def start(data: ClientData, config: RunConfig) -> State:
     """Hide nodes, train NeighGen on this client alone and freeze the encoder and dGen.
 
     Returns
@@ -48,30 +48,30 @@ def start(site: Site, config: RunConfig) -> State:
     graph and of each complete graph
     """
     settings = FedSageConfig.of(config)
-    hidden = draw_hidden_nodes(site.split == VAL, settings.hidden_share)
-    sample = _impaired_sample(site, settings, hidden)
-    model = NeighGen(_widths(site, settings), _classifier(site, config)).to(site.device)
+    hidden = draw_hidden_nodes(data.split == VAL, settings.hidden_share)
+    sample = _impaired_sample(data, settings, hidden)
+    model = NeighGen(_widths(data, settings), _classifier(data, config)).to(data.device)
     train_locally(model, sample, settings)
     state = _prefixed(FEATURE_GENERATOR, model.feature_generator.state_dict())
     state |= _prefixed(_CLASSIFIER, model.classifier.state_dict()) | {_HIDDEN: hidden}
-    features = site.features[sample.graph.nodes]
+    features = data.features[sample.graph.nodes]
     state |= _latents(model, features, sample.graph.operator("gcn"), settings)
-    for name, graph in complete_graphs(site).items():
-        latents = _latents(model, site.features, graph.operator("gcn"), settings)
+    for name, graph in complete_graphs(data).items():
+        latents = _latents(model, data.features, graph.operator("gcn"), settings)
         latents[_COUNTS][~graph.visible] = 0
         state |= _prefixed(name, latents)
     return state
 
 
 def advance(
-    state: State, site: Site, config: RunConfig, peer_gradients: Mapping[str, Tensor]
+    state: State, data: ClientData, config: RunConfig, peer_gradients: Mapping[str, Tensor]
 ) -> State:
     """Return the state after a step of fGen with the summed gradients of the other clients."""
     settings = FedSageConfig.of(config)
     with torch.device("meta"):
-        classifier = _classifier(site, config)
+        classifier = _classifier(data, config)
     classifier.load_state_dict(entries_under(state, _CLASSIFIER), assign=True)
-    sample = _impaired_sample(site, settings, state[_HIDDEN])
+    sample = _impaired_sample(data, settings, state[_HIDDEN])
     return step_with_peers(state, classifier, sample, peer_gradients, settings)
 
 
@@ -89,23 +89,23 @@ def pack_for_peers(state: State, settings: FedSageConfig) -> State:
     }
 
 
-def visit(site: Site, config: RunConfig, inbox: Mapping[str, Tensor]) -> State:
+def visit(data: ClientData, config: RunConfig, inbox: Mapping[str, Tensor]) -> State:
     """Return the cross gradient of each received fGen ("client-3/0.weight", ..) on local nodes."""
     settings = FedSageConfig.of(config)
-    eligible = site.training_graph.visible & (site.split != TEST)
-    table = neighbour_table(*site.training_graph.edges(), eligible, settings.most)
-    features, clients = site.features, site.card.clients
+    eligible = data.training_graph.visible & (data.split != TEST)
+    table = neighbour_table(*data.training_graph.edges(), eligible, settings.most)
+    features, clients = data.features, data.card.clients
     answer: State = {}
     for sender, package in _by_sender(inbox):
         latents, counts = package.pop(_LATENTS), package.pop(_COUNTS)
-        feature_generator = _feature_generator(package, site, config)
+        feature_generator = _feature_generator(package, data, config)
         gradient = cross_gradient(feature_generator, latents, counts, table, features, clients)
         answer |= _prefixed(f"{sender}/", gradient)
     return answer
 
 
 @torch.no_grad()
-def generate(state: State, site: Site, config: RunConfig) -> State:
+def generate(state: State, data: ClientData, config: RunConfig) -> State:
     """Return the generated neighbours of each complete graph.
 
     Returns
@@ -113,9 +113,9 @@ def generate(state: State, site: Site, config: RunConfig) -> State:
     "whole/owners" [g] int64, "whole/features" [g, F]; for an inductive site also "training/..."
     """
     weights = entries_under(state, FEATURE_GENERATOR)
-    feature_generator = _feature_generator(weights, site, config).eval()
+    feature_generator = _feature_generator(weights, data, config).eval()
     generated: State = {}
-    for name in complete_graphs(site):
+    for name in complete_graphs(data):
         latents, counts = state[name + _LATENTS], state[name + _COUNTS]
         blocks = [
             select_generated(rows, feature_generator(add_noise(latents[rows])), counts[rows])
@@ -136,21 +136,21 @@ def generated_nodes(generated: State, name: str) -> GeneratedNodes:
     return GeneratedNodes(generated[name + _OWNERS], generated[name + _FEATURES])
 
 
-def no_generated_nodes(site: Site) -> GeneratedNodes:
+def no_generated_nodes(data: ClientData) -> GeneratedNodes:
     """Return zero generated nodes."""
-    owners = torch.zeros(0, dtype=torch.int64, device=site.device)
-    return GeneratedNodes(owners, site.features[:0])
+    owners = torch.zeros(0, dtype=torch.int64, device=data.device)
+    return GeneratedNodes(owners, data.features[:0])
 
 
-def complete_graphs(site: Site) -> dict[str, LocalGraph]:
+def complete_graphs(data: ClientData) -> dict[str, LocalGraph]:
     """Return prefix -> graph to augment: the whole graph, inductively also the training graph."""
-    return {WHOLE: site.graph} | ({TRAINING: site.training_graph} if site.inductive else {})
+    return {WHOLE: data.graph} | ({TRAINING: data.training_graph} if data.inductive else {})
 
 
-def _impaired_sample(site: Site, settings: FedSageConfig, hidden: Tensor) -> ImpairedSample:
-    graph = site.training_graph
+def _impaired_sample(data: ClientData, settings: FedSageConfig, hidden: Tensor) -> ImpairedSample:
+    graph = data.training_graph
     impaired = impair(*graph.edges(), graph.visible, hidden, settings.most)
-    return ImpairedSample(impaired, site.features, site.train_labels[impaired.nodes])
+    return ImpairedSample(impaired, data.features, data.train_labels[impaired.nodes])
 
 
 @torch.no_grad()
@@ -162,21 +162,21 @@ def _latents(model: NeighGen, features: Tensor, operator: Tensor, settings: FedS
     }
 
 
-def _classifier(site: Site, config: RunConfig) -> PlainModel:
+def _classifier(data: ClientData, config: RunConfig) -> PlainModel:
     # It reads no labels, with or without label-reuse: it is never averaged or deployed.
-    shape = ModelShape(site.text_dim, config.hidden_dim, len(site.card.class_names))
+    shape = ModelShape(data.text_dim, config.hidden_dim, len(data.card.class_names))
     return PlainModel(shape, config.backbone, config.dropout)
 
 
 def _feature_generator(
-    weights: Mapping[str, Tensor], site: Site, config: RunConfig
+    weights: Mapping[str, Tensor], data: ClientData, config: RunConfig
 ) -> FeatureGenerator:
-    widths = _widths(site, FedSageConfig.of(config))
+    widths = _widths(data, FedSageConfig.of(config))
     return load_feature_generator(weights, widths, config.dropout)
 
 
-def _widths(site: Site, settings: FedSageConfig) -> Widths:
-    return Widths.of(site.text_dim, settings)
+def _widths(data: ClientData, settings: FedSageConfig) -> Widths:
+    return Widths.of(data.text_dim, settings)
 
 
 def _prefixed(prefix: str, state: Mapping[str, Tensor]) -> State:

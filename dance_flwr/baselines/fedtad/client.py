@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.baselines.fedtad.config import FedTadConfig
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
@@ -20,23 +20,25 @@ from dance_flwr.nn.model import PlainModel
 
 _ROWS, _EDGES = 1024, 65536  # rows of S^2 and S^3, and pairs of features, in memory at a time
 # Reliability by site; it never changes, and is computed once per process.
-_RELIABILITY: WeakKeyDictionary[Site, Tensor] = WeakKeyDictionary()
+_RELIABILITY: WeakKeyDictionary[ClientData, Tensor] = WeakKeyDictionary()
 
 
 class FedTad(FedAvgFull):
     """FedAvg's local training; uploads the client's reliability too, the same in every round."""
 
-    def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+    def train(
+        self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
+    ) -> Report:
         """Train as FedAvg; add the statistic "reliability" [C]."""
-        report = super().train(model, site, config, info)
+        report = super().train(model, data, config, info)
         with report.phase("topology"):
             report.statistics = {
-                "reliability": reliability(site, FedTadConfig.of(config).reliability)
+                "reliability": reliability(data, FedTadConfig.of(config).reliability)
             }
         return report
 
 
-def reliability(site: Site, kind: str) -> Tensor:
+def reliability(data: ClientData, kind: str) -> Tensor:
     """Phi_c = sum_v (1 + sum_{u in N(v)} cos(f_v, f_u)) / (|N(v)| + 1) over v in c; [C] float32.
 
     The sum is over the labelled training nodes v of class c; f_v = [t_v || s_v], the text embedding
@@ -46,19 +48,19 @@ def reliability(site: Site, kind: str) -> Tensor:
     ----------
     kind : "topology", or "count", under which every labelled node counts 1
     """
-    labels = site.train_labels
-    classes = len(site.card.class_names)
+    labels = data.train_labels
+    classes = len(data.card.class_names)
     if kind == "count":
         return torch.bincount(labels[labels >= 0], minlength=classes).float()
-    if site not in _RELIABILITY:
+    if data not in _RELIABILITY:
         features = torch.cat(
-            [site.features, return_probabilities(site.training_graph).to(site.device)], dim=1
+            [data.features, return_probabilities(data.training_graph).to(data.device)], dim=1
         )
-        per_node = agreement(features, *site.training_graph.edges())
+        per_node = agreement(features, *data.training_graph.edges())
         known = labels >= 0
-        total = torch.zeros(classes, device=site.device)
-        _RELIABILITY[site] = total.index_add_(0, labels[known], per_node[known])
-    return _RELIABILITY[site]
+        total = torch.zeros(classes, device=data.device)
+        _RELIABILITY[data] = total.index_add_(0, labels[known], per_node[known])
+    return _RELIABILITY[data]
 
 
 def agreement(features: Tensor, rows: Tensor, cols: Tensor) -> Tensor:

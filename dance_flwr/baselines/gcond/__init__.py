@@ -3,7 +3,8 @@
 Jin, Zhao, Zhang, Liu, Tang and Shah, "Graph Condensation for Graph Neural Networks", ICLR 2022.
 Before its first round each client condenses its labelled graph to S = (X', A', Y') of the shared
 budget by gradient matching (`dance_flwr.baselines.condensation.matching`), stores S in its own
-folder and trains on it in every round; all K rows are labelled. Predictions are made on the real graph.
+folder and trains on it in every round; all K rows are labelled. Predictions are made on the real
+graph.
 
 Uplink: the model, of which the server needs the weighted mean only; S never leaves the client.
 

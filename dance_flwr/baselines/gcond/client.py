@@ -11,7 +11,7 @@ from dance_flwr.baselines.condensation.config import CondenseConfig
 from dance_flwr.baselines.condensation.graphs import Condensed
 from dance_flwr.baselines.condensation.matching import condense
 from dance_flwr.baselines.condensation.selection import validation_scorer
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.seeding import generator, seeded
 
@@ -23,12 +23,12 @@ class GCond(CondensingMethod):
         """Return `condense.*`."""
         return asdict(CondenseConfig.of(config))
 
-    def condense(self, site: Site, config: RunConfig, quotas: Tensor) -> Condensed:
+    def condense(self, data: ClientData, config: RunConfig, quotas: Tensor) -> Condensed:
         """Match the gradients of the client's training graph."""
-        settings, client = CondenseConfig.of(config), site.card.client
+        settings, client = CondenseConfig.of(config), data.card.client
         draws, score = (
             generator(config.seed, "condense", client=client),
-            validation_scorer(site, config),
+            validation_scorer(data, config),
         )
         with seeded(config.seed, "condense", client=client):
-            return condense(real_graph(site), quotas, settings, draws, score)
+            return condense(real_graph(data), quotas, settings, draws, score)

@@ -16,7 +16,7 @@ from dance_flwr.baselines.llata.prompts import (
     probabilities,
 )
 from dance_flwr.baselines.llata.tree import Tree, community_tree
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.llm.config import LlmConfig
 from dance_flwr.llm.factory import open_session
@@ -41,7 +41,7 @@ class Question:
     prompt: Prompt
 
 
-def planned_calls(site: Site, config: RunConfig) -> tuple[int, int]:
+def planned_calls(data: ClientData, config: RunConfig) -> tuple[int, int]:
     """Return (calls, tokens) of this client in a run, at most, before any is spent.
 
     Tokens are those of the prompts by the model's own count, and the limits of the replies; what
@@ -51,9 +51,9 @@ def planned_calls(site: Site, config: RunConfig) -> tuple[int, int]:
     ------
     UserError : the client has no language model
     """
-    nodes = local_nodes(site)
+    nodes = local_nodes(data)
     tree = community_tree(nodes.pairs, nodes.size, LlataConfig.of(config).height)
-    model = open_session(site, config, "").model
+    model = open_session(data, config, "").model
     calls = tokens = 0
     for question in questions(nodes, tree, config, model.count):
         calls += 1

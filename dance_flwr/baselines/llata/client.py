@@ -8,7 +8,7 @@ from dance_flwr.baselines.llata.local_nodes import LocalNodes
 from dance_flwr.baselines.llata.refinement import refined_graphs
 from dance_flwr.baselines.llata.soft_labels import cosine_labels, propagated_labels
 from dance_flwr.baselines.llata.tree import Tree
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.llm.factory import embedder, open_session
@@ -24,10 +24,12 @@ class LabelledCommunities(RefinedGraph):
         """Return q, [n, C] float64, and the number of nodes whose q is a fallback."""
         raise NotImplementedError
 
-    def graphs(self, site: Site, config: RunConfig, run: str) -> tuple[LocalGraph, LocalGraph]:
+    def graphs(
+        self, data: ClientData, config: RunConfig, run: str
+    ) -> tuple[LocalGraph, LocalGraph]:
         """Return the graphs that follow from the soft labels, see `refined_graphs`."""
         refined = refined_graphs(
-            site, config, run, lambda nodes, tree: self.soft_labels(nodes, tree, config, run)
+            data, config, run, lambda nodes, tree: self.soft_labels(nodes, tree, config, run)
         )
         return refined["training"], refined["whole"]
 
@@ -35,15 +37,15 @@ class LabelledCommunities(RefinedGraph):
 class Llata(LabelledCommunities):
     """Soft labels by the language model, propagated labels where it gives none."""
 
-    def planned_calls(self, site: Site, config: RunConfig) -> tuple[int, int]:
+    def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
         """Return (calls, tokens) that a run of this client makes at most."""
-        return planned_calls(site, config)
+        return planned_calls(data, config)
 
     def soft_labels(
         self, nodes: LocalNodes, tree: Tree, config: RunConfig, run: str
     ) -> tuple[Tensor, int]:
         """Ask for every node beside others of its community."""
-        with open_session(nodes.site, config, run) as session:
+        with open_session(nodes.data, config, run) as session:
             return asked_labels(nodes, tree, config, session, propagated_labels(nodes))
 
 
@@ -55,7 +57,7 @@ class LlataCosine(LabelledCommunities):
     ) -> tuple[Tensor, int]:
         """Compare every text with every class."""
         temperature = LlataConfig.of(config).label_temperature
-        return cosine_labels(nodes, embedder(nodes.site, config), temperature), 0
+        return cosine_labels(nodes, embedder(nodes.data, config), temperature), 0
 
 
 class LlataPropagation(LabelledCommunities):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 
 
 @dataclass(frozen=True)
@@ -18,14 +18,14 @@ class LocalNodes:
 
     Attributes
     ----------
-    site : their client
+    data : their client
     order : [n] int64, numbers of the nodes at the site
     pairs : [m, 2] int64, edges between them, a < b, each once, sorted
     features : [n, d] float32, t_u scaled to norm 1
     labels : [n] int64, training labels, -1 elsewhere: no others are read
     """
 
-    site: Site
+    data: ClientData
     order: Tensor
     pairs: Tensor
     features: Tensor
@@ -39,7 +39,7 @@ class LocalNodes:
     @property
     def class_names(self) -> tuple[str, ...]:
         """Names of the C classes."""
-        return self.site.card.class_names
+        return self.data.card.class_names
 
     @property
     def classes(self) -> int:
@@ -49,22 +49,22 @@ class LocalNodes:
     @cached_property
     def texts(self) -> list[str]:
         """The text of each node, read from disk."""
-        every = self.site.texts()
+        every = self.data.texts()
         return [every[node] for node in self.order.tolist()]
 
 
-def local_nodes(site: Site) -> LocalNodes:
+def local_nodes(data: ClientData) -> LocalNodes:
     """Return the nodes that training sees."""
-    graph, ids = site.training_graph, site.ids()
+    graph, ids = data.training_graph, data.ids()
     visible = torch.nonzero(graph.visible.cpu()).flatten().tolist()
     order = torch.tensor(sorted(visible, key=ids.__getitem__), dtype=torch.int64)
-    place = torch.full((site.num_nodes,), -1)
+    place = torch.full((data.num_nodes,), -1)
     place[order] = torch.arange(len(order))
     rows, cols = (place[ends.cpu()] for ends in graph.edges())
     once = rows < cols
     pairs = sorted_pairs(rows[once], cols[once], len(order))
-    features = F.normalize(site.features.cpu()[order], dim=1)
-    return LocalNodes(site, order, pairs, features, site.train_labels.cpu()[order])
+    features = F.normalize(data.features.cpu()[order], dim=1)
+    return LocalNodes(data, order, pairs, features, data.train_labels.cpu()[order])
 
 
 def sorted_pairs(a: Tensor, b: Tensor, nodes: int) -> Tensor:

@@ -18,7 +18,7 @@ from dance_flwr.baselines.llata.sampling import dropped_edges, sampled_pairs
 from dance_flwr.baselines.llata.soft_labels import homophily, label_accuracy
 from dance_flwr.baselines.llata.tree import Tree, community_tree
 from dance_flwr.client_data.agreement import agreeing_edges
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.sections import AGREEMENT
 from dance_flwr.config.tree import RunConfig
@@ -76,7 +76,7 @@ def refined_pairs(
     labels, fallback = labeller(nodes, tree)
     moved = reallocated(tree, pairs, labels, settings.moved_ratio_of_nodes, settings.move_threshold)
     gone = dropped_edges(moved, pairs, labels, int(settings.dropped_ratio_of_edges * len(pairs)))
-    draws = generator(config.seed, "llata", client=nodes.site.card.client)
+    draws = generator(config.seed, "llata", client=nodes.data.card.client)
     count = int(settings.added_ratio_of_edges * len(pairs))
     added = sampled_pairs(moved, pairs, labels, count, settings.temperature, draws)
     kept = torch.cat([pairs[~gone], added])
@@ -103,7 +103,7 @@ def refined_pairs(
 
 
 def refined_graphs(
-    site: Site, config: RunConfig, run: str, labeller: Labeller
+    data: ClientData, config: RunConfig, run: str, labeller: Labeller
 ) -> dict[str, LocalGraph]:
     """Return the graphs to train and to predict on, computed now if the run's folder has none.
 
@@ -114,18 +114,18 @@ def refined_graphs(
     -------
     "training" and "whole" -> graph; the same one in transductive mode
     """
-    pairs = _arrays(site, config, run, labeller)["pairs"]
+    pairs = _arrays(data, config, run, labeller)["pairs"]
     version = hashlib.sha256(pairs.cpu().numpy().tobytes()).hexdigest()
-    return site.remember("llata", version, lambda: _graphs(site, pairs))
+    return data.remember("llata", version, lambda: _graphs(data, pairs))
 
 
-def _key(site: Site, config: RunConfig) -> dict[str, Any]:
+def _key(data: ClientData, config: RunConfig) -> dict[str, Any]:
     return {
         "method": config.method,
         "seed": config.seed,
-        "inductive": site.inductive,
-        "partition": site.card.partition_sha256,
-        "reading": asdict(site.reading),
+        "inductive": data.inductive,
+        "partition": data.card.partition_sha256,
+        "reading": asdict(data.reading),
         **{section.name: asdict(section) for section in config.sections if section.name in _OWN},
     }
 
@@ -133,28 +133,28 @@ def _key(site: Site, config: RunConfig) -> dict[str, Any]:
 _OWN = ("llata", "llm")
 
 
-def _arrays(site: Site, config: RunConfig, run: str, labeller: Labeller) -> dict[str, Tensor]:
+def _arrays(data: ClientData, config: RunConfig, run: str, labeller: Labeller) -> dict[str, Tensor]:
     def compute() -> dict[str, Tensor]:
         # Loading an encoder draws from torch's generators, as the dropout of this round does.
-        with seeded(config.seed, "llata", client=site.card.client):
-            return _refine(site, config, run, labeller)
+        with seeded(config.seed, "llata", client=data.card.client):
+            return _refine(data, config, run, labeller)
 
-    key = _key(site, config)
-    return load_or_compute(site.folder, run, key, site.device, compute, REFINED)
+    key = _key(data, config)
+    return load_or_compute(data.folder, run, key, data.device, compute, REFINED)
 
 
-def _refine(site: Site, config: RunConfig, run: str, labeller: Labeller) -> dict[str, Tensor]:
-    nodes = local_nodes(site)
+def _refine(data: ClientData, config: RunConfig, run: str, labeller: Labeller) -> dict[str, Tensor]:
+    nodes = local_nodes(data)
     pairs, labels, what = refined_pairs(nodes, config, labeller)
-    folder, client = run_folder(site.folder, run), site.card.client
+    folder, client = run_folder(data.folder, run), data.card.client
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / REPORT, asdict(what))
     events.emit("refined", _line(what, client), client=client, **asdict(what))
     here = nodes.order[pairs]
-    soft = torch.zeros(site.num_nodes, nodes.classes)  # rows of zeros: nodes that were not seen
+    soft = torch.zeros(data.num_nodes, nodes.classes)  # rows of zeros: nodes that were not seen
     soft[nodes.order] = labels.float()
     return {
-        "pairs": sorted_pairs(here[:, 0], here[:, 1], site.num_nodes),
+        "pairs": sorted_pairs(here[:, 0], here[:, 1], data.num_nodes),
         "soft_labels": soft,
     }
 
@@ -171,24 +171,24 @@ def _line(what: Refinement, client: int) -> str:
     )
 
 
-def _graphs(site: Site, pairs: Tensor) -> dict[str, LocalGraph]:
-    visible = site.training_graph.visible
-    training = _graph(site, pairs, visible, "refined-training")
-    if not site.inductive:
+def _graphs(data: ClientData, pairs: Tensor) -> dict[str, LocalGraph]:
+    visible = data.training_graph.visible
+    training = _graph(data, pairs, visible, "refined-training")
+    if not data.inductive:
         return {"training": training, "whole": training}
-    rows, cols = site.graph.edges()
+    rows, cols = data.graph.edges()
     unseen = (rows < cols) & ~(visible[rows] & visible[cols])
     more = torch.stack([rows[unseen], cols[unseen]], dim=1)
     whole = torch.cat([pairs, more])
     everything = torch.ones_like(visible)
-    return {"training": training, "whole": _graph(site, whole, everything, "refined-whole")}
+    return {"training": training, "whole": _graph(data, whole, everything, "refined-whole")}
 
 
-def _graph(site: Site, pairs: Tensor, visible: Tensor, name: str) -> LocalGraph:
+def _graph(data: ClientData, pairs: Tensor, visible: Tensor, name: str) -> LocalGraph:
     ends = pairs.cpu().numpy()
-    lists = csr_from_pairs(ends[:, 0], ends[:, 1], site.num_nodes)
-    ptr, index = (torch.as_tensor(part, dtype=torch.int64, device=site.device) for part in lists)
+    lists = csr_from_pairs(ends[:, 0], ends[:, 1], data.num_nodes)
+    ptr, index = (torch.as_tensor(part, dtype=torch.int64, device=data.device) for part in lists)
     rows, gates = Ragged(ptr, index), None
-    if site.reading.edge_gates == AGREEMENT:
-        gates = agreeing_edges(site.table.nodes, rows, site.reading.edge_temperature)
+    if data.reading.edge_gates == AGREEMENT:
+        gates = agreeing_edges(data.table.nodes, rows, data.reading.edge_temperature)
     return LocalGraph(rows, visible, name, gates)

@@ -21,7 +21,7 @@ from dance_flwr.baselines.llm4fgl.links import AugmentedGraph, augment
 from dance_flwr.baselines.llm4fgl.predictor import GeneratingModel, LocalPairs, train_predictor
 from dance_flwr.baselines.llm4fgl.versions import Generation, load_latest
 from dance_flwr.baselines.llm4fgl.writing import ModelWriter, Recombiner, Writer
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.fedavg_full.client import FedAvgFull
@@ -33,7 +33,7 @@ from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.seeding import generator, seeded
 
 # Per site and name of a graph: the last augmented graph, and the generation that it is of.
-_AUGMENTED: WeakKeyDictionary[Site, dict[str, tuple[Generation, str, AugmentedGraph]]] = (
+_AUGMENTED: WeakKeyDictionary[ClientData, dict[str, tuple[Generation, str, AugmentedGraph]]] = (
     WeakKeyDictionary()
 )
 
@@ -52,7 +52,9 @@ class Llm4Fgl(FedAvgFull):
             shape, config.backbone, config.dropout, config.label_reuse, settings.predictor_dim
         )
 
-    def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+    def train(
+        self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
+    ) -> Report:
         """Minimise the mean cross-entropy of all labelled training nodes.
 
         In the first rounds on the raw graph, beside the predictor's own loss; then on the augmented
@@ -61,64 +63,64 @@ class Llm4Fgl(FedAvgFull):
         its poorest texts by the mean that came back.
         """
         if not isinstance(model, GeneratingModel):
-            return super().train(model, site, config, info)
+            return super().train(model, data, config, info)
         if info.round <= Llm4FglConfig.of(config).predictor_rounds:
-            return self._train_with_predictor(model, site, config, info)
+            return self._train_with_predictor(model, data, config, info)
         report = Report()
         with report.phase("text"):
-            generation = self._generation(model, site, config, info, reflects=True)
+            generation = self._generation(model, data, config, info, reflects=True)
         with report.phase("topology"):
-            name = TRAINING if site.inductive else WHOLE
-            graph = augmented_graph(model, site, generation, name)
+            name = TRAINING if data.inductive else WHOLE
+            graph = augmented_graph(model, data, generation, name)
             if info.round in Llm4FglConfig.of(config).feedback_rounds():
-                feedback = feedback_of(*_confidence(model, site, graph), model.feedback.size(1))
+                feedback = feedback_of(*_confidence(model, data, graph), model.feedback.size(1))
                 with torch.no_grad():
-                    model.feedback.copy_(feedback / site.num_nodes)
-        labels = _labels_of(graph, site)
+                    model.feedback.copy_(feedback / data.num_nodes)
+        labels = _labels_of(graph, data)
         with report.phase("train"):
             report.loss = train_on_graph(
-                model, graph.features, graph.operator, labels, config, info.round, site.card.client
+                model, graph.features, graph.operator, labels, config, info.round, data.card.client
             )
         return report
 
     def predict(
-        self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo, nodes: Tensor
+        self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo, nodes: Tensor
     ) -> dict[str, Tensor]:
         """Predict nodes on the augmented graph ("deployed") and on the raw one ("raw").
 
         They are one before any neighbour is generated. In inductive mode the neighbours that were
         generated from the training graph are linked to the nodes of the whole one.
         """
-        raw = super().predict(model, site, config, info, nodes)["deployed"]
+        raw = super().predict(model, data, config, info, nodes)["deployed"]
         settings = Llm4FglConfig.of(config)
         if not isinstance(model, GeneratingModel) or info.round <= settings.predictor_rounds:
             return {"deployed": raw, "raw": raw}
-        generation = self._generation(model, site, config, info, reflects=False)
-        graph = augmented_graph(model, site, generation, WHOLE)
-        shown = input_labels(model, _labels_of(graph, site))
+        generation = self._generation(model, data, config, info, reflects=False)
+        graph = augmented_graph(model, data, generation, WHOLE)
+        shown = input_labels(model, _labels_of(graph, data))
         probabilities = class_probabilities(model, graph.features, graph.operator, shown)
         return {"deployed": probabilities[nodes], "raw": raw}
 
-    def planned_calls(self, site: Site, config: RunConfig) -> tuple[int, int]:
+    def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
         """Return the most calls and tokens that a run spends at this client, before it starts."""
-        return planning.planned_calls(site, config)
+        return planning.planned_calls(data, config)
 
     def _train_with_predictor(
-        self, model: GeneratingModel, site: Site, config: RunConfig, info: RoundInfo
+        self, model: GeneratingModel, data: ClientData, config: RunConfig, info: RoundInfo
     ) -> Report:
-        settings, client = Llm4FglConfig.of(config), site.card.client
-        report = super().train(model, site, config, info)
+        settings, client = Llm4FglConfig.of(config), data.card.client
+        report = super().train(model, data, config, info)
         with report.phase("topology"):
-            pairs = LocalPairs(site.training_graph, config.seed, client)
+            pairs = LocalPairs(data.training_graph, config.seed, client)
             draw = generator(config.seed, "non-edges", round_=info.round, client=client)
-            unit = F.normalize(site.features, dim=1)
+            unit = F.normalize(data.features, dim=1)
             train_predictor(model.predictor, unit, pairs, settings.predictor_steps, draw)
         return report
 
     def _generation(
         self,
         model: GeneratingModel,
-        site: Site,
+        data: ClientData,
         config: RunConfig,
         info: RoundInfo,
         *,
@@ -128,20 +130,20 @@ class Llm4Fgl(FedAvgFull):
 
         A client that was away in a round of reflection makes up for the last one only.
         """
-        settings, at = Llm4FglConfig.of(config), Place(site, config, info.run, self.writer)
+        settings, at = Llm4FglConfig.of(config), Place(data, config, info.run, self.writer)
         due = settings.reflections_before(info.round)
-        generation = load_latest(site, info.run, due)
+        generation = load_latest(data, info.run, due)
         # Loading an encoder may draw numbers: training draws the same ones without it.
-        with seeded(config.seed, "llm4fgl", client=site.card.client):
+        with seeded(config.seed, "llm4fgl", client=data.card.client):
             if generation is None:
                 generation = generate(model.predictor, at)
             if reflects and generation.version < due and bool((model.feedback[1] > 0).any()):
                 graph = augmented_graph(
-                    model, site, generation, TRAINING if site.inductive else WHOLE
+                    model, data, generation, TRAINING if data.inductive else WHOLE
                 )
                 quality = torch.full_like(generation.used, -1, dtype=torch.float32)
                 quality[generation.used] = quality_of(
-                    *_confidence(model, site, graph), model.feedback.detach()
+                    *_confidence(model, data, graph), model.feedback.detach()
                 )
                 poor = poorest(quality, generation.texts, settings.rewritten_ratio)
                 generation = rewrite(model.predictor, at, generation, poor, due)
@@ -153,7 +155,7 @@ class Llm4FglRecombined(Llm4Fgl):
 
     writer: Writer = Recombiner()
 
-    def planned_calls(self, site: Site, config: RunConfig) -> tuple[int, int]:
+    def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
         """Return no calls and no tokens."""
         return 0, 0
 
@@ -186,29 +188,31 @@ def quality_of(confidence: Tensor, predicted: Tensor, feedback: Tensor) -> Tenso
 
 
 def augmented_graph(
-    model: PlainModel, site: Site, generation: Generation, name: str
+    model: PlainModel, data: ClientData, generation: Generation, name: str
 ) -> AugmentedGraph:
     """Return a graph of `graphs_of` with the generated nodes that are used, computed once."""
-    kind, cached = model.backbone.operator, _AUGMENTED.setdefault(site, {})
+    kind, cached = model.backbone.operator, _AUGMENTED.setdefault(data, {})
     if name not in cached or cached[name][0] is not generation or cached[name][1] != kind:
         generated = generation.features[generation.used]
         graph = augment(
-            graphs_of(site)[name], site.features, generated, generation.links[name], kind
+            graphs_of(data)[name], data.features, generated, generation.links[name], kind
         )
         cached[name] = generation, kind, graph
     return cached[name][2]
 
 
-def _confidence(model: PlainModel, site: Site, graph: AugmentedGraph) -> tuple[Tensor, Tensor]:
+def _confidence(
+    model: PlainModel, data: ClientData, graph: AugmentedGraph
+) -> tuple[Tensor, Tensor]:
     """Return the largest probability and the predicted class of every generated node, [g] each."""
-    shown = input_labels(model, _labels_of(graph, site))
+    shown = input_labels(model, _labels_of(graph, data))
     probabilities = class_probabilities(model, graph.features, graph.operator, shown)
-    confidence, predicted = probabilities[site.num_nodes :].max(dim=1)
+    confidence, predicted = probabilities[data.num_nodes :].max(dim=1)
     return confidence, predicted
 
 
-def _labels_of(graph: AugmentedGraph, site: Site) -> Tensor:
+def _labels_of(graph: AugmentedGraph, data: ClientData) -> Tensor:
     """Return the training labels, [n + g] int64; generated nodes have none."""
-    labels = site.train_labels.new_full((len(graph.features),), -1)
-    labels[: site.num_nodes] = site.train_labels
+    labels = data.train_labels.new_full((len(graph.features),), -1)
+    labels[: data.num_nodes] = data.train_labels
     return labels

@@ -13,7 +13,7 @@ from dance_flwr.baselines.llm4fgl.links import link
 from dance_flwr.baselines.llm4fgl.predictor import EdgePredictor, LocalPairs, held_out_auc
 from dance_flwr.baselines.llm4fgl.versions import Generation, save
 from dance_flwr.baselines.llm4fgl.writing import Task, Writer
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.llm.factory import embedder
@@ -26,24 +26,24 @@ WHOLE, TRAINING = "whole", "training"
 class Place:
     """Where a generation happens: a client in a run, with the writer of its method."""
 
-    site: Site
+    data: ClientData
     config: RunConfig
     run: str
     writer: Writer
 
 
-def graphs_of(site: Site) -> dict[str, LocalGraph]:
+def graphs_of(data: ClientData) -> dict[str, LocalGraph]:
     """Return the graphs to augment: the whole one, and in inductive mode that of training."""
-    return {WHOLE: site.graph} | ({TRAINING: site.training_graph} if site.inductive else {})
+    return {WHOLE: data.graph} | ({TRAINING: data.training_graph} if data.inductive else {})
 
 
-def origins_of(site: Site, ratio: float) -> Tensor:
+def origins_of(data: ClientData, ratio: float) -> Tensor:
     """Return the nodes that get a neighbour: the share of fewest neighbours; [g] int64, ascending.
 
     Only nodes that training sees; ties go to the lower node number. The choice reads no label and
     depends on no seed, so that cached replies serve every seed of a partition.
     """
-    graph = site.training_graph
+    graph = data.training_graph
     nodes = torch.nonzero(graph.visible).flatten()
     order = torch.sort(graph.rows.ptr.diff()[nodes], stable=True).indices
     return nodes[order[: round(ratio * len(nodes))]].sort().values
@@ -51,9 +51,9 @@ def origins_of(site: Site, ratio: float) -> Tensor:
 
 def generate(predictor: EdgePredictor, at: Place) -> Generation:
     """Write, encode and link the first neighbours of a client; version 0."""
-    origins = origins_of(at.site, Llm4FglConfig.of(at.config).ratio_of_nodes)
-    texts = at.writer.write(Task(origins), at.site, at.config, at.run)
-    features = at.site.features.new_zeros(len(texts), at.site.text_dim)
+    origins = origins_of(at.data, Llm4FglConfig.of(at.config).ratio_of_nodes)
+    texts = at.writer.write(Task(origins), at.data, at.config, at.run)
+    features = at.data.features.new_zeros(len(texts), at.data.text_dim)
     changed = torch.ones(len(texts), dtype=torch.bool, device=features.device)
     return _finished(predictor, at, Generation(0, origins, texts, features, changed, {}), changed)
 
@@ -71,7 +71,7 @@ def rewrite(
     chosen = poor.tolist()
     task = Task(last.origins[poor], [last.texts[i] for i in chosen], version)
     texts, changed = list(last.texts), torch.zeros_like(last.used)
-    for place, text in zip(chosen, at.writer.write(task, at.site, at.config, at.run), strict=True):
+    for place, text in zip(chosen, at.writer.write(task, at.data, at.config, at.run), strict=True):
         if text:
             texts[place] = text
             changed[place] = True
@@ -97,20 +97,20 @@ def _finished(
     predictor: EdgePredictor, at: Place, draft: Generation, changed: Tensor
 ) -> Generation:
     """Encode the changed texts, drop duplicates, link all, write the version and report on it."""
-    settings, site = Llm4FglConfig.of(at.config), at.site
-    unit = F.normalize(site.features, dim=1)
+    settings, data = Llm4FglConfig.of(at.config), at.data
+    unit = F.normalize(data.features, dim=1)
     features, used = _encoded(draft, changed, at)
     links = {
         name: link(
             predictor, features[used], unit, graph.visible, settings.threshold, settings.links
         )
-        for name, graph in graphs_of(site).items()
+        for name, graph in graphs_of(data).items()
     }
     new = Generation(draft.version, draft.origins, draft.texts, features, used, links)
     report = _report(new, changed) | {"held_out_auc": _auc(predictor, at, unit)}
-    save(new, site, at.run, report)
-    message = f"client {site.card.client}: {int(used.sum())} generated nodes, version {new.version}"
-    events.emit("neighbours_generated", message, client=site.card.client)
+    save(new, data, at.run, report)
+    message = f"client {data.card.client}: {int(used.sum())} generated nodes, version {new.version}"
+    events.emit("neighbours_generated", message, client=data.card.client)
     return new
 
 
@@ -124,9 +124,9 @@ def _encoded(draft: Generation, changed: Tensor, at: Place) -> tuple[Tensor, Ten
     used[changed] = False
     places = [place for place in torch.nonzero(changed).flatten().tolist() if draft.texts[place]]
     if places:
-        texts, origins = at.site.texts(), draft.origins[places].tolist()
+        texts, origins = at.data.texts(), draft.origins[places].tolist()
         own = [texts[node] for node in origins]
-        rows = embedder(at.site, at.config)([*(draft.texts[place] for place in places), *own])
+        rows = embedder(at.data, at.config)([*(draft.texts[place] for place in places), *own])
         unit = F.normalize(torch.as_tensor(rows, dtype=torch.float32), dim=1)
         new, papers = (part.to(features.device) for part in torch.split(unit, len(places)))
         most = Llm4FglConfig.of(at.config).duplicate_cosine
@@ -152,6 +152,6 @@ def _report(new: Generation, changed: Tensor) -> dict[str, object]:
 
 
 def _auc(predictor: EdgePredictor, at: Place, unit: Tensor) -> float | None:
-    seed, client = at.config.seed, at.site.card.client
-    pairs = LocalPairs(at.site.training_graph, seed, client)
+    seed, client = at.config.seed, at.data.card.client
+    pairs = LocalPairs(at.data.training_graph, seed, client)
     return held_out_auc(predictor, unit, pairs, generator(seed, "auc", client=client))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.data.card import run_folder
 from dance_flwr.disk import read_npz, write_json, write_npz
 
@@ -39,18 +39,18 @@ class Generation:
 
 
 # Per site: what was last read of each file, with its version on disk.
-_READ: WeakKeyDictionary[Site, dict[Path, tuple[int, Generation]]] = WeakKeyDictionary()
+_READ: WeakKeyDictionary[ClientData, dict[Path, tuple[int, Generation]]] = WeakKeyDictionary()
 
 
-def load_latest(site: Site, run: str, most: int) -> Generation | None:
+def load_latest(data: ClientData, run: str, most: int) -> Generation | None:
     """Return the latest version up to `most`; None where no file is there and undamaged."""
-    versions = (_load(site, _path(site, run, version), version) for version in range(most, -1, -1))
+    versions = (_load(data, _path(data, run, version), version) for version in range(most, -1, -1))
     return next((found for found in versions if found is not None), None)
 
 
-def save(generation: Generation, site: Site, run: str, report: Mapping[str, object]) -> None:
+def save(generation: Generation, data: ClientData, run: str, report: Mapping[str, object]) -> None:
     """Write a version atomically, then `report`, its counts, beside it for its owner to read."""
-    path = _path(site, run, generation.version)
+    path = _path(data, run, generation.version)
     arrays = {
         "origins": generation.origins.cpu().numpy(),
         "texts": np.array(generation.texts, np.str_),
@@ -63,20 +63,20 @@ def save(generation: Generation, site: Site, run: str, report: Mapping[str, obje
     write_json(path.with_suffix(".json"), report)
 
 
-def _path(site: Site, run: str, version: int) -> Path:
-    return run_folder(site.folder, run) / f"llm4fgl-{version}.npz"
+def _path(data: ClientData, run: str, version: int) -> Path:
+    return run_folder(data.folder, run) / f"llm4fgl-{version}.npz"
 
 
-def _load(site: Site, path: Path, version: int) -> Generation | None:
+def _load(data: ClientData, path: Path, version: int) -> Generation | None:
     if not path.is_file():
         return None
-    changed, known = path.stat().st_mtime_ns, _READ.setdefault(site, {})
+    changed, known = path.stat().st_mtime_ns, _READ.setdefault(data, {})
     if path not in known or known[path][0] != changed:
         arrays = read_npz(path)
         if arrays is None:
             return None
         tensors = {
-            name: torch.from_numpy(array).to(site.device)
+            name: torch.from_numpy(array).to(data.device)
             for name, array in arrays.items()
             if name != "texts"
         }

@@ -17,7 +17,7 @@ from dance_flwr.baselines.llm4fgl.prompts import (
     REVISION,
     text_of,
 )
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.text.chunking import split_sentences
@@ -47,7 +47,7 @@ class Task:
 class Writer(Protocol):
     """Writes texts of neighbours at one client."""
 
-    def write(self, task: Task, site: Site, config: RunConfig, run: str) -> list[str]:
+    def write(self, task: Task, data: ClientData, config: RunConfig, run: str) -> list[str]:
         """Return [g] texts; "" where none was written."""
         ...
 
@@ -55,22 +55,22 @@ class Writer(Protocol):
 class ModelWriter:
     """One call of the client's language model per text; a call without an answer has no text."""
 
-    def write(self, task: Task, site: Site, config: RunConfig, run: str) -> list[str]:
+    def write(self, task: Task, data: ClientData, config: RunConfig, run: str) -> list[str]:
         """Ask for every text, in the order of the origins."""
-        with open_session(site, config, run) as session:
-            answers = [session.ask(prompt) for prompt in prompts_of(task, site)]
+        with open_session(data, config, run) as session:
+            answers = [session.ask(prompt) for prompt in prompts_of(task, data)]
         return ["" if answer is None else text_of(answer.value) for answer in answers]
 
 
 class Recombiner:
     """Sentences of the four nearest other texts that training sees, in random turns; no calls."""
 
-    def write(self, task: Task, site: Site, config: RunConfig, run: str) -> list[str]:
+    def write(self, task: Task, data: ClientData, config: RunConfig, run: str) -> list[str]:
         """Recombine up to 120 words per text; every version draws anew."""
-        client, texts = site.card.client, site.texts()
+        client, texts = data.card.client, data.texts()
         draw = generator(config.seed, "recombined", round_=task.version, client=client)
-        unit = F.normalize(site.features, dim=1)
-        near = nearest(unit[task.origins], unit, site.training_graph.visible, _SOURCES + 1)
+        unit = F.normalize(data.features, dim=1)
+        near = nearest(unit[task.origins], unit, data.training_graph.visible, _SOURCES + 1)
         sources = [
             [texts[node] for node in row if node != origin][:_SOURCES]
             for origin, row in zip(task.origins.tolist(), near.tolist(), strict=True)
@@ -78,10 +78,10 @@ class Recombiner:
         return [recombined(row, draw) for row in sources]
 
 
-def prompts_of(task: Task, site: Site) -> Iterable[Prompt]:
+def prompts_of(task: Task, data: ClientData) -> Iterable[Prompt]:
     """Yield the prompt of every text of a task; it holds local texts that training sees."""
-    texts = site.texts()
-    unit, graph = F.normalize(site.features, dim=1), site.training_graph
+    texts = data.texts()
+    unit, graph = F.normalize(data.features, dim=1), data.training_graph
     for place, origin in enumerate(task.origins.tolist()):
         neighbours = [texts[node] for node in nearest_neighbours(origin, unit, graph)]
         facts = {"paper": texts[origin], "neighbours": neighbours}

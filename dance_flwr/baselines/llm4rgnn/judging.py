@@ -10,7 +10,7 @@ from torch import Tensor
 from dance_flwr.baselines.llm4rgnn.config import Llm4RgnnConfig
 from dance_flwr.baselines.llm4rgnn.pairs import least_similar_pairs, undirected_edges
 from dance_flwr.baselines.llm4rgnn.prompts import relevance_prompt
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.llm.config import LlmConfig
 from dance_flwr.llm.model import prompt_tokens
@@ -36,10 +36,10 @@ class Pairs:
     negatives: Tensor
 
     @classmethod
-    def of(cls, site: Site, settings: Llm4RgnnConfig) -> "Pairs":
+    def of(cls, data: ClientData, settings: Llm4RgnnConfig) -> "Pairs":
         """Return the pairs of a client."""
-        graph = site.training_graph
-        negatives = least_similar_pairs(site.features, graph, settings.negatives)
+        graph = data.training_graph
+        negatives = least_similar_pairs(data.features, graph, settings.negatives)
         return cls(undirected_edges(graph), negatives)
 
     @property
@@ -49,7 +49,7 @@ class Pairs:
 
 
 def planned_calls(
-    site: Site, config: RunConfig, count: Callable[[str], int] | None = None
+    data: ClientData, config: RunConfig, count: Callable[[str], int] | None = None
 ) -> tuple[int, int]:
     """Return (calls, tokens) that a run of this client makes at most; no model is needed.
 
@@ -61,17 +61,17 @@ def planned_calls(
     count : tokens of a text; None = an estimate, four characters each
     """
     settings = Llm4RgnnConfig.of(config)
-    pairs = Pairs.of(site, settings)
+    pairs = Pairs.of(data, settings)
     count = count or _estimate
     costs = [
         count(prompt.text) + prompt.template.limit
-        for prompt, _ in questions(site.texts(), pairs, settings, LlmConfig.of(config))
+        for prompt, _ in questions(data.texts(), pairs, settings, LlmConfig.of(config))
     ]
     calls, tokens = _affordable(costs, LlmConfig.of(config).max_tokens)
     return calls, tokens
 
 
-def judge(site: Site, config: RunConfig, pairs: Pairs, session: Session) -> Tensor:
+def judge(data: ClientData, config: RunConfig, pairs: Pairs, session: Session) -> Tensor:
     """Return the relevance of every pair that the model was asked about; [m] int64, as `every`.
 
     UNASKED where a budget or a cap left it out, UNREADABLE where the reply is none. The questions
@@ -83,7 +83,7 @@ def judge(site: Site, config: RunConfig, pairs: Pairs, session: Session) -> Tens
     """
     settings = Llm4RgnnConfig.of(config)
     scores = torch.full((len(pairs.every),), UNASKED)
-    asked = list(questions(site.texts(), pairs, settings, session.caps))
+    asked = list(questions(data.texts(), pairs, settings, session.caps))
     costs = [_most_tokens(prompt.text) + prompt.template.limit for prompt, _ in asked]
     if sum(costs) > session.caps.max_tokens:
         costs = [
@@ -97,7 +97,7 @@ def judge(site: Site, config: RunConfig, pairs: Pairs, session: Session) -> Tens
             scores[same] = int(answer.value["relevance"])
         elif session.ledger.failed_calls > failed:
             scores[same] = UNREADABLE
-    return scores.to(site.device)
+    return scores.to(data.device)
 
 
 def questions(

@@ -13,7 +13,7 @@ from dance_flwr.baselines.llm4rgnn.pairs import nearest_nodes, rows_of_pairs, un
 from dance_flwr.baselines.llm4rgnn.predictor import EdgePredictor, labelled_pairs, train_predictor
 from dance_flwr.baselines.llm4rgnn.scoring import UNSCORED, Relevance, Scorer
 from dance_flwr.client_data.agreement import agreeing_edges
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.sections import AGREEMENT
 from dance_flwr.config.tree import RunConfig
@@ -42,7 +42,7 @@ class RefinedGraphs:
 
 
 def refined_graphs(
-    site: Site, config: RunConfig, run: str, scorer: Scorer, settings: Mapping[str, Any]
+    data: ClientData, config: RunConfig, run: str, scorer: Scorer, settings: Mapping[str, Any]
 ) -> RefinedGraphs:
     """Return the graphs from the client's folder of the run; refine them where there are none.
 
@@ -55,47 +55,47 @@ def refined_graphs(
     refining = Llm4RgnnConfig.of(config)
     key = {
         "seed": config.seed,
-        "inductive": site.inductive,
-        "partition": site.card.partition_sha256,
-        "reading": asdict(site.reading),
+        "inductive": data.inductive,
+        "partition": data.card.partition_sha256,
+        "reading": asdict(data.reading),
         **asdict(refining),
         **settings,
     }
 
     def load() -> RefinedGraphs:
         arrays = load_or_compute(
-            site.folder,
+            data.folder,
             run,
             key,
-            site.device,
-            lambda: refine(site, config, run, scorer),
+            data.device,
+            lambda: refine(data, config, run, scorer),
             name=GRAPHS,
         )
-        whole = _graph(site, arrays, _WHOLE)
-        return RefinedGraphs(whole, _graph(site, arrays, _TRAINING) if site.inductive else whole)
+        whole = _graph(data, arrays, _WHOLE)
+        return RefinedGraphs(whole, _graph(data, arrays, _TRAINING) if data.inductive else whole)
 
-    return site.remember("llm4rgnn", (run, repr(sorted(key.items()))), load)
+    return data.remember("llm4rgnn", (run, repr(sorted(key.items()))), load)
 
 
-def refine(site: Site, config: RunConfig, run: str, scorer: Scorer) -> Arrays:
+def refine(data: ClientData, config: RunConfig, run: str, scorer: Scorer) -> Arrays:
     """Return the rows of the refined graphs, and write how they came about beside them.
 
     Scores and predictor are those of the training graph; in inductive mode edges of test nodes get
     their score by what was learnt from it.
     """
-    settings, client = Llm4RgnnConfig.of(config), site.card.client
-    relevance = scorer(site, config, run)
+    settings, client = Llm4RgnnConfig.of(config), data.card.client
+    relevance = scorer(data, config, run)
     with seeded(config.seed, "edge-predictor", client=client):
-        predictor = _predictor(site, relevance, settings)
+        predictor = _predictor(data, relevance, settings)
     arrays: Arrays = {}
     counts = dict(relevance.counts)
-    graphs = {_WHOLE: site.graph} | ({_TRAINING: site.training_graph} if site.inductive else {})
+    graphs = {_WHOLE: data.graph} | ({_TRAINING: data.training_graph} if data.inductive else {})
     for name, graph in graphs.items():
         edges = undirected_edges(graph)
-        scores = scores_of(edges, relevance, site.num_nodes)
+        scores = scores_of(edges, relevance, data.num_nodes)
         kept = edges[(scores >= settings.beta) | (scores == UNSCORED)]
-        added = added_edges(site.features, graph, predictor, settings)
-        rows = rows_of_pairs(torch.cat([kept, added]), site.num_nodes)
+        added = added_edges(data.features, graph, predictor, settings)
+        rows = rows_of_pairs(torch.cat([kept, added]), data.num_nodes)
         arrays |= {f"{name}_ptr": rows.ptr, f"{name}_index": rows.index}
         after = rows.index.numel() // 2
         counts |= {
@@ -103,7 +103,7 @@ def refine(site: Site, config: RunConfig, run: str, scorer: Scorer) -> Arrays:
             f"{name}_dropped": len(edges) - len(kept),
             f"{name}_added": after - len(kept),
         }
-    write_json(run_folder(site.folder, run) / COUNTS, counts)
+    write_json(run_folder(data.folder, run) / COUNTS, counts)
     return arrays
 
 
@@ -142,18 +142,20 @@ def added_edges(
     return pairs[rank_in_row(probs, ptr) < most]
 
 
-def _predictor(site: Site, relevance: Relevance, settings: Llm4RgnnConfig) -> EdgePredictor | None:
+def _predictor(
+    data: ClientData, relevance: Relevance, settings: Llm4RgnnConfig
+) -> EdgePredictor | None:
     if not settings.added_per_node:
         return None
     pairs = relevance.pairs
     learnt = labelled_pairs(pairs.every, relevance.scores, len(pairs.edges))
-    return train_predictor(site.features, *learnt, settings)
+    return train_predictor(data.features, *learnt, settings)
 
 
-def _graph(site: Site, arrays: Arrays, name: str) -> LocalGraph:
+def _graph(data: ClientData, arrays: Arrays, name: str) -> LocalGraph:
     rows = Ragged(arrays[f"{name}_ptr"], arrays[f"{name}_index"])
-    visible = (site.graph if name == _WHOLE else site.training_graph).visible
+    visible = (data.graph if name == _WHOLE else data.training_graph).visible
     gates = None
-    if site.reading.edge_gates == AGREEMENT:
-        gates = agreeing_edges(site.table.nodes, rows, site.reading.edge_temperature)
+    if data.reading.edge_gates == AGREEMENT:
+        gates = agreeing_edges(data.table.nodes, rows, data.reading.edge_temperature)
     return LocalGraph(rows, visible, f"refined-{name}", gates)

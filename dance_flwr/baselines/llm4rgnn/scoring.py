@@ -10,7 +10,7 @@ from dance_flwr.baselines.llm4rgnn.config import Llm4RgnnConfig
 from dance_flwr.baselines.llm4rgnn.head import bucket, fit_head
 from dance_flwr.baselines.llm4rgnn.judging import UNASKED, UNREADABLE, Pairs, judge
 from dance_flwr.baselines.llm4rgnn.pairs import cosines, random_pairs
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.llm.factory import open_session
 from dance_flwr.seeding import generator
@@ -38,25 +38,25 @@ class Relevance:
     counts: dict[str, int]
 
 
-Scorer = Callable[[Site, RunConfig, str], Relevance]  # (site, config, run)
+Scorer = Callable[[ClientData, RunConfig, str], Relevance]  # (site, config, run)
 
 
-def by_language_model(site: Site, config: RunConfig, run: str) -> Relevance:
+def by_language_model(data: ClientData, config: RunConfig, run: str) -> Relevance:
     """Score the pairs of the budget by the model, all others by the regression on those.
 
     With fewer than 10 scores there is no regression, and other pairs have none. A pair whose reply
     could not be read has none either way.
     """
-    pairs = Pairs.of(site, Llm4RgnnConfig.of(config))
-    with open_session(site, config, run) as session:
-        scores = judge(site, config, pairs, session)
+    pairs = Pairs.of(data, Llm4RgnnConfig.of(config))
+    with open_session(data, config, run) as session:
+        scores = judge(data, config, pairs, session)
     judged = scores > UNREADABLE
-    head = fit_head(site.features, pairs.every[judged], scores[judged])
+    head = fit_head(data.features, pairs.every[judged], scores[judged])
 
     def of_others(others: Tensor) -> Tensor:
         if head is None:
             return torch.full_like(others[:, 0], UNSCORED)
-        return head.scores(site.features, others)
+        return head.scores(data.features, others)
 
     unasked = scores == UNASKED
     counts = {
@@ -68,7 +68,7 @@ def by_language_model(site: Site, config: RunConfig, run: str) -> Relevance:
     return Relevance(pairs, scores, of_others, counts)
 
 
-def by_cosine(site: Site, config: RunConfig, run: str) -> Relevance:
+def by_cosine(data: ClientData, config: RunConfig, run: str) -> Relevance:
     """s(u, v) = 1 + #{q in (.5, .75, .9, .95, .99) : cos(t_u, t_v) >= Q_q}.
 
     Q_q is the q-quantile of the cosine over 10,000 random pairs of the client's training nodes
@@ -76,15 +76,15 @@ def by_cosine(site: Site, config: RunConfig, run: str) -> Relevance:
     or more than 95 %. The scale thus has the meaning of the prompt's: 1 is what unrelated
     documents have. No text is read, no model asked.
     """
-    pairs = Pairs.of(site, Llm4RgnnConfig.of(config))
-    draws = generator(config.seed, "random-pairs", client=site.card.client)
-    apart = random_pairs(site.training_graph, _RANDOM_PAIRS, draws)
-    levels = torch.tensor(_QUANTILES, device=site.device)
-    thresholds = torch.quantile(cosines(site.features, apart), levels) if len(apart) else None
+    pairs = Pairs.of(data, Llm4RgnnConfig.of(config))
+    draws = generator(config.seed, "random-pairs", client=data.card.client)
+    apart = random_pairs(data.training_graph, _RANDOM_PAIRS, draws)
+    levels = torch.tensor(_QUANTILES, device=data.device)
+    thresholds = torch.quantile(cosines(data.features, apart), levels) if len(apart) else None
 
     def of_others(others: Tensor) -> Tensor:
         if thresholds is None:
             return torch.full_like(others[:, 0], UNSCORED)
-        return bucket(cosines(site.features, others), thresholds)
+        return bucket(cosines(data.features, others), thresholds)
 
     return Relevance(pairs, of_others(pairs.every), of_others, {})

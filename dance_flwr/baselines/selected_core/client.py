@@ -7,7 +7,7 @@ from torch import Tensor
 from dance_flwr.baselines.condensation.cache import cache_key, load_or_compute
 from dance_flwr.baselines.condensation.client import site_quotas
 from dance_flwr.baselines.selected_core.rules import RULES, select_core
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
 from dance_flwr.data.text.usage import note_evidence
@@ -31,50 +31,52 @@ class SelectedCore(PlainMethod):
     rule: ClassVar[str]
     rotates: ClassVar[bool] = False
 
-    def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+    def train(
+        self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
+    ) -> Report:
         """Minimise the mean cross-entropy of the core's nodes on the subgraph that they induce."""
         report = Report()
         with report.phase("nodes"):
             moment = info.round if self.rotates else 0
-            key = cache_key(site, config) | {"rule": self.rule, "round": moment}
+            key = cache_key(data, config) | {"rule": self.rule, "round": moment}
             arrays = load_or_compute(
-                site.folder,
+                data.folder,
                 info.run,
                 key,
-                site.device,
-                lambda: {"core": self.select(site, config, moment)},
+                data.device,
+                lambda: {"core": self.select(data, config, moment)},
             )
             core = arrays["core"]
-        chunks = site.table.chunks_of.take(core).index.cpu().numpy()
-        note_evidence(run_folder(site.folder, info.run), info.round, chunks)
+        chunks = data.table.chunks_of.take(core).index.cpu().numpy()
+        note_evidence(run_folder(data.folder, info.run), info.round, chunks)
         report.counts |= {"condensed-nodes": core.numel(), "evidence-supervised": core.numel()}
         report.counts |= {
             "evidence-chunks": len(chunks),
-            "evidence-tokens": int(site.bank.tokens[chunks].sum()),
+            "evidence-tokens": int(data.bank.tokens[chunks].sum()),
         }
         with report.phase("train"):
             induced = operator(
-                model.backbone.operator, *site.training_graph.induced_edges(core), core.numel()
+                model.backbone.operator, *data.training_graph.induced_edges(core), core.numel()
             )
-            labels = site.train_labels[core]
-            report.loss = train_on(model, site.features[core], induced, labels, config, info.round)
+            labels = data.train_labels[core]
+            report.loss = train_on(model, data.features[core], induced, labels, config, info.round)
         return report
 
-    def select(self, site: Site, config: RunConfig, moment: int = 0) -> Tensor:
+    def select(self, data: ClientData, config: RunConfig, moment: int = 0) -> Tensor:
         """Return the core, [K] int64 in ascending order.
 
         Parameters
         ----------
         moment : the round whose core it is, 0 for that of all rounds
         """
-        quotas, client = site_quotas(site, config), site.card.client
+        quotas, client = site_quotas(data, config), data.card.client
         draws = generator(config.seed, f"{self.rule}-core", round_=moment, client=client)
-        return select_core(self.points(site), site.train_labels, quotas, RULES[self.rule], draws)
+        return select_core(self.points(data), data.train_labels, quotas, RULES[self.rule], draws)
 
-    def points(self, site: Site) -> Tensor:
+    def points(self, data: ClientData) -> Tensor:
         """Return P^2 X, the space in which the rule measures; [n, d]."""
-        hop = site.training_graph.operator("gcn")
-        return hop @ (hop @ site.features)
+        hop = data.training_graph.operator("gcn")
+        return hop @ (hop @ data.features)
 
 
 class RandomCore(SelectedCore):
@@ -82,9 +84,9 @@ class RandomCore(SelectedCore):
 
     rule = "random"
 
-    def points(self, site: Site) -> Tensor:
+    def points(self, data: ClientData) -> Tensor:
         """Return X, as nothing is measured; [n, d]."""
-        return site.features
+        return data.features
 
 
 class RotatingCore(RandomCore):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from dance_flwr.baselines.self_training.config import SelfTrainingConfig
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.label_reuse import LabelHalves, input_labels
@@ -23,22 +23,24 @@ from dance_flwr.nn.training import train_epochs
 class SelfTraining(PlainMethod):
     """The plain network on labels and on confident predictions of the global model."""
 
-    def train(self, model: PlainModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+    def train(
+        self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
+    ) -> Report:
         """Minimise CE of the labelled nodes + weight * CE of the pseudo-labelled ones."""
         report, settings = Report(), SelfTrainingConfig.of(config)
-        operator = site.training_graph.operator(model.backbone.operator)
+        operator = data.training_graph.operator(model.backbone.operator)
         with report.phase("forward"):
-            pseudo = torch.full_like(site.train_labels, -1)
+            pseudo = torch.full_like(data.train_labels, -1)
             if info.round >= settings.start_round and settings.weight:
-                pseudo = pseudo_labels(model, site, settings)
-        halves = LabelHalves(model, site.train_labels, config, info.round, site.card.client)
+                pseudo = pseudo_labels(model, data, settings)
+        halves = LabelHalves(model, data.train_labels, config, info.round, data.card.client)
         added = bool((pseudo >= 0).any())
 
         def loss_of() -> Tensor:
-            shown, labels = halves.split(site.train_labels)
+            shown, labels = halves.split(data.train_labels)
             if not added:
-                return labelled_loss(model, site.features, operator, labels, shown)
-            logits = model.logits(site.features, operator, shown)
+                return labelled_loss(model, data.features, operator, labels, shown)
+            logits = model.logits(data.features, operator, shown)
             loss = settings.weight * mean_cross_entropy(logits, pseudo)
             known = bool((labels >= 0).any())
             return mean_cross_entropy(logits, labels) + loss if known else loss
@@ -48,14 +50,14 @@ class SelfTraining(PlainMethod):
         return report
 
 
-def pseudo_labels(model: PlainModel, site: Site, settings: SelfTrainingConfig) -> Tensor:
+def pseudo_labels(model: PlainModel, data: ClientData, settings: SelfTrainingConfig) -> Tensor:
     """Return the pseudo-labels under a model in evaluation mode; [n] int64, -1 without one.
 
     Only nodes that training sees and whose label it does not know can have one.
     """
-    graph, known = site.training_graph, site.train_labels
+    graph, known = data.training_graph, data.train_labels
     operator = graph.operator(model.backbone.operator)
-    probs = class_probabilities(model, site.features, operator, input_labels(model, known))
+    probs = class_probabilities(model, data.features, operator, input_labels(model, known))
     candidates = graph.visible & (known < 0)
     return confident_labels(probs, candidates, settings.confidence, settings.per_class)
 

@@ -11,7 +11,7 @@ from dance_flwr.baselines.condensation.graphs import Condensed
 from dance_flwr.baselines.condensation.selection import validation_scorer
 from dance_flwr.baselines.sfgc.config import SfgcConfig
 from dance_flwr.baselines.sfgc.trajectories import condense
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.seeding import generator
 
@@ -23,8 +23,8 @@ class Sfgc(CondensingMethod):
         """Return `sfgc.*`."""
         return asdict(SfgcConfig.of(config))
 
-    def condense(self, site: Site, config: RunConfig, quotas: Tensor) -> Condensed:
+    def condense(self, data: ClientData, config: RunConfig, quotas: Tensor) -> Condensed:
         """Match the trajectories of networks trained on the client's training graph."""
-        settings, score = SfgcConfig.of(config), validation_scorer(site, config)
-        draws = generator(config.seed, "condense", client=site.card.client)
-        return condense(real_graph(site), quotas, config.hidden_dim, settings, draws, score)
+        settings, score = SfgcConfig.of(config), validation_scorer(data, config)
+        draws = generator(config.seed, "condense", client=data.card.client)
+        return condense(real_graph(data), quotas, config.hidden_dim, settings, draws, score)

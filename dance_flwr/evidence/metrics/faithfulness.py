@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import HOPS, anchored, chunks_of_neighbours
@@ -122,7 +122,7 @@ class Outcomes:
 @torch.no_grad()
 def outcomes(
     model: DanceModel,
-    site: Site,
+    data: ClientData,
     settings: DanceConfig,
     nodes: Tensor,
     draws: int,
@@ -138,23 +138,23 @@ def outcomes(
     generator : a CPU generator; the only source of randomness here
     others : further sources by name
     """
-    packs = explain(model, site, nodes, settings, 0, "")
-    pool = Pool.of(site.graph.hops(settings.fan_out), site.table, nodes)
-    ranked = rankings(model, site, settings, nodes, pool, packs, draws, generator, others)
+    packs = explain(model, data, nodes, settings, 0, "")
+    pool = Pool.of(data.graph.hops(settings.fan_out), data.table, nodes)
+    ranked = rankings(model, data, settings, nodes, pool, packs, draws, generator, others)
     budgets = curve_budgets(settings.chunk_budget)
     none = Ragged(torch.zeros_like(pool.chunks.ptr), pool.chunks.index[:0])
 
     def again(kept: Ragged, texts_elsewhere: bool = True) -> Tensor:
-        return repredict(model, site, settings, nodes, kept, texts_elsewhere=texts_elsewhere)
+        return repredict(model, data, settings, nodes, kept, texts_elsewhere=texts_elsewhere)
 
     def each(rows: list[Ragged], remove: bool) -> Tensor:
         return torch.stack(
             [torch.stack([again(_change(pool, row, k, remove)) for k in budgets]) for row in rows]
         )
 
-    full = predict(model, site, settings)["deployed"][nodes]
-    tokens = torch.as_tensor(np.asarray(site.bank.tokens, np.int64), device=site.device)
-    read = {name: [_read(site.table, tokens, row) for row in rows] for name, rows in ranked.items()}
+    full = predict(model, data, settings)["deployed"][nodes]
+    tokens = torch.as_tensor(np.asarray(data.bank.tokens, np.int64), device=data.device)
+    read = {name: [_read(data.table, tokens, row) for row in rows] for name, rows in ranked.items()}
     return Outcomes(
         nodes=nodes.cpu().numpy(),
         packs=packs,
@@ -169,7 +169,7 @@ def outcomes(
             for name, rows in ranked.items()
         },
         pool_chunks=pool.chunks.ptr.diff().cpu().numpy(),
-        pool_tokens=_read(site.table, tokens, pool.chunks)[0].cpu().numpy(),
+        pool_tokens=_read(data.table, tokens, pool.chunks)[0].cpu().numpy(),
         tokens={name: _mean([found[0] for found in draws]) for name, draws in read.items()},
         owners={name: _mean([found[1] for found in draws]) for name, draws in read.items()},
         gap=float((again(pool.chunks) - full).abs().max()) if nodes.numel() else 0.0,
@@ -202,7 +202,7 @@ def curve_budgets(most: int) -> tuple[int, ...]:
 
 def rankings(
     model: DanceModel,
-    site: Site,
+    data: ClientData,
     settings: DanceConfig,
     nodes: Tensor,
     pool: Pool,
@@ -218,7 +218,7 @@ def rankings(
     "-by-hop" takes as many of each hop as are in the pack. The random ones are lists of `draws`.
     """
     chunks = Ragged(
-        *(torch.as_tensor(part, device=site.device) for part in (packs.chunk_ptr, packs.chunks))
+        *(torch.as_tensor(part, device=data.device) for part in (packs.chunk_ptr, packs.chunks))
     )
     sizes, in_pack = chunks.ptr.diff(), pool.contains(chunks)
     per_hop = pool.chunks.rows() * len(HOPS) + pool.hop  # ascending, as pools run hop by hop
@@ -233,18 +233,18 @@ def rankings(
         within = rank_in_row(weights, ptr) < quota[per_hop]
         ranked[f"{name}-by-hop"].append(heaviest(pool.chunks, weights + 2 * within, sizes))
 
-    add("attention", dense_attention(model, site, settings, nodes, pool).double())
+    add("attention", dense_attention(model, data, settings, nodes, pool).double())
     for name, weigh in (others or {}).items():
         add(name, weigh(nodes, pool).double())
     for _ in range(draws):
         chance = torch.rand(per_hop.numel(), generator=generator, dtype=torch.float64)
-        add("random", chance.to(site.device))
+        add("random", chance.to(data.device))
     return ranked
 
 
 @torch.no_grad()
 def dense_attention(
-    model: DanceModel, site: Site, settings: DanceConfig, nodes: Tensor, pool: Pool
+    model: DanceModel, data: ClientData, settings: DanceConfig, nodes: Tensor, pool: Pool
 ) -> Tensor:
     """Return dense attention weights of the chunks of the pool, [E].
 
@@ -255,8 +255,8 @@ def dense_attention(
     These are attention weights of the same trained scores, used as an explanation (see Jain and
     Wallace 2019 on how little such weights may explain).
     """
-    table, hops = site.table, site.graph.hops(settings.fan_out)
-    hidden = embed(model, site, site.graph, nodes)
+    table, hops = data.table, data.graph.hops(settings.fan_out)
+    hidden = embed(model, data, data.graph, nodes)
     gamma = torch.softmax(model.hop_logits, dim=0)
     own = rows_at(table.nodes, nodes).to(hidden.dtype)
     queries = anchored(model.neighbour_queries(hidden), own, settings)

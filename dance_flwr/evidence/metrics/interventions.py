@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dance_flwr.client_data.agreement import chunk_weights, last_context
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.text_table import TextTable, pool_chunks
 from dance_flwr.config.sections import AGREEMENT
 from dance_flwr.dance.config import DanceConfig
@@ -32,7 +32,7 @@ _NODES_AT_ONCE = 4_000_000  # copies that are listed before they are divided int
 @torch.no_grad()
 def repredict(
     model: DanceModel,
-    site: Site,
+    data: ClientData,
     settings: DanceConfig,
     targets: Tensor,
     kept: Ragged,
@@ -53,28 +53,28 @@ def repredict(
     kept : I rows of chunk numbers, of nodes within two hops of the target
     texts_elsewhere : keep the texts beyond two hops; False = remove them too
     """
-    rows, table = site.graph.rows, site.table
-    changes = _all_but(kept, near_chunks(site, targets)) if texts_elsewhere else kept
+    rows, table = data.graph.rows, data.table
+    changes = _all_but(kept, near_chunks(data, targets)) if texts_elsewhere else kept
     owners = Ragged(changes.ptr, table.node_of_chunk[changes.index])
     changed_radius, read_radius = _radii(model, settings)
     results = []
-    for group in _passes(most_copied(model, site, settings, targets, owners), _NODES_AT_ONCE):
+    for group in _passes(most_copied(model, data, settings, targets, owners), _NODES_AT_ONCE):
         read = Balls.of(rows, targets[group], read_radius).take(_every(group))
         changed = nodes_around(rows, owners.take(group), changed_radius)
         copied = nodes_around(rows, concat_rows([changed, read]), 0)
-        for cases in _passes(copied.ptr.diff(), max(_NODES_PER_PASS, site.num_nodes)):
-            copies, which = Copies.of(site.num_nodes, copied.take(cases)), group[cases]
-            bank = _changed_table(site, copies, changes.take(which), texts_elsewhere)
-            client = _client(site, settings, copies, bank, read.take(cases))
+        for cases in _passes(copied.ptr.diff(), max(_NODES_PER_PASS, data.num_nodes)):
+            copies, which = Copies.of(data.num_nodes, copied.take(cases)), group[cases]
+            bank = _changed_table(data, copies, changes.take(which), texts_elsewhere)
+            client = _client(data, settings, copies, bank, read.take(cases))
             asked = copies.place(_every(cases), targets[which])
             results.append(predict(model, client, settings, asked)["deployed"])
     if not results:
-        return torch.zeros(0, len(site.card.class_names), device=site.device)
+        return torch.zeros(0, len(data.card.class_names), device=data.device)
     return torch.cat(results)
 
 
 def most_copied(
-    model: DanceModel, site: Site, settings: DanceConfig, targets: Tensor, owners: Ragged
+    model: DanceModel, data: ClientData, settings: DanceConfig, targets: Tensor, owners: Ragged
 ) -> Tensor:
     """Return a number of nodes that no case has more copies of, [I] int64, without a search.
 
@@ -83,15 +83,15 @@ def most_copied(
     owners : I rows of nodes whose texts change
     """
     changed_radius, read_radius = _radii(model, settings)
-    most = most_around(site.graph.rows, read_radius)[targets]
-    around = most_around(site.graph.rows, changed_radius)[owners.index]
-    return most.index_add(0, owners.rows(), around).clamp(max=site.num_nodes)
+    most = most_around(data.graph.rows, read_radius)[targets]
+    around = most_around(data.graph.rows, changed_radius)[owners.index]
+    return most.index_add(0, owners.rows(), around).clamp(max=data.num_nodes)
 
 
-def near_chunks(site: Site, nodes: Tensor) -> Ragged:
+def near_chunks(data: ClientData, nodes: Tensor) -> Ragged:
     """Return every chunk within two hops of each node, beyond any fan-out too; one row per node."""
-    near = Balls.of(site.graph.rows, nodes, TEXT_HOPS).take(_every(nodes))
-    return chunks_of_neighbours(near, site.table.chunks_of)
+    near = Balls.of(data.graph.rows, nodes, TEXT_HOPS).take(_every(nodes))
+    return chunks_of_neighbours(near, data.table.chunks_of)
 
 
 def _radii(model: DanceModel, settings: DanceConfig) -> tuple[int, int]:
@@ -114,17 +114,17 @@ def _every(rows: Tensor) -> Tensor:
 
 
 def _client(
-    site: Site, settings: DanceConfig, copies: Copies, bank: TextTable, read: Ragged
+    data: ClientData, settings: DanceConfig, copies: Copies, bank: TextTable, read: Ragged
 ) -> CopiedClient:
     """Return the client and its copies; `read` names the nodes by case whose evidence is read."""
     total = copies.size + copies.origin.numel()
     if _everyone_reads(settings):
-        where = torch.arange(total, device=site.device)
+        where = torch.arange(total, device=data.device)
     else:
         where = copies.place(read.rows(), read.index)
-    graph = CopiedGraph(site.graph, copies, where, settings.fan_out)
-    labels = torch.cat([site.label_table, site.label_table[copies.origin]])
-    return CopiedClient(total, site.device, bank, labels, graph)
+    graph = CopiedGraph(data.graph, copies, where, settings.fan_out)
+    labels = torch.cat([data.label_table, data.label_table[copies.origin]])
+    return CopiedClient(total, data.device, bank, labels, graph)
 
 
 def _all_but(left: Ragged, every: Ragged) -> Ragged:
@@ -148,14 +148,16 @@ def _blank(table: TextTable) -> TextTable:
     return TextTable(table.chunks, empty, torch.zeros_like(table.nodes))
 
 
-def _changed_table(site: Site, copies: Copies, changes: Ragged, texts_elsewhere: bool) -> TextTable:
+def _changed_table(
+    data: ClientData, copies: Copies, changes: Ragged, texts_elsewhere: bool
+) -> TextTable:
     """Return the bank of the client and its copies, which share the chunk embeddings.
 
     Parameters
     ----------
     changes : chunks by case, which are removed; without texts elsewhere those that stay
     """
-    table = site.table
+    table = data.table
     shared = table if texts_elsewhere else _blank(table)
     before = table.chunks_of.take(copies.origin)
     total = table.chunks.size(0)
@@ -166,22 +168,22 @@ def _changed_table(site: Site, copies: Copies, changes: Ragged, texts_elsewhere:
     changed = torch.nonzero(after.ptr.diff() != before.ptr.diff()).flatten()
     rest = after.take(changed)
     nodes = table.nodes[copies.origin]
-    nodes[changed] = _pooled(site, copies.origin[changed], rest).to(nodes.dtype)
+    nodes[changed] = _pooled(data, copies.origin[changed], rest).to(nodes.dtype)
     return TextTable(
         table.chunks, stack_rows([shared.chunks_of, after]), torch.cat([shared.nodes, nodes])
     )
 
 
-def _pooled(site: Site, nodes: Tensor, rest: Ragged) -> Tensor:
+def _pooled(data: ClientData, nodes: Tensor, rest: Ragged) -> Tensor:
     """Return t_u of these nodes from what is left of their chunks, as the site reads texts."""
-    chunks = site.table.chunks
-    if site.reading.text_pooling != AGREEMENT:
+    chunks = data.table.chunks
+    if data.reading.text_pooling != AGREEMENT:
         return pool_chunks(chunks[rest.index], rest.ptr)
 
     def compute() -> Tensor:
-        own = site.table.chunks_of
+        own = data.table.chunks_of
         texts = pool_chunks(chunks[own.index], own.ptr)
-        return last_context(chunks, own, site.compared_rows, texts, site.reading)
+        return last_context(chunks, own, data.compared_rows, texts, data.reading)
 
-    around = site.remember("last context", site.reading, compute)[nodes]
-    return weighted_rows(chunk_weights(chunks, rest, around, site.reading), rest, chunks)
+    around = data.remember("last context", data.reading, compute)[nodes]
+    return weighted_rows(chunk_weights(chunks, rest, around, data.reading), rest, chunks)

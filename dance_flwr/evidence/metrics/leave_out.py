@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import HOPS
 from dance_flwr.dance.model import DanceModel
@@ -52,7 +52,7 @@ class LeftOut:
 @torch.no_grad()
 def leave_out(
     model: DanceModel,
-    site: Site,
+    data: ClientData,
     settings: DanceConfig,
     packs: Packs,
     draws: int,
@@ -68,26 +68,26 @@ def leave_out(
     most_entries : how many nodes and edges may be computed again, all cases together; packs come
         in their order until they are spent, and one always
     """
-    device = site.device
+    device = data.device
     nodes = torch.as_tensor(packs.nodes, device=device)
     chunks = Ragged(
         *(torch.as_tensor(part, device=device) for part in (packs.chunk_ptr, packs.chunks))
     )
-    pool = Pool.of(site.graph.hops(settings.fan_out), site.table, nodes)
+    pool = Pool.of(data.graph.hops(settings.fan_out), data.table, nodes)
     row, chunk, hop, selected = _cases(pool, chunks, draws, generator)
-    owners = Ragged(torch.arange(len(row) + 1, device=device), site.table.node_of_chunk[chunk])
-    per_node = 1 + site.graph.rows.index.numel() // max(site.num_nodes, 1)
-    copies = most_copied(model, site, settings, nodes[row], owners) * per_node
+    owners = Ragged(torch.arange(len(row) + 1, device=device), data.table.node_of_chunk[chunk])
+    per_node = 1 + data.graph.rows.index.numel() // max(data.num_nodes, 1)
+    copies = most_copied(model, data, settings, nodes[row], owners) * per_node
     entries = torch.zeros_like(nodes).index_add_(0, row, copies).cumsum(0)
     done = (entries <= most_entries) | (torch.arange(len(nodes), device=device) == 0)
     row, chunk, hop, selected = (part[done[row]] for part in (row, chunk, hop, selected))
 
     every = torch.nonzero(done).flatten()
-    full = repredict(model, site, settings, nodes[every], near_chunks(site, nodes[every]))
+    full = repredict(model, data, settings, nodes[every], near_chunks(data, nodes[every]))
     place = (done.cumsum(0) - 1)[row]
-    around = near_chunks(site, nodes[row])
+    around = near_chunks(data, nodes[row])
     kept = around.keep(around.index != chunk[around.rows()])
-    without = repredict(model, site, settings, nodes[row], kept)
+    without = repredict(model, data, settings, nodes[row], kept)
     best = full.argmax(dim=1)[place] if len(row) else row
     before, after = full[place], without
     effect = (before - after).gather(1, best[:, None])[:, 0]

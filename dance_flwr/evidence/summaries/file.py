@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dance_flwr import events
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.disk import write_json
@@ -128,7 +128,7 @@ def _sentence(entry: Mapping[str, object]) -> Sentence:
 
 
 def write_summaries(
-    folder: RunFolder, site: Site, packs: Packs, config: RunConfig, run: str
+    folder: RunFolder, data: ClientData, packs: Packs, config: RunConfig, run: str
 ) -> Summaries:
     """Summarise all packs of a core with the client's language model, and write the summaries.
 
@@ -138,7 +138,7 @@ def write_summaries(
     share of half of them.
     """
     rows, seconds = range(len(packs.nodes)), config.round_timeout / 2 / config.clients
-    found = _summarise(site, packs, rows, config, run, seconds)
+    found = _summarise(data, packs, rows, config, run, seconds)
     nodes = packs.nodes.tolist()
     written = Summaries(packs.model_id, dict(zip(nodes, found, strict=True)))
     written.save(folder.summaries_path)
@@ -148,14 +148,14 @@ def write_summaries(
 
 
 def summarise_pack(
-    site: Site, packs: Packs, row: int, config: RunConfig, run: str
+    data: ClientData, packs: Packs, row: int, config: RunConfig, run: str
 ) -> tuple[Sentence, ...]:
     """Return the summary of one pack by the client's language model, as `write_summaries` would."""
-    return _summarise(site, packs, [row], config, run)[0]
+    return _summarise(data, packs, [row], config, run)[0]
 
 
 def _summarise(
-    site: Site,
+    data: ClientData,
     packs: Packs,
     rows: Sequence[int],
     config: RunConfig,
@@ -165,21 +165,21 @@ def _summarise(
     from dance_flwr.evidence.summaries.language_model import ModelSummariser
     from dance_flwr.llm.factory import embedder, open_session
 
-    texts = site.texts()
+    texts = data.texts()
     spans = [spans_of(packs, row, texts) for row in rows]
     found: list[tuple[Sentence, ...]] = []
     try:
-        with open_session(site, config, run) as session:
+        with open_session(data, config, run) as session:
             summariser = ModelSummariser(
-                session, embedder(site, config), site.bank.embeddings, seconds
+                session, embedder(data, config), data.bank.embeddings, seconds
             )
             found = [summariser.summarise(own) for own in spans]
     except UserError as error:
-        LOG.warning("client %d, summaries: %s", site.card.client, error)
+        LOG.warning("client %d, summaries: %s", data.card.client, error)
     return found or [no_model(own) for own in spans]
 
 
-def check_model(site: Site, config: RunConfig) -> None:
+def check_model(data: ClientData, config: RunConfig) -> None:
     """Open the client's language model, as summaries will.
 
     Raises
@@ -189,11 +189,11 @@ def check_model(site: Site, config: RunConfig) -> None:
     from dance_flwr.llm.factory import open_session
 
     try:
-        open_session(site, config, "")
+        open_session(data, config, "")
     except UserError as error:
-        LOG.warning("client %d: %s", site.card.client, error)
+        LOG.warning("client %d: %s", data.card.client, error)
         raise UserError(
-            f"client {site.card.client}: expected a language model for llm.summaries = core, found "
+            f"client {data.card.client}: expected a language model for llm.summaries = core, found "
             "none; the client's log says why, docs/llm.md what to install"
         ) from None
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from flwr.app import Context, Message
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.run_config import run_config_of
@@ -43,7 +43,7 @@ class Budget:
     terms: NodeTerms
     lasting: bool
 
-    def charge(self, config: RunConfig, site: Site, run: str) -> None:
+    def charge(self, config: RunConfig, data: ClientData, run: str) -> None:
         """Write down that an answer will leave; nothing without noise of the client's own.
 
         Raises
@@ -71,7 +71,7 @@ class Budget:
                     )
             return ""
 
-        SpendingLedger(site.folder).spend(run, noise_multiplier(config), fault)
+        SpendingLedger(data.folder).spend(run, noise_multiplier(config), fault)
 
 
 def admit(task: str, message: Message, context: Context) -> Budget:

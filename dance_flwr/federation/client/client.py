@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.validated import labelled_nodes, validated_nodes
 from dance_flwr.config.sections import LABELS, ReadingConfig, reading_of
 from dance_flwr.config.tree import RunConfig
@@ -36,11 +36,13 @@ def initial_model(shape: ModelShape, config: RunConfig) -> nn.Module:
         return get_spec(config.method).make_client().build(shape, config)
 
 
-def load_at(site: Site, model: nn.Module, state: Mapping[str, Tensor], config: RunConfig) -> None:
+def load_at(
+    data: ClientData, model: nn.Module, state: Mapping[str, Tensor], config: RunConfig
+) -> None:
     """Let `model` be this state at a site, with the site's `class-prior`."""
     model.load_state_dict(state)
     if config.class_prior == LABELS:
-        model.prior = config.prior_strength * site.log_class_shares
+        model.prior = config.prior_strength * data.log_class_shares
 
 
 class Client:
@@ -49,17 +51,17 @@ class Client:
     The clients of one process share the model.
     """
 
-    def __init__(self, site: Site, config: RunConfig) -> None:
-        self.site = site
+    def __init__(self, data: ClientData, config: RunConfig) -> None:
+        self.data = data
         self.config = config
         self.spec = get_spec(config.method)
         self.method = self.spec.make_client()
-        shape = shape_of(site.text_dim, len(site.card.class_names), config)
-        self.model = _model(shape, config, site.device)
+        shape = shape_of(data.text_dim, len(data.card.class_names), config)
+        self.model = _model(shape, config, data.device)
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Let the process's model be this state at this client."""
-        load_at(self.site, self.model, state, self.config)
+        load_at(self.data, self.model, state, self.config)
 
     def train(
         self, state: Mapping[str, Tensor], info: RoundInfo, *, proximal_mu: float = 0.0
@@ -71,12 +73,12 @@ class Client:
         proximal_mu : weight of FedProx's proximal term; 0 = none
         """
         self.load(state)
-        client = self.site.card.client
+        client = self.data.card.client
         with (
             seeded(self.config.seed, "train", round_=info.round, client=client),
             proximal_term(self.model, proximal_mu),
         ):
-            report = self.method.train(self.model, self.site, self.config, info)
+            report = self.method.train(self.model, self.data, self.config, info)
         if report.statistics and self.spec.uplink is Uplink.SUM:
             found = ", ".join(report.statistics)
             raise ValueError(f"expected no statistics of a method of sums, found {found}")
@@ -95,9 +97,9 @@ class Client:
                 "method: expected one that exchanges tensors before round 1, found "
                 f"{self.config.method!r}"
             )
-        with seeded(self.config.seed, "exchange", round_=step, client=self.site.card.client):
-            here = {name: tensor.to(self.site.device) for name, tensor in inbox.items()}
-            return self.method.exchange(self.site, self.config, RoundInfo(run, 0, ""), step, here)
+        with seeded(self.config.seed, "exchange", round_=step, client=self.data.card.client):
+            here = {name: tensor.to(self.data.device) for name, tensor in inbox.items()}
+            return self.method.exchange(self.data, self.config, RoundInfo(run, 0, ""), step, here)
 
     @property
     def weight(self) -> int:
@@ -107,8 +109,8 @@ class Client:
         if self.config.privacy.dp != "none":
             return 1
         if self.config.aggregate_weight == "labelled":
-            return int((self.site.train_labels >= 0).sum())
-        return self.site.num_nodes
+            return int((self.data.train_labels >= 0).sum())
+        return self.data.num_nodes
 
     def predict(self, info: RoundInfo, nodes: Tensor) -> dict[str, Tensor]:
         """Return [m, C] probabilities of nodes per view: the method's, smoothed as configured.
@@ -117,9 +119,9 @@ class Client:
         ----------
         nodes : [m] int64, distinct
         """
-        smooth = smoothing_of(self.config, self.site)
-        asked = torch.arange(self.site.num_nodes, device=self.site.device) if smooth else nodes
-        views = self.method.predict(self.model, self.site, self.config, info, asked)
+        smooth = smoothing_of(self.config, self.data)
+        asked = torch.arange(self.data.num_nodes, device=self.data.device) if smooth else nodes
+        views = self.method.predict(self.model, self.data, self.config, info, asked)
         if unknown := views.keys() - {*self.spec.views, "deployed"}:
             raise ValueError(f"expected the views of the method's spec, found {sorted(unknown)}")
         if smooth:
@@ -130,24 +132,24 @@ class Client:
     def validate(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
         """Count hits on the validation nodes."""
         self.load(state)
-        nodes = validated_nodes(self.site, self.config)
+        nodes = validated_nodes(self.data, self.config)
         views = self.predict(RoundInfo(run, round_, model_fingerprint(state)), nodes)
-        return {"val": count(views, self.site.labels[nodes])}
+        return {"val": count(views, self.data.labels[nodes])}
 
     def finish(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
         """Count hits of the final model on validation and test nodes, and write the evidence."""
         self.load(state)
-        smooth = smoothing_of(self.config, self.site)
+        smooth = smoothing_of(self.config, self.data)
         info = RoundInfo(run, round_, model_fingerprint(state), final=True, smooth=smooth)
         parts = {
-            name: labelled_nodes(self.site, code) for name, code in (("val", VAL), ("test", TEST))
+            name: labelled_nodes(self.data, code) for name, code in (("val", VAL), ("test", TEST))
         }
         views = self.predict(info, torch.cat(list(parts.values())))
-        self.method.finish(self.model, self.site, self.config, info)
+        self.method.finish(self.model, self.data, self.config, info)
         sizes = [nodes.numel() for nodes in parts.values()]
         split = {name: torch.split(probs, sizes) for name, probs in views.items()}
         return {
-            name: count({view: probs[i] for view, probs in split.items()}, self.site.labels[nodes])
+            name: count({view: probs[i] for view, probs in split.items()}, self.data.labels[nodes])
             for i, (name, nodes) in enumerate(parts.items())
         }
 
@@ -162,7 +164,7 @@ class Client:
             raise UserError(
                 f"method: expected one that keeps evidence, found {self.config.method!r}"
             )
-        return self.method.seal(self.site, run)
+        return self.method.seal(self.data, run)
 
 
 def open_client(folder: Path, config: RunConfig, device: torch.device | None = None) -> Client:
@@ -191,15 +193,15 @@ def close_clients() -> None:
 
 @lru_cache(maxsize=256)
 def _client(folder: Path, version: str, config: RunConfig, device: torch.device) -> Client:
-    site = _site(folder, version, device, config.split_mode == "inductive", reading_of(config))
-    return Client(site, config)
+    data = _site(folder, version, device, config.split_mode == "inductive", reading_of(config))
+    return Client(data, config)
 
 
 @lru_cache(maxsize=256)
 def _site(
     folder: Path, version: str, device: torch.device, inductive: bool, reading: ReadingConfig
-) -> Site:
-    return Site(folder, device, inductive, reading)
+) -> ClientData:
+    return ClientData(folder, device, inductive, reading)
 
 
 @lru_cache(maxsize=4)

@@ -1,4 +1,4 @@
-"""Answer messages at a client: message -> Site -> method -> reply.
+"""Answer messages at a client: message -> ClientData -> method -> reply.
 
 Unlike the ClientApp, this module imports torch.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from flwr.app import Context, Message
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.data.card import check_run, inside
 from dance_flwr.data.digests import check_files, data_commitment
 from dance_flwr.disk import disk_of
@@ -46,7 +46,7 @@ def describe(message: Message, context: Context) -> Message:
         check_files(folder)  # before anything reads them
     sizes = not demands_masks(context)
     return _do(
-        lambda request, client: messages.schema_reply(request, _schema_of(client.site, sizes)),
+        lambda request, client: messages.schema_reply(request, _schema_of(client.data, sizes)),
         message,
         context,
     )
@@ -104,26 +104,26 @@ def _folder(message: Message, context: Context) -> Path:
 
 def _train(message: Message, client: Client, budget: Budget) -> Message:
     config, start = messages.config_of(message), messages.model_of(message)
-    round_, site = config[keys.ROUND], client.site
+    round_, data = config[keys.ROUND], client.data
     info = RoundInfo(
         run=config[keys.RUN],
         round=round_,
         model_id=model_fingerprint(start),
         server_payload={
-            name: tensor.to(site.device) for name, tensor in messages.payload_of(message).items()
+            name: tensor.to(data.device) for name, tensor in messages.payload_of(message).items()
         },
         needs_initial_upload=config.get(keys.NEEDS_INITIAL_UPLOAD, False),
     )
     state, report = client.train(start, info, proximal_mu=config.get(keys.PROXIMAL_MU, 0.0))
     norm = config[keys.CLIPPING_NORM]
-    budget.charge(client.config, site, config[keys.RUN])  # before anything noisy exists
+    budget.charge(client.config, data, config[keys.RUN])  # before anything noisy exists
     own = protect(
         state,
         start,
         client.config,
         norm=norm,
         round_=round_,
-        client=site.card.client,
+        client=data.card.client,
         step=noise_step(message, client),
     )
     sent = as_upload(own.state, start, message, client)
@@ -138,15 +138,15 @@ def _evaluate(message: Message, client: Client) -> Message:
     if config.get(keys.FINAL, False):
         counts = client.finish(state, config[keys.RUN], config[keys.ROUND])
         # After the method's end, which may still ask its language model.
-        return messages.evaluate_reply(message, counts, tokens_of(client.site, config[keys.RUN]))
+        return messages.evaluate_reply(message, counts, tokens_of(client.data, config[keys.RUN]))
     return messages.evaluate_reply(
         message, client.validate(state, config[keys.RUN], config[keys.ROUND])
     )
 
 
 def _weigh(message: Message, client: Client) -> Message:
-    tokens = int(client.site.bank.tokens.sum())
-    return messages.weigh_reply(message, client.weight, client.site.num_nodes, tokens)
+    tokens = int(client.data.bank.tokens.sum())
+    return messages.weigh_reply(message, client.weight, client.data.num_nodes, tokens)
 
 
 def _exchange(message: Message, client: Client) -> Message:
@@ -163,16 +163,16 @@ _TASKS: dict[str, Task] = {
 }
 
 
-def _schema_of(site: Site, sizes: bool) -> messages.Schema:
+def _schema_of(data: ClientData, sizes: bool) -> messages.Schema:
     """Return what a site requires of the global model; without `sizes` its counts are 0."""
-    card = site.card
+    card = data.card
     return messages.Schema(
         class_names=card.class_names,
-        text_dim=site.text_dim,
+        text_dim=data.text_dim,
         clients=card.clients,
         num_nodes=card.num_nodes if sizes else 0,
-        encoder_sha256=site.encoder_sha256,
-        encoder_tokens=int(site.bank.tokens.sum()) if sizes else 0,
-        device=device_label(site.device),
+        encoder_sha256=data.encoder_sha256,
+        encoder_tokens=int(data.bank.tokens.sum()) if sizes else 0,
+        device=device_label(data.device),
         data_sha256=data_commitment(card),
     )

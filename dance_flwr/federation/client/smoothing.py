@@ -6,24 +6,24 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 
 _STEPS, _ALPHA = 50, 0.8
 
 
-def smoothing_of(config: RunConfig, site: Site) -> Callable[[Tensor], Tensor] | None:
+def smoothing_of(config: RunConfig, data: ClientData) -> Callable[[Tensor], Tensor] | None:
     """Return what `smoothing` does to [n, C] deployed probabilities of all nodes of a site.
 
     None = nothing.
     """
     if config.smoothing == "correct-and-smooth":
-        return partial(correct_and_smooth, site=site)
+        return partial(correct_and_smooth, data=data)
     return None
 
 
 @torch.no_grad()
-def correct_and_smooth(probs: Tensor, site: Site) -> Tensor:
+def correct_and_smooth(probs: Tensor, data: ClientData) -> Tensor:
     """Correct and smooth (Huang et al. 2021): propagate residuals of training labels, then labels.
 
     Uses torch-geometric's module with 50 steps of alpha = 0.8 for each. Only the client's own graph
@@ -37,11 +37,11 @@ def correct_and_smooth(probs: Tensor, site: Site) -> Tensor:
     -------
     [n, C] rows that sum to 1
     """
-    known = site.train_labels >= 0
+    known = data.train_labels >= 0
     if not bool(known.any()):
         return probs
-    rows, cols = site.graph.edges()
-    target = site.train_labels[known]
+    rows, cols = data.graph.edges()
+    target = data.train_labels[known]
     smoothed = _module()(probs, target, known, torch.stack([cols, rows]))
     # A node without neighbours has nothing to average and keeps its prediction.
     total = smoothed.sum(dim=1, keepdim=True)

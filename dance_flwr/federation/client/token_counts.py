@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.paths import LEDGER
 from dance_flwr.data.card import run_folder
 from dance_flwr.data.text.usage import usage_of
@@ -11,15 +11,15 @@ from dance_flwr.metrics import Tokens
 _NAME = 200  # characters of a name that are sent
 
 
-def tokens_of(site: Site, run: str) -> Tokens:
+def tokens_of(data: ClientData, run: str) -> Tokens:
     """Return what a run read as evidence, and what it asked a language model, at this client.
 
     Parameters
     ----------
     run : name of the run
     """
-    folder = run_folder(site.folder, run)
-    read = usage_of(folder, site.bank.tokens)
+    folder = run_folder(data.folder, run)
+    read = usage_of(folder, data.bank.tokens)
     counted = Tokens(
         generated=read.generated_tokens,
         evidence_chunks=read.chunks,

@@ -74,8 +74,8 @@ def as_upload(
         check_bounded(update, grid.share, grid.bound)
     whole = update_of(state, start)
     own = {name: y for name, y in whole.items() if grid or start[name].is_floating_point()}
-    site, round_ = client.site, int(config[keys.ROUND])
-    file = ResidualFile(site.folder, config[keys.RUN], site.card.client)
+    data, round_ = client.data, int(config[keys.ROUND])
+    file = ResidualFile(data.folder, config[keys.RUN], data.card.client)
     wanted = {name: own[name] + e for name, e in file.load(own, round_).items()}
     central = client.config.privacy.dp == "central"
     if central:

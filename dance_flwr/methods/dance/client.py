@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.algorithm import train_round
 from dance_flwr.dance.config import DanceConfig
@@ -36,7 +36,9 @@ class Dance:
             label_evidence=settings.label_evidence,
         )
 
-    def train(self, model: DanceModel, site: Site, config: RunConfig, info: RoundInfo) -> Report:
+    def train(
+        self, model: DanceModel, data: ClientData, config: RunConfig, info: RoundInfo
+    ) -> Report:
         """Run one client round of Alg. 1.
 
         Raises
@@ -44,18 +46,18 @@ class Dance:
         UserError : summaries are to be written, and the client has no language model for them
         """
         if info.round == 1 and LlmConfig.of(config).summaries == CORE:
-            check_model(site, config)  # before rounds are spent
+            check_model(data, config)  # before rounds are spent
         return train_round(
             model,
-            site,
-            RunFolder(site.folder, info.run),
+            data,
+            RunFolder(data.folder, info.run),
             config,
             round_=info.round,
             model_id=info.model_id,
         )
 
     def predict(
-        self, model: DanceModel, site: Site, config: RunConfig, info: RoundInfo, nodes: Tensor
+        self, model: DanceModel, data: ClientData, config: RunConfig, info: RoundInfo, nodes: Tensor
     ) -> dict[str, Tensor]:
         """Predict nodes from their evidence.
 
@@ -64,37 +66,39 @@ class Dance:
         refresh. The final model selects the evidence of what is deployed.
         """
         settings, path = DanceConfig.of(config), None
-        if not info.final and not site.inductive:
-            path = RunFolder(site.folder, info.run).last_survey()
+        if not info.final and not data.inductive:
+            path = RunFolder(data.folder, info.run).last_survey()
         if path is None:
-            return predict_nodes(model, site, settings, nodes)
+            return predict_nodes(model, data, settings, nodes)
         version = f"{path} {path.stat().st_mtime_ns}"
-        survey = site.remember("survey", version, lambda: Survey.read(path, site.device))
+        survey = data.remember("survey", version, lambda: Survey.read(path, data.device))
         if survey is None:
-            return predict_nodes(model, site, settings, nodes)
+            return predict_nodes(model, data, settings, nodes)
         if survey.kept is not None and torch.equal(survey.kept.nodes, nodes):
-            return predict_kept(model, site, settings, survey.kept)
-        return predict_nodes(model, site, settings, nodes, survey.difficulty)
+            return predict_kept(model, data, settings, survey.kept)
+        return predict_nodes(model, data, settings, nodes, survey.difficulty)
 
-    def finish(self, model: DanceModel, site: Site, config: RunConfig, info: RoundInfo) -> None:
+    def finish(
+        self, model: DanceModel, data: ClientData, config: RunConfig, info: RoundInfo
+    ) -> None:
         """Write the evidence packs of the last core under the final model, and one as text.
 
         With `llm.summaries` = core also a summary of each pack.
         """
-        folder = RunFolder(site.folder, info.run)
-        core = folder.load(site.num_nodes, site.device).core
+        folder = RunFolder(data.folder, info.run)
+        core = folder.load(data.num_nodes, data.device).core
         if core is None:
-            core = torch.arange(0, device=site.device)
+            core = torch.arange(0, device=data.device)
         packs = explain(
-            *(model, site, core, DanceConfig.of(config), info.round, info.model_id),
+            *(model, data, core, DanceConfig.of(config), info.round, info.model_id),
             smooth=info.smooth,
         )
         packs.save(folder.final_path)
         summaries = None
         if LlmConfig.of(config).summaries == CORE:
-            summaries = write_summaries(folder, site, packs, config, info.run)
-        write_example(folder, site, packs, summaries)
+            summaries = write_summaries(folder, data, packs, config, info.run)
+        write_example(folder, data, packs, summaries)
 
-    def seal(self, site: Site, run: str) -> str:
+    def seal(self, data: ClientData, run: str) -> str:
         """Return the hash of the run's evidence packs."""
-        return seal(RunFolder(site.folder, run), site.card.salt)
+        return seal(RunFolder(data.folder, run), data.card.salt)

@@ -14,10 +14,10 @@ from dance_flwr.data.graphs.graph import TRAIN, VAL
 def client(probs, labels, split=None):
     """What `fit` needs of a client, which predicts these rows."""
     split = torch.full((len(labels),), VAL) if split is None else split
-    site = SimpleNamespace(
+    data = SimpleNamespace(
         split=split, labels=labels, card=SimpleNamespace(class_names=range(probs.size(1)))
     )
-    return SimpleNamespace(site=site, predict=lambda info, nodes: {"deployed": probs[nodes]})
+    return SimpleNamespace(data=data, predict=lambda info, nodes: {"deployed": probs[nodes]})
 
 
 def test_the_error_is_that_of_a_calculation_by_hand():

@@ -35,7 +35,7 @@ def bundle(finished, tmp_path_factory):
 
 
 @pytest.fixture
-def site(finished, tmp_path):
+def data(finished, tmp_path):
     """A folder with the nodes of client 2, without labels."""
     source, folder = finished.partition / "client-2", tmp_path / "site"
     folder.mkdir()
@@ -63,19 +63,19 @@ def test_predictions_are_those_of_the_run(finished, bundle, client):
     folder = finished.partition / f"client-{client}"
     own = open_client(folder, finished.config)
     own.load(load_model(finished.folder))
-    smooth = smoothing_of(finished.config, own.site)
+    smooth = smoothing_of(finished.config, own.data)
     info = RoundInfo("predict", 1, "", final=True, smooth=smooth)
-    expected = own.predict(info, torch.arange(own.site.num_nodes))["deployed"]
+    expected = own.predict(info, torch.arange(own.data.num_nodes))["deployed"]
     with opened(bundle, str(folder), quiet) as again:
         assert torch.allclose(deployed(bundle, again), expected, atol=1e-6)
 
 
-def test_a_table_of_nodes_without_labels(bundle, site, tmp_path):
+def test_a_table_of_nodes_without_labels(bundle, data, tmp_path):
     lines = []
-    predict(bundle, str(site), tmp_path / "p.parquet", tmp_path / "e.jsonl", lines.append)
+    predict(bundle, str(data), tmp_path / "p.parquet", tmp_path / "e.jsonl", lines.append)
     table = pq.read_table(tmp_path / "p.parquet").to_pylist()
     evidence = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text("utf-8").splitlines()]
-    ids = read_folder(site, labelled=False).ids.tolist()
+    ids = read_folder(data, labelled=False).ids.tolist()
     assert [row["id"] for row in table] == [line["id"] for line in evidence] == ids
     for row, line in zip(table, evidence, strict=True):
         assert 0 <= row["margin"] <= row["probability"] <= 1
@@ -84,17 +84,17 @@ def test_a_table_of_nodes_without_labels(bundle, site, tmp_path):
         assert row["evidence_probability"] == pytest.approx(max(fused.values()))
         assert sum(span["weight"] for span in line["spans"]) == pytest.approx(1, abs=1e-4)
     assert not any("accuracy" in line for line in lines)
-    verify_lines(bundle, str(site), tmp_path / "e.jsonl", lines.append)
+    verify_lines(bundle, str(data), tmp_path / "e.jsonl", lines.append)
     assert lines[-1].startswith("evidence verified")
 
 
-def test_labels_of_a_graph_do_not_enter_its_predictions(finished, bundle, site, tmp_path):
+def test_labels_of_a_graph_do_not_enter_its_predictions(finished, bundle, data, tmp_path):
     labelled, lines = tmp_path / "labelled", []
     labelled.mkdir()
     for name in ("nodes.parquet", "edges.parquet"):
         shutil.copyfile(finished.partition / "client-2" / name, labelled / name)
     predict(bundle, str(labelled), tmp_path / "with.parquet", say=lines.append)
-    predict(bundle, str(site), tmp_path / "without.parquet", say=quiet)
+    predict(bundle, str(data), tmp_path / "without.parquet", say=quiet)
     assert pq.read_table(tmp_path / "with.parquet") == pq.read_table(tmp_path / "without.parquet")
     assert any(line.startswith("accuracy") and "labelled nodes" in line for line in lines)
 
@@ -215,52 +215,52 @@ FORGED += [another_share, another_view, a_note, beyond_all, no_list, nothing]
 
 
 @pytest.mark.parametrize("change", FORGED)
-def test_altered_evidence_is_found(bundle, site, tmp_path, change):
-    predict(bundle, str(site), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
+def test_altered_evidence_is_found(bundle, data, tmp_path, change):
+    predict(bundle, str(data), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
     damaged(tmp_path / "e.jsonl", change)
     with pytest.raises(UserError, match=r"e\.jsonl"):
-        verify_lines(bundle, str(site), tmp_path / "e.jsonl", quiet)
+        verify_lines(bundle, str(data), tmp_path / "e.jsonl", quiet)
 
 
-def test_a_key_that_stands_twice_is_found(bundle, site, tmp_path):
+def test_a_key_that_stands_twice_is_found(bundle, data, tmp_path):
     """Readers disagree on which of the two counts."""
-    predict(bundle, str(site), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
+    predict(bundle, str(data), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
     text = (tmp_path / "e.jsonl").read_text("utf-8")
     (tmp_path / "e.jsonl").write_text(text.replace('"weight"', '"weight": 0.99, "weight"', 1))
     with pytest.raises(UserError, match=r"e\.jsonl line 1: expected evidence .* 'weight' twice"):
-        verify_lines(bundle, str(site), tmp_path / "e.jsonl", quiet)
+        verify_lines(bundle, str(data), tmp_path / "e.jsonl", quiet)
 
 
 @pytest.mark.parametrize("place", [0, -1])
-def test_evidence_that_lacks_a_node_is_found(bundle, site, tmp_path, place):
-    predict(bundle, str(site), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
+def test_evidence_that_lacks_a_node_is_found(bundle, data, tmp_path, place):
+    predict(bundle, str(data), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
     lines = (tmp_path / "e.jsonl").read_text("utf-8").splitlines(keepends=True)
     lacking = json.loads(lines.pop(place))["id"]
     (tmp_path / "e.jsonl").write_text("".join(lines), "utf-8")
     with pytest.raises(UserError) as error:
-        verify_lines(bundle, str(site), tmp_path / "e.jsonl", quiet)
+        verify_lines(bundle, str(data), tmp_path / "e.jsonl", quiet)
     assert f"expected evidence of all {len(lines) + 1} nodes" in str(error.value)
     assert f"found none of {lacking!r};" in str(error.value)
     del lines[1:4]
     (tmp_path / "e.jsonl").write_text("".join(lines), "utf-8")
     with pytest.raises(UserError, match="and 3 more;"):
-        verify_lines(bundle, str(site), tmp_path / "e.jsonl", quiet)
+        verify_lines(bundle, str(data), tmp_path / "e.jsonl", quiet)
 
 
-def test_evidence_of_a_node_that_stands_twice_is_found(bundle, site, tmp_path):
-    predict(bundle, str(site), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
+def test_evidence_of_a_node_that_stands_twice_is_found(bundle, data, tmp_path):
+    predict(bundle, str(data), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
     first, *rest = (tmp_path / "e.jsonl").read_text("utf-8").splitlines(keepends=True)
     name = json.loads(first)["id"]
     for lines in ([first, *rest, first], [first, first, *rest[1:]]):
         (tmp_path / "e.jsonl").write_text("".join(lines), "utf-8")
         with pytest.raises(UserError, match=re.escape(f"found node {name!r} twice")):
-            verify_lines(bundle, str(site), tmp_path / "e.jsonl", quiet)
+            verify_lines(bundle, str(data), tmp_path / "e.jsonl", quiet)
 
 
-def test_an_empty_file_is_no_evidence(bundle, site, tmp_path):
+def test_an_empty_file_is_no_evidence(bundle, data, tmp_path):
     (tmp_path / "e.jsonl").touch()
     with pytest.raises(UserError, match=r"e\.jsonl: expected evidence .* found no line"):
-        verify_lines(bundle, str(site), tmp_path / "e.jsonl", quiet)
+        verify_lines(bundle, str(data), tmp_path / "e.jsonl", quiet)
 
 
 def span(node, weight):
@@ -287,33 +287,33 @@ def test_an_entry_that_weighs_nothing_must_be_there_too(tmp_path, spans, found):
         _compare(line | {"spans": spans}, line, tmp_path)
 
 
-def test_one_altered_character_of_a_text_is_found(bundle, site, tmp_path):
-    predict(bundle, str(site), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
+def test_one_altered_character_of_a_text_is_found(bundle, data, tmp_path):
+    predict(bundle, str(data), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
     first = json.loads((tmp_path / "e.jsonl").read_text("utf-8").splitlines()[0])
     span = first["spans"][0]
-    table = pq.read_table(site / "nodes.parquet")
+    table = pq.read_table(data / "nodes.parquet")
     texts, place = table["text"].to_pylist(), table["id"].to_pylist().index(span["id"])
     at = span["start"]
     texts[place] = texts[place][:at] + "~" + texts[place][at + 1 :]
-    pq.write_table(table.set_column(1, "text", [texts]), site / "nodes.parquet")
+    pq.write_table(table.set_column(1, "text", [texts]), data / "nodes.parquet")
     with pytest.raises(UserError, match="altered"):
-        verify_lines(bundle, str(site), tmp_path / "e.jsonl", quiet)
+        verify_lines(bundle, str(data), tmp_path / "e.jsonl", quiet)
 
 
-def test_any_node_is_shown(bundle, site):
-    node = str(read_folder(site, labelled=False).ids[0])
-    assert show(bundle, str(site), node, quiet).startswith(f"Evidence pack of node {node!r}")
+def test_any_node_is_shown(bundle, data):
+    node = str(read_folder(data, labelled=False).ids[0])
+    assert show(bundle, str(data), node, quiet).startswith(f"Evidence pack of node {node!r}")
     with pytest.raises(UserError, match="'nobody'"):
-        show(bundle, str(site), "nobody", quiet)
+        show(bundle, str(data), "nobody", quiet)
 
 
-def test_a_damaged_bundle_is_refused(bundle, tmp_path, site):
+def test_a_damaged_bundle_is_refused(bundle, tmp_path, data):
     copy = tmp_path / "copy"
     shutil.copytree(bundle.folder, copy)
     weights = copy / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4] + b"\x00\x00\x80\x3f")
     with pytest.raises(UserError, match=r"model\.safetensors"):
-        predict(Bundle.open(copy), str(site), tmp_path / "p.parquet", say=quiet)
+        predict(Bundle.open(copy), str(data), tmp_path / "p.parquet", say=quiet)
     assert not (tmp_path / "p.parquet").exists()
     (copy / "bundle.json").write_text("{}", "utf-8")
     with pytest.raises(UserError, match="format"):
@@ -332,20 +332,20 @@ def test_data_with_another_encoder_are_refused(bundle, tmp_path, finished):
         predict(bundle, str(copy), tmp_path / "p.parquet", say=quiet)
 
 
-def test_nothing_is_overwritten(finished, bundle, site, tmp_path):
+def test_nothing_is_overwritten(finished, bundle, data, tmp_path):
     (tmp_path / "p.parquet").touch()
     with pytest.raises(UserError, match="--out"):
-        predict(bundle, str(site), tmp_path / "p.parquet", say=quiet)
+        predict(bundle, str(data), tmp_path / "p.parquet", say=quiet)
     with pytest.raises(UserError, match="--out"):
         export(finished.folder, bundle.folder)
 
 
-def test_a_model_without_evidence_predicts_too(run, site, tmp_path):
+def test_a_model_without_evidence_predicts_too(run, data, tmp_path):
     plain = export(run(clients=3, rounds=1, method="fedavg-full").folder, tmp_path / "plain")
-    predict(plain, str(site), tmp_path / "p.parquet", say=quiet)
+    predict(plain, str(data), tmp_path / "p.parquet", say=quiet)
     assert pq.read_table(tmp_path / "p.parquet").column_names[-1] == "margin"
     with pytest.raises(UserError, match="--evidence"):
-        predict(plain, str(site), tmp_path / "q.parquet", tmp_path / "e.jsonl", quiet)
+        predict(plain, str(data), tmp_path / "q.parquet", tmp_path / "e.jsonl", quiet)
     assert not (tmp_path / "q.parquet").exists()
 
 

@@ -111,7 +111,7 @@ def test_an_opened_client_stays_on_the_device_it_was_opened_on(dance, gpus):
     folder = dance.partition / "client-0"
     first = open_client(folder, dance.config, torch.device("cpu"))
     assert open_client(folder, dance.config) is first
-    assert open_client(folder, dance.config, torch.device("meta")).site.device.type == "meta"
+    assert open_client(folder, dance.config, torch.device("meta")).data.device.type == "meta"
 
 
 # Federations of nodes that name their own devices
@@ -147,7 +147,7 @@ def pretended(monkeypatch, gpus):
 
     def on_cpu(folder, config, device):
         client = opened(folder, config, torch.device("cpu"))
-        client.site.named = device
+        client.data.named = device
         return client
 
     from dance_flwr.federation.client import handlers as client_tasks
@@ -157,7 +157,7 @@ def pretended(monkeypatch, gpus):
     monkeypatch.setattr(
         client_tasks,
         "_schema_of",
-        lambda site, sizes: replace(real(site, sizes), device=device_label(site.named)),
+        lambda data, sizes: replace(real(data, sizes), device=device_label(data.named)),
     )
     return asked
 
@@ -196,7 +196,7 @@ def test_memory_that_is_too_small_is_one_line_after_others_were_closed(run, monk
     honest, left = Client.train, [times]
 
     def train(self, *arguments, **keys):
-        if self.site.card.client == 1 and left[0]:
+        if self.data.card.client == 1 and left[0]:
             left[0] -= 1
             raise torch.OutOfMemoryError("CUDA out of memory")
         return honest(self, *arguments, **keys)

@@ -16,26 +16,26 @@ def asked(monkeypatch):
     kind = type(get_spec("dance").make_client())
     real = kind.predict
 
-    def predict(self, model, site, config, info, nodes):
+    def predict(self, model, data, config, info, nodes):
         seen.append((nodes.tolist(), info.final))
-        return real(self, model, site, config, info, nodes)
+        return real(self, model, data, config, info, nodes)
 
     monkeypatch.setattr(kind, "predict", predict)
     return seen
 
 
-def labelled(site, code):
-    return torch.nonzero((site.split == code) & (site.labels >= 0)).flatten().tolist()
+def labelled(data, code):
+    return torch.nonzero((data.split == code) & (data.labels >= 0)).flatten().tolist()
 
 
 @pytest.mark.parametrize("most", [0, 2, 4096])
 def test_a_validation_reads_so_many_nodes_and_always_the_same(dance, run_config, asked, most):
-    site, model = dance.site(0), load_model(dance.folder)
-    every, run = labelled(site, VAL), dance.result["run"]
+    data, model = dance.data(0), load_model(dance.folder)
+    every, run = labelled(data, VAL), dance.result["run"]
     assert len(every) > 2
     for seed in (0, 0, 3):
         config = run_config(validation_nodes=most, seed=seed, device="cpu")
-        counts = Client(dance.site(0), config).validate(model, run, 3)["val"]
+        counts = Client(dance.data(0), config).validate(model, run, 3)["val"]
         assert counts.total == len(asked[-1][0]) == (2 if most == 2 else len(every))
         assert counts.correct.keys() == {"plain", "fused", "deployed"}
     for nodes, final in asked:
@@ -46,17 +46,17 @@ def test_a_validation_reads_so_many_nodes_and_always_the_same(dance, run_config,
 def test_the_final_model_is_scored_on_every_node_of_both_splits(dance, run_config, asked, tmp_path):
     import shutil
 
-    from dance_flwr.client_data.client_data import Site
+    from dance_flwr.client_data.client_data import ClientData
 
     shutil.copytree(dance.partition / "client-0", tmp_path / "client-0")
-    site = Site(tmp_path / "client-0", torch.device("cpu"))
-    client = Client(site, run_config(validation_nodes=1))
+    data = ClientData(tmp_path / "client-0", torch.device("cpu"))
+    client = Client(data, run_config(validation_nodes=1))
     found = client.finish(load_model(dance.folder), dance.result["run"], 3)
     ((nodes, final),) = asked
-    assert final and nodes == labelled(site, VAL) + labelled(site, TEST)
+    assert final and nodes == labelled(data, VAL) + labelled(data, TEST)
     assert {name: counts.total for name, counts in found.items()} == {
-        "val": len(labelled(site, VAL)),
-        "test": len(labelled(site, TEST)),
+        "val": len(labelled(data, VAL)),
+        "test": len(labelled(data, TEST)),
     }
     row = dance.result["clients"][0]
     assert found["test"].correct["deployed"] / found["test"].total == pytest.approx(

@@ -92,7 +92,7 @@ def test_all_that_was_sent_is_all_that_was_learned_but_for_one_residual(
 
     def watched(self, state, info, **options):
         trained, report = honest(self, state, info, **options)
-        client = self.site.card.client
+        client = self.data.card.client
         for name, tensor in trained.items():
             own = tensor.double() - state[name].double()
             true[client, name] = true.get((client, name), 0) + own

@@ -153,12 +153,12 @@ def test_saved_model_reproduces_the_reported_accuracies(dance):
     assert model_fingerprint(state_dict) == dance.result["model_fingerprint"]
     hits = {TEST: [0, 0], VAL: [0, 0]}
     for number in range(3):
-        client = Client(dance.site(number), dance.config)
+        client = Client(dance.data(number), dance.config)
         client.load(state_dict)
         info = RoundInfo("", 1, "", final=True)
         for code, total in hits.items():
-            nodes = torch.nonzero((client.site.split == code) & (client.site.labels >= 0)).flatten()
-            counts = count(client.predict(info, nodes), client.site.labels[nodes])
+            nodes = torch.nonzero((client.data.split == code) & (client.data.labels >= 0)).flatten()
+            counts = count(client.predict(info, nodes), client.data.labels[nodes])
             total[0] += counts.correct["deployed"]
             total[1] += counts.total
     assert accuracy(*hits[TEST]) == dance.result["test_accuracy"]
@@ -203,7 +203,7 @@ def test_the_seed_decides_every_draw_of_a_client(dance, keys):
     model = load_model(dance.folder)
 
     def trained(seed, name):
-        client = Client(dance.site(0), parse(flatten(dance.config) | keys | {"seed": seed}))
+        client = Client(dance.data(0), parse(flatten(dance.config) | keys | {"seed": seed}))
         return model_fingerprint(
             client.train(model, info(f"{name}-{seed}-{keys['dropout']}", model))[0]
         )
@@ -217,7 +217,7 @@ def test_the_seed_decides_every_draw_of_a_client(dance, keys):
 )
 def test_a_round_that_is_asked_twice_is_answered_twice(dance, keys):
     """A reply may be lost after the client has saved its state."""
-    client = Client(dance.site(0), parse(flatten(dance.config) | keys))
+    client = Client(dance.data(0), parse(flatten(dance.config) | keys))
     name, sent = f"twice-{len(str(keys))}", load_model(dance.folder)
     for _ in range(2):
         state, report = client.train(sent, info(name, sent))
@@ -360,10 +360,10 @@ def test_second_preparation_encodes_nothing(run_config, dance):
 @pytest.mark.parametrize("weight", ["nodes", "labelled"])
 def test_weight_of_a_client_is_what_was_asked_for(run, weight):
     finished = run(aggregate_weight=weight, rounds=1)
-    sites = [finished.site(client) for client in range(3)]
+    sites = [finished.data(client) for client in range(3)]
     held = {
-        "nodes": [site.num_nodes for site in sites],
-        "labelled": [int((site.train_labels >= 0).sum()) for site in sites],
+        "nodes": [data.num_nodes for data in sites],
+        "labelled": [int((data.train_labels >= 0).sum()) for data in sites],
     }
     replies = sorted(finished.replies("train"), key=lambda reply: reply.metadata.src_node_id)
     assert held["nodes"] != held["labelled"]

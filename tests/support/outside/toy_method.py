@@ -21,10 +21,10 @@ class ToyConfig(Section):
 class ToyClient(FedAvgFull):
     """FedAvg's training; one number beside the model."""
 
-    def train(self, model, site, config, info):
+    def train(self, model, data, config, info):
         """Train, and add the client's labelled share."""
-        report = super().train(model, site, config, info)
-        share = (site.train_labels >= 0).float().mean() * ToyConfig.of(config).shrink
+        report = super().train(model, data, config, info)
+        share = (data.train_labels >= 0).float().mean() * ToyConfig.of(config).shrink
         report.statistics = {"share": share.reshape(1)}
         return report
 

@@ -22,7 +22,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.losses import supervised_nodes
@@ -39,34 +39,34 @@ _ROUNDING = 1e-9  # a spread below this share of the largest value is rounding
 Values = NDArray[np.float64]
 
 
-def plain_losses(model: PlainModel, site: Site) -> Tensor:
+def plain_losses(model: PlainModel, data: ClientData) -> Tensor:
     """Return [n] cross-entropies of the plain view on the whole graph, in nats, with gradient.
 
     Dropout is off; the loss is 0 where the label is unknown.
     """
     model.eval()
-    hidden = model.backbone(site.features, site.graph.operator(model.backbone.operator))
+    hidden = model.backbone(data.features, data.graph.operator(model.backbone.operator))
     return F.cross_entropy(
-        model.graph_logits(hidden), site.labels, ignore_index=-1, reduction="none"
+        model.graph_logits(hidden), data.labels, ignore_index=-1, reduction="none"
     )
 
 
-def node_losses(model: PlainModel, state: Mapping[str, Tensor], site: Site) -> Values:
+def node_losses(model: PlainModel, state: Mapping[str, Tensor], data: ClientData) -> Values:
     """Return [n] losses in nats of the plain view under `state`, which overwrites `model`."""
     model.load_state_dict(state)
     with torch.no_grad():
-        return _numpy(plain_losses(model, site))
+        return _numpy(plain_losses(model, data))
 
 
 def loss_fall(
-    model: PlainModel, start: Mapping[str, Tensor], seen: Mapping[str, Tensor], site: Site
+    model: PlainModel, start: Mapping[str, Tensor], seen: Mapping[str, Tensor], data: ClientData
 ) -> Values:
     """Return [n] loss under `start` minus loss under `seen`, in nats; large for members."""
-    return node_losses(model, start, site) - node_losses(model, seen, site)
+    return node_losses(model, start, data) - node_losses(model, seen, data)
 
 
 def loss_slope(
-    model: PlainModel, start: Mapping[str, Tensor], seen: Mapping[str, Tensor], site: Site
+    model: PlainModel, start: Mapping[str, Tensor], seen: Mapping[str, Tensor], data: ClientData
 ) -> Values:
     """Return [n] minus the derivative of each loss at `start` along `seen - start`.
 
@@ -75,7 +75,7 @@ def loss_slope(
     added, so this attack is harder to hide from.
     """
     model.load_state_dict(start)
-    losses = plain_losses(model, site)
+    losses = plain_losses(model, data)
     # J d by two backward passes, as sparse products have no forward mode: g(v) = J^T v is linear.
     used = {
         name: value
@@ -90,7 +90,7 @@ def loss_slope(
 
 
 def supervised_members(
-    model: PlainModel, state: Mapping[str, Tensor], site: Site, config: RunConfig, run: str
+    model: PlainModel, state: Mapping[str, Tensor], data: ClientData, config: RunConfig, run: str
 ) -> Tensor:
     """Return [s] int64 nodes of the plain loss of the round that was just trained from `state`.
 
@@ -99,28 +99,28 @@ def supervised_members(
     labelled training nodes. Overwrites the parameters of `model`.
     """
     if not isinstance(model, DanceModel):
-        return torch.nonzero(site.train_labels >= 0).flatten()
+        return torch.nonzero(data.train_labels >= 0).flatten()
     model.load_state_dict(state)
     settings = DanceConfig.of(config)
-    local_state = RunFolder(site.folder, run).load(site.num_nodes, site.device)
+    local_state = RunFolder(data.folder, run).load(data.num_nodes, data.device)
     core = local_state.core
     assert core is not None
     if local_state.ahead is not None:
         batch, _ = local_state.ahead.batch(core, local_state.last_turn)
-        return supervised_nodes(*batch, site.train_labels, settings)
-    _, candidates, evidence = select_evidence(model, site, local_state, settings, [core])
-    return supervised_nodes(candidates, evidence, site.train_labels, settings)
+        return supervised_nodes(*batch, data.train_labels, settings)
+    _, candidates, evidence = select_evidence(model, data, local_state, settings, [core])
+    return supervised_nodes(candidates, evidence, data.train_labels, settings)
 
 
-def held_out_nodes(site: Site) -> Tensor:
+def held_out_nodes(data: ClientData) -> Tensor:
     """Return [b] int64 validation and test nodes with a label."""
-    held_out = (site.split == VAL) | (site.split == TEST)
-    return torch.nonzero(held_out & (site.labels >= 0)).flatten()
+    held_out = (data.split == VAL) | (data.split == TEST)
+    return torch.nonzero(held_out & (data.labels >= 0)).flatten()
 
 
-def unused_nodes(site: Site, members: Tensor) -> Tensor:
+def unused_nodes(data: ClientData, members: Tensor) -> Tensor:
     """Return [b] int64 labelled training nodes that are not members in this round."""
-    free = site.train_labels >= 0
+    free = data.train_labels >= 0
     free[members] = False
     return torch.nonzero(free).flatten()
 

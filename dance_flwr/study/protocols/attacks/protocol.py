@@ -12,7 +12,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.options import Value
 from dance_flwr.config.paths import data_root
 from dance_flwr.config.sections import reading_of
@@ -118,10 +118,10 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
 def _clients(folder: Path, config: RunConfig) -> list[Client]:
     inductive = config.split_mode == "inductive"
     sites = [
-        Site(folder / f"client-{k}", pick_device(config), inductive, reading_of(config))
+        ClientData(folder / f"client-{k}", pick_device(config), inductive, reading_of(config))
         for k in range(config.clients)
     ]
-    return [Client(site, config) for site in sites]
+    return [Client(data, config) for data in sites]
 
 
 def _clean(folder: Path, run: str) -> None:
@@ -131,9 +131,9 @@ def _clean(folder: Path, run: str) -> None:
 
 def _federate(clients: Sequence[Client], config: RunConfig, run: str) -> dict[str, Any]:
     attacked = {min(round_, config.rounds) for round_ in ATTACKED}
-    site = clients[0].site
+    data = clients[0].data
     state = initial_model(
-        shape_of(site.text_dim, len(site.card.class_names), config), config
+        shape_of(data.text_dim, len(data.card.class_names), config), config
     ).state_dict()
     measured: dict[str, Any] = {"clients": [], "seen": []}
     for round_ in range(1, max(attacked) + 1):
@@ -141,7 +141,7 @@ def _federate(clients: Sequence[Client], config: RunConfig, run: str) -> dict[st
         replies = [client.train(state, info) for client in clients]
         uploads, reports = [_copy(model) for model, _ in replies], [report for _, report in replies]
         if round_ in attacked:
-            members = [supervised_members(_plain(c), state, c.site, config, run) for c in clients]
+            members = [supervised_members(_plain(c), state, c.data, config, run) for c in clients]
             _check([nodes.numel() for nodes in members], reports)
             facts, lines = _attack(clients, state, uploads, members, config, round_)
             measured["clients"].append(facts)
@@ -168,7 +168,7 @@ def _attack(
     round_: int,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return facts of the round by client, and the scores of every observation."""
-    before = [-node_losses(_plain(client), start, client.site) for client in clients]
+    before = [-node_losses(_plain(client), start, client.data) for client in clients]
     lines: list[dict[str, Any]] = [
         {"observation": BEFORE, "round": round_, "epsilon": None}
         | _membership_scores(clients, members, before)
@@ -181,7 +181,7 @@ def _attack(
     facts = {
         "round": round_,
         "members": [nodes.numel() for nodes in members],
-        "others": [held_out_nodes(client.site).numel() for client in clients],
+        "others": [held_out_nodes(client.data).numel() for client in clients],
         "update_norm": [round(update_norm(upload, start), 4) for upload in uploads],
     }
     return facts, lines
@@ -195,14 +195,14 @@ def _all_scores(
 ) -> Scores:
     """Return what [M] models, one per client, reveal: membership by fall and slope, and labels."""
     pairs = list(zip(clients, states, strict=True))
-    falls = [loss_fall(_plain(c), start, state, c.site) for c, state in pairs]
-    slopes = [loss_slope(_plain(c), start, state, c.site) for c, state in pairs]
+    falls = [loss_fall(_plain(c), start, state, c.data) for c, state in pairs]
+    slopes = [loss_slope(_plain(c), start, state, c.data) for c, state in pairs]
     scores = _membership_scores(clients, members, falls)
     by_slope = _membership_scores(clients, members, slopes)
     scores |= {f"slope_{name}": value for name, value in by_slope.items()}
-    classes = len(clients[0].site.card.class_names)
+    classes = len(clients[0].data.card.class_names)
     labels = [
-        client.site.train_labels[nodes] for client, nodes in zip(clients, members, strict=True)
+        client.data.train_labels[nodes] for client, nodes in zip(clients, members, strict=True)
     ]
     shares = np.stack([class_shares(nodes, classes) for nodes in labels])
     for part in ("bias", "weight"):
@@ -221,8 +221,8 @@ def _membership_scores(
     members : node numbers; values : [n], larger = more likely a member; both by client
     """
     triples = list(zip(clients, members, values, strict=True))
-    held_out = [membership(v, nodes, held_out_nodes(c.site)) for c, nodes, v in triples]
-    unused = [membership(v, nodes, unused_nodes(c.site, nodes)) for c, nodes, v in triples]
+    held_out = [membership(v, nodes, held_out_nodes(c.data)) for c, nodes, v in triples]
+    unused = [membership(v, nodes, unused_nodes(c.data, nodes)) for c, nodes, v in triples]
     return {
         "auc": _mean([one.auc for one in held_out if one]),
         "tpr": _mean([one.tpr for one in held_out if one]),

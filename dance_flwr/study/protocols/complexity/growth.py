@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.paths import STATE
 from dance_flwr.dance.algorithm import train_round
 from dance_flwr.dance.config import DanceConfig
@@ -134,7 +134,7 @@ def prepare_clients(scales: Sequence[Scale], folders: Sequence[Path]) -> None:
     for scale, folder in zip(scales, folders, strict=True):
         write_client(folder, scale)
         rounds = _Rounds(scale, folder)
-        rounds.site.inputs(rounds.site.training_graph, rounds.model.backbone)
+        rounds.data.inputs(rounds.data.training_graph, rounds.model.backbone)
 
 
 def cost_of(scale: Scale, folder: Path) -> Cost:
@@ -187,7 +187,7 @@ class _Rounds:
     """A client that trains round after round with the method's own code."""
 
     def __init__(self, scale: Scale, folder: Path) -> None:
-        self.site = Site(folder, torch.device("cpu"))
+        self.data = ClientData(folder, torch.device("cpu"))
         self._store = RunFolder(folder, "growth")
         self._config = scale.settings(scale.period * (_REPEATS + 2))
         with seeded(SEED, "growth-model"):
@@ -204,7 +204,7 @@ class _Rounds:
         start = time.process_time()
         with seeded(SEED, "growth", round_=round_):
             report = train_round(
-                *(self.model, self.site, self._store, self._config),
+                *(self.model, self.data, self._store, self._config),
                 round_=round_,
                 model_id="made up",
             )

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.explain import Explainer, GNNExplainer
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.evidence.metrics.faithfulness import Pool
 from dance_flwr.nn.backbone import normalise
@@ -20,7 +20,7 @@ _TIE = 1e-6  # lets the weight in a node's text decide between chunks of one nod
 
 
 def masked_chunks(
-    model: DanceModel, site: Site, seed: int, nodes: Tensor, pool: Pool, steps: int = STEPS
+    model: DanceModel, data: ClientData, seed: int, nodes: Tensor, pool: Pool, steps: int = STEPS
 ) -> Tensor:
     """Return the mask of each chunk's node, and between chunks of a node their weight in t_u; [E].
 
@@ -32,27 +32,27 @@ def masked_chunks(
     ----------
     nodes : [m] int64; pool : theirs; seed : of the first masks
     """
-    weights, owner = torch.zeros(len(pool.chunks.index)), site.table.node_of_chunk
+    weights, owner = torch.zeros(len(pool.chunks.index)), data.table.node_of_chunk
     rows = pool.chunks.rows()
     frozen = deepcopy(model).requires_grad_(False)
-    with seeded(seed, "gnn-explainer", client=site.card.client):
+    with seeded(seed, "gnn-explainer", client=data.card.client):
         for row, node in enumerate(nodes):
-            near, mask = node_mask(frozen, site, node, steps)
-            everyone = torch.zeros(site.num_nodes).index_copy(0, near.cpu(), mask.cpu())
+            near, mask = node_mask(frozen, data, node, steps)
+            everyone = torch.zeros(data.num_nodes).index_copy(0, near.cpu(), mask.cpu())
             own = (rows == row).cpu()
             weights[own] = everyone[owner[pool.chunks.index].cpu()[own]]
-    in_texts = site.table.weights_in_texts(site.table.chunks_of, torch.float32)
+    in_texts = data.table.weights_in_texts(data.table.chunks_of, torch.float32)
     ties = in_texts[pool.chunks.index].cpu()
-    return ((1 - _TIE) * weights.double() + _TIE * ties.double()).to(site.device)
+    return ((1 - _TIE) * weights.double() + _TIE * ties.double()).to(data.device)
 
 
 def node_mask(
-    model: DanceModel, site: Site, node: Tensor, steps: int = STEPS
+    model: DanceModel, data: ClientData, node: Tensor, steps: int = STEPS
 ) -> tuple[Tensor, Tensor]:
     """Return the nodes that the plain view reads for a node, and masks in [0, 1]; [b] each."""
     backbone = model.backbone
-    ball = site.graph.around(backbone.operator, node.view(1), backbone.reach)
-    features = normalise(rows_at(site.table.nodes, ball.nodes))
+    ball = data.graph.around(backbone.operator, node.view(1), backbone.reach)
+    features = normalise(rows_at(data.table.nodes, ball.nodes))
     explainer = Explainer(
         _Around(model, [trainable(step, backbone.operator) for step in ball.operators]),
         GNNExplainer(epochs=steps),

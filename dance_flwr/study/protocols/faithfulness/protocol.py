@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dance_flwr.client_data.client_data import Site
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
@@ -69,7 +69,7 @@ def analyse(
     state = load_model(run_folder, read_result(run_folder)["model_fingerprint"])
     torch.set_num_threads(config.torch_threads)
     sites = [
-        Site(
+        ClientData(
             partition_folder / f"client-{client}",
             pick_device(config),
             config.split_mode == "inductive",
@@ -79,18 +79,18 @@ def analyse(
     ]
     results = []
     for client, chosen in _sample(sites, nodes, config.seed).items():
-        site, model = sites[client], _model(sites[client], config, state)
+        data, model = sites[client], _model(sites[client], config, state)
         draw = generator(config.seed, "faithfulness", client=client)
-        masks = {EXPLAINER: partial(masked_chunks, model, site, config.seed)}
-        seen = outcomes(model, site, DanceConfig.of(config), chosen, draws, draw, masks)
-        results.append((site, seen))
+        masks = {EXPLAINER: partial(masked_chunks, model, data, config.seed)}
+        seen = outcomes(model, data, DanceConfig.of(config), chosen, draws, draw, masks)
+        results.append((data, seen))
     values = _concatenate(
-        [node_values(seen, site.labels[_nodes(site, seen)]) for site, seen in results]
+        [node_values(seen, data.labels[_nodes(data, seen)]) for data, seen in results]
     )
     measured = measures(values)
     where = {
         "client": np.concatenate(
-            [np.full(len(seen.nodes), site.card.client) for site, seen in results]
+            [np.full(len(seen.nodes), data.card.client) for data, seen in results]
         ),
         "node": np.concatenate([seen.nodes for _, seen in results]),
     }
@@ -118,20 +118,20 @@ def _check(configs: Sequence[RunConfig]) -> None:
             )
 
 
-def _model(site: Site, config: RunConfig, state: Mapping[str, torch.Tensor]) -> DanceModel:
+def _model(data: ClientData, config: RunConfig, state: Mapping[str, torch.Tensor]) -> DanceModel:
     model = (
         get_spec(config.method)
         .make_client()
-        .build(shape_of(site.text_dim, len(site.card.class_names), config), config)
+        .build(shape_of(data.text_dim, len(data.card.class_names), config), config)
     )
     assert isinstance(model, DanceModel)
-    load_at(site, model.to(site.device), state, config)
+    load_at(data, model.to(data.device), state, config)
     return model
 
 
-def _sample(sites: list[Site], most: int, seed: int) -> dict[int, torch.Tensor]:
+def _sample(sites: list[ClientData], most: int, seed: int) -> dict[int, torch.Tensor]:
     """Return the drawn test nodes of every client that has some, ascending."""
-    test = [torch.nonzero((site.split == TEST) & (site.labels >= 0)).flatten() for site in sites]
+    test = [torch.nonzero((data.split == TEST) & (data.labels >= 0)).flatten() for data in sites]
     owner = np.repeat(np.arange(len(sites)), [nodes.numel() for nodes in test])
     rng = np.random.default_rng(derive(seed, "faithfulness-nodes"))
     drawn = np.zeros(len(owner), np.bool_)
@@ -145,8 +145,8 @@ def _sample(sites: list[Site], most: int, seed: int) -> dict[int, torch.Tensor]:
     return picked
 
 
-def _nodes(site: Site, seen: Outcomes) -> torch.Tensor:
-    return torch.as_tensor(seen.nodes, device=site.device)
+def _nodes(data: ClientData, seen: Outcomes) -> torch.Tensor:
+    return torch.as_tensor(seen.nodes, device=data.device)
 
 
 def _concatenate(parts: list[Values]) -> Values:
@@ -162,12 +162,12 @@ def _means(measured: Values) -> dict[str, dict[str, Any]]:
     return means
 
 
-def _compactness(results: list[tuple[Site, Outcomes]]) -> dict[str, Any]:
+def _compactness(results: list[tuple[ClientData, Outcomes]]) -> dict[str, Any]:
     """Return means per node: neighbours beyond itself, chunks and tokens of pack and pool.
 
     "taken" has, by source, the tokens of its chunks and the number of nodes they are of.
     """
-    counts = [seen.packs.counts(site) for site, seen in results]
+    counts = [seen.packs.counts(data) for data, seen in results]
     nodes = sum(row["condensed-nodes"] for row in counts)
     means = {
         name: sum(row[f"evidence-{name}"] for row in counts) / nodes
