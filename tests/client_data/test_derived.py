@@ -177,7 +177,8 @@ def test_a_killed_process_leaves_no_half_array(tmp_path):
     import sys
 
     code = (
-        "import os, sys; from pathlib import Path; from dance_flwr.data import derived\n"
+        "import os, sys; from pathlib import Path\n"
+        "from dance_flwr.client_data import inputs as derived\n"
         "def fill(out):\n    out[:2] = 1; out.flush(); os._exit(9)\n"
         "derived.kept(Path(sys.argv[1]), 'texts', 'key', (5, 4), fill)"
     )

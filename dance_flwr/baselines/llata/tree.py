@@ -11,8 +11,8 @@ H (`dance_flwr.baselines.llata.entropy`):
 Last, components of at most six items get the best of all their partitions
 (`dance_flwr.baselines.llata.exact`); of larger ones the result can be above the minimum. Without
 that step, 50 of the 202 graphs of at most six nodes with an edge would be, for K = 2. The
-groups are the items of the next level. Where two changes lower H equally, the lower numbers go first, so that the
-result depends on the order of the nodes.
+groups are the items of the next level. Where two changes lower H equally, the lower numbers go
+first, so that the result depends on the order of the nodes.
 """
 
 from collections.abc import Sequence
