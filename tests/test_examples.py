@@ -1,0 +1,43 @@
+"""Examples: those in docstrings of public functions, and the scripts of examples/."""
+
+import doctest
+import subprocess
+import sys
+from importlib import import_module
+from pkgutil import walk_packages
+
+import pytest
+from support.project import PROJECT
+
+# Packages whose public functions a reader calls directly, and how many of them show how at least.
+PUBLIC = {"dance_flwr.api": 3}
+
+
+def examples_of(package):
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    for module in walk_packages(import_module(package).__path__, f"{package}."):
+        loaded = import_module(module.name)
+        yield from (test for test in finder.find(loaded, module.name) if test.examples)
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_examples_of_docstrings_print_what_they_say(package, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tests = list(examples_of(package))
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    for test in tests:
+        report = []
+        runner.run(test, out=report.append)
+        assert not report, "".join(report)
+    assert len(tests) >= PUBLIC[package]
+
+
+@pytest.mark.parametrize(
+    "script", sorted((PROJECT / "examples").glob("*.py")), ids=lambda script: script.name
+)
+def test_a_script_runs(script, tmp_path):
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("accuracy") >= 2
