@@ -4,6 +4,7 @@ import doctest
 import subprocess
 import sys
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pkgutil import walk_packages
 
 import pytest
@@ -41,3 +42,15 @@ def test_a_script_runs(script, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("accuracy") >= 2
+
+
+def test_the_loop_written_out_is_the_federation(run, run_config, capsys):
+    """Round by round the same validation accuracy as the apps give."""
+    spec = spec_from_file_location("fedavg", PROJECT / "examples" / "fedavg.py")
+    example = module_from_spec(spec)
+    spec.loader.exec_module(example)
+    keys = {"clients": 3, "rounds": 3, "dance_text_refresh_every": 1}
+    example.federate(run_config(**keys))
+    printed = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()]
+    rounds = run(**keys).result["history"]
+    assert printed == [round(row["val_accuracy"], 4) for row in rounds] and len(printed) == 3
