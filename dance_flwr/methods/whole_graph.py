@@ -1,4 +1,4 @@
-"""Training on a client's whole graph, or on sampled batches where it is large (`sampling.*`)."""
+"""Local training on a client's whole graph, or on sampled batches of it (`sampling.*`)."""
 
 from collections.abc import Iterator
 
@@ -6,10 +6,13 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.label_reuse import LabelHalves
-from dance_flwr.methods.plain_method import labelled_loss
+from dance_flwr.methods.plain_method import PlainMethod, labelled_loss
 from dance_flwr.methods.sampling_config import SamplingConfig
+from dance_flwr.metrics import Report
 from dance_flwr.nn.blocks import Block, OperatorRows
 from dance_flwr.nn.model import PlainModel
 from dance_flwr.nn.ragged import rows_at
@@ -98,3 +101,25 @@ def epoch_batches(
         order = torch.randperm(len(labelled), generator=draw).to(labelled.device)
         batches.append(labelled[order].tensor_split(per_pass)[step % per_pass])
     return batches
+
+
+class FedAvgFull(PlainMethod):
+    """Trains the plain network on the text embedding t_u of every node: FedAvg, and local-only."""
+
+    def train(
+        self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
+    ) -> Report:
+        """Minimise the mean cross-entropy of all labelled training nodes."""
+        report = Report()
+        operator = data.training_graph.operator(model.backbone.operator)
+        with report.phase("train"):
+            report.loss = train_on_graph(
+                model,
+                data.features,
+                operator,
+                data.train_labels,
+                config,
+                info.round,
+                data.card.client,
+            )
+        return report

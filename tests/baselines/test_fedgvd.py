@@ -16,13 +16,12 @@ from torch.nn import functional as F
 
 import client_app
 from dance_flwr.baselines.condensation.adjacency import edges
-from dance_flwr.baselines.condensation.budget import training_quotas
+from dance_flwr.baselines.condensation.client import condensed_operator, training_quotas
 from dance_flwr.baselines.condensation.graphs import Condensed, RealGraph
-from dance_flwr.baselines.condensation.selection import condensed_operator
-from dance_flwr.baselines.fedgvd import coordinators
+from dance_flwr.baselines.fedgvd import server
 from dance_flwr.baselines.fedgvd.client import condensed_loss
 from dance_flwr.baselines.fedgvd.config import FedGvdConfig
-from dance_flwr.baselines.fedgvd.coordinators import teach, unite
+from dance_flwr.baselines.fedgvd.server import teach, unite
 from dance_flwr.baselines.fedgvd.simgc import (
     StatisticsMatching,
     align_loss,
@@ -261,7 +260,7 @@ def test_coordinators_are_in_no_loss(monkeypatch):
         seen.append(labels)
         return F.nll_loss(torch.log_softmax(logits, 1), labels)
 
-    monkeypatch.setattr(coordinators.F, "cross_entropy", spy)
+    monkeypatch.setattr(server.F, "cross_entropy", spy)
     server_logits = teach(plain(), unite(graphs), 3, 0.01)
     assert len(seen) == 3 and all(
         labels.equal(torch.cat([one.labels for one in graphs])) for labels in seen

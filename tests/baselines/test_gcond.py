@@ -6,8 +6,7 @@ import torch
 from support.graphs import TEXT_DIM
 
 from dance_flwr.baselines.condensation import client as condensed
-from dance_flwr.baselines.condensation.budget import training_quotas
-from dance_flwr.baselines.gcond.client import GCond
+from dance_flwr.baselines.condensation.client import GCond, training_quotas
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import Report

@@ -23,18 +23,26 @@ from dance_flwr.baselines.llm4fgl import generation as generating
 from dance_flwr.baselines.llm4fgl import writing
 from dance_flwr.baselines.llm4fgl.client import feedback_of, quality_of
 from dance_flwr.baselines.llm4fgl.config import Llm4FglConfig
-from dance_flwr.baselines.llm4fgl.generation import graphs_of, origins_of, poorest
-from dance_flwr.baselines.llm4fgl.links import augment, link, nearest
+from dance_flwr.baselines.llm4fgl.generation import graphs_of, load_latest, origins_of, poorest
 from dance_flwr.baselines.llm4fgl.predictor import (
     EdgePredictor,
     LocalPairs,
     auc,
+    augment,
     held_out_auc,
+    link,
+    nearest,
     train_predictor,
 )
-from dance_flwr.baselines.llm4fgl.prompts import MOST_WORDS, NEIGHBOUR, REVISION, text_of
-from dance_flwr.baselines.llm4fgl.versions import load_latest
-from dance_flwr.baselines.llm4fgl.writing import Task, prompts_of, recombined
+from dance_flwr.baselines.llm4fgl.writing import (
+    MOST_WORDS,
+    NEIGHBOUR,
+    REVISION,
+    Task,
+    prompts_of,
+    recombined,
+    text_of,
+)
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.data.graphs.graph import TEST, TRAIN

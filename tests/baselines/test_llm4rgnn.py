@@ -16,15 +16,28 @@ from support.killing import same
 from support.models import equal, models
 from support.prompts import Told, session, with_llm
 
-from dance_flwr.baselines.llm4rgnn import judging, pairs, refining, scoring
-from dance_flwr.baselines.llm4rgnn.client import Llm4RgnnCosine
+from dance_flwr.baselines.llm4rgnn import client as refining
+from dance_flwr.baselines.llm4rgnn import judging, pairs, scoring
+from dance_flwr.baselines.llm4rgnn.client import Llm4RgnnCosine, refine
 from dance_flwr.baselines.llm4rgnn.config import Llm4RgnnConfig
-from dance_flwr.baselines.llm4rgnn.head import FEWEST, fit_head, matching_thresholds
-from dance_flwr.baselines.llm4rgnn.judging import UNASKED, UNREADABLE, Pairs, judge, planned_calls
+from dance_flwr.baselines.llm4rgnn.judging import (
+    UNASKED,
+    UNREADABLE,
+    Pairs,
+    judge,
+    parse_prose,
+    planned_calls,
+    relevance_prompt,
+)
 from dance_flwr.baselines.llm4rgnn.predictor import labelled_pairs, train_predictor
-from dance_flwr.baselines.llm4rgnn.prompts import parse_prose, relevance_prompt
-from dance_flwr.baselines.llm4rgnn.refining import refine
-from dance_flwr.baselines.llm4rgnn.scoring import Relevance, by_cosine, by_language_model
+from dance_flwr.baselines.llm4rgnn.scoring import (
+    FEWEST,
+    Relevance,
+    by_cosine,
+    by_language_model,
+    fit_head,
+    matching_thresholds,
+)
 from dance_flwr.client_data.agreement import agreeing_edges
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
@@ -123,7 +136,7 @@ def test_the_left_out_error_is_that_of_fits_without_each_pair(seed, monkeypatch)
     features = torch.tensor(rng.standard_normal((12, 4)).astype(np.float32))
     ends = torch.tensor([(u, v) for u in range(12) for v in range(u)])[:40]
     scores = torch.tensor(rng.integers(1, 7, 40))
-    head_module = "dance_flwr.baselines.llm4rgnn.head"
+    head_module = "dance_flwr.baselines.llm4rgnn.scoring"
     monkeypatch.setattr(f"{head_module}._PENALTIES", torch.tensor([0.3], dtype=torch.float64))
     seen = []
     monkeypatch.setattr(

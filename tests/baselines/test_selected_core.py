@@ -7,7 +7,7 @@ from support.graphs import TEXT_DIM
 
 from dance_flwr.baselines.condensation.client import site_quotas
 from dance_flwr.baselines.selected_core import client as selected_core
-from dance_flwr.baselines.selected_core.rules import RULES, select_core
+from dance_flwr.baselines.selected_core.client import RULES, select_core
 from dance_flwr.config.paths import STATE
 from dance_flwr.data.card import run_folder
 from dance_flwr.federation.client.client import initial_model, shape_of

@@ -14,14 +14,14 @@ from support.graphs import TEXT_DIM
 from torch.nn import functional as F
 
 from dance_flwr.baselines.condensation import client as condensed
-from dance_flwr.baselines.condensation.budget import training_quotas
+from dance_flwr.baselines.condensation.client import training_quotas
 from dance_flwr.baselines.condensation.graphs import RealGraph, layer_normalise
-from dance_flwr.baselines.selected_core.rules import k_center_rows
-from dance_flwr.baselines.sfgc.client import Sfgc
+from dance_flwr.baselines.selected_core.client import k_center_rows
 from dance_flwr.baselines.sfgc.config import SfgcConfig
 from dance_flwr.baselines.sfgc.trajectories import (
     EVERY,
     ExpertData,
+    Sfgc,
     TrajectoryMatching,
     Weights,
     condense,

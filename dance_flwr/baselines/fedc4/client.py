@@ -5,11 +5,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from dance_flwr.baselines.condensation.graphs import Condensed
-from dance_flwr.baselines.condensation.selection import condensed_operator
-from dance_flwr.baselines.condensation.uploads import as_upload
+from dance_flwr.baselines.condensation.client import GCond, condensed_operator
+from dance_flwr.baselines.condensation.graphs import Condensed, as_upload
 from dance_flwr.baselines.fedc4.config import FedC4Config
-from dance_flwr.baselines.gcond.client import GCond
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo

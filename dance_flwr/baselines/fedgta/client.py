@@ -10,9 +10,9 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.fedavg_full.client import FedAvgFull
 from dance_flwr.methods.label_reuse import input_labels
 from dance_flwr.methods.plain_method import class_probabilities
+from dance_flwr.methods.whole_graph import FedAvgFull
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 

@@ -8,10 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.baselines.condensation.client import CondensingMethod, real_graph
-from dance_flwr.baselines.condensation.graphs import Condensed
-from dance_flwr.baselines.condensation.selection import condensed_operator, validation_scorer
-from dance_flwr.baselines.condensation.uploads import as_upload
+from dance_flwr.baselines.condensation.client import (
+    CondensingMethod,
+    condensed_operator,
+    real_graph,
+    validation_scorer,
+)
+from dance_flwr.baselines.condensation.graphs import Condensed, as_upload
 from dance_flwr.baselines.fedgvd.config import FedGvdConfig
 from dance_flwr.baselines.fedgvd.simgc import condense, train_teacher
 from dance_flwr.client_data.client_data import ClientData

@@ -9,12 +9,19 @@ import torch
 from torch import Tensor
 
 from dance_flwr import events
-from dance_flwr.baselines.fedsage import neighgen_client
+from dance_flwr.baselines.fedsage import neighgen
 from dance_flwr.baselines.fedsage.config import FedSageConfig
-from dance_flwr.baselines.fedsage.neighgen.augmented_graph import GeneratedNodes, augmented_operator
-from dance_flwr.baselines.fedsage.neighgen.files import GENERATED, GENERATOR, read, write
-from dance_flwr.baselines.fedsage.neighgen.learning import State
-from dance_flwr.baselines.fedsage.neighgen_client import TRAINING, WHOLE, complete_graphs
+from dance_flwr.baselines.fedsage.graphs import GeneratedNodes, augmented_operator
+from dance_flwr.baselines.fedsage.learning import State
+from dance_flwr.baselines.fedsage.neighgen import (
+    GENERATED,
+    GENERATOR,
+    TRAINING,
+    WHOLE,
+    complete_graphs,
+    read,
+    write,
+)
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
@@ -72,13 +79,13 @@ class FedSage(PlainMethod):
         UserError : the generator of the step before is not in the client's folder
         """
         if step % 2:
-            return neighgen_client.visit(data, config, inbox)
+            return neighgen.visit(data, config, inbox)
         settings, folder = FedSageConfig.of(config), run_folder(data.folder, info.run)
         last = step == 2 * settings.exchanges
         if step == 0:
             # Left by an earlier start of this run that was killed before its first round.
             (folder / GENERATED).unlink(missing_ok=True)
-            state = neighgen_client.start(data, config)
+            state = neighgen.start(data, config)
         elif last and (folder / GENERATED).is_file():
             return {}
         else:
@@ -88,7 +95,7 @@ class FedSage(PlainMethod):
             return {}
         write(folder / GENERATOR, state | {_LAST_STEP: torch.tensor(step)})
         with seeded(config.seed, "latents", round_=step, client=data.card.client):
-            return neighgen_client.pack_for_peers(state, settings)
+            return neighgen.pack_for_peers(state, settings)
 
     def train(
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
@@ -134,13 +141,13 @@ def augmented_graph(
     path, kind = run_folder(data.folder, info.run) / GENERATED, model.backbone.operator
     graph = complete_graphs(data)[name]
     if not FedSageConfig.of(config).most:
-        return _augment(graph, neighgen_client.no_generated_nodes(data), data, kind)
+        return _augment(graph, neighgen.no_generated_nodes(data), data, kind)
     generated = None if path.is_file() else _generate_alone(path, data, config)
     version = (path, path.stat().st_mtime_ns, kind)
     cached = _AUGMENTED.setdefault(data, {})
     if name not in cached or cached[name][0] != version:
         generated = generated or read(path, data.device) or _generate_alone(path, data, config)
-        nodes = neighgen_client.generated_nodes(generated, name)
+        nodes = neighgen.generated_nodes(generated, name)
         cached[name] = (version, _augment(graph, nodes, data, kind))
     return cached[name][1]
 
@@ -167,12 +174,12 @@ def _generate_alone(path: Path, data: ClientData, config: RunConfig) -> State:
         client=client,
     )
     with seeded(config.seed, "exchange", client=client):
-        return _finish(path.parent, neighgen_client.start(data, config), data, config)
+        return _finish(path.parent, neighgen.start(data, config), data, config)
 
 
 def _finish(folder: Path, state: State, data: ClientData, config: RunConfig) -> State:
     """Generate the neighbours, write them and delete the generator."""
-    generated = neighgen_client.generate(state, data, config)
+    generated = neighgen.generate(state, data, config)
     write(folder / GENERATED, generated)
     (folder / GENERATOR).unlink(missing_ok=True)
     return generated
@@ -192,4 +199,4 @@ def _advance(
         )
     if last == step:
         return state
-    return neighgen_client.advance(state, data, config, peer_gradients)
+    return neighgen.advance(state, data, config, peer_gradients)

@@ -6,28 +6,32 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.baselines.llm4fgl import planning
 from dance_flwr.baselines.llm4fgl.config import Llm4FglConfig
 from dance_flwr.baselines.llm4fgl.generation import (
     TRAINING,
     WHOLE,
+    Generation,
     Place,
     generate,
     graphs_of,
+    load_latest,
     poorest,
     rewrite,
 )
-from dance_flwr.baselines.llm4fgl.links import AugmentedGraph, augment
-from dance_flwr.baselines.llm4fgl.predictor import GeneratingModel, LocalPairs, train_predictor
-from dance_flwr.baselines.llm4fgl.versions import Generation, load_latest
-from dance_flwr.baselines.llm4fgl.writing import ModelWriter, Recombiner, Writer
+from dance_flwr.baselines.llm4fgl.predictor import (
+    AugmentedGraph,
+    GeneratingModel,
+    LocalPairs,
+    augment,
+    train_predictor,
+)
+from dance_flwr.baselines.llm4fgl.writing import ModelWriter, Recombiner, Writer, planned_calls
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.fedavg_full.client import FedAvgFull
 from dance_flwr.methods.label_reuse import input_labels
 from dance_flwr.methods.plain_method import class_probabilities, plain_model
-from dance_flwr.methods.whole_graph import train_on_graph
+from dance_flwr.methods.whole_graph import FedAvgFull, train_on_graph
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.seeding import generator, seeded
@@ -103,7 +107,7 @@ class Llm4Fgl(FedAvgFull):
 
     def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
         """Return the most calls and tokens that a run spends at this client, before it starts."""
-        return planning.planned_calls(data, config)
+        return planned_calls(data, config)
 
     def _train_with_predictor(
         self, model: GeneratingModel, data: ClientData, config: RunConfig, info: RoundInfo

@@ -1,25 +1,108 @@
-"""Generate neighbours as text, encode them, drop duplicates, link them; rewrite the poorest."""
+"""Generate neighbours as text, encode them, drop duplicates, link them; rewrite the poorest.
 
-from collections.abc import Sequence
+One file per version in the client's folder of the run holds what was generated.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr import events
 from dance_flwr.baselines.llm4fgl.config import Llm4FglConfig
-from dance_flwr.baselines.llm4fgl.links import link
-from dance_flwr.baselines.llm4fgl.predictor import EdgePredictor, LocalPairs, held_out_auc
-from dance_flwr.baselines.llm4fgl.versions import Generation, save
+from dance_flwr.baselines.llm4fgl.predictor import EdgePredictor, LocalPairs, held_out_auc, link
 from dance_flwr.baselines.llm4fgl.writing import Task, Writer
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.card import run_folder
+from dance_flwr.disk import read_npz, write_json, write_npz
 from dance_flwr.llm.factory import embedder
 from dance_flwr.seeding import generator
 
+_LINKS = "links-"
 WHOLE, TRAINING = "whole", "training"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The generated neighbours of a client after some reflections.
+
+    Attributes
+    ----------
+    version : number of reflections that have passed
+    origins : [g] int64, nodes whose neighbours they are
+    texts : [g], "" where none was written
+    features : [g, d] float32 of norm 1, zeros without a text
+    used : [g] bool, whether it is a node of the augmented graph: written, and no duplicate
+    links : name of a graph -> [2, l] int64, (number among the used ones, raw node)
+    """
+
+    version: int
+    origins: Tensor
+    texts: Sequence[str]
+    features: Tensor
+    used: Tensor
+    links: Mapping[str, Tensor]
+
+
+# Per site: what was last read of each file, with its version on disk.
+_READ: WeakKeyDictionary[ClientData, dict[Path, tuple[int, Generation]]] = WeakKeyDictionary()
+
+
+def load_latest(data: ClientData, run: str, most: int) -> Generation | None:
+    """Return the latest version up to `most`; None where no file is there and undamaged."""
+    versions = (_load(data, _path(data, run, version), version) for version in range(most, -1, -1))
+    return next((found for found in versions if found is not None), None)
+
+
+def save(generation: Generation, data: ClientData, run: str, report: Mapping[str, object]) -> None:
+    """Write a version atomically, then `report`, its counts, beside it for its owner to read."""
+    path = _path(data, run, generation.version)
+    arrays = {
+        "origins": generation.origins.cpu().numpy(),
+        "texts": np.array(generation.texts, np.str_),
+        "features": generation.features.cpu().numpy(),
+        "used": generation.used.cpu().numpy(),
+    }
+    arrays |= {_LINKS + name: ends.cpu().numpy() for name, ends in generation.links.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_npz(path, arrays)
+    write_json(path.with_suffix(".json"), report)
+
+
+def _path(data: ClientData, run: str, version: int) -> Path:
+    return run_folder(data.folder, run) / f"llm4fgl-{version}.npz"
+
+
+def _load(data: ClientData, path: Path, version: int) -> Generation | None:
+    if not path.is_file():
+        return None
+    changed, known = path.stat().st_mtime_ns, _READ.setdefault(data, {})
+    if path not in known or known[path][0] != changed:
+        arrays = read_npz(path)
+        if arrays is None:
+            return None
+        tensors = {
+            name: torch.from_numpy(array).to(data.device)
+            for name, array in arrays.items()
+            if name != "texts"
+        }
+        links = {
+            name.removeprefix(_LINKS): ends
+            for name, ends in tensors.items()
+            if name.startswith(_LINKS)
+        }
+        features, used = tensors["features"], tensors["used"]
+        texts = arrays["texts"].tolist()
+        read = Generation(version, tensors["origins"], texts, features, used, links)
+        known[path] = changed, read
+    return known[path][1]
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,22 @@ the best validation accuracy is kept, not the one with the least error of a grap
 kernel's ridge regression.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dance_flwr.baselines.condensation.client import CondensingMethod, real_graph, validation_scorer
 from dance_flwr.baselines.condensation.graphs import Condensed, RealGraph, layer_normalise
 from dance_flwr.baselines.condensation.matching import best_of
-from dance_flwr.baselines.selected_core.rules import k_center_rows, select_core
+from dance_flwr.baselines.selected_core.client import k_center_rows, select_core
 from dance_flwr.baselines.sfgc.config import SfgcConfig
+from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.seeding import generator
 
 EVERY = 5  # steps of an expert between two possible starts
 _RATE_STEP, _RATE_MOMENTUM = 1e-6, 0.5  # of SGD on the student's rate, as in the public code
@@ -234,3 +239,17 @@ def condense(
     matching = TrajectoryMatching(real, quotas, hidden, settings, generator)
     learning = (matching.step() for _ in range(settings.steps))
     return best_of(learning, settings.steps, matching.snapshot, score)
+
+
+class Sfgc(CondensingMethod):
+    """The plain network on synthetic nodes without edges that match training trajectories."""
+
+    def settings(self, config: RunConfig) -> Mapping[str, Any]:
+        """Return `sfgc.*`."""
+        return asdict(SfgcConfig.of(config))
+
+    def condense(self, data: ClientData, config: RunConfig, quotas: Tensor) -> Condensed:
+        """Match the trajectories of networks trained on the client's training graph."""
+        settings, score = SfgcConfig.of(config), validation_scorer(data, config)
+        draws = generator(config.seed, "condense", client=data.card.client)
+        return condense(real_graph(data), quotas, config.hidden_dim, settings, draws, score)

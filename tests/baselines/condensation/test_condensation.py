@@ -13,8 +13,11 @@ from support.blocks import draw, labels_of
 from torch.nn import functional as F
 
 from dance_flwr.baselines.condensation.adjacency import PairNetwork, edges, normalise
-from dance_flwr.baselines.condensation.budget import training_quotas
-from dance_flwr.baselines.condensation.cache import load_or_compute
+from dance_flwr.baselines.condensation.client import (
+    condensed_operator,
+    training_quotas,
+    validation_accuracy,
+)
 from dance_flwr.baselines.condensation.config import CondenseConfig
 from dance_flwr.baselines.condensation.distances import DISTANCES
 from dance_flwr.baselines.condensation.graphs import Condensed, RealGraph
@@ -27,9 +30,9 @@ from dance_flwr.baselines.condensation.matching import (
     losses,
     matching_loss,
 )
-from dance_flwr.baselines.condensation.selection import condensed_operator, validation_accuracy
-from dance_flwr.baselines.selected_core import rules as coresets
-from dance_flwr.baselines.selected_core.rules import RULES, select_core
+from dance_flwr.baselines.run_cache import load_or_compute
+from dance_flwr.baselines.selected_core import client as coresets
+from dance_flwr.baselines.selected_core.client import RULES, select_core
 from dance_flwr.dance.nodes import node_budget
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.nn.propagation import operator

@@ -14,12 +14,14 @@ from support.prompts import GOOD, Told, session
 from dance_flwr.baselines.llata.asking import (
     asked_labels,
     beginning,
+    community_template,
+    longest_reply,
     most_targets,
+    probabilities,
     questions,
     shown_members,
 )
-from dance_flwr.baselines.llata.prompts import community_template, longest_reply, probabilities
-from dance_flwr.baselines.llata.soft_labels import (
+from dance_flwr.baselines.llata.nodes import (
     ALPHA,
     FOLDS,
     STEPS,

@@ -1,25 +1,34 @@
-"""NeighGen at a client: from its site to `dance_flwr.baselines.fedsage.neighgen` and back."""
+"""NeighGen of FedSage+ (Zhang et al., NeurIPS 2021): a client learns to generate neighbours."""
 
+import errno
 from collections.abc import Iterator, Mapping
 from itertools import groupby
+from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dance_flwr.baselines.fedsage.config import FedSageConfig
-from dance_flwr.baselines.fedsage.neighgen.augmented_graph import GeneratedNodes, select_generated
-from dance_flwr.baselines.fedsage.neighgen.cross_gradient import cross_gradient
-from dance_flwr.baselines.fedsage.neighgen.impair import draw_hidden_nodes, impair, neighbour_table
-from dance_flwr.baselines.fedsage.neighgen.learning import (
+from dance_flwr.baselines.fedsage.graphs import (
+    GeneratedNodes,
+    draw_hidden_nodes,
+    impair,
+    neighbour_table,
+    select_generated,
+)
+from dance_flwr.baselines.fedsage.learning import (
     FEATURE_GENERATOR,
     ImpairedSample,
     NeighGen,
     State,
+    cross_gradient,
     draw_nodes,
     step_with_peers,
     train_locally,
 )
-from dance_flwr.baselines.fedsage.neighgen.networks import (
+from dance_flwr.baselines.fedsage.networks import (
     FeatureGenerator,
     Widths,
     add_noise,
@@ -30,13 +39,42 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.graphs.graph import TEST, VAL
-from dance_flwr.methods.by_client import entries_under
+from dance_flwr.disk import atomic_file
+from dance_flwr.methods.server_side import entries_under
 from dance_flwr.nn.model import ModelShape, PlainModel
 
+GENERATOR = "generator.safetensors"  # state between two steps of the exchange
+GENERATED = "generated.safetensors"  # generated neighbours, all that rounds need
 WHOLE, TRAINING = "whole/", "training/"
 _CLASSIFIER, _HIDDEN, _LATENTS, _COUNTS = "classifier/", "hidden", "latents", "counts"
 _OWNERS, _FEATURES = "owners", "features"
 _ROWS = 4096  # nodes whose neighbours are generated at a time
+
+
+def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors to `path` atomically.
+
+    Raises
+    ------
+    OSError : the disk is full or not writable
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as file:
+        try:
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file.name)
+        except SafetensorError as error:
+            number = errno.ENOSPC if "No space" in str(error) else errno.EIO
+            raise OSError(number, str(error), str(path)) from None
+
+
+def read(path: Path, device: torch.device) -> dict[str, Tensor] | None:
+    """Return the tensors at `path`, or None where the file is missing or cannot be read."""
+    if not path.is_file():
+        return None
+    try:
+        return load_file(path, device=str(device))
+    except (SafetensorError, OSError):
+        return None
 
 
 def start(data: ClientData, config: RunConfig) -> State:

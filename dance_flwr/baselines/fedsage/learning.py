@@ -8,13 +8,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dance_flwr.baselines.fedsage.config import FedSageConfig
-from dance_flwr.baselines.fedsage.neighgen.augmented_graph import (
+from dance_flwr.baselines.fedsage.graphs import (
+    ImpairedGraph,
     augmented_operator,
+    feature_loss,
+    nearest_distances,
     select_generated,
 )
-from dance_flwr.baselines.fedsage.neighgen.impair import ImpairedGraph
-from dance_flwr.baselines.fedsage.neighgen.losses import feature_loss
-from dance_flwr.baselines.fedsage.neighgen.networks import (
+from dance_flwr.baselines.fedsage.networks import (
     DegreeGenerator,
     Encoder,
     FeatureGenerator,
@@ -23,7 +24,7 @@ from dance_flwr.baselines.fedsage.neighgen.networks import (
     load_feature_generator,
     round_counts,
 )
-from dance_flwr.methods.by_client import entries_under
+from dance_flwr.methods.server_side import entries_under
 from dance_flwr.nn.model import PlainModel
 
 State = dict[str, Tensor]
@@ -177,3 +178,52 @@ def _adam(model: nn.Module, config: FedSageConfig) -> torch.optim.Adam:
     return torch.optim.Adam(
         model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
     )
+
+
+def cross_loss(
+    generated: Tensor, counts: Tensor, targets: Tensor, features: Tensor, clients: int
+) -> Tensor:
+    """(1 / M) mean_v sum_{p < c_v} min_{u in T_v} ||x'_vp - x_u||^2 over the b nodes of the batch.
+
+    Parameters
+    ----------
+    generated : x', [b, P, F]
+    counts : c, [b] int64
+    targets : T, [b, D] int64 rows of `features`, padded with -1
+    features : [n, F]
+    clients : M
+    """
+    distances = nearest_distances(generated, counts, targets, features)
+    return distances.sum() / (max(len(counts), 1) * clients)
+
+
+def cross_gradient(
+    feature_generator: FeatureGenerator,
+    latents: Tensor,
+    counts: Tensor,
+    table: Tensor,
+    features: Tensor,
+    clients: int,
+) -> State:
+    """Return d cross_loss / d theta of another client's fGen, by parameter name.
+
+    Each node of the batch is compared with the neighbours of a random local node. The gradient is
+    zero where the batch is empty or no local node has a neighbour.
+
+    Parameters
+    ----------
+    feature_generator : the other client's fGen
+    latents : its z + noise, [b, latent]
+    counts : its c, [b] int64
+    table : [n, D] int64, neighbours of the local nodes without test nodes, padded with -1
+    features : [n, F] of the local nodes
+    clients : M
+    """
+    nodes = torch.nonzero(table[:, 0] >= 0).flatten() if table.size(1) else table.new_empty(0)
+    parameters = dict(feature_generator.named_parameters())
+    if not len(nodes) or not len(counts):
+        return {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+    targets = table[nodes[torch.randint(len(nodes), (len(counts),)).to(nodes.device)]]
+    loss = cross_loss(feature_generator(latents), counts, targets, features, clients)
+    gradients = torch.autograd.grad(loss, list(parameters.values()))
+    return dict(zip(parameters, gradients, strict=True))

@@ -16,7 +16,7 @@ from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink
 from dance_flwr.methods.sampling_config import SamplingConfig
 
 METHOD = MethodSpec(
-    client="dance_flwr.methods.fedavg_full.client:FedAvgFull",
+    client="dance_flwr.methods.whole_graph:FedAvgFull",
     uplink=Uplink.SUM,
     sections=(SamplingConfig,),
     card=MethodCard(

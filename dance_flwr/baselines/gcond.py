@@ -21,7 +21,7 @@ from dance_flwr.baselines.condensation.config import CondenseConfig
 from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink
 
 METHOD = MethodSpec(
-    client="dance_flwr.baselines.gcond.client:GCond",
+    client="dance_flwr.baselines.condensation.client:GCond",
     uplink=Uplink.SUM,
     card=MethodCard(
         condenses=True,

@@ -1,24 +1,88 @@
-"""Two-step sampling of edges from the tree, and the edges that are dropped.
+"""Leaves that move to another community, edges that are drawn by the tree, and edges that go.
+
+First leaves move. With the mean m_X of the soft labels of a community X, a leaf v of A gains
+
+    gain_v = max_X cos(q_v, m_X) - cos(q_v, m_(A without v)),
+
+the mean of an empty community being uniform. Of the leaves with gain_v > delta, the floor(rho n)
+with the largest gain move, all at once.
 
 A new edge takes two steps: a community X with probability in proportion to the entropy inside it,
 
     p(X) ~ - sum_{v in X} d_v / W log2(d_v / V_X),
 
-then two of its leaves, u uniformly and v with probability in proportion to exp(cos(q_u, q_v) /
-tau).
-Edges that exist, or were drawn before, are drawn again, up to `_PASSES` times.
+then two of its leaves, u uniformly and v with probability in proportion to
+exp(cos(q_u, q_v) / tau). Edges that exist, or were drawn before, are drawn again, up to `_PASSES`
+times.
 """
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.baselines.llata.entropy import inner_entropy
+from dance_flwr.baselines.llata.entropy import inner_entropy, tree_entropy
 from dance_flwr.baselines.llata.tree import Tree
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows
 
+_COSINES = 2**22  # cosines at a time
 _PASSES = 10
-_ENTRIES = 2**21  # candidates of second ends at a time
+_CANDIDATES = 2**21  # candidates of second ends at a time
+
+
+def reallocated(
+    tree: Tree, pairs: Tensor, soft_labels: Tensor, moved_ratio: float, threshold: float
+) -> Tree:
+    """Return the tree after the moves; leaves still partition the nodes.
+
+    Moves raise the entropy of the tree. While it is above that of the tree with no communities, the
+    half of the moves with the smaller gains is given up.
+
+    Parameters
+    ----------
+    pairs : [m, 2] int64, the edges, a < b, sorted
+    soft_labels : q, [n, C]
+    moved_ratio : rho; threshold : delta
+    """
+    gain, target = gains(tree, soft_labels)
+    wanted = torch.nonzero(gain > threshold).flatten()
+    wanted = wanted[torch.sort(gain[wanted], descending=True, stable=True).indices]
+    wanted = wanted[: int(moved_ratio * len(gain))]
+    most = tree_entropy(pairs, len(gain), [])
+    while len(wanted):
+        community = tree.community.clone()
+        community[wanted] = target[wanted]
+        moved = tree.with_communities(community)
+        if tree_entropy(pairs, len(gain), moved.parents) <= most:
+            return moved
+        wanted = wanted[: len(wanted) // 2]
+    return tree
+
+
+def gains(tree: Tree, soft_labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return gain_v and the community of the largest cosine, ties to the lower number.
+
+    Returns
+    -------
+    [n] float64, [n] int64
+    """
+    labels, community = soft_labels.double(), tree.community
+    total = labels.new_zeros(tree.communities, labels.size(1)).index_add_(0, community, labels)
+    size = torch.bincount(community, minlength=tree.communities)
+    rest = total[community] - labels
+    alone = (size[community] == 1)[:, None]
+    unit = F.normalize(labels, dim=1)
+    own = (unit * F.normalize(torch.where(alone, torch.ones_like(rest), rest), dim=1)).sum(1)
+    means = F.normalize(total, dim=1).T
+    cosine, target = [own.new_empty(0)], [community.new_empty(0)]
+    rows = max(_COSINES // max(tree.communities, 1), 1)
+    for first in range(0, len(labels), rows):
+        block = unit[first : first + rows] @ means
+        here = community[first : first + rows, None]
+        block.scatter_(1, here, float("-inf"))  # its own mean holds the leaf itself
+        best = block.max(dim=1)
+        cosine.append(best.values)
+        target.append(best.indices)
+    return torch.cat(cosine) - own, torch.cat(target)
 
 
 def sampled_pairs(
@@ -93,7 +157,7 @@ def _two_leaves(
     uniform = torch.rand(len(drawn), generator=generator, dtype=torch.float64)
     first = members.index[members.ptr[drawn] + (uniform * size).long()]
     second = [first[:0]]
-    block_of = (size.cumsum(0) - 1) // _ENTRIES
+    block_of = (size.cumsum(0) - 1) // _CANDIDATES
     blocks = torch.bincount(block_of).tolist() if len(drawn) else []
     for here, own in zip(torch.split(drawn, blocks), torch.split(first, blocks), strict=True):
         candidates = members.take(here)

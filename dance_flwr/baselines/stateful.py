@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from dance_flwr.methods.by_client import entries_of, for_client
-from dance_flwr.methods.server_side import Merged, ServerSide, State, Upload
+from dance_flwr.methods.server_side import Merged, ServerSide, State, Upload, entries_of, for_client
 from dance_flwr.methods.upload_checks import statistics_fault
 
 

@@ -15,7 +15,7 @@ from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink
 from dance_flwr.methods.sampling_config import SamplingConfig
 
 METHOD = MethodSpec(
-    client="dance_flwr.methods.local_only.client:LocalOnly",
+    client="dance_flwr.methods.whole_graph:FedAvgFull",
     server="dance_flwr.methods.personalised:Personalised",
     uplink=Uplink.EACH,
     sections=(SamplingConfig,),
