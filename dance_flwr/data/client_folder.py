@@ -14,9 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.client_data.client_data import ARRAYS
 from dance_flwr.config.paths import MANIFEST
-from dance_flwr.data.card import CARD, SiteCard, chunk_digests, read_card, read_ids, read_texts
+from dance_flwr.data.card import (
+    ARRAYS,
+    CARD,
+    SiteCard,
+    chunk_digests,
+    read_card,
+    read_ids,
+    read_texts,
+)
 from dance_flwr.data.digests import write_card
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TextGraph, ids_digest

@@ -125,7 +125,7 @@ def refined_graphs(
     """
     pairs = _arrays(data, config, run, labeller)["pairs"]
     version = hashlib.sha256(pairs.cpu().numpy().tobytes()).hexdigest()
-    return data.remember("llata", version, lambda: _graphs(data, pairs))
+    return data.cached("llata", version, lambda: _graphs(data, pairs))
 
 
 def _key(data: ClientData, config: RunConfig) -> dict[str, Any]:

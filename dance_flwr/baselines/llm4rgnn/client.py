@@ -83,7 +83,7 @@ def refined_graphs(
         whole = _graph(data, arrays, _WHOLE)
         return RefinedGraphs(whole, _graph(data, arrays, _TRAINING) if data.inductive else whole)
 
-    return data.remember("llm4rgnn", (run, repr(sorted(key.items()))), load)
+    return data.cached("llm4rgnn", (run, repr(sorted(key.items()))), load)
 
 
 def refine(data: ClientData, config: RunConfig, run: str, scorer: Scorer) -> Arrays:

@@ -11,8 +11,8 @@ from dance_flwr.data.text.bank_slice import read_meta
 from dance_flwr.data.text.encoder import loaded, resolve_local
 from dance_flwr.errors import DataError
 
-# Of the same chunk in another batch, on another machine, in bfloat16; other chunks have less.
-LEAST_COSINE = 0.99
+# The same chunk in another batch, on another machine or in bfloat16 has more, another chunk less.
+MIN_COSINE = 0.99
 
 
 def encoded_again(data: ClientData, texts: Sequence[str], count: int) -> str:
@@ -20,7 +20,8 @@ def encoded_again(data: ClientData, texts: Sequence[str], count: int) -> str:
 
     Parameters
     ----------
-    texts : of the site's nodes; count : most chunks; 0 = none
+    texts : of the client's nodes
+    count : of chunks, at most; 0 = none
 
     Raises
     ------
@@ -38,9 +39,9 @@ def encoded_again(data: ClientData, texts: Sequence[str], count: int) -> str:
     node = np.searchsorted(data.bank.ptr, rows, side="right") - 1
     spans = data.bank.spans[rows].tolist()
     chunks = [texts[owner][start:end] for owner, (start, end) in zip(node, spans, strict=True)]
-    kept = np.asarray(data.bank.embeddings[rows], np.float32)
-    cosine = (loaded(spec).encode(chunks) * kept).sum(axis=1)
-    wrong = np.flatnonzero(~(cosine >= LEAST_COSINE))
+    stored = np.asarray(data.bank.embeddings[rows], np.float32)
+    cosine = (loaded(spec).encode(chunks) * stored).sum(axis=1)
+    wrong = np.flatnonzero(~(cosine >= MIN_COSINE))
     if len(wrong):
         start, end = spans[wrong[0]]
         raise DataError(
