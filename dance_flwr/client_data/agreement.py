@@ -80,7 +80,7 @@ def agreeing_weights(
     """
     before = replace(table, nodes=agreeing_texts(table, neighbours, config, new, PASSES - 1))
     parts = [weights for *_, weights in _pass(before, neighbours, config)]
-    return torch.cat(parts) if parts else before.new_empty(0)
+    return torch.cat(parts) if parts else before.nodes.new_empty(0)
 
 
 def last_context(

@@ -19,7 +19,7 @@ from dance_flwr.nn.ragged import Ragged
 def pooled_table(bank: BankSlice, device: torch.device, stored: StoredArrays) -> TextTable:
     """Return the text bank as tensors, with t_u of eq:text_pool; memory-mapped if it is large."""
     half, ptr = bank.embeddings, torch.tensor(bank.ptr, device=device)
-    if inputs.fits(*half.shape, device):
+    if inputs.fits(len(half), half.shape[1], device):
         chunks = torch.tensor(half, dtype=torch.float32, device=device)
         return TextTable.from_chunks(chunks, ptr)
     chunks = inputs.mapped(half)

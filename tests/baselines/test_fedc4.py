@@ -243,8 +243,8 @@ def test_a_client_is_sent_the_nodes_of_others_and_a_graph_over_all(finished):
 def test_a_round_trains_on_own_and_received_rows(finished, monkeypatch):
     seen = []
 
-    def spy(model, features, operator, labels, config, round_):
-        seen.append((features, labels, operator))
+    def spy(model, graph, config, round_):
+        seen.append((graph.features, graph.labels, graph.operator))
         return 0.0
 
     monkeypatch.setattr(method, "train_on", spy)

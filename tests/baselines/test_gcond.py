@@ -52,8 +52,8 @@ def test_s_is_condensed_in_the_first_round_only(finished):
 def test_a_round_trains_on_s_and_on_nothing_else(finished, monkeypatch):
     seen = []
 
-    def spy(model, features, operator, labels, config, round_):
-        seen.append((features, operator.to_dense(), labels))
+    def spy(model, graph, config, round_):
+        seen.append((graph.features, graph.operator.to_dense(), graph.labels))
         return 0.0
 
     monkeypatch.setattr(condensed, "train_on", spy)

@@ -28,7 +28,7 @@ from dance_flwr.baselines.llm4fgl.predictor import (
     EdgePredictor,
     LocalPairs,
     auc,
-    augment,
+    augmented_operator,
     held_out_auc,
     link,
     nearest,
@@ -183,11 +183,9 @@ def test_links_are_their_naive_twin(seed, generated, threshold):
 def test_an_augmented_operator_is_its_naive_twin(seed, generated):
     graph, rng = random_graph(seed)
     pairs = np.argwhere(rng.random((generated, 14)) < 0.3)
-    features, new = torch.randn(14, 6), torch.randn(generated, 6)
-    built = augment(graph, features, new, torch.tensor(pairs.T), "gcn")
+    built = augmented_operator(graph, torch.tensor(pairs.T), generated, "gcn")
     dense = oracle.adjacency(*(ends.numpy() for ends in graph.edges()), pairs, 14, generated)
-    np.testing.assert_allclose(built.operator.to_dense().numpy(), oracle.gcn(dense), atol=1e-6)
-    assert torch.equal(built.features, torch.cat([features, new]))
+    np.testing.assert_allclose(built.to_dense().numpy(), oracle.gcn(dense), atol=1e-6)
 
 
 # Reflection
@@ -397,9 +395,9 @@ def test_labels_of_an_augmented_graph_end_with_the_raw_nodes(finished, monkeypat
 
     seen, honest = [], ours.train_on_graph
 
-    def watching(model, features, operator, labels, *rest, **options):
-        seen.append((len(features), labels))
-        return honest(model, features, operator, labels, *rest, **options)
+    def watching(model, graph, *rest):
+        seen.append((len(graph.features), graph.labels))
+        return honest(model, graph, *rest)
 
     monkeypatch.setattr(ours, "train_on_graph", watching)
     client, start, info = at_round(finished, 5)

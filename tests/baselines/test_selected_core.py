@@ -58,8 +58,8 @@ def test_the_deterministic_rules_measure_after_two_hops(finished, name):
 def test_a_round_trains_on_the_induced_subgraph(finished, monkeypatch, name):
     seen = []
 
-    def spy(model, features, operator, labels, config, round_):
-        seen.append((features, operator.to_dense(), labels))
+    def spy(model, graph, config, round_):
+        seen.append((graph.features, graph.operator.to_dense(), graph.labels))
         return 0.0
 
     monkeypatch.setattr(selected_core, "train_on", spy)
@@ -83,9 +83,9 @@ def cores_of(data, config, name, rounds, run, monkeypatch):
     """The cores that `train` uses in these rounds of a run of its own."""
     seen = []
 
-    def spy(model, features, operator, labels, config, round_):
-        matches = (data.features[:, None] == features).all(2).nonzero()
-        seen.append((matches[:, 0].sort().values, labels, operator.to_dense()))
+    def spy(model, graph, config, round_):
+        matches = (data.features[:, None] == graph.features).all(2).nonzero()
+        seen.append((matches[:, 0].sort().values, graph.labels, graph.operator.to_dense()))
         return 0.0
 
     monkeypatch.setattr(selected_core, "train_on", spy)

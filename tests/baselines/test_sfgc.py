@@ -272,8 +272,8 @@ def test_s_has_no_edges_is_sorted_and_of_the_budget(finished):
 def test_a_round_trains_on_s_without_edges(finished, monkeypatch):
     seen = []
 
-    def spy(model, features, operator, labels, config, round_):
-        seen.append((features, operator.to_dense(), labels))
+    def spy(model, graph, config, round_):
+        seen.append((graph.features, graph.operator.to_dense(), graph.labels))
         return 0.0
 
     monkeypatch.setattr(condensed, "train_on", spy)

@@ -18,7 +18,7 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.nodes import class_quotas, node_budget
 from dance_flwr.data.graphs.graph import VAL
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.plain_method import PlainMethod, train_on
+from dance_flwr.methods.plain_method import LabelledGraph, PlainMethod, train_on
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.propagation import operator
@@ -60,25 +60,27 @@ def condensed_operator(kind: str, condensed: Condensed) -> Tensor:
     return operator(kind, *edges(condensed.adjacency), len(condensed.labels))
 
 
+def labelled_graph(condensed: Condensed, model: PlainModel) -> LabelledGraph:
+    """Return S as the plain network reads it."""
+    operator = condensed_operator(model.backbone.operator, condensed)
+    return LabelledGraph(condensed.features, operator, condensed.labels)
+
+
 def validation_scorer(data: ClientData, config: RunConfig) -> Callable[[Condensed], float]:
     """Return `validation_accuracy` as a function of S; every S starts from the same weights."""
     shape = ModelShape(data.text_dim, config.hidden_dim, len(data.card.class_names))
-    graph, nodes = data.training_graph.operator("gcn"), torch.nonzero(data.split == VAL).flatten()
+    graph = LabelledGraph(data.features, data.training_graph.operator("gcn"), data.labels)
+    nodes = torch.nonzero(data.split == VAL).flatten()
 
     def score(condensed: Condensed) -> float:
         with seeded(config.seed, "condense-check", client=data.card.client):
-            return validation_accuracy(condensed, shape, data.features, graph, data.labels, nodes)
+            return validation_accuracy(condensed, shape, graph, nodes)
 
     return score
 
 
 def validation_accuracy(
-    condensed: Condensed,
-    shape: ModelShape,
-    features: Tensor,
-    graph: Tensor,
-    labels: Tensor,
-    nodes: Tensor,
+    condensed: Condensed, shape: ModelShape, graph: LabelledGraph, nodes: Tensor
 ) -> float:
     """Return the accuracy on `nodes` of the real graph of a GCN after 200 full-batch steps on S.
 
@@ -88,15 +90,13 @@ def validation_accuracy(
 
     Parameters
     ----------
-    features : [n, d]
-    graph : [n, n] sparse operator of kind "gcn"
-    labels : [n] int64, -1 where unknown
+    graph : the real one, with an operator of kind "gcn" and labels of all splits
     nodes : [m] int64, validation nodes; the accuracy is 0 without any
     """
-    nodes = nodes[labels[nodes] >= 0]
+    nodes = nodes[graph.labels[nodes] >= 0]
     if not nodes.numel():
         return 0.0
-    model = PlainModel(shape, "gcn", _DROPOUT).to(features.device)
+    model = PlainModel(shape, "gcn", _DROPOUT).to(graph.features.device)
     operator_of_s = condensed_operator("gcn", condensed)
     optimizer = torch.optim.Adam(model.parameters(), lr=_RATE, weight_decay=_DECAY, fused=True)
     for _ in range(_STEPS):
@@ -106,8 +106,10 @@ def validation_accuracy(
         optimizer.step()
     model.eval()
     with torch.no_grad():
-        predicted = model.graph_logits(model.backbone(features, graph))[nodes].argmax(1)
-    return float((predicted == labels[nodes]).float().mean())
+        predicted = model.graph_logits(model.backbone(graph.features, graph.operator))[
+            nodes
+        ].argmax(1)
+    return float((predicted == graph.labels[nodes]).float().mean())
 
 
 class CondensingMethod(PlainMethod):
@@ -151,10 +153,7 @@ class CondensingMethod(PlainMethod):
         report = Report()
         condensed = self.graph_of(data, config, info, report)
         with report.phase("train"):
-            operator = condensed_operator(model.backbone.operator, condensed)
-            report.loss = train_on(
-                model, condensed.features, operator, condensed.labels, config, info.round
-            )
+            report.loss = train_on(model, labelled_graph(condensed, model), config, info.round)
         return report
 
     def arrays(self, data: ClientData, config: RunConfig) -> Arrays:

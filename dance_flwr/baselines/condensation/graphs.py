@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dance_flwr.methods.plain_method import LabelledGraph
 from dance_flwr.methods.upload_checks import ExpectedShapes, shapes_fault
 
 HOPS = 2
@@ -28,20 +29,8 @@ class Condensed:
     adjacency: Tensor
 
 
-@dataclass(frozen=True)
-class RealGraph:
-    """The part of a client's data that condensation reads.
-
-    Attributes
-    ----------
-    features : [n, d] float32
-    operator : [n, n] sparse, of kind "gcn"
-    labels : [n] int64 training labels, -1 elsewhere
-    """
-
-    features: Tensor
-    operator: Tensor
-    labels: Tensor
+class RealGraph(LabelledGraph):
+    """A client's graph as condensation reads it; its operator is of kind "gcn"."""
 
     def propagated(self) -> Tensor:
         """Z = P^2 LN(X), [n, d]."""

@@ -21,7 +21,7 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.graphs.graph import VAL
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.plain_method import labelled_loss
+from dance_flwr.methods.plain_method import LabelledGraph, labelled_loss
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 from dance_flwr.nn.training import train_epochs
@@ -58,11 +58,11 @@ class FedGvd(CondensingMethod):
         report, kind, settings = Report(), model.backbone.operator, FedGvdConfig.of(config)
         condensed = self.graph_of(data, config, info, report)
         condensed_hop = condensed_operator(kind, condensed)
-        real_hop, labels = data.training_graph.operator(kind), data.train_labels
+        real = LabelledGraph.of(data, data.training_graph, model)
         server_logits = info.server_payload.get(LOGITS)
 
         def loss() -> Tensor:
-            total = labelled_loss(model, data.features, real_hop, labels)
+            total = labelled_loss(model, real, real.labels)
             if uses_condensed(settings) and condensed.labels.numel():
                 logits = model.graph_logits(model.backbone(condensed.features, condensed_hop))
                 total = total + condensed_loss(logits, condensed.labels, server_logits, settings)

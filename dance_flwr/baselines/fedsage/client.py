@@ -1,9 +1,7 @@
 """The client side of FedSage+: exchange before round 1, training on the augmented graph."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -22,40 +20,20 @@ from dance_flwr.baselines.fedsage.neighgen import (
     read,
     write,
 )
+from dance_flwr.baselines.refined_graph import with_generated_nodes
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
 from dance_flwr.errors import UserError
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.label_reuse import input_labels
-from dance_flwr.methods.plain_method import PlainMethod, class_probabilities
+from dance_flwr.methods.plain_method import LabelledGraph, PlainMethod, class_probabilities
 from dance_flwr.methods.whole_graph import train_on_graph
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 from dance_flwr.seeding import seeded
 
 _LAST_STEP = "exchanged"  # the last step that the generator has taken
-
-
-@dataclass(frozen=True)
-class AugmentedGraph:
-    """A complete graph whose n nodes are followed by their g generated neighbours.
-
-    Attributes
-    ----------
-    features : [n + g, F]
-    operator : [n + g, n + g] sparse, of the backbone's kind
-    """
-
-    features: Tensor
-    operator: Tensor
-
-
-# Per site and complete graph: the last augmented graph, with the version of the file behind it.
-_AUGMENTED: WeakKeyDictionary[ClientData, dict[str, tuple[object, AugmentedGraph]]] = (
-    WeakKeyDictionary()
-)
 
 
 class FedSage(PlainMethod):
@@ -105,15 +83,7 @@ class FedSage(PlainMethod):
         with report.phase("topology"):
             graph = augmented_graph(model, data, config, info, name)
         with report.phase("train"):
-            report.loss = train_on_graph(
-                model,
-                graph.features,
-                graph.operator,
-                _labels_of(graph, data),
-                config,
-                info.round,
-                data.card.client,
-            )
+            report.loss = train_on_graph(model, graph, config, info.round)
         return report
 
     def predict(
@@ -121,14 +91,12 @@ class FedSage(PlainMethod):
     ) -> dict[str, Tensor]:
         """Predict nodes by one pass over the augmented graph."""
         graph = augmented_graph(model, data, config, info, WHOLE)
-        shown = input_labels(model, _labels_of(graph, data))
-        probabilities = class_probabilities(model, graph.features, graph.operator, shown)
-        return {"deployed": probabilities[nodes]}
+        return {"deployed": class_probabilities(model, graph)[nodes]}
 
 
 def augmented_graph(
     model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo, name: str
-) -> AugmentedGraph:
+) -> LabelledGraph:
     """Return a complete graph with the neighbours that the client generated for it in this run.
 
     A client without any, because it was away during the exchange or has lost its folder, trains
@@ -144,26 +112,19 @@ def augmented_graph(
         return _augment(graph, neighgen.no_generated_nodes(data), data, kind)
     generated = None if path.is_file() else _generate_alone(path, data, config)
     version = (path, path.stat().st_mtime_ns, kind)
-    cached = _AUGMENTED.setdefault(data, {})
-    if name not in cached or cached[name][0] != version:
-        generated = generated or read(path, data.device) or _generate_alone(path, data, config)
-        nodes = neighgen.generated_nodes(generated, name)
-        cached[name] = (version, _augment(graph, nodes, data, kind))
-    return cached[name][1]
 
+    def augment() -> LabelledGraph:
+        stored = generated or read(path, data.device) or _generate_alone(path, data, config)
+        return _augment(graph, neighgen.generated_nodes(stored, name), data, kind)
 
-def _labels_of(graph: AugmentedGraph, data: ClientData) -> Tensor:
-    """Return the training labels, [n + g] int64; generated nodes have none."""
-    labels = data.train_labels.new_full((len(graph.features),), -1)
-    labels[: data.num_nodes] = data.train_labels
-    return labels
+    return data.cached(f"fedsage {name}", version, augment)
 
 
 def _augment(
     graph: LocalGraph, added: GeneratedNodes, data: ClientData, kind: str
-) -> AugmentedGraph:
+) -> LabelledGraph:
     operator = augmented_operator(kind, *graph.edges(), added.owners, data.num_nodes)
-    return AugmentedGraph(torch.cat([data.features, added.features]), operator)
+    return with_generated_nodes(data, added.features, operator)
 
 
 def _generate_alone(path: Path, data: ClientData, config: RunConfig) -> State:

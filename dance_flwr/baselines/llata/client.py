@@ -23,12 +23,10 @@ from dance_flwr.baselines.llata.nodes import (
     sorted_pairs,
 )
 from dance_flwr.baselines.llata.tree import Tree, community_tree
-from dance_flwr.baselines.refined_graph import RefinedGraph
+from dance_flwr.baselines.refined_graph import RefinedGraphMethod, RefinedGraphs
 from dance_flwr.baselines.run_cache import load_or_compute
-from dance_flwr.client_data.agreement import agreeing_edges
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
-from dance_flwr.config.sections import AGREEMENT
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
 from dance_flwr.data.graphs.graph import csr_from_pairs
@@ -113,15 +111,11 @@ def refined_pairs(
 
 def refined_graphs(
     data: ClientData, config: RunConfig, run: str, labeller: Labeller
-) -> dict[str, LocalGraph]:
+) -> RefinedGraphs:
     """Return the graphs to train and to predict on, computed now if the run's folder has none.
 
     The whole graph has the refined edges among the nodes that training sees and, in inductive
     mode, all edges of test nodes as they are.
-
-    Returns
-    -------
-    "training" and "whole" -> graph; the same one in transductive mode
     """
     pairs = _arrays(data, config, run, labeller)["pairs"]
     version = hashlib.sha256(pairs.cpu().numpy().tobytes()).hexdigest()
@@ -180,30 +174,28 @@ def _line(what: Refinement, client: int) -> str:
     )
 
 
-def _graphs(data: ClientData, pairs: Tensor) -> dict[str, LocalGraph]:
+def _graphs(data: ClientData, pairs: Tensor) -> RefinedGraphs:
     visible = data.training_graph.visible
     training = _graph(data, pairs, visible, "refined-training")
     if not data.inductive:
-        return {"training": training, "whole": training}
+        return RefinedGraphs(whole=training, training=training)
     rows, cols = data.graph.edges()
     unseen = (rows < cols) & ~(visible[rows] & visible[cols])
     more = torch.stack([rows[unseen], cols[unseen]], dim=1)
     whole = torch.cat([pairs, more])
     everything = torch.ones_like(visible)
-    return {"training": training, "whole": _graph(data, whole, everything, "refined-whole")}
+    return RefinedGraphs(_graph(data, whole, everything, "refined-whole"), training)
 
 
 def _graph(data: ClientData, pairs: Tensor, visible: Tensor, name: str) -> LocalGraph:
     ends = pairs.cpu().numpy()
     lists = csr_from_pairs(ends[:, 0], ends[:, 1], data.num_nodes)
     ptr, index = (torch.as_tensor(part, dtype=torch.int64, device=data.device) for part in lists)
-    rows, gates = Ragged(ptr, index), None
-    if data.reading.edge_gates == AGREEMENT:
-        gates = agreeing_edges(data.table.nodes, rows, data.reading.edge_temperature)
-    return LocalGraph(rows, visible, name, gates)
+    rows = Ragged(ptr, index)
+    return LocalGraph(rows, visible, name, data.edge_gates(rows))
 
 
-class LabelledCommunities(RefinedGraph):
+class LabelledCommunities(RefinedGraphMethod):
     """Edges by communities and soft labels; subclasses say where the labels come from."""
 
     def soft_labels(
@@ -212,14 +204,11 @@ class LabelledCommunities(RefinedGraph):
         """Return q, [n, C] float64, and the number of nodes whose q is a fallback."""
         raise NotImplementedError
 
-    def graphs(
-        self, data: ClientData, config: RunConfig, run: str
-    ) -> tuple[LocalGraph, LocalGraph]:
+    def graphs(self, data: ClientData, config: RunConfig, run: str) -> RefinedGraphs:
         """Return the graphs that follow from the soft labels, see `refined_graphs`."""
-        refined = refined_graphs(
+        return refined_graphs(
             data, config, run, lambda nodes, tree: self.soft_labels(nodes, tree, config, run)
         )
-        return refined["training"], refined["whole"]
 
 
 class Llata(LabelledCommunities):

@@ -5,8 +5,8 @@ One file per version in the client's folder of the run holds what was generated.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -23,13 +23,14 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
 from dance_flwr.disk import read_npz, write_json, write_npz
 from dance_flwr.llm.factory import embedder
+from dance_flwr.methods.server_side import entries_under
 from dance_flwr.seeding import generator
 
 _LINKS = "links-"
 WHOLE, TRAINING = "whole", "training"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Generation:
     """The generated neighbours of a client after some reflections.
 
@@ -51,14 +52,16 @@ class Generation:
     links: Mapping[str, Tensor]
 
 
-# Per site: what was last read of each file, with its version on disk.
-_READ: WeakKeyDictionary[ClientData, dict[Path, tuple[int, Generation]]] = WeakKeyDictionary()
-
-
-def load_latest(data: ClientData, run: str, most: int) -> Generation | None:
-    """Return the latest version up to `most`; None where no file is there and undamaged."""
-    versions = (_load(data, _path(data, run, version), version) for version in range(most, -1, -1))
-    return next((found for found in versions if found is not None), None)
+def load_latest(data: ClientData, run: str, version: int) -> Generation | None:
+    """Return the latest version up to `version`; None where no file is there and undamaged."""
+    for number in range(version, -1, -1):
+        path = _path(data, run, number)
+        if path.is_file():
+            changed = path.stat().st_mtime_ns
+            generation = data.cached(str(path), changed, partial(_read, data, path, number))
+            if generation is not None:
+                return generation
+    return None
 
 
 def save(generation: Generation, data: ClientData, run: str, report: Mapping[str, object]) -> None:
@@ -80,29 +83,17 @@ def _path(data: ClientData, run: str, version: int) -> Path:
     return run_folder(data.folder, run) / f"llm4fgl-{version}.npz"
 
 
-def _load(data: ClientData, path: Path, version: int) -> Generation | None:
-    if not path.is_file():
+def _read(data: ClientData, path: Path, version: int) -> Generation | None:
+    """Return the version in a file; None where it is damaged."""
+    arrays = read_npz(path)
+    if arrays is None:
         return None
-    changed, known = path.stat().st_mtime_ns, _READ.setdefault(data, {})
-    if path not in known or known[path][0] != changed:
-        arrays = read_npz(path)
-        if arrays is None:
-            return None
-        tensors = {
-            name: torch.from_numpy(array).to(data.device)
-            for name, array in arrays.items()
-            if name != "texts"
-        }
-        links = {
-            name.removeprefix(_LINKS): ends
-            for name, ends in tensors.items()
-            if name.startswith(_LINKS)
-        }
-        features, used = tensors["features"], tensors["used"]
-        texts = arrays["texts"].tolist()
-        read = Generation(version, tensors["origins"], texts, features, used, links)
-        known[path] = changed, read
-    return known[path][1]
+    texts = arrays.pop("texts").tolist()
+    tensors = {name: torch.from_numpy(array).to(data.device) for name, array in arrays.items()}
+    links = entries_under(tensors, _LINKS)
+    return Generation(
+        version, tensors["origins"], texts, tensors["features"], tensors["used"], links
+    )
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """The edge predictor of LLM4FGL, its training, and the links that it predicts."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -155,20 +153,6 @@ def auc(positive: Tensor, negative: Tensor) -> float:
     return float(below.double().mean()) / (2 * len(negative))
 
 
-@dataclass(frozen=True)
-class AugmentedGraph:
-    """A graph whose n nodes are followed by g generated ones.
-
-    Attributes
-    ----------
-    features : [n + g, d]
-    operator : [n + g, n + g] sparse, of the backbone's kind
-    """
-
-    features: Tensor
-    operator: Tensor
-
-
 def nearest(queries: Tensor, texts: Tensor, allowed: Tensor, most: int) -> Tensor:
     """Return the allowed texts of largest cosine, nearest first; [q, min(most, allowed)] int64.
 
@@ -214,20 +198,19 @@ def link(
     return torch.stack([owner[:, :most][chosen], nodes[chosen]])
 
 
-def augment(
-    graph: LocalGraph, features: Tensor, generated: Tensor, links: Tensor, kind: str
-) -> AugmentedGraph:
-    """Return the graph with generated nodes and their links, each in both directions.
+def augmented_operator(graph: LocalGraph, links: Tensor, generated: int, kind: str) -> Tensor:
+    """Return the operator of a graph and its g generated nodes, [n + g, n + g] sparse.
 
     Parameters
     ----------
-    features : [n, d]; generated : [g, d]; links : [2, l] int64, (generated node, raw node)
+    links : [2, l] int64, (generated node, raw node), each taken in both directions
+    generated : g
     kind : of the operator
     """
     rows, cols = graph.edges()
-    added, nodes = links[0] + len(features), links[1]
+    nodes = graph.visible.numel()
+    added, raw = links[0] + nodes, links[1]
     gates = torch.ones(len(rows), device=rows.device) if graph.gates is None else graph.gates
     weights = torch.cat([gates, gates.new_ones(2 * links.size(1))])
-    rows, cols = torch.cat([rows, nodes, added]), torch.cat([cols, added, nodes])
-    every = torch.cat([features, generated])
-    return AugmentedGraph(every, operator(kind, rows, cols, weights, len(every)))
+    rows, cols = torch.cat([rows, raw, added]), torch.cat([cols, added, raw])
+    return operator(kind, rows, cols, weights, nodes + generated)

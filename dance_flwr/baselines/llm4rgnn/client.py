@@ -1,7 +1,7 @@
 """The refined graph of a client: irrelevant edges dropped, probable ones added, kept in a file."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -18,12 +18,10 @@ from dance_flwr.baselines.llm4rgnn.scoring import (
     by_cosine,
     by_language_model,
 )
-from dance_flwr.baselines.refined_graph import RefinedGraph
+from dance_flwr.baselines.refined_graph import RefinedGraphMethod, RefinedGraphs
 from dance_flwr.baselines.run_cache import Arrays, load_or_compute
-from dance_flwr.client_data.agreement import agreeing_edges
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
-from dance_flwr.config.sections import AGREEMENT
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
 from dance_flwr.disk import write_json
@@ -34,20 +32,6 @@ from dance_flwr.seeding import seeded
 GRAPHS = "refined.npz"  # in the client's folder of a run
 COUNTS = "refined.json"
 _WHOLE, _TRAINING = "whole", "training"
-
-
-@dataclass(frozen=True)
-class RefinedGraphs:
-    """The refined graphs of a client; one and the same unless the run is inductive.
-
-    Attributes
-    ----------
-    whole : on which predictions are made
-    training : without test nodes in inductive mode
-    """
-
-    whole: LocalGraph
-    training: LocalGraph
 
 
 def refined_graphs(
@@ -164,13 +148,10 @@ def _predictor(
 def _graph(data: ClientData, arrays: Arrays, name: str) -> LocalGraph:
     rows = Ragged(arrays[f"{name}_ptr"], arrays[f"{name}_index"])
     visible = (data.graph if name == _WHOLE else data.training_graph).visible
-    gates = None
-    if data.reading.edge_gates == AGREEMENT:
-        gates = agreeing_edges(data.table.nodes, rows, data.reading.edge_temperature)
-    return LocalGraph(rows, visible, f"refined-{name}", gates)
+    return LocalGraph(rows, visible, f"refined-{name}", data.edge_gates(rows))
 
 
-class Llm4Rgnn(RefinedGraph):
+class Llm4Rgnn(RefinedGraphMethod):
     """The plain network on the graph that a language model and a predictor refined."""
 
     scorer: Scorer = staticmethod(by_language_model)
@@ -183,13 +164,10 @@ class Llm4Rgnn(RefinedGraph):
         """Return (calls, tokens) that a run of this client makes at most."""
         return judging.planned_calls(data, config)
 
-    def graphs(
-        self, data: ClientData, config: RunConfig, run: str
-    ) -> tuple[LocalGraph, LocalGraph]:
+    def graphs(self, data: ClientData, config: RunConfig, run: str) -> RefinedGraphs:
         """Return the graphs that scorer and predictor refined, see `refined_graphs`."""
         settings = self.scorer_settings(config)
-        refined = refined_graphs(data, config, run, self.scorer, settings)
-        return refined.training, refined.whole
+        return refined_graphs(data, config, run, self.scorer, settings)
 
 
 class Llm4RgnnCosine(Llm4Rgnn):

@@ -13,7 +13,7 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
 from dance_flwr.data.text.usage import note_evidence
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.plain_method import PlainMethod, train_on
+from dance_flwr.methods.plain_method import LabelledGraph, PlainMethod, train_on
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 from dance_flwr.nn.propagation import operator
@@ -125,8 +125,8 @@ class SelectedCore(PlainMethod):
             induced = operator(
                 model.backbone.operator, *data.training_graph.induced_edges(core), core.numel()
             )
-            labels = data.train_labels[core]
-            report.loss = train_on(model, data.features[core], induced, labels, config, info.round)
+            graph = LabelledGraph(data.features[core], induced, data.train_labels[core])
+            report.loss = train_on(model, graph, config, info.round)
         return report
 
     def select(self, data: ClientData, config: RunConfig, moment: int = 0) -> Tensor:

@@ -329,7 +329,7 @@ def accuracy(actual, blocks, seed):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         shape = ModelShape(12, 16, 3)
-        return validation_accuracy(actual, shape, real.features, real.operator, truth, nodes)
+        return validation_accuracy(actual, shape, replace(real, labels=truth), nodes)
 
 
 def test_condensed_nodes_beat_as_many_real_ones(blocks):
@@ -353,10 +353,7 @@ def test_a_graph_without_validation_nodes_scores_zero(blocks):
     real, truth, _ = blocks
     actual = Matching(real, torch.tensor([1, 1, 1]), CondenseConfig(), draw()).snapshot()
     none = torch.empty(0, dtype=torch.int64)
-    assert (
-        validation_accuracy(actual, ModelShape(12, 4, 3), real.features, real.operator, truth, none)
-        == 0
-    )
+    assert validation_accuracy(actual, ModelShape(12, 4, 3), replace(real, labels=truth), none) == 0
     assert condensed_operator("mean", actual).shape == (3, 3)
 
 

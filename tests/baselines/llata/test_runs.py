@@ -37,8 +37,7 @@ def edges_of(graph):
 
 
 def graphs(data, config, run="r"):
-    training, whole = get_spec(config.method).make_client().graphs(data, config, run)
-    return {"training": training, "whole": whole}
+    return vars(get_spec(config.method).make_client().graphs(data, config, run))
 
 
 @pytest.fixture
