@@ -53,9 +53,9 @@ def load_or_compute(
     path = run_folder(client_folder, run) / name
     text = json.dumps({**key, "code": code_fingerprint()}, sort_keys=True)
     digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)
-    found = read_npz(path) or {}
-    if _KEY in found and np.array_equal(found.pop(_KEY), digest):
-        return {part: torch.as_tensor(array, device=device) for part, array in found.items()}
+    stored = read_npz(path) or {}
+    if _KEY in stored and np.array_equal(stored.pop(_KEY), digest):
+        return {part: torch.as_tensor(array, device=device) for part, array in stored.items()}
     arrays = compute()
     write_npz(path, {part: array.cpu().numpy() for part, array in arrays.items()} | {_KEY: digest})
     return arrays

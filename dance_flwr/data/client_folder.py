@@ -228,10 +228,10 @@ def check(folder: Path) -> dict[str, Any]:
         where = folder / f"client-{number}"
         card = read_card(where)
         expected = (number, content["sha256"], client["ids_sha256"])
-        found = (card.client, card.partition_sha256, card.ids_sha256)
-        if found != expected:
+        actual = (card.client, card.partition_sha256, card.ids_sha256)
+        if actual != expected:
             raise DataError(
-                f"{where}: expected client, partition and ids {expected}, found {found}; "
+                f"{where}: expected client, partition and ids {expected}, found {actual}; "
                 f"delete {folder} and prepare the partition again"
             )
     return content

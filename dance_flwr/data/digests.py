@@ -28,13 +28,13 @@ def file_digests(folder: Path) -> dict[str, str]:
 
 def data_digests(folder: Path) -> dict[str, str]:
     """Return the sha256 of every file of a client's data, by its path in the client's folder."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for part in _DATA:
         if (path := folder / part).is_dir():
-            found |= {f"{part}/{name}": sha256 for name, sha256 in file_digests(path).items()}
+            digests |= {f"{part}/{name}": sha256 for name, sha256 in file_digests(path).items()}
         elif path.is_file():
-            found[part] = file_sha256(path)
-    return found
+            digests[part] = file_sha256(path)
+    return digests
 
 
 def write_card(folder: Path, card: SiteCard) -> None:

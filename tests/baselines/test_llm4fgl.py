@@ -35,7 +35,7 @@ from dance_flwr.baselines.llm4fgl.predictor import (
     train_predictor,
 )
 from dance_flwr.baselines.llm4fgl.writing import (
-    MOST_WORDS,
+    MAX_WORDS,
     NEIGHBOUR,
     REVISION,
     Task,
@@ -293,12 +293,12 @@ def test_a_stub_reply_fits_its_schema(template, paper, neighbours):
     prompt = template.fill(paper=paper, neighbours=neighbours, draft="d")
     reply = template.stub(prompt.facts, embed)
     validate(reply, template.schema)
-    assert 0 < len(text_of(reply).split()) <= MOST_WORDS
+    assert 0 < len(text_of(reply).split()) <= MAX_WORDS
     assert len(prompt.text.split()) < 800, "texts are cut"
 
 
 def test_a_reply_is_cut_to_its_words():
-    assert len(text_of({"title": "A b", "abstract": "w " * 300}).split()) == MOST_WORDS
+    assert len(text_of({"title": "A b", "abstract": "w " * 300}).split()) == MAX_WORDS
     assert text_of({"title": "A b", "abstract": "c\n d"}) == "A b. c d"
 
 
@@ -316,8 +316,8 @@ def test_a_recombination_consists_of_whole_sentences_of_its_sources(sources, see
 
 def test_a_long_recombination_has_at_most_120_words():
     sources = ["one " * 70 + ".", "two " * 70 + ".", "three " * 200 + "."]
-    assert 0 < len(recombined(sources, generator(0, "x")).split()) <= MOST_WORDS
-    assert len(recombined(sources[2:], generator(0, "x")).split()) == MOST_WORDS
+    assert 0 < len(recombined(sources, generator(0, "x")).split()) <= MAX_WORDS
+    assert len(recombined(sources[2:], generator(0, "x")).split()) == MAX_WORDS
 
 
 def test_origins_are_the_nodes_of_fewest_neighbours_that_training_sees(data):

@@ -47,8 +47,8 @@ from dance_flwr.data.prepare import prepare
 from dance_flwr.data.text.encoder import DEFAULT_ENCODER
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
+from dance_flwr.llm.call_counts import CallCounts
 from dance_flwr.llm.factory import open_session
-from dance_flwr.llm.ledger import Ledger
 from dance_flwr.methods.contract import RoundInfo
 
 METHODS = ("llm4rgnn", "llm4rgnn-cosine")
@@ -90,7 +90,7 @@ def judged(run_config, folder, model, **settings):
     config, data = site_of(run_config)
     with session(model, folder, **settings) as own:
         found = judge(data, config, Pairs.of(data, Llm4RgnnConfig.of(config)), own)
-    return found, own.ledger
+    return found, own.counts
 
 
 # Pairs
@@ -273,7 +273,7 @@ def test_nonsense_is_counted_and_its_edge_is_kept(run_config, tmp_path):
     with session(Told("banana", '{"relevance": 1}'), tmp_path) as own:
         found = judge(data, config, of_site, own)
     (lost,) = torch.nonzero(found == UNREADABLE).tolist()
-    assert own.ledger.failed_calls == 1 and lost[0] < len(of_site.edges)
+    assert own.counts.failed_calls == 1 and lost[0] < len(of_site.edges)
     filled = torch.where(found == UNASKED, 1, found)
     relevance = Relevance(of_site, filled, lambda others: torch.ones_like(others[:, 0]), {})
     arrays = refine(data, config, "nonsense", lambda *_: relevance)
@@ -345,8 +345,8 @@ def test_calls_stay_within_pairs_and_caps_and_are_planned(run_config, tmp_path):
         with session(model, folder, **caps) as own:
             judge(data, config, of_site, own)
         calls, tokens = planned_calls(data, config, model.count)
-        assert len(model.asked) == own.ledger.fresh_calls == calls
-        assert own.ledger.capped_calls == 0 and own.ledger.fresh_tokens <= tokens
+        assert len(model.asked) == own.counts.fresh_calls == calls
+        assert own.counts.capped_calls == 0 and own.counts.fresh_tokens <= tokens
         assert calls <= min(keys["llm4rgnn_pairs"] or 10**6, caps.get("max_calls", 10**6))
         assert tokens <= caps.get("max_tokens", 10**6)
         assert len({prompt.text for prompt in model.asked}) == calls  # no question twice
@@ -354,7 +354,7 @@ def test_calls_stay_within_pairs_and_caps_and_are_planned(run_config, tmp_path):
             assert calls == len({q[0].text for q in _every_question(data, of_site, config)})
         with session(model, folder, "again", **caps) as own:  # the second run
             judge(data, config, of_site, own)
-        assert own.ledger.fresh_calls == 0 and own.ledger.cached_calls == calls
+        assert own.counts.fresh_calls == 0 and own.counts.cached_calls == calls
 
 
 def _every_question(data, of_site, config):
@@ -385,7 +385,7 @@ def test_the_clients_own_cap_is_kept_also_in_the_second_run(run_config, tmp_path
     for name in ("one", "two"):
         with session(Told(FIVE), tmp_path, name, max_calls=9) as own:
             judge(data, config, of_site, own)
-        fresh.append(own.ledger.fresh_calls)
+        fresh.append(own.counts.fresh_calls)
     assert fresh == [9, 0]
 
 
@@ -562,7 +562,7 @@ def test_a_second_run_asks_nothing(run):
     for _ in range(2):
         finished = run(**keys)
         folders = [finished.store(client).folder for client in range(3)]
-        spent.append([Ledger.load(folder / "llm.json") for folder in folders])
+        spent.append([CallCounts.load(folder / "llm.json") for folder in folders])
     assert [own.fresh_calls + own.cached_calls for own in spent[0]] == [7, 7, 7]
     assert [own.fresh_calls for own in spent[1]] == [0, 0, 0]
     assert [own.cached_calls for own in spent[1]] == [7, 7, 7]

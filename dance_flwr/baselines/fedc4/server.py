@@ -79,10 +79,10 @@ def select_nodes(
 
 
 def append_selected(
-    own: Condensed, graphs: Mapping[int, Condensed], selection: Selection
+    condensed: Condensed, graphs: Mapping[int, Condensed], selection: Selection
 ) -> Condensed:
-    """Return the rows of `own`, then the selected ones; A' keeps the edges within each client."""
-    parts = [own] + [_rows(graphs[other], rows) for other, rows in selection.items()]
+    """Return a client's rows, then the selected ones; A' keeps the edges within each client."""
+    parts = [condensed] + [_rows(graphs[other], rows) for other, rows in selection.items()]
     features, labels = (
         torch.cat([getattr(part, name) for part in parts]) for name in ("features", "labels")
     )
@@ -122,13 +122,15 @@ def rebuild_graph(
     low_rank = 2 * unit.size(1) < size  # Z X X^T is then cheaper from the left
     largest = torch.linalg.eigvalsh(unit.T @ unit if low_rank else gram)[-1]
     step = 1 / (2 * largest.clamp(min=torch.finfo(gram.dtype).tiny))
-    current = ahead = torch.zeros_like(gram)
+    current = extrapolated = torch.zeros_like(gram)
     momentum = 1.0
     for _ in range(steps):
-        slope = 2 * ((ahead @ unit @ unit.T if low_rank else ahead @ gram) - gram)
-        moved = torch.relu(ahead - step * ((slope + slope.T) / 2 + penalty)).fill_diagonal_(0)
+        slope = 2 * ((extrapolated @ unit @ unit.T if low_rank else extrapolated @ gram) - gram)
+        moved = torch.relu(extrapolated - step * ((slope + slope.T) / 2 + penalty)).fill_diagonal_(
+            0
+        )
         following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
-        ahead = moved + (momentum - 1) / following * (moved - current)
+        extrapolated = moved + (momentum - 1) / following * (moved - current)
         current, momentum = moved, following
     return (current + current.T) / 2  # float products are symmetric only up to rounding
 
@@ -178,12 +180,12 @@ class FedC4Server(StatefulServerSide):
         selection = select_nodes(client, self.embeddings, self.groups, threshold)
         graph = append_selected(self.graphs[client], self.graphs, selection)
         adjacency = self._adjacency(client, selection, graph)
-        own = len(self.graphs[client].labels)
-        self._nodes += len(graph.labels) - own
+        rows = len(self.graphs[client].labels)
+        self._nodes += len(graph.labels) - rows
         self._seconds += time.perf_counter() - begin
         return {
-            "features": graph.features[own:],
-            "labels": graph.labels[own:],
+            "features": graph.features[rows:],
+            "labels": graph.labels[rows:],
             "adjacency": adjacency,
         }
 

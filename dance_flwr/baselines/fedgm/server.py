@@ -223,7 +223,9 @@ class FedGmServer(StatefulServerSide):
     ) -> tuple[list[Block], float]:
         """Refine the X' of all stored graphs; return their blocks and the loss."""
         counts = torch.stack([upload["counts"] for upload in uploads])
-        target = pool_gradients([(own["weights"], own["biases"]) for own in uploads], counts)
+        target = pool_gradients(
+            [(upload["weights"], upload["biases"]) for upload in uploads], counts
+        )
         clients = self.holders()
         blocks = [self._block(client) for client in clients]
         settings = FedGmConfig.of(self.config)

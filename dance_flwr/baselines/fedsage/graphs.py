@@ -82,7 +82,9 @@ def draw_hidden_nodes(candidates: Tensor, share: float) -> Tensor:
     return hidden
 
 
-def impair(rows: Tensor, cols: Tensor, visible: Tensor, hidden: Tensor, most: int) -> ImpairedGraph:
+def impair(
+    rows: Tensor, cols: Tensor, visible: Tensor, hidden: Tensor, limit: int
+) -> ImpairedGraph:
     """Remove the hidden nodes and their edges.
 
     Parameters
@@ -90,18 +92,18 @@ def impair(rows: Tensor, cols: Tensor, visible: Tensor, hidden: Tensor, most: in
     rows, cols : [E] int64, edges in both directions, ordered by row
     visible : [n] bool, nodes that training may see
     hidden : [n] bool, a subset of them
-    most : P
+    limit : P
     """
     remaining = visible & ~hidden
     nodes = torch.nonzero(remaining).flatten()
     position = torch.cumsum(remaining, 0) - 1
     inside = remaining[rows] & remaining[cols]
-    lost = neighbour_table(rows, cols, hidden, most)[nodes]
+    lost = neighbour_table(rows, cols, hidden, limit)[nodes]
     return ImpairedGraph(nodes, position[rows[inside]], position[cols[inside]], lost)
 
 
-def neighbour_table(rows: Tensor, cols: Tensor, eligible: Tensor, most: int) -> Tensor:
-    """Return the first `most` eligible neighbours of each node, padded with -1; [n, most] int64.
+def neighbour_table(rows: Tensor, cols: Tensor, eligible: Tensor, limit: int) -> Tensor:
+    """Return the first `limit` eligible neighbours of each node, padded with -1; [n, most] int64.
 
     Neighbours are in ascending order.
 
@@ -114,8 +116,8 @@ def neighbour_table(rows: Tensor, cols: Tensor, eligible: Tensor, most: int) -> 
     rows, cols = rows[selected], cols[selected]
     count = torch.bincount(rows, minlength=len(eligible))
     rank = torch.arange(len(rows), device=rows.device) - (torch.cumsum(count, 0) - count)[rows]
-    table = torch.full((len(eligible), most), -1, device=rows.device)
-    near = rank < most
+    table = torch.full((len(eligible), limit), -1, device=rows.device)
+    near = rank < limit
     table[rows[near], rank[near]] = cols[near]
     return table
 

@@ -95,9 +95,9 @@ class FeatureGenerator(nn.Sequential):
         )
 
 
-def round_counts(missing: Tensor, most: int) -> Tensor:
+def round_counts(missing: Tensor, limit: int) -> Tensor:
     """round(m), at most P; [n] -> [n] int64, without a gradient."""
-    return missing.detach().round().clamp(max=most).long()
+    return missing.detach().round().clamp(max=limit).long()
 
 
 def add_noise(latents: Tensor) -> Tensor:

@@ -121,19 +121,19 @@ def _batch_fault(batch: Mapping[str, Tensor], width: int) -> str:
     return "" if valid else "expected finite latents and whole counts, found others"
 
 
-def peers_of(clients: Sequence[int], most: int, number: int) -> dict[int, list[int]]:
-    """Return for each client the `most` others that its generator visits in exchange `number`.
+def peers_of(clients: Sequence[int], limit: int, number: int) -> dict[int, list[int]]:
+    """Return for each client the `limit` others that its generator visits in exchange `number`.
 
     Peers take turns from exchange to exchange, and each client is visited as often as it visits.
 
     Parameters
     ----------
-    most : 0 = all others
+    limit : 0 = all others
     number : of the exchange, from 0
     """
     others = len(clients) - 1
-    asked = min(most or others, others)
-    shifts = [1 + (number * asked + turn) % others for turn in range(asked)]
+    count = min(limit or others, others)
+    shifts = [1 + (number * count + turn) % others for turn in range(count)]
     return {
         client: [clients[(place + shift) % len(clients)] for shift in shifts]
         for place, client in enumerate(clients)

@@ -96,7 +96,7 @@ def _diagonals(walk: sp.csr_matrix, start: int) -> NDArray[np.float64]:
     one = walk[start : start + _ROWS]
     two = one @ walk
     three = two @ walk
-    here = np.arange(one.shape[0])
+    rows = np.arange(one.shape[0])
     pairs = ((one, one), (two, one), (two, two), (three, two))
     products = [np.asarray(left.multiply(right).sum(axis=1)).ravel() for left, right in pairs]
-    return np.stack([np.asarray(one[here, start + here]).ravel(), *products], axis=1)
+    return np.stack([np.asarray(one[rows, start + rows]).ravel(), *products], axis=1)

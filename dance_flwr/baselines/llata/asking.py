@@ -142,7 +142,7 @@ def planned_calls(data: ClientData, config: RunConfig) -> tuple[int, int]:
     return calls, tokens
 
 
-def asked_labels(
+def model_labels(
     nodes: LocalNodes, tree: Tree, config: RunConfig, session: Session, fallback: Tensor
 ) -> tuple[Tensor, int]:
     """Return soft labels by the language model, and how many nodes have those of `fallback`.
@@ -164,9 +164,9 @@ def asked_labels(
         if answer is None:
             continue
         rows = probabilities(answer.value, nodes.class_names, len(question.targets))
-        given = torch.from_numpy(rows.sum(1) > 0)
-        labels[question.targets[given]] = torch.from_numpy(rows)[given]
-        answered[question.targets[given]] = True
+        labelled = torch.from_numpy(rows.sum(1) > 0)
+        labels[question.targets[labelled]] = torch.from_numpy(rows)[labelled]
+        answered[question.targets[labelled]] = True
     return labels, int((~answered).sum())
 
 
@@ -179,18 +179,18 @@ def questions(nodes: LocalNodes, tree: Tree, config: RunConfig, count: Count) ->
     ----------
     count : the model's own count of tokens
     """
-    most = most_targets(nodes.class_names, config, count)
+    limit = max_targets(nodes.class_names, config, count)
     order = torch.sort(tree.community, stable=True).indices
     sizes = torch.bincount(tree.community, minlength=tree.communities).tolist()
     cut = _Cut(nodes, count)
     for members in torch.split(order, sizes):
-        step = min(most, -(-len(members) // 2))
+        step = min(limit, -(-len(members) // 2))
         for targets in torch.split(members, max(step, 1)):
             if len(targets):
                 yield _question(nodes, members, targets, config, cut)
 
 
-def most_targets(classes: tuple[str, ...], config: RunConfig, count: Count) -> int:
+def max_targets(classes: tuple[str, ...], config: RunConfig, count: Count) -> int:
     """Return the most nodes per call whose longest prompt and reply fit the context; at least 1."""
     settings, context = LlataConfig.of(config), LlmConfig.of(config).context
     frame = community_template(classes, 0, 0).fill(classes=classes, targets=[], members=[("", "")])
@@ -224,15 +224,15 @@ def _question(
     return Question(targets, prompt)
 
 
-def shown_members(nodes: LocalNodes, targets: Tensor, others: Tensor, most: int) -> Tensor:
+def shown_members(nodes: LocalNodes, targets: Tensor, others: Tensor, limit: int) -> Tensor:
     """Return the members that a call shows: those with the texts closest to the mean of its
-    targets; half of them, rounded up, training nodes where there are so many. At most `most`.
+    targets; half of them, rounded up, training nodes where there are so many. At most `limit`.
     """
     near = nodes.features[others] @ nodes.features[targets].mean(0)
     ranked = others[torch.sort(near, descending=True, stable=True).indices]
     labelled = nodes.labels[ranked] >= 0
-    first = ranked[labelled][: -(-most // 2)]
-    rest = ranked[~torch.isin(ranked, first)][: most - len(first)]
+    first = ranked[labelled][: -(-limit // 2)]
+    rest = ranked[~torch.isin(ranked, first)][: limit - len(first)]
     chosen = torch.cat([first, rest])
     return ranked[torch.isin(ranked, chosen)]
 
@@ -244,20 +244,20 @@ class _Cut:
         self._nodes, self.count = nodes, count
         self._known: dict[tuple[int, int], str] = {}
 
-    def text(self, node: int, most: int) -> str:
-        """Return the longest beginning of a node's text that has at most `most` tokens."""
-        if (node, most) not in self._known:
-            self._known[node, most] = beginning(self._nodes.texts[node], most, self.count)
-        return self._known[node, most]
+    def text(self, node: int, limit: int) -> str:
+        """Return the longest beginning of a node's text that has at most `limit` tokens."""
+        if (node, limit) not in self._known:
+            self._known[node, limit] = beginning(self._nodes.texts[node], limit, self.count)
+        return self._known[node, limit]
 
 
-def beginning(text: str, most: int, count: Count) -> str:
-    """Return the longest beginning in whole words that has at most `most` tokens, quoted."""
+def beginning(text: str, limit: int, count: Count) -> str:
+    """Return the longest beginning in whole words that has at most `limit` tokens, quoted."""
     words = text.split()
-    low, high = 0, min(len(words), most)  # a word has at least one token
+    low, high = 0, min(len(words), limit)  # a word has at least one token
     while low < high:
         middle = (low + high + 1) // 2
-        if count(as_data(" ".join(words[:middle]))) <= most:
+        if count(as_data(" ".join(words[:middle]))) <= limit:
             low = middle
         else:
             high = middle - 1

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dance_flwr import events
-from dance_flwr.baselines.llata.asking import asked_labels, planned_calls
+from dance_flwr.baselines.llata.asking import model_labels, planned_calls
 from dance_flwr.baselines.llata.config import LlataConfig
 from dance_flwr.baselines.llata.edges import dropped_edges, reallocated, sampled_pairs
 from dance_flwr.baselines.llata.entropy import tree_entropy
@@ -86,8 +86,8 @@ def refined_pairs(
     draws = generator(config.seed, "llata", client=nodes.data.card.client)
     count = int(settings.added_ratio_of_edges * len(pairs))
     added = sampled_pairs(moved, pairs, labels, count, settings.temperature, draws)
-    kept = torch.cat([pairs[~gone], added])
-    refined = sorted_pairs(kept[:, 0], kept[:, 1], nodes.size)
+    edges = torch.cat([pairs[~gone], added])
+    refined = sorted_pairs(edges[:, 0], edges[:, 1], nodes.size)
     return (
         refined,
         labels,
@@ -129,11 +129,15 @@ def _key(data: ClientData, config: RunConfig) -> dict[str, Any]:
         "inductive": data.inductive,
         "partition": data.card.partition_sha256,
         "reading": asdict(data.reading),
-        **{section.name: asdict(section) for section in config.sections if section.name in _OWN},
+        **{
+            section.name: asdict(section)
+            for section in config.sections
+            if section.name in _SECTIONS
+        },
     }
 
 
-_OWN = ("llata", "llm")
+_SECTIONS = ("llata", "llm")
 
 
 def _arrays(data: ClientData, config: RunConfig, run: str, labeller: Labeller) -> dict[str, Tensor]:
@@ -153,11 +157,11 @@ def _refine(data: ClientData, config: RunConfig, run: str, labeller: Labeller) -
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / REPORT, asdict(what))
     events.emit("refined", _line(what, client), client=client, **asdict(what))
-    here = nodes.order[pairs]
+    ends = nodes.order[pairs]
     soft = torch.zeros(data.num_nodes, nodes.classes)  # rows of zeros: nodes that were not seen
     soft[nodes.order] = labels.float()
     return {
-        "pairs": sorted_pairs(here[:, 0], here[:, 1], data.num_nodes),
+        "pairs": sorted_pairs(ends[:, 0], ends[:, 1], data.num_nodes),
         "soft_labels": soft,
     }
 
@@ -223,7 +227,7 @@ class Llata(LabelledCommunities):
     ) -> tuple[Tensor, int]:
         """Ask for every node beside others of its community."""
         with open_session(nodes.data, config, run) as session:
-            return asked_labels(nodes, tree, config, session, propagated_labels(nodes))
+            return model_labels(nodes, tree, config, session, propagated_labels(nodes))
 
 
 class LlataCosine(LabelledCommunities):

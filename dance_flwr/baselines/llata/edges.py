@@ -47,12 +47,12 @@ def reallocated(
     wanted = torch.nonzero(gain > threshold).flatten()
     wanted = wanted[torch.sort(gain[wanted], descending=True, stable=True).indices]
     wanted = wanted[: int(moved_ratio * len(gain))]
-    most = tree_entropy(pairs, len(gain), [])
+    limit = tree_entropy(pairs, len(gain), [])
     while len(wanted):
         community = tree.community.clone()
         community[wanted] = target[wanted]
         moved = tree.with_communities(community)
-        if tree_entropy(pairs, len(gain), moved.parents) <= most:
+        if tree_entropy(pairs, len(gain), moved.parents) <= limit:
             return moved
         wanted = wanted[: len(wanted) // 2]
     return tree
@@ -71,18 +71,18 @@ def gains(tree: Tree, soft_labels: Tensor) -> tuple[Tensor, Tensor]:
     rest = total[community] - labels
     alone = (size[community] == 1)[:, None]
     unit = F.normalize(labels, dim=1)
-    own = (unit * F.normalize(torch.where(alone, torch.ones_like(rest), rest), dim=1)).sum(1)
+    current = (unit * F.normalize(torch.where(alone, torch.ones_like(rest), rest), dim=1)).sum(1)
     means = F.normalize(total, dim=1).T
-    cosine, target = [own.new_empty(0)], [community.new_empty(0)]
+    cosine, target = [current.new_empty(0)], [community.new_empty(0)]
     rows = max(_COSINES // max(tree.communities, 1), 1)
     for first in range(0, len(labels), rows):
         block = unit[first : first + rows] @ means
-        here = community[first : first + rows, None]
-        block.scatter_(1, here, float("-inf"))  # its own mean holds the leaf itself
+        member = community[first : first + rows, None]
+        block.scatter_(1, member, float("-inf"))  # its own mean holds the leaf itself
         best = block.max(dim=1)
         cosine.append(best.values)
         target.append(best.indices)
-    return torch.cat(cosine) - own, torch.cat(target)
+    return torch.cat(cosine) - current, torch.cat(target)
 
 
 def sampled_pairs(
@@ -108,7 +108,7 @@ def sampled_pairs(
     chance = inner_entropy(pairs, n, community, tree.communities)
     chance = torch.where((size > 1) & (chance > 0), chance, 0.0)
     taken = pairs[:, 0] * n + pairs[:, 1]
-    found = taken.new_empty(0)
+    keys = taken.new_empty(0)
     if not bool(chance.any()):
         return pairs[:0]
     members = Ragged(
@@ -117,14 +117,14 @@ def sampled_pairs(
     )
     unit = F.normalize(soft_labels.double(), dim=1)
     for _ in range(_PASSES):
-        if len(found) >= count:
+        if len(keys) >= count:
             break
         drawn = _draws(chance, count, generator)
         u, v = _two_leaves(drawn, members, unit, temperature, generator)
         key = torch.minimum(u, v) * n + torch.maximum(u, v)
-        found = _first_of_each(torch.cat([found, key[~torch.isin(key, taken)]]))
-    found = found[:count]
-    return torch.stack([found // n, found % n], dim=1)
+        keys = _first_of_each(torch.cat([keys, key[~torch.isin(key, taken)]]))
+    keys = keys[:count]
+    return torch.stack([keys // n, keys % n], dim=1)
 
 
 def dropped_edges(tree: Tree, pairs: Tensor, soft_labels: Tensor, count: int) -> Tensor:

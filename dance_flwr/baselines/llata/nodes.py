@@ -121,10 +121,10 @@ def propagated_labels(nodes: LocalNodes) -> Tensor:
     spread = start
     for _ in range(STEPS):
         spread = ALPHA * (step @ spread) + (1 - ALPHA) * start
-    own = spread.view(masked.shape)[torch.arange(nodes.size), fold]
+    scores = spread.view(masked.shape)[torch.arange(nodes.size), fold]
     shares = one_hot.sum(0) + 1
-    mass = own.sum(1, keepdim=True)
-    return torch.where(mass > 0, own / mass.clamp(min=1e-300), shares / shares.sum())
+    mass = scores.sum(1, keepdim=True)
+    return torch.where(mass > 0, scores / mass.clamp(min=1e-300), shares / shares.sum())
 
 
 def label_accuracy(soft_labels: Tensor, labels: Tensor) -> float | None:

@@ -24,13 +24,13 @@ from torch import Tensor
 
 from dance_flwr.baselines.llata.entropy import Items, group_terms, sums
 
-MOST_ITEMS = 6  # of a component: 203 partitions
+MAX_ITEMS = 6  # of a component: 203 partitions
 _COMPONENTS = 512  # at a time
 _TOLERANCE = 1e-9  # of W H, relative to W: smaller changes are rounding
 
 
 def small_components_solved(items: Items, group: Tensor, total: float) -> Tensor:
-    """Return groups that are best within every component of at most `MOST_ITEMS` items.
+    """Return groups that are best within every component of at most `MAX_ITEMS` items.
 
     The terms of one component's groups depend on no other component, and no best group spans two.
 
@@ -48,7 +48,7 @@ def small_components_solved(items: Items, group: Tensor, total: float) -> Tensor
     size = torch.bincount(component)
     first = size.cumsum(0) - size
     solved = items.size + group
-    for count in range(2, MOST_ITEMS + 1):
+    for count in range(2, MAX_ITEMS + 1):
         starts = first[size == count]
         for block in torch.split(starts, _COMPONENTS):
             members = order[block[:, None] + torch.arange(count)]
@@ -77,9 +77,11 @@ def _best(items: Items, members: Tensor, total: float) -> Tensor:
     place[members] = torch.arange(count).expand_as(members)
     row = torch.full((items.size,), -1)
     row[members] = torch.arange(len(members))[:, None].expand_as(members)
-    here = row[items.a] >= 0
+    inside_edges = row[items.a] >= 0
     weight = inside.new_zeros(len(members), count, count)
-    weight[row[items.a[here]], place[items.a[here]], place[items.b[here]]] = items.weight[here]
+    weight[
+        row[items.a[inside_edges]], place[items.a[inside_edges]], place[items.b[inside_edges]]
+    ] = items.weight[inside_edges]
     volume = torch.einsum("pgi,ci->cpg", inside, items.volume[members])
     inner = torch.einsum("pgi,ci->cpg", inside, items.cut[members])
     within = torch.einsum("pgi,cij,pgj->cpg", inside, weight, inside)
@@ -196,9 +198,9 @@ def _moves(items: Items, group: Tensor, total: float) -> tuple[Tensor, Tensor, T
     weight = torch.cat([items.weight, items.weight, items.weight.new_zeros(2 * items.size)])
     weight = sums(place, weight, len(key))  # of the edges between item and group
     node, target = key // width, key % width
-    own = weight.new_zeros(items.size)
+    inner_weight = weight.new_zeros(items.size)
     inside = target == group[node]
-    own[node[inside]] = weight[inside]
+    inner_weight[node[inside]] = weight[inside]
     size = torch.bincount(group, minlength=groups)
     keep = ~inside & ((target < groups) | (size[group[node]] > 1))
     node, target, weight = node[keep], target[keep], weight[keep]
@@ -208,9 +210,11 @@ def _moves(items: Items, group: Tensor, total: float) -> tuple[Tensor, Tensor, T
 
     volume, cut, inner = padded(level.volume), padded(level.cut), padded(inner)
     term = group_terms(volume, cut, inner, total)
-    source, own = group[node], own[node]
+    source, inner_weight = group[node], inner_weight[node]
     v, g = items.volume[node], items.cut[node]
-    left = group_terms(volume[source] - v, cut[source] - g + 2 * own, inner[source] - g, total)
+    left = group_terms(
+        volume[source] - v, cut[source] - g + 2 * inner_weight, inner[source] - g, total
+    )
     joined = group_terms(volume[target] + v, cut[target] + g - 2 * weight, inner[target] + g, total)
     return node, source, target, left + joined - term[source] - term[target]
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from dance_flwr import events
 from dance_flwr.baselines.llm4fgl.config import Llm4FglConfig
 from dance_flwr.baselines.llm4fgl.predictor import EdgePredictor, LocalPairs, held_out_auc, link
-from dance_flwr.baselines.llm4fgl.writing import Task, Writer
+from dance_flwr.baselines.llm4fgl.writing import Task, Writer, origins_of
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
@@ -111,18 +111,6 @@ def graphs_of(data: ClientData) -> dict[str, LocalGraph]:
     return {WHOLE: data.graph} | ({TRAINING: data.training_graph} if data.inductive else {})
 
 
-def origins_of(data: ClientData, ratio: float) -> Tensor:
-    """Return the nodes that get a neighbour: the share of fewest neighbours; [g] int64, ascending.
-
-    Only nodes that training sees; ties go to the lower node number. The choice reads no label and
-    depends on no seed, so that cached replies serve every seed of a partition.
-    """
-    graph = data.training_graph
-    nodes = torch.nonzero(graph.visible).flatten()
-    order = torch.sort(graph.rows.ptr.diff()[nodes], stable=True).indices
-    return nodes[order[: round(ratio * len(nodes))]].sort().values
-
-
 def generate(predictor: EdgePredictor, at: Place) -> Generation:
     """Write, encode and link the first neighbours of a client; version 0."""
     origins = origins_of(at.data, Llm4FglConfig.of(at.config).ratio_of_nodes)
@@ -161,8 +149,8 @@ def poorest(quality: Tensor, texts: Sequence[str], ratio: float) -> Tensor:
     quality : [g]; ties go to the lower number
     texts : [g]; those that were not written have no part in it
     """
-    there = torch.tensor([bool(text) for text in texts], device=quality.device)
-    written = torch.nonzero(there).flatten()
+    is_written = torch.tensor([bool(text) for text in texts], device=quality.device)
+    written = torch.nonzero(is_written).flatten()
     order = torch.sort(quality[written], stable=True).indices
     return written[order[: round(ratio * len(written))]].sort().values
 
@@ -199,12 +187,12 @@ def _encoded(draft: Generation, changed: Tensor, at: Place) -> tuple[Tensor, Ten
     places = [place for place in torch.nonzero(changed).flatten().tolist() if draft.texts[place]]
     if places:
         texts, origins = at.data.texts(), draft.origins[places].tolist()
-        own = [texts[node] for node in origins]
-        rows = embedder(at.data, at.config)([*(draft.texts[place] for place in places), *own])
+        originals = [texts[node] for node in origins]
+        rows = embedder(at.data, at.config)([*(draft.texts[place] for place in places), *originals])
         unit = F.normalize(torch.as_tensor(rows, dtype=torch.float32), dim=1)
         new, papers = (part.to(features.device) for part in torch.split(unit, len(places)))
-        most = Llm4FglConfig.of(at.config).duplicate_cosine
-        features[places], used[places] = new, (new * papers).sum(dim=1) <= most
+        limit = Llm4FglConfig.of(at.config).duplicate_cosine
+        features[places], used[places] = new, (new * papers).sum(dim=1) <= limit
     return features, used
 
 

@@ -153,7 +153,7 @@ def auc(positive: Tensor, negative: Tensor) -> float:
     return float(below.double().mean()) / (2 * len(negative))
 
 
-def nearest(queries: Tensor, texts: Tensor, allowed: Tensor, most: int) -> Tensor:
+def nearest(queries: Tensor, texts: Tensor, allowed: Tensor, limit: int) -> Tensor:
     """Return the allowed texts of largest cosine, nearest first; [q, min(most, allowed)] int64.
 
     Parameters
@@ -161,7 +161,7 @@ def nearest(queries: Tensor, texts: Tensor, allowed: Tensor, most: int) -> Tenso
     queries : [q, d]; texts : [n, d], all of norm 1; allowed : [n] bool
     """
     nodes = torch.nonzero(allowed).flatten()
-    width = min(most, len(nodes))
+    width = min(limit, len(nodes))
     if not len(queries) or not width:
         return nodes.new_zeros(len(queries), width)
     blocks = torch.split(queries, max(1, _ENTRIES // len(nodes)))
@@ -191,7 +191,7 @@ def link(
     near = nearest(generated, texts, allowed, CANDIDATES)
     owner = torch.arange(len(generated), device=near.device)[:, None].expand_as(near)
     blocks = zip(torch.split(owner, _ROWS), torch.split(near, _ROWS), strict=True)
-    logits = torch.cat([predictor(generated[own], texts[other]) for own, other in blocks])
+    logits = torch.cat([predictor(generated[left], texts[other]) for left, other in blocks])
     best = torch.sort(torch.sigmoid(logits), dim=1, descending=True, stable=True)
     chosen = best.values[:, :most] > threshold
     nodes = near.gather(1, best.indices)[:, :most]

@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.baselines.llm4fgl.config import Llm4FglConfig
-from dance_flwr.baselines.llm4fgl.generation import origins_of
 from dance_flwr.baselines.llm4fgl.predictor import nearest
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
@@ -27,8 +26,8 @@ from dance_flwr.llm.quoting import DATA_NOTE, as_data
 from dance_flwr.llm.template import Embed, Json, Message, Prompt, Template
 from dance_flwr.seeding import generator
 
-MOST_NEIGHBOURS = 3  # texts beside the paper
-MOST_WORDS = 120  # of a generated text, title and abstract
+MAX_NEIGHBOURS = 3  # texts beside the paper
+MAX_WORDS = 120  # of a generated text, title and abstract
 _PAPER_WORDS, _NEIGHBOUR_WORDS = 160, 90
 
 # The longest reply that fits has about 820 characters, so that `limit` never cuts one off.
@@ -80,7 +79,7 @@ def _ask_again(facts: Mapping[str, Any]) -> Sequence[Message]:
         "and abstract anew, more specific in problem, method and result, still of one further "
         "paper that plausibly cites the paper or is cited by it."
     )
-    draft = f"A draft of one further paper:\n{quoted(facts['draft'], MOST_WORDS)}"
+    draft = f"A draft of one further paper:\n{quoted(facts['draft'], MAX_WORDS)}"
     return (
         Message("system", _RULES),
         Message("user", f"{_context(facts)}\n{draft}\n\n{task}"),
@@ -108,7 +107,7 @@ def text_of(value: Json) -> str:
     """Return title and abstract of a reply as one text of at most 120 words."""
     title, abstract = (" ".join(str(value[key]).split()) for key in ("title", "abstract"))
     stop = "" if title.endswith((".", "!", "?")) else "."
-    return " ".join(f"{title}{stop} {abstract}".split()[:MOST_WORDS])
+    return " ".join(f"{title}{stop} {abstract}".split()[:MAX_WORDS])
 
 
 @dataclass(frozen=True)
@@ -183,7 +182,7 @@ def nearest_neighbours(node: int, unit: Tensor, graph: LocalGraph) -> list[int]:
     """
     near = graph.rows.index[graph.rows.ptr[node] : graph.rows.ptr[node + 1]]
     order = torch.sort(unit[near] @ unit[node], descending=True, stable=True).indices
-    return near[order[:MOST_NEIGHBOURS]].tolist()
+    return near[order[:MAX_NEIGHBOURS]].tolist()
 
 
 def recombined(sources: Sequence[str], draw: torch.Generator) -> str:
@@ -200,11 +199,23 @@ def recombined(sources: Sequence[str], draw: torch.Generator) -> str:
     chosen: list[str] = []
     for place in torch.randperm(len(sentences), generator=draw).tolist():
         words = sentences[place].split()
-        if len(chosen) + len(words) <= MOST_WORDS:
+        if len(chosen) + len(words) <= MAX_WORDS:
             chosen += words
     if not chosen and sentences:
-        chosen = sentences[0].split()[:MOST_WORDS]
+        chosen = sentences[0].split()[:MAX_WORDS]
     return " ".join(chosen)
+
+
+def origins_of(data: ClientData, ratio: float) -> Tensor:
+    """Return the nodes that get a neighbour: the share of fewest neighbours; [g] int64, ascending.
+
+    Only nodes that training sees; ties go to the lower node number. The choice reads no label and
+    depends on no seed, so that cached replies serve every seed of a partition.
+    """
+    graph = data.training_graph
+    nodes = torch.nonzero(graph.visible).flatten()
+    order = torch.sort(graph.rows.ptr.diff()[nodes], stable=True).indices
+    return nodes[order[: round(ratio * len(nodes))]].sort().values
 
 
 def planned_calls(data: ClientData, config: RunConfig) -> tuple[int, int]:

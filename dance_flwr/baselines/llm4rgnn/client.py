@@ -86,15 +86,15 @@ def refine(data: ClientData, config: RunConfig, run: str, scorer: Scorer) -> Arr
     for name, graph in graphs.items():
         edges = undirected_edges(graph)
         scores = scores_of(edges, relevance, data.num_nodes)
-        kept = edges[(scores >= settings.beta) | (scores == UNSCORED)]
+        relevant = edges[(scores >= settings.beta) | (scores == UNSCORED)]
         added = added_edges(data.features, graph, predictor, settings)
-        rows = rows_of_pairs(torch.cat([kept, added]), data.num_nodes)
+        rows = rows_of_pairs(torch.cat([relevant, added]), data.num_nodes)
         arrays |= {f"{name}_ptr": rows.ptr, f"{name}_index": rows.index}
         after = rows.index.numel() // 2
         counts |= {
             f"{name}_edges": len(edges),
-            f"{name}_dropped": len(edges) - len(kept),
-            f"{name}_added": after - len(kept),
+            f"{name}_dropped": len(edges) - len(relevant),
+            f"{name}_added": after - len(relevant),
         }
     write_json(run_folder(data.folder, run) / COUNTS, counts)
     return arrays
@@ -104,12 +104,14 @@ def scores_of(edges: Tensor, relevance: Relevance, num_nodes: int) -> Tensor:
     """Return the relevance of edges, [m, 2] int64 -> [m] int64, of the training graph or not."""
     scored = relevance.pairs.edges
     codes = torch.cat([scored, edges]) @ torch.tensor([num_nodes, 1], device=edges.device)
-    known, asked = codes[: len(scored)], codes[len(scored) :]
-    place = torch.searchsorted(known, asked).clamp(max=max(len(known) - 1, 0))
-    found = known[place] == asked if len(known) else torch.zeros_like(asked, dtype=torch.bool)
-    scores = torch.empty_like(asked)
-    scores[found] = relevance.scores[: len(scored)][place[found]]
-    scores[~found] = relevance.of_others(edges[~found])
+    known, queries = codes[: len(scored)], codes[len(scored) :]
+    place = torch.searchsorted(known, queries).clamp(max=max(len(known) - 1, 0))
+    is_scored = (
+        known[place] == queries if len(known) else torch.zeros_like(queries, dtype=torch.bool)
+    )
+    scores = torch.empty_like(queries)
+    scores[is_scored] = relevance.scores[: len(scored)][place[is_scored]]
+    scores[~is_scored] = relevance.of_others(edges[~is_scored])
     return scores
 
 
@@ -121,8 +123,8 @@ def added_edges(
     Candidates are the nearest nodes by cosine that u has no edge with. A pair occurs twice where
     each is a candidate of the other.
     """
-    most = settings.added_per_node
-    if predictor is None or not most:
+    limit = settings.added_per_node
+    if predictor is None or not limit:
         return torch.zeros(0, 2, dtype=torch.int64, device=features.device)
     near = nearest_nodes(features, graph, settings.candidates)
     inside = near >= 0
@@ -132,7 +134,7 @@ def added_edges(
     pairs, probs = pairs[probs > settings.gamma], probs[probs > settings.gamma]
     sizes = torch.bincount(pairs[:, 0], minlength=len(features))
     ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
-    return pairs[rank_in_row(probs, ptr) < most]
+    return pairs[rank_in_row(probs, ptr) < limit]
 
 
 def _predictor(

@@ -57,8 +57,8 @@ def parse_prose(text: str) -> Json | None:
 
     Two different scores are none.
     """
-    found = set(_IN_PROSE.findall(text))
-    return {"relevance": int(found.pop())} if len(found) == 1 else None
+    scores = set(_IN_PROSE.findall(text))
+    return {"relevance": int(scores.pop())} if len(scores) == 1 else None
 
 
 RELEVANCE = Template(
@@ -153,19 +153,19 @@ def judge(data: ClientData, config: RunConfig, pairs: Pairs, session: Session) -
     """
     settings = Llm4RgnnConfig.of(config)
     scores = torch.full((len(pairs.every),), UNASKED)
-    asked = list(questions(data.texts(), pairs, settings, session.caps))
-    costs = [_most_tokens(prompt.text) + prompt.template.limit for prompt, _ in asked]
+    batch = list(questions(data.texts(), pairs, settings, session.caps))
+    costs = [_max_tokens(prompt.text) + prompt.template.limit for prompt, _ in batch]
     if sum(costs) > session.caps.max_tokens:
         costs = [
-            prompt_tokens(session.model, prompt) + prompt.template.limit for prompt, _ in asked
+            prompt_tokens(session.model, prompt) + prompt.template.limit for prompt, _ in batch
         ]
     calls, _ = _affordable(costs, session.caps.max_tokens)
-    for prompt, same in asked[:calls]:
-        failed = session.ledger.failed_calls
+    for prompt, same in batch[:calls]:
+        failed = session.counts.failed_calls
         answer = session.ask(prompt)
         if answer is not None:
             scores[same] = int(answer.value["relevance"])
-        elif session.ledger.failed_calls > failed:
+        elif session.counts.failed_calls > failed:
             scores[same] = UNREADABLE
     return scores.to(data.device)
 
@@ -201,25 +201,25 @@ def questions(
 
 def _by_hash(texts: Sequence[str], pairs: Tensor, offset: int) -> list[list[int]]:
     """Return the positions of the pairs of each two texts, ordered by the hash of the texts."""
-    found: dict[bytes, list[int]] = {}
+    places: dict[bytes, list[int]] = {}
     digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
     for position, (first, second) in enumerate(pairs.tolist()):
         both = b"".join(sorted((digests[first], digests[second])))
-        found.setdefault(hashlib.sha256(both).digest(), []).append(offset + position)
-    return [found[key] for key in sorted(found)]
+        places.setdefault(hashlib.sha256(both).digest(), []).append(offset + position)
+    return [places[key] for key in sorted(places)]
 
 
-def _affordable(costs: Sequence[int], most: int) -> tuple[int, int]:
-    """Return how many of the first calls fit into `most` tokens, and what they cost."""
+def _affordable(costs: Sequence[int], budget: int) -> tuple[int, int]:
+    """Return how many of the first calls fit into `budget` tokens, and what they cost."""
     spent = 0
     for calls, cost in enumerate(costs):
-        if spent + cost > most:
+        if spent + cost > budget:
             return calls, spent
         spent += cost
     return len(costs), spent
 
 
-def _most_tokens(text: str) -> int:
+def _max_tokens(text: str) -> int:
     """Return more tokens than any tokeniser makes of a text, chat template included.
 
     No token has less than a byte, and those of prompts in a language have several.

@@ -69,8 +69,8 @@ def fit_head(features: Tensor, pairs: Tensor, scores: Tensor) -> Head | None:
     best, left_out, penalty = torch.inf, targets, 1.0
     for candidate in _PENALTIES * values.mean().clamp(min=1e-9):
         shrink = values / (values + candidate)
-        own = (vectors.square() @ shrink + 1 / len(z)).clamp(max=1 - 1e-6)
-        gaps = (targets - centre - vectors @ (shrink * turned)) / (1 - own)
+        leverage = (vectors.square() @ shrink + 1 / len(z)).clamp(max=1 - 1e-6)
+        gaps = (targets - centre - vectors @ (shrink * turned)) / (1 - leverage)
         if float(gaps.square().mean()) < best:
             best, left_out, penalty = float(gaps.square().mean()), targets - gaps, float(candidate)
     weights = z.T @ (vectors @ (turned / (values + penalty)))

@@ -31,13 +31,13 @@ def build() -> TextGraph:
     """
     full = pydocs.build()
     part = full.subgraph(_linked(full), "pydocs")
-    kept, labels = np.unique(part.labels, return_inverse=True)
+    used, labels = np.unique(part.labels, return_inverse=True)
     return TextGraph(
         name=part.name,
         ids=part.ids,
         texts=[beginning(text) for text in part.texts],
         labels=labels.astype(np.int64),
-        class_names=tuple(part.class_names[label] for label in kept),
+        class_names=tuple(part.class_names[label] for label in used),
         indptr=part.indptr,
         indices=part.indices,
         split=part.split,

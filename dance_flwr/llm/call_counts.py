@@ -1,4 +1,4 @@
-"""The ledger of a client's language model in one run: calls, tokens and seconds, from counters."""
+"""Counts of a client's language model in one run: calls, tokens and milliseconds."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _AND = " + "  # between the names of two models
 
 
 @dataclass
-class Ledger:
+class CallCounts:
     """Counts of one client in one run; cached ones cost nothing again.
 
     Attributes
@@ -54,18 +54,16 @@ class Ledger:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Return the ledger at `path`, an empty one where there is none or it is damaged."""
+        """Return the counts at `path`, zeros if the file is missing or damaged."""
         try:
-            kept = json.loads(path.read_text("utf-8"))
-            counts = {name: kept.get(name, 0) for name in _counts()}
-            names = {name: str(kept.get(name, "")) for name in _NAMES}
+            content = json.loads(path.read_text("utf-8"))
+            counts = {name: content.get(name, 0) for name in _counts()}
+            model, counted_by = (str(content.get(name, "")) for name in _NAMES)
         except (OSError, ValueError, AttributeError, RecursionError):
             return cls()
         if not all(type(count) is int and count >= 0 for count in counts.values()):
             return cls()
-        found = cls(**counts)
-        found.model, found.counted_by = names["model"], names["counted_by"]
-        return found
+        return cls(**counts, model=model, counted_by=counted_by)
 
     def name(self, model: str, counted_by: str) -> None:
         """Note who answers and who counts from now on."""
@@ -73,18 +71,18 @@ class Ledger:
         self.counted_by = _joined(self.counted_by, counted_by)
 
     def save(self, path: Path) -> None:
-        """Write the ledger atomically."""
+        """Write the counts atomically."""
         write_json(path, asdict(self))
 
-    def change(self, other: "Ledger", sign: int) -> None:
-        """Add (`sign` 1) or subtract (-1) the counts of another ledger."""
+    def change(self, other: "CallCounts", sign: int) -> None:
+        """Add (`sign` 1) or subtract (-1) other counts."""
         for name in _counts():
             setattr(self, name, getattr(self, name) + sign * getattr(other, name))
 
 
 def _counts() -> list[str]:
-    """Return the names of the counts of a ledger."""
-    return [item.name for item in fields(Ledger) if item.name not in _NAMES]
+    """Return the names of the numbers."""
+    return [item.name for item in fields(CallCounts) if item.name not in _NAMES]
 
 
 def _joined(names: str, name: str) -> str:
@@ -93,8 +91,8 @@ def _joined(names: str, name: str) -> str:
     return _AND.join(known if name in known else [*known, name])
 
 
-class SharedLedger:
-    """The ledger of a run on disk, which several processes of one client may write at once.
+class SharedCallCounts:
+    """The counts of a run on disk, which several processes of one client may write at once.
 
     Each adds what it counted itself since it last wrote, so that no count of another is lost.
 
@@ -107,11 +105,11 @@ class SharedLedger:
 
     def __init__(self, path: Path | None, lock: Path, model: str, counted_by: str) -> None:
         self._path, self._lock, self._names = path, lock, (model, counted_by)
-        self.counts = Ledger.load(path) if path else Ledger()
+        self.counts = CallCounts.load(path) if path else CallCounts()
         self.counts.name(*self._names)
         self._written = replace(self.counts)
 
-    def update(self, change: Callable[[Ledger], T]) -> T:
+    def update(self, change: Callable[[CallCounts], T]) -> T:
         """Change the counts, as they are now on disk and with what was not written yet; write them.
 
         Returns what `change` returns.
@@ -122,7 +120,7 @@ class SharedLedger:
 
         self._lock.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(self._lock):
-            now = Ledger.load(self._path)
+            now = CallCounts.load(self._path)
             now.change(self.counts, 1)
             now.change(self._written, -1)
             now.name(*self._names)

@@ -78,7 +78,7 @@ def test_a_stub_answers_from_the_encoder_and_keeps_no_ledger_without_a_run(dance
         alike = session.ask(prompt("a comet", "a comet"))
         apart = session.ask(prompt("a comet", "garlic butter"))
     assert alike.value["score"] == 6 > apart.value["score"]
-    assert session.ledger.fresh_calls == 2
+    assert session.counts.fresh_calls == 2
     assert not list((data.folder / "runs").glob("*/llm.json"))
 
 
@@ -89,11 +89,11 @@ def test_the_smaller_bound_of_run_and_client_holds(dance, tmp_path, monkeypatch)
     config = with_llm(dance.config, backend="stub", max_calls=5, max_tokens=100)
     with open_session(dance.data(1), config, "bounded") as session:
         answers = [session.ask(prompt(first)) for first in ("one", "two")]
-    assert answers[0] is not None and answers[1] is None and session.ledger.capped_calls == 1
+    assert answers[0] is not None and answers[1] is None and session.counts.capped_calls == 1
     own.write_text("[llm]\nmax-calls = 0\n", encoding="utf-8")
     with open_session(dance.data(1), config, "forbidden") as session:
         assert session.ask(prompt("three")) is None
-    assert session.ledger.fresh_calls == 0
+    assert session.counts.fresh_calls == 0
 
 
 def test_no_back_end_falls_back_to_another(dance, monkeypatch):

@@ -3,7 +3,7 @@
 import pytest
 
 from dance_flwr.errors import UserError
-from dance_flwr.llm.local_settings import OwnSettings, api_key, is_loopback, own_settings
+from dance_flwr.llm.local_settings import LocalSettings, api_key, is_loopback, local_settings
 from dance_flwr.runs.simulation.superlink import flower_environment
 
 SHA = "ab" * 32
@@ -29,8 +29,8 @@ def written(tmp_path, monkeypatch):
 
 
 def test_without_a_file_the_offline_model_and_no_endpoint():
-    assert own_settings() == OwnSettings()
-    assert (own_settings().base_url, own_settings().allow_remote) == ("", False)
+    assert local_settings() == LocalSettings()
+    assert (local_settings().base_url, local_settings().allow_remote) == ("", False)
 
 
 def test_every_key_of_the_file(written):
@@ -46,7 +46,7 @@ max-calls = 0
 max-tokens = 100
 """
     )
-    assert own_settings() == OwnSettings(
+    assert local_settings() == LocalSettings(
         model_file=path.parent / "model.gguf",
         model_sha256=SHA,
         base_url="https://gpu.example.org/v1",
@@ -61,13 +61,13 @@ max-tokens = 100
 
 def test_the_file_comes_before_the_variable_of_the_openai_client(written, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
-    assert own_settings().base_url == "http://127.0.0.1:1/v1"
-    assert own_settings().source == "$OPENAI_BASE_URL"
+    assert local_settings().base_url == "http://127.0.0.1:1/v1"
+    assert local_settings().source == "$OPENAI_BASE_URL"
     written('[llm]\nmodel = "m"\n')
-    settings = own_settings()
+    settings = local_settings()
     assert (settings.base_url, settings.model) == ("http://127.0.0.1:1/v1", "m")
     written('[llm]\nbase-url = "http://localhost:2/v1"\n')
-    assert own_settings().base_url == "http://localhost:2/v1"
+    assert local_settings().base_url == "http://localhost:2/v1"
 
 
 def test_the_key_comes_from_the_environment_only(written, monkeypatch):
@@ -76,7 +76,7 @@ def test_the_key_comes_from_the_environment_only(written, monkeypatch):
     assert api_key() == "sk-1"
     written('[llm]\napi-key = "sk-geheim"\n')
     with pytest.raises(UserError, match=r"'api-key'.*OPENAI_API_KEY") as refused:
-        own_settings()
+        local_settings()
     assert "geheim" not in str(refused.value)
 
 
@@ -99,7 +99,7 @@ def test_the_key_comes_from_the_environment_only(written, monkeypatch):
 def test_a_value_that_is_none_is_refused(written, line, found):
     path = written(f"[llm]\n{line}\n")
     with pytest.raises(UserError) as refused:
-        own_settings()
+        local_settings()
     assert found in str(refused.value) and str(path) in str(refused.value)
 
 
@@ -107,13 +107,13 @@ def test_a_value_that_is_none_is_refused(written, line, found):
 def test_a_file_that_is_none_is_refused(written, text):
     written(text)
     with pytest.raises(UserError, match=r"\[llm\]"):
-        own_settings()
+        local_settings()
 
 
 def test_a_file_that_is_not_there_is_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("DANCE_FLWR_LLM", str(tmp_path / "none.toml"))
     with pytest.raises(UserError, match=r"DANCE_FLWR_LLM: expected a TOML file.*No such file"):
-        own_settings()
+        local_settings()
 
 
 @pytest.mark.parametrize(
@@ -131,10 +131,10 @@ def test_a_file_that_is_not_there_is_refused(monkeypatch, tmp_path):
 def test_another_host_needs_the_clients_own_word(written, address):
     written(f'[llm]\nbase-url = "{address}"\n')
     with pytest.raises(UserError, match="allow-remote = true") as refused:
-        own_settings()
+        local_settings()
     assert address.split("/")[2] not in str(refused.value), "an error travels to the server"
     written(f'[llm]\nbase-url = "{address}"\nallow-remote = true\n')
-    assert own_settings().base_url == address
+    assert local_settings().base_url == address
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_another_host_needs_the_clients_own_word(written, address):
 def test_an_address_that_is_none_or_holds_a_key_is_refused(monkeypatch, address):
     monkeypatch.setenv("OPENAI_BASE_URL", address)
     with pytest.raises(UserError, match="OPENAI_BASE_URL: expected") as refused:
-        own_settings()
+        local_settings()
     assert "geheim" not in str(refused.value)
 
 
