@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dance_flwr.data.graphs import pydocs
 from dance_flwr.data.graphs.graph import TextGraph
-from dance_flwr.data.graphs.source import GraphSource
+from dance_flwr.data.graphs.loading import GraphSource
 
 MAX_TEXT = 500  # characters, about 130 tokens
 MIN_LINKED = 60  # nodes; an area with fewer linked nodes is left out
