@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from dance_flwr.baselines.condensation.adjacency import edges
 from dance_flwr.baselines.condensation.config import CondenseConfig
 from dance_flwr.baselines.condensation.graphs import Condensed, RealGraph
-from dance_flwr.baselines.condensation.matching import condense
+from dance_flwr.baselines.condensation.matching import Matching, condense
 from dance_flwr.baselines.run_cache import Arrays, cache_key, load_or_compute
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
@@ -197,4 +197,5 @@ class GCond(CondensingMethod):
             validation_scorer(data, config),
         )
         with seeded(config.seed, "condense", client=client):
-            return condense(real_graph(data), quotas, settings, draws, score)
+            matching = Matching(real_graph(data), quotas, settings, draws)
+            return condense(matching, settings.steps, score)

@@ -15,8 +15,9 @@ from dance_flwr.baselines.condensation.client import (
     validation_scorer,
 )
 from dance_flwr.baselines.condensation.graphs import Condensed, as_upload
+from dance_flwr.baselines.condensation.matching import condense
 from dance_flwr.baselines.fedgvd.config import FedGvdConfig
-from dance_flwr.baselines.fedgvd.simgc import condense, train_teacher
+from dance_flwr.baselines.fedgvd.simgc import StatisticsMatching, train_teacher
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.graphs.graph import VAL
@@ -45,7 +46,8 @@ class FedGvd(CondensingMethod):
         with seeded(config.seed, "condense", client=client):
             teacher = train_teacher(real, len(quotas), settings, data.labels, validation)
             score = validation_scorer(data, config)
-            return condense(real, quotas, teacher, settings, draws, score)
+            matching = StatisticsMatching(real, quotas, teacher, settings, draws)
+            return condense(matching, settings.steps, score)
 
     def train(
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo

@@ -12,7 +12,7 @@ the best validation accuracy is kept, not the one with the least error of a grap
 kernel's ridge regression.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from dance_flwr.baselines.condensation.client import CondensingMethod, real_graph, validation_scorer
 from dance_flwr.baselines.condensation.graphs import Condensed, RealGraph, layer_normalise
-from dance_flwr.baselines.condensation.matching import best_of
+from dance_flwr.baselines.condensation.matching import condense
 from dance_flwr.baselines.selected_core.client import k_center_rows, select_core
 from dance_flwr.baselines.sfgc.config import SfgcConfig
 from dance_flwr.client_data.client_data import ClientData
@@ -188,7 +188,7 @@ class TrajectoryMatching:
             torch.optim.SGD([self.rate], lr=_RATE_STEP, momentum=_RATE_MOMENTUM),
         )
 
-    def step(self) -> float:
+    def step(self, number: int) -> float:
         """Match one segment of one expert; return the loss before X' and the student's rate move.
 
         A student that diverges, so that gradients are not finite, moves nothing.
@@ -220,27 +220,6 @@ class TrajectoryMatching:
         )
 
 
-def condense(
-    real: RealGraph,
-    quotas: Tensor,
-    hidden: int,
-    settings: SfgcConfig,
-    generator: torch.Generator,
-    score: Callable[[Condensed], float],
-) -> Condensed:
-    """Return the S with the highest score among evenly spaced steps.
-
-    Parameters as of `TrajectoryMatching`, and:
-
-    Parameters
-    ----------
-    score : validation accuracy of a network trained on S
-    """
-    matching = TrajectoryMatching(real, quotas, hidden, settings, generator)
-    learning = (matching.step() for _ in range(settings.steps))
-    return best_of(learning, settings.steps, matching.snapshot, score)
-
-
 class Sfgc(CondensingMethod):
     """The plain network on synthetic nodes without edges that match training trajectories."""
 
@@ -252,4 +231,5 @@ class Sfgc(CondensingMethod):
         """Match the trajectories of networks trained on the client's training graph."""
         settings, score = SfgcConfig.of(config), validation_scorer(data, config)
         draws = generator(config.seed, "condense", client=data.card.client)
-        return condense(real_graph(data), quotas, config.hidden_dim, settings, draws, score)
+        matching = TrajectoryMatching(real_graph(data), quotas, config.hidden_dim, settings, draws)
+        return condense(matching, settings.steps, score)

@@ -27,7 +27,6 @@ from dance_flwr.baselines.condensation.matching import (
     class_gradients,
     condense,
     initial_graph,
-    losses,
     matching_loss,
 )
 from dance_flwr.baselines.run_cache import load_or_compute
@@ -267,7 +266,8 @@ def test_the_loss_falls_tenfold_on_blocks(blocks, changes):
     chosen = replace(CondenseConfig(feature_rate=0.05, adjacency_rate=0.01), **changes)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        actual = list(losses(Matching(real, torch.tensor([3, 3, 3]), chosen, draw()), 200))
+        learning = Matching(real, torch.tensor([3, 3, 3]), chosen, draw())
+        actual = [learning.step(number) for number in range(200)]
     assert np.mean(actual[-20:]) < np.mean(actual[:10]) / 10, (actual[:3], actual[-3:])
 
 
@@ -318,7 +318,8 @@ def test_the_best_on_validation_is_returned(blocks):
         seen.append(actual)
         return {3: 0.9, 6: 0.9}.get(len(seen), 0.5)
 
-    actual = condense(real, torch.tensor([2, 2, 2]), CondenseConfig(steps=20), draw(), score)
+    learning = Matching(real, torch.tensor([2, 2, 2]), CondenseConfig(steps=20), draw())
+    actual = condense(learning, 20, score)
     assert len(seen) == 10 and actual is seen[5], "the later of two alike"
     assert not seen[0].features.equal(seen[9].features), "snapshots do not change with what follows"
 
@@ -340,7 +341,8 @@ def test_condensed_nodes_beat_as_many_real_ones(blocks):
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             matching = Matching(real, quotas, CondenseConfig(feature_rate=0.05), draw(seed))
-        list(losses(matching, 150))
+        for number in range(150):
+            matching.step(number)
         core = select_core(real.features, real.labels, quotas, RULES["random"], draw(seed))
         dense = torch.zeros(90, 90)
         dense[ends[0], ends[1]] = 1
@@ -391,12 +393,7 @@ def test_condensation_works_for_any_classes(sizes, seed):
     real = RealGraph(torch.randn(len(labels), 6, generator=draw(seed)), graph, labels)
     quotas = training_quotas(labels, len(labels), len(sizes), 0.5)
     for distance in DISTANCES:
-        actual = condense(
-            real,
-            quotas,
-            CondenseConfig(steps=12, distance=distance),
-            draw(seed),
-            lambda actual: 0.0,
-        )
+        chosen = CondenseConfig(steps=12, distance=distance)
+        actual = condense(Matching(real, quotas, chosen, draw(seed)), 12, lambda actual: 0.0)
         assert torch.isfinite(actual.features).all() and torch.isfinite(actual.adjacency).all()
         assert torch.bincount(actual.labels, minlength=len(sizes)).equal(quotas)
