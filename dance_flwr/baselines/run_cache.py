@@ -1,9 +1,8 @@
-"""Cores and condensed graphs in a client's folder of a run: computed once, then loaded."""
+"""Cores, condensed and refined graphs in a client's folder of a run: computed once, then loaded."""
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,8 @@ _KEY = "cache_key"
 
 
 def cache_key(data: ClientData, config: RunConfig) -> dict[str, Any]:
-    """Return what every core and condensed graph depends on; a method adds settings of its own."""
+    """Return what every stored array depends on; a method adds settings of its own."""
     return {
-        "ratio": config.condensation_ratio,
         "seed": config.seed,
         "inductive": data.inductive,
         "partition": data.card.partition_sha256,
@@ -32,10 +30,9 @@ def cache_key(data: ClientData, config: RunConfig) -> dict[str, Any]:
 
 
 def load_or_compute(
-    client_folder: Path,
+    data: ClientData,
     run: str,
     key: Mapping[str, Any],
-    device: torch.device,
     compute: Callable[[], Arrays],
     name: str = STATE,
 ) -> Arrays:
@@ -50,12 +47,12 @@ def load_or_compute(
         written by other code or is damaged
     name : of the file, in the client's folder of the run
     """
-    path = run_folder(client_folder, run) / name
+    path = run_folder(data.folder, run) / name
     text = json.dumps({**key, "code": code_fingerprint()}, sort_keys=True)
     digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)
     stored = read_npz(path) or {}
     if _KEY in stored and np.array_equal(stored.pop(_KEY), digest):
-        return {part: torch.as_tensor(array, device=device) for part, array in stored.items()}
+        return {part: torch.as_tensor(array, device=data.device) for part, array in stored.items()}
     arrays = compute()
     write_npz(path, {part: array.cpu().numpy() for part, array in arrays.items()} | {_KEY: digest})
     return arrays

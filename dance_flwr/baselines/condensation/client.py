@@ -135,11 +135,10 @@ class CondensingMethod(PlainMethod):
 
         The report counts its nodes and the seconds.
         """
-        key = cache_key(data, config) | {"hidden": config.hidden_dim, **self.settings(config)}
+        sizes = {"ratio": config.condensation_ratio, "hidden": config.hidden_dim}
+        key = {**cache_key(data, config), **sizes, **self.settings(config)}
         with report.phase("nodes"):
-            arrays = load_or_compute(
-                data.folder, info.run, key, data.device, lambda: self.arrays(data, config)
-            )
+            arrays = load_or_compute(data, info.run, key, lambda: self.arrays(data, config))
         condensed = Condensed(arrays["condensed_labels"], arrays["features"], arrays["adjacency"])
         report.counts |= dict.fromkeys(
             ("condensed-nodes", "evidence-supervised"), condensed.labels.numel()

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ from dance_flwr.baselines.llata.nodes import (
 )
 from dance_flwr.baselines.llata.tree import Tree, community_tree
 from dance_flwr.baselines.refined_graph import RefinedGraphMethod, RefinedGraphs
-from dance_flwr.baselines.run_cache import load_or_compute
+from dance_flwr.baselines.run_cache import cache_key, load_or_compute
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
@@ -122,32 +121,20 @@ def refined_graphs(
     return data.cached("llata", version, lambda: _graphs(data, pairs))
 
 
-def _key(data: ClientData, config: RunConfig) -> dict[str, Any]:
-    return {
-        "method": config.method,
-        "seed": config.seed,
-        "inductive": data.inductive,
-        "partition": data.card.partition_sha256,
-        "reading": asdict(data.reading),
-        **{
-            section.name: asdict(section)
-            for section in config.sections
-            if section.name in _SECTIONS
-        },
-    }
-
-
-_SECTIONS = ("llata", "llm")
-
-
 def _arrays(data: ClientData, config: RunConfig, run: str, labeller: Labeller) -> dict[str, Tensor]:
     def compute() -> dict[str, Tensor]:
         # Loading an encoder draws from torch's generators, as the dropout of this round does.
         with seeded(config.seed, "llata", client=data.card.client):
             return _refine(data, config, run, labeller)
 
-    key = _key(data, config)
-    return load_or_compute(data.folder, run, key, data.device, compute, REFINED)
+    sections = {section.name: section for section in config.sections}
+    key = {
+        **cache_key(data, config),
+        "method": config.method,
+        "reading": asdict(data.reading),
+        **{name: asdict(sections[name]) for name in ("llata", "llm") if name in sections},
+    }
+    return load_or_compute(data, run, key, compute, REFINED)
 
 
 def _refine(data: ClientData, config: RunConfig, run: str, labeller: Labeller) -> dict[str, Tensor]:

@@ -19,7 +19,7 @@ from dance_flwr.baselines.llm4rgnn.scoring import (
     by_language_model,
 )
 from dance_flwr.baselines.refined_graph import RefinedGraphMethod, RefinedGraphs
-from dance_flwr.baselines.run_cache import Arrays, load_or_compute
+from dance_flwr.baselines.run_cache import Arrays, cache_key, load_or_compute
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
@@ -47,9 +47,7 @@ def refined_graphs(
     """
     refining = Llm4RgnnConfig.of(config)
     key = {
-        "seed": config.seed,
-        "inductive": data.inductive,
-        "partition": data.card.partition_sha256,
+        **cache_key(data, config),
         "reading": asdict(data.reading),
         **asdict(refining),
         **settings,
@@ -57,12 +55,7 @@ def refined_graphs(
 
     def load() -> RefinedGraphs:
         arrays = load_or_compute(
-            data.folder,
-            run,
-            key,
-            data.device,
-            lambda: refine(data, config, run, scorer),
-            name=GRAPHS,
+            data, run, key, lambda: refine(data, config, run, scorer), name=GRAPHS
         )
         whole = _graph(data, arrays, _WHOLE)
         return RefinedGraphs(whole, _graph(data, arrays, _TRAINING) if data.inductive else whole)

@@ -105,13 +105,10 @@ class SelectedCore(PlainMethod):
         report = Report()
         with report.phase("nodes"):
             moment = info.round if self.rotates else 0
-            key = cache_key(data, config) | {"rule": self.rule, "round": moment}
+            key = {"ratio": config.condensation_ratio, "rule": self.rule, "round": moment}
+            key |= cache_key(data, config)
             arrays = load_or_compute(
-                data.folder,
-                info.run,
-                key,
-                data.device,
-                lambda: {"core": self.select(data, config, moment)},
+                data, info.run, key, lambda: {"core": self.select(data, config, moment)}
             )
             core = arrays["core"]
         chunks = data.table.chunks_of.take(core).index.cpu().numpy()

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -369,15 +370,16 @@ def test_arrays_are_computed_once_and_again_for_other_settings(tmp_path):
         calls.append(1)
         return {"core": torch.tensor([3, 1]), "features": torch.rand(2, 3)}
 
-    first = load_or_compute(tmp_path, "run", {"ratio": 0.1}, CPU, make)
-    again = load_or_compute(tmp_path, "run", {"ratio": 0.1}, CPU, make)
+    data = SimpleNamespace(folder=tmp_path, device=CPU)
+    first = load_or_compute(data, "run", {"ratio": 0.1}, make)
+    again = load_or_compute(data, "run", {"ratio": 0.1}, make)
     assert (
         len(calls) == 1
         and all(first[name].equal(again[name]) for name in first)
         and first.keys() == again.keys()
     )
-    load_or_compute(tmp_path, "run", {"ratio": 0.2}, CPU, make)
-    load_or_compute(tmp_path, "other", {"ratio": 0.2}, CPU, make)
+    load_or_compute(data, "run", {"ratio": 0.2}, make)
+    load_or_compute(data, "other", {"ratio": 0.2}, make)
     assert len(calls) == 3
     assert {path.name for path in (tmp_path / "runs" / "run").iterdir()} == {"state.npz"}
 
