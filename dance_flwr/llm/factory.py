@@ -78,7 +78,7 @@ def embedder(data: ClientData, config: RunConfig) -> Embed:
 
 
 def _named(data: ClientData) -> tuple[str, str, str, str]:
-    """Return name, precision, sha256 of the weights and fingerprint of the encoder of a site."""
+    """Return name, precision, sha256 of the weights and fingerprint of a client's encoder."""
     meta = read_meta(data.folder / "text")
     keys = ("encoder", "precision", "weights_sha256", "encoder_fingerprint")
     try:

@@ -148,7 +148,7 @@ def generate(state: State, data: ClientData, config: RunConfig) -> State:
 
     Returns
     -------
-    "whole/owners" [g] int64, "whole/features" [g, F]; for an inductive site also "training/..."
+    "whole/owners" [g] int64, "whole/features" [g, F]; in inductive mode also "training/..."
     """
     weights = entries_under(state, FEATURE_GENERATOR)
     feature_generator = _feature_generator(weights, data, config).eval()

@@ -128,7 +128,7 @@ def _arrays(data: ClientData, config: RunConfig, run: str, labeller: Labeller) -
             return _refine(data, config, run, labeller)
 
     sections = {section.name: section for section in config.sections}
-    key = {
+    key: dict[str, Any] = {
         **cache_key(data, config),
         "method": config.method,
         "reading": asdict(data.reading),

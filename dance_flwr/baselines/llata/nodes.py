@@ -29,7 +29,7 @@ class LocalNodes:
     Attributes
     ----------
     data : their client
-    order : [n] int64, numbers of the nodes at the site
+    order : [n] int64, numbers of the nodes at the client
     pairs : [m, 2] int64, edges between them, a < b, each once, sorted
     features : [n, d] float32, t_u scaled to norm 1
     labels : [n] int64, training labels, -1 elsewhere: no others are read

@@ -122,7 +122,7 @@ class Relevance:
     counts: dict[str, int]
 
 
-Scorer = Callable[[ClientData, RunConfig, str], Relevance]  # (site, config, run)
+Scorer = Callable[[ClientData, RunConfig, str], Relevance]  # (data, config, run)
 
 
 def by_language_model(data: ClientData, config: RunConfig, run: str) -> Relevance:
