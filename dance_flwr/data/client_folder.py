@@ -18,7 +18,7 @@ from dance_flwr.config.paths import MANIFEST
 from dance_flwr.data.card import (
     ARRAYS,
     CARD,
-    SiteCard,
+    ClientCard,
     chunk_digests,
     read_card,
     read_ids,
@@ -137,10 +137,10 @@ def _held_texts(graph: TextGraph, partition: Partition) -> list[str]:
     return [graph.texts[i] for i in np.flatnonzero(held)]
 
 
-def client_card(content: dict[str, Any], number: int) -> SiteCard:
+def client_card(content: dict[str, Any], number: int) -> ClientCard:
     """Return the card of one client of a partition, from the partition's manifest."""
     client = content["clients"][number]
-    return SiteCard(
+    return ClientCard(
         client=number,
         clients=len(content["clients"]),
         num_nodes=client["nodes"],
@@ -152,7 +152,7 @@ def client_card(content: dict[str, Any], number: int) -> SiteCard:
 
 def write_client(
     graph: TextGraph,
-    card: SiteCard,
+    card: ClientCard,
     folder: Path,
     bank: TextBank | None,
     mixed: MixedTexts | None = None,

@@ -5,7 +5,7 @@ import pytest
 import torch
 from support.graphs import TEXT_DIM
 
-from dance_flwr.baselines.condensation.client import site_quotas
+from dance_flwr.baselines.condensation.client import client_quotas
 from dance_flwr.baselines.selected_core import client as selected_core
 from dance_flwr.baselines.selected_core.client import RULES, select_core
 from dance_flwr.config.paths import STATE
@@ -98,7 +98,7 @@ def cores_of(data, config, name, rounds, run, monkeypatch):
 def test_a_rotating_core_is_drawn_anew_in_every_round(finished, monkeypatch, tmp_path):
     """The naive twin draws class by class; quotas are the same in all rounds, edges induced."""
     data, config = finished["rotating-core"].data(0), finished["rotating-core"].config
-    quotas = site_quotas(data, config)
+    quotas = client_quotas(data, config)
     adjacency = data.graph.operator("sum").to_dense()
     cores = cores_of(data, config, "rotating-core", (1, 2, 3), tmp_path.name, monkeypatch)
     for round_, (core, labels, operator) in enumerate(cores, 1):

@@ -157,7 +157,7 @@ class CondensingMethod(PlainMethod):
 
     def arrays(self, data: ClientData, config: RunConfig) -> Arrays:
         """Return the content of the client's `state.npz`; S is empty without a training label."""
-        quotas = site_quotas(data, config)
+        quotas = client_quotas(data, config)
         if int(quotas.sum()):
             condensed = self.condense(data, config, quotas)
         else:
@@ -170,7 +170,7 @@ class CondensingMethod(PlainMethod):
         }
 
 
-def site_quotas(data: ClientData, config: RunConfig) -> Tensor:
+def client_quotas(data: ClientData, config: RunConfig) -> Tensor:
     """Return K_c of a client's training graph, [C] int64."""
     nodes, classes = int(data.training_graph.visible.sum()), len(data.card.class_names)
     return training_quotas(data.train_labels, nodes, classes, config.condensation_ratio)

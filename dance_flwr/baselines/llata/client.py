@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor

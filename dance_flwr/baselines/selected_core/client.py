@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dance_flwr.baselines.condensation.client import site_quotas
+from dance_flwr.baselines.condensation.client import client_quotas
 from dance_flwr.baselines.run_cache import cache_key, load_or_compute
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
@@ -133,7 +133,7 @@ class SelectedCore(PlainMethod):
         ----------
         moment : the round whose core it is, 0 for that of all rounds
         """
-        quotas, client = site_quotas(data, config), data.card.client
+        quotas, client = client_quotas(data, config), data.card.client
         draws = generator(config.seed, f"{self.rule}-core", round_=moment, client=client)
         return select_core(self.points(data), data.train_labels, quotas, RULES[self.rule], draws)
 

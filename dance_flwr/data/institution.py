@@ -8,7 +8,7 @@ import numpy as np
 from dance_flwr.config.outputs import check_out
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.card import SiteCard
+from dance_flwr.data.card import ClientCard
 from dance_flwr.data.client_folder import Say, client_card, client_graph, encode_texts, write_client
 from dance_flwr.data.federation_file import Agreement
 from dance_flwr.data.graphs.graph import TextGraph
@@ -29,7 +29,7 @@ def make_folder(
     encoder: str = "",
     seed: int = 0,
     say: Say = lambda line: None,
-) -> SiteCard:
+) -> ClientCard:
     """Create one client's folder from a whole graph; it appears whole or not at all.
 
     Parameters
@@ -73,7 +73,7 @@ def write_whole(
     client: int = 0,
     clients: int = 1,
     say: Say = lambda line: None,
-) -> SiteCard:
+) -> ClientCard:
     """Write a whole graph as the folder of one client; return its card.
 
     Parameters
