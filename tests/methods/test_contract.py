@@ -67,7 +67,8 @@ def observed(request, run, run_config):
 def test_every_method_is_a_choice_of_the_configuration():
     item, _ = flat_fields()["method"]
     assert choices_of(item) == tuple(METHODS)
-    assert len({type(get_spec(name).make_client()) for name in METHODS}) == len(METHODS)
+    specs = map(get_spec, METHODS)
+    assert len({(type(spec.make_client()), spec.server) for spec in specs}) == len(METHODS)
 
 
 def test_a_method_that_asks_a_language_model_says_how_often():
