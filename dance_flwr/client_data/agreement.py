@@ -24,7 +24,9 @@ from dance_flwr.nn.ragged import (
     weighted_rows,
 )
 
-PASSES = 3  # the weights hardly change after the third
+# Why (decision 18): a text is compared with texts that are themselves read by agreement; the
+# weights hardly change after the third pass.
+PASSES = 3
 _NODES_PER_BLOCK = 2048
 
 

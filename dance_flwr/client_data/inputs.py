@@ -21,7 +21,8 @@ from dance_flwr.disk import atomic_path
 from dance_flwr.nn.backbone import Backbone, normalise
 from dance_flwr.nn.ragged import Ragged
 
-# Largest array, in bytes as float32, that stays in the memory of a client's device.
+# Why (decision 16): a round costs what its core costs, so an array that is larger than this, in
+# bytes as float32, stays on disk, and a round reads the rows that it needs.
 RESIDENT_BYTES = {"cpu": 64 * 2**20, "cuda": 8 * 2**30}
 _COLUMNS, _ROWS = 64, 65_536  # of a block, while an array is computed
 

@@ -107,6 +107,8 @@ def choose(hits: Tensor) -> int:
     hits : [candidates, nodes] bool, the paper's reading first
     """
     best = int(hits.sum(1).argmax())
+    # Why (decision 18): of the nodes on which two probes differ, a gain within one standard error
+    # is chance, and without evidence the paper's rules hold.
     gained, lost = int((hits[best] & ~hits[0]).sum()), int((hits[0] & ~hits[best]).sum())
     return best if gained - lost > (gained + lost) ** 0.5 else 0
 

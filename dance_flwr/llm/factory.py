@@ -50,6 +50,7 @@ def _backend(
 
 
 def _bounded(settings: LlmConfig, local: LocalSettings) -> LlmConfig:
+    # Why (decision 21): a cap is better than a refusal, as every user of a model has a fallback.
     calls, tokens = settings.max_calls, settings.max_tokens
     return replace(
         settings,

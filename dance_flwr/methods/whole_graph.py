@@ -91,6 +91,8 @@ def epoch_batches(
     labelled : [m] int64, m > 0
     size : at least 1
     """
+    # Why (decision 15): a queue that follows from (seed, pass) covers every label before it repeats
+    # one, although clients keep no state between rounds.
     per_pass = -(-len(labelled) // size)
     first = (round_ - 1) * config.local_epochs
     batches: list[Tensor] = []

@@ -51,6 +51,8 @@ def sample_rows(
     column = torch.arange(row.numel(), device=ptr.device) - ptr[:-1][row]
     if not fan_out or bool((counts == sizes).all()):
         return Sample(first[row] + column, ptr, torch.ones_like(column, dtype=torch.float32))
+    # Why (decision 15): one entry from each of B equal parts costs O(B) also for a hub, and each
+    # stands for its part, so that sums over a row are unbiased.
     size, parts = sizes[row], counts[row]
     low, high = column * size // parts, (column + 1) * size // parts
     part = high - low

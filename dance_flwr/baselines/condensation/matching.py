@@ -244,6 +244,7 @@ def condense(learning: LearntGraph, steps: int, score: Callable[[Condensed], flo
     steps : number of steps, at least 1
     score : validation accuracy of a network trained on S
     """
+    # Why (decision 11): the last S is not the best one; all methods measure S with the same GCN.
     every = max(1, steps // CHECKS)
     best, highest = None, float("-inf")
     for number in range(1, steps + 1):

@@ -153,6 +153,7 @@ class FedSageServer(ServerSide):
 
     def before_round(self, round_: int, channel: Channel) -> None:
         """Run the exchange, once."""
+        # Why (decision 11): the exchange is no round, and a resumed run must not repeat it.
         settings = FedSageConfig.of(self.config)
         if settings.most and _EXCHANGED not in self.memory:
             GeneratorExchange(settings, Widths.of(self.shape.text_dim, settings), channel).run()
