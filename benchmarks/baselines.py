@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from dance_flwr.baselines.gcond.client import GCond
+from dance_flwr.baselines.condensation.client import GCond
 from dance_flwr.config.options import Value
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.prepare import prepare

@@ -36,7 +36,7 @@ from dance_flwr.dance.passes import survey
 from dance_flwr.dance.refreshing import core_edges, select_evidence
 from dance_flwr.dance.state import ClientState
 from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN, TextGraph
-from dance_flwr.data.own_graph import relabel, write_whole
+from dance_flwr.data.institution import relabel, write_whole
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.explain import make_packs
 from dance_flwr.evidence.pack import count_evidence

@@ -22,7 +22,7 @@ from dance_flwr.config.options import Value
 from dance_flwr.config.paths import HISTORY
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.graphs.graph import TextGraph
-from dance_flwr.data.own_graph import relabel
+from dance_flwr.data.institution import relabel
 from dance_flwr.data.partition import resolve_split
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import UserError

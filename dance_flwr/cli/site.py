@@ -34,7 +34,7 @@ def prepare(
 ) -> None:
     """Build the client folder of this node from its own graph, with agreed classes and encoder."""
     from dance_flwr.data.federation_file import read_agreement
-    from dance_flwr.data.own_graph import make_folder
+    from dance_flwr.data.institution import make_folder
 
     agreement = read_agreement(agreed)
     card = make_folder(

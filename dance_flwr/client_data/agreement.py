@@ -7,12 +7,14 @@ them.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
+from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.config.sections import ReadingConfig
 from dance_flwr.nn.ragged import (
     Ragged,
@@ -22,15 +24,15 @@ from dance_flwr.nn.ragged import (
     weighted_rows,
 )
 
-PASSES = 3  # the weights hardly change after the third
+# Why (decision 18): a text is compared with texts that are themselves read by agreement; the
+# weights hardly change after the third pass.
+PASSES = 3
 _NODES_PER_BLOCK = 2048
 
 
 def agreeing_texts(
-    chunks: Float[Tensor, "R d"],
-    chunks_of: Ragged,
+    table: TextTable,
     neighbours: Ragged,
-    texts: Float[Tensor, "n d"],
     config: ReadingConfig,
     new: Callable[[], Float[Tensor, "n d"]],
     passes: int = PASSES,
@@ -38,43 +40,39 @@ def agreeing_texts(
     """t_u = sum_r Pi_B(entmax(<e_{u,r}, c_u> / T)) e_{u,r}; [n, d].
 
     c_u is the normalised sum of t_w / |t_w| over the neighbours w of u, or of u itself if it has
-    none. The first pass starts from `texts`.
+    none. The first pass starts from the t of the table, of eq:text_pool.
 
     Parameters
     ----------
-    chunks, chunks_of : as in `TextTable`; may be memory-mapped
+    table : may be memory-mapped
     neighbours : n rows of the nodes whose texts are compared with u's
-    texts : [n, d] the t of the first pass, from eq:text_pool
     new : returns an empty [n, d] tensor, in memory or in a file
     """
     for _ in range(passes):
         after = new()
-        for block, rows, weights in _pass(chunks, chunks_of, neighbours, texts, config):
-            after[block.to(after.device)] = weighted_rows(weights, rows, chunks).to(after)
-        texts = after
-    return texts
+        for block, rows, weights in _pass(table, neighbours, config):
+            after[block.to(after.device)] = weighted_rows(weights, rows, table.chunks).to(after)
+        table = replace(table, nodes=after)
+    return table.nodes
 
 
 def _pass(
-    chunks: Float[Tensor, "R d"],
-    chunks_of: Ragged,
+    table: TextTable,
     neighbours: Ragged,
-    texts: Float[Tensor, "n d"],
     config: ReadingConfig,
 ) -> Iterator[tuple[Int64[Tensor, "b"], Ragged, Float[Tensor, "E"]]]:
     """Yield blocks of nodes, their rows of chunks and their weights; see `agreeing_texts`."""
-    lengths = _lengths(texts)
+    lengths = _lengths(table.nodes)
     every = torch.arange(neighbours.num_rows, device=neighbours.ptr.device)
     for block in torch.split(every, _NODES_PER_BLOCK):
-        around, rows = context_of(texts, lengths, neighbours, block), chunks_of.take(block)
-        yield block, rows, chunk_weights(chunks, rows, around, config)
+        context = context_of(table.nodes, lengths, neighbours, block)
+        rows = table.chunks_of.take(block)
+        yield block, rows, chunk_weights(table.chunks, rows, context, config)
 
 
 def agreeing_weights(
-    chunks: Float[Tensor, "R d"],
-    chunks_of: Ragged,
+    table: TextTable,
     neighbours: Ragged,
-    texts: Float[Tensor, "n d"],
     config: ReadingConfig,
     new: Callable[[], Float[Tensor, "n d"]],
 ) -> Float[Tensor, "R"]:
@@ -82,9 +80,9 @@ def agreeing_weights(
 
     Parameters are those of `agreeing_texts`.
     """
-    before = agreeing_texts(chunks, chunks_of, neighbours, texts, config, new, PASSES - 1)
-    parts = [weights for *_, weights in _pass(chunks, chunks_of, neighbours, before, config)]
-    return torch.cat(parts) if parts else before.new_empty(0)
+    before = replace(table, nodes=agreeing_texts(table, neighbours, config, new, PASSES - 1))
+    parts = [weights for *_, weights in _pass(before, neighbours, config)]
+    return torch.cat(parts) if parts else before.nodes.new_empty(0)
 
 
 def last_context(
@@ -95,9 +93,8 @@ def last_context(
     config: ReadingConfig,
 ) -> Float[Tensor, "n d"]:
     """c_u of the last pass of `agreeing_texts`, from which its t_u follow; [n, d]."""
-    before = agreeing_texts(
-        *(chunks, chunks_of, neighbours, texts, config), lambda: torch.empty_like(texts), PASSES - 1
-    )
+    table = TextTable(chunks, chunks_of, texts)
+    before = agreeing_texts(table, neighbours, config, lambda: torch.empty_like(texts), PASSES - 1)
     every = torch.arange(neighbours.num_rows, device=neighbours.ptr.device)
     return context_of(before, _lengths(before), neighbours, every)
 
@@ -105,7 +102,7 @@ def last_context(
 def chunk_weights(
     chunks: Float[Tensor, "R d"],
     chunks_of: Ragged,
-    around: Float[Tensor, "m d"],
+    context: Float[Tensor, "m d"],
     config: ReadingConfig,
 ) -> Float[Tensor, "E"]:
     """Pi_B(entmax(<e_{u,r}, c_u> / T)) of every chunk of m nodes, B = `pooled-chunks`; [E].
@@ -113,9 +110,9 @@ def chunk_weights(
     Parameters
     ----------
     chunks_of : m rows of chunk numbers
-    around : [m, d] c_u
+    context : [m, d] c_u
     """
-    scores = products(around / config.text_temperature, chunks_of, chunks)
+    scores = products(context / config.text_temperature, chunks_of, chunks)
     return budgeted_entmax(scores, chunks_of.ptr, config.pooled_chunks)
 
 
@@ -143,8 +140,8 @@ def agreeing_edges(
     lengths, parts = _lengths(texts), [texts.new_empty(0, dtype=torch.float32)]
     for block in torch.split(every, _NODES_PER_BLOCK):
         near = neighbours.take(block)
-        own = rows_at(texts, block) / lengths[block, None]
-        cosine = products(own, near, texts) / lengths[near.index]
+        centre = rows_at(texts, block) / lengths[block, None]
+        cosine = products(centre, near, texts) / lengths[near.index]
         parts.append(torch.exp((cosine - 1) / temperature))
     return torch.cat(parts)
 

@@ -1,4 +1,4 @@
-"""What follows from a client's data alone: computed once, in memory if small, else on disk.
+"""Inputs of networks and other arrays that follow from a client's data, in memory or on disk.
 
 Arrays on disk are float16 and memory-mapped, so that a round reads its rows and nothing else.
 """
@@ -16,11 +16,13 @@ from torch import Tensor
 
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.text_table import pool_chunks
+from dance_flwr.data.text.bank_slice import META, SLICE_FILES
 from dance_flwr.disk import atomic_path
 from dance_flwr.nn.backbone import Backbone, normalise
 from dance_flwr.nn.ragged import Ragged
 
-# Most bytes of one array, as float32, that a client keeps in the memory of its device.
+# Why (decision 16): a round costs what its core costs, so an array that is larger than this, in
+# bytes as float32, stays on disk, and a round reads the rows that it needs.
 RESIDENT_BYTES = {"cpu": 64 * 2**20, "cuda": 8 * 2**30}
 _COLUMNS, _ROWS = 64, 65_536  # of a block, while an array is computed
 
@@ -41,10 +43,10 @@ def mapped(array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array)
 
 
-def kept(
+def stored_array(
     folder: Path, name: str, key: str, shape: tuple[int, int], fill: Callable[[Half], None]
 ) -> Tensor:
-    """Return the array `name` of a client's folder, memory-mapped; `fill` computes it if needed.
+    """Return the array `name` of a folder, memory-mapped; `fill` computes it if it is missing.
 
     Parameters
     ----------
@@ -61,6 +63,45 @@ def kept(
             fill(array)
             array.flush()
     return mapped(np.load(path, mmap_mode="r"))
+
+
+class StoredArrays:
+    """The arrays of one client that are stored; another encoding of its texts replaces them.
+
+    Parameters
+    ----------
+    client_folder : the client's folder
+    folder : where the arrays are stored
+    """
+
+    def __init__(self, client_folder: Path, folder: Path) -> None:
+        self.client_folder, self.folder = client_folder, folder
+
+    def array(self, name: str, shape: tuple[int, int], fill: Callable[[Half], None]) -> Tensor:
+        """Return an array of [rows, columns] as `stored_array` does."""
+        return stored_array(self.folder, name, self.text_version(), shape, fill)
+
+    def text_version(self) -> str:
+        """Return what changes when the client's texts are encoded again."""
+        folder = self.client_folder / "text"
+        times = [(folder / file).stat().st_mtime_ns for file in SLICE_FILES]
+        return (folder / META).read_text("utf-8") + repr(times)
+
+
+def network_inputs(
+    backbone: Backbone, texts: Tensor, graph: LocalGraph, stored: StoredArrays, name: str
+) -> Tensor:
+    """Return `Backbone.inputs` of every node, [n, i]; stored under `name` if it is large.
+
+    Parameters
+    ----------
+    texts : [n, d] t_u
+    """
+    one_node = torch.zeros(1, 1, device=texts.device)  # the operator of a node without edges
+    shape = len(texts), backbone.inputs(texts[:1].float(), one_node).size(1)
+    if fits(*shape, graph.visible.device):
+        return resident_inputs(backbone, texts, graph)
+    return stored.array(name, shape, lambda out: backbone_inputs(backbone, texts, graph, out))
 
 
 def pooled_texts(chunks: Tensor, chunks_of: Ragged, out: Half) -> None:

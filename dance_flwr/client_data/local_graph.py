@@ -75,10 +75,10 @@ class LocalGraph:
         kind: str,
         targets: Tensor,
         steps: int,
-        most: int = 0,
+        fan_out: int = 0,
         generator: torch.Generator | None = None,
     ) -> Neighbourhood:
         """Return what `steps` steps of the operator read for `targets`; see `around`."""
         if kind not in self._weights:
             self._weights[kind] = edge_weights(kind, self.rows.ptr, self.gates)
-        return around(self.rows, self._weights[kind], targets, steps, most, generator)
+        return around(self.rows, self._weights[kind], targets, steps, fan_out, generator)

@@ -18,9 +18,9 @@ def validated_nodes(data: ClientData, config: RunConfig) -> Tensor:
     """Return the nodes that validations of a run predict: at most `validation-nodes`, the same in
     every round; [m] int64, ascending.
     """
-    nodes, most = labelled_nodes(data, VAL), config.validation_nodes
-    if not most or nodes.numel() <= most:
+    nodes, limit = labelled_nodes(data, VAL), config.validation_nodes
+    if not limit or nodes.numel() <= limit:
         return nodes
     draws = generator(config.seed, "validation", client=data.card.client)
-    chosen = torch.randperm(nodes.numel(), generator=draws)[:most].sort().values
+    chosen = torch.randperm(nodes.numel(), generator=draws)[:limit].sort().values
     return nodes[chosen.to(nodes.device)]

@@ -175,9 +175,9 @@ PARTITIONERS = Registry(
     "partition",
     {
         "louvain": "dance_flwr.data.partition.louvain:assign",
-        "metis": "dance_flwr.data.partition.metis:assign",
-        "label-dirichlet": "dance_flwr.data.partition.label_dirichlet:assign",
-        "random": "dance_flwr.data.partition.random_nodes:assign",
+        "metis": "dance_flwr.data.partition.partitioners:assign_by_metis",
+        "label-dirichlet": "dance_flwr.data.partition.partitioners:assign_by_labels",
+        "random": "dance_flwr.data.partition.partitioners:assign_random",
         "by-column": "dance_flwr.data.partition.by_column:assign",
     },
 )

@@ -103,7 +103,7 @@ def embed(
     if again:
         read = graph.name, type(backbone), backbone.operator, backbone.hops_left
         key = (*read, nodes.cpu().numpy().tobytes())
-        ball, kept = data.remember("surroundings", key, surroundings)
+        ball, kept = data.cached("surroundings", key, surroundings)
     else:
         ball, kept = surroundings()
     inputs = rows_at(table, ball.nodes) if kept is None else kept

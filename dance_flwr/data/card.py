@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from dance_flwr.data.text.bank import BankSlice
 from dance_flwr.errors import DataError, UserError
 
+ARRAYS = ("indptr", "indices", "labels", "split")  # of a client's graph, in `arrays/`
 CARD = "client.json"
 FOLDER_FORMAT = 2  # of a client's folder; cards of 1 had no digests
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 @dataclass(frozen=True)
-class SiteCard:
+class ClientCard:
     """Content of `client.json`: which client this is, and the classes that its model needs.
 
     Attributes
@@ -108,7 +109,7 @@ def _column(folder: Path, name: str) -> list[str]:
         raise DataError(f"{error}, or prepare the partition again") from None
 
 
-def read_card(folder: Path) -> SiteCard:
+def read_card(folder: Path) -> ClientCard:
     """Read `client.json`.
 
     Raises
@@ -124,7 +125,7 @@ def read_card(folder: Path) -> SiteCard:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         raw["class_names"] = tuple(raw["class_names"])
-        card = SiteCard(**raw)
+        card = ClientCard(**raw)
         if not (card.salt and card.files):
             raise ValueError("no digests of its files; an earlier version wrote it")
         return card

@@ -14,9 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.client_data.client_data import ARRAYS
 from dance_flwr.config.paths import MANIFEST
-from dance_flwr.data.card import CARD, SiteCard, chunk_digests, read_card, read_ids, read_texts
+from dance_flwr.data.card import (
+    ARRAYS,
+    CARD,
+    ClientCard,
+    chunk_digests,
+    read_card,
+    read_ids,
+    read_texts,
+)
 from dance_flwr.data.digests import write_card
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TextGraph, ids_digest
@@ -130,10 +137,10 @@ def _held_texts(graph: TextGraph, partition: Partition) -> list[str]:
     return [graph.texts[i] for i in np.flatnonzero(held)]
 
 
-def client_card(content: dict[str, Any], number: int) -> SiteCard:
+def client_card(content: dict[str, Any], number: int) -> ClientCard:
     """Return the card of one client of a partition, from the partition's manifest."""
     client = content["clients"][number]
-    return SiteCard(
+    return ClientCard(
         client=number,
         clients=len(content["clients"]),
         num_nodes=client["nodes"],
@@ -145,7 +152,7 @@ def client_card(content: dict[str, Any], number: int) -> SiteCard:
 
 def write_client(
     graph: TextGraph,
-    card: SiteCard,
+    card: ClientCard,
     folder: Path,
     bank: TextBank | None,
     mixed: MixedTexts | None = None,
@@ -221,10 +228,10 @@ def check(folder: Path) -> dict[str, Any]:
         where = folder / f"client-{number}"
         card = read_card(where)
         expected = (number, content["sha256"], client["ids_sha256"])
-        found = (card.client, card.partition_sha256, card.ids_sha256)
-        if found != expected:
+        actual = (card.client, card.partition_sha256, card.ids_sha256)
+        if actual != expected:
             raise DataError(
-                f"{where}: expected client, partition and ids {expected}, found {found}; "
+                f"{where}: expected client, partition and ids {expected}, found {actual}; "
                 f"delete {folder} and prepare the partition again"
             )
     return content

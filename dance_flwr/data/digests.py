@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from dance_flwr.data.card import CARD, SiteCard, read_card
+from dance_flwr.data.card import CARD, ClientCard, read_card
 from dance_flwr.disk import write_json
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
@@ -28,16 +28,16 @@ def file_digests(folder: Path) -> dict[str, str]:
 
 def data_digests(folder: Path) -> dict[str, str]:
     """Return the sha256 of every file of a client's data, by its path in the client's folder."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for part in _DATA:
         if (path := folder / part).is_dir():
-            found |= {f"{part}/{name}": sha256 for name, sha256 in file_digests(path).items()}
+            digests |= {f"{part}/{name}": sha256 for name, sha256 in file_digests(path).items()}
         elif path.is_file():
-            found[part] = file_sha256(path)
-    return found
+            digests[part] = file_sha256(path)
+    return digests
 
 
-def write_card(folder: Path, card: SiteCard) -> None:
+def write_card(folder: Path, card: ClientCard) -> None:
     """Write the card of a client's folder whose data is complete, with the digests of its files.
 
     The salt is new: what a server learns of the card is a hash that nobody can look up.
@@ -46,7 +46,7 @@ def write_card(folder: Path, card: SiteCard) -> None:
     write_json(folder / CARD, asdict(whole))
 
 
-def check_files(folder: Path) -> SiteCard:
+def check_files(folder: Path) -> ClientCard:
     """Read every file of a client's data, compare it with the card, and return the card.
 
     Raises
@@ -71,7 +71,7 @@ def commitment(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def data_commitment(card: SiteCard) -> str:
+def data_commitment(card: ClientCard) -> str:
     """Return what the record of a run holds of a client's data: a hash of its card.
 
     It fixes every byte of the client's files and reveals none of them, even to someone who knows

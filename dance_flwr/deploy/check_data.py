@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from dance_flwr.config.paths import MANIFEST
-from dance_flwr.data.card import CARD, SiteCard, read_card
+from dance_flwr.data.card import CARD, ClientCard, read_card
 from dance_flwr.data.digests import check_files
 from dance_flwr.data.federation_file import class_mismatch, read_agreement
 from dance_flwr.data.partition import read_manifest
@@ -129,7 +129,7 @@ def _unencoded(folder: Path) -> Finding:
     return problem("encoded texts", "none", f"run `dance-flwr encode {folder}` on this machine")
 
 
-def _compare_manifest(folder: Path, card: SiteCard) -> None:
+def _compare_manifest(folder: Path, card: ClientCard) -> None:
     """Compare a card with the partition's manifest, if that is beside the folder.
 
     Raises

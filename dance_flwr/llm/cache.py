@@ -9,7 +9,7 @@ from dance_flwr.llm.model import Completion
 from dance_flwr.llm.template import Prompt
 
 FOLDER = "llm"  # in a client's folder
-_KEPT = ("text", "prompt_tokens", "completion_tokens", "finish")
+_FIELDS = ("text", "prompt_tokens", "completion_tokens", "finish")
 _LARGEST_FILE = 8_000_000  # bytes
 
 
@@ -40,15 +40,15 @@ class Cache:
         try:
             if path.stat().st_size > _LARGEST_FILE:
                 return None
-            kept = json.loads(path.read_text("utf-8"))
-            found = Completion(**{name: kept[name] for name in _KEPT})
-            return found if kept["sha256"] == _digest(key, found) else None
+            entry = json.loads(path.read_text("utf-8"))
+            completion = Completion(**{name: entry[name] for name in _FIELDS})
+            return completion if entry["sha256"] == _digest(key, completion) else None
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
 
     def keep(self, key: str, completion: Completion) -> None:
         """Write a reply atomically."""
-        facts = {name: getattr(completion, name) for name in _KEPT}
+        facts = {name: getattr(completion, name) for name in _FIELDS}
         write_json(self._path(key), facts | {"sha256": _digest(key, completion)})
 
     def _path(self, key: str) -> Path:
@@ -57,5 +57,5 @@ class Cache:
 
 def _digest(key: str, completion: Completion) -> str:
     """Return what ties a reply to its question, and tells a damaged file."""
-    facts = [key, *(getattr(completion, name) for name in _KEPT)]
+    facts = [key, *(getattr(completion, name) for name in _FIELDS)]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from dance_flwr.errors import UserError
-from dance_flwr.llm.local_settings import API_KEY, BASE_URL, FILE, OwnSettings, api_key
+from dance_flwr.llm.local_settings import API_KEY, BASE_URL, FILE, LocalSettings, api_key
 from dance_flwr.llm.model import Completion, ReplyError
 from dance_flwr.llm.template import Prompt
 
@@ -33,7 +33,7 @@ class Endpoint:
 
     Parameters
     ----------
-    own : address, model, time-out
+    settings : address, model, time-out
     tokenizer : returns a tokenizer of this machine, to count before a call and where the server
         gives no count that can be true
 
@@ -42,8 +42,8 @@ class Endpoint:
     UserError : the client has named none, or `openai` is not installed
     """
 
-    def __init__(self, own: OwnSettings, tokenizer: Callable[[], Any]) -> None:
-        for value, key in ((own.base_url, "base-url"), (own.model, "model")):
+    def __init__(self, settings: LocalSettings, tokenizer: Callable[[], Any]) -> None:
+        for value, key in ((settings.base_url, "base-url"), (settings.model, "model")):
             if not value:
                 raise UserError(
                     f"endpoint: expected this client's own {key}, found none; set it in the file "
@@ -54,9 +54,9 @@ class Endpoint:
                 f"endpoint: expected the package {_LIBRARY}, found none; pip install openai"
             )
         api_key()  # one that no header can hold is refused before anything is asked
-        self._own, self._make_tokenizer = own, tokenizer
+        self._settings, self._make_tokenizer = settings, tokenizer
         self._schemas = True  # until the server refuses one
-        self.name = f"endpoint {own.model}"
+        self.name = f"endpoint {settings.model}"
         self.counted_by = "server, else the tokeniser of the client's text encoder"
 
     def count(self, text: str) -> int:
@@ -100,7 +100,7 @@ class Endpoint:
     def _request(self, prompt: Prompt, limit: int, seed: int) -> Any:
         """Ask once, without the schema if the server refuses it; return the parsed answer."""
         body: dict[str, Any] = {
-            "model": self._own.model,
+            "model": self._settings.model,
             "messages": prompt.chat(),
             "max_tokens": limit,
             "temperature": 0,
@@ -130,7 +130,7 @@ class Endpoint:
         except library.APIConnectionError:
             raise UserError(
                 "endpoint: expected this client's server to answer, found no connection; start it, "
-                f"or correct the base-url in {self._own.source}"
+                f"or correct the base-url in {self._settings.source}"
             ) from None
         if len(content) > _LONGEST_REPLY:
             raise ReplyError("endpoint: too long an answer")
@@ -171,13 +171,13 @@ class Endpoint:
         for name in (_LIBRARY, "httpx2", "httpcore2"):  # on request they log bodies and addresses
             logging.getLogger(name).setLevel(logging.WARNING)
         timeout = transport.Timeout(
-            self._own.timeout, connect=min(_CONNECT_SECONDS, self._own.timeout)
+            self._settings.timeout, connect=min(_CONNECT_SECONDS, self._settings.timeout)
         )
         # The library's own headers tell the machine's system, for which it starts a process.
         silent = type("Silent", (library.OpenAI,), {"platform_headers": lambda client: {}})
         return silent(
             api_key=api_key(),
-            base_url=self._own.base_url,
+            base_url=self._settings.base_url,
             max_retries=0,
             timeout=timeout,
             # No proxy, certificate or password file of the environment; no redirect.
@@ -223,8 +223,8 @@ def _of_status(status: int, retry_after: str | None) -> Exception:
         404: f"found no such model or address; correct both in the file of ${FILE}",
     }
     redirected = "found a redirect, which is not followed; name the address where it leads"
-    found = redirected if status < 400 else what.get(status, f"found status {status}")
-    return UserError(f"endpoint: expected this client's server to reply, {found}")
+    status_found = redirected if status < 400 else what.get(status, f"found status {status}")
+    return UserError(f"endpoint: expected this client's server to reply, {status_found}")
 
 
 def _seconds(text: str | None) -> float:
@@ -235,9 +235,9 @@ def _seconds(text: str | None) -> float:
         return 0.0
 
 
-def _number(usage: Any, key: str, least: int, most: int) -> int | None:
+def _number(usage: Any, key: str, least: int, highest: int) -> int | None:
     """Return a server's count of tokens; None where it is none or far from ours."""
     value = usage.get(key) if isinstance(usage, Mapping) else None
-    if type(value) is not int or not least / _FACTOR <= value <= most * _FACTOR + _MARGIN:
+    if type(value) is not int or not least / _FACTOR <= value <= highest * _FACTOR + _MARGIN:
         return None
     return value

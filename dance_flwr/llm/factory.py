@@ -14,11 +14,10 @@ from dance_flwr.errors import DataError
 from dance_flwr.llm.config import EMBEDDED, STUB, LlmConfig
 from dance_flwr.llm.embedded import Embedded
 from dance_flwr.llm.endpoint import Endpoint
-from dance_flwr.llm.local_settings import OwnSettings, own_settings
-from dance_flwr.llm.model import LanguageModel
+from dance_flwr.llm.local_settings import LocalSettings, local_settings
+from dance_flwr.llm.model import LanguageModel, Stub
 from dance_flwr.llm.model_file import model_file
 from dance_flwr.llm.session import Session
-from dance_flwr.llm.stub import Stub
 from dance_flwr.llm.template import Embed
 
 
@@ -35,27 +34,28 @@ def open_session(data: ClientData, config: RunConfig, run: str) -> Session:
     ------
     UserError : the client has no such model
     """
-    settings, own = LlmConfig.of(config), own_settings()
-    model = _backend(data, config, settings, own)
-    return Session(model, data.folder, run, _bounded(settings, own))
+    settings, local = LlmConfig.of(config), local_settings()
+    model = _backend(data, config, settings, local)
+    return Session(model, data.folder, run, _bounded(settings, local))
 
 
 def _backend(
-    data: ClientData, config: RunConfig, settings: LlmConfig, own: OwnSettings
+    data: ClientData, config: RunConfig, settings: LlmConfig, local: LocalSettings
 ) -> LanguageModel:
     if settings.backend == STUB:
         return Stub(embedder(data, config))
     if settings.backend == EMBEDDED:
-        return Embedded(model_file(own), settings.context, config.torch_threads)
-    return Endpoint(own, lambda: _spec(*_named(data)).load_tokenizer())
+        return Embedded(model_file(local), settings.context, config.torch_threads)
+    return Endpoint(local, lambda: _spec(*_named(data)).load_tokenizer())
 
 
-def _bounded(settings: LlmConfig, own: OwnSettings) -> LlmConfig:
+def _bounded(settings: LlmConfig, local: LocalSettings) -> LlmConfig:
+    # Why (decision 21): a cap is better than a refusal, as every user of a model has a fallback.
     calls, tokens = settings.max_calls, settings.max_tokens
     return replace(
         settings,
-        max_calls=calls if own.max_calls is None else min(calls, own.max_calls),
-        max_tokens=tokens if own.max_tokens is None else min(tokens, own.max_tokens),
+        max_calls=calls if local.max_calls is None else min(calls, local.max_calls),
+        max_tokens=tokens if local.max_tokens is None else min(tokens, local.max_tokens),
     )
 
 
@@ -79,7 +79,7 @@ def embedder(data: ClientData, config: RunConfig) -> Embed:
 
 
 def _named(data: ClientData) -> tuple[str, str, str, str]:
-    """Return name, precision, sha256 of the weights and fingerprint of the encoder of a site."""
+    """Return name, precision, sha256 of the weights and fingerprint of a client's encoder."""
     meta = read_meta(data.folder / "text")
     keys = ("encoder", "precision", "weights_sha256", "encoder_fingerprint")
     try:

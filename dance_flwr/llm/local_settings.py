@@ -33,12 +33,12 @@ from dance_flwr.errors import UserError
 
 FILE, BASE_URL, API_KEY = "DANCE_FLWR_LLM", "OPENAI_BASE_URL", "OPENAI_API_KEY"
 TABLE = "llm"
-_LONGEST_TIMEOUT = 3600.0  # seconds
+_MAX_TIMEOUT = 3600.0  # seconds
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
-class OwnSettings:
+class LocalSettings:
     """What a client decided about language models; the defaults name the offline model.
 
     Attributes
@@ -63,7 +63,7 @@ class OwnSettings:
     source: str = f"${FILE}"
 
 
-def own_settings() -> OwnSettings:
+def local_settings() -> LocalSettings:
     """Read the client's own settings from its environment.
 
     Raises
@@ -72,10 +72,10 @@ def own_settings() -> OwnSettings:
     """
     environment = os.environ
     path = environment.get(FILE, "")
-    settings = _of_file(Path(path).expanduser()) if path else OwnSettings()
+    settings = _of_file(Path(path).expanduser()) if path else LocalSettings()
     if not settings.base_url and (address := environment.get(BASE_URL, "")):
         values = {item.name: getattr(settings, item.name) for item in fields(settings)}
-        settings = OwnSettings(**values | {"base_url": address, "source": f"${BASE_URL}"})
+        settings = LocalSettings(**values | {"base_url": address, "source": f"${BASE_URL}"})
     if settings.base_url:
         _check_address(settings)
     return settings
@@ -97,18 +97,18 @@ def api_key() -> str:
     return key
 
 
-def _of_file(path: Path) -> OwnSettings:
+def _of_file(path: Path) -> LocalSettings:
     try:
         table = tomllib.loads(path.read_text("utf-8")).get(TABLE, {})
     except (OSError, ValueError) as error:  # ValueError: not TOML, or not UTF-8
-        found = error.strerror if isinstance(error, OSError) else type(error).__name__
+        reason = error.strerror if isinstance(error, OSError) else type(error).__name__
         raise UserError(
-            f"${FILE}: expected a TOML file with a table [{TABLE}] at {path}, found {found}; "
+            f"${FILE}: expected a TOML file with a table [{TABLE}] at {path}, found {reason}; "
             "correct the variable or the file"
         ) from None
     if not isinstance(table, Mapping):
         raise UserError(f"{path}: expected a table [{TABLE}], found none; see docs/llm.md")
-    known = {item.name.replace("_", "-") for item in fields(OwnSettings)} - {"source"}
+    known = {item.name.replace("_", "-") for item in fields(LocalSettings)} - {"source"}
     if unknown := sorted(table.keys() - known):
         # The value is not shown: it may be a key that belongs into the environment.
         raise UserError(
@@ -116,13 +116,13 @@ def _of_file(path: Path) -> OwnSettings:
             f"{unknown[0]!r}; correct it (a key of an endpoint belongs into ${API_KEY})"
         )
     read = _Table(path, table)
-    return OwnSettings(
+    return LocalSettings(
         model_file=read.file("model-file"),
         model_sha256=read.sha256("model-sha256"),
         base_url=read.text("base-url"),
         model=read.text("model"),
         allow_remote=read.flag("allow-remote"),
-        timeout=read.seconds("timeout", OwnSettings.timeout),
+        timeout=read.seconds("timeout", LocalSettings.timeout),
         max_calls=read.count("max-calls"),
         max_tokens=read.count("max-tokens"),
         source=str(path),
@@ -160,8 +160,8 @@ class _Table:
     def seconds(self, key: str, default: float) -> float:
         value = self._table.get(key, default)
         number = float(value) if type(value) in (int, float) else 0.0
-        if not isfinite(number) or not 0 < number <= _LONGEST_TIMEOUT:
-            raise self._wrong(key, f"seconds > 0 and <= {_LONGEST_TIMEOUT:.0f}", value)
+        if not isfinite(number) or not 0 < number <= _MAX_TIMEOUT:
+            raise self._wrong(key, f"seconds > 0 and <= {_MAX_TIMEOUT:.0f}", value)
         return number
 
     def count(self, key: str) -> int | None:
@@ -170,12 +170,12 @@ class _Table:
             raise self._wrong(key, "an integer >= 0", value)
         return value
 
-    def _wrong(self, key: str, expected: str, found: object) -> UserError:
-        shown = "another value" if key == "base-url" else repr(found)[:100]
+    def _wrong(self, key: str, expected: str, value: object) -> UserError:
+        shown = "another value" if key == "base-url" else repr(value)[:100]
         return UserError(f"{self._path}: expected {expected} as {key}, found {shown}; correct it")
 
 
-def _check_address(settings: OwnSettings) -> None:
+def _check_address(settings: LocalSettings) -> None:
     """Refuse an address that is none, holds a key, or is not on this machine unless allowed."""
     try:
         address = urlsplit(settings.base_url)

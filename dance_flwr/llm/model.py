@@ -1,9 +1,10 @@
 """What every back end of a language model is."""
 
+import json
 from dataclasses import dataclass
 from typing import Protocol
 
-from dance_flwr.llm.template import Prompt
+from dance_flwr.llm.template import Embed, Prompt
 
 
 @dataclass(frozen=True)
@@ -76,3 +77,26 @@ def prompt_tokens(model: LanguageModel, prompt: Prompt) -> int:
     """Return the number of tokens of a prompt, with those of the chat template where known."""
     count_prompt = getattr(model, "count_prompt", None)
     return int(count_prompt(prompt)) if count_prompt else model.count(prompt.text)
+
+
+class Stub:
+    """Reply as the template's `stub` says; tokens are words.
+
+    Parameters
+    ----------
+    embed : the client's text encoder
+    """
+
+    name, counted_by, repeats = "stub 1", "words", True
+
+    def __init__(self, embed: Embed) -> None:
+        self._embed = embed
+
+    def count(self, text: str) -> int:
+        """Return the number of words."""
+        return len(text.split())
+
+    def complete(self, prompt: Prompt, limit: int, seed: int) -> Completion:
+        """Return the template's reply."""
+        text = json.dumps(prompt.template.stub(prompt.facts, self._embed))
+        return Completion(text, self.count(prompt.text), self.count(text))

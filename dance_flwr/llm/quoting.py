@@ -38,6 +38,6 @@ def as_data(text: str) -> str:
     Words, numbers and other punctuation stay, so that a reply can be compared with the text. A
     prompt that holds such a text says `DATA_NOTE` once.
     """
-    plain = _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), one_line(text))
+    plain = _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode(), one_line(text))
     plain = _TAG_CLOSES.sub(_GREATER, _TAG_OPENS.sub(_LESS, plain.translate(_FENCE)))
     return f"{OPEN}{_BRACKET_OPENS.sub(_BRACKET, plain)}{CLOSE}"

@@ -1,4 +1,4 @@
-"""One client's use of a language model in one run: cache, caps, checked replies, ledger."""
+"""One client's use of a language model in one run: cache, caps, checked replies, counts."""
 
 import json
 import math
@@ -14,14 +14,14 @@ from dance_flwr.config.paths import LEDGER
 from dance_flwr.data.card import run_folder
 from dance_flwr.errors import UserError
 from dance_flwr.llm.cache import FOLDER, Cache, question_sha256
+from dance_flwr.llm.call_counts import CallCounts, SharedCallCounts
 from dance_flwr.llm.config import LlmConfig
-from dance_flwr.llm.ledger import Ledger, SharedLedger
 from dance_flwr.llm.model import Completion, LanguageModel, ReplyError, prompt_tokens
 from dance_flwr.llm.template import Json, Prompt, Template
 
-MOST_FAILED = 0.05  # share of answered calls
+MAX_FAILED = 0.05  # share of answered calls
 _FEWEST = 20  # answered calls before that share is checked at every failure
-_LONGEST_REPLY = 1_000_000  # characters
+_MAX_REPLY = 1_000_000  # characters
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,15 @@ class Answer:
 class Session:
     """Ask a language model, at most as often as the run allows; every use is counted.
 
-    Used as a context: at its end the ledger is written and the share of failures checked. Every
-    fresh call is written to the ledger before it is made, so that a process that is killed and
+    Used as a context: at its end the counts are written and the share of failures checked. Every
+    fresh call is written to their file before it is made, so that a process that is killed and
     started again has spent what it spent.
 
     Parameters
     ----------
     model : the back end
-    client_folder : has the cache, and the ledger in its folder of the run
-    run : name of the run; empty = no ledger is kept, as outside a run
+    client_folder : has the cache, and the counts in its folder of the run
+    run : name of the run; empty = counts are not written, as outside a run
     settings : caps, context and seed
     """
 
@@ -59,12 +59,12 @@ class Session:
         self._cache = Cache(client_folder)
         path = run_folder(client_folder, run) / LEDGER if run else None
         lock = client_folder / FOLDER / "ledger.lock"
-        self._shared = SharedLedger(path, lock, model.name, model.counted_by)
+        self._shared = SharedCallCounts(path, lock, model.name, model.counted_by)
         self._answers = self._failures = 0  # of this session
         self._reason = ""  # of the last failure
 
     @property
-    def ledger(self) -> Ledger:
+    def counts(self) -> CallCounts:
         """Counts of the run so far, of all sessions of this client."""
         return self._shared.counts
 
@@ -77,7 +77,7 @@ class Session:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self._shared.update(lambda ledger: None)
+        self._shared.update(lambda counts: None)
         if close := getattr(self.model, "close", None):
             close()
         if kind is None:
@@ -97,12 +97,12 @@ class Session:
         """
         limit = prompt.template.limit
         key = question_sha256(self.model.name, prompt, limit, self._settings.seed)
-        if found := self._cache.find(key):
-            value = usable(found, prompt)
+        if completion := self._cache.find(key):
+            value = usable(completion, prompt)
             if value is not None or self._repeats:
-                return self._answer_of_cache(found, value)
+                return self._answer_of_cache(completion, value)
         if not self._reserve(prompt, limit):
-            self.ledger.capped_calls += 1
+            self.counts.capped_calls += 1
             return None
         return self._ask_model(prompt, limit, key)
 
@@ -110,13 +110,13 @@ class Session:
     def _repeats(self) -> bool:
         return bool(getattr(self.model, "repeats", False))
 
-    def _answer_of_cache(self, found: Completion, value: Json | None) -> Answer | None:
-        self.ledger.cached_calls += 1
-        self.ledger.cached_prompt += found.prompt_tokens
-        self.ledger.cached_completion += found.completion_tokens
+    def _answer_of_cache(self, completion: Completion, value: Json | None) -> Answer | None:
+        self.counts.cached_calls += 1
+        self.counts.cached_prompt += completion.prompt_tokens
+        self.counts.cached_completion += completion.completion_tokens
         self._answers += 1
         if value is None:
-            self._fail(_reason(found))
+            self._fail(_reason(completion))
             return None
         return Answer(value, cached=True)
 
@@ -141,47 +141,47 @@ class Session:
     def _reserve(self, prompt: Prompt, limit: int) -> bool:
         """Count a fresh call that the caps allow; its tokens are counted when they are known."""
         settings = self._settings
-        if self.ledger.fresh_calls >= settings.max_calls:
+        if self.counts.fresh_calls >= settings.max_calls:
             return False  # before a tokeniser is loaded
         tokens = prompt_tokens(self.model, prompt) + limit
         if tokens > settings.context:
             return False
 
-        def reserve(ledger: Ledger) -> bool:
+        def reserve(counts: CallCounts) -> bool:
             allowed = (
-                ledger.fresh_calls < settings.max_calls
-                and ledger.fresh_tokens + tokens <= settings.max_tokens
+                counts.fresh_calls < settings.max_calls
+                and counts.fresh_tokens + tokens <= settings.max_tokens
             )
-            ledger.fresh_calls += allowed
+            counts.fresh_calls += allowed
             return allowed
 
         return self._shared.update(reserve)
 
     def _fail(self, reason: str) -> None:
         self._failures, self._reason = self._failures + 1, reason
-        self.ledger.failed_calls += 1
+        self.counts.failed_calls += 1
         if self._answers >= _FEWEST:
             self._check_failures()
 
     def _check_failures(self) -> None:
-        if self._failures > max(1, MOST_FAILED * self._answers):
+        if self._failures > max(1, MAX_FAILED * self._answers):
             raise UserError(
-                f"{self.model.name}: expected at most {MOST_FAILED:.0%} unusable replies, found "
+                f"{self.model.name}: expected at most {MAX_FAILED:.0%} unusable replies, found "
                 f"{self._failures} of {self._answers}, the last one: {self._reason}; choose "
                 "another model or `llm.backend`"
             )
 
 
-def _spending(completion: Completion, start: float) -> Callable[[Ledger], None]:
-    """Return what a call does to a ledger; `start` is when it was made."""
+def _spending(completion: Completion, start: float) -> Callable[[CallCounts], None]:
+    """Return what a call adds to the counts; `start` is when it was made."""
     milliseconds = round(1000 * (time.perf_counter() - start))
 
-    def spend(ledger: Ledger) -> None:
-        ledger.fresh_prompt += completion.prompt_tokens * (1 + completion.resent)
-        ledger.fresh_completion += completion.completion_tokens
-        ledger.milliseconds += milliseconds
-        ledger.resent_calls += completion.resent
-        ledger.estimated_calls += completion.estimated
+    def spend(counts: CallCounts) -> None:
+        counts.fresh_prompt += completion.prompt_tokens * (1 + completion.resent)
+        counts.fresh_completion += completion.completion_tokens
+        counts.milliseconds += milliseconds
+        counts.resent_calls += completion.resent
+        counts.estimated_calls += completion.estimated
 
     return spend
 
@@ -193,7 +193,7 @@ def usable(completion: Completion, prompt: Prompt) -> Json | None:
     or with text that no file can hold. What is no JSON of the schema is given to the template's
     `parse`.
     """
-    if completion.finish == "length" or len(completion.text) > _LONGEST_REPLY:
+    if completion.finish == "length" or len(completion.text) > _MAX_REPLY:
         return None
     parse, template = prompt.template.parse, prompt.template
     value = _fitting(lambda: _from_json(completion.text), template)

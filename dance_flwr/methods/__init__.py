@@ -1,4 +1,4 @@
-"""Federated methods, one package each; `dance_flwr.config.plugins` lists them by name."""
+"""The contract of federated methods, DANCE, FedAvg and local training."""
 
 from dance_flwr.config.plugins import METHODS, READ_EACH
 from dance_flwr.config.tree import RunConfig

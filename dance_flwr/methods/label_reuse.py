@@ -62,8 +62,8 @@ class LabelHalves:
         """
         if self._model.label_weight is None:
             return None, targets
-        asked = (self._labels >= 0) & (targets >= 0)
-        shown = self._half(asked) | self._half((self._labels >= 0) & (targets < 0))
+        covered = (self._labels >= 0) & (targets >= 0)
+        shown = self._half(covered) | self._half((self._labels >= 0) & (targets < 0))
         labels = torch.where(shown, self._labels, -1)
         return input_labels(self._model, labels), torch.where(shown, -1, targets)
 

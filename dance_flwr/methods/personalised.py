@@ -8,8 +8,15 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from dance_flwr.methods.by_client import entries_of, for_client
-from dance_flwr.methods.server_side import Entry, Merged, ServerSide, State, Upload
+from dance_flwr.methods.server_side import (
+    Entry,
+    Merged,
+    ServerSide,
+    State,
+    Upload,
+    entries_of,
+    for_client,
+)
 
 
 class Personalised(ServerSide):

@@ -1,16 +1,43 @@
 """The parts shared by methods that train the plain network, a backbone with a linear head."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.sections import ModelConfig, TrainingConfig
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.label_reuse import input_labels
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.training import train_epochs
+
+
+@dataclass(frozen=True)
+class LabelledGraph:
+    """A graph as the plain network reads it.
+
+    Attributes
+    ----------
+    features : [n, d]
+    operator : [n, n] sparse, of the backbone's kind
+    labels : [n] int64 training labels, -1 where unknown
+    client : its number, for the draws of batches and of labels that are shown
+    """
+
+    features: Tensor
+    operator: Tensor
+    labels: Tensor
+    client: int = 0
+
+    @classmethod
+    def of(cls, data: ClientData, graph: LocalGraph, model: PlainModel) -> "LabelledGraph":
+        """Return a graph on a client's nodes, with the operator of the model's backbone."""
+        operator = graph.operator(model.backbone.operator)
+        return cls(data.features, operator, data.train_labels, data.card.client)
 
 
 class PlainMethod:
@@ -24,9 +51,8 @@ class PlainMethod:
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo, nodes: Tensor
     ) -> dict[str, Tensor]:
         """Predict nodes by one pass over the complete local graph."""
-        operator = data.graph.operator(model.backbone.operator)
-        shown = input_labels(model, data.train_labels)
-        return {"deployed": class_probabilities(model, data.features, operator, shown)[nodes]}
+        graph = LabelledGraph.of(data, data.graph, model)
+        return {"deployed": class_probabilities(model, graph)[nodes]}
 
     def finish(
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
@@ -40,38 +66,29 @@ def plain_model(shape: ModelShape, config: ModelConfig) -> PlainModel:
 
 
 @torch.no_grad()
-def class_probabilities(
-    model: PlainModel, features: Tensor, operator: Tensor, shown: Tensor | None = None
-) -> Tensor:
-    """Return the softmax of the logits in evaluation mode; [n, d], [n, n] sparse -> [n, C].
+def class_probabilities(model: PlainModel, graph: LabelledGraph) -> Tensor:
+    """Return the softmax of the logits in evaluation mode, [n, C].
 
-    Parameters
-    ----------
-    shown : [n, C], `input_labels` of the labels that the model may read
+    A model that reads labels is shown all of the graph's.
     """
     model.eval()
-    return torch.softmax(model.logits(features, operator, shown), dim=1)
+    shown = input_labels(model, graph.labels)
+    return torch.softmax(model.logits(graph.features, graph.operator, shown), dim=1)
 
 
 def labelled_loss(
-    model: PlainModel,
-    features: Tensor,
-    operator: Tensor,
-    labels: Tensor,
-    shown: Tensor | None = None,
+    model: PlainModel, graph: LabelledGraph, targets: Tensor, shown: Tensor | None = None
 ) -> Tensor:
-    """Return the mean cross-entropy of the labelled rows, a scalar; 0 without any.
+    """Return the mean cross-entropy of the rows with a target, a scalar; 0 without any.
 
     Parameters
     ----------
-    features : [m, d]
-    operator : [m, m] sparse, of the backbone's kind
-    labels : [m] int64, -1 where unknown
-    shown : [m, C], `input_labels` of the labels that the model may read
+    targets : [n] int64, -1 where the loss does not apply
+    shown : [n, C], `input_labels` of the labels that the model may read
     """
-    if not bool((labels >= 0).any()):
-        return torch.zeros((), device=features.device)
-    return mean_cross_entropy(model.logits(features, operator, shown), labels)
+    if not bool((targets >= 0).any()):
+        return torch.zeros((), device=graph.features.device)
+    return mean_cross_entropy(model.logits(graph.features, graph.operator, shown), targets)
 
 
 def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -86,21 +103,13 @@ def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits[known], labels[known])
 
 
-def train_on(
-    model: PlainModel,
-    features: Tensor,
-    operator: Tensor,
-    labels: Tensor,
-    config: TrainingConfig,
-    round_: int,
-) -> float:
-    """Minimise `labelled_loss` for the local epochs, in place; return the last loss.
+def train_on(model: PlainModel, graph: LabelledGraph, config: TrainingConfig, round_: int) -> float:
+    """Minimise `labelled_loss` of all labels for the local epochs, in place; return the last loss.
 
     Parameters
     ----------
-    features, operator, labels : as in `labelled_loss`
     round_ : t, from 1
     """
     return train_epochs(
-        model, lambda: labelled_loss(model, features, operator, labels), config, round_=round_
+        model, lambda: labelled_loss(model, graph, graph.labels), config, round_=round_
     )

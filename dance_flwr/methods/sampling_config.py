@@ -9,7 +9,7 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 
 # A target with fan-out B has up to B^reach nodes around it: further, a batch is the whole graph.
-MOST_REACH = 3
+MAX_REACH = 3
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ def check_reach(config: RunConfig) -> None:
 
     Raises
     ------
-    UserError : `sampling.batch-nodes` is set, and the backbone reaches beyond `MOST_REACH` hops
+    UserError : `sampling.batch-nodes` is set, and the backbone reaches beyond `MAX_REACH` hops
     """
     if not SamplingConfig.of(config).batch_nodes:
         return
     reach = BACKBONES.get(config.backbone).reach
-    if reach > MOST_REACH:
+    if reach > MAX_REACH:
         raise UserError(
-            f"sampling.batch-nodes: expected a backbone that reaches at most {MOST_REACH} hops, "
+            f"sampling.batch-nodes: expected a backbone that reaches at most {MAX_REACH} hops, "
             f"found {config.backbone!r}, which reaches {reach}; set sampling.batch-nodes = 0, or "
             "choose another backbone"
         )

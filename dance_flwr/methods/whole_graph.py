@@ -1,15 +1,19 @@
-"""Training on a client's whole graph, or on sampled batches where it is large (`sampling.*`)."""
+"""Local training on a client's whole graph, or on sampled batches of it (`sampling.*`)."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.label_reuse import LabelHalves
-from dance_flwr.methods.plain_method import labelled_loss
+from dance_flwr.methods.plain_method import LabelledGraph, PlainMethod, labelled_loss
 from dance_flwr.methods.sampling_config import SamplingConfig
+from dance_flwr.metrics import Report
 from dance_flwr.nn.blocks import Block, OperatorRows
 from dance_flwr.nn.model import PlainModel
 from dance_flwr.nn.ragged import rows_at
@@ -21,64 +25,60 @@ _ROWS = WeakTensorKeyDictionary()  # operator -> its rows; clients keep their op
 
 def train_on_graph(
     model: PlainModel,
-    features: Tensor,
-    operator: Tensor,
-    labels: Tensor,
+    graph: LabelledGraph,
     config: RunConfig,
     round_: int,
-    client: int,
-    known: Tensor | None = None,
+    targets: Tensor | None = None,
 ) -> float:
     """Minimise the cross-entropy of the labelled nodes for the local epochs; return the last loss.
 
     With `sampling.batch-nodes`, every epoch takes a batch of the labelled nodes and a block of
-    sampled neighbours; the loss is the batch's mean. With `label-reuse`, a random half of the known
-    labels is an input, and the loss is on the nodes whose label is not shown.
+    sampled neighbours; the loss is the batch's mean. With `label-reuse`, a random half of the
+    graph's labels is an input, and the loss is on the nodes whose label is not shown.
 
     Parameters
     ----------
-    features, operator, labels : as in `plain_method.labelled_loss`
     round_ : t, from 1
-    client : its number, for the generators
-    known : [m] int64, every label that may be shown, `labels` among them; None = `labels`
+    targets : [n] int64, labels that the loss covers, -1 elsewhere; None = all of the graph's
     """
-    halves = LabelHalves(model, labels if known is None else known, config, round_, client)
-    blocks = _blocks(model, operator, labels, config, round_, client)
+    halves = LabelHalves(model, graph.labels, config, round_, graph.client)
+    targets = graph.labels if targets is None else targets
+    blocks = _blocks(model, replace(graph, labels=targets), config, round_)
 
     def loss_of_all() -> Tensor:
-        shown, targets = halves.split(labels)
-        return labelled_loss(model, features, operator, targets, shown)
+        shown, hidden = halves.split(targets)
+        return labelled_loss(model, graph, hidden, shown)
 
     def loss_of_batch() -> Tensor:
         batch, block = next(blocks)
-        in_batch = torch.full_like(labels, -1)
-        in_batch[batch] = labels[batch]
-        shown, targets = halves.split(in_batch)
+        in_batch = torch.full_like(targets, -1)
+        in_batch[batch] = targets[batch]
+        shown, hidden = halves.split(in_batch)
         inside = block.nodes
         shown = None if shown is None else shown[inside]
-        rows = rows_at(features, inside)
-        return labelled_loss(model, rows, block.operator, targets[inside], shown)
+        part = LabelledGraph(rows_at(graph.features, inside), block.operator, hidden[inside])
+        return labelled_loss(model, part, part.labels, shown)
 
-    sampled = SamplingConfig.of(config).batch_nodes and bool((labels >= 0).any())
+    sampled = SamplingConfig.of(config).batch_nodes and bool((targets >= 0).any())
     return train_epochs(model, loss_of_batch if sampled else loss_of_all, config, round_=round_)
 
 
 def _blocks(
-    model: PlainModel, operator: Tensor, labels: Tensor, config: RunConfig, round_: int, client: int
+    model: PlainModel, graph: LabelledGraph, config: RunConfig, round_: int
 ) -> Iterator[tuple[Tensor, Block]]:
     """Yield the batch of each local epoch and the block around it; parameters as above."""
-    if operator not in _ROWS:
-        _ROWS[operator] = OperatorRows.of(operator, model.backbone.operator)
-    rows: OperatorRows = _ROWS[operator]
-    labelled, sampling = torch.nonzero(labels >= 0).flatten(), SamplingConfig.of(config)
-    draw = generator(config.seed, "neighbours", round_=round_, client=client)
-    most = sampling.batch_nodes
-    for batch in epoch_batches(labelled, most, config, round_=round_, client=client):
+    if graph.operator not in _ROWS:
+        _ROWS[graph.operator] = OperatorRows.of(graph.operator, model.backbone.operator)
+    rows: OperatorRows = _ROWS[graph.operator]
+    labelled, sampling = torch.nonzero(graph.labels >= 0).flatten(), SamplingConfig.of(config)
+    draw = generator(config.seed, "neighbours", round_=round_, client=graph.client)
+    size, client = sampling.batch_nodes, graph.client
+    for batch in epoch_batches(labelled, size, config, round_=round_, client=client):
         yield batch, rows.block(batch, model.backbone.reach, sampling.fan_out, draw)
 
 
 def epoch_batches(
-    labelled: Tensor, most: int, config: RunConfig, *, round_: int, client: int
+    labelled: Tensor, size: int, config: RunConfig, *, round_: int, client: int
 ) -> list[Tensor]:
     """Return the batch of each local epoch of a round, from a queue that spans the rounds.
 
@@ -88,9 +88,12 @@ def epoch_batches(
 
     Parameters
     ----------
-    labelled : [m] int64, m > 0; most : at least 1
+    labelled : [m] int64, m > 0
+    size : at least 1
     """
-    per_pass = -(-len(labelled) // most)
+    # Why (decision 15): a queue that follows from (seed, pass) covers every label before it repeats
+    # one, although clients keep no state between rounds.
+    per_pass = -(-len(labelled) // size)
     first = (round_ - 1) * config.local_epochs
     batches: list[Tensor] = []
     for step in range(first, first + config.local_epochs):
@@ -98,3 +101,17 @@ def epoch_batches(
         order = torch.randperm(len(labelled), generator=draw).to(labelled.device)
         batches.append(labelled[order].tensor_split(per_pass)[step % per_pass])
     return batches
+
+
+class FedAvgFull(PlainMethod):
+    """Trains the plain network on the text embedding t_u of every node: FedAvg, and local-only."""
+
+    def train(
+        self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
+    ) -> Report:
+        """Minimise the mean cross-entropy of all labelled training nodes."""
+        report = Report()
+        graph = LabelledGraph.of(data, data.training_graph, model)
+        with report.phase("train"):
+            report.loss = train_on_graph(model, graph, config, info.round)
+        return report

@@ -67,8 +67,8 @@ class Backbone(nn.Module):
     def propagate_projected(self, projected: Tensor, operator: Tensor) -> Tensor:
         """Return f after `project`; [n, w], [n, n] -> [n, h]."""
         steps = [operator] * self.reach
-        here = self.reach - self.hops_left
-        return self.finish(self.spread(projected, steps[:here]), steps[here:])
+        hop = self.reach - self.hops_left
+        return self.finish(self.spread(projected, steps[:hop]), steps[hop:])
 
     def inputs(self, normalised: Tensor, operator: Tensor) -> Tensor:
         """The part of the first layer without parameters; [n, d], [n, n] -> [n, i]."""

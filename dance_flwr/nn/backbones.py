@@ -53,8 +53,8 @@ class Sage(Backbone):
         """L_2(dropout(.)); [m, h]."""
         hidden = self.drop(hidden)
         near = operators[0] @ F.linear(hidden, self.second.lin_rel.weight)
-        own = self.second.lin_root(hidden[: near.size(0)])
-        return near + own + self.second.lin_rel.bias  # type: ignore[no-any-return]
+        root = self.second.lin_root(hidden[: near.size(0)])
+        return near + root + self.second.lin_rel.bias  # type: ignore[no-any-return]
 
 
 class Gat(Backbone):
@@ -156,8 +156,8 @@ class Gin(Backbone):
         """MLP(A dropout(.) + (1 + eps) dropout(.)); [m, h]."""
         hidden = self.drop(hidden)
         near = operators[0] @ hidden
-        own = hidden[: near.size(0)]
-        return self.second.nn(near + (1 + self.second.eps) * own)  # type: ignore[no-any-return]
+        root = hidden[: near.size(0)]
+        return self.second.nn(near + (1 + self.second.eps) * root)  # type: ignore[no-any-return]
 
 
 class Appnp(Backbone):

@@ -64,7 +64,7 @@ class OperatorRows:
         return cls(others, values[~on_diagonal], has_own, own, kind != "loops")
 
     def block(
-        self, targets: Int64[Tensor, "t"], radius: int, most: int, generator: torch.Generator
+        self, targets: Int64[Tensor, "t"], radius: int, fan_out: int, generator: torch.Generator
     ) -> Block:
         """Sample the block of some targets: each node within reach, and its sampled neighbours.
 
@@ -76,7 +76,7 @@ class OperatorRows:
         ----------
         targets : [t] int64, distinct nodes
         radius : L, `Backbone.reach`
-        most : B, neighbours per node; 0 = all
+        fan_out : B, neighbours per node; 0 = all
         generator : a CPU generator; the only source of randomness
         """
         place = torch.full_like(self.has_own, -1, dtype=torch.int64)
@@ -84,7 +84,7 @@ class OperatorRows:
         parts: list[tuple[Tensor, Tensor, Tensor]] = []
         place[targets], count = torch.arange(len(targets), device=place.device), len(targets)
         for _ in range(radius):
-            sample = sample_rows(self.others, frontier, most, generator)
+            sample = sample_rows(self.others, frontier, fan_out, generator)
             ends, values = self.others.index[sample.place], self.values[sample.place]
             values = values * sample.weight if self.summed else values
             parts.append((place[frontier][row_of_entry(sample.ptr)], ends, values))

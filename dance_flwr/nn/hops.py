@@ -13,7 +13,7 @@ from torch import Tensor
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows, stack_rows
 from dance_flwr.nn.sampling import sample_rows
 
-_MOST_CACHED_PAIRS = 2_000_000
+_MAX_CACHED_PAIRS = 2_000_000
 _ROWS_AT_ONCE = 16_384  # of 2-hop lists: the search needs some 20 times the memory of its result
 
 
@@ -50,9 +50,9 @@ class Hops:
     def __init__(self, rows: Ragged, fan_out: int = 0) -> None:
         self._rows, self._fan_out = rows, fan_out
         degrees = rows.ptr.diff()
-        kept = degrees.clamp(max=fan_out) if fan_out else degrees
-        few = rows.index.numel() <= _MOST_CACHED_PAIRS
-        self._cached = few and int(kept[rows.index].sum()) <= _MOST_CACHED_PAIRS
+        sizes = degrees.clamp(max=fan_out) if fan_out else degrees
+        few = rows.index.numel() <= _MAX_CACHED_PAIRS
+        self._cached = few and int(sizes[rows.index].sum()) <= _MAX_CACHED_PAIRS
 
     def zero(self, rows: Int64[Tensor, "m"]) -> Ragged:
         """Return {v} for every row node v ([m] int64)."""
@@ -155,8 +155,8 @@ def most_around(rows: Ragged, radius: int) -> Int64[Tensor, "n"]:
 
     That is b_0 = 1, b_r(u) = 1 + sum_{w in N(u)} b_{r-1}(w), at most n; [n] int64.
     """
-    owner, most = rows.rows(), torch.ones_like(rows.ptr[1:])
+    owner, largest = rows.rows(), torch.ones_like(rows.ptr[1:])
     for _ in range(radius):
-        walks = torch.ones_like(most).index_add_(0, owner, most[rows.index])
-        most = walks.clamp(max=rows.num_rows)
-    return most
+        walks = torch.ones_like(largest).index_add_(0, owner, largest[rows.index])
+        largest = walks.clamp(max=rows.num_rows)
+    return largest

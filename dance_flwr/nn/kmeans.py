@@ -6,14 +6,14 @@ from torch import Tensor
 
 _STEPS = 10
 _BATCH = 4096
-_MOST_SEEDED = 16_384  # points among which centroids are seeded
+_MAX_SEEDED = 16_384  # points among which centroids are seeded
 
 
 def cluster_by_class(
     points: Float[Tensor, "m h"],
     classes: Int64[Tensor, "m"],
     num_classes: int,
-    most: int,
+    prototypes: int,
     generator: torch.Generator,
 ) -> Float[Tensor, "C P h"]:
     """Cluster({z_v : y~_v = c}; P_c): mini-batch k-means (Sculley 2010) with k-means++ seeding.
@@ -23,7 +23,7 @@ def cluster_by_class(
 
     Parameters
     ----------
-    points : [m, h]; classes : [m] int64 in 0..C-1; most : P
+    points : [m, h]; classes : [m] int64 in 0..C-1; prototypes : P
     generator : a CPU generator; the only source of randomness
 
     Returns
@@ -31,13 +31,13 @@ def cluster_by_class(
     [C, P, h] centroids; NaN rows where P_c = min(P, |V_c|) < P
     """
     if not points.size(0):
-        return points.new_full((num_classes, most, points.size(1)), float("nan"))
+        return points.new_full((num_classes, prototypes, points.size(1)), float("nan"))
     start, owner = points, classes
-    if points.size(0) > _MOST_SEEDED:
-        seeds = sample_by_class(classes, max(most, _MOST_SEEDED // num_classes), generator)
+    if points.size(0) > _MAX_SEEDED:
+        seeds = sample_by_class(classes, max(prototypes, _MAX_SEEDED // num_classes), generator)
         start, owner = points[seeds].float(), classes[seeds]
-    centroids = _seed(start, owner, num_classes, most, generator)
-    counts = centroids.new_zeros(num_classes, most)
+    centroids = _seed(start, owner, num_classes, prototypes, generator)
+    counts = centroids.new_zeros(num_classes, prototypes)
     for _ in range(_STEPS):
         batch, owner = points, classes
         if points.size(0) > _BATCH:
@@ -45,11 +45,13 @@ def cluster_by_class(
             batch, owner = points[pick].to(centroids.dtype), classes[pick]
         gap = squared_distances(batch, owner, centroids).nan_to_num(nan=float("inf"))
         nearest = gap.argmin(dim=1)
-        slot = owner * most + nearest
-        hits = centroids.new_zeros(num_classes * most).index_add_(
+        slot = owner * prototypes + nearest
+        hits = centroids.new_zeros(num_classes * prototypes).index_add_(
             0, slot, torch.ones_like(batch[:, 0])
         )
-        sums = centroids.new_zeros(num_classes * most, points.size(1)).index_add_(0, slot, batch)
+        sums = centroids.new_zeros(num_classes * prototypes, points.size(1)).index_add_(
+            0, slot, batch
+        )
         hits, sums = hits.view_as(counts), sums.view_as(centroids)
         counts = counts + hits
         # Running mean of all points ever assigned to a centroid: its learning rate is 1 / count.

@@ -56,7 +56,7 @@ class Lassos:
 
 
 def solve_lassos(
-    problems: Lassos, most_steps: int, tolerance: float
+    problems: Lassos, max_steps: int, tolerance: float
 ) -> tuple[Float[Tensor, "K s"], int]:
     """FISTA with restarts (O'Donoghue and Candes 2015) from z = 0; ([K, s] z, number of steps).
 
@@ -68,7 +68,7 @@ def solve_lassos(
 
     Parameters
     ----------
-    tolerance : 0 = always `most_steps` steps
+    tolerance : 0 = always `max_steps` steps
     """
     rate = 1 / problems.gram.abs().sum(1).amax(0).clamp(min=1e-12)
     eye = torch.eye(problems.gram.size(0), dtype=rate.dtype, device=rate.device)
@@ -78,21 +78,21 @@ def solve_lassos(
     z = y = torch.zeros_like(towards)
     age = torch.zeros_like(rate)
     numbers = torch.arange(1, _STEPS_PER_RESTART + 1, device=rate.device)[:, None]
-    for done in range(0, most_steps, _STEPS_PER_RESTART):
+    for done in range(0, max_steps, _STEPS_PER_RESTART):
         ages = age + numbers
-        for ahead in (1 + ages / (ages + 3))[: most_steps - done]:
+        for momentum in (1 + ages / (ages + 3))[: max_steps - done]:
             moved = torch.mul(keep, y, out=product).sum(1).add_(towards)
             last, z = z, moved - moved.clamp(below, threshold)
-            before, y = y, torch.lerp(last, z, ahead)  # z + m / (m + 3) (z - last)
+            before, y = y, torch.lerp(last, z, momentum)  # z + m / (m + 3) (z - last)
         back = (before - z).mul_(z - last).sum(0) > 0
         age, y = ages[-1].masked_fill(back, 0), torch.where(back, z, y)
         steps = done + _STEPS_PER_RESTART
         if tolerance and steps % _STEPS_PER_GAP == 0 and _are_solved(problems, z, tolerance):
-            return z.T, min(steps, most_steps)
-    return z.T, most_steps
+            return z.T, min(steps, max_steps)
+    return z.T, max_steps
 
 
 def _are_solved(problems: Lassos, z: Tensor, tolerance: float) -> bool:
     objective, gap = problems.gap(z)
-    most = tolerance / (1 + tolerance)  # of gap <= tolerance (objective - gap)
-    return bool(gap.sum() <= most * objective.sum())
+    bound = tolerance / (1 + tolerance)  # of gap <= tolerance (objective - gap)
+    return bool(gap.sum() <= bound * objective.sum())

@@ -20,5 +20,5 @@ def compiled_nowhere(layer: type[Layer]) -> type[Layer]:
     def edge_updater(self: MessagePassing, *args: Any, **values: Any) -> Any:
         return MessagePassing.edge_updater(self, *args, **values)
 
-    own = {"propagate": propagate, "edge_updater": edge_updater, "__module__": __name__}
-    return cast(type[Layer], type(layer.__name__, (layer,), own))
+    attributes = {"propagate": propagate, "edge_updater": edge_updater, "__module__": __name__}
+    return cast(type[Layer], type(layer.__name__, (layer,), attributes))

@@ -32,7 +32,7 @@ def around(
     weights: EdgeWeights,
     targets: Int64[Tensor, "m"],
     steps: int,
-    most: int,
+    fan_out: int,
     generator: torch.Generator | None,
 ) -> Neighbourhood:
     """Return the neighbourhood of `targets` over `steps` propagation steps.
@@ -42,12 +42,12 @@ def around(
     rows : n rows of neighbours, without the node itself
     weights : entries of the operator; the node itself is always kept
     targets : [m] int64, distinct
-    most : neighbours sampled per node and step; 0 = all
+    fan_out : neighbours sampled per node and step; 0 = all
     generator : as in `sample_rows`
     """
     nodes, operators = targets, []
     for _ in range(steps):
-        sample = sample_rows(rows, nodes, most, generator)
+        sample = sample_rows(rows, nodes, fan_out, generator)
         row, near = row_of_entry(sample.ptr), rows.index[sample.place]
         value = weights.of(nodes[row], near, sample.place)
         value = value * sample.weight if weights.sums else value
@@ -69,13 +69,13 @@ def _with_loops(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return (row, column, value) with an entry of the node itself before each row."""
     count, rows = nodes.numel(), row_of_entry(ptr)
-    own = ptr[:-1] + torch.arange(count, device=ptr.device)
+    first = ptr[:-1] + torch.arange(count, device=ptr.device)
     others = torch.arange(near.numel(), device=ptr.device) + rows + 1
     row = near.new_empty(near.numel() + count)
     column, values = torch.empty_like(row), value.new_empty(row.numel())
-    row[own], row[others] = torch.arange(count, device=ptr.device), rows
-    column[own], column[others] = nodes, near
-    values[own], values[others] = loops, value
+    row[first], row[others] = torch.arange(count, device=ptr.device), rows
+    column[first], column[others] = nodes, near
+    values[first], values[others] = loops, value
     return row, column, values
 
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-_MOST_DENSE = 65_536
+_MAX_DENSE = 65_536
 
 
 def operator(
@@ -133,7 +133,7 @@ def trainable(operator: Tensor, kind: str) -> Tensor:
     ----------
     kind : of `operator`; the entries of "loops" are features of edges, and stay a list
     """
-    small = operator.numel() <= _MOST_DENSE
+    small = operator.numel() <= _MAX_DENSE
     return operator.to_dense() if small and kind != "loops" else operator
 
 

@@ -27,7 +27,7 @@ class Sample:
 
 
 def sample_rows(
-    rows: Ragged, chosen: Int64[Tensor, "m"], most: int, generator: torch.Generator | None
+    rows: Ragged, chosen: Int64[Tensor, "m"], fan_out: int, generator: torch.Generator | None
 ) -> Sample:
     """Draw one entry from each of min(size, most) equal parts of every chosen row.
 
@@ -39,19 +39,21 @@ def sample_rows(
     Parameters
     ----------
     chosen : [m] int64, numbers of rows
-    most : B; 0 = keep all entries
+    fan_out : B; 0 = keep all entries
     generator : a CPU generator, the only source of randomness; None = the same entries of a row
         every time, whatever other rows are asked for
     """
     first = rows.ptr[chosen]
     sizes = rows.ptr[chosen + 1] - first
-    kept = sizes if most == 0 else sizes.clamp(max=most)
-    ptr = ptr_of_sizes(kept)
+    counts = sizes if fan_out == 0 else sizes.clamp(max=fan_out)
+    ptr = ptr_of_sizes(counts)
     row = row_of_entry(ptr)
     column = torch.arange(row.numel(), device=ptr.device) - ptr[:-1][row]
-    if not most or bool((kept == sizes).all()):
+    if not fan_out or bool((counts == sizes).all()):
         return Sample(first[row] + column, ptr, torch.ones_like(column, dtype=torch.float32))
-    size, parts = sizes[row], kept[row]
+    # Why (decision 15): one entry from each of B equal parts costs O(B) also for a hub, and each
+    # stands for its part, so that sums over a row are unbiased.
+    size, parts = sizes[row], counts[row]
     low, high = column * size // parts, (column + 1) * size // parts
     part = high - low
     if generator is None:

@@ -23,7 +23,7 @@ from dance_flwr.evidence.summaries.quotes import (
     Span,
     spans_of,
 )
-from dance_flwr.llm.ledger import Ledger
+from dance_flwr.llm.call_counts import CallCounts
 from dance_flwr.runs.evidence import EvidenceRun
 
 
@@ -45,7 +45,7 @@ class _Study:
     reasons: Counter[str] = field(default_factory=Counter)
     by_kind: dict[str, list[Measures]] = field(default_factory=dict)
     control: list[Measures] = field(default_factory=list)
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: CallCounts = field(default_factory=CallCounts)
 
     def add(self, spans: Sequence[Span], summary: Sequence[Sentence]) -> None:
         """Count the summary of one pack."""
@@ -100,7 +100,7 @@ def study_summaries(run: Path, client_folder: Path | None, say: Callable[[str], 
                 "llm.summaries = core, found none; run it with --set llm.summaries=core"
             )
         packs, texts, own = Packs.load(store.final_path), data.texts(), _Study()
-        own.ledger = Ledger.load(store.folder / LEDGER)
+        own.ledger = CallCounts.load(store.folder / LEDGER)
         total.ledger.change(own.ledger, 1)
         for row in range(len(packs.nodes)):
             spans, summary = spans_of(packs, row, texts), summaries.of(packs, row, texts)
@@ -111,7 +111,7 @@ def study_summaries(run: Path, client_folder: Path | None, say: Callable[[str], 
         say(line)
 
 
-def ledger_line(ledger: Ledger) -> str:
+def ledger_line(ledger: CallCounts) -> str:
     """Return calls, tokens and seconds of a language model in words."""
     return (
         f"{ledger.fresh_calls:,} fresh calls, {ledger.cached_calls:,} cached, "
@@ -129,7 +129,7 @@ def run_lines(partition: Path, run: str, clients: int) -> list[str]:
     partition : folder of the clients' folders
     """
     kinds: Counter[str] = Counter()
-    ledger, nodes = Ledger(), []
+    ledger, nodes = CallCounts(), []
     for client in range(clients):
         folder = run_folder(partition / f"client-{client}", run)
         found = Summaries.load(folder / "evidence" / "summaries.json")
@@ -137,7 +137,7 @@ def run_lines(partition: Path, run: str, clients: int) -> list[str]:
             return []
         nodes.append(len(found.of_node))
         kinds += found.kinds
-        ledger.change(Ledger.load(folder / LEDGER), 1)
+        ledger.change(CallCounts.load(folder / LEDGER), 1)
     counts = ", ".join(str(count) for count in nodes)
     return [
         f"summaries   of {counts} core nodes per client, at most {MOST} sentences each",

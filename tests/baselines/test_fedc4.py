@@ -14,7 +14,7 @@ from dance_flwr.baselines.condensation.graphs import layer_normalise
 from dance_flwr.baselines.fedc4 import client as method
 from dance_flwr.baselines.fedc4 import server
 from dance_flwr.baselines.fedc4.client import FedC4, embeddings, join_received
-from dance_flwr.baselines.fedc4.selectors import (
+from dance_flwr.baselines.fedc4.server import (
     append_selected,
     group_clients,
     rebuild_graph,
@@ -243,8 +243,8 @@ def test_a_client_is_sent_the_nodes_of_others_and_a_graph_over_all(finished):
 def test_a_round_trains_on_own_and_received_rows(finished, monkeypatch):
     seen = []
 
-    def spy(model, features, operator, labels, config, round_):
-        seen.append((features, labels, operator))
+    def spy(model, graph, config, round_):
+        seen.append((graph.features, graph.labels, graph.operator))
         return 0.0
 
     monkeypatch.setattr(method, "train_on", spy)
@@ -314,7 +314,7 @@ def test_not_every_client_is_needed(run):
 
 
 def test_embeddings_of_another_shape_are_reported(run_config):
-    from dance_flwr.baselines.condensation.uploads import as_upload
+    from dance_flwr.baselines.condensation.graphs import as_upload
     from dance_flwr.nn.model import ModelShape
 
     side = server.FedC4Server(run_config(), ModelShape(6, 8, 3))

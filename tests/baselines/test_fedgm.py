@@ -16,26 +16,30 @@ from torch.nn import functional as F
 
 from dance_flwr.baselines.condensation.adjacency import normalise
 from dance_flwr.baselines.condensation.config import CondenseConfig
-from dance_flwr.baselines.condensation.graphs import RealGraph, layer_normalise
+from dance_flwr.baselines.condensation.graphs import (
+    RealGraph,
+    as_upload,
+    graph_fault,
+    layer_normalise,
+)
 from dance_flwr.baselines.condensation.matching import (
     Matching,
     Network,
     class_gradients,
     matching_loss,
 )
-from dance_flwr.baselines.condensation.uploads import as_upload, graph_fault
 from dance_flwr.baselines.fedgm import server
 from dance_flwr.baselines.fedgm.client import FedGm, gradients
-from dance_flwr.baselines.fedgm.union import (
+from dance_flwr.baselines.fedgm.server import (
     Block,
     pool_gradients,
     refine,
     train_on_union,
     union_operator,
 )
+from dance_flwr.baselines.stateful import StatefulServerSide
 from dance_flwr.federation.client.client import Client
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.stateful import StatefulServerSide
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.propagation import operator
 from dance_flwr.runs.reader import load_model

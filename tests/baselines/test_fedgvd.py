@@ -16,21 +16,19 @@ from torch.nn import functional as F
 
 import client_app
 from dance_flwr.baselines.condensation.adjacency import edges
-from dance_flwr.baselines.condensation.budget import training_quotas
+from dance_flwr.baselines.condensation.client import condensed_operator, training_quotas
 from dance_flwr.baselines.condensation.graphs import Condensed, RealGraph
-from dance_flwr.baselines.condensation.selection import condensed_operator
-from dance_flwr.baselines.fedgvd import coordinators
+from dance_flwr.baselines.condensation.matching import condense
+from dance_flwr.baselines.fedgvd import server
 from dance_flwr.baselines.fedgvd.client import condensed_loss
 from dance_flwr.baselines.fedgvd.config import FedGvdConfig
-from dance_flwr.baselines.fedgvd.coordinators import teach, unite
+from dance_flwr.baselines.fedgvd.server import teach, unite
 from dance_flwr.baselines.fedgvd.simgc import (
     StatisticsMatching,
     align_loss,
     class_statistics,
-    condense,
     draw_features,
     hop_features,
-    losses,
     smooth_loss,
     train_teacher,
 )
@@ -198,7 +196,8 @@ def test_the_loss_falls_and_turns_are_taken(blocks):
     features = [actual.features.detach().clone()]
     weights = [actual.pairs.first.weight.detach().clone()]
     seen = []
-    for number, loss in enumerate(losses(actual, 150)):
+    for number in range(150):
+        loss = actual.step(number)
         seen.append(loss)
         if number in (9, 49):
             features.append(actual.features.detach().clone())
@@ -229,7 +228,8 @@ def test_condensation_works_for_any_classes(sizes, seed):
     )
     quotas = training_quotas(labels, len(labels), len(sizes), 0.5)
     teacher = train_teacher(real, len(sizes), FEW, labels, torch.arange(0))
-    actual = condense(real, quotas, teacher, replace(FEW, steps=12), draw(seed), lambda actual: 0.0)
+    learning = StatisticsMatching(real, quotas, teacher, FEW, draw(seed))
+    actual = condense(learning, 12, lambda actual: 0.0)
     assert torch.isfinite(actual.features).all() and torch.isfinite(actual.adjacency).all()
     assert torch.bincount(actual.labels, minlength=len(sizes)).equal(quotas)
 
@@ -261,7 +261,7 @@ def test_coordinators_are_in_no_loss(monkeypatch):
         seen.append(labels)
         return F.nll_loss(torch.log_softmax(logits, 1), labels)
 
-    monkeypatch.setattr(coordinators.F, "cross_entropy", spy)
+    monkeypatch.setattr(server.F, "cross_entropy", spy)
     server_logits = teach(plain(), unite(graphs), 3, 0.01)
     assert len(seen) == 3 and all(
         labels.equal(torch.cat([one.labels for one in graphs])) for labels in seen

@@ -16,32 +16,35 @@ from support.models import equal
 from torch.nn import functional as F
 
 import client_app
-from dance_flwr.baselines.fedsage import neighgen_client as neighgen
+from dance_flwr.baselines.fedsage import neighgen
 from dance_flwr.baselines.fedsage.config import FedSageConfig
-from dance_flwr.baselines.fedsage.exchange import peers_of
-from dance_flwr.baselines.fedsage.neighgen import files as store
-from dance_flwr.baselines.fedsage.neighgen.augmented_graph import (
+from dance_flwr.baselines.fedsage.graphs import (
     augmented_operator,
+    draw_hidden_nodes,
+    feature_loss,
+    impair,
+    nearest_distances,
+    neighbour_table,
     select_generated,
 )
-from dance_flwr.baselines.fedsage.neighgen.cross_gradient import cross_gradient, cross_loss
-from dance_flwr.baselines.fedsage.neighgen.impair import draw_hidden_nodes, impair, neighbour_table
-from dance_flwr.baselines.fedsage.neighgen.learning import (
+from dance_flwr.baselines.fedsage.learning import (
     FEATURE_GENERATOR,
     ImpairedSample,
     NeighGen,
+    cross_gradient,
+    cross_loss,
     generator_loss,
     step_with_peers,
     train_locally,
 )
-from dance_flwr.baselines.fedsage.neighgen.losses import feature_loss, nearest_distances
-from dance_flwr.baselines.fedsage.neighgen.networks import (
+from dance_flwr.baselines.fedsage.networks import (
     FeatureGenerator,
     Widths,
     empty_feature_generator,
     load_feature_generator,
     round_counts,
 )
+from dance_flwr.baselines.fedsage.server import peers_of
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
@@ -52,8 +55,8 @@ from dance_flwr.federation.wire import messages
 from dance_flwr.federation.wire.keys import EXCHANGE, EXCHANGED
 from dance_flwr.federation.wire.messages import exchange_record, with_content
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
-from dance_flwr.methods.by_client import entries_under
 from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.server_side import entries_under
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.runs.reader import load_model
 
@@ -377,7 +380,7 @@ def exchanges(finished):
 
 
 def generated_of(finished, client=0):
-    return store.read(finished.store(client).folder / store.GENERATED, torch.device("cpu"))
+    return neighgen.read(finished.store(client).folder / neighgen.GENERATED, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -405,7 +408,7 @@ def test_generators_are_exchanged_before_round_1_and_never_again(finished):
     for step in (1, 3):
         assert actual[step][0].keys() == {f"client-{k}/{name}" for k in (1, 2) for name in names}
     assert actual[4] == {0: {}, 1: {}, 2: {}}
-    assert not (finished.store(0).folder / store.GENERATOR).exists()
+    assert not (finished.store(0).folder / neighgen.GENERATOR).exists()
     assert sum(finished.result["history"][0]["bytes_up"].values()) > sum(
         finished.result["history"][1]["bytes_up"].values()
     )

@@ -11,7 +11,7 @@ from support.models import equal, models
 
 from dance_flwr.baselines.fedtad import client as fedtad
 from dance_flwr.baselines.fedtad.config import FedTadConfig
-from dance_flwr.baselines.fedtad.distillation import (
+from dance_flwr.baselines.fedtad.server import (
     Generator,
     distil,
     divergence,

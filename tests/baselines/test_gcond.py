@@ -6,8 +6,7 @@ import torch
 from support.graphs import TEXT_DIM
 
 from dance_flwr.baselines.condensation import client as condensed
-from dance_flwr.baselines.condensation.budget import training_quotas
-from dance_flwr.baselines.gcond.client import GCond
+from dance_flwr.baselines.condensation.client import GCond, training_quotas
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import Report
@@ -53,8 +52,8 @@ def test_s_is_condensed_in_the_first_round_only(finished):
 def test_a_round_trains_on_s_and_on_nothing_else(finished, monkeypatch):
     seen = []
 
-    def spy(model, features, operator, labels, config, round_):
-        seen.append((features, operator.to_dense(), labels))
+    def spy(model, graph, config, round_):
+        seen.append((graph.features, graph.operator.to_dense(), graph.labels))
         return 0.0
 
     monkeypatch.setattr(condensed, "train_on", spy)

@@ -23,18 +23,26 @@ from dance_flwr.baselines.llm4fgl import generation as generating
 from dance_flwr.baselines.llm4fgl import writing
 from dance_flwr.baselines.llm4fgl.client import feedback_of, quality_of
 from dance_flwr.baselines.llm4fgl.config import Llm4FglConfig
-from dance_flwr.baselines.llm4fgl.generation import graphs_of, origins_of, poorest
-from dance_flwr.baselines.llm4fgl.links import augment, link, nearest
+from dance_flwr.baselines.llm4fgl.generation import graphs_of, load_latest, origins_of, poorest
 from dance_flwr.baselines.llm4fgl.predictor import (
     EdgePredictor,
     LocalPairs,
     auc,
+    augmented_operator,
     held_out_auc,
+    link,
+    nearest,
     train_predictor,
 )
-from dance_flwr.baselines.llm4fgl.prompts import MOST_WORDS, NEIGHBOUR, REVISION, text_of
-from dance_flwr.baselines.llm4fgl.versions import load_latest
-from dance_flwr.baselines.llm4fgl.writing import Task, prompts_of, recombined
+from dance_flwr.baselines.llm4fgl.writing import (
+    MAX_WORDS,
+    NEIGHBOUR,
+    REVISION,
+    Task,
+    prompts_of,
+    recombined,
+    text_of,
+)
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.data.graphs.graph import TEST, TRAIN
@@ -175,11 +183,9 @@ def test_links_are_their_naive_twin(seed, generated, threshold):
 def test_an_augmented_operator_is_its_naive_twin(seed, generated):
     graph, rng = random_graph(seed)
     pairs = np.argwhere(rng.random((generated, 14)) < 0.3)
-    features, new = torch.randn(14, 6), torch.randn(generated, 6)
-    built = augment(graph, features, new, torch.tensor(pairs.T), "gcn")
+    built = augmented_operator(graph, torch.tensor(pairs.T), generated, "gcn")
     dense = oracle.adjacency(*(ends.numpy() for ends in graph.edges()), pairs, 14, generated)
-    np.testing.assert_allclose(built.operator.to_dense().numpy(), oracle.gcn(dense), atol=1e-6)
-    assert torch.equal(built.features, torch.cat([features, new]))
+    np.testing.assert_allclose(built.to_dense().numpy(), oracle.gcn(dense), atol=1e-6)
 
 
 # Reflection
@@ -287,12 +293,12 @@ def test_a_stub_reply_fits_its_schema(template, paper, neighbours):
     prompt = template.fill(paper=paper, neighbours=neighbours, draft="d")
     reply = template.stub(prompt.facts, embed)
     validate(reply, template.schema)
-    assert 0 < len(text_of(reply).split()) <= MOST_WORDS
+    assert 0 < len(text_of(reply).split()) <= MAX_WORDS
     assert len(prompt.text.split()) < 800, "texts are cut"
 
 
 def test_a_reply_is_cut_to_its_words():
-    assert len(text_of({"title": "A b", "abstract": "w " * 300}).split()) == MOST_WORDS
+    assert len(text_of({"title": "A b", "abstract": "w " * 300}).split()) == MAX_WORDS
     assert text_of({"title": "A b", "abstract": "c\n d"}) == "A b. c d"
 
 
@@ -310,8 +316,8 @@ def test_a_recombination_consists_of_whole_sentences_of_its_sources(sources, see
 
 def test_a_long_recombination_has_at_most_120_words():
     sources = ["one " * 70 + ".", "two " * 70 + ".", "three " * 200 + "."]
-    assert 0 < len(recombined(sources, generator(0, "x")).split()) <= MOST_WORDS
-    assert len(recombined(sources[2:], generator(0, "x")).split()) == MOST_WORDS
+    assert 0 < len(recombined(sources, generator(0, "x")).split()) <= MAX_WORDS
+    assert len(recombined(sources[2:], generator(0, "x")).split()) == MAX_WORDS
 
 
 def test_origins_are_the_nodes_of_fewest_neighbours_that_training_sees(data):
@@ -389,9 +395,9 @@ def test_labels_of_an_augmented_graph_end_with_the_raw_nodes(finished, monkeypat
 
     seen, honest = [], ours.train_on_graph
 
-    def watching(model, features, operator, labels, *rest, **options):
-        seen.append((len(features), labels))
-        return honest(model, features, operator, labels, *rest, **options)
+    def watching(model, graph, *rest):
+        seen.append((len(graph.features), graph.labels))
+        return honest(model, graph, *rest)
 
     monkeypatch.setattr(ours, "train_on_graph", watching)
     client, start, info = at_round(finished, 5)

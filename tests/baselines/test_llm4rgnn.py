@@ -16,15 +16,28 @@ from support.killing import same
 from support.models import equal, models
 from support.prompts import Told, session, with_llm
 
-from dance_flwr.baselines.llm4rgnn import judging, pairs, refining, scoring
-from dance_flwr.baselines.llm4rgnn.client import Llm4RgnnCosine
+from dance_flwr.baselines.llm4rgnn import client as refining
+from dance_flwr.baselines.llm4rgnn import judging, pairs, scoring
+from dance_flwr.baselines.llm4rgnn.client import Llm4RgnnCosine, refine
 from dance_flwr.baselines.llm4rgnn.config import Llm4RgnnConfig
-from dance_flwr.baselines.llm4rgnn.head import FEWEST, fit_head, matching_thresholds
-from dance_flwr.baselines.llm4rgnn.judging import UNASKED, UNREADABLE, Pairs, judge, planned_calls
+from dance_flwr.baselines.llm4rgnn.judging import (
+    UNASKED,
+    UNREADABLE,
+    Pairs,
+    judge,
+    parse_prose,
+    planned_calls,
+    relevance_prompt,
+)
 from dance_flwr.baselines.llm4rgnn.predictor import labelled_pairs, train_predictor
-from dance_flwr.baselines.llm4rgnn.prompts import parse_prose, relevance_prompt
-from dance_flwr.baselines.llm4rgnn.refining import refine
-from dance_flwr.baselines.llm4rgnn.scoring import Relevance, by_cosine, by_language_model
+from dance_flwr.baselines.llm4rgnn.scoring import (
+    FEWEST,
+    Relevance,
+    by_cosine,
+    by_language_model,
+    fit_head,
+    matching_thresholds,
+)
 from dance_flwr.client_data.agreement import agreeing_edges
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
@@ -34,8 +47,8 @@ from dance_flwr.data.prepare import prepare
 from dance_flwr.data.text.encoder import DEFAULT_ENCODER
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
+from dance_flwr.llm.call_counts import CallCounts
 from dance_flwr.llm.factory import open_session
-from dance_flwr.llm.ledger import Ledger
 from dance_flwr.methods.contract import RoundInfo
 
 METHODS = ("llm4rgnn", "llm4rgnn-cosine")
@@ -77,7 +90,7 @@ def judged(run_config, folder, model, **settings):
     config, data = site_of(run_config)
     with session(model, folder, **settings) as own:
         found = judge(data, config, Pairs.of(data, Llm4RgnnConfig.of(config)), own)
-    return found, own.ledger
+    return found, own.counts
 
 
 # Pairs
@@ -123,7 +136,7 @@ def test_the_left_out_error_is_that_of_fits_without_each_pair(seed, monkeypatch)
     features = torch.tensor(rng.standard_normal((12, 4)).astype(np.float32))
     ends = torch.tensor([(u, v) for u in range(12) for v in range(u)])[:40]
     scores = torch.tensor(rng.integers(1, 7, 40))
-    head_module = "dance_flwr.baselines.llm4rgnn.head"
+    head_module = "dance_flwr.baselines.llm4rgnn.scoring"
     monkeypatch.setattr(f"{head_module}._PENALTIES", torch.tensor([0.3], dtype=torch.float64))
     seen = []
     monkeypatch.setattr(
@@ -260,7 +273,7 @@ def test_nonsense_is_counted_and_its_edge_is_kept(run_config, tmp_path):
     with session(Told("banana", '{"relevance": 1}'), tmp_path) as own:
         found = judge(data, config, of_site, own)
     (lost,) = torch.nonzero(found == UNREADABLE).tolist()
-    assert own.ledger.failed_calls == 1 and lost[0] < len(of_site.edges)
+    assert own.counts.failed_calls == 1 and lost[0] < len(of_site.edges)
     filled = torch.where(found == UNASKED, 1, found)
     relevance = Relevance(of_site, filled, lambda others: torch.ones_like(others[:, 0]), {})
     arrays = refine(data, config, "nonsense", lambda *_: relevance)
@@ -332,8 +345,8 @@ def test_calls_stay_within_pairs_and_caps_and_are_planned(run_config, tmp_path):
         with session(model, folder, **caps) as own:
             judge(data, config, of_site, own)
         calls, tokens = planned_calls(data, config, model.count)
-        assert len(model.asked) == own.ledger.fresh_calls == calls
-        assert own.ledger.capped_calls == 0 and own.ledger.fresh_tokens <= tokens
+        assert len(model.asked) == own.counts.fresh_calls == calls
+        assert own.counts.capped_calls == 0 and own.counts.fresh_tokens <= tokens
         assert calls <= min(keys["llm4rgnn_pairs"] or 10**6, caps.get("max_calls", 10**6))
         assert tokens <= caps.get("max_tokens", 10**6)
         assert len({prompt.text for prompt in model.asked}) == calls  # no question twice
@@ -341,7 +354,7 @@ def test_calls_stay_within_pairs_and_caps_and_are_planned(run_config, tmp_path):
             assert calls == len({q[0].text for q in _every_question(data, of_site, config)})
         with session(model, folder, "again", **caps) as own:  # the second run
             judge(data, config, of_site, own)
-        assert own.ledger.fresh_calls == 0 and own.ledger.cached_calls == calls
+        assert own.counts.fresh_calls == 0 and own.counts.cached_calls == calls
 
 
 def _every_question(data, of_site, config):
@@ -372,7 +385,7 @@ def test_the_clients_own_cap_is_kept_also_in_the_second_run(run_config, tmp_path
     for name in ("one", "two"):
         with session(Told(FIVE), tmp_path, name, max_calls=9) as own:
             judge(data, config, of_site, own)
-        fresh.append(own.ledger.fresh_calls)
+        fresh.append(own.counts.fresh_calls)
     assert fresh == [9, 0]
 
 
@@ -549,7 +562,7 @@ def test_a_second_run_asks_nothing(run):
     for _ in range(2):
         finished = run(**keys)
         folders = [finished.store(client).folder for client in range(3)]
-        spent.append([Ledger.load(folder / "llm.json") for folder in folders])
+        spent.append([CallCounts.load(folder / "llm.json") for folder in folders])
     assert [own.fresh_calls + own.cached_calls for own in spent[0]] == [7, 7, 7]
     assert [own.fresh_calls for own in spent[1]] == [0, 0, 0]
     assert [own.cached_calls for own in spent[1]] == [7, 7, 7]

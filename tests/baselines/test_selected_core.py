@@ -5,9 +5,9 @@ import pytest
 import torch
 from support.graphs import TEXT_DIM
 
-from dance_flwr.baselines.condensation.client import site_quotas
+from dance_flwr.baselines.condensation.client import client_quotas
 from dance_flwr.baselines.selected_core import client as selected_core
-from dance_flwr.baselines.selected_core.rules import RULES, select_core
+from dance_flwr.baselines.selected_core.client import RULES, select_core
 from dance_flwr.config.paths import STATE
 from dance_flwr.data.card import run_folder
 from dance_flwr.federation.client.client import initial_model, shape_of
@@ -58,8 +58,8 @@ def test_the_deterministic_rules_measure_after_two_hops(finished, name):
 def test_a_round_trains_on_the_induced_subgraph(finished, monkeypatch, name):
     seen = []
 
-    def spy(model, features, operator, labels, config, round_):
-        seen.append((features, operator.to_dense(), labels))
+    def spy(model, graph, config, round_):
+        seen.append((graph.features, graph.operator.to_dense(), graph.labels))
         return 0.0
 
     monkeypatch.setattr(selected_core, "train_on", spy)
@@ -83,9 +83,9 @@ def cores_of(data, config, name, rounds, run, monkeypatch):
     """The cores that `train` uses in these rounds of a run of its own."""
     seen = []
 
-    def spy(model, features, operator, labels, config, round_):
-        matches = (data.features[:, None] == features).all(2).nonzero()
-        seen.append((matches[:, 0].sort().values, labels, operator.to_dense()))
+    def spy(model, graph, config, round_):
+        matches = (data.features[:, None] == graph.features).all(2).nonzero()
+        seen.append((matches[:, 0].sort().values, graph.labels, graph.operator.to_dense()))
         return 0.0
 
     monkeypatch.setattr(selected_core, "train_on", spy)
@@ -98,7 +98,7 @@ def cores_of(data, config, name, rounds, run, monkeypatch):
 def test_a_rotating_core_is_drawn_anew_in_every_round(finished, monkeypatch, tmp_path):
     """The naive twin draws class by class; quotas are the same in all rounds, edges induced."""
     data, config = finished["rotating-core"].data(0), finished["rotating-core"].config
-    quotas = site_quotas(data, config)
+    quotas = client_quotas(data, config)
     adjacency = data.graph.operator("sum").to_dense()
     cores = cores_of(data, config, "rotating-core", (1, 2, 3), tmp_path.name, monkeypatch)
     for round_, (core, labels, operator) in enumerate(cores, 1):

@@ -14,17 +14,17 @@ from support.graphs import TEXT_DIM
 from torch.nn import functional as F
 
 from dance_flwr.baselines.condensation import client as condensed
-from dance_flwr.baselines.condensation.budget import training_quotas
+from dance_flwr.baselines.condensation.client import training_quotas
 from dance_flwr.baselines.condensation.graphs import RealGraph, layer_normalise
-from dance_flwr.baselines.selected_core.rules import k_center_rows
-from dance_flwr.baselines.sfgc.client import Sfgc
+from dance_flwr.baselines.condensation.matching import condense
+from dance_flwr.baselines.selected_core.client import k_center_rows
 from dance_flwr.baselines.sfgc.config import SfgcConfig
 from dance_flwr.baselines.sfgc.trajectories import (
     EVERY,
     ExpertData,
+    Sfgc,
     TrajectoryMatching,
     Weights,
-    condense,
     trajectory,
     trajectory_loss,
 )
@@ -187,7 +187,7 @@ def test_the_loss_falls_below_1(blocks):
     actual = matching(
         real, latest_start=20, span=20, unroll=10, student_rate=0.1, feature_rate=0.05
     )
-    losses = [actual.step() for _ in range(50)]
+    losses = [actual.step(number) for number in range(50)]
     assert np.mean(losses[-10:]) < 1 and np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10]), losses
     assert 0 < float(actual.rate.detach()) != pytest.approx(0.1, abs=1e-9), "the rate is learnt"
 
@@ -196,7 +196,7 @@ def test_a_student_that_diverges_moves_nothing(blocks):
     real, *_ = blocks
     actual = matching(real, student_rate=1e30, unroll=8)
     before = actual.features.detach().clone()
-    assert not np.isfinite([actual.step() for _ in range(3)]).all()
+    assert not np.isfinite([actual.step(number) for number in range(3)]).all()
     assert actual.features.detach().equal(before)
 
 
@@ -212,7 +212,8 @@ def test_the_best_on_validation_is_kept_and_the_draws_decide(blocks):
             return dict(values).get(len(seen), 0.5)
 
         torch.rand(seed)  # other draws do not matter
-        return condense(real, torch.tensor([2, 2, 2]), 8, FEW, draw(seed), score), seen
+        learning = TrajectoryMatching(real, torch.tensor([2, 2, 2]), 8, FEW, draw(seed))
+        return condense(learning, FEW.steps, score), seen
 
     actual, seen = made(0, [(2, 0.9), (4, 0.9)])
     assert len(seen) == 6 and actual is seen[3], "the later of two alike"
@@ -231,7 +232,8 @@ def test_condensation_works_for_any_classes(sizes, seed):
         torch.randn(len(labels), 6, generator=draw(seed)), without_edges(len(labels)), labels
     )
     quotas = training_quotas(labels, len(labels), len(sizes), 0.5)
-    actual = condense(real, quotas, 4, FEW, draw(seed), lambda actual: 0.0)
+    learning = TrajectoryMatching(real, quotas, 4, FEW, draw(seed))
+    actual = condense(learning, FEW.steps, lambda actual: 0.0)
     assert torch.isfinite(actual.features).all()
     assert torch.bincount(actual.labels, minlength=len(sizes)).equal(quotas)
 
@@ -272,8 +274,8 @@ def test_s_has_no_edges_is_sorted_and_of_the_budget(finished):
 def test_a_round_trains_on_s_without_edges(finished, monkeypatch):
     seen = []
 
-    def spy(model, features, operator, labels, config, round_):
-        seen.append((features, operator.to_dense(), labels))
+    def spy(model, graph, config, round_):
+        seen.append((graph.features, graph.operator.to_dense(), graph.labels))
         return 0.0
 
     monkeypatch.setattr(condensed, "train_on", spy)

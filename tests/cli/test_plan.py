@@ -9,7 +9,7 @@ from support.graphs import SMALL
 
 from dance_flwr.config.tree import parse
 from dance_flwr.data.prepare import partition_folder, prepare
-from dance_flwr.methods.fedavg_full.client import FedAvgFull
+from dance_flwr.methods.whole_graph import FedAvgFull
 from dance_flwr.runs.plan import asks, planned_calls
 
 KEYS = {**SMALL, "clients": 3}

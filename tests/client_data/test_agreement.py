@@ -32,10 +32,7 @@ def made_up(seed, n, density, most_chunks=5, width=6):
 
 
 def condensed(table, rows, config=CONFIG):
-    texts = table.nodes
-    return agreeing_texts(
-        table.chunks, table.chunks_of, rows, texts, config, lambda: torch.empty_like(texts)
-    )
+    return agreeing_texts(table, rows, config, lambda: torch.empty_like(table.nodes))
 
 
 def naive_texts(table, rows, config):
@@ -91,10 +88,7 @@ def test_blocks_and_half_precision_change_nothing_but_digits(monkeypatch):
 def test_the_weights_of_the_chunks_are_those_that_the_texts_sum(monkeypatch, block):
     table, rows = made_up(4, 40, 0.1)
     monkeypatch.setattr(agreement, "_NODES_PER_BLOCK", block)
-    texts = table.nodes
-    weights = agreeing_weights(
-        table.chunks, table.chunks_of, rows, texts, CONFIG, lambda: torch.empty_like(texts)
-    )
+    weights = agreeing_weights(table, rows, CONFIG, lambda: torch.empty_like(table.nodes))
     found = weighted_rows(weights, table.chunks_of, table.chunks)
     torch.testing.assert_close(found, condensed(table, rows))
     assert bool((weights == 0).any())

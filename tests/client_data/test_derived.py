@@ -161,13 +161,13 @@ def test_an_array_is_whole_or_not_there(tmp_path, error):
 
     for _ in range(2):
         with pytest.raises(error):
-            derived.kept(tmp_path, "texts", "key", (5, 4), fill)
+            derived.stored_array(tmp_path, "texts", "key", (5, 4), fill)
         assert not list(tmp_path.glob("*.npy"))
         assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert derived.kept(tmp_path, "texts", "key", (5, 4), whole).tolist() == [[3.0] * 4] * 5
+    assert derived.stored_array(tmp_path, "texts", "key", (5, 4), whole).tolist() == [[3.0] * 4] * 5
     with pytest.raises(error):
-        derived.kept(tmp_path, "texts", "other key", (5, 4), fill)
-    assert derived.kept(tmp_path, "texts", "other key", (5, 4), whole).shape == (5, 4)
+        derived.stored_array(tmp_path, "texts", "other key", (5, 4), fill)
+    assert derived.stored_array(tmp_path, "texts", "other key", (5, 4), whole).shape == (5, 4)
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -180,19 +180,19 @@ def test_a_killed_process_leaves_no_half_array(tmp_path):
         "import os, sys; from pathlib import Path\n"
         "from dance_flwr.client_data import inputs as derived\n"
         "def fill(out):\n    out[:2] = 1; out.flush(); os._exit(9)\n"
-        "derived.kept(Path(sys.argv[1]), 'texts', 'key', (5, 4), fill)"
+        "derived.stored_array(Path(sys.argv[1]), 'texts', 'key', (5, 4), fill)"
     )
     done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True)
     assert done.returncode == 9, done.stderr
     assert not list(tmp_path.glob("texts-*.npy"))
-    found = derived.kept(tmp_path, "texts", "key", (5, 4), lambda out: out.fill(2))
+    found = derived.stored_array(tmp_path, "texts", "key", (5, 4), lambda out: out.fill(2))
     assert found.tolist() == [[2.0] * 4] * 5
 
 
 def test_names_that_begin_alike_do_not_replace_one_another(tmp_path):
     for name in ("inputs-gcn-whole", "inputs-gcn-training", "inputs-gcn"):
-        derived.kept(tmp_path, name, "key", (1, 1), lambda out: out.fill(1))
-    derived.kept(tmp_path, "inputs-gcn", "new", (1, 1), lambda out: out.fill(2))
+        derived.stored_array(tmp_path, name, "key", (1, 1), lambda out: out.fill(1))
+    derived.stored_array(tmp_path, "inputs-gcn", "new", (1, 1), lambda out: out.fill(2))
     assert len(list(tmp_path.iterdir())) == 3
 
 

@@ -1,7 +1,6 @@
 """The linear probe that chooses how a client's texts and edges are read."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -48,6 +47,11 @@ def test_ridge_is_that_of_scikit_learn():
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-9)
 
 
+def hits_of(data):
+    nodes = probe.probe_nodes(data.labels, data.split, len(data.card.class_names), 0)
+    return probe._hits(nodes, data.table.nodes, data.training_graph)
+
+
 @pytest.fixture
 def open_client(run_config, tmp_path):
     """Open a client of the tiny graph; nothing that was derived before is there."""
@@ -67,7 +71,7 @@ def test_the_choice_is_kept_with_the_hits_of_every_candidate(open_client, monkey
     readings = [(c["text_pooling"], c["edge_gates"]) for c in kept["candidates"]]
     assert readings == [(text, gate) for gate in ("none", "agreement") for text in PAIR]
     assert all(0 <= c["hits"] <= kept["nodes"] for c in kept["candidates"])
-    monkeypatch.setattr(probe, "_hits", lambda data: pytest.fail("probed again"))
+    monkeypatch.setattr(probe, "_hits", lambda *_: pytest.fail("probed again"))
     assert open_client().reading == chosen
 
 
@@ -103,16 +107,19 @@ def test_test_labels_change_no_hit(open_client):
     tests = torch.nonzero(data.split == TEST).flatten()
     assert len(tests) > 1
     other.labels[tests] = (other.labels[tests] + 1) % len(data.card.class_names)
-    assert torch.equal(probe._hits(data), probe._hits(other))
+    assert torch.equal(hits_of(data), hits_of(other))
     validated = torch.nonzero(data.split == VAL).flatten()
     other.labels[validated] = (other.labels[validated] + 1) % len(data.card.class_names)
-    assert not torch.equal(probe._hits(data), probe._hits(other))
+    assert not torch.equal(hits_of(data), hits_of(other))
 
 
 def test_a_client_without_validation_nodes_keeps_the_papers_reading(open_client):
-    data = open_client()
+    data = open_client(ReadingConfig())
     data.split[data.split == VAL] = TEST
-    chosen = probe.probed(ASKED, lambda reading: data, data.folder / "derived" / "x.json")
+    nodes = probe.probe_nodes(data.labels, data.split, len(data.card.class_names), 0)
+    path = data.folder / "derived" / "x.json"
+    read = data.table.nodes, data.training_graph
+    chosen = probe.probed(ASKED, nodes, lambda reading: read, path)
     assert (chosen.text_pooling, chosen.edge_gates) == ("attention", "none")
 
 
@@ -132,18 +139,13 @@ def test_random_edges_let_the_probe_gate_them():
     )
     split = torch.tensor(np.where(np.arange(n) < 60, TRAIN, VAL))
 
-    def client(gates):
-        labelled = torch.tensor(labels)
-        return SimpleNamespace(
-            labels=labelled,
-            split=split,
-            train_labels=torch.where(split == TRAIN, labelled, -1),
-            table=SimpleNamespace(nodes=texts.float()),
-            training_graph=LocalGraph(rows, torch.ones(n, dtype=torch.bool), gates=gates),
-            card=SimpleNamespace(client=0, class_names=("a", "b")),
-        )
+    nodes = probe.probe_nodes(torch.tensor(labels), split, 2, 0)
+
+    def hits_under(gates):
+        graph = LocalGraph(rows, torch.ones(n, dtype=torch.bool), gates=gates)
+        return probe._hits(nodes, texts.float(), graph)
 
     gates = agreeing_edges(texts.float(), rows, 0.2)
-    found = torch.stack([probe._hits(client(each)) for each in (None, gates)])
+    found = torch.stack([hits_under(each) for each in (None, gates)])
     assert choose(found) == 1
     assert choose(found.flip(0)) == 0

@@ -29,7 +29,7 @@ from support.graphs import WORDS, sentences, text_graph
 from dance_flwr.data.card import read_card
 from dance_flwr.data.digests import write_card
 from dance_flwr.data.federation_file import agree, class_mismatch, read_agreement, write_agreement
-from dance_flwr.data.own_graph import relabel
+from dance_flwr.data.institution import relabel
 from dance_flwr.deploy import check_link
 from dance_flwr.deploy.certificates import make_certificates, make_key, renew_certificate
 from dance_flwr.deploy.check import CHECKS, Node, can_join, lines, run_checks

@@ -32,7 +32,7 @@ from dance_flwr.evidence.summaries.quotes import (
     lines_of,
     spans_of,
 )
-from dance_flwr.llm.ledger import Ledger
+from dance_flwr.llm.call_counts import CallCounts
 from dance_flwr.llm.session import LEDGER
 from dance_flwr.runs.evidence import show_evidence
 from dance_flwr.runs.evidence_summaries import run_lines
@@ -133,10 +133,10 @@ def test_a_second_finish_asks_nothing_and_writes_the_same(core, copied):
     before = folder.summaries_path.read_bytes()
     packs, _, data, _ = opened(core, 1)
     data.folder = folder.folder.parents[1]
-    first = Ledger.load(folder.folder / LEDGER)
+    first = CallCounts.load(folder.folder / LEDGER)
     assert first.fresh_calls > 0 and first.capped_calls == first.failed_calls == 0
     write_summaries(folder, data, packs, core.config, core.result["run"])
-    again = Ledger.load(folder.folder / LEDGER)
+    again = CallCounts.load(folder.folder / LEDGER)
     assert again.fresh_calls == first.fresh_calls
     assert again.cached_calls == first.cached_calls + first.fresh_calls + first.cached_calls
     assert folder.summaries_path.read_bytes() == before
@@ -146,7 +146,7 @@ def test_the_next_run_asks_nothing(run, core):
     again = run(llm_summaries="core", llm_backend="stub", **LONG)
     assert again.partition == core.partition and again.result["run"] != core.result["run"]
     for client in range(core.config.clients):
-        ledger = Ledger.load(again.store(client).folder / LEDGER)
+        ledger = CallCounts.load(again.store(client).folder / LEDGER)
         assert ledger.fresh_calls == 0 < ledger.cached_calls
         assert opened(again, client)[1] == opened(core, client)[1]
 
@@ -222,7 +222,7 @@ def test_caps_hold_and_the_other_nodes_are_extractive(core, copied):
     (folder.folder / LEDGER).unlink()
     config = with_llm(core.config, summaries="core", backend="stub", max_calls=3)
     summaries = write_summaries(folder, data, packs, config, core.result["run"])
-    ledger = Ledger.load(folder.folder / LEDGER)
+    ledger = CallCounts.load(folder.folder / LEDGER)
     assert ledger.fresh_calls == 3 and ledger.capped_calls == summaries.reasons["no reply"] > 0
     assert summaries.kinds[EXCERPT] >= 3 and len(summaries.of_node) == len(packs.nodes)
 

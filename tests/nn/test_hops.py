@@ -20,7 +20,7 @@ from dance_flwr.nn.ragged import Ragged
     ids=["cached", "cached by fours", "on demand"],
 )
 def test_both_hops_match_breadth_first_search(monkeypatch, most_cached, at_once):
-    monkeypatch.setattr(module, "_MOST_CACHED_PAIRS", most_cached)
+    monkeypatch.setattr(module, "_MAX_CACHED_PAIRS", most_cached)
     monkeypatch.setattr(module, "_ROWS_AT_ONCE", at_once)
 
     @settings(max_examples=40, deadline=None)

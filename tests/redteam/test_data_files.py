@@ -35,7 +35,7 @@ MEASURE = """
 import os, sys, warnings
 from pathlib import Path
 import torch, pyarrow.dataset
-from dance_flwr.data.graphs import archives, delimited, graphml, saved_datasets
+from dance_flwr.data.graphs import archives, delimited, networks, saved_datasets
 from dance_flwr.data.graphs.importer import import_graph
 from dance_flwr.errors import UserError
 warnings.simplefilter("ignore")

@@ -18,8 +18,8 @@ from dance_flwr.config.tree import parse
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.client.terms import NodeTerms, refuse_beyond
 from dance_flwr.federation.wire import keys
-from dance_flwr.llm.ledger import Ledger
-from dance_flwr.llm.local_settings import own_settings
+from dance_flwr.llm.call_counts import CallCounts
+from dance_flwr.llm.local_settings import local_settings
 
 pytest.importorskip("openai", reason="needs the package openai, of the extra llm")
 
@@ -89,7 +89,7 @@ def test_a_run_cannot_name_a_file_a_host_or_a_key(client, own, key):
 def test_such_a_key_is_none_of_a_run(run_config, key):
     with pytest.raises(ConfigError, match="unknown key"):
         parse({key: LIES[key]})
-    assert own_settings().base_url == "" and not own_settings().allow_remote
+    assert local_settings().base_url == "" and not local_settings().allow_remote
 
 
 def test_a_run_that_asks_for_an_endpoint_gets_none_from_a_client_that_has_none(client, monkeypatch):
@@ -107,7 +107,7 @@ def test_a_server_spends_no_more_than_the_client_allows(client, own):
             assert not client(run_config=lie, server_round=1).has_error()
     assert len(server.requests) == 4
     (path,) = (client.folder / "runs").glob("*/llm.json")
-    assert Ledger.load(path).capped_calls == 4 * NODES - 4
+    assert CallCounts.load(path).capped_calls == 4 * NODES - 4
 
 
 def test_limits_of_a_node_hold_for_keys_with_a_dot(run_config):

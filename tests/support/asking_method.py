@@ -3,8 +3,8 @@
 from dance_flwr.llm.config import LlmConfig
 from dance_flwr.llm.factory import open_session
 from dance_flwr.methods.contract import MethodCard, MethodSpec
-from dance_flwr.methods.fedavg_full.client import FedAvgFull
 from dance_flwr.methods.sampling_config import SamplingConfig
+from dance_flwr.methods.whole_graph import FedAvgFull
 from support.prompts import prompt
 
 NAME = "asking"

@@ -7,12 +7,12 @@ import numpy as np
 
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.llm.config import LlmConfig
+from dance_flwr.llm.model import Stub
 from dance_flwr.llm.session import Session
-from dance_flwr.llm.stub import Stub
 from dance_flwr.llm.template import Message, Template
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import MethodCard, MethodSpec
-from dance_flwr.methods.fedavg_full.client import FedAvgFull
+from dance_flwr.methods.whole_graph import FedAvgFull
 
 QUESTIONS = 3
 TEMPLATE = Template(

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import torch
 
-from dance_flwr.baselines.llata.local_nodes import LocalNodes
+from dance_flwr.baselines.llata.nodes import LocalNodes
 
 CLASSES = ("astronomy", "cooking", "sailing")
 

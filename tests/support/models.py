@@ -3,7 +3,7 @@
 import torch
 
 from dance_flwr.federation.wire.tensors import state_of
-from dance_flwr.methods.by_client import entries_of
+from dance_flwr.methods.server_side import entries_of
 
 
 def models(finished, kind="train", up=True):

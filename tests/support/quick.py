@@ -5,6 +5,6 @@ def quick_checks():
     """Condensed graphs are tried by networks of 20 steps, not 200: most of what condensing a tiny
     graph takes.
     """
-    from dance_flwr.baselines.condensation import selection
+    from dance_flwr.baselines.condensation import client
 
-    selection._STEPS = 20
+    client._STEPS = 20

@@ -18,7 +18,7 @@ from dance_flwr.data.card import CARD
 from dance_flwr.data.client_folder import Say
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, UNLABELLED, TextGraph
 from dance_flwr.data.graphs.loading import load_graph
-from dance_flwr.data.own_graph import make_folder
+from dance_flwr.data.institution import make_folder
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.explain import explain
 from dance_flwr.evidence.pack import Packs

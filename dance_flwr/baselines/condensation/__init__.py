@@ -1,5 +1,5 @@
 """Graph condensation shared by the baselines: budget, learnt adjacency, distances, matching loop.
 
-Most modules are pure functions of tensors and a generator. Only `cache` writes files, and only
-`client` and `selection` know a client's site; nothing here knows Flower.
+Most modules are pure functions of tensors and a generator. Only `client` knows a client's data and
+writes files; nothing here knows Flower.
 """

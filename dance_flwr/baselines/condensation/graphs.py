@@ -1,12 +1,17 @@
-"""The real graph of a client, and the synthetic one that it is condensed to."""
+"""A client's real graph, the synthetic S = (X', A', Y') that it becomes, and S as an upload."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dance_flwr.methods.plain_method import LabelledGraph
+from dance_flwr.methods.upload_checks import ExpectedShapes, shapes_fault
+
 HOPS = 2
+GRAPH = ("features", "adjacency", "labels")  # tensors of an uploaded S
 
 
 @dataclass(frozen=True)
@@ -24,20 +29,8 @@ class Condensed:
     adjacency: Tensor
 
 
-@dataclass(frozen=True)
-class RealGraph:
-    """The part of a client's data that condensation reads.
-
-    Attributes
-    ----------
-    features : [n, d] float32
-    operator : [n, n] sparse, of kind "gcn"
-    labels : [n] int64 training labels, -1 elsewhere
-    """
-
-    features: Tensor
-    operator: Tensor
-    labels: Tensor
+class RealGraph(LabelledGraph):
+    """A client's graph as condensation reads it; its operator is of kind "gcn"."""
 
     def propagated(self) -> Tensor:
         """Z = P^2 LN(X), [n, d]."""
@@ -55,3 +48,46 @@ class RealGraph:
 def layer_normalise(features: Tensor) -> Tensor:
     """LN(x) without parameters, as backbones normalise their input."""
     return F.layer_norm(features, features.shape[-1:])
+
+
+def as_upload(condensed: Condensed) -> dict[str, Tensor]:
+    """Return S as tensors by name."""
+    return dict(
+        zip(GRAPH, (condensed.features, condensed.adjacency, condensed.labels), strict=True)
+    )
+
+
+def graph_in(upload: Mapping[str, Tensor]) -> Condensed:
+    """Return the S of an upload; the inverse of `as_upload`, in new memory."""
+    features, adjacency, labels = (upload[name].clone() for name in GRAPH)
+    return Condensed(labels, features, adjacency)
+
+
+def graph_fault(upload: Mapping[str, Tensor], dim: int, classes: int) -> str:
+    """Return what is wrong with an uploaded S, "" where nothing is.
+
+    Parameters
+    ----------
+    upload : finite tensors, with the names in `GRAPH`
+    dim : d; classes : C
+    """
+    adjacency, labels = upload["adjacency"], upload["labels"]
+    rows = labels.numel()
+    shapes: ExpectedShapes = {
+        "features": (torch.float32, (rows, dim)),
+        "adjacency": (torch.float32, (rows, rows)),
+        "labels": (torch.int64, (rows,)),
+    }
+    if fault := shapes_fault(upload, shapes):
+        return fault
+    if not bool(((labels >= 0) & (labels < classes)).all()) or not labels.equal(
+        labels.sort().values
+    ):
+        return f"expected labels from 0 to {classes - 1} in ascending order, found other labels"
+    if not bool(((adjacency >= 0) & (adjacency <= 1)).all()) or bool(adjacency.diagonal().any()):
+        return "expected an adjacency in [0, 1] with a zero diagonal, found other entries"
+    return (
+        ""
+        if adjacency.equal(adjacency.T)
+        else "expected a symmetric adjacency, found an asymmetric one"
+    )

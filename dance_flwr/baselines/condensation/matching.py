@@ -12,8 +12,9 @@ expectation; no feature-smoothness term (its weight is 0 in the public runs); th
 validation accuracy is kept, not the last one.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -133,6 +134,12 @@ class Matching:
     """S while it is learnt: free features X', and the pair network that maps them to A'.
 
     Rows are sorted by class.
+
+    Parameters
+    ----------
+    quotas : [C] int64, at least one node in all
+    generator : a CPU generator; the only source of randomness, except that the pair network is
+        initialised from torch's global generator
     """
 
     def __init__(
@@ -159,7 +166,7 @@ class Matching:
             hidden = operator @ hidden
         return hidden
 
-    def epoch(self, number: int) -> float:
+    def step(self, number: int) -> float:
         """Match one fresh network `outer` times; return the last loss.
 
         Parameters
@@ -173,13 +180,13 @@ class Matching:
         train = torch.optim.Adam([network.weight, network.bias], lr=_NETWORK_RATE)
         value = 0.0
         for step in range(settings.outer):
-            value = self._step(network, turn)
+            value = self._move(network, turn)
             if step < settings.outer - 1 and settings.inner:
                 with torch.no_grad():
                     self._train(network, train)
         return value
 
-    def _step(self, network: Network, turn: int) -> float:
+    def _move(self, network: Network, turn: int) -> float:
         """Move the adjacency (turn 0) or the features (turn 1) by one step."""
         optimizer = self._optimizers[turn]
         self.features.requires_grad_(bool(turn))
@@ -215,54 +222,35 @@ def turn_of(number: int) -> int:
     return int(number % _CYCLE >= _ADJACENCY_TURN)
 
 
-def losses(matching: Matching, steps: int) -> Iterator[float]:
-    """Run `steps` epochs and yield the loss of each."""
-    for number in range(steps):
-        yield matching.epoch(number)
+class LearntGraph(Protocol):
+    """S while it is learnt."""
+
+    def step(self, number: int) -> float:
+        """Take step `number`, from 0; return its loss."""
+        ...
+
+    def snapshot(self) -> Condensed:
+        """Return the current S."""
+        ...
 
 
-def condense(
-    real: RealGraph,
-    quotas: Tensor,
-    settings: CondenseConfig,
-    generator: torch.Generator,
-    score: Callable[[Condensed], float],
-) -> Condensed:
-    """Return the S with the highest score among `CHECKS` evenly spaced epochs.
-
-    Parameters
-    ----------
-    quotas : [C] int64, at least one node in all
-    generator : a CPU generator; the only source of randomness, except that the pair network is
-        initialised from torch's global generator
-    score : validation accuracy of a network trained on S
-    """
-    matching = Matching(real, quotas, settings, generator)
-    return best_of(losses(matching, settings.steps), settings.steps, matching.snapshot, score)
-
-
-def best_of(
-    learning: Iterable[float],
-    steps: int,
-    snapshot: Callable[[], Condensed],
-    score: Callable[[Condensed], float],
-) -> Condensed:
-    """Run `learning`; return the S with the highest score among `CHECKS` evenly spaced steps.
+def condense(learning: LearntGraph, steps: int, score: Callable[[Condensed], float]) -> Condensed:
+    """Return the S with the highest score among `CHECKS` evenly spaced steps.
 
     The last step is one of them; ties go to the later one.
 
     Parameters
     ----------
-    learning : yields once per step, at least once
-    steps : number of steps
-    snapshot : returns the current S
+    steps : number of steps, at least 1
     score : validation accuracy of a network trained on S
     """
+    # Why (decision 11): the last S is not the best one; all methods measure S with the same GCN.
     every = max(1, steps // CHECKS)
     best, highest = None, float("-inf")
-    for number, _ in enumerate(learning, start=1):
+    for number in range(1, steps + 1):
+        learning.step(number - 1)
         if number % every == 0 or number == steps:
-            candidate = snapshot()
+            candidate = learning.snapshot()
             value = score(candidate)
             if value >= highest:
                 best, highest = candidate, value

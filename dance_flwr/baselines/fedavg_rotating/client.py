@@ -8,7 +8,7 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.nodes import node_budget
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.plain_method import PlainMethod
+from dance_flwr.methods.plain_method import LabelledGraph, PlainMethod
 from dance_flwr.methods.whole_graph import train_on_graph
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
@@ -22,24 +22,14 @@ class FedAvgRotating(PlainMethod):
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
     ) -> Report:
         """Minimise the mean cross-entropy of the round's nodes, the same in all local epochs."""
-        report, known = Report(), data.train_labels
-        operator = data.training_graph.operator(model.backbone.operator)
+        report, graph = Report(), LabelledGraph.of(data, data.training_graph, model)
         with report.phase("nodes"):
             nodes = supervised_nodes(data, config, info.round)
-            labels = torch.full_like(known, -1)
-            labels[nodes] = known[nodes]
+            targets = torch.full_like(graph.labels, -1)
+            targets[nodes] = graph.labels[nodes]
         report.counts["evidence-supervised"] = nodes.numel()
         with report.phase("train"):
-            report.loss = train_on_graph(
-                model,
-                data.features,
-                operator,
-                labels,
-                config,
-                info.round,
-                data.card.client,
-                known=known,
-            )
+            report.loss = train_on_graph(model, graph, config, info.round, targets)
         return report
 
 

@@ -5,15 +5,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from dance_flwr.baselines.condensation.graphs import Condensed
-from dance_flwr.baselines.condensation.selection import condensed_operator
-from dance_flwr.baselines.condensation.uploads import as_upload
+from dance_flwr.baselines.condensation.client import GCond, labelled_graph
+from dance_flwr.baselines.condensation.graphs import Condensed, as_upload
 from dance_flwr.baselines.fedc4.config import FedC4Config
-from dance_flwr.baselines.gcond.client import GCond
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.plain_method import train_on
+from dance_flwr.methods.plain_method import LabelledGraph, train_on
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 
@@ -28,26 +26,23 @@ class FedC4(GCond):
 
         The statistics are the embeddings of the own rows, and S when the server asks for it.
         """
-        report, kind = Report(), model.backbone.operator
-        own = self.graph_of(data, config, info, report)
+        report = Report()
+        condensed = self.graph_of(data, config, info, report)
         with report.phase("train"):
             if FedC4Config.of(config).released_code:
-                features, labels = data.features, data.train_labels
-                operator = data.training_graph.operator(kind)
+                graph = LabelledGraph.of(data, data.training_graph, model)
             else:
-                graph = join_received(own, info.server_payload)
-                features, labels = graph.features, graph.labels
-                operator = condensed_operator(kind, graph)
-                report.counts["evidence-supervised"] = labels.numel()
-            report.loss = train_on(model, features, operator, labels, config, info.round)
+                graph = labelled_graph(join_received(condensed, info.server_payload), model)
+                report.counts["evidence-supervised"] = graph.labels.numel()
+            report.loss = train_on(model, graph, config, info.round)
         with report.phase("forward"):
-            report.statistics = {"embeddings": embeddings(model, own)}
+            report.statistics = {"embeddings": embeddings(model, condensed)}
         if info.needs_initial_upload:
-            report.statistics |= as_upload(own)
+            report.statistics |= as_upload(condensed)
         return report
 
 
-def join_received(own: Condensed, payload: Mapping[str, Tensor]) -> Condensed:
+def join_received(condensed: Condensed, payload: Mapping[str, Tensor]) -> Condensed:
     """Return the K own rows and the m received ones on the received graph; S without a payload.
 
     Parameters
@@ -55,14 +50,15 @@ def join_received(own: Condensed, payload: Mapping[str, Tensor]) -> Condensed:
     payload : "features" [m, d], "labels" [m], "adjacency" [K + m, K + m]; or empty
     """
     if not payload:
-        return own
-    labels = torch.cat([own.labels, payload["labels"]])
-    features = torch.cat([own.features, payload["features"]])
+        return condensed
+    labels = torch.cat([condensed.labels, payload["labels"]])
+    features = torch.cat([condensed.features, payload["features"]])
     return Condensed(labels, features, payload["adjacency"])
 
 
 @torch.no_grad()
-def embeddings(model: PlainModel, own: Condensed) -> Tensor:
+def embeddings(model: PlainModel, condensed: Condensed) -> Tensor:
     """E = g(X', A'), the input of the head of the trained model; [K, h]."""
     model.eval()
-    return model.backbone(own.features, condensed_operator(model.backbone.operator, own))  # type: ignore[no-any-return]
+    graph = labelled_graph(condensed, model)
+    return model.backbone(graph.features, graph.operator)  # type: ignore[no-any-return]

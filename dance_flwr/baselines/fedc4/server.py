@@ -1,27 +1,138 @@
-"""The server side of FedC4: FedAvg, and for each client condensed nodes of similar clients."""
+"""The server side of FedC4: FedAvg, and for each client condensed nodes of similar clients.
+
+Three stages (Chen et al., CIKM 2025) group the clients, select the nodes to send, and rebuild a
+graph over them.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
-from dance_flwr.baselines.condensation.graphs import Condensed
-from dance_flwr.baselines.condensation.uploads import GRAPH, graph_fault, graph_in
-from dance_flwr.baselines.fedc4.config import FedC4Config
-from dance_flwr.baselines.fedc4.selectors import (
-    Selection,
-    append_selected,
-    group_clients,
-    rebuild_graph,
-    select_nodes,
+from dance_flwr.baselines.condensation.graphs import (
+    GRAPH,
+    Condensed,
+    graph_fault,
+    graph_in,
+    layer_normalise,
 )
+from dance_flwr.baselines.fedc4.config import FedC4Config
+from dance_flwr.baselines.stateful import StatefulServerSide
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.server_side import Channel, Merged, State, Upload
-from dance_flwr.methods.stateful import StatefulServerSide
 from dance_flwr.methods.upload_checks import shapes_fault
 from dance_flwr.nn.model import ModelShape
+
+Selection = dict[int, Tensor]  # client -> rows of its S, ascending, int64
+
+
+def group_clients(embeddings: Mapping[int, Tensor], groups: int) -> dict[int, int]:
+    """Client selector: average linkage of d_kj = W_1({||e|| : e in E_k}, {||e|| : e in E_j}).
+
+    Returns client -> number of its group. Clients without a condensed node are in no group.
+
+    Parameters
+    ----------
+    embeddings : client -> E_k, [K_k, h]
+    groups : number of groups
+    """
+    clients = [client for client, own in embeddings.items() if len(own)]
+    if len(clients) <= groups:
+        return {client: number for number, client in enumerate(clients)}
+    # Takes seconds to import, and only this method's server needs it.
+    from sklearn.cluster import AgglomerativeClustering
+
+    norms = [torch.linalg.vector_norm(embeddings[client], dim=1).numpy() for client in clients]
+    clustering = AgglomerativeClustering(n_clusters=groups, metric="precomputed", linkage="average")
+    numbers = clustering.fit_predict(wasserstein_distances(norms))
+    return dict(zip(clients, numbers.tolist(), strict=True))
+
+
+def wasserstein_distances(samples: list[NDArray[np.float32]]) -> NDArray[np.float64]:
+    """W_1 of each pair of one-dimensional samples; [M, M], symmetric with a zero diagonal."""
+    from scipy.stats import wasserstein_distance
+
+    distances = np.zeros((len(samples), len(samples)))
+    for left, right in zip(*np.triu_indices(len(samples), 1), strict=True):
+        distance = wasserstein_distance(samples[left], samples[right])
+        distances[left, right] = distances[right, left] = distance
+    return distances
+
+
+def select_nodes(
+    client: int, embeddings: Mapping[int, Tensor], groups: Mapping[int, int], threshold: float
+) -> Selection:
+    """Node selector: the rows e of other clients of the group with cos(e, mean E_k) > threshold."""
+    mean = embeddings[client].mean(0, keepdim=True)
+    selection = {}
+    for other, group in groups.items():
+        if other != client and group == groups[client]:
+            # Rounding may lift a cosine above 1, which a threshold of 1 must not accept.
+            cosine = F.cosine_similarity(embeddings[other], mean).clamp(-1, 1)
+            selection[other] = torch.nonzero(cosine > threshold).flatten()
+    return selection
+
+
+def append_selected(
+    condensed: Condensed, graphs: Mapping[int, Condensed], selection: Selection
+) -> Condensed:
+    """Return a client's rows, then the selected ones; A' keeps the edges within each client."""
+    parts = [condensed] + [_rows(graphs[other], rows) for other, rows in selection.items()]
+    features, labels = (
+        torch.cat([getattr(part, name) for part in parts]) for name in ("features", "labels")
+    )
+    return Condensed(labels, features, torch.block_diag(*(part.adjacency for part in parts)))  # type: ignore[no-untyped-call]
+
+
+def _rows(graph: Condensed, rows: Tensor) -> Condensed:
+    return Condensed(graph.labels[rows], graph.features[rows], graph.adjacency[rows][:, rows])
+
+
+def rebuild_graph(
+    features: Tensor, similarity_weight: float, sparsity_weight: float, steps: int
+) -> Tensor:
+    """Graph rebuilder: min_Z ||X - Z X||_F^2 + sum_ij (lambda_s (1 - S_ij) + lambda_1) Z_ij.
+
+    Z is symmetric, non-negative, and 0 on the diagonal; S_ij = cos(x_i, x_j), rows of X of unit
+    norm; [N, d] -> [N, N]. The problem is convex: accelerated proximal gradient (Beck and Teboulle
+    2009) from Z = 0, `steps` steps of N^2 min(N, 2 d) operations.
+
+    Deviations. The public code lets a node represent itself and clears the diagonal afterwards: at
+    the minimum Z is then close to I and nothing is left. It starts at N(0, 1) and takes 100 Adam
+    steps at a learning rate of 0.01, far from any minimum, and computes S from the rows of Z
+    itself. Its weights, 500 and 100, correspond to 1.3 and 0.26 here: its rows are layer-normalised
+    with squared norm d = 384; for rows of unit norm they would leave no edge.
+
+    Parameters
+    ----------
+    features : X, in any scale; rows are layer-normalised, then scaled to unit norm
+    similarity_weight, sparsity_weight : lambda_s, lambda_1
+    """
+    unit = F.normalize(layer_normalise(features), dim=1)
+    gram = unit @ unit.T
+    size = len(gram)
+    if size < 2:
+        return torch.zeros_like(gram)
+    penalty = similarity_weight * (1 - gram) + sparsity_weight
+    low_rank = 2 * unit.size(1) < size  # Z X X^T is then cheaper from the left
+    largest = torch.linalg.eigvalsh(unit.T @ unit if low_rank else gram)[-1]
+    step = 1 / (2 * largest.clamp(min=torch.finfo(gram.dtype).tiny))
+    current = extrapolated = torch.zeros_like(gram)
+    momentum = 1.0
+    for _ in range(steps):
+        slope = 2 * ((extrapolated @ unit @ unit.T if low_rank else extrapolated @ gram) - gram)
+        moved = torch.relu(extrapolated - step * ((slope + slope.T) / 2 + penalty)).fill_diagonal_(
+            0
+        )
+        following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
+        extrapolated = moved + (momentum - 1) / following * (moved - current)
+        current, momentum = moved, following
+    return (current + current.T) / 2  # float products are symmetric only up to rounding
 
 
 class FedC4Server(StatefulServerSide):
@@ -69,12 +180,12 @@ class FedC4Server(StatefulServerSide):
         selection = select_nodes(client, self.embeddings, self.groups, threshold)
         graph = append_selected(self.graphs[client], self.graphs, selection)
         adjacency = self._adjacency(client, selection, graph)
-        own = len(self.graphs[client].labels)
-        self._nodes += len(graph.labels) - own
+        rows = len(self.graphs[client].labels)
+        self._nodes += len(graph.labels) - rows
         self._seconds += time.perf_counter() - begin
         return {
-            "features": graph.features[own:],
-            "labels": graph.labels[own:],
+            "features": graph.features[rows:],
+            "labels": graph.labels[rows:],
             "adjacency": adjacency,
         }
 

@@ -3,10 +3,9 @@
 import torch
 from torch import Tensor
 
-from dance_flwr.baselines.condensation.client import real_graph
+from dance_flwr.baselines.condensation.client import GCond, real_graph
+from dance_flwr.baselines.condensation.graphs import as_upload
 from dance_flwr.baselines.condensation.matching import Network, class_gradients
-from dance_flwr.baselines.condensation.uploads import as_upload
-from dance_flwr.baselines.gcond.client import GCond
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo

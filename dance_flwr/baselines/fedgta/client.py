@@ -10,9 +10,8 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.fedavg_full.client import FedAvgFull
-from dance_flwr.methods.label_reuse import input_labels
-from dance_flwr.methods.plain_method import class_probabilities
+from dance_flwr.methods.plain_method import LabelledGraph, class_probabilities
+from dance_flwr.methods.whole_graph import FedAvgFull
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 
@@ -34,10 +33,7 @@ class FedGta(FedAvgFull):
 def statistics(model: PlainModel, data: ClientData, config: FedGtaConfig) -> dict[str, Tensor]:
     """Return M and H of a model's soft labels on a client's training graph, without a gradient."""
     graph, known = data.training_graph, data.train_labels >= 0
-    operator = graph.operator(model.backbone.operator)
-    soft = class_probabilities(
-        model, data.features, operator, input_labels(model, data.train_labels)
-    )
+    soft = class_probabilities(model, LabelledGraph.of(data, graph, model))
     start = torch.where(known[:, None], data.label_table, soft)
     spread = propagate(start, known, graph.operator("gcn"), config.steps, config.alpha)
     flat = torch.softmax(spread / config.temperature, dim=1)

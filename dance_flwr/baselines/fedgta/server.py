@@ -26,9 +26,9 @@ class FedGtaServer(Personalised):
         self, models: Mapping[int, State], statistics: Mapping[int, Mapping[str, Tensor]]
     ) -> tuple[Mapping[int, State], dict[str, int]]:
         """Return the mean for each client of the round, and the number of (accepted) pairs."""
-        moments = torch.stack([own["moments"].double() for own in statistics.values()])
+        moments = torch.stack([statistic["moments"].double() for statistic in statistics.values()])
         confidence = torch.stack(
-            [own["confidence"].double() for own in statistics.values()]
+            [statistic["confidence"].double() for statistic in statistics.values()]
         ).flatten()
         accepted = similar_pairs(moments, FedGtaConfig.of(self.config).epsilon)
         pairs = len(models) * (len(models) - 1)

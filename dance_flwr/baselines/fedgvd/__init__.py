@@ -14,7 +14,7 @@ and once S: K rows of features, their edges and labels. The server reads single 
 of S are those of the client's classes; a class with a single labelled node may reveal its
 embedding.
 
-Deviations from the public code: those of `fedgvd.simgc` and `fedgvd.coordinators`; a client trains
+Deviations from the public code: those of `fedgvd.simgc` and `fedgvd.server`; a client trains
 on the edges that it has drawn and uploaded; the edges of a condensed graph link condensed nodes
 (the code does not shift their numbers, which links real nodes); rows are returned by client (the
 code drops the last 30); the server's Adam starts with fresh moments in each round, as the clients'

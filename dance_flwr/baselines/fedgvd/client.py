@@ -8,17 +8,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.baselines.condensation.client import CondensingMethod, real_graph
-from dance_flwr.baselines.condensation.graphs import Condensed
-from dance_flwr.baselines.condensation.selection import condensed_operator, validation_scorer
-from dance_flwr.baselines.condensation.uploads import as_upload
+from dance_flwr.baselines.condensation.client import (
+    CondensingMethod,
+    condensed_operator,
+    real_graph,
+    validation_scorer,
+)
+from dance_flwr.baselines.condensation.graphs import Condensed, as_upload
+from dance_flwr.baselines.condensation.matching import condense
 from dance_flwr.baselines.fedgvd.config import FedGvdConfig
-from dance_flwr.baselines.fedgvd.simgc import condense, train_teacher
+from dance_flwr.baselines.fedgvd.simgc import StatisticsMatching, train_teacher
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.graphs.graph import VAL
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.plain_method import labelled_loss
+from dance_flwr.methods.plain_method import LabelledGraph, labelled_loss
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 from dance_flwr.nn.training import train_epochs
@@ -42,7 +46,8 @@ class FedGvd(CondensingMethod):
         with seeded(config.seed, "condense", client=client):
             teacher = train_teacher(real, len(quotas), settings, data.labels, validation)
             score = validation_scorer(data, config)
-            return condense(real, quotas, teacher, settings, draws, score)
+            matching = StatisticsMatching(real, quotas, teacher, settings, draws)
+            return condense(matching, settings.steps, score)
 
     def train(
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
@@ -55,11 +60,11 @@ class FedGvd(CondensingMethod):
         report, kind, settings = Report(), model.backbone.operator, FedGvdConfig.of(config)
         condensed = self.graph_of(data, config, info, report)
         condensed_hop = condensed_operator(kind, condensed)
-        real_hop, labels = data.training_graph.operator(kind), data.train_labels
+        real = LabelledGraph.of(data, data.training_graph, model)
         server_logits = info.server_payload.get(LOGITS)
 
         def loss() -> Tensor:
-            total = labelled_loss(model, data.features, real_hop, labels)
+            total = labelled_loss(model, real, real.labels)
             if uses_condensed(settings) and condensed.labels.numel():
                 logits = model.graph_logits(model.backbone(condensed.features, condensed_hop))
                 total = total + condensed_loss(logits, condensed.labels, server_logits, settings)

@@ -12,15 +12,13 @@ squared distance, where FedGVD's code has the exponential of its negative, which
 between dissimilar nodes.
 """
 
-from collections.abc import Callable, Iterator
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dance_flwr.baselines.condensation.adjacency import PairNetwork, normalise
 from dance_flwr.baselines.condensation.graphs import HOPS, Condensed, RealGraph, layer_normalise
-from dance_flwr.baselines.condensation.matching import best_of, turn_of
+from dance_flwr.baselines.condensation.matching import turn_of
 from dance_flwr.baselines.fedgvd.config import FedGvdConfig
 
 LEAST = 0.01  # smaller entries of A' are no edges
@@ -203,29 +201,3 @@ class StatisticsMatching:
     def _adjacency(self, features: Tensor) -> Tensor:
         adjacency = self.pairs(features)
         return adjacency * (adjacency >= LEAST)  # type: ignore[no-any-return]
-
-
-def losses(matching: StatisticsMatching, steps: int) -> Iterator[float]:
-    """Take `steps` steps and yield the loss of each."""
-    for number in range(steps):
-        yield matching.step(number)
-
-
-def condense(
-    real: RealGraph,
-    quotas: Tensor,
-    teacher: nn.Module,
-    settings: FedGvdConfig,
-    generator: torch.Generator,
-    score: Callable[[Condensed], float],
-) -> Condensed:
-    """Return the S with the highest score among evenly spaced steps.
-
-    Parameters as of `StatisticsMatching`, and:
-
-    Parameters
-    ----------
-    score : validation accuracy of a network trained on S
-    """
-    matching = StatisticsMatching(real, quotas, teacher, settings, generator)
-    return best_of(losses(matching, settings.steps), settings.steps, matching.snapshot, score)

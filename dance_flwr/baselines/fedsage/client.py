@@ -1,54 +1,39 @@
 """The client side of FedSage+: exchange before round 1, training on the augmented graph."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from dance_flwr import events
-from dance_flwr.baselines.fedsage import neighgen_client
+from dance_flwr.baselines.fedsage import neighgen
 from dance_flwr.baselines.fedsage.config import FedSageConfig
-from dance_flwr.baselines.fedsage.neighgen.augmented_graph import GeneratedNodes, augmented_operator
-from dance_flwr.baselines.fedsage.neighgen.files import GENERATED, GENERATOR, read, write
-from dance_flwr.baselines.fedsage.neighgen.learning import State
-from dance_flwr.baselines.fedsage.neighgen_client import TRAINING, WHOLE, complete_graphs
+from dance_flwr.baselines.fedsage.graphs import GeneratedNodes, augmented_operator
+from dance_flwr.baselines.fedsage.learning import State
+from dance_flwr.baselines.fedsage.neighgen import (
+    GENERATED,
+    GENERATOR,
+    TRAINING,
+    WHOLE,
+    complete_graphs,
+    read,
+    write,
+)
+from dance_flwr.baselines.refined_graph import with_generated_nodes
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
 from dance_flwr.errors import UserError
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.label_reuse import input_labels
-from dance_flwr.methods.plain_method import PlainMethod, class_probabilities
+from dance_flwr.methods.plain_method import LabelledGraph, PlainMethod, class_probabilities
 from dance_flwr.methods.whole_graph import train_on_graph
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 from dance_flwr.seeding import seeded
 
 _LAST_STEP = "exchanged"  # the last step that the generator has taken
-
-
-@dataclass(frozen=True)
-class AugmentedGraph:
-    """A complete graph whose n nodes are followed by their g generated neighbours.
-
-    Attributes
-    ----------
-    features : [n + g, F]
-    operator : [n + g, n + g] sparse, of the backbone's kind
-    """
-
-    features: Tensor
-    operator: Tensor
-
-
-# Per site and complete graph: the last augmented graph, with the version of the file behind it.
-_AUGMENTED: WeakKeyDictionary[ClientData, dict[str, tuple[object, AugmentedGraph]]] = (
-    WeakKeyDictionary()
-)
 
 
 class FedSage(PlainMethod):
@@ -72,13 +57,13 @@ class FedSage(PlainMethod):
         UserError : the generator of the step before is not in the client's folder
         """
         if step % 2:
-            return neighgen_client.visit(data, config, inbox)
+            return neighgen.visit(data, config, inbox)
         settings, folder = FedSageConfig.of(config), run_folder(data.folder, info.run)
         last = step == 2 * settings.exchanges
         if step == 0:
             # Left by an earlier start of this run that was killed before its first round.
             (folder / GENERATED).unlink(missing_ok=True)
-            state = neighgen_client.start(data, config)
+            state = neighgen.start(data, config)
         elif last and (folder / GENERATED).is_file():
             return {}
         else:
@@ -88,7 +73,7 @@ class FedSage(PlainMethod):
             return {}
         write(folder / GENERATOR, state | {_LAST_STEP: torch.tensor(step)})
         with seeded(config.seed, "latents", round_=step, client=data.card.client):
-            return neighgen_client.pack_for_peers(state, settings)
+            return neighgen.pack_for_peers(state, settings)
 
     def train(
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
@@ -98,15 +83,7 @@ class FedSage(PlainMethod):
         with report.phase("topology"):
             graph = augmented_graph(model, data, config, info, name)
         with report.phase("train"):
-            report.loss = train_on_graph(
-                model,
-                graph.features,
-                graph.operator,
-                _labels_of(graph, data),
-                config,
-                info.round,
-                data.card.client,
-            )
+            report.loss = train_on_graph(model, graph, config, info.round)
         return report
 
     def predict(
@@ -114,14 +91,12 @@ class FedSage(PlainMethod):
     ) -> dict[str, Tensor]:
         """Predict nodes by one pass over the augmented graph."""
         graph = augmented_graph(model, data, config, info, WHOLE)
-        shown = input_labels(model, _labels_of(graph, data))
-        probabilities = class_probabilities(model, graph.features, graph.operator, shown)
-        return {"deployed": probabilities[nodes]}
+        return {"deployed": class_probabilities(model, graph)[nodes]}
 
 
 def augmented_graph(
     model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo, name: str
-) -> AugmentedGraph:
+) -> LabelledGraph:
     """Return a complete graph with the neighbours that the client generated for it in this run.
 
     A client without any, because it was away during the exchange or has lost its folder, trains
@@ -134,29 +109,22 @@ def augmented_graph(
     path, kind = run_folder(data.folder, info.run) / GENERATED, model.backbone.operator
     graph = complete_graphs(data)[name]
     if not FedSageConfig.of(config).most:
-        return _augment(graph, neighgen_client.no_generated_nodes(data), data, kind)
+        return _augment(graph, neighgen.no_generated_nodes(data), data, kind)
     generated = None if path.is_file() else _generate_alone(path, data, config)
     version = (path, path.stat().st_mtime_ns, kind)
-    cached = _AUGMENTED.setdefault(data, {})
-    if name not in cached or cached[name][0] != version:
-        generated = generated or read(path, data.device) or _generate_alone(path, data, config)
-        nodes = neighgen_client.generated_nodes(generated, name)
-        cached[name] = (version, _augment(graph, nodes, data, kind))
-    return cached[name][1]
 
+    def augment() -> LabelledGraph:
+        stored = generated or read(path, data.device) or _generate_alone(path, data, config)
+        return _augment(graph, neighgen.generated_nodes(stored, name), data, kind)
 
-def _labels_of(graph: AugmentedGraph, data: ClientData) -> Tensor:
-    """Return the training labels, [n + g] int64; generated nodes have none."""
-    labels = data.train_labels.new_full((len(graph.features),), -1)
-    labels[: data.num_nodes] = data.train_labels
-    return labels
+    return data.cached(f"fedsage {name}", version, augment)
 
 
 def _augment(
     graph: LocalGraph, added: GeneratedNodes, data: ClientData, kind: str
-) -> AugmentedGraph:
+) -> LabelledGraph:
     operator = augmented_operator(kind, *graph.edges(), added.owners, data.num_nodes)
-    return AugmentedGraph(torch.cat([data.features, added.features]), operator)
+    return with_generated_nodes(data, added.features, operator)
 
 
 def _generate_alone(path: Path, data: ClientData, config: RunConfig) -> State:
@@ -167,12 +135,12 @@ def _generate_alone(path: Path, data: ClientData, config: RunConfig) -> State:
         client=client,
     )
     with seeded(config.seed, "exchange", client=client):
-        return _finish(path.parent, neighgen_client.start(data, config), data, config)
+        return _finish(path.parent, neighgen.start(data, config), data, config)
 
 
 def _finish(folder: Path, state: State, data: ClientData, config: RunConfig) -> State:
     """Generate the neighbours, write them and delete the generator."""
-    generated = neighgen_client.generate(state, data, config)
+    generated = neighgen.generate(state, data, config)
     write(folder / GENERATED, generated)
     (folder / GENERATOR).unlink(missing_ok=True)
     return generated
@@ -192,4 +160,4 @@ def _advance(
         )
     if last == step:
         return state
-    return neighgen_client.advance(state, data, config, peer_gradients)
+    return neighgen.advance(state, data, config, peer_gradients)

@@ -13,7 +13,7 @@ KL. From the public code: its "random walk" samples almost uniformly from all no
 numbers to the features, so that reliability amounts to class counts (`fedtad.reliability = count`);
 here the structural encoding is the return probabilities of a walk, deterministic and sparse.
 Reliability is normalised across clients, as in the paper. See also
-`dance_flwr.baselines.fedtad.distillation`. The paper reports 85.1 on Cora and 73.5 on CiteSeer for
+`dance_flwr.baselines.fedtad.server`. The paper reports 85.1 on Cora and 73.5 on CiteSeer for
 5 clients and 20/40/40.
 
 Test accuracy of `fedtad` on Cora: 86.81 % here.

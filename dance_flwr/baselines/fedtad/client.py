@@ -1,7 +1,5 @@
 """The client side of FedTAD."""
 
-from weakref import WeakKeyDictionary
-
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -14,13 +12,11 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.fedavg_full.client import FedAvgFull
+from dance_flwr.methods.whole_graph import FedAvgFull
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 
 _ROWS, _EDGES = 1024, 65536  # rows of S^2 and S^3, and pairs of features, in memory at a time
-# Reliability by site; it never changes, and is computed once per process.
-_RELIABILITY: WeakKeyDictionary[ClientData, Tensor] = WeakKeyDictionary()
 
 
 class FedTad(FedAvgFull):
@@ -52,15 +48,16 @@ def reliability(data: ClientData, kind: str) -> Tensor:
     classes = len(data.card.class_names)
     if kind == "count":
         return torch.bincount(labels[labels >= 0], minlength=classes).float()
-    if data not in _RELIABILITY:
-        features = torch.cat(
-            [data.features, return_probabilities(data.training_graph).to(data.device)], dim=1
-        )
-        per_node = agreement(features, *data.training_graph.edges())
+
+    def by_topology() -> Tensor:
+        graph = data.training_graph
+        walks = return_probabilities(graph).to(data.device)
+        per_node = agreement(torch.cat([data.features, walks], dim=1), *graph.edges())
         known = labels >= 0
         total = torch.zeros(classes, device=data.device)
-        _RELIABILITY[data] = total.index_add_(0, labels[known], per_node[known])
-    return _RELIABILITY[data]
+        return total.index_add_(0, labels[known], per_node[known])
+
+    return data.cached("fedtad reliability", None, by_topology)
 
 
 def agreement(features: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
@@ -99,7 +96,7 @@ def _diagonals(walk: sp.csr_matrix, start: int) -> NDArray[np.float64]:
     one = walk[start : start + _ROWS]
     two = one @ walk
     three = two @ walk
-    here = np.arange(one.shape[0])
+    rows = np.arange(one.shape[0])
     pairs = ((one, one), (two, one), (two, two), (three, two))
     products = [np.asarray(left.multiply(right).sum(axis=1)).ravel() for left, right in pairs]
-    return np.stack([np.asarray(one[here, start + here]).ravel(), *products], axis=1)
+    return np.stack([np.asarray(one[rows, start + rows]).ravel(), *products], axis=1)

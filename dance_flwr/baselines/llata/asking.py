@@ -1,30 +1,111 @@
-"""Soft labels by the language model: which calls there are, what they cost, and their answers."""
+"""Soft labels by the language model: the prompt, which calls there are, and their answers.
 
-from collections.abc import Callable, Iterator
+A prompt holds the names of the classes, the texts of up to `llata.targets` nodes of a community,
+and those of up to `llata.members` others of it, each with its class where it is a training node.
+It never holds the class of a node that it asks for, nor of a validation or test node.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dance_flwr.baselines.llata.config import LlataConfig
-from dance_flwr.baselines.llata.local_nodes import LocalNodes, local_nodes
-from dance_flwr.baselines.llata.prompts import (
-    MEMBER_TOKENS,
-    TARGET_TOKENS,
-    community_template,
-    longest_reply,
-    probabilities,
-)
+from dance_flwr.baselines.llata.nodes import LocalNodes, class_sentence, local_nodes
 from dance_flwr.baselines.llata.tree import Tree, community_tree
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.llm.config import LlmConfig
 from dance_flwr.llm.factory import open_session
-from dance_flwr.llm.quoting import as_data
+from dance_flwr.llm.quoting import DATA_NOTE, as_data
 from dance_flwr.llm.session import Session
-from dance_flwr.llm.template import Prompt
+from dance_flwr.llm.template import Embed, Json, Message, Prompt, Template
 
+TARGET_TOKENS, MEMBER_TOKENS = 200, 80  # of a text, by the model's own count
+_STUB_TEMPERATURE = 0.05
 Count = Callable[[str], int]  # tokens of a text
+
+
+def community_template(classes: Sequence[str], targets: int, limit: int) -> Template:
+    """Return the template of a call for this number of nodes.
+
+    Facts: `classes`, names; `targets`, texts; `members`, (text, name of its class or "") pairs.
+    The reply maps "1", "2", .. to a per cent for each name of a class.
+
+    Parameters
+    ----------
+    limit : most tokens of the reply
+    """
+    per_cent = {"type": "integer", "minimum": 0, "maximum": 100}
+    one = _closed({name: per_cent for name in classes})
+    schema = _closed({str(number + 1): one for number in range(targets)})
+    return Template("llata-soft-labels", 1, schema, limit, _render, _stub)
+
+
+def longest_reply(classes: Sequence[str], targets: int) -> str:
+    """Return the reply of most tokens among those in the usual layouts, to count them."""
+    one = dict.fromkeys(classes, 100)
+    return json.dumps({str(number + 1): one for number in range(targets)}, indent=4)
+
+
+def probabilities(value: Json, classes: Sequence[str], targets: int) -> NDArray[np.float64]:
+    """Return the rows of a reply, scaled to sum 1; [targets, C] float64, a row of zeros stays."""
+    rows = np.array(
+        [[value[str(number + 1)][name] for name in classes] for number in range(targets)],
+        dtype=np.float64,
+    )
+    total: NDArray[np.float64] = rows.sum(1, keepdims=True)
+    return rows / np.maximum(total, 1e-300)
+
+
+def _closed(properties: Json) -> Json:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _render(facts: Mapping[str, Any]) -> list[Message]:
+    classes = ", ".join(as_data(name) for name in facts["classes"])
+    lines = [f"Classes: {classes}."]
+    if facts["members"]:
+        lines.append("Texts of the same community:")
+        lines += [
+            f"- {as_data(text)}" + (f" Class: {as_data(name)}." if name else "")
+            for text, name in facts["members"]
+        ]
+    lines.append("Texts to judge:")
+    lines += [f"{number}. {as_data(text)}" for number, text in enumerate(facts["targets"], start=1)]
+    lines.append(
+        "How probable is each class for each numbered text? Reply with a JSON object that maps "
+        'each number ("1", ..) to an object with a whole number of per cent for every class; '
+        "the per cent of a text sum to 100."
+    )
+    system = (
+        "You classify texts that are linked to each other. Linked texts often share a class, but "
+        f"the text itself decides. {DATA_NOTE}"
+    )
+    return [Message("system", system), Message("user", "\n".join(lines))]
+
+
+def _stub(facts: Mapping[str, Any], embed: Embed) -> Json:
+    """Reply with the softmax of the cosines of text and class name."""
+    classes = facts["classes"]
+    names = np.asarray(embed([class_sentence(name) for name in classes]), np.float64)
+    score = np.asarray(embed(facts["targets"]), np.float64) @ names.T / _STUB_TEMPERATURE
+    weight = np.exp(score - score.max(1, keepdims=True))
+    shares = np.rint(100 * weight / weight.sum(1, keepdims=True)).astype(int).tolist()
+    return {
+        str(number): dict(zip(classes, row, strict=True))
+        for number, row in enumerate(shares, start=1)
+    }
 
 
 @dataclass(frozen=True)
@@ -61,7 +142,7 @@ def planned_calls(data: ClientData, config: RunConfig) -> tuple[int, int]:
     return calls, tokens
 
 
-def asked_labels(
+def model_labels(
     nodes: LocalNodes, tree: Tree, config: RunConfig, session: Session, fallback: Tensor
 ) -> tuple[Tensor, int]:
     """Return soft labels by the language model, and how many nodes have those of `fallback`.
@@ -83,9 +164,9 @@ def asked_labels(
         if answer is None:
             continue
         rows = probabilities(answer.value, nodes.class_names, len(question.targets))
-        given = torch.from_numpy(rows.sum(1) > 0)
-        labels[question.targets[given]] = torch.from_numpy(rows)[given]
-        answered[question.targets[given]] = True
+        labelled = torch.from_numpy(rows.sum(1) > 0)
+        labels[question.targets[labelled]] = torch.from_numpy(rows)[labelled]
+        answered[question.targets[labelled]] = True
     return labels, int((~answered).sum())
 
 
@@ -98,18 +179,18 @@ def questions(nodes: LocalNodes, tree: Tree, config: RunConfig, count: Count) ->
     ----------
     count : the model's own count of tokens
     """
-    most = most_targets(nodes.class_names, config, count)
+    limit = max_targets(nodes.class_names, config, count)
     order = torch.sort(tree.community, stable=True).indices
     sizes = torch.bincount(tree.community, minlength=tree.communities).tolist()
     cut = _Cut(nodes, count)
     for members in torch.split(order, sizes):
-        step = min(most, -(-len(members) // 2))
+        step = min(limit, -(-len(members) // 2))
         for targets in torch.split(members, max(step, 1)):
             if len(targets):
                 yield _question(nodes, members, targets, config, cut)
 
 
-def most_targets(classes: tuple[str, ...], config: RunConfig, count: Count) -> int:
+def max_targets(classes: tuple[str, ...], config: RunConfig, count: Count) -> int:
     """Return the most nodes per call whose longest prompt and reply fit the context; at least 1."""
     settings, context = LlataConfig.of(config), LlmConfig.of(config).context
     frame = community_template(classes, 0, 0).fill(classes=classes, targets=[], members=[("", "")])
@@ -143,15 +224,15 @@ def _question(
     return Question(targets, prompt)
 
 
-def shown_members(nodes: LocalNodes, targets: Tensor, others: Tensor, most: int) -> Tensor:
+def shown_members(nodes: LocalNodes, targets: Tensor, others: Tensor, limit: int) -> Tensor:
     """Return the members that a call shows: those with the texts closest to the mean of its
-    targets; half of them, rounded up, training nodes where there are so many. At most `most`.
+    targets; half of them, rounded up, training nodes where there are so many. At most `limit`.
     """
     near = nodes.features[others] @ nodes.features[targets].mean(0)
     ranked = others[torch.sort(near, descending=True, stable=True).indices]
     labelled = nodes.labels[ranked] >= 0
-    first = ranked[labelled][: -(-most // 2)]
-    rest = ranked[~torch.isin(ranked, first)][: most - len(first)]
+    first = ranked[labelled][: -(-limit // 2)]
+    rest = ranked[~torch.isin(ranked, first)][: limit - len(first)]
     chosen = torch.cat([first, rest])
     return ranked[torch.isin(ranked, chosen)]
 
@@ -163,20 +244,20 @@ class _Cut:
         self._nodes, self.count = nodes, count
         self._known: dict[tuple[int, int], str] = {}
 
-    def text(self, node: int, most: int) -> str:
-        """Return the longest beginning of a node's text that has at most `most` tokens."""
-        if (node, most) not in self._known:
-            self._known[node, most] = beginning(self._nodes.texts[node], most, self.count)
-        return self._known[node, most]
+    def text(self, node: int, limit: int) -> str:
+        """Return the longest beginning of a node's text that has at most `limit` tokens."""
+        if (node, limit) not in self._known:
+            self._known[node, limit] = beginning(self._nodes.texts[node], limit, self.count)
+        return self._known[node, limit]
 
 
-def beginning(text: str, most: int, count: Count) -> str:
-    """Return the longest beginning in whole words that has at most `most` tokens, quoted."""
+def beginning(text: str, limit: int, count: Count) -> str:
+    """Return the longest beginning in whole words that has at most `limit` tokens, quoted."""
     words = text.split()
-    low, high = 0, min(len(words), most)  # a word has at least one token
+    low, high = 0, min(len(words), limit)  # a word has at least one token
     while low < high:
         middle = (low + high + 1) // 2
-        if count(as_data(" ".join(words[:middle]))) <= most:
+        if count(as_data(" ".join(words[:middle]))) <= limit:
             low = middle
         else:
             high = middle - 1

@@ -1,21 +1,193 @@
-"""The client side of LLaTA and its controls: FedAvg on a refined graph."""
+"""A client's refined graph: tree, soft labels, moves, edges; computed once a run, in set-up."""
 
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
 from torch import Tensor
 
-from dance_flwr.baselines.llata.asking import asked_labels, planned_calls
+from dance_flwr import events
+from dance_flwr.baselines.llata.asking import model_labels, planned_calls
 from dance_flwr.baselines.llata.config import LlataConfig
-from dance_flwr.baselines.llata.local_nodes import LocalNodes
-from dance_flwr.baselines.llata.refinement import refined_graphs
-from dance_flwr.baselines.llata.soft_labels import cosine_labels, propagated_labels
-from dance_flwr.baselines.llata.tree import Tree
+from dance_flwr.baselines.llata.edges import dropped_edges, reallocated, sampled_pairs
+from dance_flwr.baselines.llata.entropy import tree_entropy
+from dance_flwr.baselines.llata.nodes import (
+    LocalNodes,
+    cosine_labels,
+    homophily,
+    label_accuracy,
+    local_nodes,
+    propagated_labels,
+    sorted_pairs,
+)
+from dance_flwr.baselines.llata.tree import Tree, community_tree
+from dance_flwr.baselines.refined_graph import RefinedGraphMethod, RefinedGraphs
+from dance_flwr.baselines.run_cache import cache_key, load_or_compute
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.card import run_folder
+from dance_flwr.data.graphs.graph import csr_from_pairs
+from dance_flwr.disk import write_json
 from dance_flwr.llm.factory import embedder, open_session
-from dance_flwr.methods.refined_graph import RefinedGraph
+from dance_flwr.nn.ragged import Ragged
+from dance_flwr.seeding import generator, seeded
+
+REFINED, REPORT = "refined.npz", "llata.json"  # in a client's folder of a run
+# (nodes, tree) -> q, [n, C] float64, and how many nodes the source itself could not label
+Labeller = Callable[[LocalNodes, Tree], tuple[Tensor, int]]
 
 
-class LabelledCommunities(RefinedGraph):
+@dataclass(frozen=True)
+class Refinement:
+    """What refining changed at one client; stays in its folder, and in its own log.
+
+    Attributes
+    ----------
+    nodes, communities, moved_nodes : numbers; `fallback_nodes` have labels of another source
+    edges, dropped_edges, added_edges : numbers of undirected edges
+    entropy_one_level, entropy_of_tree, entropy_after_moves : H in bits
+    soft_label_accuracy : share of training nodes whose argmax q is their label, which q never reads
+    homophily_before, homophily_after : share of edges between training nodes that join equal labels
+    """
+
+    nodes: int
+    communities: int
+    moved_nodes: int
+    fallback_nodes: int
+    edges: int
+    dropped_edges: int
+    added_edges: int
+    entropy_one_level: float
+    entropy_of_tree: float
+    entropy_after_moves: float
+    soft_label_accuracy: float | None
+    homophily_before: float | None
+    homophily_after: float | None
+
+
+def refined_pairs(
+    nodes: LocalNodes, config: RunConfig, labeller: Labeller
+) -> tuple[Tensor, Tensor, Refinement]:
+    """Return the edges of the refined graph, soft labels and what changed.
+
+    Returns
+    -------
+    pairs : [m', 2] int64, a < b, each once, sorted; m' <= 1.5 m
+    soft_labels : q, [n, C] float64
+    """
+    settings, pairs = LlataConfig.of(config), nodes.pairs
+    tree = community_tree(pairs, nodes.size, settings.height)
+    labels, fallback = labeller(nodes, tree)
+    moved = reallocated(tree, pairs, labels, settings.moved_ratio_of_nodes, settings.move_threshold)
+    gone = dropped_edges(moved, pairs, labels, int(settings.dropped_ratio_of_edges * len(pairs)))
+    draws = generator(config.seed, "llata", client=nodes.data.card.client)
+    count = int(settings.added_ratio_of_edges * len(pairs))
+    added = sampled_pairs(moved, pairs, labels, count, settings.temperature, draws)
+    edges = torch.cat([pairs[~gone], added])
+    refined = sorted_pairs(edges[:, 0], edges[:, 1], nodes.size)
+    return (
+        refined,
+        labels,
+        Refinement(
+            nodes=nodes.size,
+            communities=tree.communities,
+            moved_nodes=int((moved.community != tree.community).sum()),
+            fallback_nodes=fallback,
+            edges=len(pairs),
+            dropped_edges=int(gone.sum()),
+            added_edges=len(added),
+            entropy_one_level=tree_entropy(pairs, nodes.size, []),
+            entropy_of_tree=tree_entropy(pairs, nodes.size, tree.parents),
+            entropy_after_moves=tree_entropy(pairs, nodes.size, moved.parents),
+            soft_label_accuracy=label_accuracy(labels, nodes.labels),
+            homophily_before=homophily(pairs, nodes.labels),
+            homophily_after=homophily(refined, nodes.labels),
+        ),
+    )
+
+
+def refined_graphs(
+    data: ClientData, config: RunConfig, run: str, labeller: Labeller
+) -> RefinedGraphs:
+    """Return the graphs to train and to predict on, computed now if the run's folder has none.
+
+    The whole graph has the refined edges among the nodes that training sees and, in inductive
+    mode, all edges of test nodes as they are.
+    """
+    pairs = _arrays(data, config, run, labeller)["pairs"]
+    version = hashlib.sha256(pairs.cpu().numpy().tobytes()).hexdigest()
+    return data.cached("llata", version, lambda: _graphs(data, pairs))
+
+
+def _arrays(data: ClientData, config: RunConfig, run: str, labeller: Labeller) -> dict[str, Tensor]:
+    def compute() -> dict[str, Tensor]:
+        # Loading an encoder draws from torch's generators, as the dropout of this round does.
+        with seeded(config.seed, "llata", client=data.card.client):
+            return _refine(data, config, run, labeller)
+
+    sections = {section.name: section for section in config.sections}
+    key: dict[str, Any] = {
+        **cache_key(data, config),
+        "method": config.method,
+        "reading": asdict(data.reading),
+        **{name: asdict(sections[name]) for name in ("llata", "llm") if name in sections},
+    }
+    return load_or_compute(data, run, key, compute, REFINED)
+
+
+def _refine(data: ClientData, config: RunConfig, run: str, labeller: Labeller) -> dict[str, Tensor]:
+    nodes = local_nodes(data)
+    pairs, labels, what = refined_pairs(nodes, config, labeller)
+    folder, client = run_folder(data.folder, run), data.card.client
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / REPORT, asdict(what))
+    events.emit("refined", _line(what, client), client=client, **asdict(what))
+    ends = nodes.order[pairs]
+    soft = torch.zeros(data.num_nodes, nodes.classes)  # rows of zeros: nodes that were not seen
+    soft[nodes.order] = labels.float()
+    return {
+        "pairs": sorted_pairs(ends[:, 0], ends[:, 1], data.num_nodes),
+        "soft_labels": soft,
+    }
+
+
+def _line(what: Refinement, client: int) -> str:
+    def share(value: float | None) -> str:
+        return "none" if value is None else f"{value:.3f}"
+
+    return (
+        f"client {client}: {what.edges} edges - {what.dropped_edges} + {what.added_edges}, "
+        f"{what.moved_nodes} of {what.nodes} nodes moved among {what.communities} communities; "
+        f"soft labels right on {share(what.soft_label_accuracy)} of the training nodes, "
+        f"edge homophily {share(what.homophily_before)} -> {share(what.homophily_after)}"
+    )
+
+
+def _graphs(data: ClientData, pairs: Tensor) -> RefinedGraphs:
+    visible = data.training_graph.visible
+    training = _graph(data, pairs, visible, "refined-training")
+    if not data.inductive:
+        return RefinedGraphs(whole=training, training=training)
+    rows, cols = data.graph.edges()
+    unseen = (rows < cols) & ~(visible[rows] & visible[cols])
+    more = torch.stack([rows[unseen], cols[unseen]], dim=1)
+    whole = torch.cat([pairs, more])
+    everything = torch.ones_like(visible)
+    return RefinedGraphs(_graph(data, whole, everything, "refined-whole"), training)
+
+
+def _graph(data: ClientData, pairs: Tensor, visible: Tensor, name: str) -> LocalGraph:
+    ends = pairs.cpu().numpy()
+    lists = csr_from_pairs(ends[:, 0], ends[:, 1], data.num_nodes)
+    ptr, index = (torch.as_tensor(part, dtype=torch.int64, device=data.device) for part in lists)
+    rows = Ragged(ptr, index)
+    return LocalGraph(rows, visible, name, data.edge_gates(rows))
+
+
+class LabelledCommunities(RefinedGraphMethod):
     """Edges by communities and soft labels; subclasses say where the labels come from."""
 
     def soft_labels(
@@ -24,14 +196,11 @@ class LabelledCommunities(RefinedGraph):
         """Return q, [n, C] float64, and the number of nodes whose q is a fallback."""
         raise NotImplementedError
 
-    def graphs(
-        self, data: ClientData, config: RunConfig, run: str
-    ) -> tuple[LocalGraph, LocalGraph]:
+    def graphs(self, data: ClientData, config: RunConfig, run: str) -> RefinedGraphs:
         """Return the graphs that follow from the soft labels, see `refined_graphs`."""
-        refined = refined_graphs(
+        return refined_graphs(
             data, config, run, lambda nodes, tree: self.soft_labels(nodes, tree, config, run)
         )
-        return refined["training"], refined["whole"]
 
 
 class Llata(LabelledCommunities):
@@ -46,7 +215,7 @@ class Llata(LabelledCommunities):
     ) -> tuple[Tensor, int]:
         """Ask for every node beside others of its community."""
         with open_session(nodes.data, config, run) as session:
-            return asked_labels(nodes, tree, config, session, propagated_labels(nodes))
+            return model_labels(nodes, tree, config, session, propagated_labels(nodes))
 
 
 class LlataCosine(LabelledCommunities):

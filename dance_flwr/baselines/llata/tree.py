@@ -9,7 +9,7 @@ H (`dance_flwr.baselines.llata.entropy`):
    best of all moves that touch either group.
 
 Last, components of at most six items get the best of all their partitions
-(`dance_flwr.baselines.llata.exact`); of larger ones the result can be above the minimum. Without
+(`small_components_solved`); of larger ones the result can be above the minimum. Without
 that step, 50 of the 202 graphs of at most six nodes with an edge would be, for K = 2. The
 groups are the items of the next level. Where two changes lower H equally, the lower numbers go
 first, so that the result depends on the order of the nodes.
@@ -17,14 +17,85 @@ first, so that the result depends on the order of the nodes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from dance_flwr.baselines.llata.entropy import Items, group_terms, sums
-from dance_flwr.baselines.llata.exact import small_components_solved
 
+MAX_ITEMS = 6  # of a component: 203 partitions
+_COMPONENTS = 512  # at a time
 _TOLERANCE = 1e-9  # of W H, relative to W: smaller changes are rounding
+
+
+def small_components_solved(items: Items, group: Tensor, total: float) -> Tensor:
+    """Return groups that are best within every component of at most `MAX_ITEMS` items.
+
+    The terms of one component's groups depend on no other component, and no best group spans two.
+
+    Parameters
+    ----------
+    group : [n] int64, the groups so far, each inside a component; those of large ones stay
+    total : W
+
+    Returns
+    -------
+    [n] int64, numbers below 2 n
+    """
+    component = components(items)
+    order = torch.sort(component, stable=True).indices
+    size = torch.bincount(component)
+    first = size.cumsum(0) - size
+    solved = items.size + group
+    for count in range(2, MAX_ITEMS + 1):
+        starts = first[size == count]
+        for block in torch.split(starts, _COMPONENTS):
+            members = order[block[:, None] + torch.arange(count)]
+            solved[members] = members.gather(1, _best(items, members, total))
+    return solved
+
+
+def components(items: Items) -> Tensor:
+    """Return the number of the connected component of each item; [n] int64."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    ends = (items.a.numpy(), items.b.numpy())
+    matrix = coo_array((items.weight.numpy(), ends), shape=(items.size, items.size))
+    return torch.from_numpy(connected_components(matrix, directed=False)[1]).long()
+
+
+def _best(items: Items, members: Tensor, total: float) -> Tensor:
+    """Return the best partition of each component; [c, s] int64 -> [c, s], places of items whose
+    group they join.
+    """
+    count = members.size(1)
+    labels = partitions(count)
+    inside = (labels[:, None, :] == torch.arange(count)[:, None]).double()  # [P, groups, items]
+    place = torch.full((items.size,), -1)
+    place[members] = torch.arange(count).expand_as(members)
+    row = torch.full((items.size,), -1)
+    row[members] = torch.arange(len(members))[:, None].expand_as(members)
+    inside_edges = row[items.a] >= 0
+    weight = inside.new_zeros(len(members), count, count)
+    weight[
+        row[items.a[inside_edges]], place[items.a[inside_edges]], place[items.b[inside_edges]]
+    ] = items.weight[inside_edges]
+    volume = torch.einsum("pgi,ci->cpg", inside, items.volume[members])
+    inner = torch.einsum("pgi,ci->cpg", inside, items.cut[members])
+    within = torch.einsum("pgi,cij,pgj->cpg", inside, weight, inside)
+    terms = group_terms(volume, inner - 2 * within, inner, total).sum(2)
+    return labels[terms.argmin(1)]
+
+
+@cache
+def partitions(count: int) -> Tensor:
+    """Return every partition of 0..s-1 into groups numbered by their first items; [P, s] int64."""
+    rows = [[0]]
+    for item in range(1, count):
+        rows = [[*row, label] for row in rows for label in [*sorted(set(row)), item]]
+    return torch.tensor(rows)
 
 
 @dataclass(frozen=True)
@@ -127,9 +198,9 @@ def _moves(items: Items, group: Tensor, total: float) -> tuple[Tensor, Tensor, T
     weight = torch.cat([items.weight, items.weight, items.weight.new_zeros(2 * items.size)])
     weight = sums(place, weight, len(key))  # of the edges between item and group
     node, target = key // width, key % width
-    own = weight.new_zeros(items.size)
+    inner_weight = weight.new_zeros(items.size)
     inside = target == group[node]
-    own[node[inside]] = weight[inside]
+    inner_weight[node[inside]] = weight[inside]
     size = torch.bincount(group, minlength=groups)
     keep = ~inside & ((target < groups) | (size[group[node]] > 1))
     node, target, weight = node[keep], target[keep], weight[keep]
@@ -139,9 +210,11 @@ def _moves(items: Items, group: Tensor, total: float) -> tuple[Tensor, Tensor, T
 
     volume, cut, inner = padded(level.volume), padded(level.cut), padded(inner)
     term = group_terms(volume, cut, inner, total)
-    source, own = group[node], own[node]
+    source, inner_weight = group[node], inner_weight[node]
     v, g = items.volume[node], items.cut[node]
-    left = group_terms(volume[source] - v, cut[source] - g + 2 * own, inner[source] - g, total)
+    left = group_terms(
+        volume[source] - v, cut[source] - g + 2 * inner_weight, inner[source] - g, total
+    )
     joined = group_terms(volume[target] + v, cut[target] + g - 2 * weight, inner[target] + g, total)
     return node, source, target, left + joined - term[source] - term[target]
 

@@ -1,41 +1,37 @@
 """The client side of LLM4FGL: train the predictor, generate, train on the augmented graph."""
 
-from weakref import WeakKeyDictionary
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.baselines.llm4fgl import planning
 from dance_flwr.baselines.llm4fgl.config import Llm4FglConfig
 from dance_flwr.baselines.llm4fgl.generation import (
     TRAINING,
     WHOLE,
+    Generation,
     Place,
     generate,
     graphs_of,
+    load_latest,
     poorest,
     rewrite,
 )
-from dance_flwr.baselines.llm4fgl.links import AugmentedGraph, augment
-from dance_flwr.baselines.llm4fgl.predictor import GeneratingModel, LocalPairs, train_predictor
-from dance_flwr.baselines.llm4fgl.versions import Generation, load_latest
-from dance_flwr.baselines.llm4fgl.writing import ModelWriter, Recombiner, Writer
+from dance_flwr.baselines.llm4fgl.predictor import (
+    GeneratingModel,
+    LocalPairs,
+    augmented_operator,
+    train_predictor,
+)
+from dance_flwr.baselines.llm4fgl.writing import ModelWriter, Recombiner, Writer, planned_calls
+from dance_flwr.baselines.refined_graph import with_generated_nodes
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.fedavg_full.client import FedAvgFull
-from dance_flwr.methods.label_reuse import input_labels
-from dance_flwr.methods.plain_method import class_probabilities, plain_model
-from dance_flwr.methods.whole_graph import train_on_graph
+from dance_flwr.methods.plain_method import LabelledGraph, class_probabilities, plain_model
+from dance_flwr.methods.whole_graph import FedAvgFull, train_on_graph
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.seeding import generator, seeded
-
-# Per site and name of a graph: the last augmented graph, and the generation that it is of.
-_AUGMENTED: WeakKeyDictionary[ClientData, dict[str, tuple[Generation, str, AugmentedGraph]]] = (
-    WeakKeyDictionary()
-)
 
 
 class Llm4Fgl(FedAvgFull):
@@ -76,11 +72,8 @@ class Llm4Fgl(FedAvgFull):
                 feedback = feedback_of(*_confidence(model, data, graph), model.feedback.size(1))
                 with torch.no_grad():
                     model.feedback.copy_(feedback / data.num_nodes)
-        labels = _labels_of(graph, data)
         with report.phase("train"):
-            report.loss = train_on_graph(
-                model, graph.features, graph.operator, labels, config, info.round, data.card.client
-            )
+            report.loss = train_on_graph(model, graph, config, info.round)
         return report
 
     def predict(
@@ -97,13 +90,11 @@ class Llm4Fgl(FedAvgFull):
             return {"deployed": raw, "raw": raw}
         generation = self._generation(model, data, config, info, reflects=False)
         graph = augmented_graph(model, data, generation, WHOLE)
-        shown = input_labels(model, _labels_of(graph, data))
-        probabilities = class_probabilities(model, graph.features, graph.operator, shown)
-        return {"deployed": probabilities[nodes], "raw": raw}
+        return {"deployed": class_probabilities(model, graph)[nodes], "raw": raw}
 
     def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
         """Return the most calls and tokens that a run spends at this client, before it starts."""
-        return planning.planned_calls(data, config)
+        return planned_calls(data, config)
 
     def _train_with_predictor(
         self, model: GeneratingModel, data: ClientData, config: RunConfig, info: RoundInfo
@@ -189,30 +180,19 @@ def quality_of(confidence: Tensor, predicted: Tensor, feedback: Tensor) -> Tenso
 
 def augmented_graph(
     model: PlainModel, data: ClientData, generation: Generation, name: str
-) -> AugmentedGraph:
+) -> LabelledGraph:
     """Return a graph of `graphs_of` with the generated nodes that are used, computed once."""
-    kind, cached = model.backbone.operator, _AUGMENTED.setdefault(data, {})
-    if name not in cached or cached[name][0] is not generation or cached[name][1] != kind:
-        generated = generation.features[generation.used]
-        graph = augment(
-            graphs_of(data)[name], data.features, generated, generation.links[name], kind
-        )
-        cached[name] = generation, kind, graph
-    return cached[name][2]
+    kind = model.backbone.operator
+
+    def augment() -> LabelledGraph:
+        features, links = generation.features[generation.used], generation.links[name]
+        operator = augmented_operator(graphs_of(data)[name], links, len(features), kind)
+        return with_generated_nodes(data, features, operator)
+
+    return data.cached(f"llm4fgl {name}", (generation, kind), augment)
 
 
-def _confidence(
-    model: PlainModel, data: ClientData, graph: AugmentedGraph
-) -> tuple[Tensor, Tensor]:
+def _confidence(model: PlainModel, data: ClientData, graph: LabelledGraph) -> tuple[Tensor, Tensor]:
     """Return the largest probability and the predicted class of every generated node, [g] each."""
-    shown = input_labels(model, _labels_of(graph, data))
-    probabilities = class_probabilities(model, graph.features, graph.operator, shown)
-    confidence, predicted = probabilities[data.num_nodes :].max(dim=1)
+    confidence, predicted = class_probabilities(model, graph)[data.num_nodes :].max(dim=1)
     return confidence, predicted
-
-
-def _labels_of(graph: AugmentedGraph, data: ClientData) -> Tensor:
-    """Return the training labels, [n + g] int64; generated nodes have none."""
-    labels = data.train_labels.new_full((len(graph.features),), -1)
-    labels[: data.num_nodes] = data.train_labels
-    return labels

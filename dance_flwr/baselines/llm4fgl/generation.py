@@ -1,25 +1,99 @@
-"""Generate neighbours as text, encode them, drop duplicates, link them; rewrite the poorest."""
+"""Generate neighbours as text, encode them, drop duplicates, link them; rewrite the poorest.
 
-from collections.abc import Sequence
+One file per version in the client's folder of the run holds what was generated.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr import events
 from dance_flwr.baselines.llm4fgl.config import Llm4FglConfig
-from dance_flwr.baselines.llm4fgl.links import link
-from dance_flwr.baselines.llm4fgl.predictor import EdgePredictor, LocalPairs, held_out_auc
-from dance_flwr.baselines.llm4fgl.versions import Generation, save
-from dance_flwr.baselines.llm4fgl.writing import Task, Writer
+from dance_flwr.baselines.llm4fgl.predictor import EdgePredictor, LocalPairs, held_out_auc, link
+from dance_flwr.baselines.llm4fgl.writing import Task, Writer, origins_of
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.card import run_folder
+from dance_flwr.disk import read_npz, write_json, write_npz
 from dance_flwr.llm.factory import embedder
+from dance_flwr.methods.server_side import entries_under
 from dance_flwr.seeding import generator
 
+_LINKS = "links-"
 WHOLE, TRAINING = "whole", "training"
+
+
+@dataclass(frozen=True, eq=False)
+class Generation:
+    """The generated neighbours of a client after some reflections.
+
+    Attributes
+    ----------
+    version : number of reflections that have passed
+    origins : [g] int64, nodes whose neighbours they are
+    texts : [g], "" where none was written
+    features : [g, d] float32 of norm 1, zeros without a text
+    used : [g] bool, whether it is a node of the augmented graph: written, and no duplicate
+    links : name of a graph -> [2, l] int64, (number among the used ones, raw node)
+    """
+
+    version: int
+    origins: Tensor
+    texts: Sequence[str]
+    features: Tensor
+    used: Tensor
+    links: Mapping[str, Tensor]
+
+
+def load_latest(data: ClientData, run: str, version: int) -> Generation | None:
+    """Return the latest version up to `version`; None where no file is there and undamaged."""
+    for number in range(version, -1, -1):
+        path = _path(data, run, number)
+        if path.is_file():
+            changed = path.stat().st_mtime_ns
+            generation = data.cached(str(path), changed, partial(_read, data, path, number))
+            if generation is not None:
+                return generation
+    return None
+
+
+def save(generation: Generation, data: ClientData, run: str, report: Mapping[str, object]) -> None:
+    """Write a version atomically, then `report`, its counts, beside it for its owner to read."""
+    path = _path(data, run, generation.version)
+    arrays = {
+        "origins": generation.origins.cpu().numpy(),
+        "texts": np.array(generation.texts, np.str_),
+        "features": generation.features.cpu().numpy(),
+        "used": generation.used.cpu().numpy(),
+    }
+    arrays |= {_LINKS + name: ends.cpu().numpy() for name, ends in generation.links.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_npz(path, arrays)
+    write_json(path.with_suffix(".json"), report)
+
+
+def _path(data: ClientData, run: str, version: int) -> Path:
+    return run_folder(data.folder, run) / f"llm4fgl-{version}.npz"
+
+
+def _read(data: ClientData, path: Path, version: int) -> Generation | None:
+    """Return the version in a file; None where it is damaged."""
+    arrays = read_npz(path)
+    if arrays is None:
+        return None
+    texts = arrays.pop("texts").tolist()
+    tensors = {name: torch.from_numpy(array).to(data.device) for name, array in arrays.items()}
+    links = entries_under(tensors, _LINKS)
+    return Generation(
+        version, tensors["origins"], texts, tensors["features"], tensors["used"], links
+    )
 
 
 @dataclass(frozen=True)
@@ -35,18 +109,6 @@ class Place:
 def graphs_of(data: ClientData) -> dict[str, LocalGraph]:
     """Return the graphs to augment: the whole one, and in inductive mode that of training."""
     return {WHOLE: data.graph} | ({TRAINING: data.training_graph} if data.inductive else {})
-
-
-def origins_of(data: ClientData, ratio: float) -> Tensor:
-    """Return the nodes that get a neighbour: the share of fewest neighbours; [g] int64, ascending.
-
-    Only nodes that training sees; ties go to the lower node number. The choice reads no label and
-    depends on no seed, so that cached replies serve every seed of a partition.
-    """
-    graph = data.training_graph
-    nodes = torch.nonzero(graph.visible).flatten()
-    order = torch.sort(graph.rows.ptr.diff()[nodes], stable=True).indices
-    return nodes[order[: round(ratio * len(nodes))]].sort().values
 
 
 def generate(predictor: EdgePredictor, at: Place) -> Generation:
@@ -87,8 +149,8 @@ def poorest(quality: Tensor, texts: Sequence[str], ratio: float) -> Tensor:
     quality : [g]; ties go to the lower number
     texts : [g]; those that were not written have no part in it
     """
-    there = torch.tensor([bool(text) for text in texts], device=quality.device)
-    written = torch.nonzero(there).flatten()
+    is_written = torch.tensor([bool(text) for text in texts], device=quality.device)
+    written = torch.nonzero(is_written).flatten()
     order = torch.sort(quality[written], stable=True).indices
     return written[order[: round(ratio * len(written))]].sort().values
 
@@ -125,12 +187,12 @@ def _encoded(draft: Generation, changed: Tensor, at: Place) -> tuple[Tensor, Ten
     places = [place for place in torch.nonzero(changed).flatten().tolist() if draft.texts[place]]
     if places:
         texts, origins = at.data.texts(), draft.origins[places].tolist()
-        own = [texts[node] for node in origins]
-        rows = embedder(at.data, at.config)([*(draft.texts[place] for place in places), *own])
+        originals = [texts[node] for node in origins]
+        rows = embedder(at.data, at.config)([*(draft.texts[place] for place in places), *originals])
         unit = F.normalize(torch.as_tensor(rows, dtype=torch.float32), dim=1)
         new, papers = (part.to(features.device) for part in torch.split(unit, len(places)))
-        most = Llm4FglConfig.of(at.config).duplicate_cosine
-        features[places], used[places] = new, (new * papers).sum(dim=1) <= most
+        limit = Llm4FglConfig.of(at.config).duplicate_cosine
+        features[places], used[places] = new, (new * papers).sum(dim=1) <= limit
     return features, used
 
 

@@ -1,4 +1,4 @@
-"""The edge predictor of LLM4FGL, a part of the model that is averaged, and its training."""
+"""The edge predictor of LLM4FGL, its training, and the links that it predicts."""
 
 import torch
 from torch import Tensor, nn
@@ -6,11 +6,15 @@ from torch.nn import functional as F
 
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.nn.model import ModelShape, PlainModel
+from dance_flwr.nn.propagation import operator
 from dance_flwr.seeding import generator
 
 HELD_OUT = 0.1  # share of a client's edges that its predictor never sees
 _RATE, _DECAY = 0.001, 5e-4  # of Adam
 _BATCH = 8192  # edges per step at most
+CANDIDATES = 32  # nearest nodes of a generated one whose link is predicted
+_ENTRIES = 2**22  # cosines in memory at a time
+_ROWS = 1024  # generated nodes whose links are predicted at a time
 
 
 class EdgePredictor(nn.Module):
@@ -147,3 +151,66 @@ def auc(positive: Tensor, negative: Tensor) -> float:
         ascending, positive, right=True
     )
     return float(below.double().mean()) / (2 * len(negative))
+
+
+def nearest(queries: Tensor, texts: Tensor, allowed: Tensor, limit: int) -> Tensor:
+    """Return the allowed texts of largest cosine, nearest first; [q, min(most, allowed)] int64.
+
+    Parameters
+    ----------
+    queries : [q, d]; texts : [n, d], all of norm 1; allowed : [n] bool
+    """
+    nodes = torch.nonzero(allowed).flatten()
+    width = min(limit, len(nodes))
+    if not len(queries) or not width:
+        return nodes.new_zeros(len(queries), width)
+    blocks = torch.split(queries, max(1, _ENTRIES // len(nodes)))
+    among = texts[nodes]
+    return torch.cat([nodes[(block @ among.T).topk(width, dim=1).indices] for block in blocks])
+
+
+@torch.no_grad()
+def link(
+    predictor: EdgePredictor,
+    generated: Tensor,
+    texts: Tensor,
+    allowed: Tensor,
+    threshold: float,
+    most: int,
+) -> Tensor:
+    """Return the pairs (generated node, raw node) with p > threshold; [2, l] int64.
+
+    Each generated node has links to the `most` nodes of largest p among its 32 nearest. A generated
+    node whose text no node resembles has none.
+
+    Parameters
+    ----------
+    generated : [g, d]; texts : [n, d], all of norm 1
+    allowed : [n] bool, nodes that may be linked
+    """
+    near = nearest(generated, texts, allowed, CANDIDATES)
+    owner = torch.arange(len(generated), device=near.device)[:, None].expand_as(near)
+    blocks = zip(torch.split(owner, _ROWS), torch.split(near, _ROWS), strict=True)
+    logits = torch.cat([predictor(generated[left], texts[other]) for left, other in blocks])
+    best = torch.sort(torch.sigmoid(logits), dim=1, descending=True, stable=True)
+    chosen = best.values[:, :most] > threshold
+    nodes = near.gather(1, best.indices)[:, :most]
+    return torch.stack([owner[:, :most][chosen], nodes[chosen]])
+
+
+def augmented_operator(graph: LocalGraph, links: Tensor, generated: int, kind: str) -> Tensor:
+    """Return the operator of a graph and its g generated nodes, [n + g, n + g] sparse.
+
+    Parameters
+    ----------
+    links : [2, l] int64, (generated node, raw node), each taken in both directions
+    generated : g
+    kind : of the operator
+    """
+    rows, cols = graph.edges()
+    nodes = graph.visible.numel()
+    added, raw = links[0] + nodes, links[1]
+    gates = torch.ones(len(rows), device=rows.device) if graph.gates is None else graph.gates
+    weights = torch.cat([gates, gates.new_ones(2 * links.size(1))])
+    rows, cols = torch.cat([rows, raw, added]), torch.cat([cols, added, raw])
+    return operator(kind, rows, cols, weights, nodes + generated)

@@ -1,31 +1,113 @@
-"""Who writes the neighbours of nodes: a language model, or the client's own sentences."""
+"""Who writes the neighbours of nodes: a language model, or the client's own sentences.
 
-from collections.abc import Iterable, Sequence
+The two prompts, a neighbour of a paper and its revision, hold texts of the client alone: no label
+and no name of a class. The wording is ours; that of
+the publication is not known to us. Texts are quoted as data and cut to a number of words.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from math import ceil
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.baselines.llm4fgl.links import nearest
-from dance_flwr.baselines.llm4fgl.prompts import (
-    MOST_NEIGHBOURS,
-    MOST_WORDS,
-    NEIGHBOUR,
-    REVISION,
-    text_of,
-)
+from dance_flwr.baselines.llm4fgl.config import Llm4FglConfig
+from dance_flwr.baselines.llm4fgl.predictor import nearest
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.text.chunking import split_sentences
 from dance_flwr.llm.factory import open_session
-from dance_flwr.llm.template import Prompt
+from dance_flwr.llm.quoting import DATA_NOTE, as_data
+from dance_flwr.llm.template import Embed, Json, Message, Prompt, Template
 from dance_flwr.seeding import generator
 
+MAX_NEIGHBOURS = 3  # texts beside the paper
+MAX_WORDS = 120  # of a generated text, title and abstract
+_PAPER_WORDS, _NEIGHBOUR_WORDS = 160, 90
+
+# The longest reply that fits has about 820 characters, so that `limit` never cuts one off.
+_SCHEMA: Json = {
+    "type": "object",
+    "properties": {
+        "title": {"type": "string", "minLength": 1, "maxLength": 120},
+        "abstract": {"type": "string", "minLength": 1, "maxLength": 700},
+    },
+    "required": ["title", "abstract"],
+    "additionalProperties": False,
+}
+LIMIT = 320  # tokens of a reply
+
+_RULES = (
+    "You write titles and abstracts of papers for a citation graph. Answer with JSON of two keys, "
+    '"title" and "abstract", of at most 120 words together. Do not copy sentences, and do not name '
+    f"or comment on the quoted papers. {DATA_NOTE}"
+)
 _SOURCES = 4  # nearest texts whose sentences are recombined
+_CHARACTERS = 4  # of English text per token
+
+
+def quoted(text: str, words: int) -> str:
+    """Return the first words of a text, quoted as data."""
+    return as_data(" ".join(text.split()[:words]))
+
+
+def _context(facts: Mapping[str, Any]) -> str:
+    lines = ["The paper:", quoted(facts["paper"], _PAPER_WORDS)]
+    if facts["neighbours"]:
+        lines.append("Papers that cite it or that it cites:")
+        lines += [quoted(text, _NEIGHBOUR_WORDS) for text in facts["neighbours"]]
+    return "\n".join(lines)
+
+
+def _ask(facts: Mapping[str, Any]) -> Sequence[Message]:
+    task = (
+        "Write title and abstract of one further paper, of the same field, that plausibly cites "
+        "the paper or is cited by it."
+    )
+    return Message("system", _RULES), Message("user", f"{_context(facts)}\n\n{task}")
+
+
+def _ask_again(facts: Mapping[str, Any]) -> Sequence[Message]:
+    task = (
+        "The draft was judged poor: readers who know papers of many fields could not tell its "
+        "field as surely as those of other drafts, or it said the same as the paper. Write title "
+        "and abstract anew, more specific in problem, method and result, still of one further "
+        "paper that plausibly cites the paper or is cited by it."
+    )
+    draft = f"A draft of one further paper:\n{quoted(facts['draft'], MAX_WORDS)}"
+    return (
+        Message("system", _RULES),
+        Message("user", f"{_context(facts)}\n{draft}\n\n{task}"),
+    )
+
+
+def _stub(facts: Mapping[str, Any], embed: Embed) -> Json:
+    """Return words of the neighbours, nearest to the paper first, then of the paper itself."""
+    paper, texts = facts["paper"], [text for text in facts["neighbours"] if text.split()]
+    if texts:
+        vectors = embed([paper, *texts])
+        order = (-(vectors[1:] @ vectors[0])).argsort(kind="stable")
+        texts = [texts[i] for i in order]
+    words = " ".join([*texts, paper, "one further paper"]).split()
+    skipped = 7 if "draft" in facts else 0
+    words = words[skipped:] if len(words) > 2 * skipped else words
+    return {"title": " ".join(words[:6])[:120], "abstract": " ".join(words[3:60])[:700] or "none"}
+
+
+NEIGHBOUR = Template("llm4fgl-neighbour", 1, _SCHEMA, LIMIT, _ask, _stub)
+REVISION = Template("llm4fgl-revision", 1, _SCHEMA, LIMIT, _ask_again, _stub)
+
+
+def text_of(value: Json) -> str:
+    """Return title and abstract of a reply as one text of at most 120 words."""
+    title, abstract = (" ".join(str(value[key]).split()) for key in ("title", "abstract"))
+    stop = "" if title.endswith((".", "!", "?")) else "."
+    return " ".join(f"{title}{stop} {abstract}".split()[:MAX_WORDS])
 
 
 @dataclass(frozen=True)
@@ -100,7 +182,7 @@ def nearest_neighbours(node: int, unit: Tensor, graph: LocalGraph) -> list[int]:
     """
     near = graph.rows.index[graph.rows.ptr[node] : graph.rows.ptr[node + 1]]
     order = torch.sort(unit[near] @ unit[node], descending=True, stable=True).indices
-    return near[order[:MOST_NEIGHBOURS]].tolist()
+    return near[order[:MAX_NEIGHBOURS]].tolist()
 
 
 def recombined(sources: Sequence[str], draw: torch.Generator) -> str:
@@ -117,8 +199,43 @@ def recombined(sources: Sequence[str], draw: torch.Generator) -> str:
     chosen: list[str] = []
     for place in torch.randperm(len(sentences), generator=draw).tolist():
         words = sentences[place].split()
-        if len(chosen) + len(words) <= MOST_WORDS:
+        if len(chosen) + len(words) <= MAX_WORDS:
             chosen += words
     if not chosen and sentences:
-        chosen = sentences[0].split()[:MOST_WORDS]
+        chosen = sentences[0].split()[:MAX_WORDS]
     return " ".join(chosen)
+
+
+def origins_of(data: ClientData, ratio: float) -> Tensor:
+    """Return the nodes that get a neighbour: the share of fewest neighbours; [g] int64, ascending.
+
+    Only nodes that training sees; ties go to the lower node number. The choice reads no label and
+    depends on no seed, so that cached replies serve every seed of a partition.
+    """
+    graph = data.training_graph
+    nodes = torch.nonzero(graph.visible).flatten()
+    order = torch.sort(graph.rows.ptr.diff()[nodes], stable=True).indices
+    return nodes[order[: round(ratio * len(nodes))]].sort().values
+
+
+def planned_calls(data: ClientData, config: RunConfig) -> tuple[int, int]:
+    """Return the most calls and tokens of a client: every text once, and R shares of them anew.
+
+    Prompts are rendered and counted as one token per four characters, replies as their limit, and
+    a draft as the longest. Caps are not read; cached replies cost nothing.
+    """
+    settings = Llm4FglConfig.of(config)
+    if config.rounds <= settings.predictor_rounds:
+        return 0, 0
+    origins = origins_of(data, settings.ratio_of_nodes)
+    first = [_tokens(prompt.text) + LIMIT for prompt in prompts_of(Task(origins), data)]
+    drafts = Task(origins, ["x" * 4 * LIMIT] * len(first))
+    again = [_tokens(prompt.text) + LIMIT for prompt in prompts_of(drafts, data)]
+    poor = round(settings.rewritten_ratio * len(first))
+    reflections = settings.reflections_before(config.rounds)
+    calls = len(first) + reflections * poor
+    return calls, sum(first) + reflections * sum(sorted(again, reverse=True)[:poor])
+
+
+def _tokens(text: str) -> int:
+    return ceil(len(text) / _CHARACTERS)

@@ -27,7 +27,7 @@ Ours, since neither says how the method is federated or keeps within a budget:
 - any model of `llm.backend` answers, where the paper distils GPT-4 into a 7B model; it is asked for
   the score only, about texts cut to `llm4rgnn.text-words`;
 - at most `llm4rgnn.pairs` pairs per client are judged, the same ones in runs of every seed; ridge
-  regression on the embeddings scores the rest (`dance_flwr.baselines.llm4rgnn.head`);
+  regression on the embeddings scores the rest (`dance_flwr.baselines.llm4rgnn.scoring`);
 - an edge whose reply cannot be read is kept and counted, and the predictor does not learn from it;
 - the predictor's input is symmetric, (a * b, |a - b|), so that both ends agree; it trains for at
   most 100 epochs, with a patience of 10; candidates are the nearest nodes by cosine, found in

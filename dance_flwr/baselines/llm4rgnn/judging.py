@@ -1,25 +1,95 @@
 """Which pairs the language model judges, what that costs, and its replies."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dance_flwr.baselines.llm4rgnn.config import Llm4RgnnConfig
 from dance_flwr.baselines.llm4rgnn.pairs import least_similar_pairs, undirected_edges
-from dance_flwr.baselines.llm4rgnn.prompts import relevance_prompt
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.llm.config import LlmConfig
 from dance_flwr.llm.model import prompt_tokens
+from dance_flwr.llm.quoting import DATA_NOTE, as_data
 from dance_flwr.llm.session import Session
-from dance_flwr.llm.template import Prompt
+from dance_flwr.llm.template import Embed, Json, Message, Prompt, Template
 
+LOWEST, HIGHEST = 1, 6
+_SCORES = range(LOWEST, HIGHEST + 1)
+_LETTERS_PER_WORD = 12  # on average at most, so that a text without spaces is cut as well
+_INSTRUCTION = (
+    "Graph models are attacked by links between documents that have nothing to do with each other, "
+    "and by the removal of links between related ones. Judge how closely two documents are "
+    f"related, with an integer from 1 (no relation) to 6 (direct relation). {DATA_NOTE} Reply with "
+    'JSON and nothing else: {"relevance": n}'
+)
+# Relevance Score: 5, "relevance": "5", The relevance is **5**; no range such as 1 to 6, no 4.5.
+_BETWEEN = r"[^\w.\n]{0,4}"
+_IN_PROSE = re.compile(
+    rf"relevance(?:[ _-]?score)?{_BETWEEN}(?:\b(?:is|of)\b)?{_BETWEEN}([1-6])"
+    r"(?!\d|\.\d| ?(?:-|\u2013|to) ?\d)",
+    re.IGNORECASE,
+)
 UNASKED, UNREADABLE = -1, 0  # instead of a score, 1..6
 _EDGES_PER_NEGATIVE = 3  # of the pairs that are judged within a budget
 _LETTERS_PER_TOKEN = 4  # of English text, where no tokeniser is at hand
+
+
+def _render(facts: Mapping[str, Any]) -> Sequence[Message]:
+    first, second = as_data(facts["first"]), as_data(facts["second"])
+    documents = f"Document A: {first}\n\nDocument B: {second}"
+    return Message("system", _INSTRUCTION), Message("user", documents)
+
+
+def _stub(facts: Mapping[str, Any], embed: Embed) -> Json:
+    first, second = embed([facts["first"], facts["second"]])
+    cosine = min(max(float(first @ second), 0.0), 1.0)
+    return {"relevance": LOWEST + round((HIGHEST - LOWEST) * cosine)}
+
+
+def parse_prose(text: str) -> Json | None:
+    """Return the score of a reply that is not the JSON that was asked for; None without one.
+
+    Two different scores are none.
+    """
+    scores = set(_IN_PROSE.findall(text))
+    return {"relevance": int(scores.pop())} if len(scores) == 1 else None
+
+
+RELEVANCE = Template(
+    name="llm4rgnn.relevance",
+    version=1,
+    schema={
+        "type": "object",
+        "properties": {"relevance": {"enum": [*_SCORES, *map(str, _SCORES)]}},
+        "required": ["relevance"],
+        "additionalProperties": False,
+    },
+    limit=32,
+    render=_render,
+    stub=_stub,
+    parse=parse_prose,
+)
+
+
+def relevance_prompt(first: str, second: str, words: int) -> Prompt:
+    """Return the prompt about two texts, the same for both orders.
+
+    Parameters
+    ----------
+    words : of each text, from its start
+    """
+    first, second = sorted((_start(first, words), _start(second, words)))
+    return RELEVANCE.fill(first=first, second=second)
+
+
+def _start(text: str, words: int) -> str:
+    return " ".join(text.split(maxsplit=words)[:words])[: _LETTERS_PER_WORD * words]
 
 
 @dataclass(frozen=True)
@@ -83,19 +153,19 @@ def judge(data: ClientData, config: RunConfig, pairs: Pairs, session: Session) -
     """
     settings = Llm4RgnnConfig.of(config)
     scores = torch.full((len(pairs.every),), UNASKED)
-    asked = list(questions(data.texts(), pairs, settings, session.caps))
-    costs = [_most_tokens(prompt.text) + prompt.template.limit for prompt, _ in asked]
+    batch = list(questions(data.texts(), pairs, settings, session.caps))
+    costs = [_max_tokens(prompt.text) + prompt.template.limit for prompt, _ in batch]
     if sum(costs) > session.caps.max_tokens:
         costs = [
-            prompt_tokens(session.model, prompt) + prompt.template.limit for prompt, _ in asked
+            prompt_tokens(session.model, prompt) + prompt.template.limit for prompt, _ in batch
         ]
     calls, _ = _affordable(costs, session.caps.max_tokens)
-    for prompt, same in asked[:calls]:
-        failed = session.ledger.failed_calls
+    for prompt, same in batch[:calls]:
+        failed = session.counts.failed_calls
         answer = session.ask(prompt)
         if answer is not None:
             scores[same] = int(answer.value["relevance"])
-        elif session.ledger.failed_calls > failed:
+        elif session.counts.failed_calls > failed:
             scores[same] = UNREADABLE
     return scores.to(data.device)
 
@@ -131,25 +201,25 @@ def questions(
 
 def _by_hash(texts: Sequence[str], pairs: Tensor, offset: int) -> list[list[int]]:
     """Return the positions of the pairs of each two texts, ordered by the hash of the texts."""
-    found: dict[bytes, list[int]] = {}
+    places: dict[bytes, list[int]] = {}
     digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
     for position, (first, second) in enumerate(pairs.tolist()):
         both = b"".join(sorted((digests[first], digests[second])))
-        found.setdefault(hashlib.sha256(both).digest(), []).append(offset + position)
-    return [found[key] for key in sorted(found)]
+        places.setdefault(hashlib.sha256(both).digest(), []).append(offset + position)
+    return [places[key] for key in sorted(places)]
 
 
-def _affordable(costs: Sequence[int], most: int) -> tuple[int, int]:
-    """Return how many of the first calls fit into `most` tokens, and what they cost."""
+def _affordable(costs: Sequence[int], budget: int) -> tuple[int, int]:
+    """Return how many of the first calls fit into `budget` tokens, and what they cost."""
     spent = 0
     for calls, cost in enumerate(costs):
-        if spent + cost > most:
+        if spent + cost > budget:
             return calls, spent
         spent += cost
     return len(costs), spent
 
 
-def _most_tokens(text: str) -> int:
+def _max_tokens(text: str) -> int:
     """Return more tokens than any tokeniser makes of a text, chat template included.
 
     No token has less than a byte, and those of prompts in a language have several.

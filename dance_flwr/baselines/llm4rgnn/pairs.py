@@ -34,33 +34,33 @@ def cosines(features: Tensor, pairs: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def least_similar_pairs(features: Tensor, graph: LocalGraph, most: int) -> Tensor:
+def least_similar_pairs(features: Tensor, graph: LocalGraph, limit: int) -> Tensor:
     """Return the visible pairs u < v without an edge that have the lowest cosines; [k, 2] int64.
 
-    At most `most`, least similar first, ties to the lower node numbers. O(n^2 d) operations in
+    At most `limit`, least similar first, ties to the lower node numbers. O(n^2 d) operations in
     blocks of rows.
     """
     size = len(features)
-    found, values = features.new_zeros(0, dtype=torch.int64), features.new_zeros(0)
+    pairs, values = features.new_zeros(0, dtype=torch.int64), features.new_zeros(0)
     for rows, block in _similarities(features, graph):
         block[torch.arange(size, device=rows.device) <= rows[:, None]] = -torch.inf
         flat = torch.where(block.isneginf(), torch.inf, block).flatten()
-        low = torch.topk(flat, min(most, len(flat)), largest=False)
+        low = torch.topk(flat, min(limit, len(flat)), largest=False)
         codes = rows[low.indices // size] * size + low.indices % size
-        values, found = torch.cat([values, low.values]), torch.cat([found, codes])
-        order = torch.sort(found, stable=True).indices
-        order = order[torch.sort(values[order], stable=True).indices][:most]
-        values, found = values[order], found[order]
-    found = found[values < torch.inf]
-    return torch.stack([found // size, found % size], dim=1)
+        values, pairs = torch.cat([values, low.values]), torch.cat([pairs, codes])
+        order = torch.sort(pairs, stable=True).indices
+        order = order[torch.sort(values[order], stable=True).indices][:limit]
+        values, pairs = values[order], pairs[order]
+    pairs = pairs[values < torch.inf]
+    return torch.stack([pairs // size, pairs % size], dim=1)
 
 
-def nearest_nodes(features: Tensor, graph: LocalGraph, most: int) -> Tensor:
+def nearest_nodes(features: Tensor, graph: LocalGraph, limit: int) -> Tensor:
     """Return the most similar visible nodes without an edge to each; [n, k] int64, -1 padded.
 
     k = min(most, n), in descending order of the cosine. Invisible nodes have none.
     """
-    width, near = min(most, len(features)), []
+    width, near = min(limit, len(features)), []
     for _, block in _similarities(features, graph):
         top = torch.topk(block, width, dim=1)
         near.append(torch.where(top.values.isneginf(), -1, top.indices))

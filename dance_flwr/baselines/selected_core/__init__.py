@@ -1,7 +1,7 @@
 """FedAvg on K real training nodes per client and the edges among them: coreset baselines.
 
 Each client selects its core once, K_c nodes of every class that its training nodes have
-(`dance_flwr.baselines.condensation.budget`), at random, by herding (Welling 2009) or by k-center
+(`dance_flwr.baselines.condensation.client`), at random, by herding (Welling 2009) or by k-center
 (Sener and Savarese 2018), and trains the plain network on the induced subgraph. `rotating-core`
 draws a random core of the same quotas anew in every round, so that a run sees the training nodes in
 turn while no round trains on more than K.

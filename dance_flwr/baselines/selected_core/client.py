@@ -1,22 +1,89 @@
-"""The client side of the selected cores."""
+"""Rules that select K labelled training nodes, and the methods that train on these cores."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
-from dance_flwr.baselines.condensation.cache import cache_key, load_or_compute
-from dance_flwr.baselines.condensation.client import site_quotas
-from dance_flwr.baselines.selected_core.rules import RULES, select_core
+from dance_flwr.baselines.condensation.client import client_quotas
+from dance_flwr.baselines.run_cache import cache_key, load_or_compute
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
 from dance_flwr.data.text.usage import note_evidence
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.plain_method import PlainMethod, train_on
+from dance_flwr.methods.plain_method import LabelledGraph, PlainMethod, train_on
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 from dance_flwr.nn.propagation import operator
 from dance_flwr.seeding import generator
+
+
+def random_rows(points: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Return `count` rows drawn uniformly without repetition; [count] int64."""
+    return torch.randperm(len(points), generator=generator)[:count].to(points.device)
+
+
+def herding_rows(points: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """x_t = argmin ||mean - (x_1 + ... + x_t) / t||, without repetition (Welling 2009).
+
+    The mean of the selected rows follows the mean of all; [count] int64, in this order.
+    Deterministic; ties go to the lower index.
+
+    Parameters
+    ----------
+    points : [m, d], count <= m
+    """
+    mean, total = points.mean(0), torch.zeros_like(points[0])
+    selected: list[int] = []
+    for step in range(1, count + 1):
+        gap = (mean - (total + points) / step).square().sum(1)
+        gap[selected] = float("inf")
+        selected.append(int(gap.argmin()))
+        total = total + points[selected[-1]]
+    return torch.tensor(selected, dtype=torch.int64, device=points.device)
+
+
+def k_center_rows(points: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """x_1 nearest to the mean, then x_t farthest from x_1, .., x_(t-1) (Gonzalez 1985).
+
+    The greedy 2-approximation of the smallest radius that covers all rows, as in Sener and Savarese
+    2018; [count] int64, in this order. Deterministic; ties go to the lower index.
+
+    Parameters
+    ----------
+    points : [m, d], count <= m
+    """
+    selected = [int((points - points.mean(0)).square().sum(1).argmin())][:count]
+    nearest = points.new_full((len(points),), float("inf"))
+    while len(selected) < count:
+        nearest = torch.minimum(nearest, (points - points[selected[-1]]).square().sum(1))
+        nearest[selected] = -1.0
+        selected.append(int(nearest.argmax()))
+    return torch.tensor(selected, dtype=torch.int64, device=points.device)
+
+
+Rule = Callable[[Tensor, int, torch.Generator], Tensor]
+RULES: dict[str, Rule] = {"random": random_rows, "herding": herding_rows, "k-center": k_center_rows}
+
+
+def select_core(
+    points: Tensor, labels: Tensor, quotas: Tensor, rule: Rule, generator: torch.Generator
+) -> Tensor:
+    """Select K_c nodes of every class by `rule`, in ascending order; [K] int64.
+
+    Parameters
+    ----------
+    points : [n, d], the space in which distances are measured
+    labels : [n] int64, -1 for nodes that must not be selected
+    quotas : [C] int64
+    """
+    selected = [torch.nonzero(labels < -1).flatten()]
+    for number in torch.nonzero(quotas).flatten().tolist():
+        nodes = torch.nonzero(labels == number).flatten()
+        selected.append(nodes[rule(points[nodes], int(quotas[number]), generator)])
+    return torch.cat(selected).sort().values
 
 
 class SelectedCore(PlainMethod):
@@ -38,13 +105,10 @@ class SelectedCore(PlainMethod):
         report = Report()
         with report.phase("nodes"):
             moment = info.round if self.rotates else 0
-            key = cache_key(data, config) | {"rule": self.rule, "round": moment}
+            key = {"ratio": config.condensation_ratio, "rule": self.rule, "round": moment}
+            key |= cache_key(data, config)
             arrays = load_or_compute(
-                data.folder,
-                info.run,
-                key,
-                data.device,
-                lambda: {"core": self.select(data, config, moment)},
+                data, info.run, key, lambda: {"core": self.select(data, config, moment)}
             )
             core = arrays["core"]
         chunks = data.table.chunks_of.take(core).index.cpu().numpy()
@@ -58,8 +122,8 @@ class SelectedCore(PlainMethod):
             induced = operator(
                 model.backbone.operator, *data.training_graph.induced_edges(core), core.numel()
             )
-            labels = data.train_labels[core]
-            report.loss = train_on(model, data.features[core], induced, labels, config, info.round)
+            graph = LabelledGraph(data.features[core], induced, data.train_labels[core])
+            report.loss = train_on(model, graph, config, info.round)
         return report
 
     def select(self, data: ClientData, config: RunConfig, moment: int = 0) -> Tensor:
@@ -69,7 +133,7 @@ class SelectedCore(PlainMethod):
         ----------
         moment : the round whose core it is, 0 for that of all rounds
         """
-        quotas, client = site_quotas(data, config), data.card.client
+        quotas, client = client_quotas(data, config), data.card.client
         draws = generator(config.seed, f"{self.rule}-core", round_=moment, client=client)
         return select_core(self.points(data), data.train_labels, quotas, RULES[self.rule], draws)
 

@@ -7,8 +7,9 @@ from dance_flwr.baselines.self_training.config import SelfTrainingConfig
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.label_reuse import LabelHalves, input_labels
+from dance_flwr.methods.label_reuse import LabelHalves
 from dance_flwr.methods.plain_method import (
+    LabelledGraph,
     PlainMethod,
     class_probabilities,
     labelled_loss,
@@ -28,19 +29,19 @@ class SelfTraining(PlainMethod):
     ) -> Report:
         """Minimise CE of the labelled nodes + weight * CE of the pseudo-labelled ones."""
         report, settings = Report(), SelfTrainingConfig.of(config)
-        operator = data.training_graph.operator(model.backbone.operator)
+        graph = LabelledGraph.of(data, data.training_graph, model)
         with report.phase("forward"):
-            pseudo = torch.full_like(data.train_labels, -1)
+            pseudo = torch.full_like(graph.labels, -1)
             if info.round >= settings.start_round and settings.weight:
                 pseudo = pseudo_labels(model, data, settings)
-        halves = LabelHalves(model, data.train_labels, config, info.round, data.card.client)
+        halves = LabelHalves(model, graph.labels, config, info.round, graph.client)
         added = bool((pseudo >= 0).any())
 
         def loss_of() -> Tensor:
-            shown, labels = halves.split(data.train_labels)
+            shown, labels = halves.split(graph.labels)
             if not added:
-                return labelled_loss(model, data.features, operator, labels, shown)
-            logits = model.logits(data.features, operator, shown)
+                return labelled_loss(model, graph, labels, shown)
+            logits = model.logits(graph.features, graph.operator, shown)
             loss = settings.weight * mean_cross_entropy(logits, pseudo)
             known = bool((labels >= 0).any())
             return mean_cross_entropy(logits, labels) + loss if known else loss
@@ -55,10 +56,8 @@ def pseudo_labels(model: PlainModel, data: ClientData, settings: SelfTrainingCon
 
     Only nodes that training sees and whose label it does not know can have one.
     """
-    graph, known = data.training_graph, data.train_labels
-    operator = graph.operator(model.backbone.operator)
-    probs = class_probabilities(model, data.features, operator, input_labels(model, known))
-    candidates = graph.visible & (known < 0)
+    probs = class_probabilities(model, LabelledGraph.of(data, data.training_graph, model))
+    candidates = data.training_graph.visible & (data.train_labels < 0)
     return confident_labels(probs, candidates, settings.confidence, settings.per_class)
 
 

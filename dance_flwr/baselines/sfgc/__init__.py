@@ -26,7 +26,7 @@ from dance_flwr.baselines.sfgc.config import SfgcConfig
 from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink
 
 METHOD = MethodSpec(
-    client="dance_flwr.baselines.sfgc.client:Sfgc",
+    client="dance_flwr.baselines.sfgc.trajectories:Sfgc",
     uplink=Uplink.SUM,
     card=MethodCard(
         condenses=True,

@@ -12,17 +12,22 @@ the best validation accuracy is kept, not the one with the least error of a grap
 kernel's ridge regression.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dance_flwr.baselines.condensation.client import CondensingMethod, real_graph, validation_scorer
 from dance_flwr.baselines.condensation.graphs import Condensed, RealGraph, layer_normalise
-from dance_flwr.baselines.condensation.matching import best_of
-from dance_flwr.baselines.selected_core.rules import k_center_rows, select_core
+from dance_flwr.baselines.condensation.matching import condense
+from dance_flwr.baselines.selected_core.client import k_center_rows, select_core
 from dance_flwr.baselines.sfgc.config import SfgcConfig
+from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.seeding import generator
 
 EVERY = 5  # steps of an expert between two possible starts
 _RATE_STEP, _RATE_MOMENTUM = 1e-6, 0.5  # of SGD on the student's rate, as in the public code
@@ -183,7 +188,7 @@ class TrajectoryMatching:
             torch.optim.SGD([self.rate], lr=_RATE_STEP, momentum=_RATE_MOMENTUM),
         )
 
-    def step(self) -> float:
+    def step(self, number: int) -> float:
         """Match one segment of one expert; return the loss before X' and the student's rate move.
 
         A student that diverges, so that gradients are not finite, moves nothing.
@@ -215,22 +220,16 @@ class TrajectoryMatching:
         )
 
 
-def condense(
-    real: RealGraph,
-    quotas: Tensor,
-    hidden: int,
-    settings: SfgcConfig,
-    generator: torch.Generator,
-    score: Callable[[Condensed], float],
-) -> Condensed:
-    """Return the S with the highest score among evenly spaced steps.
+class Sfgc(CondensingMethod):
+    """The plain network on synthetic nodes without edges that match training trajectories."""
 
-    Parameters as of `TrajectoryMatching`, and:
+    def settings(self, config: RunConfig) -> Mapping[str, Any]:
+        """Return `sfgc.*`."""
+        return asdict(SfgcConfig.of(config))
 
-    Parameters
-    ----------
-    score : validation accuracy of a network trained on S
-    """
-    matching = TrajectoryMatching(real, quotas, hidden, settings, generator)
-    learning = (matching.step() for _ in range(settings.steps))
-    return best_of(learning, settings.steps, matching.snapshot, score)
+    def condense(self, data: ClientData, config: RunConfig, quotas: Tensor) -> Condensed:
+        """Match the trajectories of networks trained on the client's training graph."""
+        settings, score = SfgcConfig.of(config), validation_scorer(data, config)
+        draws = generator(config.seed, "condense", client=data.card.client)
+        matching = TrajectoryMatching(real_graph(data), quotas, config.hidden_dim, settings, draws)
+        return condense(matching, settings.steps, score)

@@ -1,4 +1,4 @@
-"""CSV files and JSON lines in batches of bounded size."""
+"""CSV files and JSON lines in batches of bounded size, and JSON files whole."""
 
 import csv
 import io
@@ -18,6 +18,8 @@ _CSV_BLOCK = 1 << 19
 _BLOCK_LIMIT = (1 << 31) - 1
 _HEADER_CHARACTERS = 1 << 20
 _BOM = b"\xef\xbb\xbf"
+_JSON_BLOCK = 1 << 20
+_TIMES, _OBJECT = 3, 64  # bytes in memory per byte of the file, and per value
 
 
 def csv_header(file: Path) -> list[str]:
@@ -150,3 +152,48 @@ def to_string(value: Any) -> str | None:
     if isinstance(value, float):
         value = None if value != value else int(value) if value.is_integer() else value
     return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def read_json(file: Path, what: str, advice: str) -> Any:
+    """Return the content of a JSON file after estimating, from its characters, what it will take.
+
+    `[[],[],[]]` takes twenty times its length in memory, so the size of the file says too little.
+
+    Parameters
+    ----------
+    what : what the file should be, for the message
+    advice : what the user can do about a bad file, for the message
+
+    Raises
+    ------
+    DataError : the file cannot be read, is not JSON, or would take more memory than the bound
+    """
+    meter = Meter(file)
+    try:
+        with file.open("rb") as stream:
+            while block := stream.read(_JSON_BLOCK):
+                values = sum(block.count(mark) for mark in (b",", b"[", b"{"))
+                meter.memory(_TIMES * len(block) + _OBJECT * values)
+        return json.loads(file.read_bytes().removeprefix(b"\xef\xbb\xbf"))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{file}: expected {what}, found: {reason}; {advice}") from error
+
+
+def read_object(file: Path, what: str, advice: str) -> dict[str, Any]:
+    """Return the JSON object in a file.
+
+    Parameters
+    ----------
+    what : what the file should be, for the message
+    advice : what the user can do about a bad file, for the message
+
+    Raises
+    ------
+    DataError : the file cannot be read, is not JSON, passes a bound, or holds another value than
+        an object
+    """
+    content = read_json(file, what, advice)
+    if not isinstance(content, dict):
+        raise DataError(f"{file}: expected {what}, found {type(content).__name__}; {advice}")
+    return content

@@ -17,8 +17,8 @@ from dance_flwr.data.graphs.catalogue import (
     downloads_folder,
     graphs_folder,
 )
+from dance_flwr.data.graphs.delimited import read_object
 from dance_flwr.data.graphs.imported import read_card, save
-from dance_flwr.data.graphs.json_files import read_object
 from dance_flwr.data.graphs.layouts import read_layout
 from dance_flwr.disk import atomic_path, write_json
 from dance_flwr.errors import DataError

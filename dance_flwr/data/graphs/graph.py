@@ -115,28 +115,30 @@ class TextGraph:
         """
         from dance_flwr.data.graphs.pyg import arrays_of, checked_names, default_names, renumbered
 
-        found = arrays_of(data, mask_column)
-        names = default_names(found.labels)
+        arrays = arrays_of(data, mask_column)
+        names = default_names(arrays.labels)
         if class_names is not None:
             names = checked_names(class_names, "class_names")
-        if found.labels.max() >= len(names) or len(set(names)) != len(names):
+        if arrays.labels.max() >= len(names) or len(set(names)) != len(names):
             raise DataError(
-                f"class_names: expected {found.labels.max() + 1} different names or more, one per "
+                f"class_names: expected {arrays.labels.max() + 1} different names or more, one per "
                 f"class of data.y, found {list(names)}"
             )
         check_texts(texts)
-        own = checked_names(range(found.num_nodes) if ids is None else ids, "ids", numbers=True)
-        indptr, indices = csr_from_pairs(found.source, found.target, found.num_nodes)
+        node_ids = checked_names(
+            range(arrays.num_nodes) if ids is None else ids, "ids", numbers=True
+        )
+        indptr, indices = csr_from_pairs(arrays.source, arrays.target, arrays.num_nodes)
         ascending = tuple(sorted(names))
         return cls(
             name=name,
-            ids=np.array(own, dtype=np.str_),
+            ids=np.array(node_ids, dtype=np.str_),
             texts=list(texts),
-            labels=renumbered(found.labels, names, ascending),
+            labels=renumbered(arrays.labels, names, ascending),
             class_names=ascending,
             indptr=indptr,
             indices=indices,
-            split=found.split,
+            split=arrays.split,
         )
 
     def to_pyg(self, *, class_names: Sequence[str] | None = None) -> "Data":

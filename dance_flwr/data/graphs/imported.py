@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.catalogue import CATALOGUE, Dataset, graphs_folder
+from dance_flwr.data.graphs.delimited import read_object
 from dance_flwr.data.graphs.folder import (
     CLASSES_KEY,
     EDGE_FILES,
@@ -24,7 +25,6 @@ from dance_flwr.data.graphs.folder import (
     split_codes,
 )
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, csr_from_pairs
-from dance_flwr.data.graphs.json_files import read_object
 from dance_flwr.data.graphs.limits import PORTION, Meter
 from dance_flwr.data.graphs.tables import join
 from dance_flwr.disk import atomic_folder, write_text

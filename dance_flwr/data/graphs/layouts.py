@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from dance_flwr.data.graphs import node_arrays, pickles
 from dance_flwr.data.graphs.archives import check_zip
 from dance_flwr.data.graphs.catalogue import Dataset
+from dance_flwr.data.graphs.delimited import read_object
 from dance_flwr.data.graphs.imported import Ends, Incoming, ends_of, rows_of
-from dance_flwr.data.graphs.json_files import read_object
 from dance_flwr.data.graphs.limits import Meter
 from dance_flwr.data.graphs.tables import Table, readable
 from dance_flwr.errors import DataError

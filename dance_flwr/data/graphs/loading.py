@@ -4,6 +4,8 @@ Clients import this package for their own folder only, so the modules that read 
 are imported inside the functions that need them.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from dance_flwr.config.paths import data_root
@@ -109,3 +111,17 @@ def _unknown(name_or_folder: str, path: Path, root: Path) -> DataError:
     if any(mark in name_or_folder for mark in "/\\~") or name_or_folder.startswith("."):
         return DataError(f"dataset folder {name_or_folder!r} is missing; {expected}")
     return DataError(f"dataset {name_or_folder!r} is unknown; {expected}")
+
+
+@dataclass(frozen=True)
+class GraphSource:
+    """A data set that is built on this machine, registered in `dance_flwr.datasets`.
+
+    Attributes
+    ----------
+    build : returns the graph
+    identity : returns a string that changes with the graph, without building the graph
+    """
+
+    build: Callable[[], TextGraph]
+    identity: Callable[[], str]

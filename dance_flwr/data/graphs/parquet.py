@@ -126,11 +126,11 @@ def _pages(stream: BinaryIO, chunk: Any) -> _Pages:
         if kind == _DICTIONARY_PAGE:
             found.dictionary = max(found.dictionary, unpacked)
         elif kind in _HEADERS:
-            own = header[_HEADERS[kind]]
-            found.rows.append(own[1])
+            page_header = header[_HEADERS[kind]]
+            found.rows.append(page_header[1])
             found.sizes.append(unpacked)
-            seen += own[1]
-            if own[_ENCODING[kind]] == _DELTA_BYTE_ARRAY:  # values continue the one before
+            seen += page_header[1]
+            if page_header[_ENCODING[kind]] == _DELTA_BYTE_ARRAY:  # values continue the one before
                 found.longest = max(found.longest, unpacked)
         stream.seek(packed, 1)
     return found
@@ -138,12 +138,12 @@ def _pages(stream: BinaryIO, chunk: Any) -> _Pages:
 
 def _structure(stream: BinaryIO) -> dict[int, Any]:
     """Read a structure in Thrift's compact protocol: field number -> value."""
-    found: dict[int, Any] = {}
+    fields: dict[int, Any] = {}
     field = 0
     while byte := stream.read(1)[0]:
         field = field + (byte >> 4) if byte >> 4 else _number(stream)
-        found[field] = _value(stream, byte & 15)
-    return found
+        fields[field] = _value(stream, byte & 15)
+    return fields
 
 
 def _value(stream: BinaryIO, kind: int) -> Any:

@@ -30,7 +30,7 @@ import numpy as np
 
 from dance_flwr.data.graphs import docstrings
 from dance_flwr.data.graphs.graph import NO_SPLIT, TextGraph, csr_from_pairs, summary
-from dance_flwr.data.graphs.source import GraphSource
+from dance_flwr.data.graphs.loading import GraphSource
 from dance_flwr.errors import DataError
 
 PACKAGES = {

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dance_flwr.data.graphs import pydocs
 from dance_flwr.data.graphs.graph import TextGraph
-from dance_flwr.data.graphs.source import GraphSource
+from dance_flwr.data.graphs.loading import GraphSource
 
 MAX_TEXT = 500  # characters, about 130 tokens
 MIN_LINKED = 60  # nodes; an area with fewer linked nodes is left out
@@ -31,13 +31,13 @@ def build() -> TextGraph:
     """
     full = pydocs.build()
     part = full.subgraph(_linked(full), "pydocs")
-    kept, labels = np.unique(part.labels, return_inverse=True)
+    used, labels = np.unique(part.labels, return_inverse=True)
     return TextGraph(
         name=part.name,
         ids=part.ids,
         texts=[beginning(text) for text in part.texts],
         labels=labels.astype(np.int64),
-        class_names=tuple(part.class_names[label] for label in kept),
+        class_names=tuple(part.class_names[label] for label in used),
         indptr=part.indptr,
         indices=part.indices,
         split=part.split,

@@ -122,7 +122,7 @@ def checked_names(names: Iterable[object], what: str, *, numbers: bool = False) 
     DataError : one is no string or empty, ends with a NUL, or holds half a character
     """
     values = names.tolist() if hasattr(names, "tolist") else list(names)
-    found: list[str] = []
+    checked: list[str] = []
     for place, value in enumerate(values):
         is_number = numbers and isinstance(value, Integral) and not isinstance(value, bool)
         name = str(value) if is_number else value
@@ -136,8 +136,8 @@ def checked_names(names: Iterable[object], what: str, *, numbers: bool = False) 
                 f"{what}: expected strings that are not empty, found {value!r} at place {place}; "
                 "replace it"
             )
-        found.append(name)
-    return tuple(found)
+        checked.append(name)
+    return tuple(checked)
 
 
 def renumbered(

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dance_flwr.data.graphs.json_files import read_object
+from dance_flwr.data.graphs.delimited import read_object
 from dance_flwr.data.graphs.limits import Meter
 from dance_flwr.data.graphs.tables import (
     as_strings,

@@ -99,9 +99,9 @@ def require(names: Sequence[str], columns: Sequence[str], where: str) -> None:
     """
     for column in columns:
         if list(names).count(column) != 1:
-            found = listed(names) or "no column"
+            present = listed(names) or "no column"
             raise DataError(
-                f"{where}: expected one column {column!r}, found {found}; rename or add it"
+                f"{where}: expected one column {column!r}, found {present}; rename or add it"
             )
 
 

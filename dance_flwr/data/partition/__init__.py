@@ -1,7 +1,6 @@
 """Partitions: which client holds which node, the split, and a manifest that verifies both."""
 
 from dance_flwr.data.partition.by_column import column_assignment
-from dance_flwr.data.partition.label_dirichlet import dirichlet_assignment
 from dance_flwr.data.partition.louvain import louvain_assignment
 from dance_flwr.data.partition.manifest import (
     MANIFEST_VERSION,
@@ -10,8 +9,11 @@ from dance_flwr.data.partition.manifest import (
     reproduce,
     write_manifest,
 )
-from dance_flwr.data.partition.metis import metis_assignment
-from dance_flwr.data.partition.random_nodes import random_assignment
+from dance_flwr.data.partition.partitioners import (
+    dirichlet_assignment,
+    metis_assignment,
+    random_assignment,
+)
 from dance_flwr.data.partition.registry import make_partition
 from dance_flwr.data.partition.report import report
 from dance_flwr.data.partition.spec import OUTSIDE, Partition, PartitionSpec, client_nodes

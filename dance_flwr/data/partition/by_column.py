@@ -13,10 +13,10 @@ def assign(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
     return column_assignment(graph, spec.clients, spec.site_nodes_most)
 
 
-def column_assignment(graph: TextGraph, clients: int, most: int = 0) -> NDArray[np.int64]:
+def column_assignment(graph: TextGraph, clients: int, max_nodes: int = 0) -> NDArray[np.int64]:
     """Return each node's client, [n] int64; the `clients` largest sites take part.
 
-    With `most` above 0 they are the largest among the sites of at most so many nodes.
+    With `max_nodes` above 0 they are the largest among the sites of at most so many nodes.
 
     Of sites of equal size the first by name takes part; clients are numbered by the names of their
     sites. A node of another site is `OUTSIDE`: an institution that is not in the federation neither
@@ -38,9 +38,9 @@ def column_assignment(graph: TextGraph, clients: int, most: int = 0) -> NDArray[
             f"found none for {graph.ids[empty[0]]!s}; fill it in"
         )
     sites, number, sizes = np.unique(graph.site, return_inverse=True, return_counts=True)
-    small = np.flatnonzero(sizes <= most) if most else np.arange(len(sites))
+    small = np.flatnonzero(sizes <= max_nodes) if max_nodes else np.arange(len(sites))
     if not 1 <= clients <= len(small):
-        which = f"sites of at most {most:,} nodes" if most else "sites"
+        which = f"sites of at most {max_nodes:,} nodes" if max_nodes else "sites"
         raise DataError(
             f"partition by-column: expected at most as many clients as {which}, {len(small)}, "
             f"found {clients}; set clients to {len(small)} or fewer"

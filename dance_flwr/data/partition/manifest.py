@@ -85,9 +85,9 @@ def reproduce(graph: TextGraph, content: dict[str, Any]) -> Partition:
     DataError : the graph is another one, the specification is of another version, or a client has
         other nodes or other shares of the split
     """
-    found = (graph.num_nodes, graph.num_edges, list(graph.class_names))
+    actual = (graph.num_nodes, graph.num_edges, list(graph.class_names))
     expected = (content["num_nodes"], content["num_edges"], content["class_names"])
-    for what, one, other in zip(("nodes", "edges", "classes"), expected, found, strict=True):
+    for what, one, other in zip(("nodes", "edges", "classes"), expected, actual, strict=True):
         if one != other:
             raise DataError(
                 f"manifest of {content['dataset']!r}: expected {one} {what}, found {other}; "

@@ -14,7 +14,7 @@ from dance_flwr.errors import DataError
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 # A second cue, for print and for more than eight classes.
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
-_MOST_CLASSES = 16  # more cannot be told apart
+_MAX_CLASSES = 16  # more cannot be told apart
 _OTHER = "other classes"
 
 
@@ -86,10 +86,10 @@ def _shares(content: dict[str, Any]) -> tuple[list[str], NDArray[np.float64]]:
     names = list(content["class_names"])
     rows = [[row["label_shares"][name] for name in names] for row in content["report"]["clients"]]
     shares = np.array(rows, np.float64).reshape(len(rows), len(names))
-    if len(names) <= _MOST_CLASSES:
+    if len(names) <= _MAX_CLASSES:
         return names, shares
     order = np.argsort(-shares.sum(axis=0), kind="stable")
-    largest, rest = np.sort(order[: _MOST_CLASSES - 1]), order[_MOST_CLASSES - 1 :]
+    largest, rest = np.sort(order[: _MAX_CLASSES - 1]), order[_MAX_CLASSES - 1 :]
     return [names[i] for i in largest] + [_OTHER], np.column_stack(
         [shares[:, largest], shares[:, rest].sum(axis=1)]
     )

@@ -40,10 +40,10 @@ def report(graph: TextGraph, partition: Partition) -> dict[str, Any]:
     nodes = np.bincount(partition.assignment[held], minlength=clients)
     distances = total_variation(counts)
     known = [distance for distance in distances if distance is not None]
-    kept_edges, absent = int(edges.sum()), int((~held).sum())
+    inner_edges, absent = int(edges.sum()), int((~held).sum())
     return {
-        "kept_edges": kept_edges,
-        "kept_edges_ratio": kept_edges / graph.num_edges if graph.num_edges else 1.0,
+        "kept_edges": inner_edges,
+        "kept_edges_ratio": inner_edges / graph.num_edges if graph.num_edges else 1.0,
         "modularity": modularity,
         "non_iid": math.fsum(known) / len(known) if known else 0.0,
         "clients": [

@@ -86,6 +86,6 @@ def keep_labels(
     nodes = np.flatnonzero((split == TRAIN) & (labels != UNLABELLED))
     order = nodes[np.lexsort((draws[nodes], labels[nodes]))]
     first = np.searchsorted(labels[order], labels[order])  # where the node's class begins
-    kept = np.where(split == TRAIN, np.uint8(NO_SPLIT), split)
-    kept[order[np.arange(len(order)) - first < per_class]] = TRAIN
-    return kept
+    reduced = np.where(split == TRAIN, np.uint8(NO_SPLIT), split)
+    reduced[order[np.arange(len(order)) - first < per_class]] = TRAIN
+    return reduced

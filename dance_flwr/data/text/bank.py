@@ -249,17 +249,17 @@ class TextBank:
         with one_writer(self.folder):
             self._open()
             self._index.repair()
-            row, lines, kept = self._index.rows, [], []
+            row, lines, entries = self._index.rows, [], []
             begin, tokens = 0, 0
             for text, key in keys.items():
                 count = int(chunks.ptr[text + 1] - chunks.ptr[text])
                 if key not in self._index.entries:
                     lines.append(index_line(key, row, chunks, text))
-                    kept.append(vectors[begin : begin + count])
+                    entries.append(vectors[begin : begin + count])
                     row, tokens = row + count, tokens + _tokens(chunks, [text])
                 begin += count
             if lines:
-                append(self.folder / DATA, np.concatenate(kept).tobytes())
+                append(self.folder / DATA, np.concatenate(entries).tobytes())
                 append(self.folder / INDEX, b"".join(lines))
             written = row - self._index.rows
             self._index.read()

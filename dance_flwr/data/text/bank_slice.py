@@ -88,9 +88,9 @@ def load_slice(folder: Path) -> BankSlice:
         meta.get("chunks", rows),
         meta.get("texts", texts),
     )
-    found = (part.embeddings.shape, part.spans.shape, rows, texts)
-    if expected != found:
-        raise _bad_slice(folder, f"shapes {expected}", str(found))
+    actual = (part.embeddings.shape, part.spans.shape, rows, texts)
+    if expected != actual:
+        raise _bad_slice(folder, f"shapes {expected}", str(actual))
     if texts < 0 or part.ptr[0] != 0 or part.ptr[-1] != rows or (np.diff(part.ptr) < 0).any():
         raise _bad_slice(folder, f"chunk_ptr.npy that rises from 0 to {rows}", str(part.ptr))
     return part

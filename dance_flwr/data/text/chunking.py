@@ -26,7 +26,7 @@ _ABBREVIATION = re.compile(
     re.IGNORECASE,
 )
 _LAST_WORD = 16  # no abbreviation above is longer than this many characters
-_OPENING = "([{\"'\u2018\u201c"
+_OPENING_MARKS = "([{\"'\u2018\u201c"
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -121,7 +121,7 @@ def _is_abbreviation(text: str, match: re.Match[str]) -> bool:
     words = text[max(0, match.start() - _LAST_WORD) : match.start()].split()
     if not words or text[match.start() - 1].isspace():
         return False
-    word = words[-1].lstrip(_OPENING)
+    word = words[-1].lstrip(_OPENING_MARKS)
     return bool(_ABBREVIATION.fullmatch(word)) or (
         len(word.rpartition(".")[2]) == 1 and word[-1].isupper()
     )
@@ -142,11 +142,11 @@ def _chunk_one(text: str, starts: list[int], max_tokens: int) -> list[tuple[int,
     chunks = []
     begin = first = 0  # character and token where the open chunk begins
     last = 0  # token where the open chunk ends so far
-    for here, there in pairwise(cuts):
-        stop = bisect_left(starts, there, last)
-        if stop - first > max_tokens and here > begin:
-            chunks.append(_trim(text, begin, here, last - first))
-            begin, first = here, last
+    for start, end in pairwise(cuts):
+        stop = bisect_left(starts, end, last)
+        if stop - first > max_tokens and start > begin:
+            chunks.append(_trim(text, begin, start, last - first))
+            begin, first = start, last
         last = stop
     chunks.append(_trim(text, begin, len(text), len(starts) - first))
     return [chunk for chunk in chunks if chunk[1] > chunk[0]] or [(0, 0, 0)]

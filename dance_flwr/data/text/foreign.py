@@ -67,24 +67,24 @@ def mix(ptr: NDArray[np.int64], ratio: float, seed: int) -> Mixture:
     ------
     DataError : there are fewer than two nodes
     """
-    own = np.diff(ptr)
-    n = len(own)
+    sizes = np.diff(ptr)
+    n = len(sizes)
     if n < 2:
         raise DataError(
             f"foreign-text-ratio: expected at least two nodes with a client, found {n}; set it to 0"
         )
-    wanted = np.maximum(1, np.rint(own * (ratio / (1 - ratio)))).astype(np.int64)
+    wanted = np.maximum(1, np.rint(sizes * (ratio / (1 - ratio)))).astype(np.int64)
     generator = np.random.default_rng(np.random.SeedSequence([seed, zlib.crc32(b"foreign-text")]))
     taker = np.repeat(np.arange(n), wanted)  # a draw gives a chunk or more, so f draws suffice
     drawn = generator.integers(0, n - 1, len(taker))
     drawn += drawn >= taker  # any node but the taker
-    total = np.cumsum(own[drawn]) - own[drawn]
+    total = np.cumsum(sizes[drawn]) - sizes[drawn]
     before = total - total[np.cumsum(wanted) - wanted][taker]  # chunks of the taker's earlier draws
-    taken = np.clip(wanted[taker] - before, 0, own[drawn])
+    taken = np.clip(wanted[taker] - before, 0, sizes[drawn])
     rows = np.concatenate([np.arange(ptr[-1]), _ranges(ptr[drawn], taken)])
-    node = np.concatenate([np.repeat(np.arange(n), own), np.repeat(taker, taken)])
+    node = np.concatenate([np.repeat(np.arange(n), sizes), np.repeat(taker, taken)])
     order = np.lexsort((generator.random(len(rows)), node))
-    ends = np.cumsum(own + wanted)
+    ends = np.cumsum(sizes + wanted)
     return Mixture(rows[order], order >= ptr[-1], np.concatenate([[0], ends]).astype(np.int64))
 
 

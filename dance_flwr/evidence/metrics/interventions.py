@@ -185,5 +185,5 @@ def _pooled(data: ClientData, nodes: Tensor, rest: Ragged) -> Tensor:
         texts = pool_chunks(chunks[own.index], own.ptr)
         return last_context(chunks, own, data.compared_rows, texts, data.reading)
 
-    around = data.remember("last context", data.reading, compute)[nodes]
+    around = data.cached("last context", data.reading, compute)[nodes]
     return weighted_rows(chunk_weights(chunks, rest, around, data.reading), rest, chunks)

@@ -29,9 +29,9 @@ def tokens_of(data: ClientData, run: str) -> Tokens:
     )
     if not (folder / LEDGER).is_file():  # a run without a language model imports none of it
         return counted
-    from dance_flwr.llm.ledger import Ledger
+    from dance_flwr.llm.call_counts import CallCounts
 
-    asked = Ledger.load(folder / LEDGER)
+    asked = CallCounts.load(folder / LEDGER)
     return replace(
         counted,
         llm_fresh_calls=asked.fresh_calls,

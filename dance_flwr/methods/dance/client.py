@@ -71,7 +71,7 @@ class Dance:
         if path is None:
             return predict_nodes(model, data, settings, nodes)
         version = f"{path} {path.stat().st_mtime_ns}"
-        survey = data.remember("survey", version, lambda: Survey.read(path, data.device))
+        survey = data.cached("survey", version, lambda: Survey.read(path, data.device))
         if survey is None:
             return predict_nodes(model, data, settings, nodes)
         if survey.kept is not None and torch.equal(survey.kept.nodes, nodes):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,8 +14,11 @@ from support.blocks import draw, labels_of
 from torch.nn import functional as F
 
 from dance_flwr.baselines.condensation.adjacency import PairNetwork, edges, normalise
-from dance_flwr.baselines.condensation.budget import training_quotas
-from dance_flwr.baselines.condensation.cache import load_or_compute
+from dance_flwr.baselines.condensation.client import (
+    condensed_operator,
+    training_quotas,
+    validation_accuracy,
+)
 from dance_flwr.baselines.condensation.config import CondenseConfig
 from dance_flwr.baselines.condensation.distances import DISTANCES
 from dance_flwr.baselines.condensation.graphs import Condensed, RealGraph
@@ -24,12 +28,11 @@ from dance_flwr.baselines.condensation.matching import (
     class_gradients,
     condense,
     initial_graph,
-    losses,
     matching_loss,
 )
-from dance_flwr.baselines.condensation.selection import condensed_operator, validation_accuracy
-from dance_flwr.baselines.selected_core import rules as coresets
-from dance_flwr.baselines.selected_core.rules import RULES, select_core
+from dance_flwr.baselines.run_cache import load_or_compute
+from dance_flwr.baselines.selected_core import client as coresets
+from dance_flwr.baselines.selected_core.client import RULES, select_core
 from dance_flwr.dance.nodes import node_budget
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.nn.propagation import operator
@@ -264,7 +267,8 @@ def test_the_loss_falls_tenfold_on_blocks(blocks, changes):
     chosen = replace(CondenseConfig(feature_rate=0.05, adjacency_rate=0.01), **changes)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        actual = list(losses(Matching(real, torch.tensor([3, 3, 3]), chosen, draw()), 200))
+        learning = Matching(real, torch.tensor([3, 3, 3]), chosen, draw())
+        actual = [learning.step(number) for number in range(200)]
     assert np.mean(actual[-20:]) < np.mean(actual[:10]) / 10, (actual[:3], actual[-3:])
 
 
@@ -315,7 +319,8 @@ def test_the_best_on_validation_is_returned(blocks):
         seen.append(actual)
         return {3: 0.9, 6: 0.9}.get(len(seen), 0.5)
 
-    actual = condense(real, torch.tensor([2, 2, 2]), CondenseConfig(steps=20), draw(), score)
+    learning = Matching(real, torch.tensor([2, 2, 2]), CondenseConfig(steps=20), draw())
+    actual = condense(learning, 20, score)
     assert len(seen) == 10 and actual is seen[5], "the later of two alike"
     assert not seen[0].features.equal(seen[9].features), "snapshots do not change with what follows"
 
@@ -326,7 +331,7 @@ def accuracy(actual, blocks, seed):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         shape = ModelShape(12, 16, 3)
-        return validation_accuracy(actual, shape, real.features, real.operator, truth, nodes)
+        return validation_accuracy(actual, shape, replace(real, labels=truth), nodes)
 
 
 def test_condensed_nodes_beat_as_many_real_ones(blocks):
@@ -337,7 +342,8 @@ def test_condensed_nodes_beat_as_many_real_ones(blocks):
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             matching = Matching(real, quotas, CondenseConfig(feature_rate=0.05), draw(seed))
-        list(losses(matching, 150))
+        for number in range(150):
+            matching.step(number)
         core = select_core(real.features, real.labels, quotas, RULES["random"], draw(seed))
         dense = torch.zeros(90, 90)
         dense[ends[0], ends[1]] = 1
@@ -350,10 +356,7 @@ def test_a_graph_without_validation_nodes_scores_zero(blocks):
     real, truth, _ = blocks
     actual = Matching(real, torch.tensor([1, 1, 1]), CondenseConfig(), draw()).snapshot()
     none = torch.empty(0, dtype=torch.int64)
-    assert (
-        validation_accuracy(actual, ModelShape(12, 4, 3), real.features, real.operator, truth, none)
-        == 0
-    )
+    assert validation_accuracy(actual, ModelShape(12, 4, 3), replace(real, labels=truth), none) == 0
     assert condensed_operator("mean", actual).shape == (3, 3)
 
 
@@ -367,15 +370,16 @@ def test_arrays_are_computed_once_and_again_for_other_settings(tmp_path):
         calls.append(1)
         return {"core": torch.tensor([3, 1]), "features": torch.rand(2, 3)}
 
-    first = load_or_compute(tmp_path, "run", {"ratio": 0.1}, CPU, make)
-    again = load_or_compute(tmp_path, "run", {"ratio": 0.1}, CPU, make)
+    data = SimpleNamespace(folder=tmp_path, device=CPU)
+    first = load_or_compute(data, "run", {"ratio": 0.1}, make)
+    again = load_or_compute(data, "run", {"ratio": 0.1}, make)
     assert (
         len(calls) == 1
         and all(first[name].equal(again[name]) for name in first)
         and first.keys() == again.keys()
     )
-    load_or_compute(tmp_path, "run", {"ratio": 0.2}, CPU, make)
-    load_or_compute(tmp_path, "other", {"ratio": 0.2}, CPU, make)
+    load_or_compute(data, "run", {"ratio": 0.2}, make)
+    load_or_compute(data, "other", {"ratio": 0.2}, make)
     assert len(calls) == 3
     assert {path.name for path in (tmp_path / "runs" / "run").iterdir()} == {"state.npz"}
 
@@ -391,12 +395,7 @@ def test_condensation_works_for_any_classes(sizes, seed):
     real = RealGraph(torch.randn(len(labels), 6, generator=draw(seed)), graph, labels)
     quotas = training_quotas(labels, len(labels), len(sizes), 0.5)
     for distance in DISTANCES:
-        actual = condense(
-            real,
-            quotas,
-            CondenseConfig(steps=12, distance=distance),
-            draw(seed),
-            lambda actual: 0.0,
-        )
+        chosen = CondenseConfig(steps=12, distance=distance)
+        actual = condense(Matching(real, quotas, chosen, draw(seed)), 12, lambda actual: 0.0)
         assert torch.isfinite(actual.features).all() and torch.isfinite(actual.adjacency).all()
         assert torch.bincount(actual.labels, minlength=len(sizes)).equal(quotas)

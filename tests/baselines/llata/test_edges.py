@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from oracles import llata as oracle
 from support.local_nodes import pairs_of
 
-from dance_flwr.baselines.llata import sampling
+from dance_flwr.baselines.llata import edges
+from dance_flwr.baselines.llata.edges import dropped_edges, gains, reallocated, sampled_pairs
 from dance_flwr.baselines.llata.entropy import tree_entropy
-from dance_flwr.baselines.llata.reallocation import gains, reallocated
-from dance_flwr.baselines.llata.sampling import dropped_edges, sampled_pairs
 from dance_flwr.baselines.llata.tree import Tree, community_tree
 
 TRIANGLES = [(0, 1), (0, 2), (1, 2), (3, 4), (3, 5), (4, 5), (2, 3)]
@@ -89,7 +88,7 @@ def test_every_pair_of_a_community_can_be_drawn_and_no_more():
 
 def test_the_chances_are_those_of_the_two_steps(monkeypatch):
     """Of 4000 first draws: the community in proportion to its entropy, then the softmax."""
-    monkeypatch.setattr(sampling, "_PASSES", 1)
+    monkeypatch.setattr(edges, "_PASSES", 1)
     pairs = pairs_of([(0, 1), (1, 2), (3, 4), (4, 5), (5, 6), (3, 6)])
     tree = Tree([torch.tensor([0, 0, 0, 1, 1, 1, 1])])
     labels = torch.tensor(

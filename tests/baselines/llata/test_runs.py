@@ -9,7 +9,7 @@ from support.graphs import WORDS, sentences
 
 from dance_flwr.baselines.llata import asking
 from dance_flwr.baselines.llata.asking import planned_calls
-from dance_flwr.baselines.llata.refinement import REFINED, REPORT
+from dance_flwr.baselines.llata.client import REFINED, REPORT
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
 from dance_flwr.data.prepare import prepare
@@ -37,8 +37,7 @@ def edges_of(graph):
 
 
 def graphs(data, config, run="r"):
-    training, whole = get_spec(config.method).make_client().graphs(data, config, run)
-    return {"training": training, "whole": whole}
+    return vars(get_spec(config.method).make_client().graphs(data, config, run))
 
 
 @pytest.fixture
@@ -100,7 +99,7 @@ def test_it_is_computed_once_a_run_and_again_if_lost(site_of, method, monkeypatc
     assert graphs(data, config)["whole"] is first["whole"], "in memory"
     fresh = ClientData(data.folder, data.device)
     monkeypatch.setattr(
-        "dance_flwr.baselines.llata.refinement.refined_pairs", lambda *_: pytest.fail("computed")
+        "dance_flwr.baselines.llata.client.refined_pairs", lambda *_: pytest.fail("computed")
     )
     assert edges_of(graphs(fresh, config)["whole"]) == edges_of(first["whole"])
     monkeypatch.undo()

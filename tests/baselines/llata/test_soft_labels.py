@@ -12,14 +12,16 @@ from support.local_nodes import CLASSES, nodes_of
 from support.prompts import GOOD, Told, session
 
 from dance_flwr.baselines.llata.asking import (
-    asked_labels,
     beginning,
-    most_targets,
+    community_template,
+    longest_reply,
+    max_targets,
+    model_labels,
+    probabilities,
     questions,
     shown_members,
 )
-from dance_flwr.baselines.llata.prompts import community_template, longest_reply, probabilities
-from dance_flwr.baselines.llata.soft_labels import (
+from dance_flwr.baselines.llata.nodes import (
     ALPHA,
     FOLDS,
     STEPS,
@@ -170,12 +172,12 @@ def test_a_beginning_is_the_longest_that_fits():
 
 def test_a_call_asks_for_fewer_nodes_where_the_context_is_short():
     found = [
-        most_targets(CLASSES, config_of(**{"llm.context": context}), words)
+        max_targets(CLASSES, config_of(**{"llm.context": context}), words)
         for context in (256, 900, 1100, 2048, 32_768)
     ]
     assert found[0] == 1 and found[-1] == 5 and found == sorted(found) and len(set(found)) > 2
     many = tuple(f"class number {v}" for v in range(40))
-    assert most_targets(many, config_of(), words) < 5
+    assert max_targets(many, config_of(), words) < 5
 
 
 def test_replies_are_held_to_the_schema_and_scaled():
@@ -209,10 +211,10 @@ def test_nodes_without_an_answer_have_the_fallback(tmp_path):
     one, none = {"astronomy": 0, "cooking": 50, "sailing": 50}, dict.fromkeys(CLASSES, 0)
     model = Told(json.dumps({"1": one, "2": none}))
     with session(model, tmp_path, max_calls=2) as asked:
-        labels, missing = asked_labels(nodes, tree, config_of(), asked, fallback)
+        labels, missing = model_labels(nodes, tree, config_of(), asked, fallback)
     answered = [v for v in range(12) if labels[v].tolist() == [0, 0.5, 0.5]]
     assert len(answered) == 2 and missing == 10
-    assert asked.ledger.fresh_calls == 2 and asked.ledger.capped_calls == 4
+    assert asked.counts.fresh_calls == 2 and asked.counts.capped_calls == 4
     rest = [v for v in range(12) if v not in answered]
     assert labels[rest].equal(fallback[rest])
     assert GOOD not in {prompt.text for prompt in model.asked}

@@ -12,8 +12,7 @@ from oracles import llata as oracle
 from support.local_nodes import pairs_of
 
 from dance_flwr.baselines.llata.entropy import Items, inner_entropy, tree_entropy
-from dance_flwr.baselines.llata.exact import partitions
-from dance_flwr.baselines.llata.tree import community_tree
+from dance_flwr.baselines.llata.tree import community_tree, partitions
 
 
 def random_edges(seed, nodes, density):

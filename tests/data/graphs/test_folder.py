@@ -24,8 +24,7 @@ from dance_flwr.data.graphs.graph import (
     csr_from_pairs,
 )
 from dance_flwr.data.graphs.importer import Options, import_graph
-from dance_flwr.data.graphs.loading import absolute_source, load_graph, source_identity
-from dance_flwr.data.graphs.source import GraphSource
+from dance_flwr.data.graphs.loading import GraphSource, absolute_source, load_graph, source_identity
 from dance_flwr.data.partition import PartitionSpec, make_partition
 from dance_flwr.errors import DataError
 

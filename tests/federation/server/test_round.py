@@ -17,8 +17,7 @@ from dance_flwr.federation.server.strategies import make_round
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.methods import check_method
-from dance_flwr.methods.by_client import entries_of, for_client
-from dance_flwr.methods.server_side import Upload, weighted_mean
+from dance_flwr.methods.server_side import Upload, entries_of, for_client, weighted_mean
 from dance_flwr.metrics import Counts, Report
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.privacy.dp import draw_clients

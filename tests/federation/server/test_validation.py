@@ -10,7 +10,7 @@ from dance_flwr.config.sections import FLOAT16, INT8
 from dance_flwr.federation.server.validation import read_upload
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.methods import get_spec
-from dance_flwr.methods.by_client import for_client
+from dance_flwr.methods.server_side import for_client
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.privacy.quantiser import quantise

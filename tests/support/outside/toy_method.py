@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from dance_flwr.config.options import Section, option
 from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink
-from dance_flwr.methods.fedavg_full.client import FedAvgFull
 from dance_flwr.methods.server_side import Merged, ServerSide, weighted_mean
+from dance_flwr.methods.whole_graph import FedAvgFull
 
 
 @dataclass(frozen=True)

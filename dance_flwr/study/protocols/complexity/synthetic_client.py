@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.nodes import rounds_per_condensation
-from dance_flwr.data.card import SiteCard
+from dance_flwr.data.card import ClientCard
 from dance_flwr.data.digests import write_card
 from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN, csr_from_pairs, ids_digest
 from dance_flwr.data.text.bank import META
@@ -86,7 +86,7 @@ def write_client(folder: Path, scale: Scale) -> None:
         pq.write_table(pa.table({"id": ids}), draft)
     names = tuple(str(c) for c in range(SHAPE.classes))
     _write_texts(folder, n, scale.chunks, rng)
-    write_card(folder, SiteCard(0, 1, n, names, ids_digest(ids), "made up"))
+    write_card(folder, ClientCard(0, 1, n, names, ids_digest(ids), "made up"))
 
 
 def _write_texts(folder: Path, nodes: int, chunks: int, rng: np.random.Generator) -> None:

@@ -1,0 +1,77 @@
+"""FedAvg on a graph that each client has refined; what it is made of is a subclass's."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.client_data.local_graph import LocalGraph
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.plain_method import LabelledGraph, PlainMethod, class_probabilities
+from dance_flwr.methods.whole_graph import train_on_graph
+from dance_flwr.metrics import Report
+from dance_flwr.nn.model import PlainModel
+
+RAW = "raw"  # view: the same model on the client's graph as it is
+
+
+@dataclass(frozen=True)
+class RefinedGraphs:
+    """The refined graphs of a client; one and the same unless the run is inductive.
+
+    Attributes
+    ----------
+    whole : on which predictions are made
+    training : without test nodes in inductive mode
+    """
+
+    whole: LocalGraph
+    training: LocalGraph
+
+
+class RefinedGraphMethod(PlainMethod):
+    """The plain network on each client's refined graph."""
+
+    def graphs(self, data: ClientData, config: RunConfig, run: str) -> RefinedGraphs:
+        """Return the refined graphs, made once per run."""
+        raise NotImplementedError
+
+    def train(
+        self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
+    ) -> Report:
+        """Minimise the mean cross-entropy of all labelled training nodes on the refined graph.
+
+        The first round also refines it.
+        """
+        report = Report()
+        with report.phase("topology"):
+            graph = LabelledGraph.of(data, self.graphs(data, config, info.run).training, model)
+        with report.phase("train"):
+            report.loss = train_on_graph(model, graph, config, info.round)
+        return report
+
+    def predict(
+        self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo, nodes: Tensor
+    ) -> dict[str, Tensor]:
+        """Predict nodes on the complete refined graph; view "raw" on the complete graph as is."""
+        graphs = {"deployed": self.graphs(data, config, info.run).whole, RAW: data.graph}
+        return {
+            view: class_probabilities(model, LabelledGraph.of(data, graph, model))[nodes]
+            for view, graph in graphs.items()
+        }
+
+
+def with_generated_nodes(data: ClientData, features: Tensor, operator: Tensor) -> LabelledGraph:
+    """Return a client's n nodes followed by g generated ones, which have no label.
+
+    Parameters
+    ----------
+    features : [g, d]
+    operator : [n + g, n + g] sparse, of the backbone's kind
+    """
+    every = torch.cat([data.features, features])
+    labels = data.train_labels.new_full((len(every),), -1)
+    labels[: data.num_nodes] = data.train_labels
+    return LabelledGraph(every, operator, labels, data.card.client)

@@ -1,0 +1,58 @@
+"""Cores, condensed and refined graphs in a client's folder of a run: computed once, then loaded."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.config.paths import STATE
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.card import run_folder
+from dance_flwr.disk import read_npz, write_npz
+from dance_flwr.fingerprint import code_fingerprint
+
+Arrays = dict[str, Tensor]
+_KEY = "cache_key"
+
+
+def cache_key(data: ClientData, config: RunConfig) -> dict[str, Any]:
+    """Return what every stored array depends on; a method adds settings of its own."""
+    return {
+        "seed": config.seed,
+        "inductive": data.inductive,
+        "partition": data.card.partition_sha256,
+    }
+
+
+def load_or_compute(
+    data: ClientData,
+    run: str,
+    key: Mapping[str, Any],
+    compute: Callable[[], Arrays],
+    name: str = STATE,
+) -> Arrays:
+    """Return the arrays in file `name` of this run, or compute and write them atomically.
+
+    A client that joins in a later round, or has lost its folder, computes them then: `compute`
+    must not depend on the round, unless the key holds the round.
+
+    Parameters
+    ----------
+    key : what the arrays depend on; they are recomputed where the file has another key, or was
+        written by other code or is damaged
+    name : of the file, in the client's folder of the run
+    """
+    path = run_folder(data.folder, run) / name
+    text = json.dumps({**key, "code": code_fingerprint()}, sort_keys=True)
+    digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)
+    stored = read_npz(path) or {}
+    if _KEY in stored and np.array_equal(stored.pop(_KEY), digest):
+        return {part: torch.as_tensor(array, device=data.device) for part, array in stored.items()}
+    arrays = compute()
+    write_npz(path, {part: array.cpu().numpy() for part, array in arrays.items()} | {_KEY: digest})
+    return arrays

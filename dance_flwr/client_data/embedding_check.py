@@ -1,0 +1,61 @@
+"""Compare a client's embeddings with its texts, by encoding some chunks again."""
+
+import secrets
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.data.text.bank_slice import read_meta
+from dance_flwr.data.text.encoder import loaded, resolve_local
+from dance_flwr.errors import DataError
+
+# The same chunk in another batch, on another machine or in bfloat16 has more, another chunk less.
+MIN_COSINE = 0.99
+
+
+def encoded_again(data: ClientData, texts: Sequence[str], count: int) -> str:
+    """Encode chunks that are drawn at random; return in words what was compared.
+
+    Parameters
+    ----------
+    texts : of the client's nodes
+    count : of chunks, at most; 0 = none
+
+    Raises
+    ------
+    DataError : an embedding is not that of its chunk
+    """
+    rows = _drawn(len(data.bank.tokens), count)
+    if not len(rows):
+        return "no embedding computed again"
+    meta = read_meta(data.folder / "text")
+    name, weights = str(meta["encoder"]), str(meta["weights_sha256"])
+    try:
+        spec = resolve_local(name, str(meta["precision"]), weights)
+    except (DataError, OSError) as error:
+        return f"no embedding computed again, {error}"
+    node = np.searchsorted(data.bank.ptr, rows, side="right") - 1
+    spans = data.bank.spans[rows].tolist()
+    chunks = [texts[owner][start:end] for owner, (start, end) in zip(node, spans, strict=True)]
+    stored = np.asarray(data.bank.embeddings[rows], np.float32)
+    cosine = (loaded(spec).encode(chunks) * stored).sum(axis=1)
+    wrong = np.flatnonzero(~(cosine >= MIN_COSINE))
+    if len(wrong):
+        start, end = spans[wrong[0]]
+        raise DataError(
+            f"{data.folder}: node {data.ids()[node[wrong[0]]]!r}, characters {start}-{end}: "
+            f"expected the embedding of encoder {name!r}, found one of cosine "
+            f"{cosine[wrong[0]]:.2f} with it; encode the texts again"
+        )
+    return (
+        f"{len(rows)} of {len(data.bank.tokens):,} chunks encoded again, cosine at least "
+        f"{cosine.min():.4f}"
+    )
+
+
+def _drawn(chunks: int, count: int) -> NDArray[np.int64]:
+    """Draw chunks that nobody can foresee, ascending."""
+    system = secrets.SystemRandom()
+    return np.array(sorted(system.sample(range(chunks), min(count, chunks))), np.int64)

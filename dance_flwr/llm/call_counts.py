@@ -1,0 +1,131 @@
+"""Counts of a client's language model in one run: calls, tokens and milliseconds."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Self, TypeVar
+
+from dance_flwr.disk import write_json
+
+T = TypeVar("T")
+_NAMES = ("model", "counted_by")
+_AND = " + "  # between the names of two models
+
+
+@dataclass
+class CallCounts:
+    """Counts of one client in one run; cached ones cost nothing again.
+
+    Attributes
+    ----------
+    fresh_calls, cached_calls : calls that a model answered, and those that the cache answered
+    failed_calls : of both, those without a usable reply; their tokens are among the others
+    capped_calls : questions that were not asked: a cap was reached, or prompt and reply do not fit
+        the context
+    fresh_prompt, fresh_completion, cached_prompt, cached_completion : tokens
+    milliseconds : of fresh calls
+    resent_calls : attempts that a server may have read, but did not answer; the tokens of their
+        prompts are among the fresh ones
+    estimated_calls : fresh calls whose tokens we counted, since the server gave no count that can
+        be true
+    model, counted_by : names of what answered and of what counted the tokens; of more than one,
+        the names joined by " + "
+    """
+
+    fresh_calls: int = 0
+    cached_calls: int = 0
+    failed_calls: int = 0
+    capped_calls: int = 0
+    fresh_prompt: int = 0
+    fresh_completion: int = 0
+    cached_prompt: int = 0
+    cached_completion: int = 0
+    milliseconds: int = 0
+    resent_calls: int = 0
+    estimated_calls: int = 0
+    model: str = ""
+    counted_by: str = ""
+
+    @property
+    def fresh_tokens(self) -> int:
+        """Tokens that the caps bound."""
+        return self.fresh_prompt + self.fresh_completion
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Return the counts at `path`, zeros if the file is missing or damaged."""
+        try:
+            content = json.loads(path.read_text("utf-8"))
+            counts = {name: content.get(name, 0) for name in _counts()}
+            model, counted_by = (str(content.get(name, "")) for name in _NAMES)
+        except (OSError, ValueError, AttributeError, RecursionError):
+            return cls()
+        if not all(type(count) is int and count >= 0 for count in counts.values()):
+            return cls()
+        return cls(**counts, model=model, counted_by=counted_by)
+
+    def name(self, model: str, counted_by: str) -> None:
+        """Note who answers and who counts from now on."""
+        self.model = _joined(self.model, model)
+        self.counted_by = _joined(self.counted_by, counted_by)
+
+    def save(self, path: Path) -> None:
+        """Write the counts atomically."""
+        write_json(path, asdict(self))
+
+    def change(self, other: "CallCounts", sign: int) -> None:
+        """Add (`sign` 1) or subtract (-1) other counts."""
+        for name in _counts():
+            setattr(self, name, getattr(self, name) + sign * getattr(other, name))
+
+
+def _counts() -> list[str]:
+    """Return the names of the numbers."""
+    return [item.name for item in fields(CallCounts) if item.name not in _NAMES]
+
+
+def _joined(names: str, name: str) -> str:
+    """Return the names with another one, which may be among them."""
+    known = [part for part in names.split(_AND) if part]
+    return _AND.join(known if name in known else [*known, name])
+
+
+class SharedCallCounts:
+    """The counts of a run on disk, which several processes of one client may write at once.
+
+    Each adds what it counted itself since it last wrote, so that no count of another is lost.
+
+    Parameters
+    ----------
+    path : the file; None = counts are kept in memory only
+    lock : a file that all writers of this client lock
+    model, counted_by : names of what answers and of what counts the tokens
+    """
+
+    def __init__(self, path: Path | None, lock: Path, model: str, counted_by: str) -> None:
+        self._path, self._lock, self._names = path, lock, (model, counted_by)
+        self.counts = CallCounts.load(path) if path else CallCounts()
+        self.counts.name(*self._names)
+        self._written = replace(self.counts)
+
+    def update(self, change: Callable[[CallCounts], T]) -> T:
+        """Change the counts, as they are now on disk and with what was not written yet; write them.
+
+        Returns what `change` returns.
+        """
+        if self._path is None:
+            return change(self.counts)
+        from filelock import FileLock
+
+        self._lock.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self._lock):
+            now = CallCounts.load(self._path)
+            now.change(self.counts, 1)
+            now.change(self._written, -1)
+            now.name(*self._names)
+            vars(self.counts).update(vars(now))
+            result = change(self.counts)
+            self.counts.save(self._path)
+        self._written = replace(self.counts)
+        return result

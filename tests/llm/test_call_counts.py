@@ -1,0 +1,120 @@
+"""The counts on disk: added to by several processes, damaged, older."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, fields
+
+import pytest
+from support.project import PROJECT
+from support.prompts import GOOD, Told, prompt, session
+
+from dance_flwr.llm.call_counts import CallCounts, SharedCallCounts
+from dance_flwr.llm.session import LEDGER
+
+ASK = """
+import sys
+from pathlib import Path
+from support.prompts import GOOD, Told, prompt, session
+with session(Told(GOOD), Path(sys.argv[1]), max_calls=50) as asking:
+    for number in range(20):
+        asking.ask(prompt(sys.argv[2], str(number)))
+        asking.ask(prompt(sys.argv[2], str(number)))
+"""
+
+
+def test_processes_of_one_client_lose_no_count_and_share_the_cap(tmp_path):
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", ASK, str(tmp_path), name],
+            cwd=PROJECT,
+            env={"PYTHONPATH": f"{PROJECT}:{PROJECT / 'tests'}"},
+        )
+        for name in ("a", "b", "c")
+    ]
+    assert [process.wait(timeout=120) for process in running] == [0, 0, 0]
+    counts = CallCounts.load(tmp_path / "runs" / "r" / LEDGER)
+    assert (counts.fresh_calls, counts.capped_calls + counts.cached_calls) == (50, 70)
+    assert counts.fresh_prompt == 50 * Told(GOOD).count(prompt("a", "1").text)
+
+
+def test_sessions_inside_each_other_share_one_ledger(tmp_path):
+    with session(Told(GOOD), tmp_path) as outer:
+        outer.ask(prompt("one"))
+        with session(Told(GOOD), tmp_path) as inner:
+            inner.ask(prompt("two"))
+            inner.ask(prompt("one"))
+        outer.ask(prompt("three"))
+    counts = CallCounts.load(tmp_path / "runs" / "r" / LEDGER)
+    assert (counts.fresh_calls, counts.cached_calls) == (3, 1)
+    assert counts.fresh_prompt == sum(
+        Told(GOOD).count(prompt(text).text) for text in ("one", "two", "three")
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "{", "null", "[1]", '{"fresh_calls": -1}', '{"fresh_calls": "3"}'),
+        *('{"fresh_calls": true}', '{"fresh_calls": 1.5}', "[" * 100_000),
+    ],
+)
+def test_a_damaged_ledger_is_empty(tmp_path, content):
+    (tmp_path / "llm.json").write_text(content, encoding="utf-8")
+    assert CallCounts.load(tmp_path / "llm.json") == CallCounts()
+
+
+def test_a_ledger_of_an_older_version_lacks_counts(tmp_path):
+    (tmp_path / "llm.json").write_text('{"fresh_calls": 3, "model": "m"}', encoding="utf-8")
+    assert CallCounts.load(tmp_path / "llm.json") == CallCounts(fresh_calls=3, model="m")
+
+
+def test_counts_change_and_come_back(tmp_path):
+    counts = [item.name for item in fields(CallCounts) if item.name not in ("model", "counted_by")]
+    one = CallCounts(**{name: number for number, name in enumerate(counts, 1)})
+    total = CallCounts()
+    total.change(one, 1)
+    assert total == one and total.fresh_tokens == one.fresh_prompt + one.fresh_completion
+    total.change(one, -1)
+    assert total == CallCounts()
+    one.name("m", "words")
+    one.name("m", "tokens")
+    one.save(tmp_path / "l.json")
+    assert CallCounts.load(tmp_path / "l.json") == one
+    assert (one.model, one.counted_by) == ("m", "words + tokens")
+
+
+def test_without_a_file_counts_stay_in_memory(tmp_path):
+    shared = SharedCallCounts(None, tmp_path / "lock", "m", "words")
+
+    def count(counts):
+        counts.fresh_calls += 1
+        return "counted"
+
+    assert shared.update(count) == "counted" and shared.counts.fresh_calls == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_are_kept_over_sessions_and_joined_once(tmp_path):
+    path = tmp_path / "llm.json"
+    for model, counter in (("m 1", "words"), ("m 2", "words"), ("m 1", "words")):
+        counts = CallCounts.load(path)
+        counts.name(model, counter)
+        counts.fresh_calls += 1
+        counts.save(path)
+    found = CallCounts.load(path)
+    assert (found.model, found.counted_by, found.fresh_calls) == ("m 1 + m 2", "words", 3)
+
+
+def test_counts_without_names_are_read(tmp_path):
+    path = tmp_path / "llm.json"
+    counts = {name: 2 for name in asdict(CallCounts()) if name not in ("model", "counted_by")}
+    path.write_text(json.dumps(counts))
+    found = CallCounts.load(path)
+    assert (found.fresh_prompt, found.milliseconds, found.model) == (2, 2, "")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"fresh_calls": "x"}', "7"])
+def test_damaged_counts_are_zeros(tmp_path, content):
+    (tmp_path / "llm.json").write_text(content)
+    assert CallCounts.load(tmp_path / "llm.json") == CallCounts()

@@ -1,0 +1,167 @@
+"""The client's own settings: a file, the environment, and what is refused."""
+
+import pytest
+
+from dance_flwr.errors import UserError
+from dance_flwr.llm.local_settings import LocalSettings, api_key, is_loopback, local_settings
+from dance_flwr.runs.simulation.superlink import flower_environment
+
+SHA = "ab" * 32
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch):
+    for name in ("DANCE_FLWR_LLM", "OPENAI_BASE_URL", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """A function that makes a text the client's own file, and returns its path."""
+
+    def write(text, name="own.toml"):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        monkeypatch.setenv("DANCE_FLWR_LLM", str(path))
+        return path
+
+    return write
+
+
+def test_without_a_file_the_offline_model_and_no_endpoint():
+    assert local_settings() == LocalSettings()
+    assert (local_settings().base_url, local_settings().allow_remote) == ("", False)
+
+
+def test_every_key_of_the_file(written):
+    path = written(
+        f"""[llm]
+model-file = "model.gguf"
+model-sha256 = "{SHA.upper()}"
+base-url = "https://gpu.example.org/v1"
+model = "qwen2.5:7b"
+allow-remote = true
+timeout = 5
+max-calls = 0
+max-tokens = 100
+"""
+    )
+    assert local_settings() == LocalSettings(
+        model_file=path.parent / "model.gguf",
+        model_sha256=SHA,
+        base_url="https://gpu.example.org/v1",
+        model="qwen2.5:7b",
+        allow_remote=True,
+        timeout=5.0,
+        max_calls=0,
+        max_tokens=100,
+        source=str(path),
+    )
+
+
+def test_the_file_comes_before_the_variable_of_the_openai_client(written, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+    assert local_settings().base_url == "http://127.0.0.1:1/v1"
+    assert local_settings().source == "$OPENAI_BASE_URL"
+    written('[llm]\nmodel = "m"\n')
+    settings = local_settings()
+    assert (settings.base_url, settings.model) == ("http://127.0.0.1:1/v1", "m")
+    written('[llm]\nbase-url = "http://localhost:2/v1"\n')
+    assert local_settings().base_url == "http://localhost:2/v1"
+
+
+def test_the_key_comes_from_the_environment_only(written, monkeypatch):
+    assert api_key() == "none"
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    assert api_key() == "sk-1"
+    written('[llm]\napi-key = "sk-geheim"\n')
+    with pytest.raises(UserError, match=r"'api-key'.*OPENAI_API_KEY") as refused:
+        local_settings()
+    assert "geheim" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("model-file = 3", "expected a string that is not empty as model-file, found 3"),
+        ('model-file = " "', "a string that is not empty"),
+        ('model-sha256 = "abc"', "64 hex digits as model-sha256, found 'abc'"),
+        ("allow-remote = 1", "true or false as allow-remote, found 1"),
+        ("timeout = 0", "seconds > 0 and <= 3600 as timeout, found 0"),
+        ("timeout = nan", "as timeout, found nan"),
+        ("timeout = true", "as timeout, found True"),
+        ("max-calls = -1", "an integer >= 0 as max-calls, found -1"),
+        ("max-tokens = 1.5", "an integer >= 0 as max-tokens, found 1.5"),
+        ("max-calls = true", "an integer >= 0 as max-calls, found True"),
+        ("modell = 'm'", "expected only allow-remote, base-url"),
+    ],
+)
+def test_a_value_that_is_none_is_refused(written, line, found):
+    path = written(f"[llm]\n{line}\n")
+    with pytest.raises(UserError) as refused:
+        local_settings()
+    assert found in str(refused.value) and str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["no toml", "llm = 3", "\ufffd\x00"])
+def test_a_file_that_is_none_is_refused(written, text):
+    written(text)
+    with pytest.raises(UserError, match=r"\[llm\]"):
+        local_settings()
+
+
+def test_a_file_that_is_not_there_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("DANCE_FLWR_LLM", str(tmp_path / "none.toml"))
+    with pytest.raises(UserError, match=r"DANCE_FLWR_LLM: expected a TOML file.*No such file"):
+        local_settings()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://192.168.0.7:8000/v1",
+        "https://api.example.com/v1",
+        "http://127.0.0.1.example.com/v1",
+        "http://localhost.example.com/v1",
+        "http://0.0.0.0:8000/v1",
+        "http://[::2]:80/v1",
+        "http://2130706433/v1",
+    ],
+)
+def test_another_host_needs_the_clients_own_word(written, address):
+    written(f'[llm]\nbase-url = "{address}"\n')
+    with pytest.raises(UserError, match="allow-remote = true") as refused:
+        local_settings()
+    assert address.split("/")[2] not in str(refused.value), "an error travels to the server"
+    written(f'[llm]\nbase-url = "{address}"\nallow-remote = true\n')
+    assert local_settings().base_url == address
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1:8000/v1", "ftp://127.0.0.1/v1", "http:///v1", "http://127.0.0.1:port/v1"),
+        *("file:///etc/passwd", "http://[::1/v1"),
+        "http://127.0.0.1@example.com/v1",
+        "http://user:geheim@127.0.0.1/v1",
+        "http://127.0.0.1/v1?key=geheim",
+        "http://127.0.0.1/v1#geheim",
+    ],
+)
+def test_an_address_that_is_none_or_holds_a_key_is_refused(monkeypatch, address):
+    monkeypatch.setenv("OPENAI_BASE_URL", address)
+    with pytest.raises(UserError, match="OPENAI_BASE_URL: expected") as refused:
+        local_settings()
+    assert "geheim" not in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "::1", "localhost", "LOCALHOST"])
+def test_what_this_machine_is_called(host):
+    assert is_loopback(host)
+
+
+def test_the_processes_of_a_run_inherit_them(monkeypatch, tmp_path):
+    own = {"DANCE_FLWR_LLM": "f", "OPENAI_BASE_URL": "u", "OPENAI_API_KEY": "k"}
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    assert own.items() <= flower_environment(tmp_path).items()
