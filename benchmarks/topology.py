@@ -27,7 +27,11 @@ from torch.nn import functional
 from dance_flwr.dance.algorithm import select_evidence
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.passes import DanceClient
-from dance_flwr.dance.state import CONDENSATION, Condensation, read_stored
+from dance_flwr.dance.plan import Condensation
+from dance_flwr.dance.state import (
+    CONDENSATION,
+    read_stored,
+)
 from dance_flwr.dance.text import condensed_text
 from dance_flwr.dance.topology import (
     Coefficients,

@@ -1,8 +1,8 @@
-"""Alg. 1, client side: what a round refreshes, and what it trains. Inference is in `inference`.
+"""Alg. 1, client side: what a round refreshes before it trains.
 
-A round is `refresh`, then `train_round`; a caller may write packs of what was refreshed between the
-two. It reads its batch of the core, K_b nodes, their neighbours and their evidence; all n nodes are
-read at a core refresh only.
+A round is `refresh`, then `training.train_round`; a caller may write packs of what was refreshed
+between the two. It reads its batch of the core, K_b nodes, their neighbours and their evidence; all
+n nodes are read at a core refresh only.
 """
 
 import logging
@@ -20,17 +20,9 @@ from dance_flwr.dance.inference import (
     select_for_validation,
     trained_prediction,
 )
-from dance_flwr.dance.losses import (
-    Labelled,
-    Logits,
-    condensed_loss,
-    laplace_like,
-    perturb,
-    plain_loss,
-    supervised_nodes,
-)
 from dance_flwr.dance.nodes import Pool, Queue, condense_nodes, rounds_per_condensation
 from dance_flwr.dance.passes import DanceClient, embed, plain_pass_in_blocks
+from dance_flwr.dance.plan import Condensation, Plan
 from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.state import (
     CONDENSATION,
@@ -38,18 +30,12 @@ from dance_flwr.dance.state import (
     STATIC,
     VALIDATION,
     ClientState,
-    Condensation,
-    Plan,
     RunFolder,
     due,
 )
 from dance_flwr.dance.text import condense_text, reweigh
-from dance_flwr.dance.topology import Edges, core_edges
-from dance_flwr.dance.weighing import DenseSelection, weigh
+from dance_flwr.dance.topology import core_edges
 from dance_flwr.metrics import Report
-from dance_flwr.nn.propagation import operator, trainable
-from dance_flwr.nn.ragged import rows_at
-from dance_flwr.nn.training import train_epochs
 from dance_flwr.seeding import generator
 
 LOG = logging.getLogger("flwr")
@@ -74,6 +60,11 @@ class ClientRound:
     config: RunConfig
     number: int
     report: Report = field(default_factory=Report)
+
+    def draws(self, purpose: str) -> torch.Generator:
+        """Return the generator of this client, round and purpose."""
+        number = self.client.data.card.client
+        return generator(self.config.seed, purpose, round_=self.number, client=number)
 
 
 @dataclass(frozen=True)
@@ -113,17 +104,6 @@ def refresh(now: ClientRound) -> Refreshed:
         now.report.counts |= plan.batch(turn)[0].counts(now.client.data.bank.tokens)
     state.turn += 1
     return Refreshed(state, plan, turn, selected)
-
-
-def train_round(now: ClientRound, start: Refreshed) -> None:
-    """Train omega on the condensed graph for `local-epochs` epochs; changes the model in place."""
-    selection, edges = start.plan.batch(start.turn)
-    counts, settings = now.report.counts, now.client.settings
-    with now.report.phase("train"):
-        supervised = supervised_nodes(selection, now.client.data.train_labels, settings)
-        if counts["condensed-nodes"]:
-            counts["evidence-supervised"] = supervised.numel()
-        now.report.loss = train_condensed(now, selection, edges, supervised)
 
 
 def _load(now: ClientRound) -> tuple[ClientState, Condensation | None, Plan | None]:
@@ -187,7 +167,7 @@ def _condense(now: ClientRound, state: ClientState, last: Condensation | None) -
         prediction = trained_prediction(client, plain)
     with report.phase("nodes"):
         pool = Pool(client.data.train_labels, times, client.graph.visible)
-        draws = _draws(now, "prototypes")
+        draws = now.draws("prototypes")
         ratio = now.config.condensation_ratio
         queue = condense_nodes(prediction, pool, client.settings, ratio, draws)
     with report.phase("text"):
@@ -275,57 +255,3 @@ def _select_once(now: ClientRound, state: ClientState, difficulty: Float[Tensor,
     now.folder.write(STATIC, now.number, static)
     state.text_round = now.number
     return static
-
-
-def train_condensed(
-    now: ClientRound,
-    selection: Selection,
-    edges: Edges,
-    supervised: Int64[Tensor, "s"],
-) -> float:
-    """Train omega on the condensed graph; return the last loss.
-
-    The backbone on the original graph reads the batch, the supervised nodes and at most `fan_out`
-    neighbours of each, drawn once a round; its first propagation step is precomputed.
-
-    Parameters
-    ----------
-    selection : of the core
-    supervised : [s] int64, the nodes of the plain term
-    """
-    client, model, backbone = now.client, now.client.model, now.client.model.backbone
-    data, settings, core = client.data, client.settings, selection.nodes
-    dense, count = DenseSelection.of(client, selection), core.numel()
-    nodes = torch.cat([core, supervised[~torch.isin(supervised, core)]])
-    ball = client.graph.around(
-        *(backbone.operator, nodes, backbone.hops_left, settings.fan_out),
-        _draws(now, "neighbours"),
-    )
-    inputs = rows_at(data.inputs(client.graph, backbone), ball.nodes)
-    labels = data.train_labels[ball.nodes[: nodes.numel()]]
-    every, of_core = Labelled.among(labels), Labelled.among(labels[:count])
-    steps = [trainable(step, backbone.operator) for step in ball.operators]
-    condensed = trainable(operator(backbone.operator, *edges, count), backbone.operator)
-    width = model.fuse_graph.out_features
-    noise = laplace_like(dense.texts.new_empty(count, width), settings.feature_noise)
-
-    def loss() -> Tensor:
-        around = backbone.finish(backbone.start(backbone.drop(inputs)), steps)
-        graph, hidden = model.graph_logits(around), around[:count]
-        texts, neighbour_labels = weigh(client, hidden, dense)
-        fused_text, text = model.read(texts).unbind(1)
-        features = perturb(model.fuse_read(hidden, fused_text), noise)
-        # The order of these calls is that in which dropout draws.
-        core = model.graph_logits(model.condensed_hidden(features, condensed))
-        text = model.text_logits(text)
-        fused = model.fused_logits(features, neighbour_labels)
-        value = condensed_loss(Logits(graph[:count], text, fused, core), of_core, settings)
-        return value + plain_loss(graph, every, settings)
-
-    return train_epochs(model, loss, now.config, round_=now.number)
-
-
-def _draws(now: ClientRound, purpose: str) -> torch.Generator:
-    return generator(
-        now.config.seed, purpose, round_=now.number, client=now.client.data.card.client
-    )

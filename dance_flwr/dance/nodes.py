@@ -47,8 +47,7 @@ class Prediction:
 def pseudo_labels(
     prediction: Prediction, labels: Int64[Tensor, "n"], threshold: float
 ) -> Int64[Tensor, "n"]:
-    """eq:pseudo_label: y_v if labelled, the predicted class if pi_v >= tau, else `UNASSIGNED`; [n]
-    int64.
+    """eq:pseudo_label: y_v if labelled, argmax_c p(c | v) if pi_v >= tau, else `UNASSIGNED`; [n].
 
     Parameters
     ----------
@@ -201,7 +200,6 @@ def condense_nodes(
     Parameters
     ----------
     ratio : r, of the visible nodes
-    generator : draws the start of the prototypes, or the order of a random core
     """
     labels, visible = pool.labels, pool.visible
     count = int(visible.sum())
@@ -258,11 +256,8 @@ def _scores(
     points = rows_at(hidden, nodes[sample])
     centroids = cluster_by_class(points, classes[sample], count, prototypes, generator)
     blocks = (torch.split(entries, _NODES_PER_BLOCK) for entries in (nodes, classes))
-    scores = [
-        prototype_scores(rows_at(hidden, block), of_block, centroids)
-        for block, of_block in zip(*blocks, strict=True)
-    ]
-    return torch.cat(scores)
+    pairs = zip(*blocks, strict=True)
+    return torch.cat([prototype_scores(rows_at(hidden, v), c, centroids) for v, c in pairs])
 
 
 def core_budget(num_nodes: int, ratio: float, max_nodes: int) -> int:
@@ -271,11 +266,6 @@ def core_budget(num_nodes: int, ratio: float, max_nodes: int) -> int:
     Parameters
     ----------
     max_nodes : K_b; 0 = no limit
-
-    Examples
-    --------
-    >>> core_budget(1000, 0.08, 0), core_budget(1_000_000, 0.08, 256)
-    (80, 256)
     """
     budget = node_budget(num_nodes, ratio)
     return min(budget, max_nodes) if max_nodes else budget
@@ -290,10 +280,8 @@ def rounds_per_condensation(num_nodes: int, ratio: float, max_nodes: int, every:
 
     Examples
     --------
-    >>> rounds_per_condensation(1000, 0.08, 256, 10)
-    10
-    >>> rounds_per_condensation(1_000_000, 0.08, 256, 10)
-    313
+    >>> [rounds_per_condensation(n, 0.08, 256, 10) for n in (1000, 1_000_000)]
+    [10, 313]
     """
     # Why (decision 16): so the pass over all n nodes, which a condensation costs, is spread over
     # the rounds that train on r n nodes, and the mean cost of a round does not grow with n.

@@ -42,13 +42,11 @@ def core_edges(
     selection: Selection,
     cores: Int64[Tensor, "T K"],
 ) -> tuple[Edges, ...]:
-    """Return the edges of each condensed graph by `topology_rule`: rebuilt, induced by the graph,
-    or none.
+    """Return the edges of each condensed graph by `topology_rule`: rebuilt, induced, or none.
 
     Parameters
     ----------
-    hidden : [m, h] g_v of `selection.nodes`
-    selection : of the nodes of all cores
+    hidden : [m, h] g_v of the nodes of `selection`, which are those of all cores
     cores : [T, K] int64 nodes of each core
     """
     model, settings = client.model, client.settings
@@ -87,10 +85,7 @@ def connect(
     classes: Int64[Tensor, "K"],
     settings: DanceConfig,
 ) -> Edges:
-    """Alg. 4: (rows, cols, weights) of the adjacency on nodes of fused features x_v.
-
-    The columns of X are x_v / ||x_v||, or 0 where x_v = 0.
-    """
+    """Alg. 4: the adjacency on nodes of fused features x_v; X has columns x_v / ||x_v||, or 0."""
     # Why unit norms (decision 17): layer-normalised x_v have ||x_v||^2 near their width d; at that
     # scale the data term exceeds beta and the prior d times, and neither changes the graph.
     features = functional.normalize(fused, dim=1)
@@ -273,28 +268,11 @@ def column_problems(
     return Lassos.of(gram, target, energy, penalty / (2 * settings.alpha))
 
 
-def objective(
-    features: Float[Tensor, "K d"],
-    evidence: Float[Tensor, "K t"],
-    z: Coefficients,
-    alpha: float,
-    beta: float,
-) -> Float[Tensor, ""]:
-    """Return the value of eq:self_expressive_sparse at Z, a scalar; O(K s d)."""
-    index = z.support.clamp(min=0)
-    rebuilt = (features[index] * z.values[..., None]).sum(1)
-    prior = (evidence[index] * evidence[:, None]).sum(2).clamp(0, 1)
-    return alpha * (features - rebuilt).square().sum() + ((beta + 1 - prior) * z.values.abs()).sum()
-
-
 def synthesise_adjacency(z: Coefficients, neighbours: int) -> Edges:
     """eq:adjacency: W = |Z| + |Z|^T, then T_k: the k largest entries of each row, symmetrised.
 
-    An edge stays if either end keeps it, with its weight in W. Ties go to the lower column.
-
-    Parameters
-    ----------
-    neighbours : k
+    An edge stays if it is among the k = `neighbours` of either end, with its weight in W. Ties go
+    to the lower column.
 
     Returns
     -------

@@ -11,13 +11,12 @@ from support.killing import Killed
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.paths import PREVIOUS, STATE
 from dance_flwr.dance import state as module
+from dance_flwr.dance.plan import Condensation, Plan
 from dance_flwr.dance.state import (
     CONDENSATION,
     PLAN,
     STATIC,
     ClientState,
-    Condensation,
-    Plan,
     RunFolder,
     due,
 )

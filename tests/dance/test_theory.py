@@ -7,14 +7,13 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from support.builders import clients, split
+from support.builders import clients, objective, split
 
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.text import anchored
 from dance_flwr.dance.topology import (
     Coefficients,
     candidate_support,
-    objective,
     prior_block,
     self_express,
 )

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import topology as oracle
-from support.builders import clients, lists, make_client, split
+from support.builders import clients, lists, make_client, objective, split
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -19,7 +19,6 @@ from dance_flwr.dance.topology import (
     candidate_support,
     column_problems,
     connect,
-    objective,
     prior_block,
     self_express,
     support_in_class,

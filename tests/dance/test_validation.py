@@ -11,11 +11,11 @@ from dance_flwr.client_data.validated import validated_nodes
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import predict_nodes, predict_selected, select_for_validation
 from dance_flwr.dance.passes import DanceClient, plain_pass_in_blocks
+from dance_flwr.dance.plan import Condensation
 from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.state import (
     CONDENSATION,
     VALIDATION,
-    Condensation,
     RunFolder,
     read_stored,
 )

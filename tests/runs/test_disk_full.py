@@ -16,7 +16,11 @@ from dance_flwr.config.paths import PREVIOUS, STATE
 from dance_flwr.config.tree import flatten
 from dance_flwr.dance import state as store_module
 from dance_flwr.dance.nodes import Queue
-from dance_flwr.dance.state import CONDENSATION, Condensation, RunFolder
+from dance_flwr.dance.plan import Condensation
+from dance_flwr.dance.state import (
+    CONDENSATION,
+    RunFolder,
+)
 from dance_flwr.errors import QuorumError
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.runs.reader import read_result

@@ -15,7 +15,11 @@ from dance_flwr.cli.run import accuracy_table
 from dance_flwr.config.plugins import STRATEGIES
 from dance_flwr.config.text import to_toml
 from dance_flwr.dance.nodes import Queue
-from dance_flwr.dance.state import CONDENSATION, Condensation, RunFolder
+from dance_flwr.dance.plan import Condensation
+from dance_flwr.dance.state import (
+    CONDENSATION,
+    RunFolder,
+)
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import QuorumError, ResumeError, UserError
 from dance_flwr.federation.server import round as round_module

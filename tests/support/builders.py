@@ -14,6 +14,7 @@ from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.dance.passes import Reader
 from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.text import condense_text, condensed_text, reweigh
+from dance_flwr.dance.topology import Coefficients
 from dance_flwr.data.graphs.graph import csr_from_pairs
 from dance_flwr.nn.hops import Hops
 from dance_flwr.nn.model import ModelShape
@@ -161,3 +162,13 @@ def clients() -> st.SearchStrategy[Client]:
 def random_sizes(max_rows: int = 8, max_size: int = 9) -> st.SearchStrategy[list[int]]:
     """Row sizes of a ragged table, empty rows included."""
     return st.lists(st.integers(0, max_size), min_size=1, max_size=max_rows)
+
+
+def objective(
+    features: torch.Tensor, evidence: torch.Tensor, z: Coefficients, alpha: float, beta: float
+) -> torch.Tensor:
+    """The value of eq:self_expressive_sparse at Z, a scalar; O(K s d)."""
+    index = z.support.clamp(min=0)
+    rebuilt = (features[index] * z.values[..., None]).sum(1)
+    prior = (evidence[index] * evidence[:, None]).sum(2).clamp(0, 1)
+    return alpha * (features - rebuilt).square().sum() + ((beta + 1 - prior) * z.values.abs()).sum()

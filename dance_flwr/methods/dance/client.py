@@ -5,20 +5,21 @@ from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.dance.algorithm import ClientRound, refresh, train_round
+from dance_flwr.dance.algorithm import ClientRound, refresh
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import predict_nodes, predict_selected
 from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.dance.passes import DanceClient
+from dance_flwr.dance.plan import Condensation
 from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.state import (
     CONDENSATION,
     VALIDATION,
-    Condensation,
     RunFolder,
     Stored,
     read_stored,
 )
+from dance_flwr.dance.training import train_round
 from dance_flwr.data.text.usage import note_evidence
 from dance_flwr.evidence.explain import explain, make_packs
 from dance_flwr.evidence.render import write_example
