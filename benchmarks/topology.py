@@ -24,8 +24,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from dance_flwr.dance.algorithm import select_evidence
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.refreshing import select_evidence
+from dance_flwr.dance.passes import DanceClient
+from dance_flwr.dance.plan import Condensation
+from dance_flwr.dance.state import (
+    CONDENSATION,
+    read_stored,
+)
+from dance_flwr.dance.text import condensed_text
 from dance_flwr.dance.topology import (
     Coefficients,
     column_problems,
@@ -57,15 +64,15 @@ def cores(folder: Path, *, all_nodes: bool) -> Iterator[Core]:
     for client in run.clients:
         data = run.data(client)
         model = run.model(data).eval()
-        state = run.store(data).load(data.num_nodes, data.device)
-        if all_nodes:
-            state.core = torch.arange(data.num_nodes)
-        now = replace(run.settings, text_refresh_every=1)
-        hidden, _, evidence = select_evidence(model, data, state, now, [state.core])
-        labels = data.train_labels[state.core]
+        store = run.store(data)
+        nodes = torch.arange(data.num_nodes) if all_nodes else store.load(data.device).core
+        condensation = read_stored(store.latest(CONDENSATION), Condensation, data.device)
+        reader = DanceClient(model, data, run.settings, data.training_graph)
+        hidden, selection = select_evidence(reader, nodes, condensation.difficulty)
+        labels = data.train_labels[nodes]
         classes = torch.where(labels >= 0, labels, model.graph_logits(hidden).argmax(dim=1))
-        fused = model.fuse(hidden, evidence.fused_text)
-        yield Core(fused, evidence.text, classes, run.settings)
+        text, fused_text = condensed_text(reader, selection)
+        yield Core(model.fuse(hidden, fused_text), text, classes, run.settings)
 
 
 def plain_steps(problems: Lassos, steps: int) -> Tensor:

@@ -11,8 +11,8 @@ from jaxtyping import install_import_hook
 CHECKED = [
     *("nn.hops", "nn.kmeans", "nn.model", "nn.neighbourhood", "nn.propagation", "nn.ragged"),
     *("nn.sampling", "client_data.text_table"),
-    *("dance.algorithm", "dance.evidence", "dance.losses", "dance.model"),
-    *("dance.nodes", "dance.topology", "dance.weighing"),
+    *("dance.algorithm", "dance.losses", "dance.model"),
+    *("dance.nodes", "dance.selection", "dance.text", "dance.topology", "dance.weighing"),
 ]
 install_import_hook([f"dance_flwr.{name}" for name in CHECKED], "beartype.beartype")
 

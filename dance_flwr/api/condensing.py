@@ -28,18 +28,18 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.options import Value
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, flatten, parse
+from dance_flwr.dance.algorithm import select_evidence
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import trained_prediction
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.dance.nodes import condense_nodes, pseudo_labels
-from dance_flwr.dance.passes import survey
-from dance_flwr.dance.refreshing import core_edges, select_evidence
-from dance_flwr.dance.state import ClientState
+from dance_flwr.dance.nodes import Pool, condense_nodes, pseudo_labels
+from dance_flwr.dance.passes import DanceClient, plain_pass_in_blocks
+from dance_flwr.dance.text import condensed_text
+from dance_flwr.dance.topology import core_edges
 from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN, TextGraph
 from dance_flwr.data.institution import relabel, write_whole
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.explain import make_packs
-from dance_flwr.evidence.pack import count_evidence
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.seeding import generator
@@ -277,21 +277,17 @@ def _condensed(
     model: DanceModel, data: ClientData, config: RunConfig, graph: TextGraph, model_id: str
 ) -> Core:
     """Run the set-up of a client's first round, up to training."""
-    settings = replace(DanceConfig.of(config), text_refresh_every=1)
-    local = data.training_graph
-    prediction = trained_prediction(model, data, local, settings, survey(model, data, local))
+    client = DanceClient(model, data, DanceConfig.of(config), data.training_graph)
+    prediction = trained_prediction(client, plain_pass_in_blocks(client))
     known = data.train_labels
     times = torch.zeros(data.num_nodes, dtype=torch.int64)
     draws = generator(config.seed, "prototypes", round_=1, client=0)
-    queue = condense_nodes(
-        *(prediction, known, times, settings, config.condensation_ratio, draws, local.visible)
-    )
-    state = ClientState(times, prediction.difficulty, queue, core=queue.core(0))
-    cores = [queue.core(0)]
-    hidden, candidates, evidence = selected = select_evidence(model, data, state, settings, cores)
-    ((rows, cols, weights),) = core_edges(model, data, selected, settings, cores)
-    packs = make_packs(*(model, data, hidden, candidates, evidence, settings, 1, model_id, 1))
-    core = candidates.nodes
+    pool = Pool(known, times, client.graph.visible)
+    ratio = config.condensation_ratio
+    core = condense_nodes(prediction, pool, client.settings, ratio, draws).core(0)
+    hidden, selection = select_evidence(client, core, prediction.difficulty)
+    ((rows, cols, weights),) = core_edges(client, hidden, selection, core[None])
+    packs = make_packs(client, hidden, selection, (1, model_id, 1))
     assigned = pseudo_labels(prediction, known, 0.0)[core]
     ids, names = data.ids(), data.card.class_names
     return Core(
@@ -302,11 +298,11 @@ def _condensed(
         known=known[core] >= 0,
         probabilities=torch.tensor(packs.decisive),
         difficulty=prediction.difficulty[core],
-        features=evidence.fused_text.float(),
+        features=condensed_text(client, selection)[1].float(),
         edge_index=torch.stack([cols, rows]),
         edge_weight=weights,
         evidence=Evidence(packs, ids, data.texts(), names),
-        counts=count_evidence(data, candidates, evidence),
+        counts=selection.counts(data.bank.tokens),
         num_nodes=graph.num_nodes,
         num_edges=graph.num_edges,
         num_tokens=int(np.asarray(data.bank.tokens).sum()),

@@ -85,13 +85,12 @@ class DanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]  # torch-geometr
         """Return (node, neighbour) of hops 1 and 2, and their gates, of what was selected."""
         ends: list[list[tuple[Tensor, Tensor]]] = [[], []]
         gates: list[list[Tensor]] = [[], []]
-        for candidates, evidence in model.evidence(x, edge_index, nodes):
+        for selection in model.evidence(x, edge_index, nodes):
+            frozen = selection.frozen()
             for hop in (1, 2):
-                rows, gate = candidates.hops[hop], evidence.gates[hop]
-                chosen = gate > 0
-                pair = (candidates.nodes[rows.rows()[chosen]], rows.index[chosen])
-                ends[hop - 1].append(pair)
-                gates[hop - 1].append(gate[chosen])
+                rows = frozen.hops[hop]
+                ends[hop - 1].append((frozen.nodes[rows.rows()], rows.index))
+                gates[hop - 1].append(frozen.gates[hop])
         one, two = (
             (torch.cat(a), torch.cat(b)) for a, b in (zip(*part, strict=True) for part in ends)
         )

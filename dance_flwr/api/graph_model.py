@@ -17,12 +17,17 @@ from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.config.sections import AGREEMENT
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import Candidates, Evidence
-from dance_flwr.dance.inference import evidence_of, trained_prediction, views_of
+from dance_flwr.dance.inference import (
+    DEPLOYED,
+    condense_in_blocks,
+    trained_prediction,
+    views_of,
+)
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import Prediction
+from dance_flwr.dance.passes import Reader
+from dance_flwr.dance.selection import Selection
 from dance_flwr.errors import UserError
-from dance_flwr.evidence.explanation import DEPLOYED
 from dance_flwr.federation.client.client import Client
 from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.message_passing import compiled_nowhere
@@ -71,7 +76,6 @@ class _View:
     device: torch.device
     table: TextTable
     label_table: Tensor
-    graph: LocalGraph
 
 
 class GraphModel(nn.Module):
@@ -160,15 +164,11 @@ class GraphModel(nn.Module):
         if self.view == "plain":
             return torch.log_softmax(self.model.graph_logits(hidden), dim=1)
         with torch.no_grad():
-            view, difficulty = self._view(x, edge_index, hidden)
-            every = torch.arange(len(x), device=x.device)
-            found = views_of(self.model, view, self.settings, every, hidden, difficulty)
-            return found[DEPLOYED].log()
+            reader, difficulty = self._reader(x, edge_index, hidden)
+            return views_of(reader, reader.everyone, hidden, difficulty)[DEPLOYED].log()
 
     @torch.no_grad()
-    def evidence(
-        self, x: Tensor, edge_index: Tensor, nodes: Tensor
-    ) -> list[tuple[Candidates, Evidence]]:
+    def evidence(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> list[Selection]:
         """Return what evidence of these nodes is selected, in blocks of them.
 
         Parameters
@@ -176,9 +176,8 @@ class GraphModel(nn.Module):
         nodes : [m] int64, distinct
         """
         hidden = self._hidden(x, edge_index)
-        view, difficulty = self._view(x, edge_index, hidden)
-        parts = (view.graph, nodes, hidden[nodes], difficulty, self.settings)
-        return list(evidence_of(self.model, view, *parts))
+        reader, difficulty = self._reader(x, edge_index, hidden)
+        return list(condense_in_blocks(reader, nodes, hidden[nodes], difficulty))
 
     def _hidden(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return g = f(x^, P) by messages; [n, h]."""
@@ -224,8 +223,8 @@ class GraphModel(nn.Module):
         mask = mask.sigmoid() if step._apply_sigmoid else mask
         return mask if len(mask) == edges else None
 
-    def _view(self, x: Tensor, edge_index: Tensor, hidden: Tensor) -> tuple[_View, Tensor]:
-        """Return the graph that x and `edge_index` leave, and u_v of every node."""
+    def _reader(self, x: Tensor, edge_index: Tensor, hidden: Tensor) -> tuple[Reader, Tensor]:
+        """Return the model at the graph that x and `edge_index` leave, and u_v of every node."""
         inside = edge_index[0] != edge_index[1]
         mask = self._edge_mask(edge_index.size(1))
         inside = inside if mask is None else inside & (mask > 0)
@@ -244,8 +243,7 @@ class GraphModel(nn.Module):
             x.device,
             TextTable(chunks, table.chunks_of, table.nodes * left[:, None]),
             self._labels,
-            LocalGraph(rows, visible, gates=gates),
         )
+        reader = Reader(self.model, view, self.settings, LocalGraph(rows, visible, gates=gates))
         plain = Prediction.of(hidden, torch.softmax(self.model.graph_logits(hidden), dim=1))
-        kept = trained_prediction(self.model, view, view.graph, self.settings, plain)
-        return view, kept.difficulty
+        return reader, trained_prediction(reader, plain).difficulty

@@ -1,8 +1,8 @@
 """DANCE as in the paper, one module per section; independent of Flower.
 
-`nodes` is Sec. 3.2 and Alg. 2, `evidence` Sec. 3.3 and Alg. 3, `topology` Sec. 3.4 and Alg. 4,
-`model` the parameters omega, `losses` eq:fusion_train_loss, `algorithm` the client side of Alg. 1
-and `inference` the prediction from evidence, which `explanation` takes apart. `packs` are evidence
-packs, which `rendering` shows and `verification` checks; `faithfulness` and `interventions` measure
-them.
+`config` has the keys `dance.*`, `model` the parameters omega. `passes` runs a model over the
+original graph. `nodes` is Sec. 3.2 and Alg. 2, `text` Sec. 3.3 and Alg. 3, whose result is a
+`selection`, `weighing` the form of it that is trained, `topology` Sec. 3.4 and Alg. 4. `losses` is
+eq:fusion_train_loss, `algorithm` the client side of Alg. 1, `state` what a client keeps between
+rounds, and `inference` the prediction from evidence.
 """

@@ -1,251 +1,257 @@
-"""Alg. 1, client side: one round of condensing, refreshing and training. Inference is in
-`inference`.
+"""Alg. 1, client side: what a round refreshes before it trains.
 
-A round reads its batch of the core, K_b nodes, their neighbours and their evidence; all n nodes are
-read at a core refresh only.
+A round is `refresh`, then `training.train_round`; a caller may write packs of what was refreshed
+between the two. It reads its batch of the core, K_b nodes, their neighbours and their evidence; all
+n nodes are read at a core refresh only.
 """
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import torch
-from jaxtyping import Int64
-from numpy.typing import NDArray
+from jaxtyping import Float, Int64
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.validated import validated_nodes
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.dance.ahead import Ahead, Batch
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.inference import trained_prediction
-from dance_flwr.dance.kept import keep_evidence
-from dance_flwr.dance.losses import Labelled, condensed_loss, plain_loss, supervised_nodes
-from dance_flwr.dance.model import DanceModel
-from dance_flwr.dance.nodes import condense_nodes, rounds_per_condensation
-from dance_flwr.dance.passes import survey
-from dance_flwr.dance.perturbation import laplace_like, perturb
-from dance_flwr.dance.refreshing import coming_cores, core_edges, select_evidence
-from dance_flwr.dance.state import ClientState, RunFolder, due
-from dance_flwr.dance.topology import Edges
-from dance_flwr.dance.weighing import TrainedEvidence, weigh
-from dance_flwr.data.text.usage import note_evidence
-from dance_flwr.evidence.explain import make_packs
-from dance_flwr.evidence.pack import count_evidence, read_chunks
+from dance_flwr.dance.inference import (
+    condense_in_blocks,
+    select_for_validation,
+    trained_prediction,
+)
+from dance_flwr.dance.nodes import Pool, Queue, condense_nodes, rounds_per_condensation
+from dance_flwr.dance.passes import DanceClient, embed, plain_pass_in_blocks
+from dance_flwr.dance.plan import Condensation, Plan
+from dance_flwr.dance.selection import Selection
+from dance_flwr.dance.state import (
+    CONDENSATION,
+    PLAN,
+    STATIC,
+    VALIDATION,
+    ClientState,
+    RunFolder,
+    due,
+)
+from dance_flwr.dance.text import condense_text, reweigh
+from dance_flwr.dance.topology import core_edges
 from dance_flwr.metrics import Report
-from dance_flwr.nn.propagation import operator, trainable
-from dance_flwr.nn.ragged import rows_at
-from dance_flwr.nn.training import train_epochs
 from dance_flwr.seeding import generator
 
 LOG = logging.getLogger("flwr")
+_MAX_NODES = 4096  # of one selection: about 4096 * 50 rows of h floats
 
 
-def train_round(
-    model: DanceModel,
-    data: ClientData,
-    folder: RunFolder,
-    config: RunConfig,
-    *,
-    round_: int,
-    model_id: str,
-) -> Report:
-    """Run one round of Alg. 1 on one client; changes `model` in place.
+@dataclass(frozen=True)
+class ClientRound:
+    """A round of one client: which it is, and what it cost so far.
 
-    Node condensation and the selection of evidence, for the cores until the next one, use the model
-    as the server sent it (omega^(t-1)) and run when they are due; packs are written before training
-    starts. Repeating a round repeats its upload.
+    Attributes
+    ----------
+    client : the model as the server sent it (omega^(t-1)), at the client's training graph
+    folder : of the run at the client
+    config : of the run
+    number : t, from 1
+    report : seconds, counts and the loss
+    """
+
+    client: DanceClient
+    folder: RunFolder
+    config: RunConfig
+    number: int
+    report: Report = field(default_factory=Report)
+
+    def draws(self, purpose: str) -> torch.Generator:
+        """Return the generator of this client, round and purpose."""
+        number = self.client.data.card.client
+        return generator(self.config.seed, purpose, round_=self.number, client=number)
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """What a round trains on, and the state to save after it.
+
+    Attributes
+    ----------
+    state : of the client
+    plan : evidence and edges of this round's core and, where evidence is not selected in every
+        round, of the coming ones
+    turn : of this round's core
+    selected : if this round made the plan: g_v, [m, h], of its nodes, and their selection with all
+        candidates; None = an earlier round made it
+    """
+
+    state: ClientState
+    plan: Plan
+    turn: int
+    selected: tuple[Float[Tensor, "m h"], Selection] | None
+
+
+def refresh(now: ClientRound) -> Refreshed:
+    """Alg. 2 to 4, where they are due: condense nodes, select evidence, rebuild the edges.
+
+    They use the model as the server sent it. Repeating a round repeats its result.
+    """
+    state, condensation, plan = _load(now)
+    if _condensation_due(now, state):
+        condensation, plan = _condense(now, state, condensation), None
+    turn, selected = state.next_turn, None
+    if plan is None:
+        assert condensation is not None
+        plan, selected = _select(now, state, condensation)
+    state.core = plan.cores[turn - plan.first]
+    if selected is not None or state.turn == 0 or state.moves:  # the core is not that of before
+        now.report.counts |= plan.batch(turn)[0].counts(now.client.data.bank.tokens)
+    state.turn += 1
+    return Refreshed(state, plan, turn, selected)
+
+
+def _load(now: ClientRound) -> tuple[ClientState, Condensation | None, Plan | None]:
+    """Return the state before this round, and what the round reads of its files.
+
+    The plan is None if the round has to select, and the condensation if it does not. A state whose
+    files are lost is a fresh one, with a warning.
+    """
+    device, every = now.client.data.device, now.client.settings.text_refresh_every
+    state = now.folder.load(device, before=now.number)
+    lost = not state.round and now.folder.lost(now.number)
+    condensation = plan = None
+    selects = every == 1 or due(state.text_round, every, now.number)
+    if state.plan_round and not selects and not _condensation_due(now, state):
+        plan = now.folder.read(PLAN, state.plan_round, Plan, device)
+        lost = plan is None
+        if plan is not None and not plan.covers(state.next_turn):
+            plan = None
+    # Why only where it is needed (decision 16): it has an entry per node, and an ordinary round
+    # costs what its core costs.
+    if state.core_round and plan is None and not lost:
+        condensation = now.folder.read(CONDENSATION, state.core_round, Condensation, device)
+        lost = condensation is None
+    if lost:
+        _warn(now, "the core")
+        state = ClientState()
+    state.before, state.round = state.round, now.number
+    return state, condensation, plan
+
+
+def _warn(now: ClientRound, lost: str) -> None:
+    LOG.warning(
+        "client %d: expected the state of a round before %d in %s, found none; either this is "
+        "the client's first round, or the folder was lost: %s is selected again",
+        *(now.client.data.card.client, now.number, now.folder.folder, lost),
+    )
+
+
+def _condensation_due(now: ClientRound, state: ClientState) -> bool:
+    """Whether nodes are condensed in this round."""
+    settings, ratio = now.client.settings, now.config.condensation_ratio
+    nodes = int(now.client.graph.visible.sum())
+    every = settings.core_refresh_every
+    every = rounds_per_condensation(nodes, ratio, settings.batch_nodes, every)
+    return due(state.core_round, every, now.number)
+
+
+def _condense(now: ClientRound, state: ClientState, last: Condensation | None) -> Condensation:
+    """Alg. 2: read all n nodes, and fill the queue of the next rounds.
 
     Parameters
     ----------
-    round_ : t, from 1
-    model_id : fingerprint of omega^(t-1), recorded in the packs
+    last : the condensation before; None = there was none
     """
-    report, settings = Report(), DanceConfig.of(config)
-    state = _load_state(folder, data, round_)
-    kept: Mapping[str, NDArray[Any]] = {}
-    condensed = _core_due(state, settings, config, data, round_)
-    if condensed:
-        kept = _refresh_core(model, state, data, config, round_, report)
-    turn, moved = _next_core(state)
-    selects = condensed or _selection_due(state, settings, turn, round_)
-    if selects:
-        _select(model, data, state, folder, config, turn, round_, model_id, report)
-    assert state.ahead is not None and state.core is not None
-    batch, adjacency = state.ahead.batch(state.core, turn)
-    if moved or selects:
-        report.counts |= count_evidence(data, *batch)
-    with report.phase("train"):
-        supervised = supervised_nodes(*batch, data.train_labels, settings)
-        if report.counts["condensed-nodes"]:
-            report.counts["evidence-supervised"] = supervised.numel()
-        report.loss = train_condensed(
-            *(model, data, batch, supervised, adjacency, settings, config), round_=round_
-        )
-    if settings.text_refresh_every == 1:
-        state.ahead, state.ahead_round = None, 0  # a repeated round selects it again
+    client, report, device = now.client, now.report, now.client.data.device
+    times = torch.zeros(client.data.num_nodes, dtype=torch.int64, device=device)
+    if last is not None:
+        times = last.times_after(state.turn)
+    with report.phase("forward"):
+        plain = plain_pass_in_blocks(client)
+        prediction = trained_prediction(client, plain)
+    with report.phase("nodes"):
+        pool = Pool(client.data.train_labels, times, client.graph.visible)
+        draws = now.draws("prototypes")
+        ratio = now.config.condensation_ratio
+        queue = condense_nodes(prediction, pool, client.settings, ratio, draws)
+    with report.phase("text"):
+        nodes = validated_nodes(client.data, now.config)
+        validation = select_for_validation(client, nodes, plain, prediction.difficulty)
+    condensation = Condensation(times, prediction.difficulty, queue)
     with report.phase("packs"):
-        folder.save(state, round_, kept)
-    return report
+        now.folder.write(CONDENSATION, now.number, condensation)
+        if validation is not None:
+            now.folder.write(VALIDATION, now.number, validation)
+    state.core_round, state.turn, state.moves = now.number, 0, queue.moves
+    return condensation
 
 
 def _select(
-    model: DanceModel,
-    data: ClientData,
-    state: ClientState,
-    folder: RunFolder,
-    config: RunConfig,
-    turn: int,
-    round_: int,
-    model_id: str,
-    report: Report,
-) -> None:
-    """Select evidence and edges of the coming cores (Alg. 3 and 4), and write packs of it."""
-    settings = DanceConfig.of(config)
-    cores = coming_cores(state, turn, settings, round_, config.rounds)
-    with report.phase("text"), torch.inference_mode():
-        selected = select_evidence(model, data, state, settings, cores)
-    with report.phase("topology"), torch.inference_mode():
-        edges = core_edges(model, data, selected, settings, cores)
-    with report.phase("packs"):
-        if settings.evidence_keep == "all":
-            packs = make_packs(model, data, *selected, settings, round_, model_id, state.core_round)
-            packs.save(folder.round_path(round_))
-            report.counts["evidence-packs"] = len(packs.nodes)
+    now: ClientRound, state: ClientState, condensation: Condensation
+) -> tuple[Plan, tuple[Float[Tensor, "m h"], Selection]]:
+    """Alg. 3 and 4 for the coming cores; return their plan, and the selection with its g_v."""
+    client, settings = now.client, now.client.settings
+    cores = coming_cores(condensation.queue, state, settings, now.config.rounds)
+    nodes = cores[0] if len(cores) == 1 else torch.unique(cores)
+    with now.report.phase("text"), torch.inference_mode():
+        if settings.text_refresh_every:
+            state.text_round = now.number
+            hidden, selection = select_evidence(client, nodes, condensation.difficulty)
         else:
-            note_evidence(folder.folder, round_, read_chunks(*selected[1:]))
-    whole = len(cores) == 1 or settings.trained_evidence != "selected"
-    state.ahead = Ahead.of(turn, *selected[1:], edges, whole=whole)
-    state.ahead_round = round_
-    if settings.text_refresh_every or not state.text_round:
-        state.text_round = round_
+            static = _select_once(now, state, condensation.difficulty)
+            hidden = embed(client, nodes)
+            selection = reweigh(client, hidden, static.take(nodes))
+    with now.report.phase("topology"), torch.inference_mode():
+        edges = core_edges(client, hidden, selection, cores)
+    plan = Plan(state.next_turn, cores, selection, edges)
+    if len(cores) > 1 and settings.trained_evidence == "selected":
+        plan = plan.rounded()
+    # A plan that no other round reads is not written.
+    state.plan_round = 0 if settings.text_refresh_every == 1 else now.number
+    if state.plan_round:
+        with now.report.phase("packs"):
+            now.folder.write(PLAN, now.number, plan)
+    return plan, (hidden, selection)
 
 
-def _load_state(folder: RunFolder, data: ClientData, round_: int) -> ClientState:
-    """Return the state before `round_`; log a warning if it seems to be lost."""
-    state = folder.load(data.num_nodes, data.device, before=round_)
-    if folder.lost(state, round_):
-        LOG.warning(
-            "client %d: expected the state of a round before %d in %s, found none; either this is "
-            "the client's first round, or the folder was lost: the core is selected again",
-            *(data.card.client, round_, folder.folder),
-        )
-    return state
-
-
-def _core_due(
-    state: ClientState, settings: DanceConfig, config: RunConfig, data: ClientData, round_: int
-) -> bool:
-    """Whether nodes are condensed in `round_`."""
-    every = settings.core_refresh_every
-    nodes, ratio = int(data.training_graph.visible.sum()), config.condensation_ratio
-    every = rounds_per_condensation(nodes, ratio, settings.batch_nodes, every)
-    return due(state.core_round, every, round_)
-
-
-def _selection_due(state: ClientState, settings: DanceConfig, turn: int, round_: int) -> bool:
-    """Whether evidence is selected in `round_`: when it is due, and for a core without any."""
-    every = settings.text_refresh_every
-    ahead = state.ahead is not None and state.ahead.covers(turn)
-    return every == 1 or due(state.text_round, every, round_) or not ahead
-
-
-def _refresh_core(
-    model: DanceModel,
-    state: ClientState,
-    data: ClientData,
-    config: RunConfig,
-    round_: int,
-    report: Report,
-) -> Mapping[str, NDArray[Any]]:
-    """Read all n nodes, fill the queue of the next rounds, and return what validations read until
-    the next time.
-    """
-    if state.queue is not None:
-        state.times_selected[state.queue.nodes] += state.queue.times(state.turn)
-    with report.phase("forward"):
-        graph, settings = data.training_graph, DanceConfig.of(config)
-        plain = survey(model, data, graph)
-        prediction = trained_prediction(model, data, graph, settings, plain)
-    with report.phase("nodes"):  # Alg. 2
-        state.queue = condense_nodes(
-            prediction,
-            data.train_labels,
-            state.times_selected,
-            settings,
-            config.condensation_ratio,
-            generator(config.seed, "prototypes", round_=round_, client=data.card.client),
-            data.training_graph.visible,
-        )
-    state.difficulty, state.core_round, state.turn = prediction.difficulty, round_, 0
-    state.ahead = None
-    with report.phase("text"):
-        asked = validated_nodes(data, config)
-        return keep_evidence(model, data, asked, plain.hidden, prediction.difficulty, settings)
-
-
-def _next_core(state: ClientState) -> tuple[int, bool]:
-    """Take the next core from the queue; return its turn, and whether it differs from the last.
-
-    The turn of a core that never moves stays 0.
-    """
-    assert state.queue is not None
-    turn, moved = state.turn if state.queue.moves else 0, state.turn == 0 or state.queue.moves
-    state.core = state.queue.core(turn)
-    state.turn += 1
-    return turn, moved
-
-
-def train_condensed(
-    model: DanceModel,
-    data: ClientData,
-    batch: Batch,
-    supervised: Int64[Tensor, "s"],
-    adjacency: Edges,
-    settings: DanceConfig,
-    config: RunConfig,
-    *,
-    round_: int,
-) -> float:
-    """Train omega on the condensed graph for `local-epochs` epochs; return the last loss.
-
-    The backbone on the original graph reads the batch, the supervised nodes and at most `fan_out`
-    neighbours of each, drawn once a round; its first propagation step is precomputed.
+def coming_cores(
+    queue: Queue, state: ClientState, settings: DanceConfig, rounds: int
+) -> Int64[Tensor, "T K"]:
+    """Return this round's core and those until the next text refresh, at most 4096 nodes in all;
+    [T, K].
 
     Parameters
     ----------
-    supervised : [s] int64, the nodes of the plain term
+    rounds : of the run
     """
-    backbone, core = model.backbone, batch[0].nodes
-    count = core.numel()
-    given = TrainedEvidence.of(*batch, data.table, data.label_table, settings)
-    others = supervised[~torch.isin(supervised, core)]
-    draws = generator(config.seed, "neighbours", round_=round_, client=data.card.client)
-    ball = data.training_graph.around(
-        backbone.operator,
-        torch.cat([core, others]),
-        backbone.hops_left,
-        settings.fan_out,
-        draws,
-    )
-    inputs = rows_at(data.inputs(data.training_graph, backbone), ball.nodes)
-    labels = data.train_labels[ball.nodes[: count + others.numel()]]
-    read, trained = Labelled.among(labels), Labelled.among(labels[:count])
-    steps = [trainable(step, backbone.operator) for step in ball.operators]
-    condensed = trainable(operator(backbone.operator, *adjacency, count), backbone.operator)
-    width = model.fuse_graph.out_features
-    noise = laplace_like(given.own.new_empty(count, width), settings.feature_noise)
+    core, every, count = queue.core(state.next_turn), settings.text_refresh_every, 1
+    if every > 1 and queue.moves:
+        left = min(every - (state.round - 1) % every, rounds - state.round + 1)
+        count = max(1, min(left, _MAX_NODES // max(1, core.numel())))
+    others = (queue.core(state.next_turn + step) for step in range(1, count))
+    return torch.stack([core, *others])
 
-    def loss() -> Tensor:
-        around = backbone.finish(backbone.start(backbone.drop(inputs)), steps)
-        graph, hidden = model.graph_logits(around), around[:count]
-        evidence = weigh(model, hidden, given, settings)
-        fused_text, text = model.read(evidence.texts).unbind(1)
-        features = perturb(model.fuse_read(hidden, fused_text), noise)
-        core = model.graph_logits(model.condensed_hidden(features, condensed))
-        views = model.text_logits(text), model.fused_logits(features, evidence.labels), core
-        value = condensed_loss(graph[:count], *views, trained, settings)
-        return value + plain_loss(graph, read, settings)
 
-    return train_epochs(model, loss, config, round_=round_)
+@torch.no_grad()
+def select_evidence(
+    client: DanceClient, nodes: Int64[Tensor, "m"], difficulty: Float[Tensor, "n"]
+) -> tuple[Float[Tensor, "m h"], Selection]:
+    """Alg. 3 on the client's graph; return g_v of these distinct nodes, and their evidence."""
+    hidden = embed(client, nodes)
+    return hidden, condense_text(client, nodes, hidden, difficulty)
+
+
+def _select_once(now: ClientRound, state: ClientState, difficulty: Float[Tensor, "n"]) -> Selection:
+    """Return the evidence of all nodes that was selected in the client's first round, frozen.
+
+    It also covers later cores; its weights are those of the newest model.
+    """
+    client, device = now.client, now.client.data.device
+    if state.text_round:
+        static = now.folder.read(STATIC, state.text_round, Selection, device)
+        if static is not None:
+            return static
+        _warn(now, "evidence")
+    hidden = plain_pass_in_blocks(client).hidden
+    blocks = condense_in_blocks(client, client.everyone, hidden, difficulty)
+    static = Selection.stack([block.frozen() for block in blocks])
+    static = replace(static, context=static.context[:, :0])  # weighed anew, so c_v is not read
+    now.folder.write(STATIC, now.number, static)
+    state.text_round = now.number
+    return static

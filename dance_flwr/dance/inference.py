@@ -6,29 +6,19 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import (
-    Candidates,
-    Evidence,
-    condense_text,
-    select_candidates,
-)
-from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import Prediction
-from dance_flwr.dance.passes import ClientView, GraphView, embed, plain_pass, survey
-from dance_flwr.evidence.explanation import DEPLOYED
+from dance_flwr.dance.passes import DanceClient, Reader, embed, plain_pass, plain_pass_in_blocks
+from dance_flwr.dance.selection import Selection
+from dance_flwr.dance.text import condense_text, condensed_text
 from dance_flwr.nn.ragged import rows_at, weighted_rows
 
+DEPLOYED = "deployed"  # the mean of the views that `dance.views` names
 _NODES_PER_BLOCK = 4096  # of one selection: about 4096 * 50 rows of h floats
 
 
 @torch.no_grad()
 def predict(
-    model: DanceModel,
-    data: ClientView,
-    settings: DanceConfig,
-    nodes: Int64[Tensor, "m"] | None = None,
+    reader: Reader, nodes: Int64[Tensor, "m"] | None = None
 ) -> dict[str, Float[Tensor, "m C"]]:
     """Return [m, C] probabilities of local nodes per view, from their evidence.
 
@@ -40,48 +30,43 @@ def predict(
     ----------
     nodes : None = every local node
     """
-    everywhere = plain_pass(model, data, data.graph)
-    difficulty = trained_prediction(model, data, data.graph, settings, everywhere).difficulty
-    every = torch.arange(data.num_nodes, device=data.device)
-    if nodes is None or "core" in settings.views.split("+"):  # which reads the x_v of every node
-        found = views_of(model, data, settings, every, everywhere.hidden, difficulty)
-        return found if nodes is None else {view: probs[nodes] for view, probs in found.items()}
-    return views_of(model, data, settings, nodes, everywhere.hidden[nodes], difficulty)
+    plain = plain_pass(reader)
+    difficulty = trained_prediction(reader, plain).difficulty
+    if nodes is None or "core" in reader.views:  # which reads the x_v of every node
+        views = views_of(reader, reader.everyone, plain.hidden, difficulty)
+        return views if nodes is None else {view: probs[nodes] for view, probs in views.items()}
+    return views_of(reader, nodes, plain.hidden[nodes], difficulty)
 
 
 @torch.no_grad()
-def trained_prediction(
-    model: DanceModel,
-    data: ClientView,
-    graph: GraphView,
-    settings: DanceConfig,
-    plain: Prediction,
-) -> Prediction:
+def trained_prediction(reader: Reader, plain: Prediction) -> Prediction:
     """Return z_v, p(y | v) and u_v of every node by a view that the loss trains.
 
-    That is the plain one, unless `plain-weight` is 0 as in the paper: then nothing trains its head
-    on t_v, and it stays at chance. The same head is trained on x_v, so "core" takes its place;
-    hop 2 is preselected by the plain view's difficulty there, for want of another.
+    That is the plain one, unless `plain-weight` is 0 as in the paper.
 
     Parameters
     ----------
-    plain : the plain pass over `graph`
+    plain : the plain pass over the reader's graph
     """
-    if settings.plain_weight > 0:
+    if reader.settings.plain_weight > 0:
         return plain
-    nodes, hidden = torch.arange(data.num_nodes, device=data.device), plain.hidden
-    blocks = evidence_of(model, data, graph, nodes, hidden, plain.difficulty, settings)
-    parts = zip(torch.split(hidden, _NODES_PER_BLOCK), blocks, strict=True)
-    features = torch.cat([model.fuse(g, evidence.fused_text) for g, (_, evidence) in parts])
-    core = model.condensed_hidden(features, graph.operator(model.backbone.operator))
-    return Prediction.of(core, torch.softmax(model.graph_logits(core), dim=1))
+    # Why "core" (decision 19): without the plain term nothing trains the plain head on t_v, and it
+    # stays at chance, while the same head is trained on x_v. Hop 2 is preselected by the plain
+    # view's difficulty all the same, since x_v needs a selection.
+    hidden = plain.hidden
+    selections = condense_in_blocks(reader, reader.everyone, hidden, plain.difficulty)
+    features = [
+        reader.model.fuse(g, condensed_text(reader, selection)[1])
+        for g, selection in zip(torch.split(hidden, _NODES_PER_BLOCK), selections, strict=True)
+    ]
+    operator = reader.graph.operator(reader.model.backbone.operator)
+    core = reader.model.condensed_hidden(torch.cat(features), operator)
+    return Prediction.of(core, torch.softmax(reader.model.graph_logits(core), dim=1))
 
 
 @torch.no_grad()
 def predict_nodes(
-    model: DanceModel,
-    data: ClientData,
-    settings: DanceConfig,
+    client: DanceClient,
     nodes: Int64[Tensor, "m"],
     difficulty: Float[Tensor, "n"] | None = None,
 ) -> dict[str, Float[Tensor, "m C"]]:
@@ -92,22 +77,54 @@ def predict_nodes(
     difficulty : u_v of all nodes, which preselects evidence at hop 2; None = of this model, at the
         cost of a pass over the graph
     """
-    chosen = settings.views.split("+")
-    if "core" in chosen:
-        return predict(model, data, settings, nodes)
-    hidden = embed(model, data, data.graph, nodes, again=difficulty is not None)
-    if chosen == ["plain"]:
-        return views_of(model, data, settings, nodes, hidden, hidden.new_empty(0))
+    if "core" in client.views:
+        return predict(client, nodes)
+    hidden = embed(client, nodes, again=difficulty is not None)
+    if client.views == ["plain"]:
+        return views_of(client, nodes, hidden, hidden.new_empty(0))
     if difficulty is None:
-        everywhere = survey(model, data, data.graph)
-        difficulty = trained_prediction(model, data, data.graph, settings, everywhere).difficulty
-    return views_of(model, data, settings, nodes, hidden, difficulty)
+        difficulty = trained_prediction(client, plain_pass_in_blocks(client)).difficulty
+    return views_of(client, nodes, hidden, difficulty)
+
+
+@torch.no_grad()
+def predict_selected(client: DanceClient, selection: Selection) -> dict[str, Float[Tensor, "m C"]]:
+    """Return `predict_nodes` of the nodes of a selection that was made before.
+
+    Views "plain" and "fused" alone: "core" reads the x_v of every node.
+    """
+    model, hidden = client.model, embed(client, selection.nodes, again=True)
+    features = model.fuse(hidden, condensed_text(client, selection)[1])
+    logits = {
+        "plain": model.graph_logits(hidden),
+        "fused": model.fused_logits(features, label_evidence(client, selection)),
+    }
+    return with_mean({name: logits[name] for name in client.views}, client.views)
+
+
+@torch.no_grad()
+def select_for_validation(
+    client: DanceClient, nodes: Int64[Tensor, "m"], plain: Prediction, difficulty: Tensor
+) -> Selection | None:
+    """Select the evidence of `nodes`, for `predict_selected` until the next condensation.
+
+    None if no view can reuse it: nothing for "core", which reads x_v of every node, nor in
+    inductive mode, where a validation reads another graph.
+
+    Parameters
+    ----------
+    plain, difficulty : g_v and u_v of all nodes, of the model that condenses
+    """
+    views, graph = client.views, client.data.graph
+    if client.data.inductive or "fused" not in views or "core" in views or not nodes.numel():
+        return None
+    whole = DanceClient(client.model, client.data, client.settings, graph)
+    blocks = condense_in_blocks(whole, nodes, rows_at(plain.hidden, nodes), difficulty)
+    return Selection.stack([block.frozen() for block in blocks])
 
 
 def views_of(
-    model: DanceModel,
-    data: ClientView,
-    settings: DanceConfig,
+    reader: Reader,
     nodes: Int64[Tensor, "m"],
     hidden: Float[Tensor, "m h"],
     difficulty: Float[Tensor, "n"],
@@ -118,66 +135,67 @@ def views_of(
     ----------
     hidden : [m, h] g_v; difficulty : [n] u_v, which preselects evidence at hop 2
     """
-    logits, chosen = {}, settings.views.split("+")
-    if "plain" in chosen:
+    model, views, logits = reader.model, reader.views, {}
+    if "plain" in views:
         logits["plain"] = model.graph_logits(hidden)
-    if chosen != ["plain"]:
-        features, fused = fused_view(model, data, nodes, hidden, difficulty, settings)
-        if "fused" in chosen:
+    if views != ["plain"]:
+        features, fused = fused_view(reader, nodes, hidden, difficulty)
+        if "fused" in views:
             logits["fused"] = fused
-        if "core" in chosen:
-            operator = data.graph.operator(model.backbone.operator)
+        if "core" in views:
+            operator = reader.graph.operator(model.backbone.operator)
             logits["core"] = model.graph_logits(model.condensed_hidden(features, operator))
-    return with_mean(logits, chosen)
+    return with_mean(logits, views)
 
 
 def with_mean(
-    logits: Mapping[str, Float[Tensor, "m C"]], chosen: Sequence[str]
+    logits: Mapping[str, Float[Tensor, "m C"]], views: Sequence[str]
 ) -> dict[str, Float[Tensor, "m C"]]:
-    """Return the probabilities of the chosen views, and "deployed"."""
-    views = {name: torch.softmax(values, dim=1) for name, values in logits.items()}
-    return views | {DEPLOYED: mean_of(views, chosen)}
+    """Return the probabilities of the deployed views, and "deployed"."""
+    probs = {name: torch.softmax(values, dim=1) for name, values in logits.items()}
+    return probs | {DEPLOYED: mean_of(probs, views)}
 
 
 def mean_of(
-    views: Mapping[str, Float[Tensor, "m C"]], chosen: Sequence[str]
+    probs: Mapping[str, Float[Tensor, "m C"]], views: Sequence[str]
 ) -> Float[Tensor, "m C"]:
-    """Return what is deployed: the mean of the chosen views."""
-    return torch.stack([views[name] for name in chosen]).mean(0)
+    """Return what is deployed: the mean of the named views.
+
+    Examples
+    --------
+    >>> probs = {"plain": torch.tensor([[1.0, 0.0]]), "fused": torch.tensor([[0.5, 0.5]])}
+    >>> mean_of(probs, ["plain", "fused"])
+    tensor([[0.7500, 0.2500]])
+    """
+    return torch.stack([probs[name] for name in views]).mean(0)
 
 
 @torch.no_grad()
 def fused_view(
-    model: DanceModel,
-    data: ClientView,
+    reader: Reader,
     nodes: Int64[Tensor, "m"],
     hidden: Float[Tensor, "m h"],
     difficulty: Float[Tensor, "n"],
-    settings: DanceConfig,
 ) -> tuple[Float[Tensor, "m w"], Float[Tensor, "m C"]]:
     """Return x_v, [m, w], and O = Dec(x_v), [m, C], of these nodes from their evidence."""
     features, logits = [], []
-    blocks = evidence_of(model, data, data.graph, nodes, hidden, difficulty, settings)
-    for g, (candidates, evidence) in zip(
-        torch.split(hidden, _NODES_PER_BLOCK), blocks, strict=True
-    ):
-        features.append(model.fuse(g, evidence.fused_text))
-        near = label_evidence(model, candidates, evidence, data)
-        logits.append(model.fused_logits(features[-1], near))
+    selections = condense_in_blocks(reader, nodes, hidden, difficulty)
+    for g, selection in zip(torch.split(hidden, _NODES_PER_BLOCK), selections, strict=True):
+        features.append(reader.model.fuse(g, condensed_text(reader, selection)[1]))
+        labels = label_evidence(reader, selection)
+        logits.append(reader.model.fused_logits(features[-1], labels))
     return torch.cat(features), torch.cat(logits)
 
 
-def label_evidence(
-    model: DanceModel, candidates: Candidates, evidence: Evidence, data: ClientView
-) -> Tensor | None:
+def label_evidence(reader: Reader, selection: Selection) -> Tensor | None:
     """Return `neighbour_labels` if the model reads label evidence, else None."""
-    if model.head_labels is None:
+    if reader.model.head_labels is None:
         return None
-    return neighbour_labels(candidates, evidence, data.label_table)
+    return neighbour_labels(selection, reader.data.label_table)
 
 
 def neighbour_labels(
-    candidates: Candidates, evidence: Evidence, label_table: Float[Tensor, "n C"]
+    selection: Selection, label_table: Float[Tensor, "n C"]
 ) -> Float[Tensor, "m 2*C"]:
     """[y_1 || y_2], y_l = sum_u alpha^(l)_{v,u} onehot(y_u) over selected neighbours; [m, 2C].
 
@@ -188,27 +206,16 @@ def neighbour_labels(
     ----------
     label_table : [n, C] one-hot training labels, rows of zeros elsewhere
     """
-    parts = [
-        weighted_rows(gate, hop, label_table)
-        for gate, hop in zip(evidence.gates[1:], candidates.hops[1:], strict=True)
-    ]
-    return torch.cat(parts, dim=1)
+    pairs = zip(selection.hops[1:], selection.gates[1:], strict=True)
+    return torch.cat([weighted_rows(gate, hop, label_table) for hop, gate in pairs], dim=1)
 
 
-def evidence_of(
-    model: DanceModel,
-    data: ClientView,
-    graph: GraphView,
+def condense_in_blocks(
+    reader: Reader,
     nodes: Int64[Tensor, "m"],
     hidden: Float[Tensor, "m h"],
     difficulty: Float[Tensor, "n"],
-    settings: DanceConfig,
-) -> Iterator[tuple[Candidates, Evidence]]:
-    """Yield candidates and evidence of `nodes`, in blocks that bound the memory needed."""
-    hops = graph.hops(settings.fan_out)
+) -> Iterator[Selection]:
+    """Yield `condense_text` of `nodes` in blocks, which bound the memory that it needs."""
     for rows in torch.split(torch.arange(nodes.numel(), device=nodes.device), _NODES_PER_BLOCK):
-        g = rows_at(hidden, rows)
-        candidates = select_candidates(
-            model, nodes[rows], g, difficulty, hops, data.table, settings
-        )
-        yield candidates, condense_text(model, g, candidates, data.table, settings)
+        yield condense_text(reader, nodes[rows], rows_at(hidden, rows), difficulty)

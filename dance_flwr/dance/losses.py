@@ -1,4 +1,4 @@
-"""The losses of a client on its condensed graph, and the nodes of the plain term."""
+"""The losses of a client on its condensed graph, the nodes of the plain term, and feature noise."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import Candidates, Chosen
+from dance_flwr.dance.selection import Selection
 
 
 @dataclass(frozen=True)
@@ -18,49 +18,59 @@ class Labelled:
     Attributes
     ----------
     labels : [s] int64
-    places : [s] int64, which of the m nodes they are; None = all of them, in order
+    rows : [s] int64, which of the m nodes they are; None = all of them, in order
+
+    Examples
+    --------
+    >>> Labelled.among(torch.tensor([2, -1, 0]))
+    Labelled(labels=tensor([2, 0]), rows=tensor([0, 2]))
     """
 
     labels: Int64[Tensor, "s"]
-    places: Int64[Tensor, "s"] | None
+    rows: Int64[Tensor, "s"] | None
 
     @classmethod
     def among(cls, labels: Int64[Tensor, "m"]) -> "Labelled":
         """Return the nodes whose label is not -1."""
-        places = torch.nonzero(labels >= 0).flatten()
-        return cls(labels[places], None if len(places) == len(labels) else places)
+        rows = torch.nonzero(labels >= 0).flatten()
+        return cls(labels[rows], None if len(rows) == len(labels) else rows)
 
     def cross_entropy(self, logits: Float[Tensor, "m C"]) -> Float[Tensor, ""]:
         """Mean CE(o_v, y_v) over the labelled nodes, 0 without any; a scalar."""
         if not len(self.labels):
             return logits.new_zeros(())
-        chosen = logits if self.places is None else logits[self.places]
-        return F.cross_entropy(chosen, self.labels)
+        return F.cross_entropy(logits if self.rows is None else logits[self.rows], self.labels)
 
 
-def condensed_loss(
-    graph: Float[Tensor, "K C"],
-    text: Float[Tensor, "K C"],
-    fused: Float[Tensor, "K C"],
-    core: Float[Tensor, "K C"],
-    labelled: Labelled,
-    settings: DanceConfig,
-) -> Float[Tensor, ""]:
+@dataclass(frozen=True)
+class Logits:
+    """Logits of the K core nodes by head, [K, C] each.
+
+    Attributes
+    ----------
+    graph : o^g = Dec_g(g_v) on the original graph
+    text : o^t = Dec_t of the condensed text
+    fused : Dec(x_v), with label evidence
+    core : Dec_g of the backbone on the condensed graph
+    """
+
+    graph: Float[Tensor, "K C"]
+    text: Float[Tensor, "K C"]
+    fused: Float[Tensor, "K C"]
+    core: Float[Tensor, "K C"]
+
+
+def condensed_loss(logits: Logits, labelled: Labelled, settings: DanceConfig) -> Float[Tensor, ""]:
     """eq:fusion_train_loss + CE of the condensed graph; a scalar.
 
     L_m = mean CE(Dec(x_v), y_v) + lambda_align mean KL(softmax(o^g) || softmax(o^t)).
     The cross-entropies are means over labelled core nodes, the divergence is one over all core
     nodes; without a labelled core node only the divergence remains.
-
-    Parameters
-    ----------
-    graph, text, fused, core : [K, C] logits: o^g, o^t, Dec(x_v), Dec_g of the condensed graph
     """
-    divergence = F.kl_div(
-        F.log_softmax(text, dim=1), F.log_softmax(graph, dim=1), reduction="sum", log_target=True
-    )
+    text, graph = F.log_softmax(logits.text, dim=1), F.log_softmax(logits.graph, dim=1)
+    divergence = F.kl_div(text, graph, reduction="sum", log_target=True)
     loss = settings.align_weight * divergence / max(1, len(graph))
-    return loss + labelled.cross_entropy(fused) + labelled.cross_entropy(core)
+    return loss + labelled.cross_entropy(logits.fused) + labelled.cross_entropy(logits.core)
 
 
 def plain_loss(
@@ -68,34 +78,59 @@ def plain_loss(
 ) -> Float[Tensor, ""]:
     """plain_weight * mean CE(Dec_g(g_v), y_v) over the supervised nodes; a scalar.
 
-    An addition to the paper: nothing else trains the plain pass, on which gating relies.
-
     Parameters
     ----------
     logits : [m, C] Dec_g(g_v)
     """
+    # Why this term (decision 7): nothing else trains the plain pass, on which gating relies.
     return settings.plain_weight * supervised.cross_entropy(logits)
 
 
 def supervised_nodes(
-    candidates: Candidates,
-    evidence: Chosen,
-    labels: Int64[Tensor, "n"],
-    settings: DanceConfig,
+    selection: Selection, labels: Int64[Tensor, "n"], settings: DanceConfig
 ) -> Int64[Tensor, "s"]:
     """Return the labelled nodes of the plain term, [s] int64.
 
-    They are the core and, with `evidence_supervision`, its selected neighbours, whose texts are
-    read in this round anyway, under the same budgets. The paper trains on the core alone.
+    They are the core and, with `evidence_supervision`, its selected neighbours. The paper trains on
+    the core alone.
 
     Parameters
     ----------
     labels : [n] int64 training labels, -1 where unknown
     """
-    nodes = candidates.nodes
+    nodes = selection.nodes
     if settings.evidence_supervision:
-        chosen = [
-            hop.index[gate > 0] for hop, gate in zip(candidates.hops, evidence.gates, strict=True)
-        ]
-        nodes = torch.unique(torch.cat([nodes, *chosen]))
+        # Why neighbours too (decision 7): their texts are read in this round anyway, under the same
+        # budgets.
+        pairs = zip(selection.hops, selection.gates, strict=True)
+        nodes = torch.unique(torch.cat([nodes, *(hop.index[gate > 0] for hop, gate in pairs)]))
     return nodes[labels[nodes] >= 0]
+
+
+def laplace_like(features: Tensor, scale: float) -> Tensor | None:
+    """Return Laplace(0, b) noise, [K, d], from torch's global generator; None if b = 0.
+
+    Appendix "Differential Privacy Implementation Details": the paper's study of robustness, not a
+    guarantee. Condensed features never leave a client, and noise on them does not bound the update,
+    which does; `dance_flwr.privacy.dp` bounds updates.
+    """
+    if not scale:
+        return None
+    noise: Tensor = torch.distributions.Laplace(0.0, scale).sample(features.shape).to(features)
+    return noise
+
+
+def perturb(features: Tensor, noise: Tensor | None) -> Tensor:
+    """X~ = sqrt(d) * normalise(X + noise), rows of l2 norm sqrt(d); [K, d]. X without noise.
+
+    Examples
+    --------
+    >>> perturb(torch.tensor([[1.0, 0.0, 0.0, 0.0]]), torch.tensor([[2.0, 0.0, 0.0, 4.0]]))
+    tensor([[1.2000, 0.0000, 0.0000, 1.6000]])
+    """
+    if noise is None:
+        return features
+    unit: Tensor = F.normalize(features + noise, dim=1)
+    # Why sqrt(d) where the paper has 1 (decision 4): rows of X are the output of a layer norm and
+    # have this norm at inference, where no noise is added.
+    return unit * float(features.size(1) ** 0.5)

@@ -14,7 +14,7 @@ from dance_flwr.nn.ragged import ptr_of_rows, ptr_of_sizes, rank_in_row, rows_at
 
 UNASSIGNED = -1
 _NODES_PER_BLOCK = 8192
-_MOST_CLUSTERED = 65_536
+_MAX_CLUSTERED = 65_536
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,22 @@ class Prediction:
 def pseudo_labels(
     prediction: Prediction, labels: Int64[Tensor, "n"], threshold: float
 ) -> Int64[Tensor, "n"]:
-    """eq:pseudo_label: y_v if labelled, the predicted class if pi_v >= tau, else `UNASSIGNED`; [n]
-    int64.
-
-    Labelled nodes always count. Alg. 2 also filters them by confidence; the equation does not, and
-    with an untrained model that filter leaves the first core nearly empty.
+    """eq:pseudo_label: y_v if labelled, argmax_c p(c | v) if pi_v >= tau, else `UNASSIGNED`; [n].
 
     Parameters
     ----------
     labels : [n] int64, training labels, -1 where unknown
     threshold : tau
+
+    Examples
+    --------
+    >>> probs = torch.tensor([[0.9, 0.1], [0.5, 0.5], [0.1, 0.9]])
+    >>> prediction = Prediction.of(torch.zeros(3, 1), probs)
+    >>> pseudo_labels(prediction, torch.tensor([1, -1, -1]), 0.7)
+    tensor([ 1, -1,  1])
     """
+    # Why labelled nodes always count: Alg. 2 also filters them by confidence, the
+    # equation does not, and with an untrained model that filter leaves the first core nearly empty.
     predicted = torch.where(prediction.confidence >= threshold, prediction.predicted, UNASSIGNED)
     return torch.where(labels >= 0, labels, predicted)
 
@@ -73,6 +78,11 @@ def class_quotas(sizes: Int64[Tensor, "C"], budget: int) -> Int64[Tensor, "C"]:
     ----------
     sizes : [C] int64, |V_c|
     budget : K in nodes
+
+    Examples
+    --------
+    >>> class_quotas(torch.tensor([50, 30, 0, 20]), 7)
+    tensor([4, 2, 0, 1])
     """
     total = int(sizes.sum())
     budget = min(budget, total)
@@ -92,11 +102,12 @@ def prototype_scores(
 ) -> Float[Tensor, "m"]:
     """eq:proto_score: s_v = max over prototypes of v's class of cos(z_v, p); [m] in [-1, 1].
 
-    Only the prototypes of v's own class count. Rounded to six decimals: nodes that are their own
-    prototype tie at 1, and the lower index, not the last bit of a sum, must decide a tie.
+    Only the prototypes of v's own class count.
     """
     unit = F.normalize(centroids, dim=2)
     cosine = own_products(F.normalize(points.to(unit.dtype), dim=1), classes, unit)
+    # Why six decimals: nodes that are their own prototype tie at 1, and the lower
+    # index, not the last bit of a sum, must decide a tie.
     return cosine.nan_to_num(nan=-2.0).max(dim=1).values.round(decimals=6)
 
 
@@ -105,14 +116,19 @@ class Queue:
     """The order in which nodes enter cores until the next condensation.
 
     Core t takes the next K_c nodes of every class c, cyclically, so that successive cores cover the
-    class; O(K), whatever n is. A part of K_c nodes gives the
-    same ones every time.
+    class; O(K), whatever n is. A part of K_c nodes gives the same ones every time.
 
     Attributes
     ----------
     nodes : [m] int64, class by class, each in the order of selection
     ptr : [C + 1] int64, the part of each class
     quotas : [C] int64, K_c, at most the size of the part
+
+    Examples
+    --------
+    >>> queue = Queue(torch.tensor([4, 2, 9]), torch.tensor([0, 3]), torch.tensor([2]))
+    >>> [queue.core(turn).tolist() for turn in range(3)]
+    [[2, 4], [4, 9], [2, 9]]
     """
 
     nodes: Int64[Tensor, "m"]
@@ -136,8 +152,8 @@ class Queue:
         owner = torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), self.quotas)
         first = self.quotas.cumsum(0) - self.quotas
         rank = torch.arange(len(owner), device=sizes.device) - first[owner]
-        place = (turn * self.quotas[owner] + rank) % sizes[owner]
-        return self.nodes[self.ptr[:-1][owner] + place].sort().values
+        offset = (turn * self.quotas[owner] + rank) % sizes[owner]
+        return self.nodes[self.ptr[:-1][owner] + offset].sort().values
 
     def times(self, turns: int) -> Int64[Tensor, "m"]:
         """Return how often each node of the queue was in the first `turns` cores; [m] int64."""
@@ -148,14 +164,28 @@ class Queue:
         return taken // sizes[owner] + (rank < taken % sizes[owner]).long()
 
 
+@dataclass(frozen=True)
+class Pool:
+    """The n nodes that a core may be selected from.
+
+    Attributes
+    ----------
+    labels : [n] int64, training labels, -1 where unknown
+    times_selected : [n] int64, number of earlier cores that contain each node
+    visible : [n] bool, the nodes that make up V; the others never enter a core
+    """
+
+    labels: Int64[Tensor, "n"]
+    times_selected: Int64[Tensor, "n"]
+    visible: Bool[Tensor, "n"]
+
+
 def condense_nodes(
     prediction: Prediction,
-    labels: Int64[Tensor, "n"],
-    times_selected: Int64[Tensor, "n"],
+    pool: Pool,
     config: DanceConfig,
     ratio: float,
     generator: torch.Generator,
-    visible: Bool[Tensor, "n"] | None = None,
 ) -> Queue:
     """Alg. 2: the condensed core, K = ceil(r |V|) nodes but at most K_b, and those that follow it.
 
@@ -169,47 +199,43 @@ def condense_nodes(
 
     Parameters
     ----------
-    labels : [n] int64, training labels, -1 where unknown
-    times_selected : [n] int64, number of earlier cores that contain each node
-    ratio : r, of all local nodes
-    visible : [n] bool, the nodes that make up V; None = all
+    ratio : r, of the visible nodes
     """
-    allowed = torch.ones_like(labels, dtype=torch.bool) if visible is None else visible
-    count = int(allowed.sum())
+    labels, visible = pool.labels, pool.visible
+    count = int(visible.sum())
     whole, budget = node_budget(count, ratio), core_budget(count, ratio, config.batch_nodes)
     if config.core_rule == "random":
-        places = torch.nonzero(allowed).flatten()
-        places = places[torch.randperm(places.numel(), generator=generator).to(places.device)]
-        return Queue.of_one_class(places if config.core_moves else places[:whole], budget)
-    num_nodes, num_classes = labels.numel(), prediction.classes
-    assigned = pseudo_labels(prediction, labels, config.confidence).masked_fill(
-        ~allowed, UNASSIGNED
-    )
+        nodes = torch.nonzero(visible).flatten()
+        nodes = nodes[torch.randperm(nodes.numel(), generator=generator).to(nodes.device)]
+        return Queue.of_one_class(nodes if config.core_moves else nodes[:whole], budget)
+    assigned = pseudo_labels(prediction, labels, config.confidence)
+    assigned = assigned.masked_fill(~visible, UNASSIGNED)
     if not bool((assigned >= 0).any()):
-        assigned = prediction.predicted.masked_fill(~allowed, UNASSIGNED)
+        assigned = prediction.predicted.masked_fill(~visible, UNASSIGNED)
     # Sort by class, so that classes are rows of a ragged table.
     eligible = torch.nonzero(assigned >= 0).flatten()
     eligible = eligible[torch.sort(assigned[eligible], stable=True).indices]
-    classes = assigned[eligible]
+    classes, known = assigned[eligible], labels[eligible] >= 0
     scores = _scores(prediction, eligible, classes, config.prototypes, generator)
-    scores = scores - config.coverage_penalty * times_selected[eligible]
-    ptr = ptr_of_rows(classes, num_classes)
-    rank, known = rank_in_row(scores, ptr), labels[eligible] >= 0
+    scores = scores - config.coverage_penalty * pool.times_selected[eligible]
+    ptr = ptr_of_rows(classes, prediction.classes)
+    rank = rank_in_row(scores, ptr)
     if config.labelled_first:
-        rank = rank_in_row(known.double() * num_nodes - rank, ptr)
+        rank = rank_in_row(known.double() * labels.numel() - rank, ptr)
     sizes = ptr.diff()
     quotas = class_quotas(sizes, budget)
+    labelled = torch.bincount(classes[known], minlength=prediction.classes)
     if not config.core_moves:  # the whole core, K_b of it in turn
-        pools = torch.maximum(quotas, class_quotas(sizes, whole))
+        parts = torch.maximum(quotas, class_quotas(sizes, whole))
     elif config.labelled_first:
-        labelled = torch.bincount(classes[known], minlength=num_classes)
-        pools = torch.where(labelled >= quotas, labelled, sizes)
+        # Why labelled nodes alone (decision 7): others add nothing to the cross-entropy.
+        parts = torch.where(labelled >= quotas, labelled, sizes)
     else:
-        pools = sizes
-    place = torch.empty_like(eligible)
-    place[ptr[:-1][classes] + rank] = eligible
-    inside = torch.arange(len(place), device=place.device) - ptr[:-1][classes] < pools[classes]
-    return Queue(place[inside], ptr_of_sizes(pools), quotas)
+        parts = sizes
+    nodes = torch.empty_like(eligible)
+    nodes[ptr[:-1][classes] + rank] = eligible
+    inside = torch.arange(len(nodes), device=nodes.device) - ptr[:-1][classes] < parts[classes]
+    return Queue(nodes[inside], ptr_of_sizes(parts), quotas)
 
 
 def _scores(
@@ -224,44 +250,51 @@ def _scores(
     `prediction.hidden` may be memory-mapped: it is read in blocks.
     """
     hidden, count = prediction.hidden, prediction.classes
-    some = torch.arange(nodes.numel(), device=nodes.device)
-    if nodes.numel() > _MOST_CLUSTERED:
-        some = sample_by_class(classes, max(prototypes, _MOST_CLUSTERED // count), generator)
-    points = rows_at(hidden, nodes[some])
-    centroids = cluster_by_class(points, classes[some], count, prototypes, generator)
-    blocks = zip(
-        torch.split(nodes, _NODES_PER_BLOCK), torch.split(classes, _NODES_PER_BLOCK), strict=True
-    )
-    return torch.cat(
-        [prototype_scores(rows_at(hidden, block), own, centroids) for block, own in blocks]
-    )
+    sample = torch.arange(nodes.numel(), device=nodes.device)
+    if nodes.numel() > _MAX_CLUSTERED:
+        sample = sample_by_class(classes, max(prototypes, _MAX_CLUSTERED // count), generator)
+    points = rows_at(hidden, nodes[sample])
+    centroids = cluster_by_class(points, classes[sample], count, prototypes, generator)
+    blocks = (torch.split(entries, _NODES_PER_BLOCK) for entries in (nodes, classes))
+    pairs = zip(*blocks, strict=True)
+    return torch.cat([prototype_scores(rows_at(hidden, v), c, centroids) for v, c in pairs])
 
 
-def core_budget(num_nodes: int, ratio: float, most: int) -> int:
+def core_budget(num_nodes: int, ratio: float, max_nodes: int) -> int:
     """Nodes of a round's core: K = ceil(r |V|), at most K_b.
 
     Parameters
     ----------
-    most : K_b; 0 = no limit
+    max_nodes : K_b; 0 = no limit
     """
     budget = node_budget(num_nodes, ratio)
-    return min(budget, most) if most else budget
+    return min(budget, max_nodes) if max_nodes else budget
 
 
-def rounds_per_condensation(num_nodes: int, ratio: float, most: int, every: int) -> int:
+def rounds_per_condensation(num_nodes: int, ratio: float, max_nodes: int, every: int) -> int:
     """Rounds until nodes are condensed again: `every`, but at least as many as K / K_b.
-
-    So the pass over all n nodes, which a condensation costs, is spread over the rounds that train
-    on r n nodes, and the mean cost of a round does not grow with n.
 
     Parameters
     ----------
-    most : K_b; every : 0 = never again
+    max_nodes : K_b, 0 = no limit; every : 0 = never again
+
+    Examples
+    --------
+    >>> [rounds_per_condensation(n, 0.08, 256, 10) for n in (1000, 1_000_000)]
+    [10, 313]
     """
+    # Why (decision 16): so the pass over all n nodes, which a condensation costs, is spread over
+    # the rounds that train on r n nodes, and the mean cost of a round does not grow with n.
     budget = node_budget(num_nodes, ratio)
-    return max(every, -(-budget // most)) if every and most else every
+    return max(every, -(-budget // max_nodes)) if every and max_nodes else every
 
 
 def node_budget(num_nodes: int, ratio: float) -> int:
-    """K = ceil(r |V|), robust to the binary rounding of r."""
+    """K = ceil(r |V|), robust to the binary rounding of r.
+
+    Examples
+    --------
+    >>> node_budget(100, 0.07)  # 0.07 * 100 is 7.000000000000001
+    7
+    """
     return int(-(-round(ratio * num_nodes, 9) // 1))

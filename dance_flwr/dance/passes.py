@@ -1,5 +1,6 @@
-"""Passes of the backbone over the original graph: of all nodes, of some, and in blocks."""
+"""A model at the texts and the graph that it reads, and its passes over the original graph."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -10,6 +11,7 @@ from dance_flwr.client_data import inputs as derived
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.text_table import TextTable
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import Prediction
 from dance_flwr.nn.backbone import normalise
@@ -17,8 +19,8 @@ from dance_flwr.nn.hops import HopLists
 from dance_flwr.nn.neighbourhood import Neighbourhood
 from dance_flwr.nn.ragged import rows_at
 
-_MOST_IN_ONE_PASS = 65_536
-_MOST_KEPT = 16_384  # rows of inputs: 25 MB at a width of 384
+_MAX_IN_ONE_PASS = 65_536
+_MAX_REMEMBERED = 16_384  # rows of inputs: 25 MB at a width of 384
 
 
 class GraphView(Protocol):
@@ -56,82 +58,84 @@ class ClientView(Protocol):
         """[n, C] one-hot training labels, rows of zeros elsewhere."""
         ...
 
+
+@dataclass(frozen=True)
+class Reader:
+    """A model with the texts and the graph that it reads: all that inference needs.
+
+    Attributes
+    ----------
+    model : omega
+    data : the text bank and the training labels
+    settings : the section `dance`
+    graph : over the nodes of `data`
+    """
+
+    model: DanceModel
+    data: ClientView
+    settings: DanceConfig
+    graph: GraphView
+
     @property
-    def graph(self) -> GraphView:
-        """The whole local graph."""
-        ...
+    def views(self) -> list[str]:
+        """Names of the deployed views, in the order of `dance.views`."""
+        return self.settings.views.split("+")
+
+    @property
+    def everyone(self) -> Int64[Tensor, "n"]:
+        """[n] int64, all local nodes."""
+        return torch.arange(self.data.num_nodes, device=self.data.device)
+
+
+@dataclass(frozen=True)
+class DanceClient(Reader):
+    """A `Reader` of a client's own data.
+
+    Attributes
+    ----------
+    graph : the whole local graph, or the one of training, which lacks the nodes of the test split
+        in inductive mode
+    """
+
+    data: ClientData
+    graph: LocalGraph
 
 
 @torch.no_grad()
-def plain_pass(model: DanceModel, data: ClientView, graph: GraphView) -> Prediction:
+def plain_pass(reader: Reader) -> Prediction:
     """Return g_v = z_v and p(y | v) of every node: one pass of the model over an original graph.
 
     Texts are read in blocks, as those of a large client are float16 in a mapped file.
     """
-    model.eval()
-    backbone, blocks = model.backbone, torch.split(data.table.nodes, _MOST_IN_ONE_PASS)
+    model, backbone = reader.model.eval(), reader.model.backbone
+    blocks = torch.split(reader.data.table.nodes, _MAX_IN_ONE_PASS)
     projected = torch.cat([backbone.project(normalise(texts.float())) for texts in blocks])
-    hidden = backbone.propagate_projected(projected, graph.operator(backbone.operator))
+    hidden = backbone.propagate_projected(projected, reader.graph.operator(backbone.operator))
     return Prediction.of(hidden, torch.softmax(model.graph_logits(hidden), dim=1))
 
 
 @torch.no_grad()
-def embed(
-    model: DanceModel,
-    data: ClientData,
-    graph: LocalGraph,
-    nodes: Int64[Tensor, "m"],
-    *,
-    again: bool = False,
-) -> Float[Tensor, "m h"]:
-    """Return g_v of these distinct nodes; reads them and their neighbours alone.
-
-    Parameters
-    ----------
-    again : whether the same nodes will be asked for again, so that their surroundings are kept, and
-        what is read of them if that is at most 16,384 rows
-    """
-    model.eval()
-    backbone = model.backbone
-    table = data.inputs(graph, backbone)
-
-    def surroundings() -> tuple[Neighbourhood, Tensor | None]:
-        ball = graph.around(backbone.operator, nodes, backbone.hops_left)
-        keeps = again and ball.nodes.numel() <= _MOST_KEPT
-        return ball, rows_at(table, ball.nodes) if keeps else None
-
-    if again:
-        read = graph.name, type(backbone), backbone.operator, backbone.hops_left
-        key = (*read, nodes.cpu().numpy().tobytes())
-        ball, kept = data.cached("surroundings", key, surroundings)
-    else:
-        ball, kept = surroundings()
-    inputs = rows_at(table, ball.nodes) if kept is None else kept
-    return backbone.finish(backbone.start(inputs), ball.operators)  # type: ignore[no-any-return]
-
-
-@torch.no_grad()
-def survey(model: DanceModel, data: ClientData, graph: LocalGraph) -> Prediction:
+def plain_pass_in_blocks(client: DanceClient) -> Prediction:
     """Return `plain_pass` of a client, in blocks whose memory does not grow with n.
 
     The first layer of every node is kept in a scratch file, so that no node is read twice.
     """
-    model.eval()
-    backbone, inputs = model.backbone, data.inputs(graph, model.backbone)
-    every = torch.arange(data.num_nodes, device=data.device)
-    if data.num_nodes <= _MOST_IN_ONE_PASS:
+    model, backbone, graph = client.model.eval(), client.model.backbone, client.graph
+    data, everyone = client.data, client.everyone
+    inputs = data.inputs(graph, backbone)
+    if data.num_nodes <= _MAX_IN_ONE_PASS:
         steps = [graph.operator(backbone.operator)] * backbone.hops_left
-        hidden = backbone.finish(backbone.start(rows_at(inputs, every)), steps)
+        hidden = backbone.finish(backbone.start(rows_at(inputs, everyone)), steps)
         return Prediction.of(hidden, torch.softmax(model.graph_logits(hidden), dim=1))
-    blocks = torch.split(every, _MOST_IN_ONE_PASS // 8)
-    width = backbone.start(rows_at(inputs, every[:1])).size(1)
+    blocks = torch.split(everyone, _MAX_IN_ONE_PASS // 8)
+    width = backbone.start(rows_at(inputs, everyone[:1])).size(1)
     first = derived.scratch(data.folder, (data.num_nodes, width))
     hidden = derived.scratch(data.folder, (data.num_nodes, model.head_graph.in_features))
     for block in blocks:
         first[block.to(first.device)] = backbone.start(rows_at(inputs, block)).to(first)
     # Before the loop: what outlives a block would split the memory that the next one needs.
-    predicted = torch.empty_like(every)
-    confidence, difficulty = torch.empty(2, len(every), device=every.device)
+    predicted = torch.empty_like(everyone)
+    confidence, difficulty = torch.empty(2, len(everyone), device=everyone.device)
     for block in blocks:
         ball = graph.around(backbone.operator, block, backbone.hops_left)
         g = backbone.finish(rows_at(first, ball.nodes), ball.operators)
@@ -140,3 +144,35 @@ def survey(model: DanceModel, data: ClientData, graph: LocalGraph) -> Prediction
         predicted[block], confidence[block] = part.predicted, part.confidence
         difficulty[block] = part.difficulty
     return Prediction(hidden, predicted, confidence, difficulty, model.head_graph.out_features)
+
+
+@torch.no_grad()
+def embed(
+    client: DanceClient, nodes: Int64[Tensor, "m"], *, again: bool = False
+) -> Float[Tensor, "m h"]:
+    """Return g_v of these distinct nodes; reads them and their neighbours alone.
+
+    Parameters
+    ----------
+    again : whether the same nodes will be asked for again, so that their surroundings are
+        remembered, and what is read of them if that is at most 16,384 rows
+    """
+    backbone, data, graph = client.model.eval().backbone, client.data, client.graph
+    table = data.inputs(graph, backbone)
+
+    def surroundings() -> tuple[Neighbourhood, Tensor | None]:
+        ball = graph.around(backbone.operator, nodes, backbone.hops_left)
+        few = again and ball.nodes.numel() <= _MAX_REMEMBERED
+        return ball, rows_at(table, ball.nodes) if few else None
+
+    if again:
+        # Why the type of the backbone too (decision 16): inputs are P x for one backbone and x for
+        # another, and a process may serve both at one client.
+        key = graph.name, type(backbone), backbone.operator, backbone.hops_left
+        ball, rows = data.cached(
+            "surroundings", (*key, nodes.cpu().numpy().tobytes()), surroundings
+        )
+    else:
+        ball, rows = surroundings()
+    inputs = rows_at(table, ball.nodes) if rows is None else rows
+    return backbone.finish(backbone.start(inputs), ball.operators)  # type: ignore[no-any-return]

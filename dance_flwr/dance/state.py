@@ -1,72 +1,72 @@
-"""The state of a client between rounds of one run: core, coverage, and what was selected ahead."""
+"""What a client keeps of a run between two rounds: its state, and the files that it refers to."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from jaxtyping import Int64
 from torch import Tensor
 
 from dance_flwr.config.paths import PREVIOUS, STATE
-from dance_flwr.dance.ahead import Ahead, arrays_of_candidates, candidates_in
-from dance_flwr.dance.evidence import Candidates
-from dance_flwr.dance.nodes import Queue
+from dance_flwr.dance.plan import Arrays
 from dance_flwr.data.card import run_folder
 from dance_flwr.disk import read_npz, write_npz
 
-_SURVEY = ("times_selected", "difficulty")  # of all nodes; written at a condensation
-_QUEUE = ("nodes", "ptr", "quotas")
-_NUMBERS = (
-    "round",
-    "before",
-    "core_round",
-    "text_round",
-    "ahead_round",
-    "turn",
-)  # places in "numbers"
-_SURVEYS, _AHEAD = "survey", "ahead"  # files of a round, and the number that names it
-_ROUND_OF = {_SURVEYS: "core_round", _AHEAD: "ahead_round"}
-_MOST_LIVE = 64  # states in memory
+# Files of a round, `<name>-<round>.npz`: a node condensation, the evidence that it selected for the
+# nodes of validations, the plan of the coming rounds, and evidence of all nodes, selected once.
+CONDENSATION, VALIDATION, PLAN, STATIC = "condensation", "validation", "plan", "static"
 
 
 @dataclass
 class ClientState:
-    """State of one client in one run.
+    """Where a client stands in a run; as large as a core, whatever n is.
 
     Attributes
     ----------
-    times_selected : [n] int64, number of cores that contained each node
-        before the last node condensation, which all that has an entry per node is of
-    difficulty : [n] float32 u_v of the model that condensed
-    queue : the order in which nodes enter cores
+    round : the round that is trained, or after which the state was saved; 0 = none yet
+    before : the round of the state that this one followed; 0 = there was none
+    core_round, text_round, plan_round : round of the last node condensation, of the last selection
+        of evidence, and of the plan that is kept; 0 = none
     turn : rounds trained since the condensation
+    moves : whether successive cores differ
     core : [K] int64, the core of the last round, ascending
-    core_round, text_round : round of the last refresh; 0 = never
-    frozen : evidence candidates of all n nodes, if they are selected in round 1 alone
-    ahead : evidence and edges of the cores of the coming rounds; None = selected in every round
-    ahead_round : round in which they were selected
-    round : the round after which this state was saved; 0 = none yet
     """
 
-    times_selected: Tensor
-    difficulty: Tensor | None = None
-    queue: Queue | None = None
-    turn: int = 0
-    core: Tensor | None = None
+    round: int = 0
+    before: int = 0
     core_round: int = 0
     text_round: int = 0
-    frozen: Candidates | None = None
-    ahead: Ahead | None = None
-    ahead_round: int = 0
-    round: int = 0
+    plan_round: int = 0
+    turn: int = 0
+    moves: bool = False
+    core: Int64[Tensor, "K"] = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+
+    @property
+    def next_turn(self) -> int:
+        """The turn of the next core; that of a core that never moves is 0."""
+        return self.turn if self.moves else 0
 
     @property
     def last_turn(self) -> int:
-        """The turn of `core`; that of a core that never moves is 0."""
-        return self.turn - 1 if self.queue is not None and self.queue.moves else 0
+        """The turn of `core`."""
+        return self.turn - 1 if self.moves else 0
+
+    def arrays(self) -> Arrays:
+        """Return the arrays of a file that holds this, one per field."""
+        numbers = {name: np.array(value) for name, value in vars(self).items() if name != "core"}
+        return {"core": self.core.cpu().numpy(), **numbers}
+
+    @classmethod
+    def from_arrays(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """Return what `arrays` gave, as tensors; a KeyError names what is missing."""
+        fresh = vars(cls())
+        return cls(
+            **{name: type(value)(tensors[name]) for name, value in fresh.items() if name != "core"},
+            core=tensors["core"],
+        )
 
 
 def due(last_round: int, every: int, round_: int) -> bool:
@@ -76,10 +76,25 @@ def due(last_round: int, every: int, round_: int) -> bool:
     ----------
     last_round : round of the last refresh; 0 = never
     every : rounds between refreshes; 0 = only one refresh
+
+    Examples
+    --------
+    >>> due(1, 10, 10), due(1, 10, 11), due(1, 10, 14)
+    (False, True, True)
     """
     if last_round == 0:
         return True
     return every > 0 and (round_ - 1) // every > (last_round - 1) // every
+
+
+class _Stored(Protocol):
+    def arrays(self) -> Arrays: ...
+
+    @classmethod
+    def from_arrays(cls, tensors: Mapping[str, Tensor]) -> Self: ...
+
+
+Stored = TypeVar("Stored", bound=_Stored)
 
 
 class RunFolder:
@@ -91,13 +106,9 @@ class RunFolder:
     run : name of the run, chosen by the server
     """
 
-    # The state that this process wrote last, by folder, and the file as it was then.
-    _live: ClassVar[dict[Path, tuple[tuple[int, ...], ClientState]]] = {}
-
     def __init__(self, client_folder: Path, run: str) -> None:
         self.folder = run_folder(client_folder, run)
         self.evidence_folder = self.folder / "evidence"
-        self._continued = False
 
     def round_path(self, round_: int) -> Path:
         """Return the file of the packs of a round's refresh."""
@@ -125,164 +136,99 @@ class RunFolder:
             *self.evidence_folder.glob("final.npz"),
         ]
 
-    def load(self, num_nodes: int, device: torch.device, before: int | None = None) -> ClientState:
-        """Return the saved state, or a fresh one.
+    def load(self, device: torch.device, before: int | None = None) -> ClientState:
+        """Return the saved state; a fresh one if there is none, or if it or its files are lost.
 
         Parameters
         ----------
         before : return the state from before this round, even if this round was trained already
             and is repeated; None = the latest
         """
-        written, live = self._live.pop(self.folder, ((), None))
-        self._continued = live is not None and written == _stamp(self.folder / STATE)
-        if live is not None and self._continued and (before is None or live.round < before):
-            return live
-        self._continued = False
         for path in (self.folder / STATE, self.folder / PREVIOUS) if before != 1 else ():
-            if not path.is_file():
-                continue
-            state, base = self._read(path, num_nodes, device)
-            if state is None:  # it or its survey was lost or damaged
+            state = read_stored(path, ClientState, device)
+            if path.is_file() and (state is None or not self._has_files(state)):
                 break
-            if before is None or state.round < before:
+            if state is not None and (before is None or state.round < before):
                 return state
-            if not base:  # the client's first round is repeated
+            if state is not None and not state.before:  # the client's first round is repeated
                 break
-        return ClientState(torch.zeros(num_nodes, dtype=torch.int64, device=device))
+        return ClientState()
 
-    def last_survey(self) -> Path | None:
-        """Return the file of the last node condensation, None if there was none."""
-        if not (stamp := _stamp(self.folder / STATE)):
-            return None
-        written, live = self._live.get(self.folder, ((), None))
-        if live is None or written != stamp:
-            path = self._file(_SURVEYS, _number(self.folder / STATE, "core_round"))
-        else:
-            path = self._file(_SURVEYS, live.core_round)
-        return path if path.is_file() else None
-
-    def lost(self, state: ClientState, round_: int) -> bool:
-        """Whether `state`, loaded before `round_`, is fresh although an earlier one may exist.
+    def lost(self, round_: int) -> bool:
+        """Whether a state of an earlier round may be lost, where `load` before `round_` is fresh.
 
         It may also be the client's first round; only the server knows.
         """
-        if state.round or round_ == 1:
-            return False
+        state = read_stored(self.folder / STATE, ClientState, _CPU)
+        return round_ > 1 and (state is None or state.round != round_ or state.before != 0)
+
+    def save(self, state: ClientState) -> None:
+        """Write the state after `state.round` and keep the one before; an error changes nothing."""
+        # Why the state last (decision 10): it names the rounds of the other files, so that a round
+        # which ends before this line is as if it had never begun.
         path = self.folder / STATE
-        return (
-            not path.is_file() or _number(path, "round") != round_ or _number(path, "before") != 0
+        older = read_stored(path, ClientState, _CPU)
+        repeats = older is not None and older.round >= state.round
+        write_npz(path, state.arrays(), keep=None if repeats else self.folder / PREVIOUS)
+        if state.round in _rounds(state).values():
+            self._remove_files([state, read_stored(self.folder / PREVIOUS, ClientState, _CPU)])
+
+    def path(self, name: str, round_: int) -> Path:
+        """Return the file of this name and round."""
+        return self.folder / f"{name}-{round_:05d}.npz"
+
+    def latest(self, name: str) -> Path | None:
+        """Return the file of this name that the saved state refers to; None if there is none."""
+        state = read_stored(self.folder / STATE, ClientState, _CPU)
+        path = self.path(name, _rounds(state)[name]) if state is not None else None
+        return path if path is not None and path.is_file() else None
+
+    def write(self, name: str, round_: int, content: _Stored) -> None:
+        """Write the file of this name and round; the next state refers to it."""
+        write_npz(self.path(name, round_), content.arrays())
+
+    def read(
+        self, name: str, round_: int, kind: type[Stored], device: torch.device
+    ) -> Stored | None:
+        """Return what `write` was given; None if it is missing, damaged or lacks an array."""
+        return read_stored(self.path(name, round_), kind, device)
+
+    def _has_files(self, state: ClientState) -> bool:
+        """Whether the files are present without which a round cannot go on from the state."""
+        rounds = _rounds(state)
+        return all(
+            self.path(name, rounds[name]).is_file() for name in (CONDENSATION, PLAN) if rounds[name]
         )
 
-    def save(
-        self, state: ClientState, round_: int, kept: Mapping[str, NDArray[Any]] | None = None
-    ) -> None:
-        """Write the state after `round_` and keep the one before; an error changes nothing.
-
-        What has one entry per node is a survey, written only in the round of a node condensation,
-        and evidence selected ahead only in the round of its selection.
-
-        Parameters
-        ----------
-        kept : what validations read until the next condensation, written with the survey
-        """
-        assert state.core is not None and state.queue is not None
-        if state.core_round == round_:
-            survey = _arrays(state, _SURVEY) | _arrays(state.queue, _QUEUE) | dict(kept or {})
-            write_npz(self._file(_SURVEYS, round_), survey)
-        if state.ahead is not None and state.ahead_round == round_:
-            write_npz(self._file(_AHEAD, round_), state.ahead.arrays())
-        numbers = (round_, state.round, *(getattr(state, name) for name in _NUMBERS[2:]))
-        arrays = _arrays(state, ("core",)) | {"numbers": np.array(numbers)}
-        if state.frozen is not None:
-            arrays |= arrays_of_candidates(state.frozen)
-        path = self.folder / STATE
-        older = self._continued or (path.is_file() and _number(path, "round") < round_)
-        write_npz(path, arrays, keep=self.folder / PREVIOUS if older else None)
-        if round_ in {state.core_round, state.ahead_round}:
-            self._drop_old({_SURVEYS: state.core_round, _AHEAD: state.ahead_round})
-        state.round = round_
-        while len(self._live) >= _MOST_LIVE:
-            self._live.pop(next(iter(self._live)))
-        self._live[self.folder] = _stamp(path), state
-
-    def _file(self, kind: str, round_: int) -> Path:
-        return self.folder / f"{kind}-{round_:05d}.npz"
-
-    def _drop_old(self, newest: Mapping[str, int]) -> None:
-        """Remove files that neither the state nor the one before needs.
-
-        Parameters
-        ----------
-        newest : kind -> round of the file that the state needs
-        """
-        before = numbers_of(self.folder / PREVIOUS)
-        for kind, round_ in newest.items():
-            needed = {round_, before.get(_ROUND_OF[kind], round_)}
-            for path in self.folder.glob(f"{kind}-?????.npz"):
-                if path not in {self._file(kind, number) for number in needed}:
+    def _remove_files(self, states: Iterable[ClientState | None]) -> None:
+        """Remove the files that none of these states refers to."""
+        rounds = [_rounds(state) for state in states if state is not None]
+        for name in (CONDENSATION, VALIDATION, PLAN, STATIC):
+            needed = {self.path(name, by_name[name]) for by_name in rounds}
+            for path in self.folder.glob(f"{name}-?????.npz"):
+                if path not in needed:
                     path.unlink()
 
-    def _read(
-        self, path: Path, num_nodes: int, device: torch.device
-    ) -> tuple[ClientState | None, int]:
-        """Return the state in a file and the round of the state before it; 0 = there was none.
 
-        None where the file, or what belongs to it, is missing, damaged or of an earlier version.
-        """
-        try:
-            return self._restored(path, num_nodes, device)
-        except KeyError:  # a whole file without an array that this version reads
-            return None, 0
-
-    def _restored(
-        self, path: Path, num_nodes: int, device: torch.device
-    ) -> tuple[ClientState | None, int]:
-        raw = read_npz(path)
-        numbers = _numbers_in(raw)
-        survey = read_npz(self._file(_SURVEYS, numbers["core_round"])) if numbers else None
-        ahead = self._read_ahead(numbers.get("ahead_round", 0), device)
-        if raw is None or survey is None or (ahead is None and numbers["ahead_round"]):
-            return None, 0
-        raw |= survey
-        tensors = {
-            name: torch.as_tensor(array, device=device) for name, array in raw.items() if array.ndim
-        }
-        state = ClientState(tensors["times_selected"], tensors["difficulty"], core=tensors["core"])
-        state.queue = Queue(*(tensors[name] for name in _QUEUE))
-        state.ahead = ahead
-        for name in ("round", *_NUMBERS[2:]):
-            setattr(state, name, numbers[name])
-        if "chunks_ptr" in raw:
-            state.frozen = candidates_in(tensors, torch.arange(num_nodes, device=device))
-        return state, numbers["before"]
-
-    def _read_ahead(self, round_: int, device: torch.device) -> Ahead | None:
-        """Return what was selected ahead in this round; None if that is missing or damaged."""
-        arrays = read_npz(self._file(_AHEAD, round_)) if round_ else None
-        return None if arrays is None else Ahead.read(arrays, device)
+_CPU = torch.device("cpu")
 
 
-def _stamp(path: Path) -> tuple[int, ...]:
-    """Return what changes when a file is replaced; () if there is none."""
-    if not path.is_file():
-        return ()
-    found = path.stat()
-    return found.st_ino, found.st_mtime_ns, found.st_size
+def _rounds(state: ClientState) -> dict[str, int]:
+    """Return the round of each file that a state refers to."""
+    return {
+        CONDENSATION: state.core_round,
+        VALIDATION: state.core_round,
+        PLAN: state.plan_round,
+        STATIC: state.text_round,
+    }
 
 
-def _arrays(state: ClientState | Queue, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    return {name: getattr(state, name).cpu().numpy() for name in names}
-
-
-def numbers_of(path: Path) -> dict[str, int]:
-    """Return the numbers of a state's file by name; none where it is damaged."""
-    return _numbers_in(read_npz(path))
-
-
-def _numbers_in(arrays: Mapping[str, NDArray[Any]] | None) -> dict[str, int]:
-    values = (arrays or {}).get("numbers", ())
-    return dict(zip(_NUMBERS, map(int, values), strict=True)) if len(values) else {}
-
-
-def _number(path: Path, name: str) -> int:
-    return numbers_of(path).get(name, 0)
+def read_stored(path: Path, kind: type[Stored], device: torch.device) -> Stored | None:
+    """Return what a file holds; None if it is missing, damaged or lacks an array."""
+    if (arrays := read_npz(path)) is None:
+        return None
+    try:
+        tensors = {name: torch.as_tensor(array, device=device) for name, array in arrays.items()}
+        return kind.from_arrays(tensors)
+    except (KeyError, TypeError):  # of another version, or with arrays of strings
+        return None

@@ -8,6 +8,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.passes import DanceClient
+from dance_flwr.dance.selection import Selection
+from dance_flwr.dance.text import condensed_text
 from dance_flwr.nn.lasso import Lassos, solve_lassos
 from dance_flwr.nn.ragged import ptr_of_rows, rank_in_row
 
@@ -32,19 +35,59 @@ class Coefficients:
     values: Float[Tensor, "K s"]
 
 
+@torch.no_grad()
+def core_edges(
+    client: DanceClient,
+    hidden: Float[Tensor, "m h"],
+    selection: Selection,
+    cores: Int64[Tensor, "T K"],
+) -> tuple[Edges, ...]:
+    """Return the edges of each condensed graph by `topology_rule`: rebuilt, induced, or none.
+
+    Parameters
+    ----------
+    hidden : [m, h] g_v of the nodes of `selection`, which are those of all cores
+    cores : [T, K] int64 nodes of each core
+    """
+    model, settings = client.model, client.settings
+    if settings.topology_rule == "induced":
+        return tuple(client.graph.induced_edges(core) for core in cores)
+    if settings.topology_rule != "self-expressive":
+        none = selection.nodes.new_empty(0)
+        return tuple((none, none, hidden.new_empty(0)) for _ in cores)
+    text, fused_text = condensed_text(client, selection)
+    fused = model.fuse(hidden, fused_text)
+    # Why the plain view, or else the fused one (decision 19): the one that the loss trains.
+    logits = model.graph_logits(hidden) if settings.plain_weight else model.fused_logits(fused)
+    labels = client.data.train_labels[selection.nodes]
+    classes = torch.where(labels >= 0, labels, logits.argmax(dim=1))
+    if len(cores) == 1:
+        return (connect(fused, text, classes, settings),)
+    rows = torch.searchsorted(selection.nodes, cores)
+    if settings.candidate_search == "exact":
+        return tuple(connect(fused[i], text[i], classes[i], settings) for i in rows)
+    # One call for all cores, in which nodes of two cores are in no class together.
+    count, size = rows.shape
+    core = torch.arange(count, device=rows.device).repeat_interleave(size)
+    apart = classes[rows.flatten()] + core * (classes.max() + 1)
+    edges = connect(fused[rows.flatten()], text[rows.flatten()], apart, settings)
+    sizes = torch.bincount(core[edges[0]], minlength=count).tolist()
+    parts = (torch.split(part, sizes) for part in edges)
+    return tuple(
+        (row - start * size, col - start * size, weight)
+        for start, (row, col, weight) in enumerate(zip(*parts, strict=True))
+    )
+
+
 def connect(
     fused: Float[Tensor, "K d"],
     evidence: Float[Tensor, "K t"],
     classes: Int64[Tensor, "K"],
     settings: DanceConfig,
 ) -> Edges:
-    """Alg. 4: (rows, cols, weights) of the adjacency on nodes of fused features x_v.
-
-    The columns of X are x_v / ||x_v||, or 0 where x_v = 0.
-
-    Layer-normalised x_v have ||x_v||^2 near their width d; at that scale the data term exceeds beta
-    and the prior d times, and neither changes the graph.
-    """
+    """Alg. 4: the adjacency on nodes of fused features x_v; X has columns x_v / ||x_v||, or 0."""
+    # Why unit norms (decision 17): layer-normalised x_v have ||x_v||^2 near their width d; at that
+    # scale the data term exceeds beta and the prior d times, and neither changes the graph.
     features = functional.normalize(fused, dim=1)
     support = find_candidates(features, evidence, classes, settings)
     z = self_express(features, evidence, support, settings)
@@ -67,19 +110,20 @@ def support_in_class(
     features: Float[Tensor, "K d"],
     evidence: Float[Tensor, "K t"],
     classes: Int64[Tensor, "K"],
-    most: int,
+    max_candidates: int,
 ) -> Int64[Tensor, "K s"]:
     """eq:candidate_set with j in i's group: at most 128 nodes of its class; [K, s] int64.
 
-    Groups are neighbours in the order (class, first principal direction of x), so that a class
-    larger than a group is cut into pieces of similar nodes. O(K (128 d + log K)): no K x K.
+    O(K (128 d + log K)): no K x K.
 
     Parameters
     ----------
     classes : [K] int64; the others as in `candidate_support`
     """
+    # Groups are neighbours in the order (class, first principal direction of x), so that a class
+    # larger than a group is cut into pieces of similar nodes.
     size = features.size(0)
-    width = min(most, _NODES_PER_GROUP - 1, max(size - 1, 0))
+    width = min(max_candidates, _NODES_PER_GROUP - 1, max(size - 1, 0))
     if width <= 0:
         return torch.full((size, 0), -1, dtype=torch.int64, device=features.device)
     order = _by_class_and_direction(features, classes)
@@ -96,9 +140,9 @@ def support_in_class(
         index, value = top.indices[:, :, :width], top.values[:, :, :width]
         nodes = member.gather(1, index.flatten(1)).view_as(index)
         near.append(nodes.masked_fill(value == float("-inf"), -1))
-    found = torch.cat(near, dim=2)
-    support = torch.full((size, found.size(2)), -1, dtype=torch.int64, device=features.device)
-    support[member[inside]] = found[inside]
+    candidates = torch.cat(near, dim=2)
+    support = torch.full((size, candidates.size(2)), -1, dtype=torch.int64, device=features.device)
+    support[member[inside]] = candidates[inside]
     return _without_repetition(support)
 
 
@@ -136,7 +180,7 @@ def _without_repetition(support: Tensor) -> Tensor:
 
 
 def candidate_support(
-    features: Float[Tensor, "K d"], evidence: Float[Tensor, "K t"], most: int
+    features: Float[Tensor, "K d"], evidence: Float[Tensor, "K t"], max_candidates: int
 ) -> Int64[Tensor, "K s"]:
     """eq:candidate_set: C(i) = TopK_q(x_i^T x_j) union TopK_q(S_ij), j != i; [K, s] int64.
 
@@ -144,10 +188,10 @@ def candidate_support(
 
     Parameters
     ----------
-    features : [K, d] x; evidence : [K, t] t~, whose clipped products are S; most : q
+    features : [K, d] x; evidence : [K, t] t~, whose clipped products are S; max_candidates : q
     """
     size = features.size(0)
-    width = min(most, size - 1)
+    width = min(max_candidates, size - 1)
     if width <= 0:
         return torch.full((size, 0), -1, dtype=torch.int64, device=features.device)
     blocks = []
@@ -195,8 +239,8 @@ def self_express(
             start, min(start + _ROWS_PER_BLOCK, support.size(0)), device=support.device
         )
         problems = column_problems(features, evidence, support[rows], rows, settings)
-        most, tolerance = settings.inner_iterations, settings.inner_tolerance
-        values[rows] = solve_lassos(problems, most, tolerance)[0]
+        steps, tolerance = settings.inner_iterations, settings.inner_tolerance
+        values[rows] = solve_lassos(problems, steps, tolerance)[0]
     return Coefficients(support, values)
 
 
@@ -224,28 +268,22 @@ def column_problems(
     return Lassos.of(gram, target, energy, penalty / (2 * settings.alpha))
 
 
-def objective(
-    features: Float[Tensor, "K d"],
-    evidence: Float[Tensor, "K t"],
-    z: Coefficients,
-    alpha: float,
-    beta: float,
-) -> Float[Tensor, ""]:
-    """Return the value of eq:self_expressive_sparse at Z, a scalar; O(K s d)."""
-    index = z.support.clamp(min=0)
-    rebuilt = (features[index] * z.values[..., None]).sum(1)
-    prior = (evidence[index] * evidence[:, None]).sum(2).clamp(0, 1)
-    return alpha * (features - rebuilt).square().sum() + ((beta + 1 - prior) * z.values.abs()).sum()
-
-
-def synthesise_adjacency(z: Coefficients, most: int) -> Edges:
+def synthesise_adjacency(z: Coefficients, neighbours: int) -> Edges:
     """eq:adjacency: W = |Z| + |Z|^T, then T_k: the k largest entries of each row, symmetrised.
 
-    An edge stays if either end keeps it, with its weight in W. Ties go to the lower column.
+    An edge stays if it is among the k = `neighbours` of either end, with its weight in W. Ties go
+    to the lower column.
 
     Returns
     -------
     (rows, cols, weights), [E] each, symmetric, no self loops, sorted by row and column; E <= 2 K k
+
+    Examples
+    --------
+    >>> support = torch.tensor([[1, 2], [0, -1], [-1, -1]])  # Z[1, 0], Z[2, 0] and Z[0, 1]
+    >>> z = Coefficients(support, torch.tensor([[0.5, -0.1], [0.2, 0.0], [0.0, 0.0]]))
+    >>> [part.tolist() for part in synthesise_adjacency(z, 1)[:2]]
+    [[0, 0, 1, 2], [1, 2, 0, 0]]
     """
     size = z.support.size(0)
     filled = (z.support >= 0) & (z.values != 0)
@@ -257,7 +295,7 @@ def synthesise_adjacency(z: Coefficients, most: int) -> Edges:
         pairs, doubled, (size, size), check_invariants=False
     ).coalesce()
     rows, cols, values = *merged.indices(), merged.values()
-    keep = rank_in_row(values, ptr_of_rows(rows, size)) < most
+    keep = rank_in_row(values, ptr_of_rows(rows, size)) < neighbours
     key, back = rows * size + cols, cols * size + rows
     keep = keep | torch.isin(key, back[keep])
     return rows[keep], cols[keep], values[keep]

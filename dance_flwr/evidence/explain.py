@@ -9,48 +9,51 @@ from torch import Tensor
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import Candidates, Evidence, condense_text, select_candidates
-from dance_flwr.dance.inference import label_evidence, mean_of, predict_nodes, trained_prediction
+from dance_flwr.dance.inference import (
+    DEPLOYED,
+    label_evidence,
+    mean_of,
+    predict_nodes,
+    trained_prediction,
+)
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.dance.passes import embed, survey
-from dance_flwr.evidence.explanation import DEPLOYED, FUSED, SMOOTHED, Explanation, logit_parts
+from dance_flwr.dance.passes import DanceClient, embed, plain_pass_in_blocks
+from dance_flwr.dance.selection import Selection
+from dance_flwr.dance.text import condense_text, condensed_text
+from dance_flwr.evidence.explanation import FUSED, SMOOTHED, Explanation, logit_parts
 from dance_flwr.evidence.pack import Packs
 
 
 @torch.no_grad()
 def make_packs(
-    model: DanceModel,
-    data: ClientData,
+    client: DanceClient,
     hidden: Float[Tensor, "m h"],
-    candidates: Candidates,
-    evidence: Evidence,
-    settings: DanceConfig,
-    round_: int,
-    model_id: str,
-    difficulty_round: int,
+    selection: Selection,
+    origin: tuple[int, str, int],
     others: Mapping[str, Float[Tensor, "m C"]] | None = None,
 ) -> Packs:
-    """Return evidence packs of the candidates' nodes, with their predictions by stage.
+    """Return evidence packs of the selection's nodes, with their predictions by stage.
 
     "fused" rests on the evidence, "plain" on `hidden`. "core" and "smoothed" read the predictions
     of all n nodes; without `others` they are left out, and so is "deployed" where it needs "core".
 
     Parameters
     ----------
-    hidden : [m, h] g_v of `candidates.nodes`
-    difficulty_round : as in `Packs`
+    hidden : [m, h] g_v of `selection.nodes`
+    origin : round, model_id and difficulty_round, as in `Packs`
     others : [m, C] probabilities of the stages that read all nodes
     """
-    near = label_evidence(model, candidates, evidence, data)
-    logits = logit_parts(model, hidden, evidence.fused_text, near)
+    model = client.model
+    labels = label_evidence(client, selection)
+    logits = logit_parts(model, hidden, condensed_text(client, selection)[1], labels)
     known = {FUSED: torch.softmax(logits.sum(0), dim=1), **(others or {})}
-    chosen = settings.views.split("+")
+    chosen = client.views
     if "plain" in chosen:
         known["plain"] = torch.softmax(model.graph_logits(hidden), dim=1)
     if known.keys() >= {*chosen}:
         known[DEPLOYED] = mean_of(known, chosen)
     explanation = Explanation.of(model, tuple(chosen), known, logits)
-    return Packs.of(data, explanation, candidates, evidence, round_, model_id, difficulty_round)
+    return Packs.of(client.data, explanation, selection, origin)
 
 
 @torch.no_grad()
@@ -73,48 +76,38 @@ def explain(
         graph, and every stage of the prediction
     smooth : what is done to the deployed probabilities of all nodes; None = nothing
     """
-    others = {} if graph else _whole_stages(model, data, nodes, settings, smooth)
-    hidden, candidates = _gathered(model, data, nodes, settings, graph or data.graph)
-    evidence = condense_text(model, hidden, candidates, data.table, settings)
-    return make_packs(
-        *(model, data, hidden, candidates, evidence, settings, round_, model_id, round_), others
-    )
+    whole = DanceClient(model, data, settings, data.graph)
+    others = {} if graph else _whole_stages(whole, nodes, smooth)
+    client = DanceClient(model, data, settings, graph or data.graph)
+    hidden, selection = _selected(client, nodes)
+    return make_packs(client, hidden, selection, (round_, model_id, round_), others)
 
 
 def considered(
     model: DanceModel, data: ClientData, nodes: Int64[Tensor, "m"], settings: DanceConfig
-) -> Candidates:
+) -> Selection:
     """Return where the evidence of `explain` was chosen from; what got a gate of 0 was rejected."""
-    return _gathered(model, data, nodes, settings, data.graph)[1]
+    return _selected(DanceClient(model, data, settings, data.graph), nodes)[1]
 
 
 @torch.no_grad()
-def _gathered(
-    model: DanceModel,
-    data: ClientData,
-    nodes: Int64[Tensor, "m"],
-    settings: DanceConfig,
-    graph: LocalGraph,
-) -> tuple[Float[Tensor, "m h"], Candidates]:
-    """Return g_v of these nodes, and the candidates of their evidence."""
-    everywhere = survey(model, data, graph)
-    difficulty = trained_prediction(model, data, graph, settings, everywhere).difficulty
-    hidden = embed(model, data, graph, nodes)
-    hops = graph.hops(settings.fan_out)
-    return hidden, select_candidates(model, nodes, hidden, difficulty, hops, data.table, settings)
+def _selected(
+    client: DanceClient, nodes: Int64[Tensor, "m"]
+) -> tuple[Float[Tensor, "m h"], Selection]:
+    """Return g_v of these nodes, and their evidence."""
+    difficulty = trained_prediction(client, plain_pass_in_blocks(client)).difficulty
+    hidden = embed(client, nodes)
+    return hidden, condense_text(client, nodes, hidden, difficulty)
 
 
 def _whole_stages(
-    model: DanceModel,
-    data: ClientData,
+    client: DanceClient,
     nodes: Int64[Tensor, "m"],
-    settings: DanceConfig,
     smooth: Callable[[Float[Tensor, "n C"]], Float[Tensor, "n C"]] | None,
 ) -> dict[str, Float[Tensor, "m C"]]:
     """Return "core" and "smoothed" of these nodes where they are deployed; read all n nodes."""
-    if smooth is None and "core" not in settings.views.split("+"):
+    if smooth is None and "core" not in client.views:
         return {}
-    everyone = torch.arange(data.num_nodes, device=data.device)
-    views = predict_nodes(model, data, settings, everyone)
+    views = predict_nodes(client, client.everyone)
     found = {name: views[name][nodes] for name in ("core",) if name in views}
     return found if smooth is None else found | {SMOOTHED: smooth(views[DEPLOYED])[nodes]}

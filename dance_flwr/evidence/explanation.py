@@ -9,10 +9,11 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
+from dance_flwr.dance.inference import DEPLOYED
 from dance_flwr.dance.model import DanceModel
 
 PARTS = ("constant", "prior", "graph", "text", "labels")
-FUSED, DEPLOYED, SMOOTHED = "fused", "deployed", "smoothed"
+FUSED, SMOOTHED = "fused", "smoothed"
 STAGES = ("plain", "core", FUSED, DEPLOYED, SMOOTHED)
 
 

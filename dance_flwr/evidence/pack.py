@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.dance.evidence import HOPS, Candidates, Chosen, Evidence
+from dance_flwr.dance.selection import HOPS, Selection
 from dance_flwr.disk import read_npz, write_npz
 from dance_flwr.errors import DataError
 from dance_flwr.evidence.explanation import Explanation
@@ -75,30 +75,32 @@ class Packs:
         cls,
         data: ClientData,
         explanation: Explanation,
-        candidates: Candidates,
-        evidence: Evidence,
-        round_: int,
-        model_id: str,
-        difficulty_round: int,
+        selection: Selection,
+        origin: tuple[int, str, int],
     ) -> "Packs":
-        """Gather the packs of `candidates.nodes`."""
+        """Gather the packs of `selection.nodes`.
+
+        Parameters
+        ----------
+        origin : round, model_id and difficulty_round
+        """
         # Entries are concatenated hop by hop; a stable sort by row brings those of a node together.
-        size = len(candidates.nodes)
-        entry = torch.cat([gate > 0 for gate in evidence.gates])
-        rows = torch.cat([ragged.rows() for ragged in candidates.hops])[entry]
+        size = len(selection.nodes)
+        entry = torch.cat([gate > 0 for gate in selection.gates])
+        rows = torch.cat([ragged.rows() for ragged in selection.hops])[entry]
         order = torch.sort(rows, stable=True).indices
-        node = torch.cat([ragged.index for ragged in candidates.hops])[entry][order]
-        hop = torch.cat([torch.full_like(candidates.hops[hop].index, hop) for hop in HOPS])[entry][
+        node = torch.cat([ragged.index for ragged in selection.hops])[entry][order]
+        hop = torch.cat([torch.full_like(selection.hops[hop].index, hop) for hop in HOPS])[entry][
             order
         ]
-        weight, row = torch.cat(evidence.gates)[entry][order], rows[order]
+        weight, row = torch.cat(selection.gates)[entry][order], rows[order]
         label = torch.where(hop > 0, data.train_labels[node], -1)
         if explanation.label_gaps is None:
             label = torch.full_like(label, -1)
-        chunks, chunk_weights = _heaviest_first(candidates.chunks, evidence.chunk_weights)
+        chunks, chunk_weights = _heaviest_first(selection.chunks, selection.chunk_weights)
         number = chunks.index.cpu().numpy()
         arrays: dict[str, Tensor] = {
-            "nodes": candidates.nodes,
+            "nodes": selection.nodes,
             "probs": explanation.probs,
             "rival": explanation.rival,
             "parts": explanation.parts,
@@ -114,9 +116,9 @@ class Packs:
             "chunk_weights": chunk_weights,
         }
         return cls(
-            round=round_,
-            model_id=model_id,
-            difficulty_round=difficulty_round,
+            round=origin[0],
+            model_id=origin[1],
+            difficulty_round=origin[2],
             views=explanation.views,
             stages=explanation.stages,
             chunk_spans=np.asarray(data.bank.spans[number]),
@@ -146,8 +148,14 @@ class Packs:
         return (self.probs[known].argmax(axis=2) != self.predicted).any(axis=0)  # type: ignore[no-any-return]
 
     def counts(self, data: ClientData) -> dict[str, int]:
-        """Return the totals of `count_evidence` for these packs."""
-        return _totals(data, len(self.nodes), int((self.neighbour_hops > 0).sum()), self.chunks)
+        """Return the totals of `Selection.counts` for these packs."""
+        tokens = int(data.bank.tokens[self.chunks].sum()) if len(self.chunks) else 0
+        return {
+            "condensed-nodes": len(self.nodes),
+            "evidence-neighbours": int((self.neighbour_hops > 0).sum()),
+            "evidence-chunks": len(self.chunks),
+            "evidence-tokens": tokens,
+        }
 
     def save(self, path: Path) -> None:
         """Write the packs, the format's number and their digest to one file, atomically."""
@@ -235,34 +243,6 @@ _ROWS_OF = {
     ),
     "chunk_ptr": ("chunks", "chunk_nodes", "chunk_weights", "chunk_spans", "chunk_sha256"),
 }
-
-
-def count_evidence(data: ClientData, candidates: Candidates, evidence: Chosen) -> dict[str, int]:
-    """Return totals over `candidates.nodes`: nodes, neighbours, chunks, tokens.
-
-    A node is not its own neighbour here.
-    """
-    neighbours = sum(int((gate > 0).sum()) for gate in evidence.gates[1:])
-    chunks = read_chunks(candidates, evidence)
-    return _totals(data, candidates.nodes.numel(), neighbours, chunks)
-
-
-def read_chunks(candidates: Candidates, evidence: Chosen) -> NDArray[np.int64]:
-    """Return the selected chunks of all candidates, [E]; one entry per node and chunk."""
-    chosen: Tensor = candidates.chunks.index[evidence.chunk_weights > 0]
-    return chosen.cpu().numpy()
-
-
-def _totals(
-    data: ClientData, nodes: int, neighbours: int, chunks: NDArray[np.int64]
-) -> dict[str, int]:
-    tokens = int(data.bank.tokens[chunks].sum()) if len(chunks) else 0
-    return {
-        "condensed-nodes": nodes,
-        "evidence-neighbours": neighbours,
-        "evidence-chunks": len(chunks),
-        "evidence-tokens": tokens,
-    }
 
 
 def _digest(values: dict[str, NDArray[Any]]) -> str:

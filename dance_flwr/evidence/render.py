@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.dance.inference import DEPLOYED
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.disk import atomic_file
 from dance_flwr.escaping import escaped, one_line
-from dance_flwr.evidence.explanation import DEPLOYED, FUSED, PARTS, SMOOTHED
+from dance_flwr.evidence.explanation import FUSED, PARTS, SMOOTHED
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.summaries.file import Summaries
 from dance_flwr.evidence.summaries.quotes import (

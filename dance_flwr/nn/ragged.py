@@ -99,15 +99,20 @@ def rank_in_row(scores: Real[Tensor, "E"], ptr: Int64[Tensor, "p"]) -> Int64[Ten
     if widest <= _WIDEST_SINGLE_BUCKET and scores.is_floating_point():
         inside = torch.arange(widest, device=ptr.device) < sizes[:, None]
         padded = scores.new_full(inside.shape, float("-inf")).masked_scatter(inside, scores)
-        order = torch.sort(padded, dim=1, descending=True, stable=True).indices
-        column = torch.arange(widest, device=ptr.device).expand_as(order)
-        return torch.empty_like(order).scatter_(1, order, column)[inside]
+        return _rank_in_row(padded)[inside]
     rows = row_of_entry(ptr)
     by_score = torch.sort(scores, descending=True, stable=True).indices
     order = by_score[torch.sort(rows[by_score], stable=True).indices]
     rank = torch.empty_like(rows)
     rank[order] = torch.arange(rows.numel(), device=rows.device) - ptr[:-1][rows]
     return rank
+
+
+def _rank_in_row(scores: Float[Tensor, "m W"]) -> Int64[Tensor, "m W"]:
+    """Return each entry's rank in its row of a matrix by descending score, from 0."""
+    order = torch.sort(scores, dim=1, descending=True, stable=True).indices
+    column = torch.arange(scores.size(1), device=scores.device).expand_as(order)
+    return torch.empty_like(order).scatter_(1, order, column)
 
 
 def entmax_rows(scores: Float[Tensor, "E"], ptr: Int64[Tensor, "p"]) -> Float[Tensor, "E"]:
@@ -146,30 +151,42 @@ def _entmax_padded(scores: Tensor, ptr: Tensor, rows: Tensor, width: int) -> tup
 
 
 def project_budget(
-    probs: Float[Tensor, "E"],
-    scores: Float[Tensor, "E"],
-    ptr: Int64[Tensor, "p"],
-    budget: int | Int64[Tensor, "p-1"],
-) -> Float[Tensor, "E"]:
+    probs: Float[Tensor, "*E"],
+    scores: Float[Tensor, "*E"],
+    ptr: Int64[Tensor, "p"] | None,
+    budget: int | Int64[Tensor, "m"],
+) -> Float[Tensor, "*E"]:
     """Pi_B: keep the B entries of each row with the highest scores and renormalise; [E] -> [E].
 
     A straight-through estimator. The forward value has at most B non-zero entries per row and sums
     to 1 per row; the backward pass is the identity, so gradients reach every entry of entmax's
-    support. Entries are ranked by their scores: entmax preserves that order, and where it maps
-    several scores to zero the scores still decide, which makes the selection stable under small
-    drift (Thm. selection stability). Ties go to the earlier entry.
+    support. Ties go to the earlier entry.
 
     Parameters
     ----------
+    probs, scores : [E] entries of ragged rows, or [m, W] rows of one width
+    ptr : of ragged rows; None = rows of one width
     budget : B, one number or one per row ([m] int64)
+
+    Examples
+    --------
+    >>> probs = torch.tensor([[0.5, 0.2, 0.3]])
+    >>> project_budget(probs, probs, None, 2)
+    tensor([[0.6250, 0.0000, 0.3750]])
     """
-    rows = row_of_entry(ptr)
-    limit = budget[rows] if isinstance(budget, Tensor) else budget
-    hard = probs.detach() * (rank_in_row(scores.detach(), ptr) < limit)
-    total = torch.zeros(ptr.numel() - 1, dtype=probs.dtype, device=probs.device)
-    total.index_add_(0, rows, hard)
-    hard = hard / total.clamp(min=torch.finfo(probs.dtype).tiny)[rows]
-    return hard + (probs - probs.detach())
+    weights = probs.detach()
+    # Why ranks of scores and not of weights (decision 4): entmax maps several scores to zero, and
+    # the scores still decide among those, so that the selection is stable under small drift.
+    if ptr is None:
+        rank = _rank_in_row(scores.detach())
+        hard = weights * (rank < (budget[:, None] if isinstance(budget, Tensor) else budget))
+        total = hard.sum(1, keepdim=True)
+    else:
+        rows, rank = row_of_entry(ptr), rank_in_row(scores.detach(), ptr)
+        hard = weights * (rank < (budget[rows] if isinstance(budget, Tensor) else budget))
+        total = weights.new_zeros(ptr.numel() - 1).index_add_(0, rows, hard)[rows]
+    hard = hard / total.clamp(min=torch.finfo(probs.dtype).tiny)
+    return hard + (probs - weights)
 
 
 def budgeted_entmax(
@@ -188,14 +205,7 @@ def budgeted_entmax(
     inside = torch.arange(widest, device=ptr.device) < sizes[:, None]
     padded = scores.new_full(inside.shape, torch.finfo(scores.dtype).min / 4)
     padded.masked_scatter_(inside, scores)
-    order = torch.sort(padded, dim=1, descending=True, stable=True).indices
-    supported = torch.arange(widest, device=ptr.device) < (
-        budget[:, None] if isinstance(budget, Tensor) else budget
-    )
-    supported = torch.zeros_like(inside).scatter_(1, order, supported.expand_as(inside))
-    hard = entmax15(padded, dim=1) * (supported & inside)
-    hard /= hard.sum(1, keepdim=True).clamp(min=torch.finfo(scores.dtype).tiny)
-    return hard[inside]  # type: ignore[no-any-return]
+    return project_budget(entmax15(padded, dim=1) * inside, padded, None, budget)[inside]
 
 
 def rows_at(table: Real[Tensor, "R d"], index: Int64[Tensor, "E"]) -> Real[Tensor, "E d"]:

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dance_flwr.api.prediction.evidence_lines import evidence_lines
-from dance_flwr.dance.evidence import HOPS, Candidates
+from dance_flwr.dance.inference import DEPLOYED
+from dance_flwr.dance.selection import HOPS, Selection
 from dance_flwr.escaping import one_line
-from dance_flwr.evidence.explanation import DEPLOYED, FUSED, PARTS, SMOOTHED
+from dance_flwr.evidence.explanation import FUSED, PARTS, SMOOTHED
 from dance_flwr.evidence.metrics.leave_out import LeftOut
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.nn.ragged import Ragged
@@ -55,7 +56,7 @@ class PackFacts:
     """
 
     packs: Packs
-    candidates: Candidates
+    candidates: Selection
     left_out: LeftOut
     digests: Sequence[str]
     ids: Sequence[str]

@@ -17,8 +17,8 @@ from torch import Tensor
 from dance_flwr.api.prediction.bundle import Bundle
 from dance_flwr.api.prediction.predicting import labels_of, opened
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import Candidates
 from dance_flwr.dance.model import DanceModel
+from dance_flwr.dance.selection import Selection
 from dance_flwr.data.card import CARD
 from dance_flwr.data.client_folder import Say
 from dance_flwr.errors import UserError
@@ -115,7 +115,7 @@ class Subject:
         how = (self.settings, self.round_, self.model_id)
         return explain(self.model, data, nodes, *how, smooth=smooth)
 
-    def considered(self, nodes: Tensor) -> Candidates:
+    def considered(self, nodes: Tensor) -> Selection:
         """Return what the evidence of these nodes ([m] int64) was chosen from."""
         return considered(self.model, self.client.data, nodes, self.settings)
 

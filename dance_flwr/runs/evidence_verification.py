@@ -172,7 +172,8 @@ def _verify_packs(
     store = opened.store(data)
     # Its predecessor is of another core.
     known = (store.folder / STATE).is_file()
-    core = store.load(data.num_nodes, data.device).core if known else None
+    core = store.load(data.device).core if known else None
+    core = core if core is not None and core.numel() else None  # of a state that was lost
     for path in store.all_packs():
         packs, final = Packs.load(path), path.stem == "final"
         if final and packs.model_id != fingerprint:

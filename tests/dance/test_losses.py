@@ -1,17 +1,28 @@
-"""Fusion, loss, propagation operators, and that a prediction rests on its evidence."""
+"""Fusion, loss, noise, propagation operators, and that a prediction rests on its evidence."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from support.builders import SHAPE, lists, make_client, random_csr
+from support.graphs import EVERY_ROUND
 
 from dance_flwr.dance import inference
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import Candidates, freeze
-from dance_flwr.dance.losses import Labelled, condensed_loss, plain_loss, supervised_nodes
-from dance_flwr.dance.weighing import TrainedEvidence, weigh
+from dance_flwr.dance.losses import (
+    Labelled,
+    Logits,
+    condensed_loss,
+    laplace_like,
+    perturb,
+    plain_loss,
+    supervised_nodes,
+)
+from dance_flwr.dance.passes import DanceClient
+from dance_flwr.dance.selection import Selection
+from dance_flwr.dance.weighing import DenseSelection, weigh
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.nn.propagation import operator
 
@@ -22,11 +33,11 @@ def client(request):
     return make_client(3, 14, 0.2, 1.0, config)
 
 
-def weighed(client, candidates, evidence):
-    """What training reads of this evidence; no node has a label."""
-    labels = torch.zeros(client.hidden.size(0), SHAPE.classes).double()
-    given = TrainedEvidence.of(candidates, evidence, client.table, labels, client.config)
-    return weigh(client.model, client.hidden[candidates.nodes], given, client.config)
+def trained_text(client, selection):
+    """t~_v as training weighs it; no node has a label."""
+    dense = DenseSelection.of(client.reader(), selection)
+    texts, _ = weigh(client.reader(), client.hidden[selection.nodes], dense)
+    return texts[:, 1]
 
 
 def softmax(row):
@@ -65,19 +76,18 @@ def test_loss_is_the_equation(client, labels):
     alone.
     """
     model, settings = client.model, DanceConfig(align_weight=0.7)
-    core_nodes = client.select().take(torch.arange(4))
+    selection = client.select().take(torch.arange(4))
     with torch.no_grad():
-        evidence = client.condense(core_nodes)
-        hidden = client.hidden[core_nodes.nodes]
-        features = model.fuse(hidden, evidence.fused_text)
+        hidden = client.hidden[selection.nodes]
+        features = model.fuse(hidden, client.texts(selection)[1])
         core = torch.randn(4, SHAPE.classes).double()
-        trained = weighed(client, core_nodes, evidence)
         views = (
             model.graph_logits(hidden),
-            model.text_logits(model.read(trained.text)),
+            model.text_logits(model.read(trained_text(client, selection))),
             model.fused_logits(features),
         )
-        loss = condensed_loss(*views, core, Labelled.among(torch.tensor(labels)), settings)
+        labelled = Labelled.among(torch.tensor(labels))
+        loss = condensed_loss(Logits(*views, core), labelled, settings)
         graph, text, fused = (view.tolist() for view in views)
     divergence = 0.0
     for g, t in zip(map(softmax, graph), map(softmax, text), strict=True):
@@ -105,15 +115,14 @@ def test_the_plain_term_is_a_weighted_mean_over_its_nodes(client):
 
 @pytest.mark.parametrize("wide", [True, False])
 def test_the_plain_term_reads_the_labelled_core_and_by_choice_its_labelled_evidence(client, wide):
-    candidates = client.select().take(torch.arange(4))
-    evidence = client.condense(candidates)
+    selection = client.select().take(torch.arange(4))
     labels = torch.arange(client.hidden.size(0)) % 3 - 1
-    found = supervised_nodes(candidates, evidence, labels, DanceConfig(evidence_supervision=wide))
-    wanted = set(candidates.nodes.tolist())
+    found = supervised_nodes(selection, labels, DanceConfig(evidence_supervision=wide))
+    wanted = set(selection.nodes.tolist())
     if wide:
         for hop in (1, 2):
             chosen = zip(
-                candidates.hops[hop].index.tolist(), evidence.gates[hop].tolist(), strict=True
+                selection.hops[hop].index.tolist(), selection.gates[hop].tolist(), strict=True
             )
             wanted |= {node for node, gate in chosen if gate > 0}
     assert sorted(found.tolist()) == sorted(node for node in wanted if labels[node] >= 0)
@@ -121,19 +130,16 @@ def test_the_plain_term_reads_the_labelled_core_and_by_choice_its_labelled_evide
 
 def test_removing_a_chunk_can_change_the_prediction(client):
     """Without its heaviest chunk, the evidence and with it the fused prediction is another one."""
-    candidates = client.select()
-    evidence = client.condense(candidates)
-    heaviest = int(evidence.chunk_weights.argmax())
-    keep = torch.arange(len(evidence.chunk_weights)) != heaviest
-    less = client.condense(
-        Candidates(candidates.nodes, candidates.hops, candidates.chunks.keep(keep))
-    )
-    row = int(candidates.chunks.rows()[heaviest])
-    hidden = client.hidden[candidates.nodes]
+    selection = client.select()
+    heaviest = int(selection.chunk_weights.argmax())
+    keep = torch.arange(len(selection.chunk_weights)) != heaviest
+    less = client.reweigh(replace(selection, chunks=selection.chunks.keep(keep)))
+    row = int(selection.chunks.rows()[heaviest])
+    hidden = client.hidden[selection.nodes]
     with torch.no_grad():
         before, after = (
-            client.model.fused_logits(client.model.fuse(hidden, found.fused_text))
-            for found in (evidence, less)
+            client.model.fused_logits(client.model.fuse(hidden, client.texts(found)[1]))
+            for found in (selection, less)
         )
     assert not torch.allclose(before[row], after[row])
     others = torch.arange(len(before)) != row
@@ -163,13 +169,14 @@ def test_blocks_of_nodes_change_nothing(dance, monkeypatch):
     model = initial_model(
         shape_of(data.text_dim, len(data.card.class_names), dance.config), dance.config
     )
-    prediction = inference.plain_pass(model, data, data.graph)
-    asked = (torch.arange(data.num_nodes), prediction.hidden, prediction.difficulty, settings)
+    reader = DanceClient(model, data, settings, data.graph)
+    prediction = inference.plain_pass(reader)
+    asked = (torch.arange(data.num_nodes), prediction.hidden, prediction.difficulty)
 
     def both():
-        blocks = inference.evidence_of(model, data, data.graph, *asked)
-        kept = Candidates.stack([freeze(*block) for block in blocks])
-        return inference.fused_view(model, data, *asked)[0], kept
+        blocks = inference.condense_in_blocks(reader, *asked)
+        kept = Selection.stack([block.frozen() for block in blocks])
+        return inference.fused_view(reader, *asked)[0], kept
 
     whole, kept = both()
     monkeypatch.setattr(inference, "_NODES_PER_BLOCK", 5)
@@ -177,3 +184,34 @@ def test_blocks_of_nodes_change_nothing(dance, monkeypatch):
     torch.testing.assert_close(pieces, whole)
     assert lists(again.chunks) == lists(kept.chunks)
     assert [lists(hop) for hop in again.hops] == [lists(hop) for hop in kept.hops]
+
+
+# Laplace noise on condensed features
+
+
+def test_rows_keep_the_norm_of_a_layer_norm():
+    features = torch.nn.functional.layer_norm(torch.randn(5, 16), (16,))
+    noisy = perturb(features, torch.ones(5, 16))
+    assert noisy.norm(dim=1).tolist() == pytest.approx([4.0] * 5)
+    expected = torch.stack([4 * (row + 1) / (row + 1).norm() for row in features])
+    torch.testing.assert_close(noisy, expected)
+
+
+def test_without_noise_nothing_changes():
+    features = torch.randn(5, 16)
+    assert laplace_like(features, 0.0) is None and perturb(features, None) is features
+
+
+def test_the_noise_is_laplace_of_scale_b():
+    torch.manual_seed(0)
+    noise = laplace_like(torch.zeros(400, 500), 0.7)
+    assert float(noise.abs().mean()) == pytest.approx(0.7, rel=0.01)  # E|Laplace(0, b)| = b
+    assert float(noise.var()) == pytest.approx(2 * 0.7**2, rel=0.02)
+
+
+def test_noise_on_features_changes_training_and_not_the_messages(run, dance):
+    noisy = run(**EVERY_ROUND, dance_feature_noise=2.0)
+    assert noisy.result["model_fingerprint"] != dance.result["model_fingerprint"]
+    assert [m.metadata.message_type for m in noisy.messages] == [
+        m.metadata.message_type for m in dance.messages
+    ]

@@ -13,6 +13,7 @@ from support.builders import lists, split
 from dance_flwr.dance import nodes as module
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.nodes import (
+    Pool,
     Prediction,
     Queue,
     class_quotas,
@@ -50,6 +51,12 @@ worlds = {
     "present": st.integers(1, CLASSES),
     "tau": st.sampled_from([0.0, 0.5, 0.75, 1.0]),
 }
+
+
+def pool(labels, times=None):
+    """Visible nodes with these labels; none was in a core unless `times` says so."""
+    visible = torch.ones(len(labels), dtype=torch.bool)
+    return Pool(labels, torch.zeros_like(labels) if times is None else times, visible)
 
 
 @QUICK
@@ -170,8 +177,7 @@ def test_the_core_is_that_of_the_loops(
         prediction = Prediction.of(torch.tensor(hidden), torch.tensor(probs))
         core = condense_nodes(
             prediction,
-            torch.tensor(labels),
-            torch.tensor(times),
+            pool(torch.tensor(labels), torch.tensor(times)),
             config,
             ratio,
             torch.Generator().manual_seed(0),
@@ -203,8 +209,7 @@ def test_the_core_with_real_prototypes_fills_every_quota(seed, n, known, present
         assigned = np.array([oracle.argmax(row) for row in probs])
     core = condense_nodes(
         prediction,
-        torch.tensor(labels),
-        torch.zeros(n, dtype=torch.int64),
+        pool(torch.tensor(labels)),
         DanceConfig(confidence=tau, prototypes=3),
         ratio,
         torch.Generator().manual_seed(seed),
@@ -259,16 +264,16 @@ def test_cores_move_under_the_coverage_penalty_alone(rule):
         config = DanceConfig(
             prototypes=1, coverage_penalty=penalty, core_rule=rule, core_refresh_every=every
         )
-        queue = condense_nodes(prediction, none, none, config, 1 / 3, torch.Generator())
+        queue = condense_nodes(prediction, pool(none), config, 1 / 3, torch.Generator())
         cores = [queue.core(turn) for turn in range(3)]
         assert torch.cat(cores).unique().numel() == distinct
         assert all(core.numel() == 2 for core in cores)
         # What later condensations do about it: those that were in cores come last.
         times = none.clone()
         times[queue.nodes] += queue.times(1)
-        again = condense_nodes(prediction, none, times, config, 1 / 3, torch.Generator()).core(0)
+        again = condense_nodes(prediction, pool(none, times), config, 1 / 3, torch.Generator())
         if rule == "label-aware":
-            assert torch.isin(again, cores[0]).any() == (penalty == 0)
+            assert torch.isin(again.core(0), cores[0]).any() == (penalty == 0)
 
 
 @QUICK
@@ -279,10 +284,8 @@ def test_a_batch_is_at_most_as_large_as_asked(seed, n, known, present, tau, rati
     hidden = torch.tensor(rng.standard_normal((n, 6)), dtype=torch.float32)
     prediction = Prediction.of(hidden, torch.tensor(probs))
     config = DanceConfig(confidence=tau, prototypes=2, batch_nodes=most)
-    times = torch.zeros(n, dtype=torch.int64)
-    queue = condense_nodes(
-        prediction, torch.tensor(labels), times, config, ratio, torch.Generator()
-    )
+    nodes = pool(torch.tensor(labels))
+    queue = condense_nodes(prediction, nodes, config, ratio, torch.Generator())
     full = oracle.node_budget(n, ratio)
     budget = min(full, most) if most else full
     assert core_budget(n, ratio, most) == budget
@@ -299,7 +302,7 @@ def test_a_core_that_stays_is_trained_through_in_batches(rule, stays):
     hidden = torch.randn(40, 3, generator=torch.Generator().manual_seed(1))
     prediction, none = Prediction.of(hidden, torch.ones(40, 1)), torch.zeros(40, dtype=torch.int64)
     config = DanceConfig(prototypes=1, core_rule=rule, batch_nodes=6, **stays)
-    queue = condense_nodes(prediction, none, none, config, 0.5, torch.Generator().manual_seed(3))
+    queue = condense_nodes(prediction, pool(none), config, 0.5, torch.Generator().manual_seed(3))
     cores = [queue.core(turn) for turn in range(12)]
     assert all(core.numel() == 6 for core in cores)
     assert torch.cat(cores[:4]).unique().numel() == torch.cat(cores).unique().numel() == 20
@@ -311,10 +314,8 @@ def test_with_enough_labels_a_queue_holds_labelled_nodes_alone():
     probs = torch.eye(2).repeat(8, 1)
     labels = torch.full((16,), -1)
     labels[[0, 2, 4, 6]], labels[1] = 0, 1
-    config, none = DanceConfig(prototypes=1), torch.zeros(16, dtype=torch.int64)
-    queue = condense_nodes(
-        Prediction.of(hidden, probs), labels, none, config, 0.25, torch.Generator()
-    )
+    prediction, config = Prediction.of(hidden, probs), DanceConfig(prototypes=1)
+    queue = condense_nodes(prediction, pool(labels), config, 0.25, torch.Generator())
     first, second = lists(Ragged(queue.ptr, queue.nodes))
     assert sorted(first) == [0, 2, 4, 6] and queue.quotas.tolist() == [2, 2]
     assert second[0] == 1 and sorted(second) == list(range(1, 16, 2))
@@ -346,8 +347,8 @@ def test_labelled_nodes_come_first_only_when_asked():
     labels = torch.tensor([-1, -1, -1, 0])
     for first, expected in ((True, [3]), (False, [0])):
         config = DanceConfig(prototypes=1, labelled_first=first)
-        times, draw = torch.zeros(4, dtype=torch.int64), torch.Generator().manual_seed(0)
-        core = condense_nodes(prediction, labels, times, config, 0.25, draw).core(0)
+        draw = torch.Generator().manual_seed(0)
+        core = condense_nodes(prediction, pool(labels), config, 0.25, draw).core(0)
         assert core.tolist() == expected
 
 

@@ -11,7 +11,7 @@ from dance_flwr.config.plugins import BACKBONES
 from dance_flwr.dance import passes
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import predict, predict_nodes
-from dance_flwr.dance.passes import embed, plain_pass, survey
+from dance_flwr.dance.passes import DanceClient, embed, plain_pass, plain_pass_in_blocks
 from dance_flwr.methods.dance.client import Dance
 from dance_flwr.nn.model import ModelShape
 
@@ -27,23 +27,28 @@ def model_of(run_config, name="gcn", **keys):
     return model.eval()
 
 
+def client_of(model, data, settings=None):
+    return DanceClient(model, data, settings or DanceConfig(), data.graph)
+
+
 @pytest.mark.parametrize("place", ["memory", "disk"])
 @pytest.mark.parametrize("name", BACKBONES)
-def test_a_survey_and_embeddings_are_the_plain_pass(dance, run_config, monkeypatch, name, place):
+def test_blocks_and_embeddings_are_the_plain_pass(dance, run_config, monkeypatch, name, place):
     """Exactly in memory up to the order of sums; from disk within the rounding of float16."""
     data, model = dance.data(0), model_of(run_config, name)
-    wanted = plain_pass(model, data, data.graph)
+    wanted = plain_pass(client_of(model, data))
     if place == "disk":
         monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
         data = dance.data(0)
     near = {"atol": 3e-6 if place == "memory" else 5e-3, "rtol": 1e-5}
-    seen = survey(model, data, data.graph)
+    client = client_of(model, data)
+    seen = plain_pass_in_blocks(client)
     for what in ("hidden", "confidence", "difficulty"):
         torch.testing.assert_close(getattr(seen, what), getattr(wanted, what), **near)
     assert seen.classes == 3
     nodes = torch.tensor([5, 0, data.num_nodes - 1])
     for asked in (nodes, nodes[:1], torch.arange(data.num_nodes)):
-        found = embed(model, data, data.graph, asked)
+        found = embed(client, asked)
         torch.testing.assert_close(found, wanted.hidden[asked], **near)
 
 
@@ -53,16 +58,16 @@ def test_nodes_that_are_asked_for_again_are_read_once(dance, run_config, monkeyp
     """With another model, too; what would take much memory is read each time."""
     if place == "disk":
         monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
-    monkeypatch.setattr(passes, "_MOST_KEPT", most)
+    monkeypatch.setattr(passes, "_MAX_REMEMBERED", most)
     reads, read = [], passes.rows_at
     monkeypatch.setattr(passes, "rows_at", lambda *given: reads.append(given) or read(*given))
     data, nodes = dance.data(0), torch.tensor([5, 0, 7])
     for name in ("gcn", "sgc", "gcn"):  # the last finds what another backbone left
         model = model_of(run_config, name)
-        wanted = embed(model, dance.data(0), dance.data(0).graph, nodes)
+        wanted = embed(client_of(model, dance.data(0)), nodes)
         reads.clear()
         for _ in range(2):
-            assert torch.equal(embed(model, data, data.graph, nodes, again=True), wanted)
+            assert torch.equal(embed(client_of(model, data), nodes, again=True), wanted)
         assert len(reads) == (1 if most else 2)
 
 
@@ -72,21 +77,21 @@ def test_predictions_of_every_view_from_disk_are_those_from_memory(
 ):
     settings = replace(DanceConfig.of(dance.config), views="plain+core+fused")
     model = model_of(run_config, dance_paper_matrices=paper)
-    wanted = predict(model, dance.data(0), settings)
+    wanted = predict(client_of(model, dance.data(0), settings))
     monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
-    monkeypatch.setattr(passes, "_MOST_IN_ONE_PASS", 20)  # the last block is not full
-    found = predict(model, dance.data(0), settings)
+    monkeypatch.setattr(passes, "_MAX_IN_ONE_PASS", 20)  # the last block is not full
+    found = predict(client_of(model, dance.data(0), settings))
     for view, probs in wanted.items():
         torch.testing.assert_close(found[view], probs, atol=5e-3, rtol=0)
 
 
 @pytest.mark.parametrize("name", BACKBONES)
-def test_a_survey_in_blocks_is_the_single_pass(dance, run_config, monkeypatch, name):
+def test_a_pass_in_blocks_is_the_single_pass(dance, run_config, monkeypatch, name):
     data, model = dance.data(0), model_of(run_config, name)
-    wanted = survey(model, data, data.graph)
-    monkeypatch.setattr(passes, "_MOST_IN_ONE_PASS", 20)  # blocks of five nodes
+    wanted = plain_pass_in_blocks(client_of(model, data))
+    monkeypatch.setattr(passes, "_MAX_IN_ONE_PASS", 20)  # blocks of five nodes
     before = {path.name for path in data.folder.iterdir()}
-    seen = survey(model, data, data.graph)
+    seen = plain_pass_in_blocks(client_of(model, data))
     assert seen.hidden.dtype == torch.float16 and seen.hidden.shape == wanted.hidden.shape
     assert seen.predicted.dtype == torch.int64 and seen.classes == wanted.classes
     for what in ("hidden", "confidence", "difficulty"):
@@ -102,7 +107,8 @@ def test_predictions_of_some_nodes_are_those_of_all(dance, run_config, views, pa
     """Deployed views alone are computed, and "deployed" is their mean."""
     data, settings = dance.data(0), replace(DanceConfig.of(dance.config), views=views)
     model = model_of(run_config, dance_paper_matrices=paper)
-    everyone = predict(model, data, settings)
+    client = client_of(model, data, settings)
+    everyone = predict(client)
     chosen = views.split("+")
     assert everyone.keys() == {*chosen, "deployed"}
     mean = torch.stack([everyone[name] for name in chosen]).mean(0)
@@ -110,9 +116,9 @@ def test_predictions_of_some_nodes_are_those_of_all(dance, run_config, views, pa
     for probs in everyone.values():
         torch.testing.assert_close(probs.sum(1), torch.ones(data.num_nodes))
     nodes = torch.tensor([7, 3, 11])
-    given = survey(model, data, data.graph).difficulty
+    given = plain_pass_in_blocks(client).difficulty
     for difficulty in (None, given):
-        some = predict_nodes(model, data, settings, nodes, difficulty)
+        some = predict_nodes(client, nodes, difficulty)
         assert some.keys() == everyone.keys()
         for name, probs in some.items():
             torch.testing.assert_close(probs, everyone[name][nodes], atol=1e-5, rtol=0)
@@ -124,20 +130,19 @@ def test_another_difficulty_preselects_other_evidence(dance, run_config):
         replace(DanceConfig.of(dance.config), views="fused", hop2_pool=2),
     )
     model, nodes = model_of(run_config), torch.arange(dance.data(0).num_nodes)
-    given = survey(model, data, data.graph).difficulty
-    found = [
-        predict_nodes(model, data, settings, nodes, difficulty)["deployed"]
-        for difficulty in (given, -given)
-    ]
+    client = client_of(model, data, settings)
+    given = plain_pass_in_blocks(client).difficulty
+    found = [predict_nodes(client, nodes, difficulty)["deployed"] for difficulty in (given, -given)]
     assert not torch.allclose(*found)
 
 
-def test_a_plain_view_needs_no_survey(dance, run_config, monkeypatch):
+def test_a_plain_view_needs_no_pass_over_all_nodes(dance, run_config, monkeypatch):
     from dance_flwr.dance import inference
 
     data, settings = dance.data(0), replace(DanceConfig.of(dance.config), views="plain")
-    monkeypatch.setattr(inference, "survey", lambda *_: 1 / 0)
+    monkeypatch.setattr(inference, "plain_pass_in_blocks", lambda *_: 1 / 0)
     model, nodes = model_of(run_config), torch.tensor([1, 0])
-    found = predict_nodes(model, data, settings, nodes)["deployed"]
-    hidden = plain_pass(model, data, data.graph).hidden[nodes]
+    client = client_of(model, data, settings)
+    found = predict_nodes(client, nodes)["deployed"]
+    hidden = plain_pass(client).hidden[nodes]
     torch.testing.assert_close(found, model.graph_logits(hidden).softmax(1))

@@ -10,7 +10,8 @@ from dance_flwr.client_data.text_table import pooling_weights
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.dance.config import PAPER, DanceConfig
 from dance_flwr.dance.inference import neighbour_labels, predict
-from dance_flwr.dance.nodes import Prediction, condense_nodes, node_budget
+from dance_flwr.dance.nodes import Pool, Prediction, condense_nodes, node_budget
+from dance_flwr.dance.passes import Reader
 from dance_flwr.data.graphs.graph import TEST, TRAIN
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.federation.client.client import open_client
@@ -139,12 +140,10 @@ def test_a_random_core_has_the_budget_and_ignores_labels():
     draws = [
         condense_nodes(
             prediction,
-            labels * sign,
-            torch.zeros(50, dtype=torch.int64),
+            Pool(labels * sign, torch.zeros(50, dtype=torch.int64), visible),
             config,
             0.2,
             torch.Generator().manual_seed(seed),
-            visible,
         ).core(0)
         for seed, sign in ((1, 1), (1, -1), (2, 1))
     ]
@@ -155,19 +154,16 @@ def test_a_random_core_has_the_budget_and_ignores_labels():
 
 def test_own_text_is_the_pooled_text_and_all_chunks_of_the_node_alone():
     client = make_client(5, 15, 0.3, 1.0, DanceConfig(text_rule="own"))
-    candidates = client.select()
-    evidence = client.condense(candidates)
-    assert lists(candidates.hops[0]) == [[v] for v in client.nodes.tolist()]
-    assert candidates.hops[1].index.numel() == candidates.hops[2].index.numel() == 0
-    for found in (evidence.text, evidence.context, evidence.fused_text):
+    selection = client.select()
+    assert lists(selection.hops[0]) == [[v] for v in client.nodes.tolist()]
+    assert selection.hops[1].index.numel() == selection.hops[2].index.numel() == 0
+    for found in (*client.texts(selection), selection.context):
         torch.testing.assert_close(found, client.table.nodes[client.nodes])
-    assert lists(candidates.chunks) == [
+    assert lists(selection.chunks) == [
         lists(client.table.chunks_of)[v] for v in client.nodes.tolist()
     ]
-    alone = pooling_weights(client.table.chunks, client.table.chunks_of.ptr)[
-        candidates.chunks.index
-    ]
-    torch.testing.assert_close(evidence.chunk_weights, alone)
+    alone = pooling_weights(client.table.chunks, client.table.chunks_of.ptr)[selection.chunks.index]
+    torch.testing.assert_close(selection.chunk_weights, alone)
 
 
 @pytest.mark.parametrize("pooling", ["attention", "agreement"])
@@ -205,20 +201,17 @@ def test_induced_edges_are_those_of_the_graph_among_the_core():
 
 def test_neighbour_labels_are_the_gated_training_labels_of_each_hop():
     client = make_client(11, 20, 0.25, 3.0, DanceConfig())
-    candidates = client.select()
-    evidence = client.condense(candidates)
+    selection = client.select()
     labels = [v % 3 if v % 4 else -1 for v in range(20)]
     table = torch.zeros(20, 3, dtype=torch.float64)
     for v, label in enumerate(labels):
         if label >= 0:
             table[v, label] = 1
-    found = neighbour_labels(candidates, evidence, table)
+    found = neighbour_labels(selection, table)
     wanted = np.zeros((client.nodes.numel(), 6))
     for hop in (1, 2):
-        gates = split(evidence.gates[hop], candidates.hops[hop].ptr)
-        for row, (nodes, weights) in enumerate(
-            zip(lists(candidates.hops[hop]), gates, strict=True)
-        ):
+        gates = split(selection.gates[hop], selection.hops[hop].ptr)
+        for row, (nodes, weights) in enumerate(zip(lists(selection.hops[hop]), gates, strict=True)):
             for node, weight in zip(nodes, weights, strict=True):
                 if labels[node] >= 0:
                     wanted[row, 3 * (hop - 1) + labels[node]] += weight
@@ -235,12 +228,13 @@ def test_a_label_is_evidence_for_neighbours_and_never_for_the_node_itself(run):
         finished.data(0),
     )  # a site of its own: the client's is shared by other runs
     torch.nn.init.normal_(model.head_labels.weight)
+    settings = DanceConfig.of(finished.config)
     node = next(
         int(v) for v in (data.train_labels >= 0).nonzero() if data.graph.hops().one(v).index.numel()
     )
-    before = predict(model, data, DanceConfig.of(finished.config))["deployed"]
+    before = predict(Reader(model, data, settings, data.graph))["deployed"]
     data.label_table[node] = data.label_table[node].roll(1)
-    after = predict(model, data, DanceConfig.of(finished.config))["deployed"]
+    after = predict(Reader(model, data, settings, data.graph))["deployed"]
     assert torch.equal(before[node], after[node]) and not torch.equal(before, after)
 
 

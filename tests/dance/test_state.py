@@ -11,18 +11,20 @@ from support.killing import Killed
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.paths import PREVIOUS, STATE
 from dance_flwr.dance import state as module
-from dance_flwr.dance.algorithm import train_round
-from dance_flwr.dance.nodes import Queue
-from dance_flwr.dance.state import ClientState, RunFolder, due
+from dance_flwr.dance.plan import Condensation, Plan
+from dance_flwr.dance.state import (
+    CONDENSATION,
+    PLAN,
+    STATIC,
+    ClientState,
+    RunFolder,
+    due,
+)
 from dance_flwr.federation.client.client import initial_model, shape_of
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.dance.client import Dance
 
 CPU = torch.device("cpu")
-FRESH = pytest.mark.parametrize("forget", [True, False], ids=["new process", "same process"])
-
-
-@pytest.fixture(autouse=True)
-def nothing_in_memory():
-    RunFolder._live.clear()
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def train(data, config, round_, run="run"):
     model = initial_model(shape_of(data.text_dim, 3, config), config)
     with torch.random.fork_rng():
         torch.manual_seed(round_)
-        train_round(model, data, RunFolder(data.folder, run), config, round_=round_, model_id="m")
+        Dance().train(model, data, config, RoundInfo(run, round_, "m"))
     return model.state_dict()
 
 
@@ -50,63 +52,55 @@ def names(data, run="run"):
     return sorted(path.name for path in folder.iterdir() if path.is_file())
 
 
-def lists(ahead):
-    """What a state selected ahead, as lists."""
-    arrays = {name: array.tolist() for name, array in ahead.arrays().items()}
-    return arrays, [[part.tolist() for part in edges] for edges in ahead.edges]
-
-
-def content(state):
-    """The numbers of a state, as lists."""
-    queue = [getattr(state.queue, name).tolist() for name in ("nodes", "ptr", "quotas")]
-    return {
-        "queue": queue,
-        "core": state.core.tolist(),
-        "ahead": state.ahead and lists(state.ahead),
-        "numbers": (state.turn, state.core_round, state.text_round, state.round),
-        "nodes": (state.times_selected.tolist(), state.difficulty.tolist()),
-    }
+def read(folder, state):
+    """The files of a state: its condensation, and its plan or None."""
+    files = (CONDENSATION, state.core_round, Condensation), (PLAN, state.plan_round, Plan)
+    return [folder.read(*file, CPU) for file in files]
 
 
 KEYS = {"dance_core_refresh_every": 3, "dance_batch_nodes": 4, "rounds": 9}
 
 
-@FRESH
 @pytest.mark.parametrize("every", [0, 1, 2, 3])
-def test_a_repeated_round_repeats_its_upload(data, run_config, forget, every):
+def test_a_repeated_round_repeats_its_upload(data, run_config, every):
     """In rounds that condense (1 and 4) and in rounds that do not; the next one goes on from it."""
     config = run_config(dance_text_refresh_every=every, **KEYS)
     reference = [train(data, config, round_, "other") for round_ in range(1, 6)]
     for round_ in range(1, 6):
         for _ in range(1 + round_ % 3):
-            if forget:
-                RunFolder._live.clear()
             assert equal(train(data, config, round_), reference[round_ - 1])
 
 
-@FRESH
 @pytest.mark.parametrize("every", [0, 1, 2, 3])
-def test_a_state_is_what_was_saved(data, run_config, forget, every):
-    """What was selected ahead too; evidence of a single round is selected again."""
+def test_a_state_names_the_files_of_its_round(data, run_config, every):
+    """Evidence of a single round is selected again, and that of all nodes has a file of its own."""
     config = run_config(**KEYS, dance_text_refresh_every=every)
     folder = RunFolder(data.folder, "run")
     for round_ in (1, 2, 3):
         train(data, config, round_)
-    live = folder.load(data.num_nodes, CPU)
-    kept = content(live)
-    assert (live.ahead is None) == (every == 1)
-    if forget:
-        RunFolder._live.clear()
-    assert content(RunFolder(data.folder, "run").load(data.num_nodes, CPU)) == kept
+    state = folder.load(CPU)
+    condensation, plan = read(folder, state)
+    assert torch.equal(state.core, condensation.queue.core(2))
+    assert (plan is None) == (every == 1)
+    if plan is not None:
+        assert torch.equal(plan.cores[2 - plan.first], state.core)
+        assert torch.equal(plan.batch(2)[0].nodes, state.core)
     text = [1, 3, 3, 1][every]
-    assert kept["numbers"] == (3, 1, text, 3)
-    assert content(folder.load(data.num_nodes, CPU, before=3))["numbers"] == (
-        2,
-        1,
-        [1, 2, 1, 1][every],
-        2,
-    )
-    assert folder.load(data.num_nodes, CPU, before=1).round == 0
+    assert (folder.latest(STATIC) is not None) == (every == 0)
+    assert (state.turn, state.core_round, state.text_round, state.round) == (3, 1, text, 3)
+    earlier = folder.load(CPU, before=3)
+    text = [1, 2, 1, 1][every]
+    assert (earlier.turn, earlier.core_round, earlier.text_round, earlier.round) == (2, 1, text, 2)
+    assert folder.load(CPU, before=1).round == 0
+
+
+def test_a_state_is_what_was_saved(tmp_path):
+    folder = RunFolder(tmp_path, "run")
+    state = ClientState(round=7, before=5, text_round=3, turn=4, moves=True, core=torch.arange(3))
+    folder.save(state)
+    saved = vars(folder.load(CPU))
+    assert torch.equal(saved["core"], state.core)
+    assert saved | {"core": None} == vars(state) | {"core": None}
 
 
 def test_a_file_that_another_process_replaced_is_read_again(data, run_config):
@@ -115,36 +109,47 @@ def test_a_file_that_another_process_replaced_is_read_again(data, run_config):
         train(data, config, round_)
     shutil.copy(folder.folder / PREVIOUS, folder.folder / "copy")
     (folder.folder / "copy").replace(folder.folder / STATE)
-    assert folder.load(data.num_nodes, CPU).round == 1
+    assert folder.load(CPU).round == 1
 
 
 def test_what_has_an_entry_per_node_is_written_at_a_condensation_only(data, run_config):
     config, folder = run_config(**KEYS), RunFolder(data.folder, "run")
     train(data, config, 1)
-    survey = folder.folder / "survey-00001.npz"
-    stamp = survey.stat().st_mtime_ns, survey.stat().st_ino
+    path = folder.path(CONDENSATION, 1)
+    stamp = path.stat().st_mtime_ns, path.stat().st_ino
     for round_ in (2, 3):
         train(data, config, round_)
-        assert (survey.stat().st_mtime_ns, survey.stat().st_ino) == stamp
+        assert (path.stat().st_mtime_ns, path.stat().st_ino) == stamp
     with np.load(folder.folder / STATE) as file:
         assert max(file[name].size for name in file.files) < data.num_nodes
-    with np.load(survey) as file:
+    with np.load(path) as file:
         assert file["difficulty"].shape == file["times_selected"].shape == (data.num_nodes,)
 
 
-def test_surveys_that_no_state_needs_are_removed(data, run_config):
-    """The state and the one before it need one survey each; a repeated round needs both."""
+def test_an_ordinary_round_reads_nothing_with_an_entry_per_node(data, run_config, monkeypatch):
+    config, read_npz, names = run_config(**KEYS), module.read_npz, []
+    train(data, config, 1)
+    monkeypatch.setattr(module, "read_npz", lambda path: names.append(path.name) or read_npz(path))
+    train(data, config, 2)
+    assert {*names} == {STATE, "plan-00001.npz"}
+    for round_ in (3, 4):
+        train(data, config, round_)
+    assert "condensation-00001.npz" in names  # in round 4, which condenses again
+
+
+def test_condensations_that_no_state_needs_are_removed(data, run_config):
+    """The state and the one before it need one each; a repeated round needs both."""
     config = run_config(**KEYS)
     seen = []
     for round_ in range(1, 9):
         train(data, config, round_)
-        seen.append([int(name[7:12]) for name in names(data) if name.startswith("survey-")])
+        numbers = [name[13:18] for name in names(data) if name.startswith("condensation-")]
+        seen.append([int(number) for number in numbers])
     assert seen == [[1], [1], [1], [1, 4], [1, 4], [1, 4], [4, 7], [4, 7]]
 
 
-@FRESH
-@pytest.mark.parametrize("name", ["survey", "ahead", "everything"])
-def test_a_lost_state_is_a_fresh_one_with_a_warning(data, run_config, caplog, name, forget):
+@pytest.mark.parametrize("name", ["condensation", "plan", "everything"])
+def test_a_lost_state_is_a_fresh_one_with_a_warning(data, run_config, caplog, name):
     config, folder = run_config(**KEYS), RunFolder(data.folder, "run")
     with caplog.at_level(logging.WARNING, logger="flwr"):
         for round_ in (1, 2):
@@ -154,12 +159,11 @@ def test_a_lost_state_is_a_fresh_one_with_a_warning(data, run_config, caplog, na
             (folder.folder / f"{name}-00001.npz").unlink()
         else:
             shutil.rmtree(folder.folder)
-        RunFolder._live.clear()
         train(data, config, 3)
     assert ["the core is selected again" in record.getMessage() for record in caplog.records] == [
         True
     ]
-    state = folder.load(data.num_nodes, CPU)
+    state = folder.load(CPU)
     assert (state.core_round, state.turn, state.round) == (3, 1, 3)
 
 
@@ -175,30 +179,50 @@ def halve(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+LACKING = {"queue_ptr", "hop1_ptr", "text_round"}
+
+
 def drop_an_array(path):
     """A whole file, as an earlier version may have written it."""
     with np.load(path) as arrays:
-        kept = {name: arrays[name] for name in arrays.files if name not in ("ptr", "hop1_ptr")}
+        kept = {name: arrays[name] for name in arrays.files if name not in LACKING}
     np.savez(path, **kept)
 
 
 @pytest.mark.parametrize("damage", [flip, halve, drop_an_array])
-@pytest.mark.parametrize("name", ["survey", "ahead"])
-def test_a_damaged_file_of_the_state_is_a_lost_one(data, run_config, caplog, name, damage):
-    config, folder = run_config(**KEYS), RunFolder(data.folder, "run")
+@pytest.mark.parametrize("every", [10, 2])
+@pytest.mark.parametrize("name", ["condensation-00001.npz", "plan-00001.npz", STATE])
+def test_a_damaged_file_of_the_state_is_a_lost_one(data, run_config, caplog, name, damage, every):
+    """Noticed in the round that reads it, which is round 3 if evidence is selected there."""
+    keys = KEYS | {"dance_core_refresh_every": 10, "dance_text_refresh_every": every}
+    config, folder = run_config(**keys), RunFolder(data.folder, "run")
     for round_ in (1, 2):
         train(data, config, round_)
-    damage(folder.folder / f"{name}-00001.npz")
-    RunFolder._live.clear()
+    damage(folder.folder / name)
     with caplog.at_level(logging.WARNING, logger="flwr"):
         train(data, config, 3)
-    assert "the core is selected again" in caplog.text
-    assert folder.load(data.num_nodes, CPU).core_round == 3
+    read = {"condensation-00001.npz": every == 2, "plan-00001.npz": every == 10, STATE: True}[name]
+    assert ("the core is selected again" in caplog.text) == read
+    assert folder.load(CPU).core_round == (3 if read else 1)
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("damage", [flip, halve, drop_an_array])
+def test_damaged_evidence_of_all_nodes_is_selected_again(data, run_config, caplog, damage):
+    config = run_config(**KEYS, dance_text_refresh_every=0)
+    for round_ in (1, 2):
+        train(data, config, round_)
+    folder = RunFolder(data.folder, "run")
+    damage(folder.path(STATIC, 1))
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        train(data, config, 3)
+    assert "evidence is selected again" in caplog.text
+    state = folder.load(CPU)
+    assert (state.core_round, state.text_round) == (1, 3)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
 def test_an_end_while_saving_leaves_the_state_before(data, run_config, monkeypatch, number):
-    """Round 4 condenses: its survey (0) or its state (1) is not written; it is then repeated."""
+    """Round 4 condenses: its condensation (0) or its state (3) is not written; it is repeated."""
     config = run_config(dance_evidence_keep="final", **KEYS)
     reference = [train(data, config, round_, "other") for round_ in range(1, 6)]
     for round_ in (1, 2, 3):
@@ -214,9 +238,10 @@ def test_an_end_while_saving_leaves_the_state_before(data, run_config, monkeypat
     monkeypatch.setattr(module, "write_npz", broken)
     with pytest.raises(Killed):
         train(data, config, 4)
-    assert calls == ["survey-00004.npz", "ahead-00004.npz", STATE][: number + 1]
+    files = [f"{name}-00004.npz" for name in ("condensation", "validation", "plan")]
+    assert calls == [*files, STATE][: number + 1]
     monkeypatch.undo()
-    assert RunFolder(data.folder, "run").load(data.num_nodes, CPU).round == 3
+    assert RunFolder(data.folder, "run").load(CPU).round == 3
     for round_ in (4, 5):
         assert equal(train(data, config, round_), reference[round_ - 1])
 
@@ -227,23 +252,13 @@ def test_cores_of_a_run_are_those_of_its_queue(data, run_config):
     counted = torch.zeros(data.num_nodes, dtype=torch.int64)
     for round_ in range(1, 5):
         train(data, config, round_)
-        state = folder.load(data.num_nodes, CPU)
+        state = folder.load(CPU)
+        condensation, _ = read(folder, state)
         assert state.core.numel() == 4 and state.turn == (round_ - 1) % 3 + 1
-        assert torch.equal(state.core, state.queue.core(state.turn - 1))
+        assert torch.equal(state.core, condensation.queue.core(state.turn - 1))
         if round_ < 4:
             counted[state.core] += 1
-    assert torch.equal(state.times_selected, counted)
-
-
-def test_at_most_so_many_states_stay_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_MOST_LIVE", 2)
-    for number in range(4):
-        state = ClientState(torch.zeros(3, dtype=torch.int64), torch.zeros(3), core_round=1)
-        state.queue = Queue(torch.arange(3), torch.tensor([0, 3]), torch.tensor([1]))
-        state.core = torch.tensor([0])
-        RunFolder(tmp_path / str(number), "run").save(state, 1)
-    assert len(RunFolder._live) == 2
-    assert all(RunFolder(tmp_path / str(i), "run").load(3, CPU).round == 1 for i in range(4))
+    assert torch.equal(condensation.times_selected, counted)
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,13 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from support.builders import clients, split
+from support.builders import clients, objective, split
 
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import anchored
+from dance_flwr.dance.text import anchored
 from dance_flwr.dance.topology import (
     Coefficients,
     candidate_support,
-    objective,
     prior_block,
     self_express,
 )
@@ -34,21 +33,20 @@ def test_proposition_hard_budgets(client):
     all.
     """
     config = client.config
-    candidates = client.select()
-    evidence = client.condense(candidates)
+    selection = client.select()
     budgets = (config.hop0_budget, config.hop1_budget, config.hop2_budget)
     for hop, budget in enumerate(budgets):
-        for row in split(evidence.gates[hop], candidates.hops[hop].ptr):
+        for row in split(selection.gates[hop], selection.hops[hop].ptr):
             assert sum(weight != 0 for weight in row) <= budget
             assert sum(row) == pytest.approx(1.0 if row and budget else 0.0, abs=1e-12)
-    for row in split(evidence.chunk_weights, candidates.chunks.ptr):
+    for row in split(selection.chunk_weights, selection.chunks.ptr):
         assert 1 <= sum(weight != 0 for weight in row) <= config.chunk_budget
         assert sum(row) == pytest.approx(1.0, abs=1e-12)
     assert (
-        int((evidence.chunk_weights != 0).sum()) <= candidates.nodes.numel() * config.chunk_budget
+        int((selection.chunk_weights != 0).sum()) <= selection.nodes.numel() * config.chunk_budget
     )
     widest = int((client.table.chunks_of.ptr[1:] - client.table.chunks_of.ptr[:-1]).max())
-    offered = candidates.chunks.ptr[1:] - candidates.chunks.ptr[:-1]
+    offered = selection.chunks.ptr[1:] - selection.chunks.ptr[:-1]
     assert int(offered.max()) <= sum(budgets) * widest
 
 
@@ -81,18 +79,17 @@ def test_the_truncation_bound_is_tight():
 @given(client=clients())
 def test_theorem_truncation_bound_for_the_evidence_itself(client):
     """Chunks have unit norm, so M = 1; the untruncated weights come from the same scores."""
-    candidates = client.select()
-    evidence = client.condense(candidates)
+    selection = client.select()
     with torch.no_grad():
-        learnt = client.model.chunk_queries(client.hidden[candidates.nodes])
-        query = anchored(learnt, evidence.context, client.config)
-    members = client.table.chunks[candidates.chunks.index]
-    scores = (query[candidates.chunks.rows()] * members).sum(1)
-    p = entmax_rows(scores, candidates.chunks.ptr)
-    full = weighted_rows(p, candidates.chunks, client.table.chunks)
-    for row, weights in enumerate(split(p, candidates.chunks.ptr)):
+        learnt = client.model.chunk_queries(client.hidden[selection.nodes])
+        query = anchored(learnt, selection.context, client.config)
+    members = client.table.chunks[selection.chunks.index]
+    scores = (query[selection.chunks.rows()] * members).sum(1)
+    p = entmax_rows(scores, selection.chunks.ptr)
+    full, text = weighted_rows(p, selection.chunks, client.table.chunks), client.texts(selection)[0]
+    for row, weights in enumerate(split(p, selection.chunks.ptr)):
         tail = sum(sorted(weights, reverse=True)[client.config.chunk_budget :])
-        assert float((evidence.text[row] - full[row]).norm()) <= 2 * tail + 1e-9
+        assert float((text[row] - full[row]).norm()) <= 2 * tail + 1e-9
 
 
 @settings(max_examples=60, deadline=None)

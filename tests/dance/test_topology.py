@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import topology as oracle
-from support.builders import clients, lists, make_client, split
+from support.builders import clients, lists, make_client, objective, split
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -19,7 +19,6 @@ from dance_flwr.dance.topology import (
     candidate_support,
     column_problems,
     connect,
-    objective,
     prior_block,
     self_express,
     support_in_class,
@@ -170,24 +169,22 @@ def test_search_in_classes_makes_nothing_of_size_k_squared(num_classes):
 def test_the_key_chooses_the_search():
     client = make_client(4, 25, 0.3, 1.0, DanceConfig())
     client.nodes = torch.arange(25)
-    evidence = client.condense(client.select())
+    text, fused_text = client.texts(client.select())
     hidden = client.hidden[client.nodes]
     classes = torch.arange(hidden.size(0)) % 3
     with torch.no_grad():
-        x = functional.normalize(client.model.fuse(hidden, evidence.fused_text), dim=1)
+        x = functional.normalize(client.model.fuse(hidden, fused_text), dim=1)
     for search, in_class in (("in-class", True), ("exact", False)):
         config = DanceConfig(
             candidate_search=search, alpha=50.0, beta=0.0, candidates=3, neighbours=99
         )
         with torch.no_grad():
-            fused = client.model.fuse(hidden, evidence.fused_text)
-            rows, cols, weights = connect(fused, evidence.text, classes, config)
+            fused = client.model.fuse(hidden, fused_text)
+            rows, cols, weights = connect(fused, text, classes, config)
         support = (
-            support_in_class(x, evidence.text, classes, 3)
-            if in_class
-            else candidate_support(x, evidence.text, 3)
+            support_in_class(x, text, classes, 3) if in_class else candidate_support(x, text, 3)
         )
-        z = self_express(x, evidence.text, support, config)
+        z = self_express(x, text, support, config)
         for found, wanted in zip((rows, cols, weights), synthesise_adjacency(z, 99), strict=True):
             torch.testing.assert_close(found, wanted)
         assert bool((classes[rows] == classes[cols]).all()) == in_class and rows.numel()
@@ -196,17 +193,16 @@ def test_the_key_chooses_the_search():
 @QUICK
 @given(client=clients())
 def test_the_prior_is_the_double_sum_over_selected_chunks(client):
-    candidates = client.select()
-    evidence = client.condense(candidates)
+    selection = client.select()
     chosen = [
         {r: pi for r, pi in zip(index, weights, strict=True) if pi > 0}
         for index, weights in zip(
-            lists(candidates.chunks),
-            split(evidence.chunk_weights, candidates.chunks.ptr),
+            lists(selection.chunks),
+            split(selection.chunk_weights, selection.chunks.ptr),
             strict=True,
         )
     ]
-    S = prior_block(evidence.text, torch.arange(len(chosen)))
+    S = prior_block(client.texts(selection)[0], torch.arange(len(chosen)))
     chunks = client.table.chunks.numpy()
     expected = [[oracle.prior(a, b, chunks) for b in chosen] for a in chosen]
     np.testing.assert_allclose(S, expected, atol=1e-9)

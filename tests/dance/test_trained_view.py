@@ -1,32 +1,34 @@
 """Pseudo-labels and difficulty come from a view that the loss trains; the prior is no parameter."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import predict, trained_prediction
-from dance_flwr.dance.passes import plain_pass
+from dance_flwr.dance.passes import DanceClient, plain_pass
 from dance_flwr.federation.client.client import load_at, open_client
 from dance_flwr.runs.reader import load_model
 
 
 @pytest.fixture(scope="module")
 def paper(run):
-    """A finished run of the paper's rules, and a client of it under the final model."""
+    """A client of a finished run of the paper's rules, under the final model."""
     done = run(paper=True, rounds=4)
     data = done.data(0)
     client = open_client(data.folder, done.config)
     load_at(data, client.model, load_model(done.folder), done.config)
-    return data, client.model, DanceConfig.of(done.config)
+    return DanceClient(client.model, data, DanceConfig.of(done.config), data.graph)
 
 
 def test_under_the_papers_loss_it_is_the_core_view(paper):
-    data, model, settings = paper
-    assert settings.plain_weight == 0
-    plain = plain_pass(model, data, data.graph)
-    found = trained_prediction(model, data, data.graph, settings, plain)
+    data = paper.data
+    assert paper.settings.plain_weight == 0
+    plain = plain_pass(paper)
+    found = trained_prediction(paper, plain)
     hop2 = plain.difficulty  # what both preselect by
-    core = predict(model, data, settings)["core"]
+    core = predict(paper)["core"]
     assert not torch.equal(found.difficulty, hop2)
     assert found.hidden.shape == plain.hidden.shape
     agreement = (found.predicted == core.argmax(1)).float().mean()
@@ -37,9 +39,8 @@ def test_under_the_papers_loss_it_is_the_core_view(paper):
 
 
 def test_with_a_plain_term_it_is_the_plain_view(paper):
-    data, model, _ = paper
-    plain = plain_pass(model, data, data.graph)
-    assert trained_prediction(model, data, data.graph, DanceConfig(), plain) is plain
+    plain = plain_pass(paper)
+    assert trained_prediction(replace(paper, settings=DanceConfig()), plain) is plain
 
 
 def test_the_prior_is_read_at_every_head_and_uploaded_by_none(run):

@@ -1,6 +1,7 @@
 """The dense form of evidence that is trained, against the one that selects, and its gradients."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from support.builders import SHAPE, clients, make_client
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import neighbour_labels
-from dance_flwr.dance.weighing import TrainedEvidence, weigh
+from dance_flwr.dance.weighing import DenseSelection, weigh
 
 QUICK = settings(max_examples=40, deadline=None)
 
@@ -23,14 +24,14 @@ def one_hot(client):
     return torch.eye(SHAPE.classes).double()[torch.arange(n) % SHAPE.classes] * known[:, None]
 
 
-def trained(client, rule, candidates=None, hidden=None):
-    """`weigh` of the client's nodes under this `trained-evidence`."""
+def trained(client, rule, selection=None, hidden=None):
+    """`weigh` of the client's nodes under this `trained-evidence`: texts and labels by name."""
+    selection = selection or client.select()
     config = replace(client.config, trained_evidence=rule)
-    candidates = candidates or client.select()
-    evidence = client.condense(candidates)
-    given = TrainedEvidence.of(candidates, evidence, client.table, one_hot(client), config)
-    hidden = client.hidden[candidates.nodes] if hidden is None else hidden
-    return weigh(client.model, hidden, given, config)
+    reader = replace(client.reader(one_hot(client)), settings=config)
+    hidden = client.hidden[selection.nodes] if hidden is None else hidden
+    texts, labels = weigh(reader, hidden, DenseSelection.of(reader, selection))
+    return SimpleNamespace(fused_text=texts[:, 0], text=texts[:, 1], labels=labels)
 
 
 @QUICK
@@ -38,14 +39,12 @@ def trained(client, rule, candidates=None, hidden=None):
 def test_all_candidates_weigh_what_the_selection_weighs(client, own):
     """Also the labels of the neighbours, and under the ablation without text condensation."""
     client.config = replace(client.config, text_rule="own" if own else "gated")
-    candidates = client.select()
-    evidence = client.condense(candidates)
-    found = trained(client, "candidates", candidates)
-    for name in ("text", "fused_text"):
-        torch.testing.assert_close(getattr(found, name), getattr(evidence, name))
-    torch.testing.assert_close(
-        found.labels, neighbour_labels(candidates, evidence, one_hot(client))
-    )
+    selection = client.select()
+    text, fused_text = client.texts(selection)
+    found = trained(client, "candidates", selection)
+    torch.testing.assert_close(found.text, text)
+    torch.testing.assert_close(found.fused_text, fused_text)
+    torch.testing.assert_close(found.labels, neighbour_labels(selection, one_hot(client)))
 
 
 @QUICK
@@ -62,14 +61,13 @@ def test_the_selection_alone_weighs_the_same_where_no_budget_binds(client):
 @given(client=clients())
 def test_the_selection_alone_stays_within_its_budgets_and_chunks(client):
     """Weights are normalised again among the selected; none is lost and none is new."""
-    candidates = client.select()
-    config = replace(client.config, trained_evidence="selected")
-    evidence = client.condense(candidates)
-    given = TrainedEvidence.of(candidates, evidence, client.table, one_hot(client), config)
-    sizes = torch.bincount(candidates.chunks.rows()[evidence.chunk_weights > 0])
-    *hops, chunks = (given.layout.inside[:, given.layout.part == part] for part in range(4))
+    selection = client.select()
+    client.config = config = replace(client.config, trained_evidence="selected")
+    layout = DenseSelection.of(client.reader(one_hot(client)), selection).layout
+    sizes = torch.bincount(selection.chunks.rows()[selection.chunk_weights > 0])
+    *hops, chunks = (layout.inside[:, layout.part == part] for part in range(4))
     assert chunks.sum(1).tolist() == sizes.tolist()
-    assert [mask.sum() for mask in hops] == [(gate > 0).sum() for gate in evidence.gates]
+    assert [mask.sum() for mask in hops] == [(gate > 0).sum() for gate in selection.gates]
     most = (1, config.hop1_budget, config.hop2_budget, config.chunk_budget)
     assert all(mask.size(1) <= budget for mask, budget in zip((*hops, chunks), most, strict=True))
 
@@ -86,16 +84,14 @@ def test_gradients_reach_candidates_outside_the_budget_only_if_asked(rule):
     """At a small scale entmax supports every candidate; the budgets keep one of each kind."""
     config = DanceConfig(hop1_budget=1, hop2_budget=1, chunk_budget=1)
     client = make_client(3, 20, 0.4, 0.1, config)
-    candidates = client.select()
-    with torch.no_grad():
-        evidence = client.condense(candidates)
+    selection = client.select()
     chunks = texts_with_gradients(client)
-    trained(client, rule, candidates).fused_text.square().sum().backward()
-    kept = candidates.chunks.index[evidence.chunk_weights > 0]
+    trained(client, rule, selection).fused_text.square().sum().backward()
+    kept = selection.selected_chunks
     others = torch.ones(len(chunks), dtype=torch.bool)
     others[kept] = False
     offered = torch.zeros_like(others)
-    offered[candidates.chunks.index] = True
+    offered[selection.chunks.index] = True
     reached = chunks.grad.abs().amax(1) > 0
     assert bool(reached[kept].all()) and bool((offered & others).any())
     assert bool(reached[offered & others].any()) == (rule == "candidates")
@@ -122,10 +118,8 @@ def test_half_precision_texts_are_weighed_in_float32():
     client.table = TextTable(table.chunks.half(), table.chunks_of, table.nodes.half())
     client.model.float()
     client.hidden, client.difficulty = client.hidden.float(), client.difficulty.float()
-    labels = one_hot(client).float()
-    candidates = client.select()
-    evidence = client.condense(candidates)
-    given = TrainedEvidence.of(candidates, evidence, client.table, labels, client.config)
-    found = weigh(client.model, client.hidden[candidates.nodes], given, client.config).fused_text
+    reader, selection = client.reader(one_hot(client).float()), client.select()
+    dense = DenseSelection.of(reader, selection)
+    found = weigh(reader, client.hidden[selection.nodes], dense)[0][:, 0]
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), wanted, atol=2e-3, rtol=0)

@@ -22,6 +22,7 @@ from dance_flwr.config.sections import ReadingConfig
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import plain_pass, predict
 from dance_flwr.dance.model import DanceModel, PaperModel
+from dance_flwr.dance.passes import Reader
 from dance_flwr.data.graphs.graph import csr_from_pairs
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.explain import explain
@@ -178,7 +179,9 @@ def test_copies_predict_what_the_whole_client_predicts(
         for v, left in zip(targets, kept, strict=True)
     ]
     torch.testing.assert_close(found, torch.stack(wanted), atol=2e-5, rtol=0)
-    assert (found - predict(model, data, settings)["deployed"][targets]).abs().max() > 0.05
+    assert (
+        found - predict(Reader(model, data, settings, data.graph))["deployed"][targets]
+    ).abs().max() > 0.05
 
 
 def pooled_by_loops(data, left, contexts):
@@ -226,9 +229,11 @@ def test_texts_pooled_by_agreement_are_pooled_again_around_the_same_contexts(see
             graph=data.graph,
             label_table=data.label_table,
         )
-        wanted = predict(model, client, SETTINGS)["deployed"][v]
+        wanted = predict(Reader(model, client, SETTINGS, client.graph))["deployed"][v]
         torch.testing.assert_close(found[v], wanted, atol=2e-5, rtol=0)
-    assert (found - predict(model, data, SETTINGS)["deployed"]).abs().max() > 0.01
+    assert (
+        found - predict(Reader(model, data, SETTINGS, data.graph))["deployed"]
+    ).abs().max() > 0.01
 
 
 @pytest.mark.parametrize("most", [1, 60, 8192])
@@ -239,7 +244,10 @@ def test_nothing_changes_when_everything_is_kept_however_cases_are_batched(most,
     pool = Pool.of(data.graph.hops(), data.table, nodes)
     found = repredict(model, data, SETTINGS, nodes, pool.chunks)
     torch.testing.assert_close(
-        found, predict(model, data, SETTINGS)["deployed"][nodes], atol=1e-6, rtol=0
+        found,
+        predict(Reader(model, data, SETTINGS, data.graph))["deployed"][nodes],
+        atol=1e-6,
+        rtol=0,
     )
 
 
@@ -320,7 +328,7 @@ def test_dense_attention_is_gates_times_chunk_weights_with_softmax(temperature):
     def direction(text):
         return text / text.norm().clamp(min=1e-12) / temperature if temperature else 0 * text
 
-    hidden = plain_pass(model, data, data.graph).hidden
+    hidden = plain_pass(Reader(model, data, SETTINGS, data.graph)).hidden
     gamma, hops = model.hop_logits.softmax(0), data.graph.hops()
     nearest, best = model.neighbour_queries(hidden), model.chunk_queries(hidden)
     for v in nodes.tolist():
@@ -352,7 +360,9 @@ def test_curves_start_at_the_full_text_and_the_empty_pool_and_end_at_the_pack():
     )
     rest = pool.chunks.keep(~pool.contains(pack))
     assert seen.budgets == (1, 2, 4)
-    torch.testing.assert_close(seen.full, predict(model, data, SETTINGS)["deployed"][nodes])
+    torch.testing.assert_close(
+        seen.full, predict(Reader(model, data, SETTINGS, data.graph))["deployed"][nodes]
+    )
     torch.testing.assert_close(
         seen.removed[EVIDENCE][0, -1], repredict(model, data, SETTINGS, nodes, rest)
     )

@@ -8,6 +8,7 @@ import torch
 
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.dance.inference import predict
+from dance_flwr.dance.passes import Reader
 
 
 def ball(data, node, radius):
@@ -45,4 +46,5 @@ def repredict(model, data, settings, node, kept, texts_elsewhere):
     elsewhere = (
         set(range(data.table.chunks.size(0))) - pool(data, node) if texts_elsewhere else set()
     )
-    return predict(model, with_chunks(data, elsewhere | set(kept)), settings)["deployed"][node]
+    changed = with_chunks(data, elsewhere | set(kept))
+    return predict(Reader(model, changed, settings, changed.graph))["deployed"][node]

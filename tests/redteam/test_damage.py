@@ -168,7 +168,7 @@ def test_a_client_with_a_damaged_state_selects_a_new_core(run, caplog):
         ):
             folder = Path(str(config["partition-dir"])) / "client-0" / "runs" / str(config["run"])
             flip(folder / STATE, 0.5)
-            flip(next(folder.glob("survey-*.npz")), 0.5)
+            flip(next(folder.glob("condensation-*.npz")), 0.5)
             done.append(folder)
 
     finished = run(rounds=3, seed=80, on_message=damage)

@@ -16,7 +16,11 @@ from dance_flwr.config.paths import PREVIOUS, STATE
 from dance_flwr.config.tree import flatten
 from dance_flwr.dance import state as store_module
 from dance_flwr.dance.nodes import Queue
-from dance_flwr.dance.state import RunFolder
+from dance_flwr.dance.plan import Condensation
+from dance_flwr.dance.state import (
+    CONDENSATION,
+    RunFolder,
+)
 from dance_flwr.errors import QuorumError
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.runs.reader import read_result
@@ -53,12 +57,15 @@ class Full:
 def save(store, round_, count=2):
     import torch
 
-    state = store.load(4, torch.device("cpu"), before=round_)
+    state = store.load(torch.device("cpu"), before=round_)
     if not state.core_round:  # the first of these rounds condenses
-        state.core_round, state.difficulty = round_, torch.zeros(4)
-        state.queue = Queue(torch.arange(4), torch.tensor([0, 4]), torch.tensor([count]))
+        queue = Queue(torch.arange(4), torch.tensor([0, 4]), torch.tensor([count]))
+        times = torch.zeros(4, dtype=torch.int64)
+        store.write(CONDENSATION, round_, Condensation(times, torch.zeros(4), queue))
+        state.core_round = round_
     state.core, state.turn = torch.arange(count), state.turn + 1
-    store.save(state, round_)
+    state.before, state.round = state.round, round_
+    store.save(state)
 
 
 def contents(folder):
@@ -73,14 +80,17 @@ def test_a_state_that_finds_no_room_leaves_those_before(tmp_path, monkeypatch, r
     for round_ in range(1, rounds + 1):
         save(store, round_)
     before = contents(store.folder)
-    assert set(before) == {*[STATE, PREVIOUS][:rounds], *["survey-00001.npz"][:rounds]}
+    assert set(before) == {*[STATE, PREVIOUS][:rounds], *["condensation-00001.npz"][:rounds]}
     Full(monkeypatch)
     with pytest.raises(OSError, match="No space"):
         save(store, rounds + 1)
     assert contents(store.folder) == before
     monkeypatch.undo()
     save(store, rounds + 1)
-    assert set(contents(store.folder)) == {*[STATE, PREVIOUS][: rounds + 1], "survey-00001.npz"}
+    assert set(contents(store.folder)) == {
+        *[STATE, PREVIOUS][: rounds + 1],
+        "condensation-00001.npz",
+    }
 
 
 def test_an_example_that_finds_no_room_leaves_the_old_one(dance, tmp_path, monkeypatch):
@@ -209,7 +219,8 @@ def state(store):
         pytest.param({"dance_text_refresh_every": 1}, id="packs find no room"),
         pytest.param({"dance_evidence_keep": "final"}, id="the state finds no room"),
         pytest.param(
-            {"dance_text_refresh_every": 3, "dance_core_refresh_every": 2}, id="evidence ahead"
+            {"dance_text_refresh_every": 3, "dance_core_refresh_every": 2},
+            id="evidence of coming rounds",
         ),
     ],
 )

@@ -15,7 +15,11 @@ from dance_flwr.cli.run import accuracy_table
 from dance_flwr.config.plugins import STRATEGIES
 from dance_flwr.config.text import to_toml
 from dance_flwr.dance.nodes import Queue
-from dance_flwr.dance.state import RunFolder
+from dance_flwr.dance.plan import Condensation
+from dance_flwr.dance.state import (
+    CONDENSATION,
+    RunFolder,
+)
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import QuorumError, ResumeError, UserError
 from dance_flwr.federation.server import round as round_module
@@ -317,19 +321,26 @@ def state_of(store, round_, base, count=2):
     """Write the state of a round; `count` distinguishes states."""
     import torch
 
-    state = store.load(4, torch.device("cpu"), before=round_)
+    cpu = torch.device("cpu")
+    state = store.load(cpu, before=round_)
     assert state.round == base
-    state.core, state.times_selected = torch.arange(2), state.times_selected + count
-    state.difficulty, state.core_round = torch.zeros(4), round_
-    state.queue = Queue(torch.arange(2), torch.tensor([0, 2]), torch.tensor([2]))
-    store.save(state, round_)
+    last = store.read(CONDENSATION, state.core_round, Condensation, cpu)
+    times = count + (last.times_selected if last else torch.zeros(4, dtype=torch.int64))
+    queue = Queue(torch.arange(2), torch.tensor([0, 2]), torch.tensor([2]))
+    store.write(CONDENSATION, round_, Condensation(times, torch.zeros(4), queue))
+    state.before, state.round, state.core_round = state.round, round_, round_
+    state.core = torch.arange(2)
+    store.save(state)
 
 
 def before(store, round_):
     import torch
 
-    state = store.load(4, torch.device("cpu"), before=round_)
-    return state.round, int(state.times_selected.sum()), store.lost(state, round_)
+    cpu = torch.device("cpu")
+    state = store.load(cpu, before=round_)
+    last = store.read(CONDENSATION, state.core_round, Condensation, cpu)
+    lost = not state.round and store.lost(round_)
+    return state.round, int(last.times_selected.sum()) if last else 0, lost
 
 
 def test_a_store_gives_the_state_before_a_round_however_often_it_is_asked(tmp_path):

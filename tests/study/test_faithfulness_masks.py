@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.inference import plain_pass
+from dance_flwr.dance.passes import Reader, plain_pass
 from dance_flwr.evidence.explain import explain
 from dance_flwr.evidence.metrics.faithfulness import CONTROLS, EVIDENCE, Pool, rankings
 from dance_flwr.federation.client.client import open_client
@@ -35,7 +35,8 @@ def client(dance):
 
 def test_the_view_around_a_node_is_the_plain_view(client):
     data, model = client.data, client.model
-    whole = torch.softmax(model.graph_logits(plain_pass(model, data, data.graph).hidden), dim=1)
+    reader = Reader(model, data, DanceConfig(), data.graph)
+    whole = torch.softmax(model.graph_logits(plain_pass(reader).hidden), dim=1)
     for node in range(0, data.num_nodes, 5):
         asked = torch.tensor([node])
         ball = data.graph.around(model.backbone.operator, asked, model.backbone.reach)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -9,8 +10,11 @@ from hypothesis import strategies as st
 
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import Candidates, Evidence, condense_text, select_candidates
 from dance_flwr.dance.model import DanceModel, PaperModel
+from dance_flwr.dance.passes import Reader
+from dance_flwr.dance.selection import Selection
+from dance_flwr.dance.text import condense_text, condensed_text, reweigh
+from dance_flwr.dance.topology import Coefficients
 from dance_flwr.data.graphs.graph import csr_from_pairs
 from dance_flwr.nn.hops import Hops
 from dance_flwr.nn.model import ModelShape
@@ -66,17 +70,31 @@ class Client:
     config: DanceConfig
     nodes: torch.Tensor
 
-    def select(self) -> Candidates:
-        hidden = self.hidden[self.nodes]
-        return select_candidates(
-            self.model, self.nodes, hidden, self.difficulty, self.hops, self.table, self.config
-        )
+    def reader(self, labels: torch.Tensor | None = None) -> Reader:
+        """The model at this client; `labels` are one-hot training labels, [n, C], else none."""
+        if labels is None:
+            labels = self.hidden.new_zeros(len(self.hidden), SHAPE.classes)
+        return reader_of(self.model, self.table, self.hops, self.config, labels)
 
-    def condense(self, candidates: Candidates) -> Evidence:
+    def select(self) -> Selection:
+        """Alg. 3 for the client's nodes."""
+        hidden = self.hidden[self.nodes]
+        return condense_text(self.reader(), self.nodes, hidden, self.difficulty)
+
+    def reweigh(self, selection: Selection) -> Selection:
+        """Weights of the same candidates, computed again."""
+        return reweigh(self.reader(), self.hidden[selection.nodes], selection)
+
+    def texts(self, selection: Selection) -> tuple[torch.Tensor, torch.Tensor]:
+        """t~_v and the text input of fusion."""
         with torch.no_grad():
-            return condense_text(
-                self.model, self.hidden[candidates.nodes], candidates, self.table, self.config
-            )
+            return condensed_text(self.reader(), selection)
+
+
+def reader_of(model, table, hops, config, labels=None) -> Reader:
+    """A model at these texts and neighbourhoods."""
+    data = SimpleNamespace(num_nodes=len(table.nodes), device=CPU, table=table, label_table=labels)
+    return Reader(model, data, config, SimpleNamespace(hops=lambda fan_out: hops))
 
 
 def make_client(seed: int, n: int, density: float, scale: float, config: DanceConfig) -> Client:
@@ -144,3 +162,13 @@ def clients() -> st.SearchStrategy[Client]:
 def random_sizes(max_rows: int = 8, max_size: int = 9) -> st.SearchStrategy[list[int]]:
     """Row sizes of a ragged table, empty rows included."""
     return st.lists(st.integers(0, max_size), min_size=1, max_size=max_rows)
+
+
+def objective(
+    features: torch.Tensor, evidence: torch.Tensor, z: Coefficients, alpha: float, beta: float
+) -> torch.Tensor:
+    """The value of eq:self_expressive_sparse at Z, a scalar; O(K s d)."""
+    index = z.support.clamp(min=0)
+    rebuilt = (features[index] * z.values[..., None]).sum(1)
+    prior = (evidence[index] * evidence[:, None]).sum(2).clamp(0, 1)
+    return alpha * (features - rebuilt).square().sum() + ((beta + 1 - prior) * z.values.abs()).sum()

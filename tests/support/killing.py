@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from dance_flwr.dance.state import numbers_of
 from dance_flwr.runs.reader import load_model
 
 TIMES = ("seconds_total", "seconds_by_phase", "seconds_by_client", "seconds_per_round")
@@ -36,9 +35,9 @@ def states(finished):
 
 
 def saved(path):
-    """The arrays of a client's state, and its numbers by name."""
+    """The arrays of a client's state by name, numbers among them."""
     with np.load(path) as file:
-        return dict(file) | numbers_of(path)
+        return dict(file)
 
 
 def same(left, right):

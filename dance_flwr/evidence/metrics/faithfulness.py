@@ -18,10 +18,11 @@ from torch import Tensor
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import HOPS, anchored, chunks_of_neighbours
 from dance_flwr.dance.inference import predict
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.dance.passes import embed
+from dance_flwr.dance.passes import DanceClient, Reader, embed
+from dance_flwr.dance.selection import HOPS
+from dance_flwr.dance.text import anchored, chunks_of_neighbours
 from dance_flwr.evidence.explain import explain
 from dance_flwr.evidence.metrics.interventions import repredict
 from dance_flwr.evidence.pack import Packs
@@ -152,7 +153,7 @@ def outcomes(
             [torch.stack([again(_change(pool, row, k, remove)) for k in budgets]) for row in rows]
         )
 
-    full = predict(model, data, settings)["deployed"][nodes]
+    full = predict(Reader(model, data, settings, data.graph))["deployed"][nodes]
     tokens = torch.as_tensor(np.asarray(data.bank.tokens, np.int64), device=data.device)
     read = {name: [_read(data.table, tokens, row) for row in rows] for name, rows in ranked.items()}
     return Outcomes(
@@ -256,7 +257,7 @@ def dense_attention(
     Wallace 2019 on how little such weights may explain).
     """
     table, hops = data.table, data.graph.hops(settings.fan_out)
-    hidden = embed(model, data, data.graph, nodes)
+    hidden = embed(DanceClient(model, data, settings, data.graph), nodes)
     gamma = torch.softmax(model.hop_logits, dim=0)
     own = rows_at(table.nodes, nodes).to(hidden.dtype)
     queries = anchored(model.neighbour_queries(hidden), own, settings)

@@ -16,9 +16,10 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.text_table import TextTable, pool_chunks
 from dance_flwr.config.sections import AGREEMENT
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import chunks_of_neighbours
 from dance_flwr.dance.inference import predict
 from dance_flwr.dance.model import DanceModel
+from dance_flwr.dance.passes import Reader
+from dance_flwr.dance.text import chunks_of_neighbours
 from dance_flwr.evidence.metrics.ego_copies import CopiedClient, CopiedGraph, Copies
 from dance_flwr.nn.hops import Balls, most_around, nodes_around
 from dance_flwr.nn.ragged import Ragged, concat_rows, stack_rows, weighted_rows
@@ -67,7 +68,8 @@ def repredict(
             bank = _changed_table(data, copies, changes.take(which), texts_elsewhere)
             client = _client(data, settings, copies, bank, read.take(cases))
             asked = copies.place(_every(cases), targets[which])
-            results.append(predict(model, client, settings, asked)["deployed"])
+            reader = Reader(model, client, settings, client.graph)
+            results.append(predict(reader, asked)["deployed"])
     if not results:
         return torch.zeros(0, len(data.card.class_names), device=data.device)
     return torch.cat(results)

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import HOPS
 from dance_flwr.dance.model import DanceModel
+from dance_flwr.dance.selection import HOPS
 from dance_flwr.evidence.metrics.faithfulness import Pool
 from dance_flwr.evidence.metrics.interventions import most_copied, near_chunks, repredict
 from dance_flwr.evidence.pack import Packs

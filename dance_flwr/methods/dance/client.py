@@ -5,13 +5,23 @@ from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.dance.algorithm import train_round
+from dance_flwr.dance.algorithm import ClientRound, refresh
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.inference import predict_nodes
-from dance_flwr.dance.kept import Survey, predict_kept
+from dance_flwr.dance.inference import predict_nodes, predict_selected
 from dance_flwr.dance.model import DanceModel, PaperModel
-from dance_flwr.dance.state import RunFolder
-from dance_flwr.evidence.explain import explain
+from dance_flwr.dance.passes import DanceClient
+from dance_flwr.dance.plan import Condensation
+from dance_flwr.dance.selection import Selection
+from dance_flwr.dance.state import (
+    CONDENSATION,
+    VALIDATION,
+    RunFolder,
+    Stored,
+    read_stored,
+)
+from dance_flwr.dance.training import train_round
+from dance_flwr.data.text.usage import note_evidence
+from dance_flwr.evidence.explain import explain, make_packs
 from dance_flwr.evidence.render import write_example
 from dance_flwr.evidence.seal import seal
 from dance_flwr.evidence.summaries.file import check_model, write_summaries
@@ -39,7 +49,7 @@ class Dance:
     def train(
         self, model: DanceModel, data: ClientData, config: RunConfig, info: RoundInfo
     ) -> Report:
-        """Run one client round of Alg. 1.
+        """Run one client round of Alg. 1; packs are written before training changes the model.
 
         Raises
         ------
@@ -47,36 +57,37 @@ class Dance:
         """
         if info.round == 1 and LlmConfig.of(config).summaries == CORE:
             check_model(data, config)  # before rounds are spent
-        return train_round(
-            model,
-            data,
-            RunFolder(data.folder, info.run),
-            config,
-            round_=info.round,
-            model_id=info.model_id,
-        )
+        client = DanceClient(model, data, DanceConfig.of(config), data.training_graph)
+        folder = RunFolder(data.folder, info.run)
+        now = ClientRound(client, folder, config, info.round)
+        start = refresh(now)
+        if start.selected is not None:
+            with now.report.phase("packs"):
+                _keep_evidence(now, start.selected, start.state.core_round, info.model_id)
+        train_round(now, start)
+        with now.report.phase("packs"):
+            folder.save(start.state)
+        return now.report
 
     def predict(
         self, model: DanceModel, data: ClientData, config: RunConfig, info: RoundInfo, nodes: Tensor
     ) -> dict[str, Tensor]:
         """Predict nodes from their evidence.
 
-        A validation reads the evidence that the last core refresh selected for its nodes. If none
-        was kept for them, their evidence is selected anew, at hop 2 by the difficulty of that
+        A validation reads the evidence that the last core refresh selected for its nodes. If there
+        is none of them, their evidence is selected anew, at hop 2 by the difficulty of that
         refresh. The final model selects the evidence of what is deployed.
         """
-        settings, path = DanceConfig.of(config), None
-        if not info.final and not data.inductive:
-            path = RunFolder(data.folder, info.run).last_survey()
-        if path is None:
-            return predict_nodes(model, data, settings, nodes)
-        version = f"{path} {path.stat().st_mtime_ns}"
-        survey = data.cached("survey", version, lambda: Survey.read(path, data.device))
-        if survey is None:
-            return predict_nodes(model, data, settings, nodes)
-        if survey.kept is not None and torch.equal(survey.kept.nodes, nodes):
-            return predict_kept(model, data, settings, survey.kept)
-        return predict_nodes(model, data, settings, nodes, survey.difficulty)
+        client = DanceClient(model, data, DanceConfig.of(config), data.graph)
+        if info.final or data.inductive:
+            return predict_nodes(client, nodes)
+        folder = RunFolder(data.folder, info.run)
+        selection = _last(data, folder, VALIDATION, Selection)
+        if selection is not None and torch.equal(selection.nodes, nodes):
+            return predict_selected(client, selection)
+        condensation = _last(data, folder, CONDENSATION, Condensation)
+        difficulty = None if condensation is None else condensation.difficulty
+        return predict_nodes(client, nodes, difficulty)
 
     def finish(
         self, model: DanceModel, data: ClientData, config: RunConfig, info: RoundInfo
@@ -86,9 +97,7 @@ class Dance:
         With `llm.summaries` = core also a summary of each pack.
         """
         folder = RunFolder(data.folder, info.run)
-        core = folder.load(data.num_nodes, data.device).core
-        if core is None:
-            core = torch.arange(0, device=data.device)
+        core = folder.load(data.device).core.to(data.device)
         packs = explain(
             *(model, data, core, DanceConfig.of(config), info.round, info.model_id),
             smooth=info.smooth,
@@ -102,3 +111,25 @@ class Dance:
     def seal(self, data: ClientData, run: str) -> str:
         """Return the hash of the run's evidence packs."""
         return seal(RunFolder(data.folder, run), data.card.salt)
+
+
+def _keep_evidence(
+    now: ClientRound, selected: tuple[Tensor, Selection], difficulty_round: int, model_id: str
+) -> None:
+    """Write packs of what the round selected, or note the chunks that it read."""
+    hidden, selection = selected
+    if now.client.settings.evidence_keep != "all":
+        chunks = selection.selected_chunks.cpu().numpy()
+        note_evidence(now.folder.folder, now.number, chunks)
+        return
+    packs = make_packs(now.client, hidden, selection, (now.number, model_id, difficulty_round))
+    packs.save(now.folder.round_path(now.number))
+    now.report.counts["evidence-packs"] = len(packs.nodes)
+
+
+def _last(data: ClientData, folder: RunFolder, name: str, kind: type[Stored]) -> Stored | None:
+    """Return what the newest file of this name holds, read once; None if there is none."""
+    if (path := folder.latest(name)) is None:
+        return None
+    version = f"{path} {path.stat().st_mtime_ns}"
+    return data.cached(name, version, lambda: read_stored(path, kind, data.device))

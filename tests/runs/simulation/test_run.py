@@ -10,6 +10,7 @@ from support.killing import saved
 
 from dance_flwr.config.plugins import STRATEGIES
 from dance_flwr.config.tree import flatten, parse
+from dance_flwr.dance.state import CONDENSATION, STATIC
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.data.prepare import prepare
 from dance_flwr.federation.client.client import Client
@@ -305,11 +306,11 @@ def test_core_and_text_refresh_when_due(run, core, text, rounds, refreshed):
         selections = [*texts, *(cores if text else [])]  # a new queue has no evidence yet
         assert (kept["core_round"], kept["text_round"]) == (cores[-1], max(selections))
         assert kept["turn"] == rounds - cores[-1] + 1
-        with np.load(finished.store(client).last_survey()) as survey:
-            assert survey["times_selected"].sum() == (cores[-1] - 1) * len(kept["core"])
-        assert ("chunks_ptr" in kept) == (
-            text == 0
-        )  # of all nodes, where it is never selected again
+        store = finished.store(client)
+        with np.load(store.latest(CONDENSATION)) as condensation:
+            assert condensation["times_selected"].sum() == (cores[-1] - 1) * len(kept["core"])
+        # Of all nodes, where it is never selected again.
+        assert (store.latest(STATIC) is not None) == (text == 0)
     counted = [
         row["round"] for row in finished.result["history"] if row["counts"]["condensed-nodes"]
     ]

@@ -24,11 +24,17 @@ from torch.nn import functional as F
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.dance.algorithm import select_evidence
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.losses import supervised_nodes
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.dance.refreshing import select_evidence
-from dance_flwr.dance.state import RunFolder
+from dance_flwr.dance.passes import DanceClient
+from dance_flwr.dance.plan import Condensation, Plan
+from dance_flwr.dance.state import (
+    CONDENSATION,
+    PLAN,
+    RunFolder,
+)
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.nn.model import PlainModel
 
@@ -102,14 +108,17 @@ def supervised_members(
         return torch.nonzero(data.train_labels >= 0).flatten()
     model.load_state_dict(state)
     settings = DanceConfig.of(config)
-    local_state = RunFolder(data.folder, run).load(data.num_nodes, data.device)
-    core = local_state.core
-    assert core is not None
-    if local_state.ahead is not None:
-        batch, _ = local_state.ahead.batch(core, local_state.last_turn)
-        return supervised_nodes(*batch, data.train_labels, settings)
-    _, candidates, evidence = select_evidence(model, data, local_state, settings, [core])
-    return supervised_nodes(candidates, evidence, data.train_labels, settings)
+    folder, device = RunFolder(data.folder, run), data.device
+    kept = folder.load(device)
+    plan = folder.read(PLAN, kept.plan_round, Plan, device)
+    if plan is not None:
+        selection, _ = plan.batch(kept.last_turn)
+    else:
+        last = folder.read(CONDENSATION, kept.core_round, Condensation, device)
+        assert last is not None
+        client = DanceClient(model, data, settings, data.training_graph)
+        _, selection = select_evidence(client, kept.core, last.difficulty)
+    return supervised_nodes(selection, data.train_labels, settings)
 
 
 def held_out_nodes(data: ClientData) -> Tensor:

@@ -16,10 +16,11 @@ import torch
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.paths import STATE
-from dance_flwr.dance.algorithm import train_round
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.dance.state import RunFolder
+from dance_flwr.dance.state import CONDENSATION, PLAN, RunFolder
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.dance.client import Dance
 from dance_flwr.metrics import COUNTS, PHASES
 from dance_flwr.seeding import seeded
 from dance_flwr.study.engine.cells import Label
@@ -203,26 +204,23 @@ class _Rounds:
         """Train one round; return its seconds by phase, and CPU seconds in total."""
         start = time.process_time()
         with seeded(SEED, "growth", round_=round_):
-            report = train_round(
-                *(self.model, self.data, self._store, self._config),
-                round_=round_,
-                model_id="made up",
-            )
+            info = RoundInfo(self._store.folder.name, round_, "made up")
+            report = Dance().train(self.model, self.data, self._config, info)
         self.counts = report.counts
         return report.seconds | {"total": time.process_time() - start}
 
     def stored(self) -> float:
         """Return the bytes that a round writes: its state, and its share of the last selection."""
-        last = max(self._store.folder.glob("ahead-*.npz"))
+        last = max(self._store.folder.glob(f"{PLAN}-*.npz"))
         with np.load(last) as arrays:
-            cores = len(arrays["edge_ptr"]) - 1
+            cores = len(arrays["cores"])
         packs = self._store.all_packs()[-1]
         selection = last.stat().st_size + packs.stat().st_size
         return (self._store.folder / STATE).stat().st_size + selection / cores
 
     def survey_bytes(self) -> int:
         """Return the bytes that a node condensation writes."""
-        files = list(self._store.folder.glob("survey-*.npz"))
+        files = list(self._store.folder.glob(f"{CONDENSATION}-*.npz"))
         return max(file.stat().st_size for file in files)
 
 

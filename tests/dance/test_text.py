@@ -16,19 +16,19 @@ from support.builders import (
     lists,
     make_client,
     ragged,
+    reader_of,
     split,
 )
 
 from dance_flwr.client_data.text_table import TextTable, pool_chunks
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import (
+from dance_flwr.dance.model import DanceModel, PaperModel
+from dance_flwr.dance.text import (
     chunks_of_neighbours,
     condense_text,
-    freeze,
+    condensed_text,
     hop_candidates,
-    select_candidates,
 )
-from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.nn.hops import Hops
 from dance_flwr.nn.model import ModelShape
 
@@ -84,22 +84,23 @@ def assert_same(found: dict[int, float], wanted: dict[int, float]) -> None:
 @QUICK
 @given(client=clients())
 def test_evidence_is_that_of_the_loops(client):
-    candidates = client.select()
-    evidence = client.condense(candidates)
+    selection = client.select()
+    text, fused_text = client.texts(selection)
+    sums = {"context": selection.context, "text": text, "fused_text": fused_text}
     for row, twin in enumerate(expected(client)):
         for hop in range(3):
-            index = lists(candidates.hops[hop])[row]
+            index = lists(selection.hops[hop])[row]
             assert index == twin["candidates"][hop]
-            gate = split(evidence.gates[hop], candidates.hops[hop].ptr)[row]
+            gate = split(selection.gates[hop], selection.hops[hop].ptr)[row]
             assert_same(positive(index, gate), twin["gates"][hop])
-        chunks = lists(candidates.chunks)[row]
+        chunks = lists(selection.chunks)[row]
         assert chunks == twin["offered"]
         assert_same(
-            positive(chunks, split(evidence.chunk_weights, candidates.chunks.ptr)[row]),
+            positive(chunks, split(selection.chunk_weights, selection.chunks.ptr)[row]),
             twin["chunks"],
         )
-        for name in ("context", "text", "fused_text"):
-            np.testing.assert_allclose(getattr(evidence, name)[row].numpy(), twin[name], atol=1e-9)
+        for name, values in sums.items():
+            np.testing.assert_allclose(values[row].numpy(), twin[name], atol=1e-9)
 
 
 @QUICK
@@ -148,13 +149,14 @@ def test_an_isolated_node_rests_on_its_own_text_alone():
     hops = Hops(ragged([[], []]))
     model = DanceModel(ModelShape(2, 3, 2), "gcn", 0.0, attention_dim=2)
     config, hidden, node = DanceConfig(mix=0.6), torch.ones(2, 3), torch.tensor([0])
-    found = select_candidates(model, node, hidden[node], torch.zeros(2), hops, table, config)
-    evidence = condense_text(model, hidden[node], found, table, config)
-    assert [gate.tolist() for gate in evidence.gates] == [[1], [], []]
-    assert evidence.chunk_weights.tolist() == [1]
-    assert evidence.text[0].tolist() == pytest.approx([0.6, 0.8])
-    assert evidence.context[0].tolist() == pytest.approx([0.2, 0.8 / 3])
-    assert evidence.fused_text[0].tolist() == pytest.approx(
+    reader = reader_of(model, table, hops, config)
+    selection = condense_text(reader, node, hidden[node], torch.zeros(2))
+    text, fused_text = condensed_text(reader, selection)
+    assert [gate.tolist() for gate in selection.gates] == [[1], [], []]
+    assert selection.chunk_weights.tolist() == [1]
+    assert text[0].tolist() == pytest.approx([0.6, 0.8])
+    assert selection.context[0].tolist() == pytest.approx([0.2, 0.8 / 3])
+    assert fused_text[0].tolist() == pytest.approx(
         [0.6 * 0.6 + 0.4 * 0.2, 0.6 * 0.8 + 0.4 * 0.8 / 3]
     )
 
@@ -162,37 +164,36 @@ def test_an_isolated_node_rests_on_its_own_text_alone():
 @QUICK
 @given(client=clients())
 def test_frozen_candidates_are_the_selection_and_select_themselves_again(client):
-    candidates = client.select()
-    evidence = client.condense(candidates)
-    frozen = freeze(candidates, evidence)
+    selection = client.select()
+    frozen = selection.frozen()
     for hop in range(3):
         assert torch.equal(
-            frozen.hops[hop].index, candidates.hops[hop].index[evidence.gates[hop] > 0]
+            frozen.hops[hop].index, selection.hops[hop].index[selection.gates[hop] > 0]
         )
-    assert torch.equal(frozen.chunks.index, candidates.chunks.index[evidence.chunk_weights > 0])
-    again = client.condense(frozen)
+    assert torch.equal(frozen.chunks.index, selection.chunks.index[selection.chunk_weights > 0])
+    again = client.reweigh(frozen)
     assert all(bool((weights > 0).all()) for weights in (*again.gates, again.chunk_weights))
 
 
 @QUICK
 @given(client=clients())
 def test_rows_taken_from_candidates_carry_their_own_evidence(client):
-    candidates = client.select()
-    rows = torch.arange(candidates.nodes.numel()).flip(0)[:3]
-    part = client.condense(candidates.take(rows))
-    whole = client.condense(candidates)
-    torch.testing.assert_close(part.fused_text, whole.fused_text[rows], atol=1e-12, rtol=0)
+    whole = client.select()
+    rows = torch.arange(whole.nodes.numel()).flip(0)[:3]
+    fused = client.texts(whole)[1][rows]
+    for part in (whole.take(rows), client.reweigh(whole.take(rows))):
+        torch.testing.assert_close(client.texts(part)[1], fused, atol=1e-12, rtol=0)
 
 
 @QUICK
 @given(client=clients())
 def test_evidence_of_a_node_does_not_depend_on_who_is_asked_beside_it(client):
-    together = client.condense(client.select()).fused_text
+    together = client.texts(client.select())[1]
     everyone = client.nodes
     for row in (0, len(everyone) - 1):
         client.nodes = everyone[row : row + 1]
         torch.testing.assert_close(
-            client.condense(client.select()).fused_text[0], together[row], atol=1e-9, rtol=0
+            client.texts(client.select())[1][0], together[row], atol=1e-9, rtol=0
         )
     client.nodes = everyone
 
@@ -208,21 +209,21 @@ def test_a_hub_can_be_asked_for_together_with_isolated_nodes(leaves):
         torch.randn(n, 6, generator=torch.Generator().manual_seed(0)),
         torch.tensor([0, n - 1]),
     )
-    found = select_candidates(model, nodes, hidden[nodes], torch.zeros(n), hops, table, config)
-    evidence = condense_text(model, hidden[nodes], found, table, config)
-    assert [len(row) for row in lists(found.hops[1])] == [leaves, 0]
-    torch.testing.assert_close(evidence.gates[1].sum(), torch.tensor(1.0))
-    assert lists(found.chunks)[1] == [n - 1]
+    reader = reader_of(model, table, hops, config)
+    selection = condense_text(reader, nodes, hidden[nodes], torch.zeros(n))
+    assert [len(row) for row in lists(selection.hops[1])] == [leaves, 0]
+    torch.testing.assert_close(selection.gates[1].sum(), torch.tensor(1.0))
+    assert lists(selection.chunks)[1] == [n - 1]
 
 
 def test_a_bank_in_half_precision_gives_the_evidence_of_full_precision():
     client = make_client(7, 20, 0.2, 1.0, DanceConfig())
-    whole = client.condense(client.select())
+    whole, _ = client.texts(client.select())
     half = client.table.chunks.half()
     client.table = TextTable(half, client.table.chunks_of, client.table.nodes)
-    evidence = client.condense(client.select())
-    assert evidence.text.dtype == torch.float64
-    torch.testing.assert_close(evidence.text, whole.text, atol=2e-3, rtol=0)
+    text, _ = client.texts(client.select())
+    assert text.dtype == torch.float64
+    torch.testing.assert_close(text, whole, atol=2e-3, rtol=0)
     pooled = TextTable.from_chunks(half, client.table.chunks_of.ptr)
     assert pooled.nodes.dtype == torch.float32
     torch.testing.assert_close(pooled.nodes.double(), client.table.nodes, atol=2e-3, rtol=0)

@@ -1,4 +1,4 @@
-"""Evidence and edges of the cores until the next refresh, selected at once."""
+"""A client's round: evidence and edges of the cores until the next refresh, selected at once."""
 
 import shutil
 
@@ -7,15 +7,22 @@ import pytest
 import torch
 
 from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.dance import refreshing as module
-from dance_flwr.dance.ahead import Ahead
+from dance_flwr.dance import algorithm as module
+from dance_flwr.dance.algorithm import coming_cores, select_evidence
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.evidence import freeze
 from dance_flwr.dance.losses import supervised_nodes
 from dance_flwr.dance.nodes import Queue
-from dance_flwr.dance.passes import survey
-from dance_flwr.dance.refreshing import coming_cores, core_edges, select_evidence
-from dance_flwr.dance.state import ClientState, RunFolder
+from dance_flwr.dance.passes import DanceClient, plain_pass_in_blocks
+from dance_flwr.dance.plan import Condensation, Plan
+from dance_flwr.dance.state import (
+    CONDENSATION,
+    PLAN,
+    ClientState,
+    RunFolder,
+    read_stored,
+)
+from dance_flwr.dance.topology import core_edges
+from dance_flwr.disk import write_npz
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.methods.contract import RoundInfo
@@ -33,41 +40,40 @@ def data(dance, tmp_path):
 
 
 def selected(data, config, cores):
-    """(settings, model, what is selected for these cores, their edges)."""
+    """(settings, what is selected for these cores, their edges)."""
     settings = DanceConfig.of(config)
     model = initial_model(shape_of(data.text_dim, 3, config), config).eval()
-    difficulty = survey(model, data, data.training_graph).difficulty
-    state = ClientState(torch.zeros(data.num_nodes, dtype=torch.int64), difficulty, QUEUE)
-    found = select_evidence(model, data, state, settings, cores)
-    return settings, found, core_edges(model, data, found, settings, cores)
+    client = DanceClient(model, data, settings, data.training_graph)
+    difficulty = plain_pass_in_blocks(client).difficulty
+    hidden, selection = select_evidence(client, torch.unique(cores), difficulty)
+    return settings, selection, core_edges(client, hidden, selection, cores)
 
 
 def cores_of(count):
-    return [QUEUE.core(turn) for turn in range(count)]
+    return torch.stack([QUEUE.core(turn) for turn in range(count)])
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_core_among_others_gets_the_evidence_it_gets_alone(data, run_config, whole):
+def test_a_core_among_others_gets_the_evidence_it_gets_alone(data, run_config, tmp_path, whole):
     config, cores = run_config(), cores_of(4)
-    settings, (_, candidates, evidence), edges = selected(data, config, cores)
-    assert candidates.nodes.tolist() == sorted({*torch.cat(cores).tolist()})
-    ahead = Ahead.of(5, candidates, evidence, edges, whole=whole)
-    ahead = Ahead.read(ahead.arrays(), CPU)
+    settings, selection, edges = selected(data, config, cores)
+    assert selection.nodes.tolist() == sorted({*cores.flatten().tolist()})
+    plan = Plan(5, cores, selection, edges)
+    write_npz(tmp_path / "plan.npz", (plan if whole else plan.rounded()).arrays())
+    plan = read_stored(tmp_path / "plan.npz", Plan, CPU)
     for turn, core in enumerate(cores):
-        (found, chosen), _ = ahead.batch(core, 5 + turn)
-        _, (_, alone, wanted), _ = selected(data, config, [core])
+        found, _ = plan.batch(5 + turn)
+        _, alone, _ = selected(data, config, core[None])
         assert found.nodes.equal(core)
         rounding = 0 if whole else 2**-11  # c_v is kept in float16, of texts of length 1
-        torch.testing.assert_close(chosen.context, wanted.context, rtol=0, atol=1e-6 + rounding)
-        kept = alone if whole else freeze(alone, wanted)
-        pairs = zip((*found.hops, found.chunks), (*kept.hops, kept.chunks), strict=True)
-        assert all(a.ptr.equal(b.ptr) and a.index.equal(b.index) for a, b in pairs)
-        weights = [*wanted.gates, wanted.chunk_weights]
-        for a, b in zip([*chosen.gates, chosen.chunk_weights], weights, strict=True):
-            torch.testing.assert_close(a, b if whole else b[b > 0])
+        torch.testing.assert_close(found.context, alone.context, rtol=0, atol=1e-6 + rounding)
+        kept = alone if whole else alone.frozen()
+        for (rows, weights), (rows_alone, wanted) in zip(found.parts, kept.parts, strict=True):
+            assert rows.ptr.equal(rows_alone.ptr) and rows.index.equal(rows_alone.index)
+            torch.testing.assert_close(weights, wanted)
         labels = data.train_labels
-        assert supervised_nodes(found, chosen, labels, settings).equal(
-            supervised_nodes(alone, wanted, labels, settings)
+        assert supervised_nodes(found, labels, settings).equal(
+            supervised_nodes(alone, labels, settings)
         )
 
 
@@ -79,11 +85,11 @@ def test_a_core_among_others_gets_the_edges_it_gets_alone(data, run_config, rule
         dance_topology_rule=rule, dance_candidate_search=search, dance_inner_tolerance=1e-6
     )
     data.train_labels.clamp_(max=0)
-    cores = [torch.tensor([1, 3, 4, 8, 9]), torch.tensor([2, 3, 7, 11, 20]), torch.arange(12, 17)]
+    cores = torch.tensor([[1, 3, 4, 8, 9], [2, 3, 7, 11, 20], [12, 13, 14, 15, 16]])
     *_, together = selected(data, config, cores)
     number = 0
     for core, found in zip(cores, together, strict=True):
-        *_, (alone,) = selected(data, config, [core])
+        *_, (alone,) = selected(data, config, core[None])
         assert found[0].equal(alone[0]) and found[1].equal(alone[1])
         torch.testing.assert_close(found[2], alone[2], atol=1e-3, rtol=0)
         number += found[0].numel()
@@ -104,16 +110,13 @@ def test_a_core_among_others_gets_the_edges_it_gets_alone(data, run_config, rule
     ],
 )
 def test_cores_until_the_next_selection(monkeypatch, every, round_, rounds, most, count):
-    monkeypatch.setattr(module, "_MOST_NODES", most)
-    settings, state = (
-        DanceConfig(text_refresh_every=every),
-        ClientState(torch.zeros(0), queue=QUEUE),
-    )
-    found = coming_cores(state, 2, settings, round_, rounds)
-    wanted = [QUEUE.core(turn) for turn in range(2, 2 + count)]
-    assert len(found) == count and all(a.equal(b) for a, b in zip(found, wanted, strict=True))
+    monkeypatch.setattr(module, "_MAX_NODES", most)
+    settings = DanceConfig(text_refresh_every=every)
+    state = ClientState(round=round_, turn=2, moves=True)
+    found = coming_cores(QUEUE, state, settings, rounds)
+    assert found.equal(torch.stack([QUEUE.core(turn) for turn in range(2, 2 + count)]))
     rests = Queue(torch.arange(3), torch.tensor([0, 3]), torch.tensor([3]))
-    assert len(coming_cores(ClientState(torch.zeros(0), queue=rests), 0, settings, 1, 9)) == 1
+    assert len(coming_cores(rests, ClientState(round=1), settings, 9)) == 1
 
 
 def train(client, rounds):
@@ -134,7 +137,7 @@ def test_packs_are_of_all_cores_until_the_next_selection(data, run_config):
     reports, store = train(client, range(1, 7)), RunFolder(data.folder, "run")
     written = {path.stem: Packs.load(path) for path in store.all_packs()}
     assert [*written] == ["round-00001", "round-00005"]
-    queue = store.load(data.num_nodes, CPU).queue
+    queue = read_stored(store.latest(CONDENSATION), Condensation, CPU).queue
     for first, count in ((1, 4), (5, 4)):
         cores = torch.cat([queue.core(turn) for turn in range(first - 1, first - 1 + count)])
         nodes = written[f"round-{first:05d}"].nodes
@@ -168,7 +171,7 @@ def test_condensed_nodes_get_evidence_at_once(data, run_config):
 
 
 def test_a_selection_beyond_its_bound_is_made_in_parts(data, run_config, monkeypatch):
-    monkeypatch.setattr(module, "_MOST_NODES", 8)
+    monkeypatch.setattr(module, "_MAX_NODES", 8)
     reports = train(Client(data, run_config(dance_text_refresh_every=4, **KEYS)), range(1, 5))
     found = [r for r, report in reports.items() if report.counts["evidence-packs"]]
     assert found == [1, 3]
@@ -178,17 +181,17 @@ def test_files_that_no_state_needs_are_removed(data, run_config):
     client, seen = Client(data, run_config(dance_text_refresh_every=2, **KEYS)), []
     for round_ in range(1, 7):
         train(client, [round_])
-        names = sorted(path.name for path in RunFolder(data.folder, "run").folder.glob("ahead-*"))
-        seen.append([int(name[6:11]) for name in names])
+        names = sorted(path.name for path in RunFolder(data.folder, "run").folder.glob("plan-*"))
+        seen.append([int(name[5:10]) for name in names])
     assert seen == [[1], [1], [1, 3], [1, 3], [3, 5], [3, 5]]
 
 
-def test_what_was_selected_ahead_reads_nothing_but_its_file(data, run_config):
+def test_a_plan_is_what_its_file_holds(data, run_config):
     """Weights, contexts and edges survive a file bit by bit."""
     client = Client(data, run_config(dance_text_refresh_every=3, **KEYS))
     train(client, [1])
-    live = RunFolder(data.folder, "run").load(data.num_nodes, CPU).ahead.arrays()
-    RunFolder._live.clear()
-    read = RunFolder(data.folder, "run").load(data.num_nodes, CPU).ahead.arrays()
-    assert live.keys() == read.keys()
-    assert all(np.array_equal(live[name], read[name]) for name in live)
+    path = RunFolder(data.folder, "run").latest(PLAN)
+    read = read_stored(path, Plan, CPU).arrays()
+    with np.load(path) as file:
+        assert read.keys() == {*file.files}
+        assert all(np.array_equal(file[name], read[name]) for name in read)

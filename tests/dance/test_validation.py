@@ -8,13 +8,18 @@ import torch
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.validated import validated_nodes
-from dance_flwr.dance import kept as module
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.inference import predict_nodes
-from dance_flwr.dance.kept import Survey, keep_evidence, predict_kept
-from dance_flwr.dance.passes import survey
-from dance_flwr.dance.state import RunFolder
-from dance_flwr.disk import write_npz
+from dance_flwr.dance.inference import predict_nodes, predict_selected, select_for_validation
+from dance_flwr.dance.passes import DanceClient, plain_pass_in_blocks
+from dance_flwr.dance.plan import Condensation
+from dance_flwr.dance.selection import Selection
+from dance_flwr.dance.state import (
+    CONDENSATION,
+    VALIDATION,
+    RunFolder,
+    read_stored,
+)
+from dance_flwr.disk import read_npz, write_npz
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo
@@ -41,13 +46,18 @@ def model_of(data, config, moved=0.0):
 
 
 def keep(model, data, settings, nodes):
-    found = survey(model, data, data.training_graph)
-    return keep_evidence(model, data, nodes, found.hidden, found.difficulty, settings)
+    client = DanceClient(model, data, settings, data.training_graph)
+    plain = plain_pass_in_blocks(client)
+    return select_for_validation(client, nodes, plain, plain.difficulty)
 
 
-def read(data, arrays, tmp_path):
-    write_npz(tmp_path / "survey.npz", {"difficulty": torch.zeros(3).numpy(), **arrays})
-    return Survey.read(tmp_path / "survey.npz", CPU).kept
+def whole(model, data, settings):
+    return DanceClient(model, data, settings, data.graph)
+
+
+def stored(data):
+    """What the last condensation selected for validations."""
+    return read_stored(RunFolder(data.folder, "run").latest(VALIDATION), Selection, CPU)
 
 
 @pytest.mark.parametrize("block", [4096, 2])
@@ -59,9 +69,10 @@ def test_the_model_that_condensed_predicts_what_it_would_select(
     config = run_config(**keys)
     settings, nodes = DanceConfig.of(config), torch.tensor([1, 2, 5, 7, 11])
     model = model_of(data, config, 0.1)
-    kept = read(data, keep(model, data, settings, nodes), tmp_path)
-    found = predict_kept(model, data, settings, kept)
-    wanted = predict_nodes(model, data, settings, nodes)
+    write_npz(tmp_path / "validation.npz", keep(model, data, settings, nodes).arrays())
+    kept = read_stored(tmp_path / "validation.npz", Selection, CPU)
+    found = predict_selected(whole(model, data, settings), kept)
+    wanted = predict_nodes(whole(model, data, settings), nodes)
     assert found.keys() == wanted.keys()
     for name in wanted:
         torch.testing.assert_close(found[name], wanted[name], atol=1e-5, rtol=0)
@@ -75,8 +86,8 @@ def test_nothing_is_kept_that_no_validation_could_reuse(data, run_config, change
         data = ClientData(data.folder, CPU, inductive=True)
     else:
         settings = replace(settings, **change)
-    assert not keep(model_of(data, config), data, settings, nodes)
-    assert not keep(model_of(data, config), data, settings, nodes[:0])
+    assert keep(model_of(data, config), data, settings, nodes) is None
+    assert keep(model_of(data, config), data, settings, nodes[:0]) is None
 
 
 def validate(client, model, round_):
@@ -101,45 +112,49 @@ def test_a_validation_selects_no_evidence_but_reads_the_newest_model(
     config = run_config(device="cpu", **KEYS)
     client = Client(data, config)
     train(client, 1)
-    monkeypatch.setattr("dance_flwr.dance.inference.select_candidates", lambda *_: 1 / 0)
+    monkeypatch.setattr("dance_flwr.dance.inference.condense_text", lambda *_: 1 / 0)
     if forget:
-        RunFolder._live.clear()
         client = Client(ClientData(data.folder, CPU), config)
     one, two = (validate(client, model_of(data, config, moved), 2) for moved in (0.0, 0.1))
     assert not torch.allclose(one, two)
-    kept = Survey.read(RunFolder(data.folder, "run").last_survey(), CPU).kept
+    kept = stored(data)
     assert kept.nodes.equal(validated_nodes(data, config))
     settings = DanceConfig.of(config)
-    wanted = predict_kept(client.model, data, settings, kept)["deployed"]
+    wanted = predict_selected(whole(client.model, data, settings), kept)["deployed"]
     torch.testing.assert_close(two, wanted)
 
 
 def test_each_condensation_selects_it_anew(data, run_config):
     config = run_config(device="cpu", **KEYS)
-    client, texts = Client(data, config), []
+    client, contexts = Client(data, config), []
     for round_ in range(1, 5):
         train(client, round_)
-        kept = Survey.read(RunFolder(data.folder, "run").last_survey(), CPU).kept
-        texts.append(kept.text)
-    assert texts[0].equal(texts[1]) and texts[0].equal(texts[2])
-    path = RunFolder(data.folder, "run").last_survey()
-    assert path.name == "survey-00004.npz"
+        contexts.append(stored(data).context)
+    assert contexts[0].equal(contexts[1]) and contexts[0].equal(contexts[2])
+    folder = RunFolder(data.folder, "run")
+    assert folder.latest(VALIDATION).name == "validation-00004.npz"
+    assert folder.latest(CONDENSATION).name == "condensation-00004.npz"
 
 
-@pytest.mark.parametrize("spoiled", ["other nodes", "damaged"])
+@pytest.mark.parametrize("spoiled", ["other nodes", "damaged", "all damaged"])
 def test_without_evidence_of_its_nodes_a_validation_selects_it(data, run_config, spoiled):
     config = run_config(device="cpu", **KEYS)
     client = Client(data, config)
     train(client, 1)
-    path = RunFolder(data.folder, "run").last_survey()
-    if spoiled == "damaged":
-        path.write_bytes(path.read_bytes()[:-40])
-    else:
-        with_others = dict(module.read_npz(path))
-        with_others["kept_nodes"] = with_others["kept_nodes"][::-1]
+    folder = RunFolder(data.folder, "run")
+    path, other = folder.latest(VALIDATION), folder.latest(CONDENSATION)
+    difficulty = read_stored(other, Condensation, CPU).difficulty
+    if spoiled == "other nodes":
+        with_others = dict(read_npz(path))
+        with_others["nodes"] = with_others["nodes"][::-1]
         write_npz(path, with_others)
+    else:
+        path.write_bytes(path.read_bytes()[:-40])
+    if spoiled == "all damaged":
+        other.write_bytes(other.read_bytes()[:-40])
+        difficulty = None
     found = validate(client, model_of(data, config, 0.1), 2)
     settings, nodes = DanceConfig.of(config), validated_nodes(data, config)
-    difficulty = None if spoiled == "damaged" else Survey.read(path, CPU).difficulty
-    wanted = predict_nodes(client.model, data, settings, nodes, difficulty)["deployed"]
+    client = whole(client.model, data, settings)
+    wanted = predict_nodes(client, nodes, difficulty)["deployed"]
     torch.testing.assert_close(found, wanted)

@@ -1,0 +1,108 @@
+"""What a refresh decides for the rounds until the next one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dance_flwr.dance.nodes import Queue
+from dance_flwr.dance.selection import Selection
+from dance_flwr.dance.topology import Edges
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Condensation:
+    """What a node condensation decides until the next one; all that has an entry per node.
+
+    Attributes
+    ----------
+    times_selected : [n] int64, number of cores that contained each node before it
+    difficulty : [n] float32 u_v of the model that condensed
+    queue : the order in which nodes enter cores
+    """
+
+    times_selected: Int64[Tensor, "n"]
+    difficulty: Float[Tensor, "n"]
+    queue: Queue
+
+    def times_after(self, turns: int) -> Int64[Tensor, "n"]:
+        """Return `times_selected` after so many rounds; [n] int64."""
+        times = self.times_selected.clone()
+        times[self.queue.nodes] += self.queue.times(turns)
+        return times
+
+    def arrays(self) -> Arrays:
+        """Return the arrays of a file that holds this."""
+        tensors = {
+            "times_selected": self.times_selected,
+            "difficulty": self.difficulty,
+            "queue_nodes": self.queue.nodes,
+            "queue_ptr": self.queue.ptr,
+            "queue_quotas": self.queue.quotas,
+        }
+        return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+
+    @classmethod
+    def from_arrays(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """Return what `arrays` gave, as tensors; a KeyError names what is missing."""
+        queue = Queue(tensors["queue_nodes"], tensors["queue_ptr"], tensors["queue_quotas"])
+        return cls(tensors["times_selected"], tensors["difficulty"], queue)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Evidence and edges of T successive cores of a queue.
+
+    Attributes
+    ----------
+    first : turn of the first of these cores
+    cores : [T, K] int64, the nodes of each core, ascending
+    selection : of the distinct nodes of all cores, ascending
+    edges : of the condensed graph of each core
+    """
+
+    first: int
+    cores: Int64[Tensor, "T K"]
+    selection: Selection
+    edges: tuple[Edges, ...]
+
+    def covers(self, turn: int) -> bool:
+        """Whether the core of this turn is one of them."""
+        return 0 <= turn - self.first < len(self.edges)
+
+    def rounded(self) -> "Plan":
+        """Return the plan without candidates that were rejected, and c_v in half precision."""
+        # Why (decision 16): c_v of up to 4,096 nodes is most of what a round reads.
+        frozen = self.selection.frozen()
+        return replace(self, selection=replace(frozen, context=frozen.context.half()))
+
+    def batch(self, turn: int) -> tuple[Selection, Edges]:
+        """Return what the round of this turn trains on: evidence of its core, and edges."""
+        edges = self.edges[turn - self.first]
+        if len(self.edges) == 1:
+            return self.selection, edges
+        rows = torch.searchsorted(self.selection.nodes, self.cores[turn - self.first])
+        return self.selection.take(rows), edges
+
+    def arrays(self) -> Arrays:
+        """Return the arrays of a file that holds this."""
+        rows, cols, weights = (torch.cat(part) for part in zip(*self.edges, strict=True))
+        tensors = {"cores": self.cores, "rows": rows, "cols": cols, "weights": weights}
+        sizes = np.array([len(weights) for _, _, weights in self.edges])
+        arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+        return arrays | {"first": np.array(self.first), "sizes": sizes} | self.selection.arrays()
+
+    @classmethod
+    def from_arrays(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """Return what `arrays` gave, as tensors; a KeyError names what is missing."""
+        sizes = tensors["sizes"].tolist()
+        parts = (torch.split(tensors[name], sizes) for name in ("rows", "cols", "weights"))
+        selection, edges = Selection.from_arrays(tensors), tuple(zip(*parts, strict=True))
+        return cls(int(tensors["first"]), tensors["cores"], selection, edges)

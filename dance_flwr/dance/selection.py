@@ -1,0 +1,160 @@
+"""`Selection`: the evidence of nodes, in each form that a round or a file needs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dance_flwr.nn.ragged import Ragged, rows_at, stack_rows
+
+HOPS = (0, 1, 2)
+ThreeHops = tuple[Ragged, Ragged, Ragged]
+Gates = tuple[Float[Tensor, "E0"], Float[Tensor, "E1"], Float[Tensor, "E2"]]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Candidates of the evidence of m nodes, and what was selected of them.
+
+    A candidate of weight 0 was rejected.
+
+    Attributes
+    ----------
+    nodes : [m] int64, the nodes whose evidence this is
+    hops : per hop l in 0, 1, 2: m rows of candidate nodes
+    gates : per hop, [E_l] alpha^(l), at most B_l non-zero per row, each non-empty row sums to 1
+    chunks : m rows of candidate chunks, E_v
+    chunk_weights : [E] pi, at most B_tok non-zero per row
+    context : [m, d] c_v (eq:hier_context)
+
+    Examples
+    --------
+    >>> hop0 = Ragged(torch.tensor([0, 1]), torch.tensor([7]))
+    >>> hop1 = Ragged(torch.tensor([0, 2]), torch.tensor([3, 5]))
+    >>> chunks, one = Ragged(torch.tensor([0, 2]), torch.tensor([20, 21])), torch.ones(1)
+    >>> gates = one, torch.tensor([0.0, 1.0]), torch.empty(0)
+    >>> none = Ragged(torch.tensor([0, 0]), torch.empty(0, dtype=torch.int64))
+    >>> of_seven = Selection(hop0.index, (hop0, hop1, none), gates, chunks, gates[1], one[None])
+    >>> of_seven.frozen().hops[1].index, of_seven.frozen().chunks.index
+    (tensor([5]), tensor([21]))
+    """
+
+    nodes: Int64[Tensor, "m"]
+    hops: ThreeHops
+    gates: Gates
+    chunks: Ragged
+    chunk_weights: Float[Tensor, "E"]
+    context: Float[Tensor, "m d"]
+
+    @property
+    def parts(self) -> list[tuple[Ragged, Float[Tensor, "_"]]]:
+        """Candidates and weights of hops 0, 1 and 2, then of the chunks."""
+        weights = (*self.gates, self.chunk_weights)
+        return list(zip((*self.hops, self.chunks), weights, strict=True))
+
+    @classmethod
+    def of_parts(
+        cls,
+        nodes: Int64[Tensor, "m"],
+        parts: Sequence[tuple[Ragged, Float[Tensor, "_"]]],
+        context: Float[Tensor, "m d"],
+    ) -> "Selection":
+        """Return the selection whose `parts` these are."""
+        (zero, a), (one, b), (two, c), (chunks, pi) = parts
+        return cls(nodes, (zero, one, two), (a, b, c), chunks, pi, context)
+
+    def frozen(self) -> "Selection":
+        """Return the selection without what was rejected.
+
+        Between two selections weights continue to adapt, but among the selected alone.
+        """
+        parts = [(rows.keep(weights > 0), weights[weights > 0]) for rows, weights in self.parts]
+        return Selection.of_parts(self.nodes, parts, self.context)
+
+    def take(self, rows: Int64[Tensor, "j"]) -> "Selection":
+        """Return these rows, [j] int64; a context in half precision becomes float32."""
+        parts = []
+        for ragged, weights in self.parts:
+            entries = torch.arange(ragged.index.numel(), device=rows.device)
+            places = Ragged(ragged.ptr, entries).take(rows)
+            parts.append((Ragged(places.ptr, ragged.index[places.index]), weights[places.index]))
+        return Selection.of_parts(self.nodes[rows], parts, rows_at(self.context, rows))
+
+    @classmethod
+    def stack(cls, blocks: Sequence["Selection"]) -> "Selection":
+        """Return the selection of all blocks' nodes, one block after the other."""
+        parts = []
+        for part in zip(*(block.parts for block in blocks), strict=True):
+            rows, weights = zip(*part, strict=True)
+            parts.append((stack_rows(rows), torch.cat(weights)))
+        nodes = torch.cat([block.nodes for block in blocks])
+        return cls.of_parts(nodes, parts, torch.cat([block.context for block in blocks]))
+
+    def padded(self) -> list[tuple[Int64[Tensor, "m L"], Bool[Tensor, "m L"]]]:
+        """Return the candidates of each part as dense rows, for training; see `pad`."""
+        return [pad(rows) for rows, _ in self.parts]
+
+    @property
+    def selected_chunks(self) -> Int64[Tensor, "s"]:
+        """[s] int64, the selected chunks; one entry per node and chunk."""
+        return self.chunks.index[self.chunk_weights > 0]
+
+    def counts(self, tokens: NDArray[np.int32]) -> dict[str, int]:
+        """Return totals: nodes, neighbours, chunks and tokens; a node is not its own neighbour.
+
+        Parameters
+        ----------
+        tokens : [R] tokens of every chunk of the client's text bank
+        """
+        chunks = self.selected_chunks.cpu().numpy()
+        return {
+            "condensed-nodes": self.nodes.numel(),
+            "evidence-neighbours": sum(int((gate > 0).sum()) for gate in self.gates[1:]),
+            "evidence-chunks": len(chunks),
+            "evidence-tokens": int(tokens[chunks].sum()) if len(chunks) else 0,
+        }
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a file that holds this."""
+        tensors = {"nodes": self.nodes, "context": self.context}
+        for name, (rows, weights) in zip(_PARTS, self.parts, strict=True):
+            tensors |= {f"{name}_ptr": rows.ptr, f"{name}_index": rows.index}
+            tensors[f"{name}_weights"] = weights
+        return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+
+    @classmethod
+    def from_arrays(cls, tensors: Mapping[str, Tensor]) -> "Selection":
+        """Return what `arrays` gave, as tensors.
+
+        Raises
+        ------
+        KeyError : an array is missing
+        """
+        parts = [
+            (Ragged(tensors[f"{name}_ptr"], tensors[f"{name}_index"]), tensors[f"{name}_weights"])
+            for name in _PARTS
+        ]
+        return cls.of_parts(tensors["nodes"], parts, tensors["context"])
+
+
+_PARTS = ("hop0", "hop1", "hop2", "chunks")
+
+
+def pad(rows: Ragged) -> tuple[Int64[Tensor, "m L"], Bool[Tensor, "m L"]]:
+    """Return the rows padded to the longest with 0, and where they are filled; [m, L] each.
+
+    Examples
+    --------
+    >>> pad(Ragged(torch.tensor([0, 2, 3]), torch.tensor([4, 6, 9])))[0]
+    tensor([[4, 6],
+            [9, 0]])
+    """
+    sizes = rows.ptr.diff()
+    width = int(sizes.max()) if sizes.numel() else 0
+    inside = torch.arange(width, device=sizes.device) < sizes[:, None]
+    return sizes.new_zeros(inside.shape).masked_scatter(inside, rows.index), inside

@@ -1,0 +1,81 @@
+"""Alg. 1, client side: local epochs on the condensed graph."""
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from dance_flwr.dance.algorithm import ClientRound, Refreshed
+from dance_flwr.dance.losses import (
+    Labelled,
+    Logits,
+    condensed_loss,
+    laplace_like,
+    perturb,
+    plain_loss,
+    supervised_nodes,
+)
+from dance_flwr.dance.selection import Selection
+from dance_flwr.dance.topology import Edges
+from dance_flwr.dance.weighing import DenseSelection, weigh
+from dance_flwr.nn.propagation import operator, trainable
+from dance_flwr.nn.ragged import rows_at
+from dance_flwr.nn.training import train_epochs
+
+
+def train_round(now: ClientRound, start: Refreshed) -> None:
+    """Train omega on the condensed graph for `local-epochs` epochs; changes the model in place."""
+    selection, edges = start.plan.batch(start.turn)
+    counts, settings = now.report.counts, now.client.settings
+    with now.report.phase("train"):
+        supervised = supervised_nodes(selection, now.client.data.train_labels, settings)
+        if counts["condensed-nodes"]:
+            counts["evidence-supervised"] = supervised.numel()
+        now.report.loss = train_condensed(now, selection, edges, supervised)
+
+
+def train_condensed(
+    now: ClientRound,
+    selection: Selection,
+    edges: Edges,
+    supervised: Int64[Tensor, "s"],
+) -> float:
+    """Train omega on the condensed graph; return the last loss.
+
+    The backbone on the original graph reads the batch, the supervised nodes and at most `fan_out`
+    neighbours of each, drawn once a round; its first propagation step is precomputed.
+
+    Parameters
+    ----------
+    selection : of the core
+    supervised : [s] int64, the nodes of the plain term
+    """
+    client, model, backbone = now.client, now.client.model, now.client.model.backbone
+    data, settings, core = client.data, client.settings, selection.nodes
+    dense, count = DenseSelection.of(client, selection), core.numel()
+    nodes = torch.cat([core, supervised[~torch.isin(supervised, core)]])
+    ball = client.graph.around(
+        *(backbone.operator, nodes, backbone.hops_left, settings.fan_out),
+        now.draws("neighbours"),
+    )
+    inputs = rows_at(data.inputs(client.graph, backbone), ball.nodes)
+    labels = data.train_labels[ball.nodes[: nodes.numel()]]
+    every, of_core = Labelled.among(labels), Labelled.among(labels[:count])
+    steps = [trainable(step, backbone.operator) for step in ball.operators]
+    condensed = trainable(operator(backbone.operator, *edges, count), backbone.operator)
+    width = model.fuse_graph.out_features
+    noise = laplace_like(dense.texts.new_empty(count, width), settings.feature_noise)
+
+    def loss() -> Tensor:
+        around = backbone.finish(backbone.start(backbone.drop(inputs)), steps)
+        graph, hidden = model.graph_logits(around), around[:count]
+        texts, neighbour_labels = weigh(client, hidden, dense)
+        fused_text, text = model.read(texts).unbind(1)
+        features = perturb(model.fuse_read(hidden, fused_text), noise)
+        # The order of these calls is that in which dropout draws.
+        core = model.graph_logits(model.condensed_hidden(features, condensed))
+        text = model.text_logits(text)
+        fused = model.fused_logits(features, neighbour_labels)
+        value = condensed_loss(Logits(graph[:count], text, fused, core), of_core, settings)
+        return value + plain_loss(graph, every, settings)
+
+    return train_epochs(model, loss, now.config, round_=now.number)
