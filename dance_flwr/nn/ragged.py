@@ -164,8 +164,8 @@ def project_budget(
     budget : B, one number or one per row ([m] int64)
     """
     rows = row_of_entry(ptr)
-    limit = budget[rows] if isinstance(budget, Tensor) else budget
-    hard = probs.detach() * (rank_in_row(scores.detach(), ptr) < limit)
+    most = budget[rows] if isinstance(budget, Tensor) else budget
+    hard = probs.detach() * (rank_in_row(scores.detach(), ptr) < most)
     total = torch.zeros(ptr.numel() - 1, dtype=probs.dtype, device=probs.device)
     total.index_add_(0, rows, hard)
     hard = hard / total.clamp(min=torch.finfo(probs.dtype).tiny)[rows]
@@ -189,11 +189,11 @@ def budgeted_entmax(
     padded = scores.new_full(inside.shape, torch.finfo(scores.dtype).min / 4)
     padded.masked_scatter_(inside, scores)
     order = torch.sort(padded, dim=1, descending=True, stable=True).indices
-    supported = torch.arange(widest, device=ptr.device) < (
+    kept = torch.arange(widest, device=ptr.device) < (
         budget[:, None] if isinstance(budget, Tensor) else budget
     )
-    supported = torch.zeros_like(inside).scatter_(1, order, supported.expand_as(inside))
-    hard = entmax15(padded, dim=1) * (supported & inside)
+    kept = torch.zeros_like(inside).scatter_(1, order, kept.expand_as(inside))
+    hard = entmax15(padded, dim=1) * (kept & inside)
     hard /= hard.sum(1, keepdim=True).clamp(min=torch.finfo(scores.dtype).tiny)
     return hard[inside]  # type: ignore[no-any-return]
 
