@@ -33,8 +33,8 @@ def run(
     in_process: Annotated[
         bool, typer.Option("--in-process", help="run the clients one after the other, without Ray")
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="replace the run in --out, also an interrupted one")
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="replace the run in --out, finished or not")
     ] = False,
     resume: Annotated[
         Path | None,
@@ -57,10 +57,10 @@ def run(
     named = {"data": data, "clients": clients, "seed": seed, "out": str(out) if out else None}
     if resume is None:
         values = {key: value for key, value in named.items() if value is not None}
-        values |= {"overwrite": True} if force else {}
+        values |= {"overwrite": True} if overwrite else {}
         start_run(config or [], set_ or [], values, in_process, dry_run, track or [])
         return
-    options = {"config": config, "set": set_, **named, "force": force or None}
+    options = {"config": config, "set": set_, **named, "overwrite": overwrite or None}
     options["dry-run"] = dry_run or None
     extra = [f"--{name}" for name, value in options.items() if value is not None]
     if extra:
@@ -126,7 +126,8 @@ def start_run(
     ------
     UserError : the configuration cannot be used, or the run fails
     """
-    from dance_flwr.config.reading import read_config
+    from dance_flwr.config.reading import read_values
+    from dance_flwr.config.tree import parse
     from dance_flwr.data.prepare import prepare
     from dance_flwr.methods import check_method
     from dance_flwr.privacy.dp import affordable_rounds
@@ -135,12 +136,14 @@ def start_run(
     from dance_flwr.runs.tracking import check_trackers
 
     check_trackers(track)
-    config = read_config(files, pairs, named)
-    if config.resume:
-        raise UserError(
-            "resume: expected `dance-flwr run --resume RUN`, found the key `resume`; the key is "
-            f"for `flwr run`, so call `dance-flwr run --resume {config.out}`"
-        )
+    values = read_values(files, pairs)
+    config = parse(values | dict(named))
+    for key, option in (("resume", f"--resume {config.out}"), ("overwrite", "--overwrite")):
+        if values.get(key):
+            raise UserError(
+                f"{key}: expected an option, found a key, which is for `flwr run`; call "
+                f"`dance-flwr run {option}`"
+            )
     check_method(config)
     affordable_rounds(config)  # refuses a budget below one round before texts are encoded
     if dry_run:

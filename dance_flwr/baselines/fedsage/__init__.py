@@ -52,7 +52,7 @@ METHOD = MethodSpec(
     sections=(FedSageConfig, SamplingConfig),
     search={
         "fedsage.learning-rate": (0.0003, 0.001, 0.003),
-        "fedsage.most": (1, 3, 5),
+        "fedsage.max-generated-per-node": (1, 3, 5),
     },
     label_reuse=True,
 )

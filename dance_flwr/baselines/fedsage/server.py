@@ -24,6 +24,6 @@ class FedSageServer(ServerSide):
     def before_round(self, round_: int, channel: Channel) -> None:
         """Run the exchange, once."""
         settings = FedSageConfig.of(self.config)
-        if settings.most and _EXCHANGED not in self.memory:
+        if settings.max_generated_per_node and _EXCHANGED not in self.memory:
             GeneratorExchange(settings, Widths.of(self.shape.text_dim, settings), channel).run()
             self.memory[_EXCHANGED] = np.ones(1, np.int64)
