@@ -17,6 +17,7 @@ from dance_flwr.data.prepare import prepare
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.wire.messages import metrics_of
 from dance_flwr.fingerprint import code_fingerprint, model_fingerprint
+from dance_flwr.llm.config import LlmConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import accuracy, count
 from dance_flwr.runs.reader import load_model
@@ -204,7 +205,7 @@ def test_the_seed_decides_every_draw_of_a_client(dance, keys, labelled_first):
     def trained(seed, name):
         config = parse(flatten(dance.config) | keys | {"seed": seed})
         settings = replace(DanceConfig.of(config), labelled_first=labelled_first)
-        client = Client(dance.data(0), replace(config, sections=(settings,)))
+        client = Client(dance.data(0), replace(config, sections=(settings, LlmConfig.of(config))))
         return model_fingerprint(
             client.train(model, info(f"{name}-{seed}-{keys['dropout']}", model))[0]
         )
