@@ -121,12 +121,7 @@ def last_step(sizes: Sequence[float], values: Sequence[float]) -> float:
 
 
 def _render(rows: Sequence[Row]) -> Section:
-    # Rows of an earlier version have no memory and other sizes.
-    measured = {
-        str(row.labels["series"]): row.measure
-        for row in rows
-        if row.measure and "memory" in row.measure
-    }
+    measured = {str(row.labels["series"]): row.measure for row in rows if row.measure}
     if not measured:
         return Section(
             (HOW, f"0 of {len(rows)} series are measured; nothing to show yet.", DIFFERENCES)
