@@ -48,7 +48,7 @@ Jobs = Annotated[
     typer.Option("--jobs", help="number of worker processes; default: physical cores", min=1),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="print the grid without running it")]
-Again = Annotated[bool, typer.Option("--again", help="also repeat runs that are already there")]
+Again = Annotated[bool, typer.Option("--again", help="also repeat runs that exist")]
 Labels = Annotated[
     list[str] | None,
     typer.Option(metavar="LABEL=VALUE", help="only cells with this label, as --dry-run prints"),

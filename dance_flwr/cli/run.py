@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dance_flwr.cli.options import Clients, ConfigFiles, OptionalGraph, Seed, Settings, Trackers
-from dance_flwr.cli.plan import print_plan
 from dance_flwr.errors import ResumeError, UserError
 
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
@@ -16,6 +15,7 @@ if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
 
     from dance_flwr.config.options import Value
     from dance_flwr.config.tree import RunConfig
+    from dance_flwr.runs.plan import Calls
 
 app = typer.Typer()
 
@@ -56,9 +56,10 @@ def run(
     """
     named = {"data": data, "clients": clients, "seed": seed, "out": str(out) if out else None}
     if resume is None:
-        values = {key: value for key, value in named.items() if value is not None}
+        values = _values_of(config, set_)
+        values |= {key: value for key, value in named.items() if value is not None}
         values |= {"overwrite": True} if overwrite else {}
-        start_run(config or [], set_ or [], values, in_process, dry_run, track or [])
+        start_run(values, in_process, dry_run, track or [])
         return
     options = {"config": config, "set": set_, **named, "overwrite": overwrite or None}
     options["dry-run"] = dry_run or None
@@ -105,10 +106,27 @@ def encode(
     encode_client(folder, text_bank(read_config(config or [], set_ or [], {})), typer.echo)
 
 
+def _values_of(files: list[Path] | None, pairs: list[str] | None) -> "dict[str, Value]":
+    """Return the flat keys of TOML files and KEY=VALUE pairs; later sources win.
+
+    Raises
+    ------
+    UserError : a file cannot be read, or one sets what an option of the command decides
+    """
+    from dance_flwr.config.reading import read_values
+
+    values = read_values(files or [], pairs or [])
+    for key, option in (("resume", "--resume RUN"), ("overwrite", "--overwrite")):
+        if values.get(key):
+            raise UserError(
+                f"{key}: expected an option, found a key, which is for `flwr run`; call "
+                f"`dance-flwr run {option}`"
+            )
+    return values
+
+
 def start_run(
-    files: Sequence[Path],
-    pairs: Sequence[str],
-    named: "Mapping[str, Value]",
+    values: "Mapping[str, Value]",
     in_process: bool,
     dry_run: bool = False,
     track: Sequence[str] = (),
@@ -117,7 +135,7 @@ def start_run(
 
     Parameters
     ----------
-    files, pairs, named : TOML files, KEY=VALUE pairs and flat keys; later sources win
+    values : flat keys of the configuration
     in_process : run the clients in this process instead of Flower's simulation engine
     dry_run : print the plan, and run nothing
     track : names of trackers
@@ -126,7 +144,6 @@ def start_run(
     ------
     UserError : the configuration cannot be used, or the run fails
     """
-    from dance_flwr.config.reading import read_values
     from dance_flwr.config.tree import parse
     from dance_flwr.data.prepare import prepare
     from dance_flwr.methods import check_method
@@ -136,14 +153,7 @@ def start_run(
     from dance_flwr.runs.tracking import check_trackers
 
     check_trackers(track)
-    values = read_values(files, pairs)
-    config = parse(values | dict(named))
-    for key, option in (("resume", f"--resume {config.out}"), ("overwrite", "--overwrite")):
-        if values.get(key):
-            raise UserError(
-                f"{key}: expected an option, found a key, which is for `flwr run`; call "
-                f"`dance-flwr run {option}`"
-            )
+    config = parse(values)
     check_method(config)
     affordable_rounds(config)  # refuses a budget below one round before texts are encoded
     if dry_run:
@@ -153,6 +163,62 @@ def start_run(
         check_engine()
     config = placed(config)  # before texts are encoded
     _run(config, prepare(config, print).folder, in_process, 0, track)
+
+
+def print_plan(config: "RunConfig") -> None:
+    """Print data, clients, method, rounds, and what a language model would be asked.
+
+    If it would be asked, the data is prepared, as its calls are counted at the clients.
+
+    Raises
+    ------
+    UserError : the data or the encoder is missing, or the settings cannot be used
+    """
+    from rich.console import Console
+
+    from dance_flwr.config.paths import MANIFEST
+    from dance_flwr.data.prepare import partition_folder, prepare
+    from dance_flwr.runs.plan import asks, planned_calls
+
+    print(
+        f"plan        {config.method} on {config.data}, {config.rounds} rounds, {config.clients} "
+        f"clients ({config.partition}), seed {config.seed}"
+    )
+    if not asks(config):
+        folder = partition_folder(config)
+        state = "found" if (folder / MANIFEST).is_file() else "to be made"
+        print(f"partition   {folder} ({state})")
+        print("model calls none")
+    else:
+        calls = planned_calls(config, prepare(config, print).folder)
+        Console().print(calls_table(calls))
+        print(f"model calls {calls_text(calls)}")
+    print("dry run     nothing was run")
+
+
+def calls_table(calls: "list[Calls]") -> "Table":
+    """Return a line for each client, as a table."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD)
+    for heading in ("client", "nodes", "calls", "tokens"):
+        table.add_column(heading, justify="right")
+    for client in calls:
+        numbers = client.client, client.nodes, client.calls, client.tokens
+        table.add_row(*(f"{number:,}" for number in numbers))
+    return table
+
+
+def calls_text(calls: "list[Calls]") -> str:
+    """Return the sum over clients in one line."""
+    capped = sum(client.capped for client in calls)
+    rest = f"; {capped} clients reach llm.max-calls or llm.max-tokens" if capped else ""
+    return (
+        f"at most {sum(client.calls for client in calls):,} with "
+        f"{sum(client.tokens for client in calls):,} tokens of all clients; what a client's cache "
+        f"holds costs nothing{rest}"
+    )
 
 
 def resume_run(folder: Path, in_process: bool, track: Sequence[str] = ()) -> None:
@@ -264,12 +330,12 @@ def accuracy_table(result: Mapping[str, Any]) -> "Table":
     for heading in ("client", "nodes", "test nodes", "val accuracy", "test accuracy"):
         table.add_column(heading, justify="right")
     for row in result["clients"]:
-        own = nodes_of(row, result)
-        first = (str(row["client"]), "-" if own is None else str(own), str(row["test_nodes"]))
+        nodes = nodes_of(row, result)
+        first = (str(row["client"]), "-" if nodes is None else str(nodes), str(row["test_nodes"]))
         table.add_row(*first, *_scores(row))
     table.add_section()
-    nodes = str(sum(result["nodes_per_client"]))
-    table.add_row("overall", nodes, str(result["test_nodes"]), *_scores(result))
+    total = str(sum(result["nodes_per_client"]))
+    table.add_row("overall", total, str(result["test_nodes"]), *_scores(result))
     return table
 
 

@@ -26,11 +26,7 @@ PAPER_READING: dict[str, Value] = {
     "edge-gates": "none",
     "class-prior": "none",
 }
-PAPER_HARNESS: dict[str, Value] = {
-    "lr-schedule": "constant",
-    "ema-decay": 0.0,
-    "smoothing": "none",
-}
+PAPER_HARNESS: dict[str, Value] = {"lr-schedule": "constant", "ema-decay": 0.0, "smoothing": "none"}
 PAPER = {**PAPER_DANCE, **PAPER_READING, **PAPER_HARNESS}
 # Fields without a key that `dance.paper-rules` sets.
 _PAPER_RULES: dict[str, Value] = {
@@ -47,14 +43,16 @@ class DanceConfig(Section):
 
     name: ClassVar[str] = "dance"
 
+    # Why 10 and 10 (decision 5): the paper states both 10 and 1; between two condensations the
+    # queue of cores changes the core in every round, and evidence of every round is not
+    # measurably better.
     core_refresh_every: int = option(
         10, "rounds between node condensations; 0 = only in round 1", ge=0
     )
     text_refresh_every: int = option(
-        10,
-        "rounds between evidence selections; 0 = only in round 1",
-        ge=0,
+        10, "rounds between evidence selections; 0 = only in round 1", ge=0
     )
+    # Why a bound (decision 16): a round costs what its core costs, whatever the size of the graph.
     batch_nodes: int = option(
         256,
         "maximum number of core nodes trained per round (K_b); 0 = the whole core",
@@ -69,10 +67,9 @@ class DanceConfig(Section):
     )
     confidence: float = option(0.7, "minimum confidence of a pseudo-label (tau)", ge=0, le=1)
     prototypes: int = option(8, "maximum number of prototypes per class (P)", ge=1)
+    # Why 2, where the paper has none (decision 7): successive cores cover the labelled nodes.
     coverage_penalty: float = option(
-        2.0,
-        "penalty on a node's prototype score per round that it was in a core",
-        ge=0,
+        2.0, "penalty on a node's prototype score per round that it was in a core", ge=0
     )
     core_rule: str = option(
         "label-aware",
@@ -91,6 +88,7 @@ class DanceConfig(Section):
     )
     hop1_budget: int = option(3, "evidence neighbours at hop 1 (B_1)", ge=0)
     hop2_budget: int = option(2, "evidence neighbours at hop 2 (B_2)", ge=0)
+    # Why more than B_2 (decision 7): otherwise the gate has nothing to choose from.
     hop2_pool: int = option(
         8, "hop-2 candidates preselected by difficulty before gating; B_2 in the paper", ge=1
     )
@@ -102,7 +100,10 @@ class DanceConfig(Section):
         le=1,
     )
     align_weight: float = option(0.1, "weight of the divergence between views (lambda_align)", ge=0)
+    # Why 1, where the paper has none (decision 7): nothing else trains the pass over the original
+    # graph that gates and selection depend on.
     plain_weight: float = option(1.0, "weight of the supervised loss on the original graph", ge=0)
+    # Why (decision 18): gates that start from random queries choose evidence at random.
     anchor_temperature: float = option(
         0.1,
         "temperature of the fixed part of a query, the node's text or context; 0 = learnt "
@@ -119,23 +120,21 @@ class DanceConfig(Section):
     beta: float = option(
         3.0, "weight of the l1 penalty (beta); from 2 alpha on, no edge remains", ge=0
     )
+    # Why not the paper's view (decision 7): the backbone on x_v over the original graph was the
+    # weakest one.
     views: str = option(
         "plain+fused",
         "views averaged at inference",
         choices=("plain+core+fused", "plain+fused", "core+fused", "fused", "core", "plain"),
     )
     evidence_supervision: bool = option(
-        True,
-        "the loss on the original graph covers labelled evidence neighbours too",
+        True, "the loss on the original graph covers labelled evidence neighbours too"
     )
     label_evidence: bool = option(
-        True,
-        "use the training labels of selected neighbours in predictions",
+        True, "use the training labels of selected neighbours in predictions"
     )
     feature_noise: float = option(
-        0.0,
-        "scale of the Laplace noise on condensed features (b); no privacy guarantee",
-        ge=0,
+        0.0, "scale of the Laplace noise on condensed features (b); no privacy guarantee", ge=0
     )
     evidence_keep: str = option(
         "all",

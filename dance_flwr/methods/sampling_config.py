@@ -18,9 +18,7 @@ class SamplingConfig(Section):
 
     name: ClassVar[str] = "sampling"
     batch_nodes: int = option(
-        0,
-        "labelled nodes per local epoch, with sampled neighbours; 0 = the whole graph",
-        ge=0,
+        0, "labelled nodes per local epoch, with sampled neighbours; 0 = the whole graph", ge=0
     )
     fan_out: int = option(10, "neighbours per node and layer that a batch samples; 0 = all", ge=0)
 

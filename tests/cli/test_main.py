@@ -29,7 +29,7 @@ COMMANDS = {
     "deploy peer-keys": {"--out"},
     "encode": {"--config", "--set"},
     "evidence page": {
-        *("--client", "--out", "--nodes", "--most", "--client-folder", "--data", "--encode"),
+        *("--client", "--out", "--nodes", "--max-nodes", "--client-folder", "--data", "--encode"),
     },
     "evidence show": {"--client", "--node", "--client-folder", "--data"},
     "evidence summaries": {"--client-folder"},
@@ -212,5 +212,5 @@ def test_resume_takes_no_other_option(cli, tmp_path, option):
 @pytest.mark.parametrize("key", ["resume", "overwrite"])
 def test_the_keys_of_flower_are_options_here(cli, tmp_path, key):
     done = cli("run", "--in-process", "--out", tmp_path, "--set", f"{key}=true")
-    option = {"resume": f"--resume {tmp_path}", "overwrite": "--overwrite"}[key]
+    option = {"resume": "--resume RUN", "overwrite": "--overwrite"}[key]
     assert done.code == 2 and f"`dance-flwr run {option}`" in done.err[-1]

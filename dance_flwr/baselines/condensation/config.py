@@ -13,11 +13,7 @@ class CondenseConfig(Section):
     name: ClassVar[str] = "condense"
     steps: int = option(500, "matching epochs, each with a newly initialised network (T)", ge=1)
     outer: int = option(1, "matching steps per epoch; 1 = one-step matching", ge=1)
-    inner: int = option(
-        0,
-        "training steps on the condensed graph between two matching steps",
-        ge=0,
-    )
+    inner: int = option(0, "training steps on the condensed graph between two matching steps", ge=0)
     feature_rate: float = option(0.01, "learning rate of Adam for the condensed features", gt=0)
     adjacency_rate: float = option(
         0.01, "learning rate of Adam for the network that generates the adjacency", gt=0
@@ -29,6 +25,5 @@ class CondenseConfig(Section):
         choices=("ours", "mse", "cos"),
     )
     released_code: bool = option(
-        False,
-        "gcond: order features and labels differently, as the public code does",
+        False, "gcond: order features and labels differently, as the public code does"
     )

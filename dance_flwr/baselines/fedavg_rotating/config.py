@@ -12,7 +12,5 @@ class RotatingConfig(Section):
 
     name: ClassVar[str] = "rotating"
     supervised_ratio: float = option(
-        2.25,
-        "labelled nodes supervised per round, as a multiple of the condensed nodes (K)",
-        gt=0,
+        2.25, "labelled nodes supervised per round, as a multiple of the condensed nodes (K)", gt=0
     )

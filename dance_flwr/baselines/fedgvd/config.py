@@ -18,9 +18,7 @@ class FedGvdConfig(Section):
         1.0, "weight of a client's own condensed nodes in its loss (gamma)", ge=0
     )
     teaching_weight: float = option(
-        1e-4,
-        "weight of the squared distance to the server's logits (lambda)",
-        ge=0,
+        1e-4, "weight of the squared distance to the server's logits (lambda)", ge=0
     )
 
     # Constants, not keys: no search and no experiment varies them.

@@ -15,10 +15,7 @@ class FedSageConfig(Section):
         5, "maximum number of generated neighbours per node (P); 0 = FedAvg", ge=0, le=20
     )
     hidden_ratio_of_val_nodes: float = option(
-        0.5,
-        "share of the validation nodes hidden while the generator is trained",
-        ge=0,
-        le=1,
+        0.5, "share of the validation nodes hidden while the generator is trained", ge=0, le=1
     )
     steps: int = option(20, "training steps of the generator on each client alone", ge=0)
     exchanges: int = option(

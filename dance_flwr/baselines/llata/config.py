@@ -16,18 +16,13 @@ class LlataConfig(Section):
         0.1, "maximum share of nodes that move to another community (rho)", ge=0, le=1
     )
     move_threshold: float = option(
-        0.05,
-        "minimum gain in cosine with the mean soft label of the community (delta)",
-        ge=0,
+        0.05, "minimum gain in cosine with the mean soft label of the community (delta)", ge=0
     )
     added_ratio_of_edges: float = option(
         0.5, "sampled edges, as a share of those of the graph", ge=0, le=0.5
     )
     dropped_ratio_of_edges: float = option(
-        0.1,
-        "dropped edges between communities, least similar first, as a share of all",
-        ge=0,
-        le=1,
+        0.1, "dropped edges between communities, least similar first, as a share of all", ge=0, le=1
     )
     temperature: float = option(
         0.1, "temperature of that cosine where the second end is drawn (tau)", gt=0

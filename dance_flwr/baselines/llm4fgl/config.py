@@ -24,10 +24,7 @@ class Llm4FglConfig(Section):
     )
     reflect_every: int = option(20, "rounds between reflections (T0)", ge=1)
     duplicate_cosine: float = option(
-        0.95,
-        "cosine with its node's text above which a generated text is dropped",
-        ge=-1,
-        le=1,
+        0.95, "cosine with its node's text above which a generated text is dropped", ge=-1, le=1
     )
 
     # Constants, not keys: no search and no experiment varies them.

@@ -17,7 +17,5 @@ class SelfTrainingConfig(Section):
     )
     weight: float = option(1.0, "weight of the cross-entropy of pseudo-labelled nodes", ge=0)
     per_class: int = option(
-        0,
-        "most confident pseudo-labels per client and class; 0 = all above the threshold",
-        ge=0,
+        0, "most confident pseudo-labels per client and class; 0 = all above the threshold", ge=0
     )
