@@ -45,9 +45,7 @@ def certificates(
     days: Annotated[int, typer.Option(help="validity of the server's certificate in days")] = 365,
     authority: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="renew: sign with the existing ca.crt and ca.key in this folder"
-        ),
+        typer.Option(metavar="DIR", help="sign with the existing ca.crt and ca.key of this folder"),
     ] = None,
 ) -> None:
     """Create a certificate authority and the SuperLink's certificate, or renew the certificate.
@@ -145,9 +143,7 @@ def check(
     ] = None,
     expect: Annotated[
         str,
-        typer.Option(
-            metavar="FINGERPRINT", help="of the server's code; takes precedence over --agreed"
-        ),
+        typer.Option(metavar="FINGERPRINT", help="of the server's code; overrides --agreed"),
     ] = "",
     connection: Annotated[
         str,

@@ -31,7 +31,7 @@ def run(
         Path | None, typer.Option(metavar="DIR", help="folder for result.json and the model")
     ] = None,
     in_process: Annotated[
-        bool, typer.Option("--in-process", help="run the clients one after the other, without Ray")
+        bool, typer.Option("--in-process", help="run the clients one after another, without Ray")
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="replace the run in --out, finished or not")
@@ -45,7 +45,7 @@ def run(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="print the plan, with calls of a language model, and run nothing"
+            "--dry-run", help="print the plan and the calls of a language model, run nothing"
         ),
     ] = False,
     track: Trackers = None,

@@ -55,7 +55,7 @@ def result_of(config, accuracy, rounds=8):
             {"client": k, "test_nodes": 5, "test_accuracy": accuracy, "val_accuracy": 1.0}
             for k in range(2)
         ],
-        **{"history": history, "config": flatten(config), "tokens": {}},
+        **{"history": history, "config": flatten(config)},
     }
 
 

@@ -54,8 +54,9 @@ def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) ->
         # Of the rounds after the first five; empty for shorter runs.
         "steady_seconds": _rounded(_phases(steady)) if steady else {},
         "facts": dict(facts),
-        "tokens": {name: _columns(ledger) for name, ledger in result["tokens"].items()},
     }
+    if "tokens" in result:  # an older run has none
+        content["tokens"] = {name: _columns(own) for name, own in result["tokens"].items()}
     if curve:
         values = [row["val_accuracy"] for row in history]
         content[CURVE] = [None if value is None else round(value, 4) for value in values]
