@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dance_flwr.cli.options import Clients, ConfigFiles, OptionalGraph, Seed, Settings, Trackers
+from dance_flwr.cli.plan import print_plan
 from dance_flwr.errors import ResumeError, UserError
 
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
@@ -15,7 +16,6 @@ if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
 
     from dance_flwr.config.options import Value
     from dance_flwr.config.tree import RunConfig
-    from dance_flwr.runs.plan import Calls
 
 app = typer.Typer()
 
@@ -163,62 +163,6 @@ def start_run(
         check_engine()
     config = placed(config)  # before texts are encoded
     _run(config, prepare(config, print).folder, in_process, 0, track)
-
-
-def print_plan(config: "RunConfig") -> None:
-    """Print data, clients, method, rounds, and what a language model would be asked.
-
-    If it would be asked, the data is prepared, as its calls are counted at the clients.
-
-    Raises
-    ------
-    UserError : the data or the encoder is missing, or the settings cannot be used
-    """
-    from rich.console import Console
-
-    from dance_flwr.config.paths import MANIFEST
-    from dance_flwr.data.prepare import partition_folder, prepare
-    from dance_flwr.runs.plan import asks, planned_calls
-
-    print(
-        f"plan        {config.method} on {config.data}, {config.rounds} rounds, {config.clients} "
-        f"clients ({config.partition}), seed {config.seed}"
-    )
-    if not asks(config):
-        folder = partition_folder(config)
-        state = "found" if (folder / MANIFEST).is_file() else "to be made"
-        print(f"partition   {folder} ({state})")
-        print("model calls none")
-    else:
-        calls = planned_calls(config, prepare(config, print).folder)
-        Console().print(calls_table(calls))
-        print(f"model calls {calls_text(calls)}")
-    print("dry run     nothing was run")
-
-
-def calls_table(calls: "list[Calls]") -> "Table":
-    """Return a line for each client, as a table."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD)
-    for heading in ("client", "nodes", "calls", "tokens"):
-        table.add_column(heading, justify="right")
-    for client in calls:
-        numbers = client.client, client.nodes, client.calls, client.tokens
-        table.add_row(*(f"{number:,}" for number in numbers))
-    return table
-
-
-def calls_text(calls: "list[Calls]") -> str:
-    """Return the sum over clients in one line."""
-    capped = sum(client.capped for client in calls)
-    rest = f"; {capped} clients reach llm.max-calls or llm.max-tokens" if capped else ""
-    return (
-        f"at most {sum(client.calls for client in calls):,} with "
-        f"{sum(client.tokens for client in calls):,} tokens of all clients; what a client's cache "
-        f"holds costs nothing{rest}"
-    )
 
 
 def resume_run(folder: Path, in_process: bool, track: Sequence[str] = ()) -> None:
