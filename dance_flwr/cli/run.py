@@ -54,15 +54,13 @@ def run(
 
     With --resume, continue a run that was interrupted.
     """
-    named = {"data": data, "clients": clients, "seed": seed, "out": str(out) if out else None}
+    keys = {"data": data, "clients": clients, "seed": seed, "out": str(out) if out else None}
+    keys["overwrite"] = overwrite or None
     if resume is None:
-        values = _values_of(config, set_)
-        values |= {key: value for key, value in named.items() if value is not None}
-        values |= {"overwrite": True} if overwrite else {}
-        start_run(values, in_process, dry_run, track or [])
+        named = {key: value for key, value in keys.items() if value is not None}
+        start_run(_values_of(config, set_) | named, in_process, dry_run, track or [])
         return
-    options = {"config": config, "set": set_, **named, "overwrite": overwrite or None}
-    options["dry-run"] = dry_run or None
+    options = {"config": config, "set": set_, **keys, "dry-run": dry_run or None}
     extra = [f"--{name}" for name, value in options.items() if value is not None]
     if extra:
         raise UserError(
@@ -119,8 +117,7 @@ def _values_of(files: list[Path] | None, pairs: list[str] | None) -> "dict[str, 
     for key, option in (("resume", "--resume RUN"), ("overwrite", "--overwrite")):
         if values.get(key):
             raise UserError(
-                f"{key}: expected an option, found a key, which is for `flwr run`; call "
-                f"`dance-flwr run {option}`"
+                f"{key}: expected an option, found a key; use `dance-flwr run {option}`"
             )
     return values
 
@@ -137,8 +134,7 @@ def start_run(
     ----------
     values : flat keys of the configuration
     in_process : run the clients in this process instead of Flower's simulation engine
-    dry_run : print the plan, and run nothing
-    track : names of trackers
+    dry_run : print the plan, and run nothing; track : names of trackers
 
     Raises
     ------
