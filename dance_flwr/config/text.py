@@ -73,7 +73,7 @@ def all_tables() -> str:
         [
             common_tables(),
             _short_table("Advanced", about, rest),
-            f"### `paper = true`\n\nIt sets {paper}; `dance.hop2-pool` follows `dance.hop2-budget`.",
+            f"### `paper = true`\n\nIt sets {paper}; the last follows `dance.hop2-budget`.",
             "## Methods",
             method_tables(METHODS.names()),
         ]
