@@ -1,12 +1,12 @@
 """dance-flwr in Python: condense a graph, explain predictions, predict, federate.
 
->>> from dance_flwr.api import TextGraph, condense, federate, load
->>> graph = TextGraph.from_pyg(data, texts)               # torch_geometric.data.Data
->>> core = condense(graph, ratio_of_nodes=0.08)           # nodes, edges, texts of a small graph
->>> result = federate(graph, {"clients": 3, "rounds": 10})
->>> model = result.export("bundle")                       # or load("bundle")
->>> model.predict(graph).predicted
->>> model.explain(graph, graph.ids[:3])                   # shows the evidence in a notebook
+    from dance_flwr.api import TextGraph, condense, federate, load
+    graph = TextGraph.from_pyg(data, texts)               # torch_geometric.data.Data
+    core = condense(graph, ratio_of_nodes=0.08)           # nodes, edges, texts of a small graph
+    result = federate(graph, {"clients": 3, "rounds": 10})
+    model = result.export("bundle")                       # or load("bundle")
+    model.predict(graph).predicted
+    model.explain(graph, graph.ids[:3])                   # shows the evidence in a notebook
 
 Nothing here needs Flower, except `federate`, which runs the app's own server and clients in this
 process. A mistake that a user can correct is a `UserError` of one line. Names are imported when

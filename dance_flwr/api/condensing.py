@@ -168,6 +168,23 @@ def condense(
     ------
     UserError : the graph has no training label and there is no model, the method is not DANCE, or
         the graph has classes that the model lacks
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch_geometric.data import Data
+    >>> from dance_flwr import TextGraph, condense
+    >>> texts = ["stars and dust", "a red dwarf star", "leaves in autumn", "moss on an oak"]
+    >>> data = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), y=torch.tensor([0, 0, 1, 1]))
+    >>> data.num_nodes = 4
+    >>> graph = TextGraph.from_pyg(data, texts, class_names=["astronomy", "botany"])
+    >>> core = condense(graph, ratio_of_nodes=0.5)
+    >>> core
+    Core(2 of 4 nodes, 0 edges, 2 training labels)
+    >>> core.to_pyg().x.shape
+    torch.Size([2, 384])
+    >>> core.evidence["0"].spans[0].text
+    'stars and dust'
     """
     graph, ratio = checked_graph(graph), ratio_of("ratio_of_nodes", ratio_of_nodes)
     bundle = None if model is None else bundle_of(model)

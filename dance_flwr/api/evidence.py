@@ -87,9 +87,9 @@ class Evidence(Sequence[NodeEvidence]):
 
     In a notebook it shows itself: predictions, gates, and source texts with their spans marked.
 
-    >>> for node in evidence:
-    ...     for span in node.spans:
-    ...         print(node.id, span.weight, span.text)
+        for node in evidence:
+            for span in node.spans:
+                print(node.id, span.weight, span.text)
 
     Attributes
     ----------

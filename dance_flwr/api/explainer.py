@@ -26,18 +26,18 @@ class DanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]  # torch-geometr
     v itself. `edge_mask`, [E], is the same on every path of l edges that leads from u to v.
     Both are 0 elsewhere, and the largest over v if several nodes are explained at once.
 
-    >>> model = load("bundle").at(graph)
-    >>> explainer = Explainer(
-    ...     model,
-    ...     DanceExplainer(),
-    ...     explanation_type="model",
-    ...     node_mask_type="object",
-    ...     edge_mask_type="object",
-    ...     model_config=dict(
-    ...         mode="multiclass_classification", task_level="node", return_type="log_probs"
-    ...     ),
-    ... )
-    >>> explanation = explainer(model.x, model.edge_index, index=7)
+        model = load("bundle").at(graph)
+        explainer = Explainer(
+            model,
+            DanceExplainer(),
+            explanation_type="model",
+            node_mask_type="object",
+            edge_mask_type="object",
+            model_config=dict(
+                mode="multiclass_classification", task_level="node", return_type="log_probs"
+            ),
+        )
+        explanation = explainer(model.x, model.edge_index, index=7)
     """
 
     def forward(

@@ -160,6 +160,24 @@ def federate(
     Raises
     ------
     UserError : a key or a graph cannot be used, `out` holds something else, or the run fails
+
+    Examples
+    --------
+    Two institutions with a graph of four nodes each:
+
+    >>> import torch
+    >>> from torch_geometric.data import Data
+    >>> from dance_flwr import TextGraph, federate
+    >>> texts = ["stars and dust", "a red dwarf star", "leaves in autumn", "moss on an oak"]
+    >>> data = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), y=torch.tensor([0, 0, 1, 1]))
+    >>> data.num_nodes = 4
+    >>> graph = TextGraph.from_pyg(data, texts, class_names=["astronomy", "botany"])
+    >>> keys = {"rounds": 2, "train-ratio": 0.5, "val-ratio": 0.25, "test-ratio": 0.25}
+    >>> result = federate([graph, graph], keys, out="example", progress=False)
+    >>> len(result.history), len(result.clients)
+    (2, 2)
+    >>> result.model.explain(graph, ["3"])
+    Evidence(1 nodes, ... spans, model ...)
     """
     keys = keys_of(config)
     if out is not None:

@@ -162,5 +162,13 @@ def load(bundle: str | Path) -> Predictor:
     Raises
     ------
     UserError : there is no bundle, or it is damaged or of another version
+
+    Examples
+    --------
+    >>> from dance_flwr import load
+    >>> load("no/such/bundle")
+    Traceback (most recent call last):
+        ...
+    dance_flwr.errors.UserError: expected a bundle with bundle.json, found none at ...
     """
     return Predictor(bundle_of(bundle))

@@ -1,7 +1,6 @@
 """Every command that a document shows exists, with every option that it is given."""
 
 import click
-import pytest
 import typer
 from support.documents import commands_of
 from support.project import PROJECT
@@ -12,7 +11,7 @@ DOCUMENTS = [PROJECT / "README.md", *sorted(PROJECT.glob("docs/*.md"))]
 
 
 def unknown(words):
-    """What of a command does not exist; "" if all of it does."""
+    """Return the first word or option of a command that does not exist, "" if all of them do."""
     command: click.Command = typer.main.get_command(app)
     context = click.Context(command)
     words = list(words)
@@ -24,14 +23,14 @@ def unknown(words):
         return words[0]
     if command.context_settings.get("ignore_unknown_options"):  # of Flower's own program
         return ""
-    given = [word.partition("=")[0] for word in words if word.startswith("--")]
-    return next((name for name in given if name not in options), "")
+    used = [word.partition("=")[0] for word in words if word.startswith("--")]
+    return next((name for name in used if name not in options), "")
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_commands_of_a_document_exist(path):
-    found = list(commands_of(path))
-    assert [(words, unknown(words)) for words in found if unknown(words)] == []
+def test_commands_of_the_documents_exist():
+    commands = [(path.name, words) for path in DOCUMENTS for words in commands_of(path)]
+    assert len(commands) > 50
+    assert [(*command, unknown(command[1])) for command in commands if unknown(command[1])] == []
 
 
 def test_the_readme_shows_most_commands():

@@ -74,10 +74,9 @@ def test_flatten_and_toml_round_trip(values):
     assert values.items() <= flatten(config).items()
 
 
-@pytest.mark.parametrize("key", list(flat_fields()))
-def test_no_key_is_lost_on_its_way_through_toml(key):
+def test_no_key_is_lost_on_its_way_through_toml():
     """Also one of a table that is newer than the writer of TOML."""
-    assert key in flat(tomllib.loads(to_toml(RunConfig())))
+    assert list(flat(tomllib.loads(to_toml(RunConfig())))) == list(flat_fields())
 
 
 def test_every_mistake_is_reported_in_one_message():
@@ -120,9 +119,9 @@ def test_an_integer_too_large_for_a_float_is_refused():
     ]
 
 
-@pytest.mark.parametrize("key", [key for key, (_, kind) in flat_fields().items() if kind is float])
-def test_nan_is_refused_in_every_number(key):
-    assert key in problems({key: math.nan})[0]
+def test_nan_is_refused_in_every_number():
+    for key in (key for key, (_, kind) in flat_fields().items() if kind is float):
+        assert key in problems({key: math.nan})[0]
 
 
 @pytest.mark.parametrize(

@@ -480,10 +480,10 @@ def test_loading_libraries_opens_nothing_of_any_client(traced):
     assert len(targets) > 1000 and not [target for target in targets if root in target]
 
 
-def test_the_readme_tells_what_leaves_a_client(run, masked):
+def test_the_privacy_page_tells_what_leaves_a_client(run, masked):
     """Its table is what `python -m dance_flwr.runs.simulation.leaving` makes of such messages."""
-    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
-    table = readme.partition("<!-- leaves -->")[2].partition("<!-- /leaves -->")[0]
+    page = (PROJECT / "docs" / "privacy.md").read_text(encoding="utf-8")
+    table = page.partition("<!-- leaves -->")[2].partition("<!-- /leaves -->")[0]
     assert table.strip() == leaving_table(run(rounds=2).messages, masked[0].messages)
 
 

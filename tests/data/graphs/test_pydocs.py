@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -27,15 +26,8 @@ print(h.hexdigest())
 
 
 @pytest.fixture(scope="module")
-def built():
-    start = time.perf_counter()
-    graph = load_graph("pydocs-full")
-    return graph, time.perf_counter() - start
-
-
-@pytest.fixture(scope="module")
-def graph(built):
-    return built[0]
+def graph():
+    return load_graph("pydocs-full")
 
 
 def index(graph, name: str) -> int:
@@ -51,10 +43,6 @@ def linked(graph, one: str, two: str) -> bool:
 
 def label(graph, name: str) -> str:
     return graph.class_names[graph.labels[index(graph, name)]]
-
-
-def test_it_is_built_in_time(built):
-    assert built[1] < 15
 
 
 def test_size_is_what_the_experiments_expect(graph):

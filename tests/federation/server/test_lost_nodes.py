@@ -158,10 +158,10 @@ def ask_all(monkeypatch):
 
 
 def test_a_node_that_dies_while_it_sends_holds_up_nobody_else(ask_all, monkeypatch):
-    monkeypatch.setattr(asking, "_SILENCE_SECONDS", 60.0)
+    monkeypatch.setattr(asking, "_SILENCE_SECONDS", 600.0)
     begin = time.monotonic()
     assert ask_all(Line("prompt", "stuck", "prompt"), 2.0).keys() == {0, 2}
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < 300  # it waits for two seconds, not for the silence to end
 
 
 @pytest.mark.parametrize("fate", ["forgetful", "gone", "stuck"])
