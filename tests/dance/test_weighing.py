@@ -24,7 +24,7 @@ def one_hot(client):
 
 
 def trained(client, rule, candidates=None, hidden=None):
-    """`weigh` of the client's nodes under this `trained-evidence`."""
+    """`weigh` of the client's nodes under this `trained_evidence`."""
     config = replace(client.config, trained_evidence=rule)
     candidates = candidates or client.select()
     evidence = client.condense(candidates)
