@@ -32,7 +32,7 @@ def list_(data_root: DataRoot = None) -> None:
     from dance_flwr.data.graphs.loading import imported_graphs
 
     root = _root(data_root)
-    here = imported_graphs(root)
+    stored = imported_graphs(root)
     table = Table(title="Graphs")
     for column in ("name", "nodes", "edges", "classes", "split", "text", "licence", "from", "here"):
         table.add_column(
@@ -55,10 +55,10 @@ def list_(data_root: DataRoot = None) -> None:
             row.text,
             row.licence,
             origin,
-            "yes" if name in here else "no",
+            "yes" if name in stored else "no",
         )
-    for name in sorted(set(here) - set(CATALOGUE) - set(DATASETS)):
-        card = read_card(here[name])
+    for name in sorted(set(stored) - set(CATALOGUE) - set(DATASETS)):
+        card = read_card(stored[name])
         counts = card.get("counts", {})
         numbers = [
             f"{counts[k]:,}" if k in counts else "?" for k in ("nodes", "directed_edges", "classes")
@@ -134,9 +134,9 @@ def show(name: NameOrFolder, data_root: DataRoot = None) -> None:
     for what, values in (("degree", facts.degrees), ("characters per text", facts.lengths)):
         spread.add_row(what, *(f"{v:,.0f}" for v in values[:-1]), f"{values[-1]:,.1f}")
     labels = Table("class", "nodes", "", title="Labels")
-    most = max(facts.histogram.values(), default=0) or 1
+    largest = max(facts.histogram.values(), default=0) or 1
     for label, number in facts.histogram.items():
-        labels.add_row(escape(label), f"{number:,}", "#" * round(30 * number / most))
+        labels.add_row(escape(label), f"{number:,}", "#" * round(30 * number / largest))
     examples = Table("id", "class", "text", title="Three nodes, by length of text")
     for node, label, text in facts.examples:
         examples.add_row(escape(node), escape(label), escape(_short(text)))
@@ -154,17 +154,17 @@ def check(name: Name, data_root: DataRoot = None) -> None:
     from dance_flwr.data.graphs.loading import imported_graphs, load_graph
 
     root = _root(data_root)
-    here = imported_graphs(root)
-    if name in DATASETS or name not in here:
+    stored = imported_graphs(root)
+    if name in DATASETS or name not in stored:
         graph = load_graph(name, root)  # raises if anything is wrong
         typer.echo(f"{name}: {graph.num_nodes} nodes, {graph.num_edges} edges; nothing wrong found")
         return
-    problems = faults(here[name], name, root)
+    problems = faults(stored[name], name, root)
     if problems:
         raise DataError(
-            f"{name}: {'; '.join(problems)}; remove {here[name]} and fetch or import it again"
+            f"{name}: {'; '.join(problems)}; remove {stored[name]} and fetch or import it again"
         )
-    card = read_card(here[name])
+    card = read_card(stored[name])
     if name in CATALOGUE:
         CATALOGUE[name].check(card["counts"])
     typer.echo(f"{name}: {_summary(card)}; nothing wrong found")

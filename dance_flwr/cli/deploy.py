@@ -1,4 +1,4 @@
-"""`dance-flwr deploy` and `supernode`: certificates, keys, agreement, checks and nodes."""
+"""`dance-flwr deploy`, `supernode`, `site`: certificates, keys, checks, and the data of a node."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,13 @@ deploy = typer.Typer(
     no_args_is_help=True,
     help="Set up a real federation: certificates, node keys, checks of a node.",
 )
+site = typer.Typer(
+    name="site",
+    no_args_is_help=True,
+    help="Prepare the data of a node that brings its own graph.",
+)
 app.add_typer(deploy)
+app.add_typer(site)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -39,9 +45,7 @@ def certificates(
     days: Annotated[int, typer.Option(help="validity of the server's certificate in days")] = 365,
     authority: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="renew: sign with the existing ca.crt and ca.key in this folder"
-        ),
+        typer.Option(metavar="DIR", help="sign with the existing ca.crt and ca.key of this folder"),
     ] = None,
 ) -> None:
     """Create a certificate authority and the SuperLink's certificate, or renew the certificate.
@@ -139,9 +143,7 @@ def check(
     ] = None,
     expect: Annotated[
         str,
-        typer.Option(
-            metavar="FINGERPRINT", help="of the server's code; takes precedence over --agreed"
-        ),
+        typer.Option(metavar="FINGERPRINT", help="of the server's code; overrides --agreed"),
     ] = "",
     connection: Annotated[
         str,
@@ -172,3 +174,34 @@ def check(
     )
     if not checks.can_join(points):
         raise typer.Exit(2)
+
+
+@site.command()
+def prepare(
+    graph: Annotated[
+        str,
+        typer.Argument(
+            metavar="GRAPH_FOLDER", help="folder of your graph, or the name of a data set"
+        ),
+    ],
+    agreed: Annotated[Path, typer.Option(metavar="FILE", help="the agreed federation.toml")],
+    client: Annotated[int, typer.Option(help="number of this client, from 0")],
+    clients: Annotated[int, typer.Option(help="total number of clients")],
+    out: Annotated[
+        Path, typer.Option(metavar="CLIENT_FOLDER", help="new folder, the SuperNode's data-path")
+    ],
+    encoder: Annotated[
+        str,
+        typer.Option(help="path of the agreed encoder on this machine; empty = look up its name"),
+    ] = "",
+    seed: Annotated[int, typer.Option(help="seed of the split, if the graph has none")] = 0,
+) -> None:
+    """Build the client folder of this node from its own graph, with agreed classes and encoder."""
+    from dance_flwr.data.federation_file import read_agreement
+    from dance_flwr.data.institution import make_folder
+
+    agreement = read_agreement(agreed)
+    card = make_folder(
+        graph, agreement, client, clients, out, encoder=encoder, seed=seed, say=typer.echo
+    )
+    typer.echo(f"client      {out}: client {client} of {clients}, {card.num_nodes:,} nodes")

@@ -99,11 +99,12 @@ def page(
     nodes: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="IDS", help="ids with commas between; repeatable; default: most worth a look"
+            metavar="IDS",
+            help="comma-separated ids; repeatable; default: doubtful predictions first",
         ),
     ] = None,
-    most: Annotated[
-        int, typer.Option(help="nodes with evidence: wrong, disagreeing, unsure ones first", min=1)
+    max_nodes: Annotated[
+        int, typer.Option(help="maximum number of nodes with evidence, doubtful ones first", min=1)
     ] = 200,
     client_folder: ClientFolder = None,
     data: Data = None,
@@ -111,7 +112,7 @@ def page(
         int, typer.Option(help="chunks whose embeddings are computed again to verify", min=0)
     ] = 16,
 ) -> None:
-    """Write one file to look at a client's evidence in a browser; it holds source texts.
+    """Write a self-contained HTML page of a client's evidence; it holds source texts.
 
     The run is verified first, and the page says with what result. With --data, evidence of any
     graph or client's folder under the model of a bundle.
@@ -123,7 +124,7 @@ def page(
         check_replaceable(out)  # before minutes are spent
     quiet = partial(typer.echo, err=True)
     with opened(source, client, client_folder, data, encode, quiet) as subject:
-        write_page(subject, out, nodes or [], most, typer.echo)
+        write_page(subject, out, nodes or [], max_nodes, typer.echo)
 
 
 @app.command()

@@ -17,9 +17,7 @@ from dance_flwr.cli import (
     evidence,
     partition,
     predict,
-    privacy,
     run,
-    site,
     status,
     study,
 )
@@ -28,7 +26,7 @@ from dance_flwr.escaping import EscapedOutput, escaped, one_line
 
 # In the order of `dance-flwr --help`. A Typer with a name is a group of commands below that name;
 # the commands of one without a name stand at the top level.
-GROUPS = (run, status, predict, study, config, evidence, data, partition, privacy, deploy, site)
+GROUPS = (run, status, predict, study, config, evidence, data, partition, deploy)
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 for group in GROUPS:

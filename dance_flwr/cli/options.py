@@ -11,9 +11,7 @@ ConfigFiles = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="set one key; repeatable, takes precedence over files"
-    ),
+    typer.Option("--set", metavar="KEY=VALUE", help="set one key; repeatable, overrides files"),
 ]
 FinishedRun = Annotated[
     Path,
@@ -24,7 +22,7 @@ ClientFolder = Annotated[
     typer.Option(
         "--client-folder",
         metavar="CLIENT_FOLDER",
-        help="the client's folder, if RUN's partition is not on this machine",
+        help="folder of the client, if the partition is not on this machine",
     ),
 ]
 DataRoot = Annotated[
@@ -48,38 +46,38 @@ Jobs = Annotated[
     typer.Option("--jobs", help="number of worker processes; default: physical cores", min=1),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="print the grid without running it")]
-Again = Annotated[bool, typer.Option("--again", help="also repeat runs that are already there")]
+Again = Annotated[bool, typer.Option("--again", help="also repeat runs that exist")]
 Labels = Annotated[
     list[str] | None,
-    typer.Option(metavar="LABEL=VALUE", help="only cells with this label, as --dry-run prints"),
+    typer.Option(
+        metavar="LABEL=VALUE", help="run only cells with this label; --dry-run prints them"
+    ),
 ]
 KnownRows = Annotated[
     Path | None,
-    typer.Option(metavar="FILE.jsonl", help="skip cells that these rows of this code hold"),
+    typer.Option(metavar="FILE.jsonl", help="skip cells that the rows of this file hold"),
 ]
 ShardOfCells = Annotated[
     str,
-    typer.Option(
-        metavar="i/n", help="run share i of n shares of the grid, 1 <= i <= n; see scaling-out.md"
-    ),
+    typer.Option(metavar="i/n", help="run share i of n of the grid, 1 <= i <= n"),
 ]
 RunSettings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="set one key of every run; repeatable, takes precedence over everything else",
+        help="set one key of every run; repeatable, overrides everything else",
     ),
 ]
 ExportedRows = Annotated[
     Path | None, typer.Option(metavar="FILE.jsonl", help="also write compact rows to this file")
 ]
 KeepRows = Annotated[
-    bool, typer.Option("--update", help="with --export: keep rows of that file the study lacks")
+    bool, typer.Option("--update", help="with --export: keep rows of the file that the study lacks")
 ]
 KeepExperiments = Annotated[
     bool,
-    typer.Option("--replace", help="with --export: keep experiments of that file the study lacks"),
+    typer.Option("--replace", help="with --export: keep experiments that the study lacks"),
 ]
 PageOfTables = Annotated[
     Path | None,
@@ -92,14 +90,13 @@ Trackers = Annotated[
     list[str] | None,
     typer.Option(
         metavar="TRACKER",
-        help="also store rounds and result in mlflow, tensorboard or trackio, on this machine "
-        "unless your environment names a server; repeatable",
+        help="also store rounds and result in mlflow, tensorboard or trackio; repeatable",
     ),
 ]
 RunPage = Annotated[
     bool,
-    typer.Option("--html", help="of a run: write its page, report.html in its folder or --out"),
+    typer.Option("--html", help="write the page of a run, report.html in its folder or --out"),
 ]
 Live = Annotated[
-    bool, typer.Option("--live", help="of a run: go on every few seconds until it ends")
+    bool, typer.Option("--live", help="update the page or tracker of a run until it ends")
 ]

@@ -1,4 +1,4 @@
-"""What `dance-flwr run --dry-run` prints: the plan of a run, and nothing is run."""
+"""What `dance-flwr run --dry-run` prints: the plan of a run."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
 def print_plan(config: "RunConfig") -> None:
     """Print data, clients, method, rounds, and what a language model would be asked.
 
-    Only where one would be asked, the data is prepared: its calls are counted at the clients.
+    If it would be asked, the data is prepared, as its calls are counted at the clients.
 
     Raises
     ------
@@ -48,17 +48,18 @@ def calls_table(calls: "list[Calls]") -> "Table":
     table = Table(box=SIMPLE_HEAD)
     for heading in ("client", "nodes", "calls", "tokens"):
         table.add_column(heading, justify="right")
-    for own in calls:
-        numbers = own.client, own.nodes, own.calls, own.tokens
+    for client in calls:
+        numbers = client.client, client.nodes, client.calls, client.tokens
         table.add_row(*(f"{number:,}" for number in numbers))
     return table
 
 
 def calls_text(calls: "list[Calls]") -> str:
     """Return the sum over clients in one line."""
-    capped = sum(own.capped for own in calls)
+    capped = sum(client.capped for client in calls)
     rest = f"; {capped} clients reach llm.max-calls or llm.max-tokens" if capped else ""
     return (
-        f"at most {sum(own.calls for own in calls):,} with {sum(own.tokens for own in calls):,} "
-        f"tokens of all clients; what a client's cache holds costs nothing{rest}"
+        f"at most {sum(client.calls for client in calls):,} with "
+        f"{sum(client.tokens for client in calls):,} tokens of all clients; what a client's cache "
+        f"holds costs nothing{rest}"
     )

@@ -42,7 +42,9 @@ def predict(
     out: Annotated[Path, typer.Option(metavar="FILE.parquet", help="new table")],
     evidence: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.jsonl", help="also write the evidence of every node here"),
+        typer.Option(
+            metavar="FILE.jsonl", help="also write the evidence of every node to this file"
+        ),
     ] = None,
 ) -> None:
     """Predict nodes that no client ever saw, with their evidence; Flower need not run."""

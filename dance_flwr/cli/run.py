@@ -31,10 +31,10 @@ def run(
         Path | None, typer.Option(metavar="DIR", help="folder for result.json and the model")
     ] = None,
     in_process: Annotated[
-        bool, typer.Option("--in-process", help="run the clients one after the other, without Ray")
+        bool, typer.Option("--in-process", help="run the clients one after another, without Ray")
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="replace the run in --out, also an interrupted one")
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="replace the run in --out, finished or not")
     ] = False,
     resume: Annotated[
         Path | None,
@@ -45,7 +45,7 @@ def run(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="print the plan, with calls of a language model, and run nothing"
+            "--dry-run", help="print the plan and the calls of a language model, run nothing"
         ),
     ] = False,
     track: Trackers = None,
@@ -54,14 +54,13 @@ def run(
 
     With --resume, continue a run that was interrupted.
     """
-    named = {"data": data, "clients": clients, "seed": seed, "out": str(out) if out else None}
+    keys = {"data": data, "clients": clients, "seed": seed, "out": str(out) if out else None}
+    keys["overwrite"] = overwrite or None
     if resume is None:
-        values = {key: value for key, value in named.items() if value is not None}
-        values |= {"overwrite": True} if force else {}
-        start_run(config or [], set_ or [], values, in_process, dry_run, track or [])
+        named = {key: value for key, value in keys.items() if value is not None}
+        start_run(_values_of(config, set_) | named, in_process, dry_run, track or [])
         return
-    options = {"config": config, "set": set_, **named, "force": force or None}
-    options["dry-run"] = dry_run or None
+    options = {"config": config, "set": set_, **keys, "dry-run": dry_run or None}
     extra = [f"--{name}" for name, value in options.items() if value is not None]
     if extra:
         raise UserError(
@@ -105,10 +104,26 @@ def encode(
     encode_client(folder, text_bank(read_config(config or [], set_ or [], {})), typer.echo)
 
 
+def _values_of(files: list[Path] | None, pairs: list[str] | None) -> "dict[str, Value]":
+    """Return the flat keys of TOML files and KEY=VALUE pairs; later sources win.
+
+    Raises
+    ------
+    UserError : a file cannot be read, or one sets what an option of the command decides
+    """
+    from dance_flwr.config.reading import read_values
+
+    values = read_values(files or [], pairs or [])
+    for key, option in (("resume", "--resume RUN"), ("overwrite", "--overwrite")):
+        if values.get(key):
+            raise UserError(
+                f"{key}: expected an option, found a key; use `dance-flwr run {option}`"
+            )
+    return values
+
+
 def start_run(
-    files: Sequence[Path],
-    pairs: Sequence[str],
-    named: "Mapping[str, Value]",
+    values: "Mapping[str, Value]",
     in_process: bool,
     dry_run: bool = False,
     track: Sequence[str] = (),
@@ -117,16 +132,15 @@ def start_run(
 
     Parameters
     ----------
-    files, pairs, named : TOML files, KEY=VALUE pairs and flat keys; later sources win
+    values : flat keys of the configuration
     in_process : run the clients in this process instead of Flower's simulation engine
-    dry_run : print the plan, and run nothing
-    track : names of trackers
+    dry_run : print the plan, and run nothing; track : names of trackers
 
     Raises
     ------
     UserError : the configuration cannot be used, or the run fails
     """
-    from dance_flwr.config.reading import read_config
+    from dance_flwr.config.tree import parse
     from dance_flwr.data.prepare import prepare
     from dance_flwr.methods import check_method
     from dance_flwr.privacy.dp import affordable_rounds
@@ -135,12 +149,7 @@ def start_run(
     from dance_flwr.runs.tracking import check_trackers
 
     check_trackers(track)
-    config = read_config(files, pairs, named)
-    if config.resume:
-        raise UserError(
-            "resume: expected `dance-flwr run --resume RUN`, found the key `resume`; the key is "
-            f"for `flwr run`, so call `dance-flwr run --resume {config.out}`"
-        )
+    config = parse(values)
     check_method(config)
     affordable_rounds(config)  # refuses a budget below one round before texts are encoded
     if dry_run:
@@ -261,12 +270,12 @@ def accuracy_table(result: Mapping[str, Any]) -> "Table":
     for heading in ("client", "nodes", "test nodes", "val accuracy", "test accuracy"):
         table.add_column(heading, justify="right")
     for row in result["clients"]:
-        own = nodes_of(row, result)
-        first = (str(row["client"]), "-" if own is None else str(own), str(row["test_nodes"]))
+        nodes = nodes_of(row, result)
+        first = (str(row["client"]), "-" if nodes is None else str(nodes), str(row["test_nodes"]))
         table.add_row(*first, *_scores(row))
     table.add_section()
-    nodes = str(sum(result["nodes_per_client"]))
-    table.add_row("overall", nodes, str(result["test_nodes"]), *_scores(result))
+    total = str(sum(result["nodes_per_client"]))
+    table.add_row("overall", total, str(result["test_nodes"]), *_scores(result))
     return table
 
 

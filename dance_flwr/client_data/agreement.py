@@ -105,7 +105,7 @@ def chunk_weights(
     context: Float[Tensor, "m d"],
     config: ReadingConfig,
 ) -> Float[Tensor, "E"]:
-    """Pi_B(entmax(<e_{u,r}, c_u> / T)) of every chunk of m nodes, B = `pooled-chunks`; [E].
+    """Pi_B(entmax(<e_{u,r}, c_u> / T)) of every chunk of m nodes, B = `pooled_chunks`; [E].
 
     Parameters
     ----------

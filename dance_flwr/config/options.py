@@ -11,11 +11,12 @@ from typing import Any, ClassVar, Protocol, Self, get_type_hints
 Value = bool | int | float | str
 FlatFields = dict[str, tuple[Field[Any], type]]  # flat key -> (dataclass field, type)
 
+# Named as in pydantic; each with its sign for messages, its word in a JSON Schema, and its test.
 BOUNDS = (
-    ("above", ">", operator.gt),
-    ("least", ">=", operator.ge),
-    ("most", "<=", operator.le),
-    ("below", "<", operator.lt),
+    ("gt", ">", "exclusiveMinimum", operator.gt),
+    ("ge", ">=", "minimum", operator.ge),
+    ("le", "<=", "maximum", operator.le),
+    ("lt", "<", "exclusiveMaximum", operator.lt),
 )
 
 
@@ -23,11 +24,9 @@ def option(
     default: Value,
     text: str,
     *,
-    above: float | None = None,
-    least: float | None = None,
-    most: float | None = None,
-    below: float | None = None,
     choices: tuple[str, ...] | Callable[[], tuple[str, ...]] = (),
+    advanced: bool = False,
+    **bounds: float,
 ) -> Any:
     """Declare one configuration key: its default, its help text and the values it accepts.
 
@@ -35,11 +34,14 @@ def option(
     ----------
     default : the default, whose type is the type of the key
     text : one line for `dance-flwr config`, docs/configuration.md and editors
-    above, below : exclusive bounds; least, most : inclusive bounds
     choices : the accepted values, or a function that returns them, such as `Registry.names`
+    advanced : listed by `dance-flwr config --all` only
+    **bounds : gt, ge, le, lt; the default of none is no bound
     """
-    rules = {"above": above, "least": least, "most": most, "below": below, "choices": choices}
-    return field(default=default, metadata={"help": text, **rules})
+    return field(
+        default=default,
+        metadata={"help": text, "choices": choices, "advanced": advanced, **bounds},
+    )
 
 
 def choices_of(item: Field[Any]) -> tuple[str, ...]:
@@ -57,8 +59,9 @@ class _HasSections(Protocol):
 class Section:
     """Base class for the keys of a plug-in, `<name>.<key>` on the command line.
 
-    A subclass is a frozen dataclass that sets `name` and declares its fields with `option`. Code
-    that reads the keys takes an instance of the subclass, which `of` returns for a run.
+    A subclass is a frozen dataclass that sets `name` and declares its keys with `option`. A field
+    without `option` is a constant: no configuration sets it, a test may. Code that reads the keys
+    takes an instance of the subclass, which `of` returns for a run.
 
     Attributes
     ----------
@@ -84,7 +87,7 @@ class Section:
 
     @classmethod
     def paper_values(cls, known: Mapping[str, Value]) -> Mapping[str, Value]:
-        """Return the flat keys that `paper = true` fixes, and their values.
+        """Return the flat keys that `paper = true` sets, of this section and of others.
 
         Parameters
         ----------
@@ -100,8 +103,7 @@ class Section:
 def leaves_of(cls: type, prefix: str = "") -> FlatFields:
     """Return flat key -> (dataclass field, type) of every key of a configuration class, in order.
 
-    Fields of nested dataclasses become `<field>.<key>`. Fields not declared with `option` are
-    skipped.
+    Fields of nested dataclasses become `<field>.<key>`; constants are omitted.
     """
     return dict(_leaves(cls, prefix))
 

@@ -12,47 +12,37 @@ class PrivacyConfig:
 
     secure_aggregation: bool = option(False, "sum uploads and metrics under masks (SecAgg+)")
     threshold: float = option(
-        0.6,
-        "share of a round's clients that must stay so that the masks can be removed",
-        above=0.5,
-        most=1,
+        0.6, "share of a round's clients that must stay for the masks to be removed", gt=0.5, le=1
     )
+    # Why a refusal, not a clip (decision 8): a clipped update is silently another one.
     update_range: float = option(
-        1.0,
-        "maximum change of a weight per round under secure aggregation; clients refuse to "
-        "upload more",
-        above=0,
+        1.0, "maximum change of a weight per round under secure aggregation", gt=0
     )
     dp: str = option(
         "none",
-        "differential privacy of a client's contribution: noise added by the server (central), "
-        "by all clients jointly (distributed) or by each client alone (local)",
+        "differential privacy per client: noise added by the server (central), by all clients "
+        "jointly (distributed) or by each alone (local)",
         choices=("none", "central", "distributed", "local"),
     )
     clipping_norm: float = option(
-        1.0, "maximum norm of a client's update under privacy.dp (C)", above=0
+        1.0, "maximum norm of a client's update under privacy.dp (C)", gt=0
     )
     clipping: str = option(
-        "fixed",
-        "adaptive = clipping-norm is only the initial value",
-        choices=("fixed", "adaptive"),
-    )
-    clipping_quantile: float = option(
-        0.5, "share of updates that adaptive clipping aims to leave unclipped", above=0, below=1
+        "fixed", "adaptive = clipping-norm is only the initial value", choices=("fixed", "adaptive")
     )
     epsilon: float = option(
-        8.0, "privacy budget of the whole run; training stops before exceeding it", above=0
+        8.0, "privacy budget of the whole run; training stops before exceeding it", gt=0
     )
-    delta: float = option(1e-5, "probability that epsilon does not hold", above=0, below=1)
+    delta: float = option(1e-5, "probability that epsilon does not hold", gt=0, lt=1)
     noise_multiplier: float = option(
-        0.0,
-        "noise per round in units of clipping-norm (sigma); 0 = the least that lets the budget "
-        "cover all rounds",
-        least=0,
+        0.0, "noise per round in units of clipping-norm (sigma); 0 = as epsilon requires", ge=0
     )
     seeded: bool = option(
-        False, "draw the noise from the run's seed: reproducible but not private, for tests only"
+        False, "draw the noise from the run's seed: reproducible but not private", advanced=True
     )
+
+    # Constant, not a key: adaptive clipping aims at the median, as Andrew et al. (2021) recommend.
+    clipping_quantile: float = 0.5
 
 
 def privacy_problems(

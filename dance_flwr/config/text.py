@@ -1,14 +1,22 @@
-"""Write the configuration as text: TOML, the block of pyproject.toml, the tables of the docs.
+"""Write the configuration as text: TOML, the block of pyproject.toml, tables, a JSON Schema.
 
 `python -m dance_flwr.config.text` prints the block, `dance-flwr config` the tables.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from dance_flwr.config.options import BOUNDS, FlatFields, Value, choices_of
-from dance_flwr.config.tree import RunConfig, flat_fields, flatten, sections_of_keys
+from dance_flwr.config.options import BOUNDS, FlatFields, Value, choices_of, leaves_of
+from dance_flwr.config.plugins import METHODS
+from dance_flwr.config.sections import StartConfig
+from dance_flwr.config.tree import (
+    RunConfig,
+    common_sections,
+    flat_fields,
+    flatten,
+    paper_values,
+)
 
 
 def to_toml(config: RunConfig, table: str = "") -> str:
@@ -36,35 +44,89 @@ def toml_block() -> str:
     return to_toml(RunConfig(), "tool.flwr.app.config").strip()
 
 
-def markdown_tables() -> str:
-    """Return the configuration in Markdown, a table a section: key, default, accepts, meaning."""
+def common_tables() -> str:
+    """Return the keys that a run of any method may need in Markdown, a table a section."""
+    tables = [_table(title, _basic(keys)) for title, keys in common_sections().items()]
+    return "\n\n".join(tables)
+
+
+def method_tables(methods: Collection[str]) -> str:
+    """Return the sections of these methods in Markdown, each once and with all who read it."""
+    specs = METHODS.all()
+    sections = dict.fromkeys(section for name in methods for section in specs[name].sections)
+    tables = []
+    for section in sections:
+        readers = [name for name, spec in specs.items() if section in spec.sections]
+        about = f"{_first_line(section)} Methods: {', '.join(readers)}."
+        tables.append(_short_table(section.name, about, leaves_of(section, f"{section.name}.")))
+    return "\n\n".join(tables)
+
+
+def all_tables() -> str:
+    """Return every key in Markdown, and what `paper = true` sets; the content of the docs' page."""
+    keys = {key: leaf for part in common_sections().values() for key, leaf in part.items()}
+    rest = {key: leaf for key, leaf in keys.items() if key not in _basic(keys)}
+    about = "Keys of studies and tests, or that rarely need a change."
+    values = paper_values({"paper": True})
+    paper = ", ".join(f"`{key}={toml_value(value)}`" for key, value in values.items())
+    return "\n\n".join(
+        [
+            common_tables(),
+            _short_table("Advanced", about, rest),
+            f"### `paper = true`\n\nIt sets {paper}; the last follows `dance.hop2-budget`.",
+            "## Methods",
+            method_tables(METHODS.names()),
+        ]
+    )
+
+
+def _basic(keys: FlatFields) -> FlatFields:
+    return {key: leaf for key, leaf in keys.items() if not leaf[0].metadata["advanced"]}
+
+
+def _first_line(kind: type) -> str:
+    return (kind.__doc__ or "").partition("\n")[0]
+
+
+def _table(title: str, keys: FlatFields) -> str:
+    """Return a table of key, default, accepted values and meaning."""
     defaults = flatten(RunConfig())
-    return "\n\n".join(_section(*section, defaults) for section in sections_of_keys())
-
-
-def _section(title: str, about: str, keys: FlatFields, defaults: Mapping[str, Value]) -> str:
     rows = ["| key | default | accepts | meaning |", "| --- | --- | --- | --- |"]
     for key, (item, kind) in keys.items():
-        rules = item.metadata
-        limits = [f"{sign} {rules[name]:g}" for name, sign, _ in BOUNDS if rules[name] is not None]
-        accepts = ", ".join(choices_of(item)) or " and ".join([kind.__name__, *limits])
-        rows.append(f"| `{key}` | `{toml_value(defaults[key])}` | {accepts} | {rules['help']} |")
-    return "\n".join([f"## {title}", "", about, "", *rows])
+        limits = [
+            f"{sign}{item.metadata[name]:g}" for name, sign, *_ in BOUNDS if name in item.metadata
+        ]
+        accepts = ", ".join(choices_of(item)) or " ".join([kind.__name__, *limits])
+        help_ = item.metadata["help"]
+        rows.append(f"| `{key}` | `{toml_value(defaults[key])}` | {accepts} | {help_} |")
+    return "\n".join([f"## {title}", "", *rows])
+
+
+def _short_table(title: str, about: str, keys: FlatFields) -> str:
+    """Return a table of key with default, and meaning; `--schema` has the bounds."""
+    defaults = flatten(RunConfig())
+    rows = ["| key=default | meaning |", "| --- | --- |"]
+    for key, (item, _) in keys.items():
+        choices = choices_of(item)
+        among = f" ({'/'.join(choices)})" if choices else ""
+        rows.append(f"| `{key}={toml_value(defaults[key])}` | {item.metadata['help']}{among} |")
+    return "\n".join([f"### {title}", "", about, "", *rows])
 
 
 def json_schema() -> str:
     """Return the JSON Schema (2020-12) of a configuration file, a table for each section."""
-    defaults, root = flatten(RunConfig()), _table("dance-flwr configuration")
+    defaults, root = flatten(RunConfig()), _schema_of("dance-flwr configuration")
     root = {"$schema": "https://json-schema.org/draft/2020-12/schema", **root}
     for key, (item, kind) in flat_fields().items():
+        if key in leaves_of(StartConfig):
+            continue
         section, _, name = key.rpartition(".")
         place = root["properties"]
         if section:
-            place = place.setdefault(section, _table(section))["properties"]
+            place = place.setdefault(section, _schema_of(section))["properties"]
         rules = item.metadata
         entry = {"type": _JSON_TYPES[kind], "description": rules["help"], "default": defaults[key]}
-        bounds = {word: rules[rule] for rule, word in _JSON_BOUNDS.items()}
-        entry |= {word: bound for word, bound in bounds.items() if bound is not None}
+        entry |= {word: rules[rule] for rule, _, word, _ in BOUNDS if rule in rules}
         if choices := choices_of(item):
             entry["enum"] = list(choices)
         place[name] = entry
@@ -72,15 +134,9 @@ def json_schema() -> str:
 
 
 _JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
-_JSON_BOUNDS = {
-    "above": "exclusiveMinimum",
-    "least": "minimum",
-    "most": "maximum",
-    "below": "exclusiveMaximum",
-}
 
 
-def _table(title: str) -> dict[str, Any]:
+def _schema_of(title: str) -> dict[str, Any]:
     return {"title": title, "type": "object", "additionalProperties": False, "properties": {}}
 
 

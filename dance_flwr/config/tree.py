@@ -35,11 +35,11 @@ from dance_flwr.config.sections import (
     ModelConfig,
     OutputConfig,
     ReadingConfig,
+    StartConfig,
     TrainingConfig,
 )
 from dance_flwr.errors import ConfigError, UserError
 
-RENAMED = {"dance.ratio": "condensation-ratio"}  # former key -> current key
 # Keys that may change when a run resumes: places and timeouts, never what it computes.
 FREE = (
     *("data-root", "out", "resume", "overwrite", "device", "torch-threads"),
@@ -71,9 +71,10 @@ def _default_sections() -> tuple[Section, ...]:
 
 
 # Fields of a dataclass start with those of its last base: the keys are listed from `DataConfig` to
-# `OutputConfig`.
+# `StartConfig`.
 @dataclass(frozen=True)
 class RunConfig(
+    StartConfig,
     OutputConfig,
     FederationConfig,
     TrainingConfig,
@@ -103,18 +104,11 @@ def flat_fields() -> FlatFields:
     return leaves
 
 
-def sections_of_keys() -> list[tuple[str, str, FlatFields]]:
-    """Return (title, what it is about, keys) of every section, in the order of `flat_fields`."""
-    every_run = [(kind, "") for kind in reversed(RunConfig.__mro__[1:-1])]
-    with_prefix = [(PrivacyConfig, "privacy."), *((s, f"{s.name}.") for s in section_types())]
-    return [
-        (
-            f"`{prefix}*`" if prefix else kind.__name__.removesuffix("Config"),
-            (kind.__doc__ or "").partition("\n")[0],
-            leaves_of(kind, prefix),
-        )
-        for kind, prefix in [*every_run, *with_prefix]
-    ]
+def common_sections() -> dict[str, FlatFields]:
+    """Return the keys of every run by the title of their section, without `StartConfig`."""
+    types = [kind for kind in reversed(RunConfig.__mro__[1:-1]) if kind is not StartConfig]
+    sections = {kind.__name__.removesuffix("Config"): leaves_of(kind) for kind in types}
+    return sections | {"Privacy": leaves_of(PrivacyConfig, "privacy.")}
 
 
 def parse(values: Mapping[str, Value]) -> RunConfig:
@@ -200,15 +194,12 @@ def paper_values(known: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _unknown(key: str, leaves: Mapping[str, Any]) -> str:
-    """Return one line about an unknown key, with its current name or the most similar key."""
+    """Return one line about an unknown key, with the most similar key."""
     from difflib import get_close_matches
 
-    if key in RENAMED:
-        return f"unknown key {key!r}: it is now called {RENAMED[key]!r}"
-    near = get_close_matches(key, [*leaves, *RENAMED], n=1)
-    if not near:
-        return f"unknown key {key!r}: `dance-flwr config` lists the keys"
-    return f"unknown key {key!r}: did you mean {RENAMED.get(near[0], near[0])!r}?"
+    if similar := get_close_matches(key, leaves, n=1):
+        return f"unknown key {key!r}: did you mean {similar[0]!r}?"
+    return f"unknown key {key!r}: `dance-flwr config --all` lists the keys"
 
 
 def _problem(key: str, value: Value, item: Field[Any], kind: type) -> str:
@@ -221,7 +212,7 @@ def _problem(key: str, value: Value, item: Field[Any], kind: type) -> str:
     if choices and value not in choices:
         return f"{key}: expected one of {', '.join(choices)}, found {value!r}"
     rules = item.metadata
-    limits = [(sign, rules[name], holds) for name, sign, holds in BOUNDS if rules[name] is not None]
+    limits = [(sign, rules[name], holds) for name, sign, _, holds in BOUNDS if name in rules]
     if all(holds(value, bound) for _, bound, holds in limits):
         return ""
     expected = " and ".join(f"{sign} {bound:g}" for sign, bound, _ in limits)

@@ -6,176 +6,172 @@ from typing import ClassVar
 
 from dance_flwr.config.options import Section, Value, option
 
-# Values of `paper = true`, which switch every extension off; it also sets dance.hop2-pool to B_2.
-PAPER: dict[str, Value] = {
+# What `paper = true` sets, by section; `dance-flwr config --all` prints it. Why the sections of the
+# harness are among them (decision 19): the paper trains at a constant rate and averages no models
+# over rounds, and a row "as published" must not profit from either.
+PAPER_DANCE: dict[str, Value] = {
     "dance.coverage-penalty": 0.0,
-    "dance.labelled-first": False,
     "dance.plain-weight": 0.0,
     "dance.views": "core",
     "dance.label-evidence": False,
     "dance.evidence-supervision": False,
-    "dance.paper-matrices": True,
-    "dance.trained-evidence": "candidates",
-    "dance.candidate-search": "exact",
+    "dance.paper-rules": True,
     "dance.anchor-temperature": 0.0,
-    "text-pooling": "attention",
-    "edge-gates": "none",
-    "class-prior": "none",
     "dance.batch-nodes": 0,
     "dance.fan-out": 0,
     "dance.text-refresh-every": 1,
-    "lr-schedule": "constant",
-    "ema-decay": 0.0,
-    "smoothing": "none",
+}  # and dance.hop2-pool = B_2
+PAPER_READING: dict[str, Value] = {
+    "text-pooling": "attention",
+    "edge-gates": "none",
+    "class-prior": "none",
+}
+PAPER_HARNESS: dict[str, Value] = {"lr-schedule": "constant", "ema-decay": 0.0, "smoothing": "none"}
+PAPER = {**PAPER_DANCE, **PAPER_READING, **PAPER_HARNESS}
+# Fields without a key that `dance.paper-rules` sets.
+_PAPER_RULES: dict[str, Value] = {
+    "paper_matrices": True,
+    "trained_evidence": "candidates",
+    "candidate_search": "exact",
+    "labelled_first": False,
 }
 
 
 @dataclass(frozen=True)
 class DanceConfig(Section):
-    """The keys of DANCE, `dance.*`; symbols as in the paper."""
+    """The keys of DANCE; symbols as in the paper."""
 
     name: ClassVar[str] = "dance"
 
+    # Why 10 and 10 (decision 5): the paper states both 10 and 1; between two condensations the
+    # queue of cores changes the core in every round, and evidence of every round is not
+    # measurably better.
     core_refresh_every: int = option(
-        10, "rounds between node condensations; 0 = only in round 1", least=0
+        10, "rounds between node condensations; 0 = only in round 1", ge=0
     )
     text_refresh_every: int = option(
-        10,
-        "rounds between evidence selections, each for the cores until the next one; nodes that are "
-        "condensed anew get evidence at once; 0 = only in round 1, for all nodes",
-        least=0,
+        10, "rounds between evidence selections; 0 = only in round 1", ge=0
     )
+    # Why a bound (decision 16): a round costs what its core costs, whatever the size of the graph.
     batch_nodes: int = option(
         256,
-        "maximum number of core nodes trained per round (K_b), taken from the core in turn; "
-        "0 = the whole core",
-        least=0,
-        most=4096,
+        "maximum number of core nodes trained per round (K_b); 0 = the whole core",
+        ge=0,
+        le=4096,
     )
     fan_out: int = option(
         10,
-        "neighbours of a node that are candidates for evidence, and those that are read per layer "
-        "in training; a node with more offers a sample; 0 = all",
-        least=0,
+        "maximum number of neighbours per node, sampled: candidates for evidence, and read per "
+        "layer in training; 0 = all",
+        ge=0,
     )
-    paper_matrices: bool = option(
-        False,
-        "read texts through matrices of their own width (W_k, W_s, W_t) as in the paper, instead "
-        "of the backbone's first map",
-    )
-    trained_evidence: str = option(
-        "selected",
-        "evidence that training weighs: what the round selected, or all candidates with a "
-        "straight-through estimator as in the paper",
-        choices=("selected", "candidates"),
-    )
-    candidate_search: str = option(
-        "in-class",
-        "search for similar core nodes in self-expression: within groups of one class, or exact "
-        "among all pairs as in the paper",
-        choices=("in-class", "exact"),
-    )
-    confidence: float = option(0.7, "minimum confidence of a pseudo-label (tau)", least=0, most=1)
-    prototypes: int = option(8, "maximum number of prototypes per class (P)", least=1)
+    confidence: float = option(0.7, "minimum confidence of a pseudo-label (tau)", ge=0, le=1)
+    prototypes: int = option(8, "maximum number of prototypes per class (P)", ge=1)
+    # Why 2, where the paper has none (decision 7): successive cores cover the labelled nodes.
     coverage_penalty: float = option(
-        2.0,
-        "penalty on a node's prototype score per round it was already in a core; 0 = the paper's "
-        "rule",
-        least=0,
+        2.0, "penalty on a node's prototype score per round that it was in a core", ge=0
     )
     core_rule: str = option(
         "label-aware",
-        "how the core is selected; random = ablation without node condensation (NC)",
+        "selection of the core; random = ablation of node condensation (NC)",
         choices=("label-aware", "random"),
     )
     text_rule: str = option(
         "gated",
-        "text of a condensed node; own = ablation without text condensation (TC), the chunks of "
-        "the node itself",
+        "text of a condensed node; own = its own chunks, ablation of text condensation (TC)",
         choices=("gated", "own"),
     )
     topology_rule: str = option(
         "self-expressive",
-        "edges of the core; induced and none = ablations without topology reconstruction (TGR)",
+        "edges of the core; induced, none = ablations of topology reconstruction (TGR)",
         choices=("self-expressive", "induced", "none"),
     )
-    labelled_first: bool = option(
-        True, "fill the quota of each class with labelled nodes first; false = the paper's rule"
-    )
-    hop0_budget: int = option(1, "evidence nodes at hop 0, the node itself (B_0)", least=1, most=1)
-    hop1_budget: int = option(3, "evidence neighbours at hop 1 (B_1)", least=0)
-    hop2_budget: int = option(2, "evidence neighbours at hop 2 (B_2)", least=0)
+    hop1_budget: int = option(3, "evidence neighbours at hop 1 (B_1)", ge=0)
+    hop2_budget: int = option(2, "evidence neighbours at hop 2 (B_2)", ge=0)
+    # Why more than B_2 (decision 7): otherwise the gate has nothing to choose from.
     hop2_pool: int = option(
-        8, "hop-2 candidates preselected by difficulty before gating; B_2 in the paper", least=1
+        8, "hop-2 candidates preselected by difficulty before gating; B_2 in the paper", ge=1
     )
-    chunk_budget: int = option(8, "evidence chunks per node (B_tok)", least=1)
+    chunk_budget: int = option(8, "evidence chunks per node (B_tok)", ge=1)
     mix: float = option(
         0.6,
-        "weight of the chunk evidence in the fused text; the neighbour context gets the rest",
-        least=0,
-        most=1,
+        "weight of the chunk evidence in the fused text, against the neighbour context",
+        ge=0,
+        le=1,
     )
-    align_weight: float = option(
-        0.1, "weight of the divergence between views (lambda_align)", least=0
-    )
-    plain_weight: float = option(
-        1.0, "weight of the supervised loss on the original graph; 0 = the paper's loss", least=0
-    )
-    attention_dim: int = option(
-        64, "width of the neighbour attention under paper-matrices (d_a)", least=1
-    )
+    align_weight: float = option(0.1, "weight of the divergence between views (lambda_align)", ge=0)
+    # Why 1, where the paper has none (decision 7): nothing else trains the pass over the original
+    # graph that gates and selection depend on.
+    plain_weight: float = option(1.0, "weight of the supervised loss on the original graph", ge=0)
+    # Why (decision 18): gates that start from random queries choose evidence at random.
     anchor_temperature: float = option(
         0.1,
-        "temperature of the part of a query that is not learnt: the node's own text asks for "
-        "neighbours, its context for chunks; 0 = the paper's rule, learnt queries alone",
-        least=0,
+        "temperature of the fixed part of a query, the node's text or context; 0 = learnt "
+        "queries alone",
+        ge=0,
     )
     candidates: int = option(
-        10, "candidate columns per node and source in self-expression (q)", least=1
+        10, "candidate columns per node and source in self-expression (q)", ge=1
     )
-    neighbours: int = option(5, "neighbours kept per condensed node (k)", least=1)
+    neighbours: int = option(5, "neighbours kept per condensed node (k)", ge=1)
     alpha: float = option(
-        4.0, "weight of the reconstruction error of unit-norm features (alpha)", above=0
+        4.0, "weight of the reconstruction error of unit-norm features (alpha)", gt=0
     )
     beta: float = option(
-        3.0, "weight of the l1 penalty (beta); no edge is left from 2 alpha on", least=0
+        3.0, "weight of the l1 penalty (beta); from 2 alpha on, no edge remains", ge=0
     )
-    inner_iterations: int = option(
-        300, "maximum number of accelerated proximal gradient steps (L)", least=1
-    )
-    inner_tolerance: float = option(
-        1e-3,
-        "relative duality gap at which these steps end; 0 = all inner-iterations steps",
-        least=0,
-        most=0.1,
-    )
+    # Why not the paper's view (decision 7): the backbone on x_v over the original graph was the
+    # weakest one.
     views: str = option(
         "plain+fused",
         "views averaged at inference",
         choices=("plain+core+fused", "plain+fused", "core+fused", "fused", "core", "plain"),
     )
     evidence_supervision: bool = option(
-        True,
-        "the supervised loss on the original graph also covers labelled evidence neighbours; "
-        "false = the core alone",
+        True, "the loss on the original graph covers labelled evidence neighbours too"
     )
     label_evidence: bool = option(
-        True,
-        "use the training labels of the selected neighbours in predictions; false = the paper's "
-        "rule",
+        True, "use the training labels of selected neighbours in predictions"
     )
     feature_noise: float = option(
-        0.0,
-        "scale of the Laplace noise on condensed features during training (b), as in the paper's "
-        "study; no privacy guarantee",
-        least=0,
+        0.0, "scale of the Laplace noise on condensed features (b); no privacy guarantee", ge=0
     )
     evidence_keep: str = option(
         "all",
-        "evidence packs that a client keeps: those of every refresh, or only those of the final "
-        "model",
+        "packs that a client stores: of every refresh, or of the final model",
         choices=("all", "final"),
     )
+
+    paper_rules: bool = option(
+        False,
+        "the paper's rules without a key: own matrices W_k, W_s, W_t, training on all "
+        "candidates, exact search, no priority of labelled nodes",
+        advanced=True,
+    )
+
+    # Constants, not keys.
+    # Hop 0 is the node itself (B_0).
+    hop0_budget: ClassVar[int] = 1
+    # Width of the neighbour attention under the paper's matrices (d_a).
+    attention_dim: int = 64
+    # Why (decision 17): proximal gradient steps end at this relative duality gap, where the
+    # objective is within 0.1 % of its minimum; the steps are a bound that it rarely reaches.
+    inner_iterations: int = 300
+    inner_tolerance: float = 1e-3
+    # Why (decision 16): the backbone's first map also reads the texts, training weighs what the
+    # round selected, and similar core nodes are searched within one class; each makes a round
+    # cheaper. `paper-rules` sets the paper's rule.
+    paper_matrices: bool = False
+    trained_evidence: str = "selected"
+    candidate_search: str = "in-class"
+    # Why (decision 7): labelled nodes fill the quota of their class first, so that successive
+    # cores cover them.
+    labelled_first: bool = True
+
+    def __post_init__(self) -> None:
+        """Set the fields without a key to the paper's rules, under `paper_rules`."""
+        for name, value in _PAPER_RULES.items() if self.paper_rules else ():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def paper_values(cls, known: Mapping[str, Value]) -> Mapping[str, Value]:

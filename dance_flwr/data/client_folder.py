@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dance_flwr.config.paths import MANIFEST
 from dance_flwr.data.card import (
@@ -176,18 +175,6 @@ def write_client(
         part = mixed.part if mixed else bank.gather(graph.texts)
         _write_slice(graph.texts, part, bank, folder)
     write_card(folder, card)
-
-
-def foreign_chunks(folder: Path) -> NDArray[np.bool_]:
-    """Return which chunks of a client are of other nodes, [R] bool; none without mixed texts.
-
-    Chunks are numbered as in the client's slice of the text bank.
-    """
-    path = folder / "arrays" / f"{_FOREIGN}.npy"
-    if path.is_file():
-        return np.load(path)  # type: ignore[no-any-return]
-    digests = np.load(folder / "arrays" / "chunk_sha256.npy", mmap_mode="r")
-    return np.zeros(len(digests), np.bool_)
 
 
 def encode_client(folder: Path, bank: TextBank, say: Say = lambda line: None) -> BankStats:

@@ -133,7 +133,7 @@ def partition_spec(config: DataConfig) -> PartitionSpec:
         labels_per_class=config.labels_per_class,
         foreign_text_ratio=config.foreign_text_ratio,
         random_edge_ratio=config.random_edge_ratio,
-        site_nodes_most=config.site_nodes_most,
+        max_client_nodes=config.max_client_nodes,
     )
 
 

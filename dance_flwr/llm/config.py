@@ -13,29 +13,27 @@ OFF, ON_DEMAND, CORE = "off", "on-demand", "core"
 
 @dataclass(frozen=True)
 class LlmConfig(Section):
-    """Keys of the language model that methods and summaries ask."""
+    """Keys of the language model."""
 
     name = "llm"
 
     backend: str = option(
         EMBEDDED,
-        "language model of each client: embedded = a GGUF file on its machine, endpoint = the "
-        "server it names itself, stub = replies computed from the text encoder, for tests",
+        "language model of each client: a GGUF file (embedded), a server that it names "
+        "(endpoint), or replies computed from the encoder (stub)",
         choices=(EMBEDDED, ENDPOINT, STUB),
     )
     summaries: str = option(
         OFF,
-        "summaries of evidence: on-demand = in `evidence show`, core = of every core node at the "
-        "end of a run",
+        "summaries of evidence: none, in `evidence show`, or of every core node at the end of "
+        "a run",
         choices=(OFF, ON_DEMAND, CORE),
     )
-    max_calls: int = option(
-        1000, "maximum number of fresh calls per client and run; beyond it, fallbacks", least=0
-    )
+    max_calls: int = option(1000, "maximum number of new calls per client and run", ge=0)
     max_tokens: int = option(
-        500_000, "maximum number of fresh tokens, prompt and reply, per client and run", least=0
+        500_000, "maximum number of new tokens per client and run, prompts and replies", ge=0
     )
     context: int = option(
-        2048, "most tokens of a prompt and its reply together", least=256, most=32_768
+        2048, "maximum number of tokens of a prompt and its reply", ge=256, le=32_768
     )
-    seed: int = option(0, "seed of the language model", least=0)
+    seed: int = option(0, "seed of the language model", ge=0)

@@ -14,18 +14,13 @@ MAX_REACH = 3
 
 @dataclass(frozen=True)
 class SamplingConfig(Section):
-    """Keys of the methods that train on the whole local graph; by default they do, exactly."""
+    """Keys of methods that train on the whole local graph."""
 
     name: ClassVar[str] = "sampling"
     batch_nodes: int = option(
-        0,
-        "methods that train on the whole graph: labelled nodes per local epoch, with sampled "
-        "neighbours; 0 = all nodes and edges",
-        least=0,
+        0, "labelled nodes per local epoch, with sampled neighbours; 0 = the whole graph", ge=0
     )
-    fan_out: int = option(
-        10, "neighbours per node and layer that a batch samples; 0 = all", least=0
-    )
+    fan_out: int = option(10, "neighbours per node and layer that a batch samples; 0 = all", ge=0)
 
 
 def check_reach(config: RunConfig) -> None:

@@ -14,7 +14,7 @@ from dance_flwr.fingerprint import code_fingerprint
 from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, RESTART, Checkpoint
 from dance_flwr.runs.history import whole_lines
 
-_FORCE = "--force (overwrite=true for `flwr run`)"
+_OVERWRITE = "--overwrite (overwrite=true for `flwr run`)"
 
 
 def load_resumable(folder: Path) -> Checkpoint:
@@ -92,7 +92,7 @@ def refuse_earlier(config: RunConfig, folder: Path) -> None:
     if (folder / RESULT).is_file():
         raise UserError(
             f"{folder}: expected a folder without a finished run, found {RESULT}; choose another "
-            f"`out`, or replace the run with {_FORCE}"
+            f"`out`, or replace the run with {_OVERWRITE}"
         )
     expected = f"{folder}: expected a folder without a run, found an interrupted run"
     try:
@@ -102,7 +102,7 @@ def refuse_earlier(config: RunConfig, folder: Path) -> None:
         if rounds and any((folder / name).is_file() for name in (CHECKPOINT, BEFORE)):
             raise ResumeError(
                 f"{expected} whose {CHECKPOINT} cannot be read, rounds in {HISTORY}: {rounds}; "
-                f"choose another `out`, or replace it with {_FORCE}"
+                f"choose another `out`, or replace it with {_OVERWRITE}"
             ) from None
         return
     if not checkpoint.round:
@@ -113,7 +113,7 @@ def refuse_earlier(config: RunConfig, folder: Path) -> None:
     # A `ResumeError`, as `resume_hint` would say once more how to resume.
     raise ResumeError(
         f"{expected}, {checkpoint.round} of {checkpoint.config.rounds} rounds; resume {how}, or "
-        f"replace it with {_FORCE}"
+        f"replace it with {_OVERWRITE}"
     )
 
 

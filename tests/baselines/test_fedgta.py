@@ -160,7 +160,7 @@ def test_statistics_change_nothing_of_the_training_and_travel_as_declared(run):
 
 
 @pytest.mark.parametrize(
-    "keys", [{"fedgta.kind": "raw"}, {"fedgta.steps": 0}, {"fedgta.temperature": 1.0}]
+    "keys", [{"fedgta.kind": "raw"}, {"fedgta.steps": 0}, {"fedgta.moments": 3}]
 )
 def test_every_key_of_the_section_counts(dance, keys):
     from dance_flwr.config.tree import flatten

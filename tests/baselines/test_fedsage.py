@@ -61,7 +61,9 @@ from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.runs.reader import load_model
 
 SHAPE = ModelShape(text_dim=6, hidden_dim=4, classes=3)
-CONFIG = FedSageConfig(most=3, maker_dim=8, latent_dim=5, batch=4, learning_rate=0.01)
+CONFIG = FedSageConfig(
+    max_generated_per_node=3, maker_dim=8, latent_dim=5, batch=4, learning_rate=0.01
+)
 WIDTHS = Widths.of(6, CONFIG)
 
 
@@ -96,7 +98,7 @@ def impaired_sample(seed=0):
     graph, _, rng = random_graph(seed, 20)
     hidden = torch.zeros(20, dtype=torch.bool)
     hidden[:6] = True
-    impaired = impair(*graph.edges(), graph.visible, hidden, CONFIG.most)
+    impaired = impair(*graph.edges(), graph.visible, hidden, CONFIG.max_generated_per_node)
     features = F.normalize(torch.tensor(rng.standard_normal((20, 6))).float(), dim=1)
     return ImpairedSample(impaired, features, torch.arange(14) % 4 - 1)
 
@@ -255,7 +257,9 @@ def test_a_perfect_generator_changes_the_logits_of_real_nodes():
 def test_a_generator_learns_what_is_missing():
     own = impaired_sample()
     model, _ = neighgen_of(own)
-    config = FedSageConfig(most=3, maker_dim=8, latent_dim=5, learning_rate=0.02, steps=80)
+    config = FedSageConfig(
+        max_generated_per_node=3, maker_dim=8, latent_dim=5, learning_rate=0.02, steps=80
+    )
     train_locally(model, own, config)
     with torch.no_grad():
         latents = model.encoder(own.features[own.graph.nodes], own.graph.operator("gcn"))
@@ -363,7 +367,7 @@ def test_peers_are_visited_equally_and_in_turn(clients, most, number):
 # Runs
 
 FAST = {"method": "fedsage", "rounds": 2, "local_epochs": 1}
-AUGMENTING = {**FAST, "fedsage_hidden_share": 1.0, "fedsage_steps": 30}
+AUGMENTING = {**FAST, "fedsage_hidden_ratio_of_val_nodes": 1.0, "fedsage_steps": 30}
 
 
 def exchanges(finished):
@@ -389,7 +393,10 @@ def finished(run):
 
 
 def test_without_generated_neighbours_it_is_fedavg_bit_by_bit(run):
-    plain, other = run(method="fedavg-full"), run(method="fedsage", fedsage_most=0)
+    plain, other = (
+        run(method="fedavg-full"),
+        run(method="fedsage", fedsage_max_generated_per_node=0),
+    )
     assert plain.result["model_fingerprint"] == other.result["model_fingerprint"]
     assert plain.result["test_accuracy"] == other.result["test_accuracy"] and not exchanges(other)
     assert (other.result["strategy"], other.result["evaluation"]) == ("fedsage", "global")

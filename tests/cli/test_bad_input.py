@@ -69,7 +69,6 @@ def test_a_good_run_says_nothing_of_the_kind(start, tmp_path):
     ("pair", "words"),
     [
         ("ruonds=3", ["unknown key 'ruonds'", "'rounds'"]),
-        ("dance.ratio=0.1", ["unknown key 'dance.ratio'", "now called 'condensation-ratio'"]),
         ("method=magic", ["method: expected one of dance, fedavg-full", "found 'magic'"]),
         ("rounds=many", ["rounds: expected int, found 'many'"]),
         ("rounds=2.5", ["rounds: expected int, found 2.5"]),
@@ -98,12 +97,6 @@ def test_two_mistakes_are_one_line(start, tmp_path):
 def test_bad_toml_is_named(start, tmp_path, content):
     (tmp_path / "broken.toml").write_bytes(content)
     assert_one_error(start("--config", tmp_path / "broken.toml"), tmp_path, "broken.toml", "TOML")
-
-
-def test_a_former_key_in_toml_names_the_current_one(start, tmp_path):
-    (tmp_path / "former.toml").write_text("[dance]\nratio = 0.1\n")
-    words = ["unknown key 'dance.ratio'", "'condensation-ratio'"]
-    assert_one_error(start("--config", tmp_path / "former.toml"), tmp_path, *words)
 
 
 def test_a_list_in_toml_is_refused(start, tmp_path):

@@ -9,10 +9,11 @@ import pytest
 import typer
 
 from dance_flwr.cli.main import GROUPS, app
+from dance_flwr.config import text
 from dance_flwr.errors import UserError
 
 COMMANDS = {
-    "config": {"--schema"},
+    "config": {"--all", "--method", "--schema"},
     "data check": {"--data-root"},
     "data fetch": {"--data-root", "--split-index"},
     "data import": {"--name", "--text", "--label", "--id", "--split-index", "--data-root"},
@@ -28,7 +29,7 @@ COMMANDS = {
     "deploy peer-keys": {"--out"},
     "encode": {"--config", "--set"},
     "evidence page": {
-        *("--client", "--out", "--nodes", "--most", "--client-folder", "--data", "--encode"),
+        *("--client", "--out", "--nodes", "--max-nodes", "--client-folder", "--data", "--encode"),
     },
     "evidence show": {"--client", "--node", "--client-folder", "--data"},
     "evidence summaries": {"--client-folder"},
@@ -60,7 +61,7 @@ COMMANDS = {
     },
     "run": {
         *("--config", "--set", "--data", "--clients", "--seed", "--out", "--in-process"),
-        *("--resume", "--force", "--dry-run", "--track"),
+        *("--resume", "--overwrite", "--dry-run", "--track"),
     },
     "site prepare": {"--agreed", "--client", "--clients", "--out", "--encoder", "--seed"},
     "status": {"--json"},
@@ -120,7 +121,7 @@ def test_every_group_is_registered_in_the_same_way():
 # What typer needs to print help, and what of this package declares commands and keys.
 OF_HELP = {"typer", "click", "rich", "markdown_it", "mdurl", "pygments", "attr", "shellingham"}
 OF_HELP |= {"typing_extensions", "annotated_doc", "colorama", "dance_flwr"}
-OURS = {"cli", "config", "errors", "escaping", "experiments", "fingerprint"}
+OURS = {"cli", "config", "errors", "escaping", "fingerprint", "study"}
 
 
 @pytest.mark.parametrize("words", ["--help", "run --help", "experiment --help", "data --help"])
@@ -142,7 +143,7 @@ def test_help_imports_only_what_prints_it(words):
     parts = [name.split(".") for name in modules if name.startswith("dance_flwr.")]
     assert {part[1] for part in parts} <= OURS
     # The names of experiments, not their code.
-    assert not [part for part in parts if part[1] == "experiments" and len(part) > 2]
+    assert not [part for part in parts if part[1] == "study" and len(part) > 2]
     assert not {"asyncio", "multiprocessing", "sqlite3", "http.client"} & set(modules)
 
 
@@ -153,10 +154,25 @@ def test_the_help_of_experiment_lists_all_of_them(cli):
     assert all(f" {name} " in shown for name in EXPERIMENTS)
 
 
-def test_config_prints_the_tables(cli):
-    from dance_flwr.config.text import markdown_tables
+@pytest.mark.parametrize(
+    ("options", "printed"),
+    [
+        ([], text.common_tables()),
+        (["--all"], text.all_tables()),
+        (["--method", "sfgc"], text.method_tables(["sfgc"])),
+        (["--schema"], text.json_schema()),
+    ],
+    ids=["common", "all", "method", "schema"],
+)
+def test_config_prints_the_keys(cli, options, printed):
+    assert cli("config", *options).out == printed + "\n"
 
-    assert cli("config").out == markdown_tables() + "\n"
+
+def test_config_takes_one_option_and_a_method_that_exists(cli):
+    done = cli("config", "--all", "--schema")
+    assert done.code == 2 and "expected one of --method, --all and --schema" in done.err[0]
+    done = cli("config", "--method", "magic")
+    assert done.code == 2 and "method: expected one of dance, fedavg-full" in done.err[0]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +188,7 @@ def test_a_mistake_is_one_line_and_code_2(cli, monkeypatch, error, lines):
     def fail():
         raise error
 
-    monkeypatch.setattr("dance_flwr.config.text.markdown_tables", fail)
+    monkeypatch.setattr("dance_flwr.config.text.common_tables", fail)
     done = cli("config")
     assert done.code == 2 and len(done.err) == 1 and done.err[0].startswith(lines[0])
 
@@ -181,7 +197,7 @@ def test_a_bug_is_not_hidden(cli, monkeypatch):
     def fail():
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("dance_flwr.config.text.markdown_tables", fail)
+    monkeypatch.setattr("dance_flwr.config.text.common_tables", fail)
     with pytest.raises(OSError, match="Input/output"):
         cli("config")
 
@@ -193,6 +209,8 @@ def test_resume_takes_no_other_option(cli, tmp_path, option):
     assert f"than --in-process and --track, found {option[0]}" in done.err[0]
 
 
-def test_the_key_resume_is_for_flower(cli, tmp_path):
-    done = cli("run", "--in-process", "--out", tmp_path, "--set", "resume=true")
-    assert done.code == 2 and f"--resume {tmp_path}" in done.err[-1]
+@pytest.mark.parametrize("key", ["resume", "overwrite"])
+def test_the_keys_of_flower_are_options_here(cli, tmp_path, key):
+    done = cli("run", "--in-process", "--out", tmp_path, "--set", f"{key}=true")
+    option = {"resume": "--resume RUN", "overwrite": "--overwrite"}[key]
+    assert done.code == 2 and f"`dance-flwr run {option}`" in done.err[-1]

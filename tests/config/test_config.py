@@ -1,5 +1,6 @@
 """The configuration: one source of defaults, every mistake reported at once, files that parse."""
 
+import json
 import math
 import tomllib
 from dataclasses import replace
@@ -12,8 +13,15 @@ from support.project import PROJECT
 
 from dance_flwr.config.paths import shipped
 from dance_flwr.config.reading import read_config, read_values
-from dance_flwr.config.text import markdown_tables, to_toml, toml_block
-from dance_flwr.config.tree import RENAMED, RunConfig, flat_fields, flatten, parse
+from dance_flwr.config.text import (
+    all_tables,
+    common_tables,
+    json_schema,
+    method_tables,
+    to_toml,
+    toml_block,
+)
+from dance_flwr.config.tree import RunConfig, flat_fields, flatten, parse
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.errors import ConfigError, UserError
 
@@ -53,7 +61,7 @@ def test_pyproject_repeats_the_defaults():
             "strategy": st.sampled_from(["fedavg", "fedadam"]),
             "client-fraction": st.floats(0, 1, exclude_min=True),
             "condensation-ratio": st.floats(0, 1, exclude_min=True),
-            "dance.labelled-first": st.booleans(),
+            "dance.label-evidence": st.booleans(),
             "dance.hop2-budget": st.integers(0, 8),
             "dance.views": st.sampled_from(["fused", "plain", "core+fused"]),
         },
@@ -85,7 +93,7 @@ def test_every_mistake_is_reported_in_one_message():
             "condensation-ratio": 0,
             "dance.views": "all",
             "learning-rate": 0.0,
-            "dance.labelled-first": 1,
+            "dance.label-evidence": 1,
         },
     }
     found = problems(wrong)
@@ -103,16 +111,6 @@ def test_unknown_key_names_its_neighbour():
         "unknown key 'condensation-rato': did you mean 'condensation-ratio'?"
     ]
     assert "dance-flwr config" in problems({"xyzzy": 1})[0]
-
-
-def test_a_renamed_key_names_the_current_one():
-    assert set(RENAMED.values()) <= set(flat_fields()) and not set(RENAMED) & set(flat_fields())
-    assert problems({"dance.ratio": 0.1}) == [
-        "unknown key 'dance.ratio': it is now called 'condensation-ratio'"
-    ]
-    assert problems({"dance.rato": 0.1}) == [
-        "unknown key 'dance.rato': did you mean 'condensation-ratio'?"
-    ]
 
 
 def test_an_integer_too_large_for_a_float_is_refused():
@@ -135,7 +133,7 @@ def test_nan_is_refused_in_every_number():
             ("dropout", -0.1, 1.0),
             ("dance.mix", -0.1, 1.1),
         ],
-        *[("chunk-tokens", 7, 513), ("dance.hop0-budget", 0, 2), ("dance.confidence", -0.1, 1.1)],
+        *[("chunk-tokens", 7, 513), ("dance.confidence", -0.1, 1.1)],
     ],
 )
 def test_values_out_of_range_are_refused(key, low, high):
@@ -150,7 +148,7 @@ def test_an_integer_is_a_float_but_a_bool_is_no_integer():
         "learning-rate": True,
         "seed": 1.0,
         "data": 3,
-        "dance.labelled-first": 0,
+        "dance.label-evidence": 0,
     }.items():
         assert key in problems({key: value})[0]
 
@@ -227,7 +225,7 @@ def between(path, mark):
 
 
 def test_the_page_of_keys_is_made_from_the_keys():
-    assert between("docs/configuration.md", "keys") == markdown_tables()
+    assert between("docs/configuration.md", "keys") == all_tables()
 
 
 def test_the_file_that_the_readme_shows_is_accepted(tmp_path):
@@ -238,10 +236,56 @@ def test_the_file_that_the_readme_shows_is_accepted(tmp_path):
     assert DanceConfig.of(config).chunk_budget == 8
 
 
-def test_every_key_is_explained_once_in_order():
-    rows = [line for line in markdown_tables().splitlines() if line.startswith("| `")]
-    assert [row.split("`")[1] for row in rows] == list(flat_fields()) == list(flatten(RunConfig()))
-    assert all(row.count(" | ") == 3 and len(row.split(" | ")[3]) > 5 for row in rows)
+OPTIONS = {"resume", "overwrite"}  # of `dance-flwr run`
+
+
+def explained(tables):
+    """The keys of tables in Markdown, each of which has a meaning."""
+    rows = [line.strip("| ").split(" | ") for line in tables.splitlines() if line.startswith("| `")]
+    assert all(len(row) in (2, 4) and len(row[-1]) > 5 for row in rows)
+    return [row[0].strip("`").partition("=")[0] for row in rows]
+
+
+def test_every_key_is_explained_once():
+    keys = explained(all_tables())
+    assert len(keys) == len(set(keys))
+    assert {*keys} == {*flat_fields()} - OPTIONS == {*flatten(RunConfig())} - OPTIONS
+    sections = [key for key in flat_fields() if "." in key and not key.startswith("privacy.")]
+    assert keys[-len(sections) :] == sections
+
+
+def test_a_reader_is_shown_sixty_keys_and_those_of_the_method_that_is_named():
+    common = explained(common_tables())
+    assert len(common) <= 60 and not {"random-edge-ratio", "privacy.seeded", *OPTIONS} & {*common}
+    assert {"data", "rounds", "condensation-ratio", "privacy.epsilon"} <= {*common}
+    assert {key.partition(".")[0] for key in explained(method_tables(["dance"]))} == {
+        "dance",
+        "llm",
+    }
+    assert explained(method_tables(["local-only"])) == ["sampling.batch-nodes", "sampling.fan-out"]
+    assert method_tables(["gcond", "fedgm"]).count("### condense") == 1
+    assert "Methods: gcond, fedgm, fedc4." in method_tables(["gcond"])
+
+
+def test_the_schema_has_the_bounds_of_every_key_of_a_file():
+    tables = json.loads(json_schema())["properties"]
+    assert not OPTIONS & {*tables}
+    assert tables["dropout"] == {
+        "type": "number",
+        "description": "dropout rate",
+        "default": 0.5,
+        "minimum": 0,
+        "exclusiveMaximum": 1,
+    }
+    assert tables["dance"]["properties"]["mix"]["maximum"] == 1
+
+
+def test_the_paper_switches_without_a_key_are_set_together():
+    ours, paper = DanceConfig(), DanceConfig(paper_rules=True)
+    names = ("paper_matrices", "trained_evidence", "candidate_search", "labelled_first")
+    assert [getattr(ours, name) for name in names] == [False, "selected", "in-class", True]
+    assert [getattr(paper, name) for name in names] == [True, "candidates", "exact", False]
+    assert DanceConfig.of(parse({"paper": True})).paper_matrices
 
 
 @pytest.mark.parametrize(

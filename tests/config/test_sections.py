@@ -19,8 +19,8 @@ class ToySection(Section):
     """A section of a method of another package."""
 
     name: ClassVar[str] = "toy"
-    low: int = option(1, "lower end of the range", least=0)
-    high: int = option(5, "upper end of the range", most=9)
+    low: int = option(1, "lower end of the range", ge=0)
+    high: int = option(5, "upper end of the range", le=9)
     kind: str = option("near", "side to start from", choices=lambda: ("near", "far"))
     _hidden: int = 3
 

@@ -1,6 +1,7 @@
 """A client's round: evidence and edges of the cores until the next refresh, selected at once."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,9 +82,11 @@ def test_a_core_among_others_gets_the_evidence_it_gets_alone(data, run_config, t
 @pytest.mark.parametrize("search", ["in-class", "exact"])
 def test_a_core_among_others_gets_the_edges_it_gets_alone(data, run_config, rule, search):
     """Also where all nodes are of one class, so that only the core keeps them apart."""
-    config = run_config(
-        dance_topology_rule=rule, dance_candidate_search=search, dance_inner_tolerance=1e-6
+    config = run_config()
+    settings = replace(
+        DanceConfig.of(config), topology_rule=rule, candidate_search=search, inner_tolerance=1e-6
     )
+    config = replace(config, sections=(settings,))
     data.train_labels.clamp_(max=0)
     cores = torch.tensor([[1, 3, 4, 8, 9], [2, 3, 7, 11, 20], [12, 13, 14, 15, 16]])
     *_, together = selected(data, config, cores)

@@ -101,7 +101,7 @@ def test_reading_by_the_backbone_costs_no_weight_of_the_width_of_texts():
 
 @pytest.mark.parametrize(
     ("keys", "kind"),
-    [({}, DanceModel), ({"dance_paper_matrices": True}, PaperModel), ({"paper": True}, PaperModel)],
+    [({}, DanceModel), ({"dance_paper_rules": True}, PaperModel), ({"paper": True}, PaperModel)],
     ids=str,
 )
 def test_the_key_chooses_the_matrices(run_config, keys, kind):

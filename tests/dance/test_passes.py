@@ -76,7 +76,7 @@ def test_predictions_of_every_view_from_disk_are_those_from_memory(
     dance, run_config, monkeypatch, paper
 ):
     settings = replace(DanceConfig.of(dance.config), views="plain+core+fused")
-    model = model_of(run_config, dance_paper_matrices=paper)
+    model = model_of(run_config, dance_paper_rules=paper)
     wanted = predict(client_of(model, dance.data(0), settings))
     monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
     monkeypatch.setattr(passes, "_MAX_IN_ONE_PASS", 20)  # the last block is not full
@@ -106,7 +106,7 @@ def test_a_pass_in_blocks_is_the_single_pass(dance, run_config, monkeypatch, nam
 def test_predictions_of_some_nodes_are_those_of_all(dance, run_config, views, paper):
     """Deployed views alone are computed, and "deployed" is their mean."""
     data, settings = dance.data(0), replace(DanceConfig.of(dance.config), views=views)
-    model = model_of(run_config, dance_paper_matrices=paper)
+    model = model_of(run_config, dance_paper_rules=paper)
     client = client_of(model, data, settings)
     everyone = predict(client)
     chosen = views.split("+")

@@ -162,12 +162,11 @@ def test_unsupported_settings_are_refused_before_anything_starts(
     with pytest.raises(UserError, match=message) as caught:
         run(method=method, folder=tmp_path / "run", on_message=seen.append, **keys)
     assert "\n" not in str(caught.value) and not seen and not (tmp_path / "run").exists()
-    pairs = [
-        f"{key.replace('privacy_', 'privacy.').replace('_', '-')}={str(value).lower()}"
-        for key, value in keys.items()
-    ]
+    values = {
+        key.replace("privacy_", "privacy.").replace("_", "-"): value for key, value in keys.items()
+    }
     with pytest.raises(UserError, match=message):
-        start_run([], [*pairs, f"method={method}"], {}, True)
+        start_run({**values, "method": method}, True)
 
 
 def test_a_method_of_sums_may_not_send_statistics(dance, run_config, monkeypatch):

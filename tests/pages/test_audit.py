@@ -207,7 +207,7 @@ def test_a_bundle_shows_nodes_that_no_client_saw(dance, tmp_path, cli):
     shutil.copyfile(source / "edges.parquet", data / "edges.parquet")
     done = cli(
         *("evidence", "page", bundle.folder, "--data", data, "--out", tmp_path / "b.html"),
-        *("--most", 3),
+        *("--max-nodes", 3),
     )
     assert done.code == 0, done.err
     index = blocks_of(tmp_path / "b.html")["index"]
@@ -219,11 +219,13 @@ def test_a_bundle_shows_nodes_that_no_client_saw(dance, tmp_path, cli):
 def test_by_default_it_lies_where_the_run_is_kept_at_the_client(dance, tmp_path, cli):
     shutil.copytree(dance.partition / "client-1", tmp_path / "client-1")
     words = ("evidence", "page", dance.folder, "--client-folder", tmp_path / "client-1")
-    done = cli(*words, "--most", 2, "--encode", 0)
+    done = cli(*words, "--max-nodes", 2, "--encode", 0)
     assert done.code == 0, done.err
     path = tmp_path / "client-1" / "runs" / dance.result["run"] / "audit.html"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert cli(*words, "--most", 1, "--encode", 0).code == 0  # replaced; the seal is not broken
+    assert (
+        cli(*words, "--max-nodes", 1, "--encode", 0).code == 0
+    )  # replaced; the seal is not broken
 
 
 @pytest.mark.parametrize(

@@ -414,7 +414,6 @@ def test_the_norm_moves_to_the_quantile(run_config):
         privacy_clipping="adaptive",
         privacy_clipping_norm=50.0,
         privacy_noise_multiplier=1e-6,
-        privacy_clipping_quantile=0.5,
     )
     start = {"w": torch.zeros(1)}
     norm, lengths = ClippingNorm(config), [1.0, 2.0, 3.0, 4.0, 5.0]

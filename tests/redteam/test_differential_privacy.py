@@ -50,14 +50,14 @@ def test_a_budget_for_one_round_answers_one_request(client):
 
 
 def test_a_server_cannot_raise_the_budget_of_a_node(client):
-    node = {keys.EPSILON_MOST: ONE_ROUND * 1.01}
+    node = {keys.MAX_EPSILON: ONE_ROUND * 1.01}
     more = {"privacy.epsilon": 1e6}
     replies = [client(node, more, run=f"run-{i}") for i in range(3)]
     assert [reply.has_error() for reply in replies] == [False, True, True]
 
 
 def test_nor_by_another_delta(client):
-    node = {keys.EPSILON_MOST: ONE_ROUND * 0.9}
+    node = {keys.MAX_EPSILON: ONE_ROUND * 0.9}
     assert client(node, {"privacy.epsilon": 1e6, "privacy.delta": 0.5}).has_error()
 
 
@@ -71,7 +71,7 @@ def test_nor_by_another_delta(client):
     ],
     ids=["little noise", "no noise", "noise of the server", "noise that it knows"],
 )
-@pytest.mark.parametrize("term", [{keys.NOISE_MULTIPLIER_LEAST: 1.0}, {keys.EPSILON_MOST: 50.0}])
+@pytest.mark.parametrize("term", [{keys.MIN_NOISE_MULTIPLIER: 1.0}, {keys.MAX_EPSILON: 50.0}])
 def test_a_node_that_demands_noise_adds_it(client, lie, term):
     assert not client(term).has_error()
     reply = client(term, lie, run="another")

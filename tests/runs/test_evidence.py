@@ -40,10 +40,10 @@ def test_a_method_without_evidence_is_refused(finished):
 
 
 def test_the_configuration_of_another_version_is_refused(finished):
-    former = {**flatten(RunConfig()), "dance.ratio": 0.1}
+    former = {**flatten(RunConfig()), "dance.miks": 0.1}
     message = refused(verify_evidence, finished(config=former), None, print)
     assert "expected the configuration of a run of this version" in message
-    assert "'dance.ratio': it is now called 'condensation-ratio'" in message
+    assert "'dance.miks': did you mean 'dance.mix'" in message
 
 
 def test_clients_on_other_machines_are_named(finished):

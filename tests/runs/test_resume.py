@@ -718,7 +718,7 @@ def test_a_finished_run_is_replaced_with_force_only(cli, run_config, tmp_path):
     refused = cli(*command, "--seed", "1")
     assert refused.code == 2 and "found result.json" in refused.err[-1]
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
-    assert cli(*command, "--seed", "1", "--force").code == 0
+    assert cli(*command, "--seed", "1", "--overwrite").code == 0
     result = json.loads((out / "result.json").read_text())
     assert result["config"]["seed"] == 1 and not result["config"]["overwrite"]
 
@@ -747,11 +747,11 @@ def test_an_interrupted_run_is_replaced_with_force_only(again, copied):
     done = again(copied)
     assert done.code == 2 and done.err[-1] == (
         f"error: {copied}: expected a folder without a run, found an interrupted run, 1 of 3 "
-        f"rounds; resume it with `dance-flwr run --resume {copied}`, or replace it with --force "
-        "(overwrite=true for `flwr run`)"
+        f"rounds; resume it with `dance-flwr run --resume {copied}`, or replace it with "
+        "--overwrite (overwrite=true for `flwr run`)"
     )
     assert contents(copied) == before
-    assert again(copied, "--force").code == 0
+    assert again(copied, "--overwrite").code == 0
     result = json.loads((copied / "result.json").read_text())
     assert len(result["history"]) == 3 and "resumed_after" not in result
 
@@ -759,7 +759,9 @@ def test_an_interrupted_run_is_replaced_with_force_only(again, copied):
 def test_a_server_replaces_no_interrupted_run(run, copied):
     """As `flwr run` starts it, whose `out` no other process looks at before."""
     before = contents(copied)
-    with pytest.raises(ResumeError, match=r"1 of 3 rounds; .*--force \(overwrite=true") as found:
+    with pytest.raises(
+        ResumeError, match=r"1 of 3 rounds; .*--overwrite \(overwrite=true"
+    ) as found:
         run(folder=copied, **PLAIN)
     assert contents(copied) == before and str(found.value).count("resume") == 2
     assert len(run(folder=copied, overwrite=True, **PLAIN).result["history"]) == 3

@@ -109,7 +109,8 @@ def test_a_default_that_has_changed_is_no_result_of_today(go, tiny, tmp_path):
     made = Study(tmp_path / "study")
     assert made.run_folder(config) == path.parent and not made.has_run(config)
     path.write_text(
-        json.dumps(result | {"config": result["config"] | {"fedgta.alpha": 0.9}}), encoding="utf-8"
+        json.dumps(result | {"config": result["config"] | {"fedgta.epsilon": 0.9}}),
+        encoding="utf-8",
     )
     assert made.has_run(config), "no key of this method"
 

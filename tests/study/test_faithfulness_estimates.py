@@ -1,4 +1,4 @@
-"""Values of single nodes: measured by hand, packed, resampled within seeds, and in older rows."""
+"""Values of single nodes: measured by hand, packed, and resampled within seeds."""
 
 from types import SimpleNamespace
 
@@ -148,33 +148,7 @@ def test_estimates_pair_nodes_and_give_the_range_of_the_seeds():
     assert f"{seen.mean:.3f} [{seen.low:.3f}, {seen.high:.3f}]" == seen.text()
 
 
-def former(mean, low, high):
-    """A row of the former format, which has intervals of its own seed and no values of nodes."""
-    triple = [mean, low, high]
-    scores = dict.fromkeys(("comprehensiveness", "sufficiency"), triple)
-    return {
-        "means": {"evidence": scores | {"deletion": [triple, triple]}},
-        "differences": {"random": scores},
-        "accuracy": {"full": mean, "bare": 0.1, "textless": 0.2}
-        | {"evidence": {"removed": [0.9, mean], "kept": [0.9, mean], "alone": mean}},
-    }
-
-
-def test_former_rows_give_means_of_seeds_without_intervals():
-    found = estimates([former(0.95, 0.9, 0.99), former(0.75, 0.7, 0.8), former(1.0, 1.0, 1.0)])
-    seen = found["evidence/comprehensiveness"]
-    assert seen.text() == "0.900" and seen.band == (0.75, 1.0)
-    assert found["evidence/deletion"].band[1].tolist() == [1, 1]
-    assert found["evidence minus random/sufficiency"].text(sign=True) == "+0.900"
-    assert found["evidence/correct-removed"].text(scale=100, digits=1) == "90.0"
-    single = estimates([former(0.95, 0.9, 0.99)])
-    assert single["evidence/sufficiency"].text() == "0.950 [0.900, 0.990]"
-    assert single["predicted/correct"].text() == "0.950"
-
-
 def test_the_heading_says_what_the_intervals_do_not_cover():
-    rows = [former(0.9, 0.8, 1.0)] * 2
-    assert "Seeds only" in caveat(rows) and "range of the 2 seeds" in caveat(rows)
     new = {"node_values": ""}
     assert "Fewer than 5 seeds" in caveat([new] * 4) and not caveat([new] * 5)
 

@@ -121,7 +121,9 @@ def test_methods_without_a_ratio_are_not_repeated_over_it():
 def test_debian_is_divided_by_its_teams(grid):
     assert {cell.config.rounds for cell in grid} == {60}
     configs = [cell.config for cell in grid if cell.labels["dataset"] == "debian"]
-    assert {(c.partition, c.clients, c.site_nodes_most) for c in configs} == {("by-column", 5, 700)}
+    assert {(c.partition, c.clients, c.max_client_nodes) for c in configs} == {
+        ("by-column", 5, 700)
+    }
     assert {(level.regime, level.level) for level in levels_of("/some/where/debian")} == {
         *(("standard", "standard"), ("labels", "5"), ("text", "0.75"), ("edges", "1"))
     }

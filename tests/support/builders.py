@@ -135,7 +135,6 @@ def dance_configs() -> st.SearchStrategy[DanceConfig]:
         DanceConfig,
         paper_matrices=st.booleans(),
         fan_out=st.just(0),
-        hop0_budget=st.just(1),
         hop1_budget=st.integers(0, 6),
         hop2_budget=st.integers(0, 4),
         hop2_pool=st.integers(1, 8),

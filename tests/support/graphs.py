@@ -59,7 +59,6 @@ SMALL = {
     },
     **{"encoder-precision": "float32", "device": "cpu", "node-timeout": 1.0},
     **{
-        "dance.attention-dim": 8,
         "condensation-ratio": 0.25,
         "dance.prototypes": 2,
         "dance.candidates": 4,

@@ -12,8 +12,5 @@ class RotatingConfig(Section):
 
     name: ClassVar[str] = "rotating"
     supervised_ratio: float = option(
-        2.25,
-        "labelled nodes that a client supervises in a round, as a multiple of the nodes that a "
-        "method would condense (K)",
-        above=0,
+        2.25, "labelled nodes supervised per round, as a multiple of the condensed nodes (K)", gt=0
     )

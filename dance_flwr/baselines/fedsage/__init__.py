@@ -20,7 +20,7 @@ Deviations from the paper and the public codes:
   as a training step;
 - fGen's last hidden layer has 512 units (`fedsage.maker-dim`): the public code's 2048 for 1433
   features, scaled to 384;
-- a training step generates neighbours for a sample of the nodes (`fedsage.batch`), and an epoch
+- a training step generates neighbours for a sample of 32 nodes, and an epoch
   has one step, not one per 32 nodes; targets are at most P neighbours, none of them a test node;
   labels of hidden nodes are not read;
 - generated edges run in both directions (in OpenFGL generated nodes change nothing), and
@@ -52,7 +52,7 @@ METHOD = MethodSpec(
     sections=(FedSageConfig, SamplingConfig),
     search={
         "fedsage.learning-rate": (0.0003, 0.001, 0.003),
-        "fedsage.most": (1, 3, 5),
+        "fedsage.max-generated-per-node": (1, 3, 5),
     },
     label_reuse=True,
 )

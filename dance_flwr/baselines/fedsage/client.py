@@ -108,7 +108,7 @@ def augmented_graph(
     """
     path, kind = run_folder(data.folder, info.run) / GENERATED, model.backbone.operator
     graph = complete_graphs(data)[name]
-    if not FedSageConfig.of(config).most:
+    if not FedSageConfig.of(config).max_generated_per_node:
         return _augment(graph, neighgen.no_generated_nodes(data), data, kind)
     generated = None if path.is_file() else _generate_alone(path, data, config)
     version = (path, path.stat().st_mtime_ns, kind)

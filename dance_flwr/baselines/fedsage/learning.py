@@ -71,7 +71,7 @@ def train_locally(model: NeighGen, sample: ImpairedSample, config: FedSageConfig
         optimizer.zero_grad()
         latents = model.encoder(features, operator)
         missing = model.degree_generator(latents)
-        counts = round_counts(missing, config.most)
+        counts = round_counts(missing, config.max_generated_per_node)
         loss = generator_loss(
             model.feature_generator, model.classifier, sample, latents, counts, config
         )

@@ -86,7 +86,7 @@ def start(data: ClientData, config: RunConfig) -> State:
     graph and of each complete graph
     """
     settings = FedSageConfig.of(config)
-    hidden = draw_hidden_nodes(data.split == VAL, settings.hidden_share)
+    hidden = draw_hidden_nodes(data.split == VAL, settings.hidden_ratio_of_val_nodes)
     sample = _impaired_sample(data, settings, hidden)
     model = NeighGen(_widths(data, settings), _classifier(data, config)).to(data.device)
     train_locally(model, sample, settings)
@@ -131,7 +131,7 @@ def visit(data: ClientData, config: RunConfig, inbox: Mapping[str, Tensor]) -> S
     """Return the cross gradient of each received fGen ("client-3/0.weight", ..) on local nodes."""
     settings = FedSageConfig.of(config)
     eligible = data.training_graph.visible & (data.split != TEST)
-    table = neighbour_table(*data.training_graph.edges(), eligible, settings.most)
+    table = neighbour_table(*data.training_graph.edges(), eligible, settings.max_generated_per_node)
     features, clients = data.features, data.card.clients
     answer: State = {}
     for sender, package in _by_sender(inbox):
@@ -187,7 +187,7 @@ def complete_graphs(data: ClientData) -> dict[str, LocalGraph]:
 
 def _impaired_sample(data: ClientData, settings: FedSageConfig, hidden: Tensor) -> ImpairedSample:
     graph = data.training_graph
-    impaired = impair(*graph.edges(), graph.visible, hidden, settings.most)
+    impaired = impair(*graph.edges(), graph.visible, hidden, settings.max_generated_per_node)
     return ImpairedSample(impaired, data.features, data.train_labels[impaired.nodes])
 
 
@@ -196,7 +196,7 @@ def _latents(model: NeighGen, features: Tensor, operator: Tensor, settings: FedS
     latents = model.encoder(features, operator)
     return {
         _LATENTS: latents,
-        _COUNTS: round_counts(model.degree_generator(latents), settings.most),
+        _COUNTS: round_counts(model.degree_generator(latents), settings.max_generated_per_node),
     }
 
 

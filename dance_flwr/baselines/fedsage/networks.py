@@ -32,7 +32,7 @@ class Widths:
     @classmethod
     def of(cls, text_dim: int, config: FedSageConfig) -> "Widths":
         """Return the widths of a configuration."""
-        return cls(text_dim, config.latent_dim, config.maker_dim, config.most)
+        return cls(text_dim, config.latent_dim, config.maker_dim, config.max_generated_per_node)
 
 
 class Encoder(nn.Module):

@@ -155,6 +155,6 @@ class FedSageServer(ServerSide):
         """Run the exchange, once."""
         # Why (decision 11): the exchange is no round, and a resumed run must not repeat it.
         settings = FedSageConfig.of(self.config)
-        if settings.most and _EXCHANGED not in self.memory:
+        if settings.max_generated_per_node and _EXCHANGED not in self.memory:
             GeneratorExchange(settings, Widths.of(self.shape.text_dim, settings), channel).run()
             self.memory[_EXCHANGED] = np.ones(1, np.int64)

@@ -1,7 +1,7 @@
 """Soft labels by the language model: the prompt, which calls there are, and their answers.
 
-A prompt holds the names of the classes, the texts of up to `llata.targets` nodes of a community,
-and those of up to `llata.members` others of it, each with its class where it is a training node.
+A prompt holds the names of the classes, the texts of up to five nodes of a community,
+and those of up to five others of it, each with its class where it is a training node.
 It never holds the class of a node that it asks for, nor of a validation or test node.
 """
 

@@ -8,38 +8,28 @@ from dance_flwr.config.options import Section, option
 
 @dataclass(frozen=True)
 class LlataConfig(Section):
-    """Keys of LLaTA and its two controls; every default is ours."""
+    """Keys of LLaTA; every default is ours."""
 
     name: ClassVar[str] = "llata"
-    height: int = option(2, "height of the community tree, leaves included (K)", least=2, most=4)
+    height: int = option(2, "height of the community tree, leaves included (K)", ge=2, le=4)
     moved_ratio_of_nodes: float = option(
-        0.1, "most nodes that move to another community, as a share of all (rho)", least=0, most=1
+        0.1, "maximum share of nodes that move to another community (rho)", ge=0, le=1
     )
     move_threshold: float = option(
-        0.05,
-        "least gain in cosine between a node's soft label and the mean of its community that "
-        "moves it (delta)",
-        least=0,
+        0.05, "minimum gain in cosine with the mean soft label of the community (delta)", ge=0
     )
     added_ratio_of_edges: float = option(
-        0.5, "edges that are sampled, as a share of those of the graph", least=0, most=0.5
+        0.5, "sampled edges, as a share of those of the graph", ge=0, le=0.5
     )
     dropped_ratio_of_edges: float = option(
-        0.1,
-        "edges between communities that are dropped, as a share of all; those with the least "
-        "cosine of soft labels",
-        least=0,
-        most=1,
+        0.1, "dropped edges between communities, least similar first, as a share of all", ge=0, le=1
     )
     temperature: float = option(
-        0.1, "temperature of that cosine where the second end is drawn (tau)", above=0
+        0.1, "temperature of that cosine where the second end is drawn (tau)", gt=0
     )
-    label_temperature: float = option(
-        0.05, "llata-cosine: temperature of the cosine of a text with the names of classes", above=0
-    )
-    targets: int = option(
-        5, "llata: most nodes of one community that a call asks for", least=1, most=10
-    )
-    members: int = option(
-        5, "llata: other members of the community that a call shows", least=0, most=8
-    )
+
+    # Constants, not keys: no search and no experiment varies them.
+    # Llata-cosine: temperature of the cosine of a text with the names of classes.
+    label_temperature: float = 0.05
+    targets: int = 5  # llata: most nodes of one community that a call asks for
+    members: int = 5  # llata: other members of the community that a call shows

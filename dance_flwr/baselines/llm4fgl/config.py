@@ -8,36 +8,29 @@ from dance_flwr.config.options import Section, option
 
 @dataclass(frozen=True)
 class Llm4FglConfig(Section):
-    """Keys of LLM4FGL and its control; every default is ours."""
+    """Keys of LLM4FGL; every default is ours."""
 
     name: ClassVar[str] = "llm4fgl"
     ratio_of_nodes: float = option(
-        0.2, "share of a client's nodes that get a generated neighbour; 0 = FedAvg", least=0, most=1
+        0.2, "share of nodes that get a generated neighbour; 0 = FedAvg", ge=0, le=1
     )
     threshold: float = option(
-        0.9, "probability above which a generated node is linked to a node", least=0, most=1
+        0.9, "probability above which a generated node is linked to a node", ge=0, le=1
     )
-    links: int = option(5, "maximum number of links of a generated node", least=1, most=50)
-    predictor_rounds: int = option(
-        10, "first rounds, in which the edge predictor is trained with the model", least=1
-    )
-    predictor_steps: int = option(
-        10, "training steps of the edge predictor per client and round", least=1
-    )
-    predictor_dim: int = option(32, "hidden units of the edge predictor", least=1)
+    links: int = option(5, "maximum number of links of a generated node", ge=1, le=50)
+    predictor_rounds: int = option(10, "first rounds, which train the edge predictor", ge=1)
     reflections: int = option(
-        2, "times that the poorest generated texts are written anew (R)", least=0
+        2, "times that the poorest generated texts are written anew (R)", ge=0
     )
-    reflect_every: int = option(20, "rounds between reflections (T0)", least=1)
-    rewritten_ratio: float = option(
-        0.3, "share of the generated texts that a reflection writes anew", least=0, most=1
-    )
+    reflect_every: int = option(20, "rounds between reflections (T0)", ge=1)
     duplicate_cosine: float = option(
-        0.95,
-        "cosine with the text of its node above which a generated text is dropped",
-        least=-1,
-        most=1,
+        0.95, "cosine with its node's text above which a generated text is dropped", ge=-1, le=1
     )
+
+    # Constants, not keys: no search and no experiment varies them.
+    predictor_steps: int = 10  # training steps of the edge predictor per client and round
+    predictor_dim: int = 32  # hidden units of the edge predictor
+    rewritten_ratio: float = 0.3  # share of the generated texts that a reflection writes anew
 
     def feedback_rounds(self) -> list[int]:
         """Return the rounds whose uploads hold confidences: the first R multiples of T0 that follow

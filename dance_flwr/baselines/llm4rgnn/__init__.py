@@ -25,7 +25,7 @@ Ours, since neither says how the method is federated or keeps within a budget:
 
 - each client refines its own graph; nothing of it leaves the client;
 - any model of `llm.backend` answers, where the paper distils GPT-4 into a 7B model; it is asked for
-  the score only, about texts cut to `llm4rgnn.text-words`;
+  the score only, about texts cut to 64 words;
 - at most `llm4rgnn.pairs` pairs per client are judged, the same ones in runs of every seed; ridge
   regression on the embeddings scores the rest (`dance_flwr.baselines.llm4rgnn.scoring`);
 - an edge whose reply cannot be read is kept and counted, and the predictor does not learn from it;

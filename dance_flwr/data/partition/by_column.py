@@ -10,7 +10,7 @@ from dance_flwr.errors import DataError
 
 def assign(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
     """Return each node's client, [n] int64, for the settings of `spec`."""
-    return column_assignment(graph, spec.clients, spec.site_nodes_most)
+    return column_assignment(graph, spec.clients, spec.max_client_nodes)
 
 
 def column_assignment(graph: TextGraph, clients: int, max_nodes: int = 0) -> NDArray[np.int64]:

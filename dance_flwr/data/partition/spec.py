@@ -17,7 +17,7 @@ REGIME = {
     "labels_per_class": "labels",
     "foreign_text_ratio": "foreign",
     "random_edge_ratio": "edges",
-    "site_nodes_most": "sites",
+    "max_client_nodes": "sites",
 }
 
 
@@ -36,7 +36,7 @@ class PartitionSpec:
     labels_per_class : training labels kept per class, over all clients; 0 keeps all
     foreign_text_ratio : share in [0, 1) of a node's chunks that belong to other nodes
     random_edge_ratio : random edges inside each client, as a share of its own edges, at least 0
-    site_nodes_most : `by-column`: larger sites take no part; 0 = no limit
+    max_client_nodes : `by-column`: larger sites take no part; 0 = no limit
     """
 
     method: str
@@ -50,7 +50,7 @@ class PartitionSpec:
     labels_per_class: int = 0
     foreign_text_ratio: float = 0.0
     random_edge_ratio: float = 0.0
-    site_nodes_most: int = 0
+    max_client_nodes: int = 0
 
     def settings(self) -> dict[str, Any]:
         """Return all settings by name, as manifests store them; those of REGIME unless 0."""

@@ -47,11 +47,6 @@ class Chunks:
     ptr: NDArray[np.int64]
     truncated: NDArray[np.bool_]
 
-    @property
-    def num_truncated(self) -> int:
-        """Number of texts whose end is omitted."""
-        return int(self.truncated.sum())
-
 
 def chunk_texts(texts: Sequence[str], tokenizer: Any, max_tokens: int, max_chunks: int) -> Chunks:
     """Split texts into sentences and pack consecutive sentences greedily into chunks.

@@ -157,7 +157,7 @@ def _check_setup(shares: int, threshold: int, least: int) -> None:
         raise refusal(f"more than half of {shares} shares as threshold", f"{threshold}")
     if threshold < least:
         raise refusal(
-            f"at least {least} clients that stay ({keys.CLIENTS_LEAST}) as threshold",
+            f"at least {least} clients that stay ({keys.MIN_CLIENTS}) as threshold",
             f"{threshold}",
         )
 

@@ -95,7 +95,7 @@ def _answer(stage: ConfigRecord, message: Message, context: Context, handler: Ha
     UserError : the server asks for what this client refuses
     """
     kind = stage.get(SecAggKey.STAGE)
-    check_stage(stage, _state(context), terms_of(context.node_config).clients_least)
+    check_stage(stage, _state(context), terms_of(context.node_config).min_clients)
     signer = SumSigner(message, context)
     if kind == SecAggStage.SHARE_KEYS:
         signer.check_keys(public_keys(stage))

@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 
 from dance_flwr.config.options import Value
-from dance_flwr.config.tree import flat_fields
-from dance_flwr.dance.config import PAPER, DanceConfig
+from dance_flwr.dance.config import PAPER_DANCE, PAPER_READING, DanceConfig
 from dance_flwr.study.engine.cells import Cell, Experiment, Label, Request, Row, Section
 from dance_flwr.study.protocols.variants import REFERENCE, SEED_TEXT, find, gain_text, variant_cells
 from dance_flwr.study.reports.tables import Group, dataset_section, markdown
 
 EMA, SMOOTH = 0.9, "correct-and-smooth"
 KEYS = ("backbone", "ema-decay", "smoothing")
-HARNESS = ("lr-schedule", "ema-decay", "smoothing")  # of `PAPER`, what no method decides
 POINTS = (("gcn", EMA, "none"), ("sage", EMA, SMOOTH))  # of `KEYS`
 HOW = (
     "These settings belong to the harness, not to a method: a number with one of them is only "
@@ -43,11 +41,16 @@ def _points(method: str) -> list[tuple[dict[str, Label], dict[str, Value]]]:
         )
         for point in POINTS
     ]
-    if method == "dance" and "paper" in flat_fields():
+    if method == "dance":
         labels: dict[str, Label] = {"backbone": "gcn", "ema-decay": 0.0, "smoothing": "none"}
         points.append(({**labels, "paper": "yes"}, {"paper": True, "backbone": "gcn"}))
-        rules = {key: value for key, value in PAPER.items() if key not in HARNESS}
-        rules |= {"dance.hop2-pool": DanceConfig.hop2_budget, "backbone": "gcn", "ema-decay": EMA}
+        rules = {
+            **PAPER_DANCE,
+            **PAPER_READING,
+            "dance.hop2-pool": DanceConfig.hop2_budget,
+            "backbone": "gcn",
+        }
+        rules["ema-decay"] = EMA
         points.append(({**labels, "ema-decay": EMA, "paper": "its rules"}, rules))
     return points
 

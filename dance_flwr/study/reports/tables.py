@@ -24,7 +24,7 @@ WATCHED = (
     "partition",
     "dirichlet-alpha",
     "resolution",
-    "site-nodes-most",
+    "max-client-nodes",
     "split-mode",
     "train-ratio",
     "val-ratio",

@@ -24,7 +24,7 @@ CHANGES = [
     {"labels_per_class": 5},
     {"foreign_text_ratio": 0.5},
     {"random_edge_ratio": 0.25},
-    {"site_nodes_most": 20},
+    {"max_client_nodes": 20},
 ]
 
 
@@ -149,7 +149,7 @@ def test_the_manifest_counts_random_edges_and_keeps_the_clean_figures():
         ({"foreign_text_ratio": 1.0}, "foreign_text_ratio: expected a number >= 0 and < 1"),
         ({"random_edge_ratio": float("inf")}, "random_edge_ratio: expected a number >= 0"),
         ({"random_edge_ratio": float("nan")}, "found nan"),
-        ({"site_nodes_most": -5}, "site_nodes_most: expected a number >= 0, found -5"),
+        ({"max_client_nodes": -5}, "max_client_nodes: expected a number >= 0, found -5"),
     ],
 )
 def test_impossible_regimes_are_refused(change, said):
@@ -168,6 +168,6 @@ def test_sites_above_the_limit_take_no_part():
     with pytest.raises(DataError) as caught:
         column_assignment(graph, 4, 2)
     assert "sites of at most 2 nodes, 3, found 4; set clients to 3 or fewer" in str(caught.value)
-    spec = replace(SPEC, method="by-column", clients=2, site_nodes_most=3)
+    spec = replace(SPEC, method="by-column", clients=2, max_client_nodes=3)
     partition = make_partition(graph, spec)
     assert [client_nodes(partition, k).tolist() for k in (0, 1)] == [[4, 5, 6], [7, 8]]

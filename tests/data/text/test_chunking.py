@@ -64,7 +64,7 @@ def test_chunks_are_exact_ordered_limited_and_complete(tokenizer, batch, max_tok
         and chunks.ptr.dtype == np.int64
     )
     assert (
-        chunks.num_truncated == 0
+        chunks.truncated.sum() == 0
         and len(chunks.ptr) == len(batch) + 1
         and chunks.ptr[-1] == len(chunks.tokens)
     )
@@ -140,8 +140,8 @@ def test_max_chunks_leaves_the_rest_out_and_counts_it(tokenizer):
     long = "One two three. " * 10
     chunks = chunk_texts(["Short.", long, ""], tokenizer, 8, 2)
     assert chunks.ptr.tolist() == [0, 1, 3, 4]
-    assert chunks.num_truncated == 1 and chunks.truncated.tolist() == [False, True, False]
-    assert chunk_texts(["One two three. " * 4], tokenizer, 8, 2).num_truncated == 0, (
+    assert chunks.truncated.tolist() == [False, True, False]
+    assert chunk_texts(["One two three. " * 4], tokenizer, 8, 2).truncated.sum() == 0, (
         "exactly max_chunks is not a cut"
     )
     assert parts(long, chunks, 1) == ["One two three. One two three."] * 2

@@ -1,6 +1,7 @@
 """A run in this process: its files, its repeatability, and every setting."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,12 +11,14 @@ from support.killing import saved
 
 from dance_flwr.config.plugins import STRATEGIES
 from dance_flwr.config.tree import flatten, parse
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.state import CONDENSATION, STATIC
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.data.prepare import prepare
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.wire.messages import metrics_of
 from dance_flwr.fingerprint import code_fingerprint, model_fingerprint
+from dance_flwr.llm.config import LlmConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import accuracy, count
 from dance_flwr.runs.reader import load_model
@@ -191,20 +194,19 @@ def info(name, model):
 
 
 @pytest.mark.parametrize(
-    "keys",
+    ("keys", "labelled_first"),
     [
-        pytest.param({"dropout": 0.5}, id="dropout"),
-        pytest.param(
-            {"dropout": 0.0, "dance.labelled-first": False, "dance.confidence": 0.0},
-            id="prototypes",
-        ),
+        pytest.param({"dropout": 0.5}, True, id="dropout"),
+        pytest.param({"dropout": 0.0, "dance.confidence": 0.0}, False, id="prototypes"),
     ],
 )
-def test_the_seed_decides_every_draw_of_a_client(dance, keys):
+def test_the_seed_decides_every_draw_of_a_client(dance, keys, labelled_first):
     model = load_model(dance.folder)
 
     def trained(seed, name):
-        client = Client(dance.data(0), parse(flatten(dance.config) | keys | {"seed": seed}))
+        config = parse(flatten(dance.config) | keys | {"seed": seed})
+        settings = replace(DanceConfig.of(config), labelled_first=labelled_first)
+        client = Client(dance.data(0), replace(config, sections=(settings, LlmConfig.of(config))))
         return model_fingerprint(
             client.train(model, info(f"{name}-{seed}-{keys['dropout']}", model))[0]
         )

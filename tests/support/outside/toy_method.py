@@ -14,8 +14,8 @@ class ToyConfig(Section):
     """Keys of the toy, `toy.*`."""
 
     name: ClassVar[str] = "toy"
-    shrink: float = option(0.5, "factor of a client's labelled share", above=0, most=1)
-    rounds_off: int = option(0, "rounds in which the server keeps its model", least=0)
+    shrink: float = option(0.5, "factor of a client's labelled share", gt=0, le=1)
+    rounds_off: int = option(0, "rounds in which the server keeps its model", ge=0)
 
 
 class ToyClient(FedAvgFull):

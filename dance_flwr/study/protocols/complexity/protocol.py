@@ -90,7 +90,7 @@ DIFFERENCES = (
     "neighbours of each per layer, O(K_b fan-out h) after O(K_b fan-out d) once a round; the "
     "paper's sum leaves the backbone out.\n"
     "- The q most similar nodes are searched among at most 128 of the same class, O(K_b d 128) "
-    "time and memory, not among all pairs. Only `candidate-search = exact` costs O(K² d).\n"
+    "time and memory, not among all pairs. Only the search of `dance.paper-rules` costs O(K² d).\n"
     "- Topology is not linear in q: each column is solved in its own Gram matrix of up to 2q "
     "candidates, O(K_b q² d) once and O(L K_b q²) for L steps.\n"
     "- Text selection is O(K_b (degree + budget)), degree at most `fan-out` per hop: its "
@@ -121,12 +121,7 @@ def last_step(sizes: Sequence[float], values: Sequence[float]) -> float:
 
 
 def _render(rows: Sequence[Row]) -> Section:
-    # Rows of an earlier version have no memory and other sizes.
-    measured = {
-        str(row.labels["series"]): row.measure
-        for row in rows
-        if row.measure and "memory" in row.measure
-    }
+    measured = {str(row.labels["series"]): row.measure for row in rows if row.measure}
     if not measured:
         return Section(
             (HOW, f"0 of {len(rows)} series are measured; nothing to show yet.", DIFFERENCES)

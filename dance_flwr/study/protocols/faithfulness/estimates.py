@@ -1,6 +1,6 @@
-"""Means of the faithfulness study over seeds, with intervals where values of nodes are known."""
+"""Means of the faithfulness study over seeds, with intervals over nodes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from dance_flwr.evidence.metrics.faithfulness import EVIDENCE
 from dance_flwr.study.protocols.faithfulness.node_values import (
     OTHERS,
-    SOURCES,
     Values,
     measures,
     unpack,
@@ -28,55 +27,30 @@ class Estimate:
     Attributes
     ----------
     mean : mean over the seeds of their means over nodes
-    low, high : 95 % interval; None = values of nodes are not known
+    low, high : 95 % interval
     least, most : smallest and largest mean of a seed
     """
 
     mean: NDArray[np.float64]
-    low: NDArray[np.float64] | None
-    high: NDArray[np.float64] | None
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
     least: NDArray[np.float64]
     most: NDArray[np.float64]
 
     def text(self, sign: bool = False, scale: float = 1, digits: int = 3) -> str:
-        """Return "mean [low, high]", or the mean alone where there is no interval."""
+        """Return "mean [low, high]"."""
         form = f"{'+' if sign else ''}.{digits}f"
-        if self.low is None or self.high is None:
-            return f"{scale * self.mean:{form}}"
         low, high = scale * self.low, scale * self.high
         return f"{scale * self.mean:{form}} [{low:{form}}, {high:{form}}]"
 
-    @property
-    def band(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The interval, or the range of the seeds; probabilities never leave [0, 1]."""
-        if self.low is None or self.high is None:
-            return self.least.clip(0, 1), self.most.clip(0, 1)
-        return self.low, self.high
-
 
 def estimates(analyses: Sequence[Mapping[str, Any]]) -> dict[str, Estimate]:
-    """Return estimates by "source/measure", and of paired differences to each control.
-
-    Rows without values of nodes, which an earlier version wrote, give means over seeds; a single
-    one keeps its own interval over nodes.
-    """
-    if all("node_values" in analysis for analysis in analyses):
-        return _resampled([_with_differences(analysis) for analysis in analyses])
-    found = [dict(_former(analysis)) for analysis in analyses]
-    return {
-        name: _of_seeds([seed[name] for seed in found])
-        for name in found[0]
-        if all(name in seed for seed in found)
-    }
+    """Return estimates by "source/measure", and of paired differences to each control."""
+    return _resampled([_with_differences(analysis) for analysis in analyses])
 
 
 def caveat(analyses: Sequence[Mapping[str, Any]]) -> str:
     """Return what a reader must know of the intervals of these rows; "" if nothing."""
-    if not all("node_values" in analysis for analysis in analyses) and len(analyses) > 1:
-        return (
-            f" Seeds only: the values of single nodes of these rows are not known, so there are no "
-            f"intervals; bands are the range of the {len(analyses)} seeds."
-        )
     if len(analyses) < _FEWEST:
         return f" Fewer than {_FEWEST} seeds: the intervals say little about other seeds."
     return ""
@@ -134,41 +108,3 @@ def _resampled(seeds: Sequence[Values]) -> dict[str, Estimate]:
 
 def _range(means: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], ...]:
     return np.min(means, axis=0), np.max(means, axis=0)
-
-
-def _former(analysis: Mapping[str, Any]) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    """Yield name and [..., 3] mean, low, high of a row of the former format.
-
-    Accuracies have no interval. A row of the present format beside such rows gives its means.
-    """
-    for source, by_measure in analysis["means"].items():
-        for measure, value in by_measure.items():
-            yield f"{source}/{measure}", _triple(value, "node_values" not in analysis)
-    for source, by_measure in analysis.get("differences", {}).items():
-        for measure, value in by_measure.items():
-            yield f"{DIFFERENCE}{source}/{measure}", _triple(value, True)
-    if accuracy := analysis.get("accuracy"):
-        yield "predicted/correct", _triple(accuracy["full"], False)
-        yield "none/correct-kept", _triple(accuracy["bare"], False)
-        yield "none/correct-alone", _triple(accuracy["textless"], False)
-        for source in [name for name in SOURCES if name in accuracy]:
-            shares = accuracy[source]
-            yield f"{source}/correct-removed", _triple(shares["removed"][-1], False)
-            yield f"{source}/correct-kept", _triple(shares["kept"][-1], False)
-            yield f"{source}/correct-alone", _triple(shares["alone"], False)
-
-
-def _triple(value: Any, intervals: bool) -> NDArray[np.float64]:
-    """Return [..., 3]: the row's own [mean, low, high], or its mean with an unknown interval."""
-    if intervals:
-        return np.asarray(value, float)
-    mean = np.asarray(value, float)
-    return np.stack([mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan)], axis=-1)
-
-
-def _of_seeds(seeds: Sequence[NDArray[np.float64]]) -> Estimate:
-    means = [seed[..., 0] for seed in seeds]
-    low, high = (seeds[0][..., 1], seeds[0][..., 2]) if len(seeds) == 1 else (None, None)
-    if low is not None and np.isnan(low).any():
-        low = high = None
-    return Estimate(np.mean(means, axis=0), low, high, *_range(means))

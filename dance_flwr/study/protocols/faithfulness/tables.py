@@ -205,17 +205,16 @@ def _picture(
                 seen, steps = found[f"{source}/{measure}"], range(len(budgets))
                 style = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": LINES[i]}
                 axis.plot(steps, seen.mean, label=name, **style)
-                axis.fill_between(steps, *seen.band, color=COLOURS[i], alpha=0.15)
+                axis.fill_between(steps, seen.low, seen.high, color=COLOURS[i], alpha=0.15)
             axis.set(title=f"{measure}: k chunks {title}", xlabel="chunks k", xticks=list(steps))
             axis.set_xticklabels([str(budget) for budget in budgets])
             axis.grid(alpha=0.3)
         axes[0].set_ylabel("p(y^), mean over nodes")
         axes[1].legend(fontsize=8)
 
-    known = all("node_values" in analysis for analysis in analyses) or len(analyses) == 1
-    bands = "95 % intervals over nodes" if known else "the range of the seeds"
     caption = (
         f"{group.name(dataset)}: probability of the predicted class while the k heaviest chunks "
-        f"are removed from, or are all that is kept in, the node's two-hop pool; bands are {bands}."
+        f"are removed from, or are all that is kept in, the node's two-hop pool; bands are 95 % "
+        "intervals over nodes."
     )
     return Picture(_file_name(dataset, group.note), caption, draw, (8.0, 3.6))

@@ -28,7 +28,7 @@ RATIO: dict[str, Value] = {"condensation-ratio": 0.08}  # the standard cell's
 # Data sets that are divided by their column `site`: the largest maintainer teams of at most 700
 # packages. The other data sets' files say 60 rounds, too.
 BY_SITE: dict[str, dict[str, Value]] = {
-    "debian": {"partition": "by-column", "clients": 5, "site-nodes-most": 700, "rounds": 60},
+    "debian": {"partition": "by-column", "clients": 5, "max-client-nodes": 700, "rounds": 60},
 }
 
 
