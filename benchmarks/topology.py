@@ -33,7 +33,7 @@ from dance_flwr.dance.topology import (
     synthesise_adjacency,
 )
 from dance_flwr.nn.lasso import Lassos, solve_lassos
-from dance_flwr.runs.evidence import EvidenceRun
+from dance_flwr.runs.finished_run import FinishedRun
 
 PLAIN_STEPS = 20
 NUMBERS = ("non-zero %", "edges/node", "steps", "above minimum %", "Jaccard")
@@ -53,11 +53,11 @@ class Core:
 @torch.no_grad()
 def cores(folder: Path, *, all_nodes: bool) -> Iterator[Core]:
     """Yield the last core of every client of a finished run, or all its nodes."""
-    run = EvidenceRun.open(folder)
+    run = FinishedRun.open(folder)
     for client in run.clients:
         data = run.data(client)
-        model = run.model(data).eval()
-        state = run.store(data).load(data.num_nodes, data.device)
+        model = run.explainer(data).model.eval()
+        state = run.run_folder(data).load(data.num_nodes, data.device)
         if all_nodes:
             state.core = torch.arange(data.num_nodes)
         now = replace(run.settings, text_refresh_every=1)

@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dance_flwr.api.evidence import Evidence
 from dance_flwr.api.inputs import (
     ConfigLike,
     ModelLike,
@@ -22,6 +21,7 @@ from dance_flwr.api.inputs import (
     keys_of,
     ratio_of,
 )
+from dance_flwr.api.node_evidence import Evidence
 from dance_flwr.api.notebook import table_html
 from dance_flwr.api.prediction.bundle import Bundle
 from dance_flwr.client_data.client_data import ClientData
@@ -38,7 +38,7 @@ from dance_flwr.dance.state import ClientState
 from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN, TextGraph
 from dance_flwr.data.own_graph import relabel, write_whole
 from dance_flwr.errors import UserError
-from dance_flwr.evidence.explain import make_packs
+from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.pack import count_evidence
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.fingerprint import model_fingerprint
@@ -273,7 +273,8 @@ def _condensed(
     cores = [queue.core(0)]
     hidden, candidates, evidence = selected = select_evidence(model, data, state, settings, cores)
     ((rows, cols, weights),) = core_edges(model, data, selected, settings, cores)
-    packs = make_packs(*(model, data, hidden, candidates, evidence, settings, 1, model_id, 1))
+    explainer = Explainer(model, data, settings, 1, model_id)
+    packs = explainer.packs(hidden, candidates, evidence, difficulty_round=1)
     core = candidates.nodes
     assigned = pseudo_labels(prediction, known, 0.0)[core]
     ids, names = data.ids(), data.card.class_names

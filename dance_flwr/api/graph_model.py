@@ -18,11 +18,10 @@ from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.config.sections import AGREEMENT
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.evidence import Candidates, Evidence
-from dance_flwr.dance.inference import evidence_of, trained_prediction, views_of
+from dance_flwr.dance.inference import DEPLOYED, evidence_of, trained_prediction, views_of
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import Prediction
 from dance_flwr.errors import UserError
-from dance_flwr.evidence.explanation import DEPLOYED
 from dance_flwr.federation.client.client import Client
 from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.message_passing import compiled_nowhere

@@ -17,9 +17,9 @@ from dance_flwr.dance.evidence import (
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import Prediction
 from dance_flwr.dance.passes import ClientView, GraphView, embed, plain_pass, survey
-from dance_flwr.evidence.explanation import DEPLOYED
 from dance_flwr.nn.ragged import rows_at, weighted_rows
 
+DEPLOYED = "deployed"  # the mean of the views that `dance.views` names
 _NODES_PER_BLOCK = 4096  # of one selection: about 4096 * 50 rows of h floats
 
 

@@ -98,10 +98,10 @@ def _confusion(facts: RunFacts) -> "Confusion | str":
     """Return the confusion matrix of a finished run, or why it is not known."""
     if not facts.result:
         return ""
-    from dance_flwr.api.prediction.confusion import confusion_of
+    from dance_flwr.api.prediction.confusion import confusion_matrix
 
     try:
-        return confusion_of(Path(facts.status.folder), facts.result)
+        return confusion_matrix(Path(facts.status.folder), facts.result)
     except UserError as error:
         return str(error)
 

@@ -28,7 +28,7 @@ COMMANDS = {
     "deploy peer-keys": {"--out"},
     "encode": {"--config", "--set"},
     "evidence page": {
-        *("--client", "--out", "--nodes", "--most", "--client-folder", "--data", "--encode"),
+        *("--client", "--out", "--nodes", "--max-nodes", "--client-folder", "--data", "--encode"),
     },
     "evidence show": {"--client", "--node", "--client-folder", "--data"},
     "evidence summaries": {"--client-folder"},

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dance_flwr.api.prediction.confusion import confusion_of
+from dance_flwr.api.prediction.confusion import confusion_matrix
 from dance_flwr.errors import UserError
 from dance_flwr.metrics import accuracy
 from dance_flwr.pages import run_page
@@ -129,7 +129,7 @@ def test_counts_by_class_are_those_that_clients_sent(dance, parsed):
 
 
 def test_the_confusion_matrix_agrees_with_what_clients_counted(dance, parsed):
-    found = confusion_of(dance.folder, dance.result)
+    found = confusion_matrix(dance.folder, dance.result)
     counts = np.array(found.counts)
     assert found.remark == ""
     assert counts.sum(axis=1).tolist() == dance.result["test_by_class"]["nodes"]
@@ -142,7 +142,7 @@ def test_the_confusion_matrix_agrees_with_what_clients_counted(dance, parsed):
 @pytest.mark.parametrize("method", ["local-only", "fedgta"])
 def test_the_confusion_of_personal_models_is_that_of_each_client(run, method):
     finished = run(method=method, rounds=1, smoothing="correct-and-smooth")
-    found = confusion_of(finished.folder, finished.result)
+    found = confusion_matrix(finished.folder, finished.result)
     assert found.remark == ""
     assert np.diag(found.counts).tolist() == finished.result["test_by_class"]["correct"]
 

@@ -11,10 +11,9 @@ from dance_flwr.dance.inference import predict_nodes
 from dance_flwr.dance.kept import Survey, predict_kept
 from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.dance.state import RunFolder
-from dance_flwr.evidence.explain import explain
+from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.render import write_example
 from dance_flwr.evidence.seal import seal
-from dance_flwr.evidence.summaries.file import check_model, write_summaries
 from dance_flwr.llm.config import CORE, LlmConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import Report
@@ -46,6 +45,8 @@ class Dance:
         UserError : summaries are to be written, and the client has no language model for them
         """
         if info.round == 1 and LlmConfig.of(config).summaries == CORE:
+            from dance_flwr.evidence.summaries.language_model import check_model
+
             check_model(data, config)  # before rounds are spent
         return train_round(
             model,
@@ -89,13 +90,14 @@ class Dance:
         core = folder.load(data.num_nodes, data.device).core
         if core is None:
             core = torch.arange(0, device=data.device)
-        packs = explain(
-            *(model, data, core, DanceConfig.of(config), info.round, info.model_id),
-            smooth=info.smooth,
-        )
+        settings = DanceConfig.of(config)
+        explainer = Explainer(model, data, settings, info.round, info.model_id, info.smooth)
+        packs = explainer.explain(core)
         packs.save(folder.final_path)
         summaries = None
         if LlmConfig.of(config).summaries == CORE:
+            from dance_flwr.evidence.summaries.language_model import write_summaries
+
             summaries = write_summaries(folder, data, packs, config, info.run)
         write_example(folder, data, packs, summaries)
 

@@ -1,42 +1,44 @@
-"""What the summaries of a finished run say, in numbers: kept and quoted, grounding, tokens."""
+"""Statistics of the summaries of a run: kinds of sentences, grounding, tokens and seconds."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.paths import LEDGER
+from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.card import run_folder
 from dance_flwr.errors import UserError
-from dance_flwr.evidence.grounding import Measures, measure
 from dance_flwr.evidence.pack import Packs
-from dance_flwr.evidence.summaries.file import Summaries, share_line
-from dance_flwr.evidence.summaries.quotes import (
+from dance_flwr.evidence.summaries.grounding import Measures, measure
+from dance_flwr.evidence.summaries.summary import (
     EXCERPT,
-    MOST,
+    MAX_SENTENCES,
     QUOTED,
     WRITTEN,
-    ExtractiveSummariser,
     Sentence,
     Span,
+    Summaries,
+    quote,
+    share_line,
     spans_of,
 )
 from dance_flwr.llm.ledger import Ledger
-from dance_flwr.runs.evidence import EvidenceRun
 
 
 @dataclass
-class _Study:
-    """Counts of some clients.
+class SummaryCounts:
+    """Counts over the summaries of one or several clients.
 
     Attributes
     ----------
     nodes : core nodes with a summary
     kinds, reasons : sentences by kind, quotations by reason
     by_kind : measures of all sentences against their spans, by kind
-    control : of the extractive summary, which quotes the same spans
+    control : those of the extractive summary of the same packs
     ledger : of the language model
     """
 
@@ -47,21 +49,54 @@ class _Study:
     control: list[Measures] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
 
+    @classmethod
+    def of_client(cls, folder: RunFolder, data: ClientData) -> "SummaryCounts":
+        """Count the summaries of the final core of a client.
+
+        Parameters
+        ----------
+        folder : of the run at the client
+
+        Raises
+        ------
+        UserError : the run wrote no summaries
+        """
+        if (summaries := Summaries.load(folder.summaries_path)) is None:
+            raise UserError(
+                f"{folder.summaries_path}: expected the summaries of a run with "
+                "llm.summaries = core, found none; run it with --set llm.summaries=core"
+            )
+        counts, texts = cls(ledger=Ledger.load(folder.folder / LEDGER)), data.texts()
+        packs = Packs.load(folder.final_path)
+        for row in range(len(packs.nodes)):
+            counts.add(spans_of(packs, row, texts), summaries.of(packs, row, texts))
+        return counts
+
     def add(self, spans: Sequence[Span], summary: Sequence[Sentence]) -> None:
         """Count the summary of one pack."""
         self.nodes += 1
         for sentence in summary:
             self.kinds[sentence.kind] += 1
             self.reasons[sentence.reason or "as it is"] += sentence.kind == QUOTED
-            found = measure(sentence.text, spans[sentence.span - 1].text)
-            self.by_kind.setdefault(sentence.kind, []).append(found)
-        for sentence in ExtractiveSummariser().summarise(spans):
+            measures = measure(sentence.text, spans[sentence.span - 1].text)
+            self.by_kind.setdefault(sentence.kind, []).append(measures)
+        for sentence in quote(spans):
             self.control.append(measure(sentence.text, spans[sentence.span - 1].text))
+
+    def merge(self, other: "SummaryCounts") -> None:
+        """Add the counts of another client."""
+        self.nodes += other.nodes
+        self.kinds += other.kinds
+        self.reasons += other.reasons
+        for kind, measures in other.by_kind.items():
+            self.by_kind.setdefault(kind, []).extend(measures)
+        self.control += other.control
+        self.ledger.change(other.ledger, 1)
 
     def lines(self) -> list[str]:
         """Return the counts in words."""
         names = {WRITTEN: "written", EXCERPT: "quoted in part", QUOTED: "quoted"}
-        whole = [found for kind in names for found in self.by_kind.get(kind, [])]
+        whole = [measures for kind in names for measures in self.by_kind.get(kind, [])]
         rows = {
             **{f"  {name}": self.by_kind.get(kind, []) for kind, name in names.items()},
             "  all sentences": whole,
@@ -73,42 +108,9 @@ class _Study:
         return [
             f"{self.nodes:,} core nodes, {share_line(self.kinds)}",
             f"  quoted because: {reasons or 'nothing was quoted'}",
-            *(f"{name:20} {_means(found)}" for name, found in rows.items()),
+            *(f"{name:20} {_means(measures)}" for name, measures in rows.items()),
             f"  {ledger_line(self.ledger)}",
         ]
-
-
-def study_summaries(run: Path, client_folder: Path | None, say: Callable[[str], None]) -> None:
-    """Print what the summaries of a run's final cores are made of, by client and together.
-
-    Parameters
-    ----------
-    client_folder : folder of the one client to read; None = all clients of the run's partition
-    say : receives the lines
-
-    Raises
-    ------
-    UserError : the run wrote no summaries
-    """
-    opened, total = EvidenceRun.open(run, client_folder), _Study()
-    for client in opened.clients:
-        data = opened.data(client)
-        store = opened.store(data)
-        if (summaries := Summaries.load(store.summaries_path)) is None:
-            raise UserError(
-                f"{store.summaries_path}: expected the summaries of a run with "
-                "llm.summaries = core, found none; run it with --set llm.summaries=core"
-            )
-        packs, texts, own = Packs.load(store.final_path), data.texts(), _Study()
-        own.ledger = Ledger.load(store.folder / LEDGER)
-        total.ledger.change(own.ledger, 1)
-        for row in range(len(packs.nodes)):
-            spans, summary = spans_of(packs, row, texts), summaries.of(packs, row, texts)
-            own.add(spans, summary)
-            total.add(spans, summary)
-        say(f"client {data.card.client}: {own.lines()[0]}; {ledger_line(own.ledger)}")
-    for line in total.lines():
-        say(line)
 
 
 def ledger_line(ledger: Ledger) -> str:
@@ -121,7 +123,7 @@ def ledger_line(ledger: Ledger) -> str:
     )
 
 
-def run_lines(partition: Path, run: str, clients: int) -> list[str]:
+def summary_lines(partition: Path, run: str, clients: int) -> list[str]:
     """Return one line of counts for the clients of a run on this machine; none without summaries.
 
     Parameters
@@ -132,24 +134,24 @@ def run_lines(partition: Path, run: str, clients: int) -> list[str]:
     ledger, nodes = Ledger(), []
     for client in range(clients):
         folder = run_folder(partition / f"client-{client}", run)
-        found = Summaries.load(folder / "evidence" / "summaries.json")
-        if found is None:
+        summaries = Summaries.load(folder / "evidence" / "summaries.json")
+        if summaries is None:
             return []
-        nodes.append(len(found.of_node))
-        kinds += found.kinds
+        nodes.append(len(summaries.of_node))
+        kinds += summaries.kinds
         ledger.change(Ledger.load(folder / LEDGER), 1)
     counts = ", ".join(str(count) for count in nodes)
     return [
-        f"summaries   of {counts} core nodes per client, at most {MOST} sentences each",
+        f"summaries   of {counts} core nodes per client, at most {MAX_SENTENCES} sentences each",
         f"            {share_line(kinds)}",
         f"            {ledger_line(ledger)}",
     ]
 
 
-def _means(found: Sequence[Measures]) -> str:
-    if not found:
+def _means(measures: Sequence[Measures]) -> str:
+    if not measures:
         return "none"
-    words = np.mean([one.words for one in found])
-    content = np.mean([one.share_of_words for one in found])
-    bigrams = np.mean([one.share_of_bigrams for one in found])
+    words = np.mean([one.words for one in measures])
+    content = np.mean([one.share_of_words for one in measures])
+    bigrams = np.mean([one.share_of_bigrams for one in measures])
     return f"{words:5.1f} words, content words {content:.2f} and bigrams {bigrams:.2f} in the span"
