@@ -190,7 +190,7 @@ def test_a_client_without_a_model_takes_part_only_without_summaries(run, monkeyp
     def none(data, config, run):
         raise UserError("expected the file /home/someone/model.gguf, found none")
 
-    monkeypatch.setattr("dance_flwr.llm.factory.open_session", none)
+    monkeypatch.setattr("dance_flwr.evidence.summaries.language_model.open_session", none)
     with pytest.raises(UserError, match="expected a language model") as error:
         run(llm_summaries="core", **LONG)
     assert "someone" not in str(error.value)
@@ -204,7 +204,7 @@ def test_a_model_that_is_lost_at_the_end_costs_no_run(core, copied, monkeypatch,
     def lost(*_):
         raise UserError("expected a file, found none")
 
-    monkeypatch.setattr("dance_flwr.llm.factory.open_session", lost)
+    monkeypatch.setattr("dance_flwr.evidence.summaries.language_model.open_session", lost)
     summaries = write_summaries(folder, data, packs, core.config, core.result["run"])
     texts = data.texts()
     for row in range(len(packs.nodes)):
