@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dance_flwr.pages.charts import Chart, Line, bar_grid, line_chart, matrix
+from dance_flwr.pages.charts import Chart, Line, Scale, bar_grid, line_chart, matrix
 from dance_flwr.pages.run_parts import (
     LATER,
     NO_CHART,
@@ -113,7 +113,7 @@ def _seconds(facts: RunFacts) -> Section:
     names = list(shown)[:_MOST_BARS]
     values = [[shown[name].get(phase) for phase in phases] for name in names]
     bars = bar_grid(
-        Chart("seconds", "Seconds by phase and client", text), names, phases, values, three
+        Chart("seconds", "Seconds by phase and client", text), names, phases, values, Scale(three)
     )
     took = Chart("pace", "Wall clock by round", "Training alone, and the whole round.")
     lines = [
@@ -148,7 +148,10 @@ def _bytes(facts: RunFacts) -> Section:
     names = [f"client {client}" for client in pairs][:_MOST_BARS]
     bars = bar_grid(
         Chart("bytes", "Bytes of models by client", text),
-        *(names, ("to the client", "to the server"), list(pairs.values())[:_MOST_BARS], size),
+        names,
+        ("to the client", "to the server"),
+        list(pairs.values())[:_MOST_BARS],
+        Scale(size),
     )
     kinds = Table(
         "Bytes by phase of the conversation; arrays and byte strings of all messages",
@@ -200,7 +203,7 @@ def _clients(facts: RunFacts) -> Section:
         [f"client {row['client']}" for row in found[:_MOST_BARS]],
         ("validation", "test"),
         scores[:_MOST_BARS],
-        *(four, 1.0, NO_NODES),
+        Scale(four, 1.0, NO_NODES),
     )
     return Section("clients", title, [text, *why], [(bars, table)])
 
@@ -243,7 +246,7 @@ def _classes(result: Mapping[str, Any]) -> Section:
         [name for name, *_ in every[:_MOST_BARS]],
         ("accuracy", "precision"),
         [(ratio(hit, n), ratio(hit, p)) for _, n, p, hit in every[:_MOST_BARS]],
-        *(four, 1.0),
+        Scale(four, 1.0),
     )
     return Section("classes", title, [text], [(bars, table)])
 
