@@ -14,7 +14,7 @@ from dance_flwr.dance.inference import neighbour_labels
 from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.disk import write_npz
 from dance_flwr.errors import DataError
-from dance_flwr.evidence.explain import (
+from dance_flwr.evidence.attribution import (
     label_effects,
     log_odds,
     logit_parts,

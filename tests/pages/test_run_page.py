@@ -59,7 +59,7 @@ class Parsed(HTMLParser):
 
 
 def page_of(folder, **options):
-    report_run(folder, page=folder / "page.html", say=lambda line: None, **options)
+    report_run(folder, page=folder / "page.html", log=lambda line: None, **options)
     return (folder / "page.html").read_text("utf-8")
 
 
@@ -180,7 +180,7 @@ def test_folders_elsewhere_and_altered_folders_are_said_to_be(dance, tmp_path):
 
 
 def test_names_of_classes_are_text(hostile, tmp_path):
-    report_run(hostile.folder, page=tmp_path / "page.html", say=lambda line: None)
+    report_run(hostile.folder, page=tmp_path / "page.html", log=lambda line: None)
     parsed = Parsed((tmp_path / "page.html").read_text("utf-8"))
     names = hostile.result["class_names"]
     assert "<i>astronomy</i>" in names and any("-->" in name for name in names)
@@ -257,7 +257,7 @@ def test_live_ends_with_the_run(dance, tmp_path, monkeypatch):
 
     monkeypatch.setattr(run_page, "read_facts", running_twice)
     monkeypatch.setattr(run_page, "time", SimpleNamespace(sleep=sleep))
-    html = page_of(folder, live=True, every=2.0)
+    html = page_of(folder, every=2.0)
     assert states == ["running", "running", "finished"] and slept == [2.0, 2.0]
     assert 'http-equiv="refresh"' not in html
 
