@@ -21,6 +21,12 @@ from dance_flwr.dance.inference import (
 )
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.passes import embed, survey
+from dance_flwr.evidence.attribution import (
+    label_effects,
+    log_odds,
+    logit_parts,
+    two_best_classes,
+)
 from dance_flwr.evidence.pack import FUSED, SMOOTHED, STAGES, Packs
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows
 
