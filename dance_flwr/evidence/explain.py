@@ -219,6 +219,6 @@ def make_packs(
     model_id: str,
     difficulty_round: int,
 ) -> Packs:
-    """Return `Explainer.packs` of evidence that a training round selected."""
+    """Return the packs of evidence that a training round selected; see `Explainer.packs`."""
     explainer = Explainer(model, data, settings, round_, model_id)
     return explainer.packs(hidden, candidates, evidence, difficulty_round)
