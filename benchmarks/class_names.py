@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dance_flwr.api.prediction.confusion import opened_client
+from dance_flwr.api.prediction.confusion import load_client
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.data.graphs.graph import VAL
@@ -92,7 +92,7 @@ def _clients(
     weights, folder = load_model(run, str(result["model_fingerprint"])), prepare(config).folder
     for number in range(config.clients):
         with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
-            client = opened_client(folder / f"client-{number}", config, weights, Path(scratch))
+            client = load_client(folder / f"client-{number}", config, weights, Path(scratch))
             data = client.data
             nodes = torch.nonzero((data.split == VAL) & (data.labels >= 0)).flatten()
             info = RoundInfo(str(result["run"]), int(result["best_round"]), "", final=True)

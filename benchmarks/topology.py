@@ -40,7 +40,7 @@ from dance_flwr.dance.topology import (
     synthesise_adjacency,
 )
 from dance_flwr.nn.lasso import Lassos, solve_lassos
-from dance_flwr.runs.evidence import EvidenceRun
+from dance_flwr.runs.finished_run import FinishedRun
 
 PLAIN_STEPS = 20
 NUMBERS = ("non-zero %", "edges/node", "steps", "above minimum %", "Jaccard")
@@ -60,11 +60,11 @@ class Core:
 @torch.no_grad()
 def cores(folder: Path, *, all_nodes: bool) -> Iterator[Core]:
     """Yield the last core of every client of a finished run, or all its nodes."""
-    run = EvidenceRun.open(folder)
+    run = FinishedRun.open(folder)
     for client in run.clients:
         data = run.data(client)
-        model = run.model(data).eval()
-        store = run.store(data)
+        model = run.explainer(data).model.eval()
+        store = run.run_folder(data)
         nodes = torch.arange(data.num_nodes) if all_nodes else store.load(data.device).core
         condensation = read_stored(store.latest(CONDENSATION), Condensation, data.device)
         reader = DanceClient(model, data, run.settings, data.training_graph)

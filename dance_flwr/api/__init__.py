@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dance_flwr.api.condensing import Core, condense, encode
-    from dance_flwr.api.evidence import Evidence, Neighbour, NodeEvidence, Span
     from dance_flwr.api.explainer import DanceExplainer
     from dance_flwr.api.explaining import explain
     from dance_flwr.api.federating import Result, federate
     from dance_flwr.api.graph_model import GraphModel
+    from dance_flwr.api.node_evidence import Evidence, Neighbour, NodeEvidence, Span
     from dance_flwr.api.predicting import Predictions, Predictor, load
     from dance_flwr.data.graphs.graph import TextGraph
     from dance_flwr.data.graphs.loading import load_graph

@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dance_flwr.api.evidence import Evidence
 from dance_flwr.api.inputs import (
     ConfigLike,
     ModelLike,
@@ -22,6 +21,7 @@ from dance_flwr.api.inputs import (
     keys_of,
     ratio_of,
 )
+from dance_flwr.api.node_evidence import Evidence
 from dance_flwr.api.notebook import table_html
 from dance_flwr.api.prediction.bundle import Bundle
 from dance_flwr.client_data.client_data import ClientData
@@ -39,7 +39,7 @@ from dance_flwr.dance.topology import core_edges
 from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN, TextGraph
 from dance_flwr.data.institution import relabel, write_whole
 from dance_flwr.errors import UserError
-from dance_flwr.evidence.explain import make_packs
+from dance_flwr.evidence.explain import Explainer
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.seeding import generator
@@ -287,7 +287,8 @@ def _condensed(
     core = condense_nodes(prediction, pool, client.settings, ratio, draws).core(0)
     hidden, selection = select_evidence(client, core, prediction.difficulty)
     ((rows, cols, weights),) = core_edges(client, hidden, selection, core[None])
-    packs = make_packs(client, hidden, selection, (1, model_id, 1))
+    explainer = Explainer(model, data, client.settings, 1, model_id)
+    packs = explainer.packs(hidden, selection, difficulty_round=1)
     assigned = pseudo_labels(prediction, known, 0.0)[core]
     ids, names = data.ids(), data.card.class_names
     return Core(

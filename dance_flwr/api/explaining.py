@@ -2,10 +2,10 @@
 
 import torch
 
-from dance_flwr.api.evidence import Evidence
 from dance_flwr.api.inputs import GraphLike, ModelLike, Nodes, bundle_of, rows_of, source_of
+from dance_flwr.api.node_evidence import Evidence
 from dance_flwr.api.prediction.bundle import Bundle
-from dance_flwr.api.prediction.predicting import explained, opened
+from dance_flwr.api.prediction.predicting import explainer_of, open_data
 from dance_flwr.errors import UserError
 from dance_flwr.methods import get_spec
 
@@ -28,9 +28,10 @@ def explain(model: ModelLike, graph: GraphLike, nodes: Nodes) -> Evidence:
     """
     bundle, data = bundle_of(model), source_of(graph)
     check_evidence(bundle)
-    with opened(bundle, data, lambda line: None) as client:
+    with open_data(bundle, data, lambda line: None) as client:
         ids = client.data.ids()
-        packs = explained(bundle, client, torch.as_tensor(rows_of(nodes, ids)))
+        rows = torch.as_tensor(rows_of(nodes, ids))
+        packs = explainer_of(bundle, client).explain(rows)
         return Evidence(packs, ids, client.data.texts(), client.data.card.class_names)
 
 

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from dance_flwr.api.evidence import Evidence
 from dance_flwr.api.explaining import explain
 from dance_flwr.api.graph_model import GraphModel
 from dance_flwr.api.inputs import GraphLike, Nodes, bundle_of, source_of
+from dance_flwr.api.node_evidence import Evidence
 from dance_flwr.api.notebook import table_html
 from dance_flwr.api.prediction.bundle import Bundle
-from dance_flwr.api.prediction.predicting import deployed, opened, ranked
+from dance_flwr.api.prediction.predicting import best_class, open_data, predict_proba
 
 
 class Prediction(NamedTuple):
@@ -120,9 +120,9 @@ class Predictor:
         UserError : the data do not fit the model: other encoder, classes or chunks
         """
         bundle = self.bundle
-        with opened(bundle, source_of(graph), lambda line: None) as client:
-            probs = deployed(bundle, client)
-            labels, probability, margin = ranked(bundle, probs)
+        with open_data(bundle, source_of(graph), lambda line: None) as client:
+            probs = predict_proba(bundle, client)
+            labels, probability, margin = best_class(bundle, probs)
             scaled = bundle.calibration.apply(probs)
             ids = client.data.ids()
         return Predictions(ids, self.class_names, scaled, labels, probability, margin)
@@ -144,7 +144,7 @@ class Predictor:
         UserError : there is no such view, the method is not DANCE, or the data do not fit the model
         """
         bundle = self.bundle
-        with opened(bundle, source_of(graph), lambda line: None) as client, torch.no_grad():
+        with open_data(bundle, source_of(graph), lambda line: None) as client, torch.no_grad():
             return GraphModel.of(bundle, client, view)
 
     def __repr__(self) -> str:

@@ -39,14 +39,14 @@ def show(
     """
     if data is not None:
         from dance_flwr.api.prediction.bundle import Bundle
-        from dance_flwr.api.prediction.predicting import show as show_node
+        from dance_flwr.api.prediction.predicting import show_node
 
         if node is None:
             raise UserError("--node: expected the id of a node beside --data, found none")
         quiet = partial(typer.echo, err=True)
         typer.echo(show_node(Bundle.open(run), data, node, quiet), nl=False)
         return
-    from dance_flwr.runs.evidence import show_evidence
+    from dance_flwr.runs.inspection import show_evidence
 
     typer.echo(show_evidence(run, client, node, client_folder), nl=False)
 
@@ -70,13 +70,13 @@ def verify(
     """
     if data is not None or evidence is not None:
         from dance_flwr.api.prediction.bundle import Bundle
-        from dance_flwr.api.prediction.evidence_lines import verify_lines
+        from dance_flwr.api.prediction.predicting import verify_file
 
         if data is None or evidence is None:
             raise UserError("expected --data and --evidence together, found one of them")
-        verify_lines(Bundle.open(run), data, evidence, typer.echo)
+        verify_file(Bundle.open(run), data, evidence, typer.echo)
         return
-    from dance_flwr.runs.evidence_verification import verify_evidence
+    from dance_flwr.runs.inspection import verify_evidence
 
     verify_evidence(run, client_folder, typer.echo, encode)
 
@@ -117,19 +117,25 @@ def page(
     The run is verified first, and the page says with what result. With --data, evidence of any
     graph or client's folder under the model of a bundle.
     """
-    from dance_flwr.pages.audit import opened, write_page
+    from dance_flwr.pages.audit import write_page
+    from dance_flwr.pages.audit_subject import is_bundle, open_bundle, open_run
     from dance_flwr.pages.document import check_replaceable
 
     if out is not None:
         check_replaceable(out)  # before minutes are spent
     quiet = partial(typer.echo, err=True)
-    with opened(source, client, client_folder, data, encode, quiet) as subject:
+    if is_bundle(source, data):
+        assert data is not None
+        context = open_bundle(source, data, quiet)
+    else:
+        context = open_run(source, client, client_folder, encode, quiet)
+    with context as subject:
         write_page(subject, out, nodes or [], max_nodes, typer.echo)
 
 
 @app.command()
 def summaries(run: FinishedRun, client_folder: ClientFolder = None) -> None:
     """Print how many sentences of a run's summaries were kept or quoted, and what they cost."""
-    from dance_flwr.runs.evidence_summaries import study_summaries
+    from dance_flwr.runs.inspection import print_summary_counts
 
-    study_summaries(run, client_folder, typer.echo)
+    print_summary_counts(run, client_folder, typer.echo)

@@ -254,9 +254,9 @@ def _summary_lines(config: "RunConfig", partition: Path, run: str) -> list[str]:
 
     if LlmConfig.of(config).summaries != CORE:
         return []
-    from dance_flwr.runs.evidence_summaries import run_lines
+    from dance_flwr.evidence.summaries.statistics import summary_lines
 
-    return run_lines(partition, run, config.clients)
+    return summary_lines(partition, run, config.clients)
 
 
 def accuracy_table(result: Mapping[str, Any]) -> "Table":

@@ -171,7 +171,7 @@ def _report_run(
     run: Path, out: Path | None, html: bool, live: bool, track: list[str], others: list[str]
 ) -> None:
     """Write the page of a run and hand it to trackers, as the options say."""
-    from dance_flwr.pages.run_page import NAME, report_run
+    from dance_flwr.pages.run_page import EVERY_SECONDS, NAME, report_run
 
     if others:
         raise UserError(
@@ -185,8 +185,8 @@ def _report_run(
         folder,
         page=(out or folder / NAME) if html else None,
         trackers=track,
-        live=live,
-        say=typer.echo,
+        every=EVERY_SECONDS if live else None,
+        log=typer.echo,
     )
 
 

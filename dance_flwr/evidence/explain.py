@@ -1,6 +1,8 @@
-"""Evidence packs of any node, with what is predicted of it and why."""
+"""Explain predictions: the evidence packs of any nodes of a client."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
@@ -18,96 +20,183 @@ from dance_flwr.dance.inference import (
 )
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.passes import DanceClient, embed, plain_pass_in_blocks
-from dance_flwr.dance.selection import Selection
+from dance_flwr.dance.selection import HOPS, Selection
 from dance_flwr.dance.text import condense_text, condensed_text
-from dance_flwr.evidence.explanation import FUSED, SMOOTHED, Explanation, logit_parts
-from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.attribution import (
+    label_effects,
+    log_odds,
+    logit_parts,
+    two_best_classes,
+)
+from dance_flwr.evidence.pack import FUSED, SMOOTHED, STAGES, Packs
+from dance_flwr.nn.ragged import Ragged, ptr_of_rows
 
 
-@torch.no_grad()
-def make_packs(
-    client: DanceClient,
-    hidden: Float[Tensor, "m h"],
-    selection: Selection,
-    origin: tuple[int, str, int],
-    others: Mapping[str, Float[Tensor, "m C"]] | None = None,
-) -> Packs:
-    """Return evidence packs of the selection's nodes, with their predictions by stage.
+@dataclass(frozen=True)
+class Explainer:
+    """A model at the data of one client, which explains what it predicts of their nodes.
 
-    "fused" rests on the evidence, "plain" on `hidden`. "core" and "smoothed" read the predictions
-    of all n nodes; without `others` they are left out, and so is "deployed" where it needs "core".
-
-    Parameters
+    Attributes
     ----------
-    hidden : [m, h] g_v of `selection.nodes`
-    origin : round, model_id and difficulty_round, as in `Packs`
-    others : [m, C] probabilities of the stages that read all nodes
+    model, data, settings : the model, the client's data and the section `dance`
+    round, model_id : round and fingerprint of the model, recorded in the packs
+    smooth : what is done to the deployed probabilities of all nodes, [n, C] -> [n, C]; None =
+        nothing
     """
-    model = client.model
-    labels = label_evidence(client, selection)
-    logits = logit_parts(model, hidden, condensed_text(client, selection)[1], labels)
-    known = {FUSED: torch.softmax(logits.sum(0), dim=1), **(others or {})}
-    chosen = client.views
-    if "plain" in chosen:
-        known["plain"] = torch.softmax(model.graph_logits(hidden), dim=1)
-    if known.keys() >= {*chosen}:
-        known[DEPLOYED] = mean_of(known, chosen)
-    explanation = Explanation.of(model, tuple(chosen), known, logits)
-    return Packs.of(client.data, explanation, selection, origin)
+
+    model: DanceModel
+    data: ClientData
+    settings: DanceConfig
+    round: int = 0
+    model_id: str = ""
+    smooth: Callable[[Float[Tensor, "n C"]], Float[Tensor, "n C"]] | None = None
+
+    @torch.no_grad()
+    def explain(self, nodes: Int64[Tensor, "m"], graph: LocalGraph | None = None) -> Packs:
+        """Return the evidence packs of any nodes: gate, select, fuse and predict (Alg. 3).
+
+        Parameters
+        ----------
+        nodes : [m] int64 local nodes
+        graph : the graph to read, for packs as a training round writes them; None = the whole local
+            graph, and every stage of the prediction
+        """
+        all_nodes = {} if graph else self._stages_of_all_nodes(nodes)
+        hidden, selection = self._select(nodes, graph or self.data.graph)
+        return self.packs(hidden, selection, self.round, all_nodes)
+
+    def selection(self, nodes: Int64[Tensor, "m"]) -> Selection:
+        """Return the evidence of these nodes with all that `explain` chose it from."""
+        return self._select(nodes, self.data.graph)[1]
+
+    @torch.no_grad()
+    def packs(
+        self,
+        hidden: Float[Tensor, "m h"],
+        selection: Selection,
+        difficulty_round: int,
+        all_nodes: Mapping[str, Float[Tensor, "m C"]] | None = None,
+    ) -> Packs:
+        """Return the packs of evidence that was selected for the nodes of `selection`.
+
+        The stage "fused" rests on the evidence, "plain" on `hidden`. "core" and "smoothed" need the
+        predictions of all n nodes: without `all_nodes` they are left out, and so is "deployed"
+        where it needs "core".
+
+        Parameters
+        ----------
+        hidden : [m, h] g_v of the nodes
+        difficulty_round : as in `Packs`
+        all_nodes : [m, C] probabilities of the stages that need all nodes, by name
+        """
+        client = self._client(self.data.graph)
+        labels, fused_text = label_evidence(client, selection), condensed_text(client, selection)[1]
+        logits = logit_parts(self.model, hidden, fused_text, labels)
+        stages = self._stages(hidden, logits, all_nodes or {})
+        *_, last = stages.values()
+        best, rival = two_best_classes(last)
+        gaps = None
+        if self.model.head_labels is not None:
+            weight = self.model.head_labels.weight
+            gaps = weight[best] - weight[rival]
+        arrays = {
+            "nodes": selection.nodes,
+            "probs": torch.stack([*stages.values()]),
+            "rival": rival,
+            "parts": log_odds(logits, best, rival),
+            **_neighbour_arrays(self.data, selection, gaps),
+            **_chunk_arrays(self.data, selection),
+        }
+        return Packs(
+            round=self.round,
+            model_id=self.model_id,
+            difficulty_round=difficulty_round,
+            views=tuple(self._views),
+            stages=tuple(stages),
+            **{name: array.detach().cpu().numpy() for name, array in arrays.items()},
+        )
+
+    @property
+    def _views(self) -> list[str]:
+        return self.settings.views.split("+")
+
+    def _stages(
+        self,
+        hidden: Float[Tensor, "m h"],
+        logits: Float[Tensor, "5 m C"],
+        all_nodes: Mapping[str, Float[Tensor, "m C"]],
+    ) -> dict[str, Float[Tensor, "m C"]]:
+        """Return the probabilities of every known stage, in the order of `STAGES`."""
+        probs = {FUSED: torch.softmax(logits.sum(0), dim=1), **all_nodes}
+        if "plain" in self._views:
+            probs["plain"] = torch.softmax(self.model.graph_logits(hidden), dim=1)
+        if probs.keys() >= {*self._views}:
+            probs[DEPLOYED] = mean_of(probs, self._views)
+        return {stage: probs[stage] for stage in STAGES if stage in probs}
+
+    def _client(self, graph: LocalGraph) -> DanceClient:
+        return DanceClient(self.model, self.data, self.settings, graph)
+
+    @torch.no_grad()
+    def _select(
+        self, nodes: Int64[Tensor, "m"], graph: LocalGraph
+    ) -> tuple[Float[Tensor, "m h"], Selection]:
+        """Return g_v of these nodes, and their evidence."""
+        client = self._client(graph)
+        difficulty = trained_prediction(client, plain_pass_in_blocks(client)).difficulty
+        hidden = embed(client, nodes)
+        return hidden, condense_text(client, nodes, hidden, difficulty)
+
+    def _stages_of_all_nodes(self, nodes: Int64[Tensor, "m"]) -> dict[str, Float[Tensor, "m C"]]:
+        """Return "core" and "smoothed" of these nodes where they are deployed."""
+        if self.smooth is None and "core" not in self._views:
+            return {}
+        client = self._client(self.data.graph)
+        views = predict_nodes(client, client.everyone)
+        stages = {"core": views["core"][nodes]} if "core" in views else {}
+        if self.smooth is not None:
+            stages[SMOOTHED] = self.smooth(views[DEPLOYED])[nodes]
+        return stages
 
 
-@torch.no_grad()
-def explain(
-    model: DanceModel,
-    data: ClientData,
-    nodes: Int64[Tensor, "m"],
-    settings: DanceConfig,
-    round_: int,
-    model_id: str,
-    graph: LocalGraph | None = None,
-    smooth: Callable[[Float[Tensor, "n C"]], Float[Tensor, "n C"]] | None = None,
-) -> Packs:
-    """Return evidence packs of any local nodes under this model: gate, select, fuse, predict.
-
-    Parameters
-    ----------
-    nodes : [m] int64
-    graph : the graph to read, for packs as a training round writes them; None = the whole local
-        graph, and every stage of the prediction
-    smooth : what is done to the deployed probabilities of all nodes; None = nothing
-    """
-    whole = DanceClient(model, data, settings, data.graph)
-    others = {} if graph else _whole_stages(whole, nodes, smooth)
-    client = DanceClient(model, data, settings, graph or data.graph)
-    hidden, selection = _selected(client, nodes)
-    return make_packs(client, hidden, selection, (round_, model_id, round_), others)
+def _neighbour_arrays(
+    data: ClientData, selection: Selection, gaps: Float[Tensor, "m C2"] | None
+) -> dict[str, Tensor]:
+    """Return the arrays of `Packs` about the selected neighbours, node by node."""
+    selected = torch.cat([gate > 0 for gate in selection.gates])
+    rows = torch.cat([ragged.rows() for ragged in selection.hops])[selected]
+    nodes = torch.cat([ragged.index for ragged in selection.hops])[selected]
+    hops = torch.cat([torch.full_like(selection.hops[hop].index, hop) for hop in HOPS])[selected]
+    # Entries come hop by hop; a stable sort by row keeps that order within each node.
+    order = torch.sort(rows, stable=True).indices
+    rows, nodes, hops = rows[order], nodes[order], hops[order]
+    weights = torch.cat(selection.gates)[selected][order]
+    labels = torch.where(hops > 0, data.train_labels[nodes], -1)
+    if gaps is None:
+        labels = torch.full_like(labels, -1)
+    return {
+        "neighbour_ptr": ptr_of_rows(rows, len(selection.nodes)),
+        "neighbours": nodes,
+        "neighbour_hops": hops,
+        "neighbour_weights": weights,
+        "neighbour_labels": labels,
+        "neighbour_effects": label_effects(gaps, rows, hops, labels, weights),
+    }
 
 
-def considered(
-    model: DanceModel, data: ClientData, nodes: Int64[Tensor, "m"], settings: DanceConfig
-) -> Selection:
-    """Return where the evidence of `explain` was chosen from; what got a gate of 0 was rejected."""
-    return _selected(DanceClient(model, data, settings, data.graph), nodes)[1]
-
-
-@torch.no_grad()
-def _selected(
-    client: DanceClient, nodes: Int64[Tensor, "m"]
-) -> tuple[Float[Tensor, "m h"], Selection]:
-    """Return g_v of these nodes, and their evidence."""
-    difficulty = trained_prediction(client, plain_pass_in_blocks(client)).difficulty
-    hidden = embed(client, nodes)
-    return hidden, condense_text(client, nodes, hidden, difficulty)
-
-
-def _whole_stages(
-    client: DanceClient,
-    nodes: Int64[Tensor, "m"],
-    smooth: Callable[[Float[Tensor, "n C"]], Float[Tensor, "n C"]] | None,
-) -> dict[str, Float[Tensor, "m C"]]:
-    """Return "core" and "smoothed" of these nodes where they are deployed; read all n nodes."""
-    if smooth is None and "core" not in client.views:
-        return {}
-    views = predict_nodes(client, client.everyone)
-    found = {name: views[name][nodes] for name in ("core",) if name in views}
-    return found if smooth is None else found | {SMOOTHED: smooth(views[DEPLOYED])[nodes]}
+def _chunk_arrays(data: ClientData, selection: Selection) -> dict[str, Any]:
+    """Return the arrays of `Packs` about the selected chunks, those of a node heaviest first."""
+    selected = selection.chunk_weights > 0
+    chunks, weights = selection.chunks.keep(selected), selection.chunk_weights[selected]
+    by_weight = torch.sort(weights, descending=True, stable=True).indices
+    order = by_weight[torch.sort(chunks.rows()[by_weight], stable=True).indices]
+    chunks = Ragged(chunks.ptr, chunks.index[order])
+    numbers = chunks.index.cpu().numpy()
+    return {
+        "chunk_ptr": chunks.ptr,
+        "chunks": chunks.index,
+        "chunk_nodes": data.table.node_of_chunk[chunks.index],
+        "chunk_weights": weights[order],
+        "chunk_spans": torch.as_tensor(data.bank.spans[numbers]),
+        "chunk_sha256": torch.as_tensor(data.chunk_sha256[numbers]),
+    }

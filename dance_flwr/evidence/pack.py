@@ -1,4 +1,4 @@
-"""Evidence packs: what every condensed node was predicted, and the evidence, with source spans.
+"""Evidence packs: the prediction of each condensed node, and its evidence with source spans.
 
 Packs stay in the client's folder. One file holds all packs of one refresh as arrays.
 """
@@ -11,17 +11,22 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.dance.selection import HOPS, Selection
+from dance_flwr.dance.inference import DEPLOYED
 from dance_flwr.disk import read_npz, write_npz
 from dance_flwr.errors import DataError
-from dance_flwr.evidence.explanation import Explanation
-from dance_flwr.nn.ragged import Ragged, ptr_of_rows, stack_rows
+from dance_flwr.nn.ragged import Ragged, stack_rows
+
+PARTS = ("constant", "prior", "graph", "text", "labels")
+FUSED, SMOOTHED = "fused", "smoothed"
+# In the order of their computation: the last stage that is known is what the client deploys, if the
+# packs of a round can know that at all.
+STAGES = ("plain", "core", FUSED, DEPLOYED, SMOOTHED)
 
 _DIGEST, _FORMAT = "digest", "format"
-FORMAT = 2  # 1 had no such entry, and no prediction but that of the fused view
+# A file without this entry has format 1, which held the prediction of the fused view alone.
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -35,9 +40,14 @@ class Packs:
     round, model_id : round of the selection, and fingerprint of the model that selected
     difficulty_round : round whose model gave u_v, which preselects evidence at hop 2
     nodes : [m] int64
-    views, stages, probs, rival, parts : as in `Explanation`. "core", and "deployed" where it needs
-        "core", are in final packs only, since they read the predictions of all nodes; so is
+    views : names of the views that "deployed" averages
+    stages : names of the known stages of the prediction, in the order of `STAGES`. "fused" is
+        always among them, since it alone rests on the evidence. "core", and "deployed" where it
+        needs "core", are in final packs only, since they read the predictions of all nodes; so is
         "smoothed", of runs with `smoothing`
+    probs : [P, m, C] class probabilities by stage
+    rival : [m] int64 second class of the last stage
+    parts : [m, 5] O_{v,c} - O_{v,r} by `PARTS`, c = the predicted class, r = `rival`
     neighbour_ptr : [m + 1]; neighbours, neighbour_hops, neighbour_weights : alpha^(l) of the
         selected neighbours
     neighbour_labels : [E] int64 training label that a neighbour contributed, -1 = none
@@ -69,62 +79,6 @@ class Packs:
     chunk_weights: NDArray[np.float32]
     chunk_spans: NDArray[np.int32]
     chunk_sha256: NDArray[np.uint8]
-
-    @classmethod
-    def of(
-        cls,
-        data: ClientData,
-        explanation: Explanation,
-        selection: Selection,
-        origin: tuple[int, str, int],
-    ) -> "Packs":
-        """Gather the packs of `selection.nodes`.
-
-        Parameters
-        ----------
-        origin : round, model_id and difficulty_round
-        """
-        # Entries are concatenated hop by hop; a stable sort by row brings those of a node together.
-        size = len(selection.nodes)
-        entry = torch.cat([gate > 0 for gate in selection.gates])
-        rows = torch.cat([ragged.rows() for ragged in selection.hops])[entry]
-        order = torch.sort(rows, stable=True).indices
-        node = torch.cat([ragged.index for ragged in selection.hops])[entry][order]
-        hop = torch.cat([torch.full_like(selection.hops[hop].index, hop) for hop in HOPS])[entry][
-            order
-        ]
-        weight, row = torch.cat(selection.gates)[entry][order], rows[order]
-        label = torch.where(hop > 0, data.train_labels[node], -1)
-        if explanation.label_gaps is None:
-            label = torch.full_like(label, -1)
-        chunks, chunk_weights = _heaviest_first(selection.chunks, selection.chunk_weights)
-        number = chunks.index.cpu().numpy()
-        arrays: dict[str, Tensor] = {
-            "nodes": selection.nodes,
-            "probs": explanation.probs,
-            "rival": explanation.rival,
-            "parts": explanation.parts,
-            "neighbour_ptr": ptr_of_rows(row, size),
-            "neighbours": node,
-            "neighbour_hops": hop,
-            "neighbour_weights": weight,
-            "neighbour_labels": label,
-            "neighbour_effects": explanation.label_effects(row, hop, label, weight),
-            "chunk_ptr": chunks.ptr,
-            "chunks": chunks.index,
-            "chunk_nodes": data.table.node_of_chunk[chunks.index],
-            "chunk_weights": chunk_weights,
-        }
-        return cls(
-            round=origin[0],
-            model_id=origin[1],
-            difficulty_round=origin[2],
-            views=explanation.views,
-            stages=explanation.stages,
-            chunk_spans=np.asarray(data.bank.spans[number]),
-            chunk_sha256=np.asarray(data.chunk_sha256[number]),
-            **{name: tensor.detach().cpu().numpy() for name, tensor in arrays.items()},
-        )
 
     @property
     def decisive(self) -> NDArray[np.float32]:
@@ -177,10 +131,10 @@ class Packs:
                 f"{path}: expected evidence packs, found {state}; copy the client's folder again, "
                 "or run again"
             )
-        if (found := int(arrays.get(_FORMAT, 1))) != FORMAT:
+        if (number := int(arrays.get(_FORMAT, 1))) != FORMAT:
             raise DataError(
                 f"{path}: expected evidence packs of format {FORMAT}, found format "
-                f"{found}; read them with the version that wrote them, or run again"
+                f"{number}; read them with the version that wrote them, or run again"
             )
         names = [item.name for item in fields(cls)]
         if missing := sorted({*names, _DIGEST} - arrays.keys()):
@@ -205,38 +159,42 @@ class Packs:
 
     def take(self, rows: NDArray[np.int64]) -> "Packs":
         """Return these packs ([j] row numbers) in this order."""
-        at = {name: self._ragged(name).take(torch.as_tensor(rows)) for name in _ROWS_OF}
-        found: dict[str, Any] = {"nodes": self.nodes[rows], "probs": self.probs[:, rows]}
-        found |= {"rival": self.rival[rows], "parts": self.parts[rows]}
-        for name, of in _ROWS_OF.items():
-            found |= {name: at[name].ptr.numpy()}
-            found |= {item: getattr(self, item)[at[name].index.numpy()] for item in of}
-        return replace(self, **found)
+        columns: dict[str, Any] = {"nodes": self.nodes[rows], "probs": self.probs[:, rows]}
+        columns |= {"rival": self.rival[rows], "parts": self.parts[rows]}
+        for ptr, names in _ENTRIES_OF.items():
+            places = self._places(ptr).take(torch.as_tensor(rows))
+            columns[ptr] = places.ptr.numpy()
+            columns |= {name: getattr(self, name)[places.index.numpy()] for name in names}
+        return replace(self, **columns)
 
     def followed_by(self, others: "Packs") -> "Packs":
         """Return these packs, then others of the same model and stages."""
-        found: dict[str, Any] = {
+        entries = [name for names in _ENTRIES_OF.values() for name in names]
+        columns: dict[str, Any] = {
             name: np.concatenate([getattr(self, name), getattr(others, name)])
-            for name in (
-                "nodes",
-                "rival",
-                "parts",
-                *(item for of in _ROWS_OF.values() for item in of),
-            )
+            for name in ("nodes", "rival", "parts", *entries)
         }
-        found["probs"] = np.concatenate([self.probs, others.probs], axis=1)
-        for name in _ROWS_OF:
-            found[name] = stack_rows([self._ragged(name), others._ragged(name)]).ptr.numpy()
-        return replace(self, **found)
+        columns["probs"] = np.concatenate([self.probs, others.probs], axis=1)
+        for ptr in _ENTRIES_OF:
+            columns[ptr] = stack_rows([self._places(ptr), others._places(ptr)]).ptr.numpy()
+        return replace(self, **columns)
 
-    def _ragged(self, name: str) -> Ragged:
+    def neighbours_of(self, row: int) -> slice:
+        """Return where the selected neighbours of a pack are in the arrays of neighbours."""
+        return slice(int(self.neighbour_ptr[row]), int(self.neighbour_ptr[row + 1]))
+
+    def chunks_of(self, row: int) -> slice:
+        """Return where the selected chunks of a pack are in the arrays of chunks."""
+        return slice(int(self.chunk_ptr[row]), int(self.chunk_ptr[row + 1]))
+
+    def _places(self, name: str) -> Ragged:
         """Return the places of the entries of each pack; `name` is that of their ptr."""
         ptr = torch.as_tensor(getattr(self, name))
         return Ragged(ptr, torch.arange(int(ptr[-1])))
 
 
-# The entries of packs by the ptr that says where those of each pack lie.
-_ROWS_OF = {
+# Arrays with an entry per neighbour or chunk, by the ptr that says where those of each pack are.
+_ENTRIES_OF = {
     "neighbour_ptr": (
         *("neighbours", "neighbour_hops", "neighbour_weights"),
         *("neighbour_labels", "neighbour_effects"),
@@ -251,12 +209,3 @@ def _digest(values: dict[str, NDArray[Any]]) -> str:
     for name, array in sorted(values.items()):
         digest.update(f"{name}:{array.dtype}:{array.shape};".encode() + array.tobytes())
     return digest.hexdigest()
-
-
-def _heaviest_first(chunks: Ragged, weights: Tensor) -> tuple[Ragged, Tensor]:
-    """Return the selected chunks of every row by descending weight, and their weights."""
-    chosen = weights > 0
-    selected, weight = chunks.keep(chosen), weights[chosen]
-    by_weight = torch.sort(weight, descending=True, stable=True).indices
-    order = by_weight[torch.sort(selected.rows()[by_weight], stable=True).indices]
-    return Ragged(selected.ptr, selected.index[order]), weight[order]

@@ -1,4 +1,4 @@
-"""Evidence packs as text: predictions, gates, and source texts with their selected spans marked."""
+"""Render evidence packs as text: predictions, gates, and source texts with marked spans."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -11,14 +11,13 @@ from dance_flwr.dance.inference import DEPLOYED
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.disk import atomic_file
 from dance_flwr.escaping import escaped, one_line
-from dance_flwr.evidence.explanation import FUSED, PARTS, SMOOTHED
-from dance_flwr.evidence.pack import Packs
-from dance_flwr.evidence.summaries.file import Summaries
-from dance_flwr.evidence.summaries.quotes import (
-    ExtractiveSummariser,
+from dance_flwr.evidence.pack import FUSED, PARTS, SMOOTHED, Packs
+from dance_flwr.evidence.summaries.summary import (
     Sentence,
     Span,
+    Summaries,
     lines_of,
+    quote,
     spans_of,
 )
 
@@ -29,21 +28,20 @@ def render(
     """Return one pack as text.
 
     It shows the deployed prediction, each view, what graph, text and labels contributed, a summary,
-    the gates by hop, and every source text with its spans in ⟦ ⟧, of which the summary names the
-    numbers [k]. Lines of a source text begin with "| ", and marks or control characters in it are
-    escaped: no text can pass for evidence.
+    the gates by hop, and every source text with its spans in ⟦ ⟧. The summary cites spans by their
+    numbers [k].
 
     Parameters
     ----------
     summary : of this pack; None = the extractive one
     """
     ids, texts = data.ids(), data.texts()
-    near = slice(packs.neighbour_ptr[row], packs.neighbour_ptr[row + 1])
+    near = packs.neighbours_of(row)
     spans: dict[int, list[Span]] = defaultdict(list)
     for span in (selected := spans_of(packs, row, texts)):
         spans[span.node].append(span)
     if summary is None:
-        summary = ExtractiveSummariser().summarise(selected)
+        summary = quote(selected)
     names = [one_line(name, marks=True) for name in data.card.class_names]
     lines = [
         f"Evidence pack of node {_name(ids[packs.nodes[row]])}, "
@@ -76,26 +74,26 @@ def _predictions(packs: Packs, row: int, names: Sequence[str]) -> list[str]:
     """Return the deployed prediction, then each view, then which of them disagree."""
     probs = {stage: packs.probs[at, row] for at, stage in enumerate(packs.stages)}
 
-    def said(stage: str) -> str:
+    def shown(stage: str) -> str:
         best = int(probs[stage].argmax())
         return f"{names[best]} ({probs[stage][best]:.3f})"
 
     views = " and ".join(packs.views)
     if SMOOTHED in probs:
-        lines = [f"prediction  {said(SMOOTHED)}, deployed: {views}, then smoothing"]
-        lines += [f"            {said(DEPLOYED)} before smoothing"]
+        lines = [f"prediction  {shown(SMOOTHED)}, deployed: {views}, then smoothing"]
+        lines += [f"            {shown(DEPLOYED)} before smoothing"]
     elif DEPLOYED in probs:
-        lines = [f"prediction  {said(DEPLOYED)}, deployed: {views}"]
+        lines = [f"prediction  {shown(DEPLOYED)}, deployed: {views}"]
     else:
-        lines = [f"prediction  {said(FUSED)} by the evidence alone"]
+        lines = [f"prediction  {shown(FUSED)} by the evidence alone"]
         lines += [f"            deployed are {views}; core is in packs of the final model only"]
-    own = [stage for stage in packs.stages if stage not in (DEPLOYED, SMOOTHED)]
-    notes = {view: "" if view in packs.views else ", not deployed" for view in own}
-    lines += [f"view        {view}: {said(view)}{note}" for view, note in notes.items()]
+    views_alone = [stage for stage in packs.stages if stage not in (DEPLOYED, SMOOTHED)]
+    notes = {view: "" if view in packs.views else ", not deployed" for view in views_alone}
+    lines += [f"view        {view}: {shown(view)}{note}" for view, note in notes.items()]
     if not packs.disagree[row]:
         return lines
     others = [
-        f"{view} says {said(view)}"
+        f"{view} says {shown(view)}"
         for view in packs.views
         if view in probs and probs[view].argmax() != packs.predicted[row]
     ]
@@ -117,28 +115,30 @@ def _name(node: str) -> str:
 
 def _marked(text: str, spans: Sequence[Span]) -> str:
     """Return `text`, escaped, with each span wrapped and "| " before each line."""
+    # Why (decision 22): texts are those of strangers. Marks and control characters are escaped, and
+    # every line has a prefix, so that no text can pass for evidence.
     parts, at = [], 0
     for span in sorted(spans, key=lambda span: span.start):
-        own = escaped(span.text, marks=True)
         parts += [escaped(text[at : span.start], marks=True)]
-        parts += [f"⟦[{span.number}] {span.weight:.3f}: {own}⟧"]
+        parts += [f"⟦[{span.number}] {span.weight:.3f}: {escaped(span.text, marks=True)}⟧"]
         at = span.end
     whole = "".join([*parts, escaped(text[at:], marks=True)])
     return "\n".join(f"| {line}" if line else "|" for line in whole.split("\n"))
 
 
 def example_row(packs: Packs) -> int:
-    """Return the row of the most confident pack that has a neighbour, if any, else of any."""
+    """Return the row of the most confident pack, among those with a neighbour if there is one."""
+    # Confidence is at most 1, so adding 1 ranks all packs with a neighbour first.
     return int(np.argmax(packs.confidence + (np.diff(packs.neighbour_ptr) > 1)))
 
 
 def write_example(
-    store: RunFolder, data: ClientData, packs: Packs, summaries: Summaries | None = None
+    folder: RunFolder, data: ClientData, packs: Packs, summaries: Summaries | None = None
 ) -> Path | None:
     """Write one pack as text to the client's folder; return the file, None if there is no pack."""
     if not len(packs.nodes):
         return None
-    path, row = store.evidence_folder / "example.txt", example_row(packs)
+    path, row = folder.evidence_folder / "example.txt", example_row(packs)
     summary = summaries.of(packs, row, data.texts()) if summaries else None
     with atomic_file(path) as file:
         file.write(render(data, packs, row, summary).encode())

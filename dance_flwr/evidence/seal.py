@@ -1,7 +1,7 @@
-"""The seal of a run's evidence: one hash that fixes every pack that a client holds at its end.
+"""The seal of a run's evidence: one hash over all packs that a client has when the run ends.
 
-The server keeps the hash in the run's record and the client keeps the packs, so neither can
-replace a pack afterwards, not even one whose model nobody has any more.
+The server keeps the hash in the run's record and the client keeps the packs, so neither can replace
+a pack afterwards, not even one whose model nobody has any more.
 """
 
 import json
@@ -17,11 +17,14 @@ def seal(folder: RunFolder, salt: str) -> str:
 
     Parameters
     ----------
-    salt : of the client's card; with it the hash tells nothing of the packs
+    salt : of the client's card
     """
     files = _files(folder)
-    if files:  # a server may name a run that never was here
+    # A server may ask for the seal of a run that this client never took part in: write nothing.
+    if files:
         write_json(folder.seal_path, files)
+    # Why (decision 20): without the salt, a server that knows all but one label of a graph could
+    # try each label and compare hashes.
     return commitment({"salt": salt, "files": files})
 
 
@@ -36,13 +39,13 @@ def verify_seal(folder: RunFolder, salt: str, expected: str) -> None:
     ------
     UserError : names the file that was altered, added or removed
     """
-    found = _files(folder)
-    if commitment({"salt": salt, "files": found}) == expected:
+    files = _files(folder)
+    if commitment({"salt": salt, "files": files}) == expected:
         return
     sealed = _sealed(folder)
-    changed = [name for name in sorted({*sealed, *found}) if sealed.get(name) != found.get(name)]
+    changed = [name for name in sorted({*sealed, *files}) if sealed.get(name) != files.get(name)]
     name = changed[0] if changed else ""
-    states = {name not in found: "none", name not in sealed: "one that was not sealed"}
+    states = {name not in files: "none", name not in sealed: "one that was not sealed"}
     raise UserError(
         f"{folder.evidence_folder / name}: expected what the record of the run sealed, "
         f"{expected[:12]}, found {states.get(True, 'another')}; it was altered after the run"
@@ -50,7 +53,7 @@ def verify_seal(folder: RunFolder, salt: str, expected: str) -> None:
 
 
 def _sealed(folder: RunFolder) -> dict[str, str]:
-    """Return the digests beside the evidence, which only say which file is another one."""
+    """Return the digests beside the evidence, which serve to name the file that changed."""
     try:
         return dict(json.loads(folder.seal_path.read_text("utf-8")))
     except (OSError, ValueError, TypeError):

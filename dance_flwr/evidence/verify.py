@@ -1,6 +1,10 @@
-"""Verification of evidence packs against the source texts and the model."""
+"""Verify evidence packs against the source texts and the model.
 
-from collections.abc import Callable
+Each function names the first node that does not agree. `verify_packs` runs them all for the packs
+that one client keeps of a run.
+"""
+
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -12,20 +16,21 @@ from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
-from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.model import DanceModel
+from dance_flwr.config.paths import STATE
+from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.card import chunk_digests
 from dance_flwr.errors import UserError
-from dance_flwr.evidence.explain import explain
-from dance_flwr.evidence.explanation import FUSED, PARTS
-from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.explain import Explainer
+from dance_flwr.evidence.pack import FUSED, PARTS, Packs
+from dance_flwr.evidence.summaries.summary import Summaries, verify_summaries
 
-# Weights recomputed on another device or thread count differ in the last bits.
+# float32 weights that are recomputed on another device, or with another number of threads, differ
+# in their last bits, as sums are taken in another order.
 WEIGHT_TOLERANCE = 1e-4
 
 
 class Sources(NamedTuple):
-    """Ids and texts of a client's nodes, whose chunks have the digests that the client keeps."""
+    """Ids and texts of a client's nodes, as `verify_sources` returns them."""
 
     ids: list[str]
     texts: list[str]
@@ -50,26 +55,102 @@ def verify_sources(data: ClientData) -> Sources:
     return Sources(ids, texts)
 
 
-def verify_nodes(data: ClientData, packs: Packs, where: str, core: Tensor | None = None) -> None:
-    """Check that every pack is of another node of the client, and that none of the core is missing.
+@dataclass
+class PackCounts:
+    """What was verified of the packs of a client.
+
+    Attributes
+    ----------
+    packs : all packs; spans : those compared with the source texts; recomputed : packs whose
+        weights were recomputed; sentences : of their summaries
+    by_round : number of packs of each round
+    """
+
+    packs: int = 0
+    spans: int = 0
+    recomputed: int = 0
+    sentences: int = 0
+    by_round: dict[int, int] = field(default_factory=dict)
+
+    def line(self, fingerprint: str, sealed: bool) -> str:
+        """Return in words what was verified and what was not."""
+        text = (
+            f"{self.spans:,} spans of {self.packs:,} packs read back from the source texts, "
+            f"weights of {self.recomputed:,} packs recomputed from model {fingerprint}"
+        )
+        if self.sentences:
+            text += f"; {self.sentences:,} sentences of summaries checked against their spans"
+        if rest := self.packs - self.recomputed:
+            how = "as sealed at its end" if sealed else "not sealed, so their weights are not known"
+            text += f"; {rest:,} packs are of models that a run does not keep: {how}"
+        return text
+
+
+def verify_packs(explainer: Explainer, folder: RunFolder, sources: Sources) -> PackCounts:
+    """Verify all packs that a client keeps of a run.
 
     Parameters
     ----------
-    core : [K] int64, the nodes that must be there, and no others; None = it is not known
+    explainer : of the run's model
+    folder : of the run at the client
+    sources : what `verify_sources` returned
 
     Raises
     ------
-    UserError : names a node that is there twice, missing, or none of the client's
+    UserError : names the first span, weight or model that does not agree
+    """
+    data, counts = explainer.data, PackCounts()
+    # Without the last state the core is not known: the state before it is of another core.
+    core = None
+    if (folder.folder / STATE).is_file():
+        stored = folder.load(data.device).core
+        core = stored if stored.numel() else None  # an empty core is that of a lost state
+    for path in folder.all_packs():
+        packs, final = Packs.load(path), path.stem == "final"
+        if final and packs.model_id != explainer.model_id:
+            raise UserError(
+                f"{path}: expected packs of model {explainer.model_id}, found {packs.model_id}; "
+                "they were altered"
+            )
+        verify_nodes(data, packs, path.name, core if final else None)
+        verify_spans(data, packs, path.name, sources)
+        verify_parts(packs, path.name)
+        counts.packs += len(packs.nodes)
+        counts.spans += len(packs.chunks)
+        if not final:
+            counts.by_round[int(path.stem.removeprefix("round-"))] = len(packs.nodes)
+        # Why (decision 20): the weights of a pack follow from the model that it names only where
+        # all of its evidence was selected by that model. Evidence that was frozen in an earlier
+        # round, or preselected by an earlier difficulty, rests on models that nobody keeps.
+        fresh = explainer.settings.text_refresh_every > 0 and packs.difficulty_round == packs.round
+        if packs.model_id == explainer.model_id and (final or fresh):
+            verify_weights(explainer, packs, path.name, None if final else data.training_graph)
+            counts.recomputed += len(packs.nodes)
+        if final and (summaries := Summaries.load(folder.summaries_path)):
+            counts.sentences += verify_summaries(packs, summaries, sources.texts)
+    return counts
+
+
+def verify_nodes(data: ClientData, packs: Packs, where: str, core: Tensor | None = None) -> None:
+    """Check that there is one pack per node, of the client's nodes, and of the whole core.
+
+    Parameters
+    ----------
+    core : [K] int64 nodes that have packs, and no others; None = not known
+
+    Raises
+    ------
+    UserError : names a node that is duplicated, missing, or not of the client
     """
     nodes, counts = np.unique(packs.nodes, return_counts=True)
-    fault, again = "", np.flatnonzero(counts > 1)
+    fault, repeated = "", np.flatnonzero(counts > 1)
     if len(foreign := nodes[(nodes < 0) | (nodes >= data.num_nodes)]):
         fault = f"packs of nodes of the client, found one of node number {foreign[0]}"
-    elif len(again):
-        first = again[0]
+    elif len(repeated):
+        first = repeated[0]
         fault = f"one pack per node, found {counts[first]} of node number {nodes[first]}"
-    elif core is not None and len(lacking := np.setdiff1d(core.cpu().numpy(), nodes)):
-        fault = f"packs of the last core, found none of node number {lacking[0]}"
+    elif core is not None and len(missing := np.setdiff1d(core.cpu().numpy(), nodes)):
+        fault = f"packs of the last core, found none of node number {missing[0]}"
     elif core is not None and len(more := np.setdiff1d(nodes, core.cpu().numpy())):
         fault = f"packs of the last core, found one of node number {more[0]}"
     if fault:
@@ -98,16 +179,16 @@ def verify_spans(data: ClientData, packs: Packs, where: str, sources: Sources) -
 
 
 def verify_parts(packs: Packs, where: str) -> None:
-    """Check what needs no model: that parts and label effects add up to what was predicted.
+    """Check, without a model, that parts and label effects add up to the prediction.
 
     Raises
     ------
     UserError : names the node whose numbers contradict each other
     """
     fused = packs.probs[packs.stages.index(FUSED)].astype(np.float64)
-    chosen, rival = _at(fused, packs.predicted), _at(fused, packs.rival)
+    best, rival = _at(fused, packs.predicted), _at(fused, packs.rival)
     with np.errstate(invalid="ignore"):
-        share = np.nan_to_num(chosen / (chosen + rival), nan=0.5)  # of two that are 0
+        share = np.nan_to_num(best / (best + rival), nan=0.5)  # 0 / 0
     odds = packs.parts.sum(axis=1, dtype=np.float64)
     from_labels = np.zeros(len(packs.nodes))
     row, _ = _neighbours(packs)
@@ -115,7 +196,7 @@ def verify_parts(packs: Packs, where: str) -> None:
     labels = packs.parts[:, PARTS.index("labels")]
     gaps = {
         "probabilities": np.abs(packs.probs.sum(axis=2) - 1).max(axis=0, initial=0),
-        "contributions": np.where(chosen + rival > 0, np.abs(share - expit(odds)), 0),
+        "contributions": np.where(best + rival > 0, np.abs(share - expit(odds)), 0),
         "label effects": np.abs(from_labels - labels) / np.maximum(np.abs(labels), 1),
     }
     for what, gap in gaps.items():
@@ -128,26 +209,20 @@ def verify_parts(packs: Packs, where: str) -> None:
 
 
 def verify_weights(
-    data: ClientData,
-    packs: Packs,
-    where: str,
-    model: DanceModel,
-    settings: DanceConfig,
-    graph: LocalGraph | None = None,
-    smooth: Callable[[Tensor], Tensor] | None = None,
+    explainer: Explainer, packs: Packs, where: str, graph: LocalGraph | None = None
 ) -> None:
     """Recompute gates, chunks, predictions and their parts with the model and compare the packs.
 
     Parameters
     ----------
-    graph, smooth : those of `explain` when the packs were made
+    graph : as in `Explainer.explain` when the packs were made
 
     Raises
     ------
     UserError : names the node whose pack does not follow from the model
     """
-    nodes = torch.as_tensor(packs.nodes, device=data.device)
-    again = explain(model, data, nodes, settings, packs.round, packs.model_id, graph, smooth)
+    nodes = torch.as_tensor(packs.nodes, device=explainer.data.device)
+    again = explainer.explain(nodes, graph)
     if (packs.views, packs.stages) != (again.views, again.stages):
         raise UserError(
             f"{where}: expected predictions {', '.join(again.stages)}, found "

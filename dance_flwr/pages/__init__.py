@@ -1,1 +1,1 @@
-"""What is looked at in a browser: pages of one file each, which never ask for another."""
+"""Pages for a browser: self-contained HTML files that make no network requests."""

@@ -1,7 +1,6 @@
-"""`dance-flwr evidence page`: one file with the predictions of a client and what they rest on."""
+"""`dance-flwr evidence page`: the predictions of a client and their evidence in one HTML file."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -9,94 +8,60 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dance_flwr.api.prediction.bundle import FACTS
-from dance_flwr.config.paths import RESULT
-from dance_flwr.data.client_folder import Say
+from dance_flwr.api.prediction.predicting import Log
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.errors import UserError
 from dance_flwr.escaping import one_line
 from dance_flwr.evidence.metrics.leave_out import leave_out
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.fingerprint import code_fingerprint
+from dance_flwr.pages.audit_charts import appearances
 from dance_flwr.pages.audit_facts import PackFacts, pack_digests
-from dance_flwr.pages.audit_rounds import appearances
-from dance_flwr.pages.audit_subject import Subject, of_bundle, of_run
+from dance_flwr.pages.audit_subject import Subject
 from dance_flwr.pages.audit_texts import TextBlocks
 from dance_flwr.pages.document import Page, check_replaceable
-from dance_flwr.pages.node_choice import LOW_MARGIN, RULE, Outlook, named
+from dance_flwr.pages.node_choice import LOW_MARGIN, RULE, NodeSigns, numbers_of
 from dance_flwr.runs.privacy_report import promises
 from dance_flwr.runs.units import size
 from dance_flwr.seeding import generator
 
 PAGE = "audit.html"
-MOST = 200  # packs
-_ROWS = 100_000  # nodes in the table
+_MAX_ROWS = 100_000  # nodes in the table
 _CONTROLS = 3  # per hop of a pack
-_ENTRIES = 70_000_000  # nodes and edges that what-if may compute again, all packs together
+# Why (decision 22): nodes and edges that what-if may compute again, all packs together. It keeps
+# the page of a dense graph usable; the page names the nodes without what-if.
+_MAX_ENTRIES = 70_000_000
 _SPLITS = {NO_SPLIT: "none", TRAIN: "train", VAL: "validation", TEST: "test"}
 
 
-def opened(
-    source: Path,
-    client: int,
-    client_folder: Path | None,
-    data: str | None,
-    encode: int,
-    say: Say,
-) -> AbstractContextManager[Subject]:
-    """Open a client of a run, or data under the model of a bundle.
-
-    Raises
-    ------
-    UserError : `source` is neither, or `data` goes with the other
-    """
-    if (source / FACTS).is_file():
-        if data is None:
-            raise UserError(
-                "--data: expected the folder of a graph or of a client beside a bundle, found none"
-            )
-        return of_bundle(source, data, say)
-    if data is not None:
-        raise UserError(
-            f"--data: expected a bundle, which `dance-flwr export` writes, found {source}; "
-            "leave --data out for the clients of a run"
-        )
-    if not (source / RESULT).is_file():
-        raise UserError(
-            f"expected the folder of a finished run or a bundle, found no {RESULT} and no {FACTS} "
-            f"in {source}"
-        )
-    return of_run(source, client, client_folder, encode, say)
-
-
 def write_page(
-    subject: Subject, out: Path | None, nodes: Sequence[str], most: int, say: Say
+    subject: Subject, out: Path | None, nodes: Sequence[str], max_packs: int, log: Log
 ) -> Path:
     """Write the audit page of a client; return its path.
 
     Parameters
     ----------
     out : None = in the folder that the run left at the client
-    nodes : ids of the nodes whose evidence is shown; none = those most worth a look
-    most : how many those are
+    nodes : ids of the nodes whose evidence is shown; none = the first `max_packs` by `RULE`
 
     Raises
     ------
-    UserError : a node is not the client's, `out` is there and no page, or what the page shows did
-        not verify; then it is written, and says so
+    UserError : a node is not the client's, `out` exists and is no page, or the evidence did not
+        verify; then the page is written, and says so
     """
     if out is None and subject.home is None:
         raise UserError("--out: expected the name of the page, found none, and no client's folder")
     path = out or (subject.home or Path()) / PAGE
     check_replaceable(path)
-    outlook = Outlook.of(subject.views, subject.labels)
-    order = outlook.order()
-    wanted = named(nodes, subject.ids, subject.name) if nodes else order[:most]
-    page, done = _page(subject, outlook, order, wanted)
+    signs = NodeSigns.of(subject.views, subject.labels)
+    shown = signs.order()[:max_packs]
+    if nodes:
+        shown = numbers_of(nodes, subject.ids, subject.name)
+    page, done = _page(subject, signs, shown)
     page.write(path)
-    say(
+    log(
         f"page        {path}, {size(path.stat().st_size)}: {len(subject.ids):,} nodes, "
-        f"evidence of {len(wanted):,}, what-if of {done:,}; for its owner alone, as it contains "
+        f"evidence of {len(shown):,}, what-if of {done:,}; for its owner alone, as it contains "
         f"source texts of {subject.name}"
     )
     if not subject.verification.passed:
@@ -104,23 +69,24 @@ def write_page(
     return path
 
 
-def _page(
-    subject: Subject, outlook: Outlook, order: NDArray[np.int64], wanted: NDArray[np.int64]
-) -> tuple[Page, int]:
-    """Return the page, and how many packs have a what-if."""
-    client_data, nodes = subject.client.data, torch.as_tensor(wanted)
-    packs, stored = _packs(subject, wanted)
+def _page(subject: Subject, signs: NodeSigns, shown: NDArray[np.int64]) -> tuple[Page, int]:
+    """Return the page, and how many packs have a what-if.
+
+    Parameters
+    ----------
+    shown : numbers of the nodes whose evidence is shown
+    """
+    client_data, seed = subject.client.data, subject.client.config.seed
+    packs, stored = _packs(subject, shown)
     names = [one_line(name, marks=True) for name in client_data.card.class_names]
     digests = pack_digests(packs, subject.ids, client_data.card.class_names)
-    draws = generator(subject.client.config.seed, "page", client=client_data.card.client)
-    left_out = leave_out(
-        subject.model, client_data, subject.settings, packs, _CONTROLS, draws, _ENTRIES
-    )
+    draws = generator(seed, "page", client=client_data.card.client)
+    effects = leave_out(subject.explainer, packs, _CONTROLS, draws, _MAX_ENTRIES)
     blocks = TextBlocks(subject.texts)
     facts = PackFacts(
         packs=packs,
-        candidates=subject.considered(nodes),
-        left_out=left_out,
+        candidates=subject.explainer.selection(torch.as_tensor(shown)),
+        effects=effects,
         digests=digests,
         ids=subject.ids,
         texts=subject.texts,
@@ -130,57 +96,51 @@ def _page(
         appearances=appearances(subject.rounds, packs),
         blocks=blocks,
     )
-    data = {f"pack-{row}": facts.of(row) for row in range(len(wanted))}
+    data = {f"pack-{row}": facts.of(row) for row in range(len(shown))}
     data |= blocks.data()
-    data["index"] = _index(subject, outlook, order, wanted, names, digests)
+    data["index"] = _index(subject, signs, shown, digests)
     page = Page(
         "audit.html.j2",
         f"Evidence of {subject.name}",
-        _header(subject, len(wanted), stored, len(blocks)),
+        _header(subject, len(shown), stored, len(blocks)),
         data,
         scripts=("audit_list.js", "audit_pack.js", "audit_verdict.js", "audit.js"),
         styles=("audit.css",),
     )
-    return page, int(left_out.done.sum())
+    return page, int(effects.done.sum())
 
 
 def _packs(subject: Subject, nodes: NDArray[np.int64]) -> tuple[Packs, int]:
-    """Return the packs of these nodes in their order, and how many the run had stored.
-
-    What was stored is shown as it is; others are computed by the same model.
-    """
+    """Return the packs of these nodes in their order, and how many the run had stored."""
+    # Why (decision 22): stored packs are shown as stored, so that a verdict is about what the run
+    # sealed. Others are computed by the same model.
     stored = subject.stored
     if stored is None:
-        return subject.packs(torch.as_tensor(nodes)), 0
-    kept = np.flatnonzero(np.isin(stored.nodes, nodes))
-    rest = np.setdiff1d(nodes, stored.nodes)
-    packs = stored.take(kept)
-    if len(rest):
-        packs = packs.followed_by(subject.packs(torch.as_tensor(rest)))
+        return subject.explainer.explain(torch.as_tensor(nodes)), 0
+    rows = np.flatnonzero(np.isin(stored.nodes, nodes))
+    others = np.setdiff1d(nodes, stored.nodes)
+    packs = stored.take(rows)
+    if len(others):
+        packs = packs.followed_by(subject.explainer.explain(torch.as_tensor(others)))
     place = {int(node): row for row, node in enumerate(packs.nodes)}
-    return packs.take(np.array([place[int(node)] for node in nodes], np.int64)), len(kept)
+    return packs.take(np.array([place[int(node)] for node in nodes], np.int64)), len(rows)
 
 
 def _index(
-    subject: Subject,
-    outlook: Outlook,
-    order: NDArray[np.int64],
-    wanted: NDArray[np.int64],
-    names: Sequence[str],
-    digests: Sequence[str],
+    subject: Subject, signs: NodeSigns, shown: NDArray[np.int64], digests: Sequence[str]
 ) -> dict[str, Any]:
-    """Return what the node table reads of every node, column by column, most worth a look first.
+    """Return what the node table reads of every node, column by column, in the order of `RULE`.
 
-    The nodes whose evidence the page has are among the rows, however many others are left out.
+    The nodes whose evidence is shown are always among the rows.
     """
+    order, data = signs.order(), subject.client.data
     place = np.full(len(order), -1)
-    place[wanted] = np.arange(len(wanted))
-    kept = np.zeros(len(order), np.bool_)
-    kept[order[:_ROWS]] = kept[wanted] = True
-    rows = order[kept[order]]
-    split = subject.client.data.split.cpu().numpy()
+    place[shown] = np.arange(len(shown))
+    listed = np.zeros(len(order), np.bool_)
+    listed[order[:_MAX_ROWS]] = listed[shown] = True
+    rows = order[listed[order]]
     return {
-        "classes": list(names),
+        "classes": [one_line(name, marks=True) for name in data.card.class_names],
         "splits": list(_SPLITS.values()),
         "lowMargin": LOW_MARGIN,
         "nodes": len(order),
@@ -188,17 +148,17 @@ def _index(
             "kind": subject.kind,
             "name": subject.source,
             "client": subject.name,
-            "model": subject.model_id,
+            "model": subject.explainer.model_id,
             "code": code_fingerprint(),
         },
         "digests": list(digests),
         "ids": [subject.ids[node] for node in rows],
         "node": rows.tolist(),
         "label": subject.labels[rows].tolist(),
-        "predicted": outlook.predicted[rows].tolist(),
-        "margin": [round(float(m), 4) for m in outlook.margin[rows]],
-        "disagree": outlook.disagree[rows].astype(int).tolist(),
-        "split": [list(_SPLITS).index(int(code)) for code in split[rows]],
+        "predicted": signs.predicted[rows].tolist(),
+        "margin": [round(float(m), 4) for m in signs.margin[rows]],
+        "disagree": signs.disagree[rows].astype(int).tolist(),
+        "split": [list(_SPLITS).index(int(code)) for code in data.split.cpu().numpy()[rows]],
         "pack": place[rows].tolist(),
     }
 
@@ -227,6 +187,6 @@ def _header(subject: Subject, packs: int, stored: int, texts: int) -> Mapping[st
         "low_margin": LOW_MARGIN,
         "splits": list(_SPLITS.values()),
         "classes": [one_line(c, marks=True) for c in subject.client.data.card.class_names],
-        "shown": min(len(known), _ROWS),
+        "shown": min(len(known), _MAX_ROWS),
         "controls": _CONTROLS,
     }

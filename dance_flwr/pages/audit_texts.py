@@ -26,12 +26,12 @@ def span_sha256(text: str, start: int, end: int) -> str:
 
 def unseen(text: str) -> str:
     """Return which characters of a text do not show or reorder others, and how often; "" = none."""
-    found = {
+    counts = {
         char: text.count(char)
         for char in set(text)
         if unicodedata.category(char) in _UNSEEN and char not in _USUAL
     }
-    return ", ".join(f"U+{ord(char):04X}: {found[char]:,}" for char in sorted(found))
+    return ", ".join(f"U+{ord(char):04X}: {counts[char]:,}" for char in sorted(counts))
 
 
 class TextBlocks:

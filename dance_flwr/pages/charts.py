@@ -1,21 +1,21 @@
-"""Charts as SVG, computed here: lines by round, bars in a grid, and a matrix of counts.
+"""Charts of a run as SVG: lines by round, bars in a grid, and a matrix of counts.
 
-Nothing is told by colour alone: lines differ in dash and marker, bars and cells carry their number.
+Nothing is told by colour alone: lines differ in dash and marker, bars and cells have their number.
 Colours are classes of `static/run.css`, so that a chart follows the page's theme.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, isfinite, log10
-from xml.etree import ElementTree
 
 from markupsafe import Markup
 
-STYLES = 6  # of lines and markers
+from dance_flwr.pages.drawing import Part, markup, part, shortened
+
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 760, 310, 64, 24, 54, 48
 _LETTER, _LINE = 7.2, 26  # width of a letter and height of a row, in pixels
-_LONGEST = 36  # letters of a name in a chart; its table has all of them
-_BAR, _NARROW, _FEW = 150, 70, 3  # width of the longest bar: of few columns, and of more
+_MAX_LETTERS = 36  # of a name in a chart; its table has all of them
+_BAR, _NARROW, _FEW = 150, 70, 3  # width of the longest bar in up to `_FEW` columns, and in more
 _DASHES = ("", "7 4", "2 3", "10 3 2 3", "1 4", "14 5")
 _MARKS = (  # around (0, 0)
     "M-4 0A4 4 0 1 0 4 0A4 4 0 1 0-4 0Z",
@@ -55,16 +55,37 @@ class Line:
         return [(x, y) for x, y in self.points if y is not None and isfinite(y)]
 
 
-def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Return at most `most` round numbers from at most `low` to at least `high`.
+@dataclass(frozen=True)
+class Scale:
+    """The scale of the bars of a grid.
+
+    Attributes
+    ----------
+    form : returns a value as text
+    max_value : value of the longest bar; None = the largest of all
+    unknown : stands for a value that is not known
+    """
+
+    form: Callable[[float], str]
+    max_value: float | None = None
+    unknown: str = "?"
+
+
+def ticks(low: float, high: float, max_steps: int = 6) -> list[float]:
+    """Return at most `max_steps` + 1 round numbers from at most `low` to at least `high`.
 
     Neighbours are 1, 2 or 5 times a power of ten apart.
+
+    Examples
+    --------
+    >>> ticks(0.31, 0.88)
+    [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
     """
     high = high if high > low else low + (abs(low) or 1.0)
-    power = 10.0 ** floor(log10((high - low) / most))
+    power = 10.0 ** floor(log10((high - low) / max_steps))
     for step in (power, 2 * power, 5 * power, 10 * power, 20 * power):
         first, last = floor(low / step + 1e-9), ceil(high / step - 1e-9)
-        if last - first < most:
+        if last - first < max_steps:
             break
     return [float(f"{place * step:.12g}") for place in range(first, last + 1)]
 
@@ -79,9 +100,9 @@ def line_chart(chart: Chart, lines: Sequence[Line], unit: str, low: float | None
     known = [line for line in lines if line.known]
     if not known:
         return Markup("")
-    every = [point for line in known for point in line.known]
-    first, last = min(x for x, _ in every), max(x for x, _ in every)
-    marks = ticks(min(y for _, y in every) if low is None else low, max(y for _, y in every))
+    points = [point for line in known for point in line.known]
+    first, last = min(x for x, _ in points), max(x for x, _ in points)
+    marks = ticks(min(y for _, y in points) if low is None else low, max(y for _, y in points))
     wide, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
     def at(x: float, y: float) -> tuple[float, float]:
@@ -89,37 +110,41 @@ def line_chart(chart: Chart, lines: Sequence[Line], unit: str, low: float | None
         up = (y - marks[0]) / (marks[-1] - marks[0])
         return _LEFT + across * wide, _TOP + (1 - up) * high
 
-    root = _root(chart, _WIDTH, _HEIGHT)
+    parts: list[Part] = []
     for mark in marks:
         y = at(first, mark)[1]
-        _add(root, "line", {"class": "grid"}, x1=_LEFT, x2=_WIDTH - _RIGHT, y1=y, y2=y)
-        _text(root, _LEFT - 8, y + 4, f"{mark:g}", "end")
+        parts.append(part("line", class_="grid", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=y, y2=y))
+        parts.append(_text(_LEFT - 8, y + 4, f"{mark:g}", "end"))
     for mark in ticks(first, last, 8):
         if first <= mark <= last and mark == int(mark):
-            _text(root, at(mark, marks[0])[0], _HEIGHT - _BOTTOM + 18, f"{mark:g}", "middle")
-    _text(root, _LEFT, 12, unit)
-    _text(root, _LEFT + wide / 2, _HEIGHT - 8, "round", "middle")
+            x = at(mark, marks[0])[0]
+            parts.append(_text(x, _HEIGHT - _BOTTOM + 18, f"{mark:g}", "middle"))
+    parts.append(_text(_LEFT, 12, unit))
+    parts.append(_text(_LEFT + wide / 2, _HEIGHT - 8, "round", "middle"))
     start = float(_LEFT)
     for place, line in enumerate(known):
-        style = place % STYLES
-        _draw(root, style, [at(x, y) for x, y in line.known])
-        _draw(root, style, [(start, 28), (start + 28, 28)])
-        start += 36 + _text(root, start + 36, 32, line.name) + 20
-    return _markup(root)
+        style = place % len(_MARKS)
+        parts += _curve(style, [at(x, y) for x, y in line.known])
+        parts += _curve(style, [(start, 28), (start + 28, 28)])
+        parts.append(_text(start + 36, 32, line.name))
+        start += 36 + _width(line.name) + 20
+    return _chart(chart, _WIDTH, _HEIGHT, parts)
 
 
-def _draw(root: ElementTree.Element, style: int, points: Sequence[tuple[float, float]]) -> None:
-    """Draw a line, with at most about twelve markers."""
+def _curve(style: int, points: Sequence[tuple[float, float]]) -> list[Part]:
+    """Return a line, with at most about twelve markers."""
     path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-    dash = {"stroke-dasharray": _DASHES[style]} if _DASHES[style] else {}
-    _add(root, "path", {"class": f"line c{style}", **dash}, d=path)
-    for x, y in points[:: max(1, len(points) // 12)]:
-        _add(
-            root,
+    dash = {"stroke_dasharray": _DASHES[style]} if _DASHES[style] else {}
+    marks = [
+        part(
             "path",
-            {"class": f"mark c{style}", "transform": f"translate({x:.1f} {y:.1f})"},
+            class_=f"mark c{style}",
+            transform=f"translate({x:.1f} {y:.1f})",
             d=_MARKS[style],
         )
+        for x, y in points[:: max(1, len(points) // 12)]
+    ]
+    return [part("path", class_=f"line c{style}", d=path, **dash), *marks]
 
 
 def bar_grid(
@@ -127,41 +152,36 @@ def bar_grid(
     rows: Sequence[str],
     columns: Sequence[str],
     values: Sequence[Sequence[float | None]],
-    shown: Callable[[float], str],
-    most: float | None = None,
-    unknown: str = "?",
+    scale: Scale,
 ) -> Markup:
     """Return a bar with its number for each row and column as SVG, all on one scale from 0.
 
     Parameters
     ----------
-    values : [rows][columns]; None = not known; shown : returns a value as text
-    most : value of the longest bar; None = the largest of all
-    unknown : what stands for None
+    values : [rows][columns]; None = not known
     """
     known = [value for row in values for value in row if value is not None and isfinite(value)]
     if not known:
         return Markup("")
-    longest = (most or max(known)) or 1.0
-    left = 16 + _LETTER * max(len(_short(name)) for name in (*rows, ""))
-    room = 12 + _LETTER * max(len(shown(value)) for value in known)
+    longest = (scale.max_value or max(known)) or 1.0
+    left = 16 + max(_width(name) for name in (*rows, ""))
+    room = 12 + _LETTER * max(len(scale.form(value)) for value in known)
     wide = _BAR if len(columns) <= _FEW else _NARROW
     step = wide + room + 12
-    root = _root(chart, left + step * len(columns), _LINE * (len(rows) + 1) + 8)
-    for place, name in enumerate(columns):
-        _text(root, left + place * step, 16, name)
+    parts = [_text(left + place * step, 16, name) for place, name in enumerate(columns)]
     for number, (name, row) in enumerate(zip(rows, values, strict=True), start=1):
         y = number * _LINE
-        _text(root, left - 8, y + 16, name, "end")
+        parts.append(_text(left - 8, y + 16, name, "end"))
         for place, value in enumerate(row):
             x = left + place * step
             if value is None or not isfinite(value):
-                _text(root, x + 4, y + 16, unknown)
+                parts.append(_text(x + 4, y + 16, scale.unknown))
                 continue
             size = wide * max(0.0, min(1.0, value / longest))
-            _add(root, "rect", {"class": "bar"}, x=x, y=y + 4, width=size, height=_LINE - 8)
-            _text(root, x + size + 6, y + 16, shown(value))
-    return _markup(root)
+            parts.append(part("rect", class_="bar", x=x, y=y + 4, width=size, height=_LINE - 8))
+            parts.append(_text(x + size + 6, y + 16, scale.form(value)))
+    width, height = left + step * len(columns), _LINE * (len(rows) + 1) + 8
+    return _chart(chart, width, height, parts)
 
 
 def matrix(chart: Chart, names: Sequence[str], counts: Sequence[Sequence[int]]) -> Markup:
@@ -171,63 +191,50 @@ def matrix(chart: Chart, names: Sequence[str], counts: Sequence[Sequence[int]]) 
     numbers of the rows.
     """
     size = max(_LINE + 4, 12 + _LETTER * len(f"{max(map(max, counts), default=0):,}"))
-    labels = [f"{_short(name)}  {number}" for number, name in enumerate(names, start=1)]
+    labels = [
+        f"{shortened(name, _MAX_LETTERS)}  {number}" for number, name in enumerate(names, start=1)
+    ]
     left = 16 + _LETTER * max(map(len, (*labels, "class")))
-    root = _root(chart, left + size * len(names) + 8, size * len(names) + 48)
-    _text(root, left, 14, "predicted as")
-    for number in range(len(names)):
-        _text(root, left + (number + 0.5) * size, 32, str(number + 1), "middle")
+    parts = [_text(left, 14, "predicted as")]
+    parts += [
+        _text(left + (number + 0.5) * size, 32, str(number + 1), "middle")
+        for number in range(len(names))
+    ]
     for place, (label, row) in enumerate(zip(labels, counts, strict=True)):
         y, total = 40 + place * size, sum(row) or 1
-        _text(root, left - 8, y + size / 2 + 5, label, "end")
+        parts.append(_text(left - 8, y + size / 2 + 5, label, "end"))
         for number, count in enumerate(row):
             x, kind = left + number * size, "cell right" if number == place else "cell"
-            shade = {"class": kind, "fill-opacity": f"{0.35 * count / total:.3f}"}
-            _add(root, "rect", shade, x=x + 1, y=y + 1, width=size - 2, height=size - 2)
-            _text(root, x + size / 2, y + size / 2 + 5, f"{count:,}", "middle")
-    return _markup(root)
+            shade = {"class_": kind, "fill_opacity": f"{0.35 * count / total:.3f}"}
+            parts.append(part("rect", x=x + 1, y=y + 1, width=size - 2, height=size - 2, **shade))
+            parts.append(_text(x + size / 2, y + size / 2 + 5, f"{count:,}", "middle"))
+    width, height = left + size * len(names) + 8, size * len(names) + 48
+    return _chart(chart, width, height, parts)
 
 
-def _root(chart: Chart, width: float, height: float) -> ElementTree.Element:
-    """Return an empty drawing that a screen reader reads as title and text."""
-    root = ElementTree.Element(
+def _chart(chart: Chart, width: float, height: float, parts: Sequence[Part]) -> Markup:
+    """Return a drawing that a screen reader reads as title and text."""
+    title, text = f"{chart.name}-title", f"{chart.name}-text"
+    root = part(
         "svg",
-        {
-            "role": "img",
-            "class": "chart",
-            "viewBox": f"0 0 {width:.0f} {height:.0f}",
-            "width": f"{width:.0f}",
-            "height": f"{height:.0f}",
-            "aria-labelledby": f"{chart.name}-title {chart.name}-text",
-        },
+        part("title", chart.title, id=title),
+        part("desc", chart.text, id=text),
+        *parts,
+        role="img",
+        class_="chart",
+        width=f"{width:.0f}",
+        height=f"{height:.0f}",
+        aria_labelledby=f"{title} {text}",
     )
-    ElementTree.SubElement(root, "title", {"id": f"{chart.name}-title"}).text = chart.title
-    ElementTree.SubElement(root, "desc", {"id": f"{chart.name}-text"}).text = chart.text
-    return root
+    root[1]["viewBox"] = f"0 0 {width:.0f} {height:.0f}"
+    return markup(root)
 
 
-def _add(
-    root: ElementTree.Element, tag: str, named: dict[str, str], **attributes: float | str
-) -> None:
-    written = {
-        key: value if isinstance(value, str) else f"{value:.1f}"
-        for key, value in attributes.items()
-    }
-    ElementTree.SubElement(root, tag, {**named, **written})
+def _text(x: float, y: float, text: str, anchor: str = "start") -> Part:
+    """Return a text, shortened if it is a long one."""
+    return part("text", shortened(text, _MAX_LETTERS), x=x, y=y, text_anchor=anchor)
 
 
-def _text(root: ElementTree.Element, x: float, y: float, text: str, anchor: str = "start") -> float:
-    """Write a text, shortened if it is a long one; return its width, about."""
-    short = _short(text)
-    place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "text-anchor": anchor}
-    ElementTree.SubElement(root, "text", place).text = short
-    return _LETTER * len(short)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-
-
-def _markup(root: ElementTree.Element) -> Markup:
-    """Return the drawing as markup; every text in it is escaped."""
-    return Markup(ElementTree.tostring(root, encoding="unicode"))  # escaped by it
+def _width(text: str) -> float:
+    """Return the width of a text in a chart, about."""
+    return _LETTER * len(shortened(text, _MAX_LETTERS))

@@ -1,4 +1,4 @@
-"""The shell of every page: one HTML file that holds all it needs and asks for nothing.
+"""The shell of every page: a self-contained HTML file that makes no network requests.
 
 Templates are Jinja2 with autoescape. Scripts and styles are those of `static/`, inline, and the
 page's Content-Security-Policy names their hashes: the browser runs no other, whatever the data say.
@@ -111,8 +111,8 @@ def static(name: str) -> str:
     ValueError : it holds what would end that element
     """
     text = (files("dance_flwr.pages") / "static" / name).read_text("utf-8")
-    if found := _BREAKS_OUT.search(text):
-        raise ValueError(f"static/{name}: expected no {found[0]!r} in an inline file, found one")
+    if match := _BREAKS_OUT.search(text):
+        raise ValueError(f"static/{name}: expected no {match[0]!r} in an inline file, found one")
     return text
 
 

@@ -1,11 +1,15 @@
-"""Drawings as trees `[tag, attributes, ...children]`, which a page turns into SVG; never markup.
+"""Drawings as trees `[tag, attributes, ...children]`, which become SVG in two places.
 
-`drawing()` of `base.js` builds the elements, so a name in a drawing stays a name.
+`drawing()` of `base.js` builds the elements of a drawing that a page opens on demand; `markup`
+writes one into a page, which then needs no script to show it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from xml.etree import ElementTree
+
+from markupsafe import Markup
 
 Part = list[Any]
 
@@ -50,30 +54,53 @@ def figure(width: float, height: float, name: str, *children: Part, group: bool 
     return ["svg", {**size, "role": "group" if group else "img", "aria-label": name}, *children]
 
 
-def bars(name: str, rows: Sequence[Bar], most: float = 0.0) -> Part:
+def markup(drawing: Part) -> Markup:
+    """Return a drawing as SVG; every text in it is escaped.
+
+    Examples
+    --------
+    >>> markup(part("text", "a < b", x=4.0))
+    Markup('<text x="4.0">a &lt; b</text>')
+    """
+    return Markup(ElementTree.tostring(_element(drawing), encoding="unicode"))
+
+
+def _element(drawing: Part) -> ElementTree.Element:
+    tag, attributes, *children = drawing
+    texts = {key: v if isinstance(v, str) else f"{v:.1f}" for key, v in attributes.items()}
+    element = ElementTree.Element(tag, texts)
+    for child in children:
+        if isinstance(child, str):
+            element.text = child  # the parts with a text have nothing else
+        else:
+            element.append(_element(child))
+    return element
+
+
+def bars(name: str, rows: Sequence[Bar], max_value: float = 0.0) -> Part:
     """Return horizontal bars, those below 0 to the left of the axis.
 
     Parameters
     ----------
-    most : value of a bar over the whole width; 0 = the largest one
+    max_value : value of a bar over the whole width; 0 = the largest one
     """
-    most = most or max((abs(row.value) for row in rows), default=0.0) or 1.0
+    max_value = max_value or max((abs(row.value) for row in rows), default=0.0) or 1.0
     negative = any(row.value < 0 for row in rows)
     room = _WIDTH - _LEFT - _RIGHT
-    unit = (room / 2 if negative else room) / most
+    unit = (room / 2 if negative else room) / max_value
     axis = _LEFT + (room / 2 if negative else 0)
     parts, y = [], 4.0
     for row in rows:
         if row.heading:
             parts.append(part("text", row.heading, x=4, y=y + 16, class_="heading"))
             y += _LINE
-        length = min(abs(row.value), most) * unit
+        length = min(abs(row.value), max_value) * unit
         start = axis if row.value >= 0 else axis - length
         end = max(axis, start + length) if row.value >= 0 else axis
         link = {"data-article": row.article} if row.article else {}
         line = part(
             "g",
-            part("text", _short(row.name), x=_LEFT - 8, y=y + 15, text_anchor="end"),
+            part("text", shortened(row.name, 30), x=_LEFT - 8, y=y + 15, text_anchor="end"),
             part("rect", x=_round(start), y=y + 3, width=_round(max(length, 0.5)), height=14),
             part("text", row.shown, x=_round(end + 6), y=y + 15, class_="value"),
             class_=f"bar {row.kind}".rstrip(),
@@ -85,8 +112,15 @@ def bars(name: str, rows: Sequence[Bar], most: float = 0.0) -> Part:
     return figure(_WIDTH, y + 4, name, line, *parts)
 
 
-def _short(name: str, most: int = 30) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
+def shortened(text: str, max_letters: int) -> str:
+    """Return a text of at most this many letters, the last one an ellipsis if it was cut.
+
+    Examples
+    --------
+    >>> shortened("a long name", 7)
+    'a long…'
+    """
+    return text if len(text) <= max_letters else text[: max_letters - 1] + "…"
 
 
 def _round(number: float) -> float:

@@ -11,7 +11,7 @@ from dance_flwr.nn.ragged import Ragged
 from dance_flwr.pages.drawing import Part, figure, part
 
 _SIZE, _RADII = 520, (0, 125, 225)
-MOST_REJECTED = 36  # drawn per hop
+MAX_REJECTED = 36  # drawn per hop
 _TURN = 0.3  # radians, so that lines to hop 2 pass beside hop 1
 
 
@@ -71,13 +71,13 @@ def edges_between(nodes: Sequence[int], rows: Ragged) -> list[tuple[int, int]]:
     """Return the edges among these nodes as pairs of their places, each once."""
     place = {node: i for i, node in enumerate(nodes)}
     wanted = np.array(sorted(place))
-    found = []
+    pairs = []
     for node, i in place.items():
         first, last = int(rows.ptr[node]), int(rows.ptr[node + 1])
         near = rows.index[first:last].cpu().numpy()
         inside = np.intersect1d(near, wanted, assume_unique=True).tolist()
-        found += [(i, place[other]) for other in inside if i < place[other]]
-    return found
+        pairs += [(i, place[other]) for other in inside if i < place[other]]
+    return pairs
 
 
 def _places(
@@ -121,13 +121,13 @@ def _node(node: EgoNode, x: float, y: float) -> Part:
         kind += " itself"
     size = {"x": x - radius, "y": y - radius, "width": 2 * radius, "height": 2 * radius}
     shape = part("rect", **size) if node.label else part("circle", cx=x, cy=y, r=radius)
-    said = f"{node.name}, hop {node.hop}, gate {node.gate:.3f}"
-    said += f", training label {node.label}" if node.label else ""
+    title = f"{node.name}, hop {node.hop}, gate {node.gate:.3f}"
+    title += f", training label {node.label}" if node.label else ""
     if not node.article:
-        return part("g", part("title", f"{said}, rejected"), shape, class_=kind)
+        return part("g", part("title", f"{title}, rejected"), shape, class_=kind)
     number = part("text", str(node.article), x=x, y=y + 4.5, text_anchor="middle")
-    link = part("a", part("title", said), shape, number, href=f"#text-{node.article}", class_=kind)
-    link[1]["aria-label"] = f"text {node.article}: {said}"
+    link = part("a", part("title", title), shape, number, href=f"#text-{node.article}", class_=kind)
+    link[1]["aria-label"] = f"text {node.article}: {title}"
     return _linked(link, node.article)
 
 

@@ -1,4 +1,4 @@
-"""Which nodes of a client a page shows first, and with their evidence."""
+"""Choose the nodes that a page shows first, and with their evidence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ RULE = (
 
 
 @dataclass(frozen=True)
-class Outlook:
-    """Every node of a client as the deployed model sees it.
+class NodeSigns:
+    """Signs, for each of n nodes, that its prediction is worth a look.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Outlook:
     disagree: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, views: dict[str, NDArray[np.float32]], labels: NDArray[np.int64]) -> "Outlook":
+    def of(cls, views: dict[str, NDArray[np.float32]], labels: NDArray[np.int64]) -> "NodeSigns":
         """Compare the [n, C] probabilities of "deployed" with labels and with the other views."""
         deployed = views["deployed"]
         predicted = deployed.argmax(axis=1)
@@ -51,18 +51,22 @@ class Outlook:
         return np.lexsort((self.margin, -signs))
 
 
-def named(wanted: Sequence[str], ids: Sequence[str], where: str) -> NDArray[np.int64]:
+def numbers_of(entries: Sequence[str], ids: Sequence[str], owner: str) -> NDArray[np.int64]:
     """Return the numbers of the nodes that `--nodes` names: ids, or several with commas between.
+
+    Parameters
+    ----------
+    owner : whose nodes they are, for errors
 
     Raises
     ------
     UserError : there is no node of that id
     """
     number = {name: place for place, name in enumerate(ids)}
-    asked: list[str] = []
-    for entry in wanted:
-        asked += [entry] if entry in number else entry.split(",")
-    for name in asked:
+    names: list[str] = []
+    for entry in entries:
+        names += [entry] if entry in number else entry.split(",")  # an id may contain commas
+    for name in names:
         if name not in number:
-            raise UserError(f"--nodes: expected ids of nodes of {where}, found {name!r}")
-    return np.array([number[name] for name in dict.fromkeys(asked)], np.int64)
+            raise UserError(f"--nodes: expected ids of nodes of {owner}, found {name!r}")
+    return np.array([number[name] for name in dict.fromkeys(names)], np.int64)

@@ -20,9 +20,7 @@ if TYPE_CHECKING:  # opening clients is for runs that have ended
 NAME = "report.html"  # in the run's folder
 EVERY_SECONDS = 5.0
 _MODE = 0o666  # before the umask, as other files of a run: it holds no text of a client
-_STALE = 12  # rewritings that may be missed before the page says so
-
-Say = Callable[[str], None]
+_MAX_MISSED = 12  # rewritings that may be missed before the page says so
 
 
 def report_run(
@@ -30,9 +28,8 @@ def report_run(
     *,
     page: Path | None = None,
     trackers: Sequence[str] = (),
-    live: bool = False,
-    every: float = EVERY_SECONDS,
-    say: Say = print,
+    every: float | None = None,
+    log: Callable[[str], None] = print,
 ) -> None:
     """Write the page of a run, and hand the run to trackers.
 
@@ -40,9 +37,8 @@ def report_run(
     ----------
     page : the file; None = no page
     trackers : names of trackers
-    live : do so every few seconds until the run has ended, failed or was killed; until then the
-        page loads itself again
-    every : seconds between two times
+    every : seconds after which to do so again, until the run has ended, failed or was killed; until
+        then the page reloads itself. None = once
 
     Raises
     ------
@@ -54,20 +50,20 @@ def report_run(
     facts = read_facts(run)
     if page:
         check_replaceable(page)  # before trackers store anything
-    if live and facts.runs:
-        say(f"live        every {every:g} s until the run ends{f', {page}' if page else ''}")
-    while live and facts.runs:
+    if every is not None and facts.runs:
+        log(f"live        every {every:g} s until the run ends{f', {page}' if page else ''}")
+    while every is not None and facts.runs:
         if page:
             run_page(facts, every).write(page, _MODE)
         track(trackings, facts)
         time.sleep(every)
         facts = read_facts(run)
     track(trackings, facts)
-    for one in trackings:
-        one.tell(say)
+    for tracking in trackings:
+        tracking.tell(log)
     if page:
         run_page(facts).write(page, _MODE)
-        say(f"page        {page}: run {facts.status.state}, {facts.status.round} rounds")
+        log(f"page        {page}: run {facts.status.state}, {facts.status.round} rounds")
 
 
 def run_page(facts: RunFacts, refresh_seconds: float | None = None) -> Page:
@@ -77,15 +73,15 @@ def run_page(facts: RunFacts, refresh_seconds: float | None = None) -> Page:
     ----------
     refresh_seconds : after which it reloads itself; None = never
     """
-    status, found = facts.status, _confusion(facts)
+    status, confusion = facts.status, _confusion(facts)
     now = datetime.now(UTC)
     shown: dict[str, Any] = {
         "status": status,
         "pairs": _pairs(facts, now),
-        "sections": sections(facts, found),
+        "sections": sections(facts, confusion),
         "written": f"{now:%Y-%m-%d %H:%M:%S} UTC",
         "refresh": refresh_seconds,
-        "stale_at": round((now.timestamp() + _STALE * refresh_seconds) * 1000)
+        "stale_at": round((now.timestamp() + _MAX_MISSED * refresh_seconds) * 1000)
         if refresh_seconds
         else 0,
     }
@@ -98,10 +94,10 @@ def _confusion(facts: RunFacts) -> "Confusion | str":
     """Return the confusion matrix of a finished run, or why it is not known."""
     if not facts.result:
         return ""
-    from dance_flwr.api.prediction.confusion import confusion_of
+    from dance_flwr.api.prediction.confusion import confusion_matrix
 
     try:
-        return confusion_of(Path(facts.status.folder), facts.result)
+        return confusion_matrix(Path(facts.status.folder), facts.result)
     except UserError as error:
         return str(error)
 

@@ -88,7 +88,7 @@ def _fingerprints(facts: RunFacts) -> Section:
     rows = [("code", facts.code), ("model", str(result.get("model_fingerprint", "")))]
     for key, what in (("data_sha256", "data"), ("evidence_sha256", "evidence")):
         rows += [(f"{what} of client {k}", str(v)) for k, v in result.get(key, {}).items()]
-    rows += [(name, str(found)) for name, found in result.get("versions", {}).items()]
+    rows += [(name, str(version)) for name, version in result.get("versions", {}).items()]
     devices = result.get("devices", ())
     names = result.get("data_sha256") or range(len(devices))  # both are of the same clients
     rows += [(f"device of client {k}", str(v)) for k, v in zip(names, devices, strict=False)]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dance_flwr.pages.charts import Chart, Line, bar_grid, line_chart, matrix
+from dance_flwr.pages.charts import Chart, Line, Scale, bar_grid, line_chart, matrix
 from dance_flwr.pages.run_parts import (
     LATER,
     NO_CHART,
@@ -26,7 +26,7 @@ from dance_flwr.runs.units import size
 if TYPE_CHECKING:  # opening clients is for runs that have ended
     from dance_flwr.api.prediction.confusion import Confusion
 
-_MOST_BARS, _MOST_CLASSES = 60, 60  # rows of a chart; tables have all
+_MAX_BARS, _MAX_CLASSES = 60, 60  # rows of a chart; tables have all
 
 
 def sections(facts: RunFacts, confusion: "Confusion | str") -> list[Section]:
@@ -90,13 +90,13 @@ def _by_round(rows: Sequence[Round]) -> Section:
 
 
 def _seconds(facts: RunFacts) -> Section:
-    rows, own = facts.rows, facts.client_seconds
+    rows, by_client = facts.rows, facts.client_seconds
     phases = list(dict.fromkeys(phase for row in rows for phase in row.seconds))
     total = {p: sum(row.seconds.get(p) or 0.0 for row in rows) for p in phases}
-    by = {f"client {client}": own[client] for client in sorted(own)}
+    by = {f"client {client}": by_client[client] for client in sorted(by_client)}
     phases = [phase for phase in phases if total[phase]]
     text = "Seconds that clients spent in each phase of training, over all rounds."
-    if not own:
+    if not by_client:
         text += " Only sums over clients are known: secure aggregation hides the rest."
     table = Table(
         "Seconds by phase and client; phases of the server have no client",
@@ -110,10 +110,10 @@ def _seconds(facts: RunFacts) -> Section:
         ],
     )
     shown = by or {"all": total}
-    names = list(shown)[:_MOST_BARS]
+    names = list(shown)[:_MAX_BARS]
     values = [[shown[name].get(phase) for phase in phases] for name in names]
     bars = bar_grid(
-        Chart("seconds", "Seconds by phase and client", text), names, phases, values, three
+        Chart("seconds", "Seconds by phase and client", text), names, phases, values, Scale(three)
     )
     took = Chart("pace", "Wall clock by round", "Training alone, and the whole round.")
     lines = [
@@ -145,10 +145,13 @@ def _bytes(facts: RunFacts) -> Section:
             ("all", f"{down:,}", f"{up:,}"),
         ],
     )
-    names = [f"client {client}" for client in pairs][:_MOST_BARS]
+    names = [f"client {client}" for client in pairs][:_MAX_BARS]
     bars = bar_grid(
         Chart("bytes", "Bytes of models by client", text),
-        *(names, ("to the client", "to the server"), list(pairs.values())[:_MOST_BARS], size),
+        names,
+        ("to the client", "to the server"),
+        list(pairs.values())[:_MAX_BARS],
+        Scale(size),
     )
     kinds = Table(
         "Bytes by phase of the conversation; arrays and byte strings of all messages",
@@ -173,34 +176,34 @@ def _clients(facts: RunFacts) -> Section:
         rows = [(str(client), str(count)) for client, count in missed.items()]
         table = Table("Rounds that each client missed", ("client", "rounds missed"), rows)
         return Section("clients", title, [LATER, *why], [(NO_CHART, table)])
-    found = result.get("clients", ())
-    if not found:
+    clients = result.get("clients", ())
+    if not clients:
         return Section(
             "clients", title, ["Not known: under secure aggregation the server reads sums.", *why]
         )
-    nodes = [nodes_of(row, result) for row in found]
-    scores = [(scored(row, "val"), scored(row, "test")) for row in found]
+    nodes = [nodes_of(row, result) for row in clients]
+    scores = [(scored(row, "val"), scored(row, "test")) for row in clients]
     table = Table(
         "Accuracy of the final model by client; a dash where a client has no such nodes",
         ("client", "nodes", "test nodes", "validation accuracy", "test accuracy", "rounds missed"),
         [
             (
                 str(row["client"]),
-                "" if own is None else f"{own:,}",
+                "" if count is None else f"{count:,}",
                 f"{row['test_nodes']:,}",
                 *(four(score) or NO_NODES for score in (val, test)),
                 str(missed.get(row["client"], 0)),
             )
-            for row, own, (val, test) in zip(found, nodes, scores, strict=True)
+            for row, count, (val, test) in zip(clients, nodes, scores, strict=True)
         ],
     )
-    text = _lowest(found)
+    text = _lowest(clients)
     bars = bar_grid(
         Chart("by-client", title, text),
-        [f"client {row['client']}" for row in found[:_MOST_BARS]],
+        [f"client {row['client']}" for row in clients[:_MAX_BARS]],
         ("validation", "test"),
-        scores[:_MOST_BARS],
-        *(four, 1.0, NO_NODES),
+        scores[:_MAX_BARS],
+        Scale(four, 1.0, NO_NODES),
     )
     return Section("clients", title, [text, *why], [(bars, table)])
 
@@ -240,19 +243,19 @@ def _classes(result: Mapping[str, Any]) -> Section:
     )
     bars = bar_grid(
         Chart("by-class", title, text),
-        [name for name, *_ in every[:_MOST_BARS]],
+        [name for name, *_ in every[:_MAX_BARS]],
         ("accuracy", "precision"),
-        [(ratio(hit, n), ratio(hit, p)) for _, n, p, hit in every[:_MOST_BARS]],
-        *(four, 1.0),
+        [(ratio(hit, n), ratio(hit, p)) for _, n, p, hit in every[:_MAX_BARS]],
+        Scale(four, 1.0),
     )
     return Section("classes", title, [text], [(bars, table)])
 
 
-def _confusion(result: Mapping[str, Any], found: "Confusion | str") -> Section:
+def _confusion(result: Mapping[str, Any], confusion: "Confusion | str") -> Section:
     title = "Confusion matrix"
-    if isinstance(found, str):
-        return Section("confusion", title, [found if result else LATER])
-    names, counts = found.class_names, found.counts
+    if isinstance(confusion, str):
+        return Section("confusion", title, [confusion if result else LATER])
+    names, counts = confusion.class_names, confusion.counts
     total = sum(map(sum, counts))
     right = sum(row[place] for place, row in enumerate(counts))
     text = (
@@ -264,8 +267,8 @@ def _confusion(result: Mapping[str, Any], found: "Confusion | str") -> Section:
         ("class", *names),
         [(name, *(f"{n:,}" for n in row)) for name, row in zip(names, counts, strict=True)],
     )
-    remarks = [text, found.remark] if found.remark else [text]
-    few = len(names) <= _MOST_CLASSES
+    remarks = [text, confusion.remark] if confusion.remark else [text]
+    few = len(names) <= _MAX_CLASSES
     drawn = matrix(Chart("matrix", title, text), names, counts) if few else NO_CHART
     return Section("confusion", title, remarks, [(drawn, table)])
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dance_flwr.api.evidence import Neighbour, NodeEvidence, Span
+from dance_flwr.api.node_evidence import Neighbour, NodeEvidence, Span
 from dance_flwr.api.notebook import MOST_NODES, evidence_html, table_html
 
 HOSTILE = (

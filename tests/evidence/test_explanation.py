@@ -14,13 +14,18 @@ from dance_flwr.dance.inference import neighbour_labels
 from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.disk import write_npz
 from dance_flwr.errors import DataError
-from dance_flwr.evidence.explanation import PARTS, Explanation, logit_parts
-from dance_flwr.evidence.pack import FORMAT, Packs
+from dance_flwr.evidence.attribution import (
+    label_effects,
+    log_odds,
+    logit_parts,
+    two_best_classes,
+)
+from dance_flwr.evidence.pack import FORMAT, PARTS, Packs
 from dance_flwr.evidence.render import render
 from dance_flwr.federation.client.client import load_at, open_client
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.model import ModelShape
-from dance_flwr.runs.evidence import show_evidence
+from dance_flwr.runs.inspection import show_evidence
 from dance_flwr.runs.reader import load_model
 
 
@@ -79,17 +84,20 @@ def test_the_parts_of_a_case_by_hand():
     torch.testing.assert_close(parts, torch.tensor(wanted), atol=1e-4, rtol=0)
 
 
-def test_the_two_best_classes_of_the_last_stage_are_compared():
-    model = random_model(0).float()
-    fused = torch.tensor([[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4]])
-    deployed = torch.tensor([[0.2, 0.5, 0.0, 0.3], [0.0, 0.0, 0.0, 1.0]])
+def test_the_parts_compare_the_two_best_classes():
+    probs = torch.tensor([[0.2, 0.5, 0.0, 0.3], [0.0, 0.0, 0.0, 1.0]])
     logits = torch.arange(5.0 * 2 * 4).reshape(5, 2, 4) ** 2
-    known = {"deployed": deployed, "fused": fused}
-    found = Explanation.of(model, ("plain", "fused"), known, logits)
-    assert found.stages == ("fused", "deployed")
-    assert found.rival.tolist() == [3, 0]  # ties go to the lower class
+    best, rival = two_best_classes(probs)
+    assert best.tolist() == [1, 3] and rival.tolist() == [3, 0]  # ties go to the lower class
     wanted = [logits[:, 0, 1] - logits[:, 0, 3], logits[:, 1, 3] - logits[:, 1, 0]]
-    torch.testing.assert_close(found.parts, torch.stack(wanted))
+    torch.testing.assert_close(log_odds(logits, best, rival), torch.stack(wanted))
+
+
+def test_the_classes_of_a_pack_are_those_of_its_last_stage(dance):
+    packs = Packs.load(dance.store(0).final_path)
+    assert packs.stages[-1] == "deployed"
+    best, rival = two_best_classes(torch.as_tensor(packs.probs[-1]))
+    assert packs.predicted.tolist() == best.tolist() and packs.rival.tolist() == rival.tolist()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -101,13 +109,13 @@ def test_effects_of_labels_are_those_of_the_loops_and_add_up(seed):
     near = neighbour_labels(selection, table)
     logits = logit_parts(model, client.hidden[client.nodes], client.texts(selection)[1], near)
     fused = torch.softmax(logits.sum(0), dim=1)
-    found = Explanation.of(model, ("fused",), {"fused": fused}, logits)
+    best, rival = two_best_classes(fused)
     rows = torch.cat([ragged.rows() for ragged in selection.hops])
     nodes = torch.cat([ragged.index for ragged in selection.hops])
     hops = torch.cat([torch.full_like(r.index, hop) for hop, r in enumerate(selection.hops)])
     gates = torch.cat(selection.gates)
-    effects = found.label_effects(rows, hops, labels[nodes], gates)
-    weight, best = model.head_labels.weight, fused.argmax(1)
+    weight = model.head_labels.weight
+    effects = label_effects(weight[best] - weight[rival], rows, hops, labels[nodes], gates)
     total = [0.0] * len(fused)
     for entry, (row, node, hop) in enumerate(
         zip(rows.tolist(), nodes.tolist(), hops.tolist(), strict=True)
@@ -115,12 +123,13 @@ def test_effects_of_labels_are_those_of_the_loops_and_add_up(seed):
         wanted = 0.0
         if hop and labels[node] >= 0:
             column = 4 * (hop - 1) + int(labels[node])
-            gap = weight[best[row], column] - weight[found.rival[row], column]
+            gap = weight[best[row], column] - weight[rival[row], column]
             wanted = float(gates[entry] * gap)
         assert float(effects[entry]) == pytest.approx(wanted, abs=1e-12)
         total[row] += wanted
     assert any(total)
-    assert total == pytest.approx(found.parts[:, PARTS.index("labels")].tolist(), abs=1e-9)
+    parts = log_odds(logits, best, rival)
+    assert total == pytest.approx(parts[:, PARTS.index("labels")].tolist(), abs=1e-9)
 
 
 def test_without_label_evidence_no_label_is_named(run):

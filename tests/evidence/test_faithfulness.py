@@ -25,23 +25,28 @@ from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.dance.passes import Reader
 from dance_flwr.data.graphs.graph import csr_from_pairs
 from dance_flwr.errors import UserError
-from dance_flwr.evidence.explain import explain
+from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.metrics import interventions
-from dance_flwr.evidence.metrics.faithfulness import (
+from dance_flwr.evidence.metrics.controls import (
     CONTROLS,
     EVIDENCE,
     Pool,
-    curve_budgets,
+    control_weights,
     dense_attention,
-    outcomes,
     rankings,
+)
+from dance_flwr.evidence.metrics.faithfulness import (
+    SOURCES,
+    curve_budgets,
+    measures,
+    node_values,
+    outcomes,
 )
 from dance_flwr.evidence.metrics.interventions import repredict
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.nn.ragged import budgeted_entmax, heaviest, prefix
 from dance_flwr.study.engine.cells import Request, Row
 from dance_flwr.study.protocols.faithfulness.estimates import estimates
-from dance_flwr.study.protocols.faithfulness.node_values import SOURCES, measures, node_values
 from dance_flwr.study.protocols.faithfulness.protocol import EXPERIMENT, NODE_FILE, analyse
 
 SETTINGS = DanceConfig(hop1_budget=2, hop2_budget=1, hop2_pool=2, chunk_budget=4)
@@ -115,6 +120,10 @@ def by_hand():
     return model, data, DanceConfig(chunk_budget=2, mix=1, views="fused", anchor_temperature=0)
 
 
+def at(model, data, settings=SETTINGS):
+    return Explainer(model, data, settings)
+
+
 def sigmoid(value):
     return 1 / (1 + exp(-value))
 
@@ -136,13 +145,15 @@ SECOND_AND_THIRD = sigmoid(-2 - 1)  # equal scores: t~ = (0, 1, 1, 0) / 2, x = (
 )
 def test_one_chunk_decides_a_class_by_hand(left, probability):
     model, data, settings = by_hand()
-    probs = repredict(model, data, settings, torch.tensor([0]), ragged([left]))
+    probs = repredict(at(model, data, settings), torch.tensor([0]), ragged([left]))
     assert probs[0, 0].item() == pytest.approx(probability, abs=1e-4)
 
 
 def test_measures_of_the_case_by_hand():
     model, data, settings = by_hand()
-    seen = outcomes(model, data, settings, torch.tensor([0]), 2, torch.Generator().manual_seed(0))
+    seen = outcomes(
+        at(model, data, settings), torch.tensor([0]), 2, torch.Generator().manual_seed(0)
+    )
     assert seen.packs.chunks.tolist() == [0] and seen.budgets == (1, 2) and seen.gap == 0
     assert seen.pool_chunks.tolist() == [3] and seen.pool_tokens.tolist() == [1 + 2 + 3]
     assert seen.tokens[EVIDENCE].tolist() == [1] and seen.owners[EVIDENCE].tolist() == [1]
@@ -164,7 +175,7 @@ def test_measures_of_the_case_by_hand():
 @pytest.mark.parametrize("texts_elsewhere", [True, False])
 @pytest.mark.parametrize("density", [0.0, 0.12])
 @pytest.mark.parametrize(("seed", "backbone"), list(enumerate(BACKBONES)))
-def test_copies_predict_what_the_whole_client_predicts(
+def test_replicas_predict_what_the_whole_client_predicts(
     seed, backbone, density, texts_elsewhere, trained
 ):
     data, model = random_site(seed, density=density), random_model(seed, backbone)
@@ -173,7 +184,9 @@ def test_copies_predict_what_the_whole_client_predicts(
     targets = torch.tensor([*range(data.num_nodes), 3, 3])
     rng = np.random.default_rng(seed)
     kept = [[c for c in sorted(oracle.pool(data, int(v))) if rng.random() < 0.6] for v in targets]
-    found = repredict(model, data, settings, targets, ragged(kept), texts_elsewhere=texts_elsewhere)
+    found = repredict(
+        at(model, data, settings), targets, ragged(kept), texts_elsewhere=texts_elsewhere
+    )
     wanted = [
         oracle.repredict(model, data, settings, int(v), left, texts_elsewhere)
         for v, left in zip(targets, kept, strict=True)
@@ -217,7 +230,7 @@ def test_texts_pooled_by_agreement_are_pooled_again_around_the_same_contexts(see
     (data, contexts), model = agreeing_site(seed), random_model(seed)
     targets, rng = torch.arange(data.num_nodes), np.random.default_rng(seed)
     kept = [[c for c in sorted(oracle.pool(data, int(v))) if rng.random() < 0.6] for v in targets]
-    found = repredict(model, data, SETTINGS, targets, ragged(kept))
+    found = repredict(at(model, data), targets, ragged(kept))
     for v, chosen in zip(targets.tolist(), kept, strict=True):
         gone = oracle.pool(data, v) - set(chosen)
         left = [[c for c in row if c not in gone] for row in lists(data.table.chunks_of)]
@@ -242,7 +255,7 @@ def test_nothing_changes_when_everything_is_kept_however_cases_are_batched(most,
     data, model = random_site(7), random_model(7)
     nodes = torch.tensor([5, 2, 2, 23, 0])
     pool = Pool.of(data.graph.hops(), data.table, nodes)
-    found = repredict(model, data, SETTINGS, nodes, pool.chunks)
+    found = repredict(at(model, data), nodes, pool.chunks)
     torch.testing.assert_close(
         found,
         predict(Reader(model, data, SETTINGS, data.graph))["deployed"][nodes],
@@ -258,7 +271,12 @@ def test_intervening_leaves_client_and_model_as_they_were():
         data.table.chunks_of.index.clone(),
         *(p.clone() for p in model.parameters()),
     ]
-    repredict(model, data, SETTINGS, torch.tensor([0, 1]), ragged([[], []]), texts_elsewhere=False)
+    repredict(
+        at(model, data),
+        torch.tensor([0, 1]),
+        ragged([[], []]),
+        texts_elsewhere=False,
+    )
     after = [data.table.nodes, data.table.chunks_of.index, *model.parameters()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
@@ -266,17 +284,16 @@ def test_intervening_leaves_client_and_model_as_they_were():
 def test_no_case_gives_no_row():
     data, model = random_site(1), random_model(1)
     nobody = torch.arange(0)
-    assert repredict(model, data, SETTINGS, nobody, ragged([])).shape == (0, 4)
+    assert repredict(at(model, data), nobody, ragged([])).shape == (0, 4)
 
 
 def sources(seed, draws=3):
     data, model = random_site(seed), random_model(seed)
     nodes = torch.arange(data.num_nodes)
     pool = Pool.of(data.graph.hops(), data.table, nodes)
-    packs = explain(model, data, nodes, SETTINGS, 0, "")
-    ranked = rankings(
-        model, data, SETTINGS, nodes, pool, packs, draws, torch.Generator().manual_seed(seed)
-    )
+    explainer = at(model, data)
+    weights = control_weights(explainer, pool, draws, torch.Generator().manual_seed(seed))
+    ranked = rankings(explainer.explain(nodes), pool, weights)
     return data, model, nodes, pool, ranked
 
 
@@ -322,7 +339,7 @@ def test_dense_attention_is_gates_times_chunk_weights_with_softmax(temperature):
     data, model, nodes, pool, _ = sources(4)
     settings = replace(SETTINGS, anchor_temperature=temperature)
     found = torch.split(
-        dense_attention(model, data, settings, nodes, pool), pool.chunks.ptr.diff().tolist()
+        dense_attention(at(model, data, settings), pool), pool.chunks.ptr.diff().tolist()
     )
 
     def direction(text):
@@ -353,26 +370,24 @@ def test_dense_attention_is_gates_times_chunk_weights_with_softmax(temperature):
 def test_curves_start_at_the_full_text_and_the_empty_pool_and_end_at_the_pack():
     data, model = random_site(2), random_model(2)
     nodes = torch.tensor([1, 4, 9, 16])
-    seen = outcomes(model, data, SETTINGS, nodes, 2, torch.Generator().manual_seed(0))
+    seen = outcomes(at(model, data), nodes, 2, torch.Generator().manual_seed(0))
     pool = Pool.of(data.graph.hops(), data.table, nodes)
-    pack = ragged(
-        [explain(model, data, nodes[[i]], SETTINGS, 0, "").chunks.tolist() for i in range(4)]
-    )
+    pack = ragged([at(model, data).explain(nodes[[i]]).chunks.tolist() for i in range(4)])
     rest = pool.chunks.keep(~pool.contains(pack))
     assert seen.budgets == (1, 2, 4)
     torch.testing.assert_close(
         seen.full, predict(Reader(model, data, SETTINGS, data.graph))["deployed"][nodes]
     )
     torch.testing.assert_close(
-        seen.removed[EVIDENCE][0, -1], repredict(model, data, SETTINGS, nodes, rest)
+        seen.removed[EVIDENCE][0, -1], repredict(at(model, data), nodes, rest)
     )
     torch.testing.assert_close(
-        seen.kept[EVIDENCE][0, -1], repredict(model, data, SETTINGS, nodes, pack)
+        seen.retained[EVIDENCE][0, -1], repredict(at(model, data), nodes, pack)
     )
-    torch.testing.assert_close(seen.bare, repredict(model, data, SETTINGS, nodes, ragged([[]] * 4)))
+    torch.testing.assert_close(seen.bare, repredict(at(model, data), nodes, ragged([[]] * 4)))
     assert seen.gap < 1e-6
     for name, draws in zip((EVIDENCE, *CONTROLS), (1, 1, 1, 2, 2), strict=True):
-        assert seen.removed[name].shape == seen.kept[name].shape == (draws, 3, 4, 4)
+        assert seen.removed[name].shape == seen.retained[name].shape == (draws, 3, 4, 4)
         assert seen.alone[name].shape == (draws, 4, 4)
 
 

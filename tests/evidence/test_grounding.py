@@ -7,9 +7,9 @@ import snowballstemmer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dance_flwr.evidence.grounding import (
-    LEAST_BIGRAMS,
-    LEAST_WORDS,
+from dance_flwr.evidence.summaries.grounding import (
+    MIN_BIGRAM_SHARE,
+    MIN_WORD_SHARE,
     is_excerpt,
     measure,
     nearest,
@@ -146,7 +146,7 @@ def test_shares_are_those_of_the_loops(sentence, span):
     assert found.share_of_words == (hits / len(own) if own else 1)
     assert found.share_of_bigrams == (pairs / (len(own) - 1) if len(own) > 1 else 1)
     if not refusal(sentence, span):
-        assert found.share_of_words >= LEAST_WORDS and found.share_of_bigrams >= LEAST_BIGRAMS
+        assert found.share_of_words >= MIN_WORD_SHARE and found.share_of_bigrams >= MIN_BIGRAM_SHARE
 
 
 @given(st.text(max_size=200), st.text(max_size=200))

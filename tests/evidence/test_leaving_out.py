@@ -1,5 +1,7 @@
 """Effects of single chunks: against one prediction at a time, controls by hand, and the budget."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,40 +9,38 @@ from oracles import interventions as oracle
 from support.builders import ragged
 
 from dance_flwr.client_data import inputs as derived
-from dance_flwr.dance.config import DanceConfig
-from dance_flwr.evidence.explain import explain
 from dance_flwr.evidence.metrics.interventions import repredict
 from dance_flwr.evidence.metrics.leave_out import leave_out
 from dance_flwr.evidence.pack import Packs
-from dance_flwr.runs.evidence import EvidenceRun
+from dance_flwr.runs.finished_run import FinishedRun
 from dance_flwr.seeding import generator
 
 
 @pytest.fixture(scope="module")
 def opened(dance):
-    """Model, site, settings and packs of five nodes of a client."""
-    found = EvidenceRun.open(dance.folder)
-    data = found.data(0)
-    model, settings = found.model(data), DanceConfig.of(dance.config)
-    nodes = torch.arange(data.num_nodes)[:: max(data.num_nodes // 5, 1)][:5]
-    return model, data, settings, explain(model, data, nodes, settings, 1, "m")
+    """A run's model at a client, and the packs of five of its nodes."""
+    finished = FinishedRun.open(dance.folder)
+    explainer = finished.explainer(finished.data(0))
+    size = explainer.data.num_nodes
+    return explainer, explainer.explain(torch.arange(size)[:: max(size // 5, 1)][:5])
 
 
 def left(opened, draws=2, most=10**9):
-    model, data, settings, packs = opened
-    return leave_out(model, data, settings, packs, draws, generator(0, "page"), most)
+    explainer, packs = opened
+    return leave_out(explainer, packs, draws, generator(0, "page"), most)
 
 
 def test_effects_are_those_of_one_prediction_at_a_time(opened):
-    model, data, settings, packs = opened
-    found = left(opened)
+    explainer, packs = opened
+    data, found = explainer.data, left(opened)
     assert found.done.all()
     assert found.selected.sum() == len(packs.chunks)
     for case, row in enumerate(found.row):
         node = int(packs.nodes[row])
         everything = sorted(oracle.pool(data, node))
         probs = repredict(
-            *(model, data, settings, torch.tensor([node, node])),
+            explainer,
+            torch.tensor([node, node]),
             ragged([everything, [c for c in everything if c != found.chunk[case]]]),
         )
         best = int(probs[0].argmax())
@@ -50,19 +50,19 @@ def test_effects_are_those_of_one_prediction_at_a_time(opened):
 
 def test_a_client_read_from_disk_has_the_same_effects(opened, dance, monkeypatch):
     """Texts stay in memory-mapped float16 where a client has many chunks."""
-    model, _, settings, packs = opened
+    explainer, packs = opened
     wanted = left(opened)
     monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
     mapped = dance.data(0)
     assert mapped.table.nodes.dtype == torch.float16
-    found = left((model, mapped, settings, packs))
+    found = left((replace(explainer, data=mapped), packs))
     np.testing.assert_array_equal(found.chunk, wanted.chunk)
     np.testing.assert_allclose(found.effect, wanted.effect, atol=5e-3)
 
 
 def test_cases_are_the_pack_in_its_order_then_unselected_chunks_of_its_hops(opened):
-    _, data, _, packs = opened
-    found = left(opened)
+    explainer, packs = opened
+    data, found = explainer.data, left(opened)
     owner = data.table.node_of_chunk.numpy()
     for row in range(len(packs.nodes)):
         cases, node = found.of(row), int(packs.nodes[row])
@@ -97,14 +97,14 @@ def test_a_budget_leaves_the_last_ones_out_and_never_the_first(opened):
 
 
 def test_no_packs_have_no_effects(opened):
-    model, data, settings, packs = opened
+    explainer, packs = opened
     none = packs.take(np.zeros(0, np.int64))
-    found = leave_out(model, data, settings, none, 2, generator(0, "page"), 100)
+    found = leave_out(explainer, none, 2, generator(0, "page"), 100)
     assert len(found.done) == len(found.effect) == 0
 
 
 def test_packs_are_taken_and_joined_row_by_row(opened, tmp_path):
-    packs = opened[3]
+    packs = opened[1]
     mixed = packs.take(np.array([3, 0, 3]))
     again = packs.take(np.array([3, 0])).followed_by(packs.take(np.array([3])))
     mixed.save(tmp_path / "a.npz")

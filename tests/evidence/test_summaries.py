@@ -20,23 +20,23 @@ from dance_flwr.errors import DataError, UserError
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.render import example_row, render
 from dance_flwr.evidence.seal import seal
-from dance_flwr.evidence.summaries.file import Summaries, write_summaries
-from dance_flwr.evidence.summaries.quotes import (
+from dance_flwr.evidence.summaries.language_model import write_summaries
+from dance_flwr.evidence.summaries.statistics import summary_lines
+from dance_flwr.evidence.summaries.summary import (
     EXCERPT,
     KINDS,
-    MOST,
+    MAX_SENTENCES,
     QUOTED,
     WRITTEN,
-    ExtractiveSummariser,
     Sentence,
+    Summaries,
     lines_of,
+    quote,
     spans_of,
 )
 from dance_flwr.llm.call_counts import CallCounts
 from dance_flwr.llm.session import LEDGER
-from dance_flwr.runs.evidence import show_evidence
-from dance_flwr.runs.evidence_summaries import run_lines
-from dance_flwr.runs.evidence_verification import verify_evidence
+from dance_flwr.runs.inspection import show_evidence, verify_evidence
 from dance_flwr.study.protocols.faithfulness.protocol import analyse
 
 LONG = {"chunk_tokens": 64, "rounds": 2}  # a chunk has several sentences
@@ -82,7 +82,7 @@ def test_every_core_node_has_a_summary_of_its_heaviest_spans(core):
         for row in range(len(packs.nodes)):
             spans, summary = spans_of(packs, row, texts), summaries.of(packs, row, texts)
             assert [sentence.span for sentence in summary] == [1, 2][: len(spans)]
-            assert len(summary) <= MOST
+            assert len(summary) <= MAX_SENTENCES
             kinds |= {sentence.kind for sentence in summary}
             assert all(s.text == " ".join(spans[s.span - 1].text.split())
                        for s in summary if s.kind == QUOTED)  # fmt: skip
@@ -190,7 +190,7 @@ def test_a_client_without_a_model_takes_part_only_without_summaries(run, monkeyp
     def none(data, config, run):
         raise UserError("expected the file /home/someone/model.gguf, found none")
 
-    monkeypatch.setattr("dance_flwr.llm.factory.open_session", none)
+    monkeypatch.setattr("dance_flwr.evidence.summaries.language_model.open_session", none)
     with pytest.raises(UserError, match="expected a language model") as error:
         run(llm_summaries="core", **LONG)
     assert "someone" not in str(error.value)
@@ -204,11 +204,11 @@ def test_a_model_that_is_lost_at_the_end_costs_no_run(core, copied, monkeypatch,
     def lost(*_):
         raise UserError("expected a file, found none")
 
-    monkeypatch.setattr("dance_flwr.llm.factory.open_session", lost)
+    monkeypatch.setattr("dance_flwr.evidence.summaries.language_model.open_session", lost)
     summaries = write_summaries(folder, data, packs, core.config, core.result["run"])
     texts = data.texts()
     for row in range(len(packs.nodes)):
-        extractive = ExtractiveSummariser().summarise(spans_of(packs, row, texts))
+        extractive = quote(spans_of(packs, row, texts))
         found = summaries.of(packs, row, texts)
         assert [s.text for s in found] == [s.text for s in extractive]
     assert {*summaries.reasons} == {"no model"}
@@ -288,14 +288,14 @@ def test_the_study_counts_what_is_kept(core, cli):
     assert f"{kinds[EXCERPT] / total:.0%} quoted in part" in line
     control = next(line for line in done.out.splitlines() if "extractive control" in line)
     assert "content words 1.00 and bigrams 1.00" in control
-    short = run_lines(core.partition, core.result["run"], core.config.clients)
+    short = summary_lines(core.partition, core.result["run"], core.config.clients)
     assert f"{total:,} sentences" in short[1] and len(short) == 3
 
 
 def test_the_study_of_a_run_without_summaries_is_an_error(off, cli):
     done = cli("evidence", "summaries", off.folder)
     assert done.code == 2 and "llm.summaries" in done.err[0]
-    assert run_lines(off.partition, off.result["run"], off.config.clients) == []
+    assert summary_lines(off.partition, off.result["run"], off.config.clients) == []
 
 
 def test_a_quotation_is_read_from_its_text(core):
@@ -309,7 +309,7 @@ def test_summaries_of_another_model_are_not_shown(core):
     packs, summaries, data, _ = opened(core)
     other = Summaries("0" * 16, summaries.of_node)
     spans = spans_of(packs, 0, data.texts())
-    assert other.of(packs, 0, data.texts()) == ExtractiveSummariser().summarise(spans)
+    assert other.of(packs, 0, data.texts()) == quote(spans)
 
 
 def test_an_author_cannot_forge_a_line():

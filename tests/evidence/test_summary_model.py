@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 from support.prompts import NONE, Told, session
 
-from dance_flwr.evidence.grounding import refusal
+from dance_flwr.evidence.summaries.grounding import refusal
 from dance_flwr.evidence.summaries.language_model import (
-    LONGEST_REPLY,
-    LONGEST_SPAN,
+    MAX_REPLY_CHARS,
+    MAX_SPAN_CHARS,
     SHORTEN,
     ModelSummariser,
 )
-from dance_flwr.evidence.summaries.quotes import (
+from dance_flwr.evidence.summaries.summary import (
     EXCERPT,
-    MOST,
+    MAX_SENTENCES,
     QUOTED,
     WRITTEN,
-    ExtractiveSummariser,
     Sentence,
     Span,
     lines_of,
+    quote,
 )
 from dance_flwr.llm.embedded import Embedded
 from dance_flwr.llm.local_settings import LocalSettings
@@ -72,7 +72,7 @@ def summarise(tmp_path, replies, texts, **settings):
 
 
 def extractive(*texts):
-    return ExtractiveSummariser().summarise(spans(*texts))
+    return quote(spans(*texts))
 
 
 def contents(summary):
@@ -84,7 +84,7 @@ def test_verified_sentences_are_kept_and_named(tmp_path):
     assert contents(summary) == [(1, SHORTER, WRITTEN), (2, PART, EXCERPT)]
     labels = [sentence.label for sentence in summary]
     assert labels == ["written by told 1, checked against span 1", "quoted in part"]
-    assert len(model.asked) == MOST
+    assert len(model.asked) == MAX_SENTENCES
 
 
 def test_a_prompt_holds_its_span_and_nothing_of_the_pack(tmp_path):
@@ -142,9 +142,9 @@ def test_a_reply_that_its_bound_cut_off_is_quoted(tmp_path):
     """Not one whose first sentence ended before."""
     words = " ".join(f"considerable{letter}" for letter in "abcdefghijklmnopqrst")
     span = f"{PART} {words}"
-    summary, _, _ = summarise(tmp_path / "cut", said(words[:LONGEST_REPLY]), (span, OTHER))
+    summary, _, _ = summarise(tmp_path / "cut", said(words[:MAX_REPLY_CHARS]), (span, OTHER))
     assert (summary[0].kind, summary[0].reason) == (QUOTED, "cut off")
-    summary, _, _ = summarise(tmp_path / "ended", said(span[:LONGEST_REPLY]), (span, OTHER))
+    summary, _, _ = summarise(tmp_path / "ended", said(span[:MAX_REPLY_CHARS]), (span, OTHER))
     assert contents(summary)[0] == (1, PART, EXCERPT)
 
 
@@ -172,7 +172,7 @@ def test_few_words_are_quoted_without_a_call(tmp_path):
 
 
 def test_an_endless_span_is_quoted_without_a_call(tmp_path):
-    endless = "word " * LONGEST_SPAN
+    endless = "word " * MAX_SPAN_CHARS
     summary, model, _ = summarise(tmp_path, said(PART), (endless, CASES))
     assert summary[0].reason == "too long" and summary[1].kind == EXCERPT
     assert len(model.asked) == 1
@@ -267,7 +267,7 @@ def test_the_embedded_model_is_verified_and_repeats_itself(tmp_path):
         with session(model, tmp_path / folder) as asked:
             summariser = ModelSummariser(asked, embed, embed(texts).astype(np.float16))
             found.append(summariser.summarise(spans(*texts)))
-        assert asked.counts.fresh_calls == MOST and not asked.counts.failed_calls
+        assert asked.ledger.fresh_calls == MAX_SENTENCES and not asked.ledger.failed_calls
     assert found[0] == found[1]
     assert [sentence.span for sentence in found[0]] == [1, 2]
     for sentence, text in zip(found[0], (TREES, CASES), strict=True):

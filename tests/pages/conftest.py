@@ -34,14 +34,15 @@ def audited(finished, client, out, texts=None, **options):
 
     `texts` replace those of the client, which then are not those that the packs are about.
     """
-    from dance_flwr.pages.audit import _packs, opened, write_page
-    from dance_flwr.pages.node_choice import Outlook
+    from dance_flwr.pages.audit import _packs, write_page
+    from dance_flwr.pages.audit_subject import open_run
+    from dance_flwr.pages.node_choice import NodeSigns
 
     said = []
-    with opened(finished.folder, client, None, None, 0, said.append) as subject:
+    with open_run(finished.folder, client, None, 0, said.append) as subject:
         if texts is not None:
             subject.__dict__["texts"] = texts(subject.texts)
-        order = Outlook.of(subject.views, subject.labels).order()
+        order = NodeSigns.of(subject.views, subject.labels).order()
         wanted = order[: options.get("most", 200)]
         write_page(subject, out, [], options.get("most", 200), said.append)
         return SimpleNamespace(

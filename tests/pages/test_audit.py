@@ -14,15 +14,16 @@ import pytest
 import torch
 
 from dance_flwr.api.prediction.bundle import export
-from dance_flwr.api.prediction.evidence_lines import evidence_lines
 from dance_flwr.errors import UserError
+from dance_flwr.evidence.json_lines import evidence_lines
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.pages import audit
+from dance_flwr.pages.audit_charts import appearances, round_chart
 from dance_flwr.pages.audit_facts import pack_digests
-from dance_flwr.pages.audit_rounds import appearances, over_rounds
+from dance_flwr.pages.audit_subject import open_run
 from dance_flwr.pages.audit_texts import TextBlocks, span_sha256, units, unseen
 from dance_flwr.pages.document import unpacked
-from dance_flwr.pages.node_choice import Outlook, named
+from dance_flwr.pages.node_choice import NodeSigns, numbers_of
 
 
 def blocks_of(path):
@@ -35,7 +36,7 @@ def blocks_of(path):
 def page(dance, tmp_path_factory):
     """The page of client 1 of a run: its path, its blocks, and what was said."""
     said, out = [], tmp_path_factory.mktemp("pages") / "audit.html"
-    with audit.opened(dance.folder, 1, None, None, 0, said.append) as subject:
+    with open_run(dance.folder, 1, None, 0, said.append) as subject:
         audit.write_page(subject, out, [], 8, said.append)
     return SimpleNamespace(path=out, blocks=blocks_of(out), said=said)
 
@@ -89,7 +90,7 @@ def test_packs_are_those_that_the_run_stored(page, dance):
                 zip(stored.chunk_weights[own], stored.chunk_sha256[own], strict=True), 1
             )
         ]
-    with audit.opened(dance.folder, 1, None, None, 0, lambda line: None) as subject:
+    with open_run(dance.folder, 1, None, 0, lambda line: None) as subject:
         packs, kept = audit._packs(subject, np.array(index["node"][:8]))
     assert kept == seen
     assert pack_digests(packs, dance.data(1).ids(), index["classes"]) == index["digests"]
@@ -139,13 +140,13 @@ def test_rounds_are_those_that_the_run_kept(page, dance):
         assert [int(row[0]) for row in (rounds or {"rows": []})["rows"]] == expected
     packs = Packs.load(store.final_path)
     own = appearances([store.final_path], packs)
-    assert all(a.kept == pytest.approx(1) for found in own.values() for a in found)
-    assert over_rounds((), ["a"]) is None
+    assert all(a.shared == pytest.approx(1) for found in own.values() for a in found)
+    assert round_chart((), ["a"]) is None
 
 
 def test_nodes_may_be_named(dance, tmp_path):
     ids, said = dance.data(1).ids(), []
-    with audit.opened(dance.folder, 1, None, None, 0, said.append) as subject:
+    with open_run(dance.folder, 1, None, 0, said.append) as subject:
         audit.write_page(
             subject, tmp_path / "a.html", [f"{ids[3]},{ids[7]}", ids[2]], 1, said.append
         )
@@ -155,16 +156,16 @@ def test_nodes_may_be_named(dance, tmp_path):
 
 
 def test_an_id_with_a_comma_is_an_id():
-    assert named(["a,b", "c,a"], ["a", "a,b", "c"], "x").tolist() == [1, 2, 0]
+    assert numbers_of(["a,b", "c,a"], ["a", "a,b", "c"], "x").tolist() == [1, 2, 0]
     with pytest.raises(UserError, match="expected ids of nodes of client 1, found 'd'"):
-        named(["a,d"], ["a"], "client 1")
+        numbers_of(["a,d"], ["a"], "client 1")
 
 
 def test_what_is_worth_a_look():
     probs = np.array([[0.9, 0.1], [0.55, 0.45], [0.8, 0.2], [0.6, 0.4], [0.2, 0.8]], np.float32)
     plain = np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.6, 0.4], [0.2, 0.8]], np.float32)
     labels = np.array([0, 1, 1, 0, -1])
-    seen = Outlook.of({"plain": plain, "deployed": probs}, labels)
+    seen = NodeSigns.of({"plain": plain, "deployed": probs}, labels)
     assert seen.wrong.tolist() == [False, True, True, False, False]
     assert seen.disagree.tolist() == [False, False, True, False, False]
     # Wrong and unsure before wrong and disagreeing, as its margin is smaller.
@@ -184,7 +185,7 @@ def test_a_page_that_did_not_verify_says_so(dance, tmp_path):
     said, out = [], tmp_path / "a.html"
     with (
         pytest.raises(UserError, match=r"not verified: .*expected"),
-        audit.opened(tmp_path / "run", 1, None, None, 0, said.append) as subject,
+        open_run(tmp_path / "run", 1, None, 0, said.append) as subject,
     ):
         audit.write_page(subject, out, [dance.data(1).ids()[node]], 5, said.append)
     html = out.read_text("utf-8")
@@ -223,9 +224,7 @@ def test_by_default_it_lies_where_the_run_is_kept_at_the_client(dance, tmp_path,
     assert done.code == 0, done.err
     path = tmp_path / "client-1" / "runs" / dance.result["run"] / "audit.html"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert (
-        cli(*words, "--max-nodes", 1, "--encode", 0).code == 0
-    )  # replaced; the seal is not broken
+    assert cli(*words, "--max-nodes", 1, "--encode", 0).code == 0  # the seal is not broken
 
 
 @pytest.mark.parametrize(
@@ -282,9 +281,10 @@ def test_large_texts_do_not_share_a_block():
 
 
 def test_candidates_are_what_evidence_was_chosen_from(dance):
-    with audit.opened(dance.folder, 0, None, None, 0, lambda line: None) as subject:
+    with open_run(dance.folder, 0, None, 0, lambda line: None) as subject:
         nodes = torch.arange(min(5, subject.client.data.num_nodes))
-        packs, considered = subject.packs(nodes), subject.considered(nodes)
+        explainer = subject.explainer
+        packs, considered = explainer.explain(nodes), explainer.candidates(nodes)
     for row in range(len(nodes)):
         near = slice(packs.neighbour_ptr[row], packs.neighbour_ptr[row + 1])
         for hop in (1, 2):

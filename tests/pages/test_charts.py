@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dance_flwr.pages.charts import Chart, Line, bar_grid, line_chart, matrix, ticks
+from dance_flwr.pages.charts import Chart, Line, Scale, bar_grid, line_chart, matrix, ticks
 
 HOSTILE = "</svg><script>alert(1)</script>\" '&amp;"
 CHART = Chart("one", HOSTILE, HOSTILE)
@@ -41,12 +41,14 @@ def test_a_line_goes_through_its_values():
 
 def test_nothing_known_is_no_chart():
     assert line_chart(CHART, [Line("a", [(1, None)])], "loss") == ""
-    assert bar_grid(CHART, ["a"], ["b"], [[None]], str) == ""
+    assert bar_grid(CHART, ["a"], ["b"], [[None]], Scale(str)) == ""
     assert line_chart(CHART, [Line("a", [(1, 2.0)])], "loss").startswith("<svg")  # one round
 
 
 def test_bars_are_as_long_as_their_values():
-    svg = bar_grid(CHART, [HOSTILE, "b"], [HOSTILE, "y"], [[1.0, 2.0], [None, 4.0]], "{:g}".format)
+    svg = bar_grid(
+        CHART, [HOSTILE, "b"], [HOSTILE, "y"], [[1.0, 2.0], [None, 4.0]], Scale("{:g}".format)
+    )
     root = ElementTree.fromstring(svg)
     widths = [float(bar.get("width")) for bar in root.iter("rect")]
     assert widths == pytest.approx([widths[2] / 4, widths[2] / 2, widths[2]])

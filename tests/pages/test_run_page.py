@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dance_flwr.api.prediction.confusion import confusion_of
+from dance_flwr.api.prediction.confusion import confusion_matrix
 from dance_flwr.errors import UserError
 from dance_flwr.metrics import accuracy
 from dance_flwr.pages import run_page
@@ -59,7 +59,7 @@ class Parsed(HTMLParser):
 
 
 def page_of(folder, **options):
-    report_run(folder, page=folder / "page.html", say=lambda line: None, **options)
+    report_run(folder, page=folder / "page.html", log=lambda line: None, **options)
     return (folder / "page.html").read_text("utf-8")
 
 
@@ -129,7 +129,7 @@ def test_counts_by_class_are_those_that_clients_sent(dance, parsed):
 
 
 def test_the_confusion_matrix_agrees_with_what_clients_counted(dance, parsed):
-    found = confusion_of(dance.folder, dance.result)
+    found = confusion_matrix(dance.folder, dance.result)
     counts = np.array(found.counts)
     assert found.remark == ""
     assert counts.sum(axis=1).tolist() == dance.result["test_by_class"]["nodes"]
@@ -142,7 +142,7 @@ def test_the_confusion_matrix_agrees_with_what_clients_counted(dance, parsed):
 @pytest.mark.parametrize("method", ["local-only", "fedgta"])
 def test_the_confusion_of_personal_models_is_that_of_each_client(run, method):
     finished = run(method=method, rounds=1, smoothing="correct-and-smooth")
-    found = confusion_of(finished.folder, finished.result)
+    found = confusion_matrix(finished.folder, finished.result)
     assert found.remark == ""
     assert np.diag(found.counts).tolist() == finished.result["test_by_class"]["correct"]
 
@@ -180,7 +180,7 @@ def test_folders_elsewhere_and_altered_folders_are_said_to_be(dance, tmp_path):
 
 
 def test_names_of_classes_are_text(hostile, tmp_path):
-    report_run(hostile.folder, page=tmp_path / "page.html", say=lambda line: None)
+    report_run(hostile.folder, page=tmp_path / "page.html", log=lambda line: None)
     parsed = Parsed((tmp_path / "page.html").read_text("utf-8"))
     names = hostile.result["class_names"]
     assert "<i>astronomy</i>" in names and any("-->" in name for name in names)
@@ -257,7 +257,7 @@ def test_live_ends_with_the_run(dance, tmp_path, monkeypatch):
 
     monkeypatch.setattr(run_page, "read_facts", running_twice)
     monkeypatch.setattr(run_page, "time", SimpleNamespace(sleep=sleep))
-    html = page_of(folder, live=True, every=2.0)
+    html = page_of(folder, every=2.0)
     assert states == ["running", "running", "finished"] and slept == [2.0, 2.0]
     assert 'http-equiv="refresh"' not in html
 

@@ -15,7 +15,7 @@ from dance_flwr import events
 from dance_flwr.cli.status import render
 from dance_flwr.escaping import EscapedOutput, escaped, one_line
 from dance_flwr.evidence.render import _marked, _name
-from dance_flwr.evidence.summaries.quotes import Span
+from dance_flwr.evidence.summaries.summary import Span
 from dance_flwr.runs.status import Status
 
 LIES = {

@@ -7,8 +7,8 @@ import pytest
 from dance_flwr.config.paths import RESULT
 from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.errors import UserError
-from dance_flwr.runs.evidence import EvidenceRun, show_evidence
-from dance_flwr.runs.evidence_verification import verify_evidence
+from dance_flwr.runs.finished_run import FinishedRun
+from dance_flwr.runs.inspection import show_evidence, verify_evidence
 
 
 @pytest.fixture
@@ -31,11 +31,11 @@ def refused(action, *arguments):
 
 
 def test_a_folder_without_a_result_is_refused(tmp_path):
-    assert str(tmp_path) in refused(EvidenceRun.open, tmp_path)
+    assert str(tmp_path) in refused(FinishedRun.open, tmp_path)
 
 
 def test_a_method_without_evidence_is_refused(finished):
-    message = refused(EvidenceRun.open, finished(method="gcond"))
+    message = refused(FinishedRun.open, finished(method="gcond"))
     assert "expected a run of method 'dance', found 'gcond'" in message
 
 
@@ -52,5 +52,5 @@ def test_clients_on_other_machines_are_named(finished):
 
 
 def test_clients_are_those_of_the_run_or_the_one_named(finished, tmp_path):
-    assert EvidenceRun.open(finished()).clients == list(range(RunConfig.clients))
-    assert EvidenceRun.open(finished(), tmp_path).clients == [None]
+    assert FinishedRun.open(finished()).clients == list(range(RunConfig.clients))
+    assert FinishedRun.open(finished(), tmp_path).clients == [None]

@@ -46,7 +46,7 @@ def test_where_nothing_was_validated_it_is_said(run, data, tmp_path, cli):
     assert (status.val_accuracy, status.best_round) == (None, None)
     shown = cli("status", finished.folder).out
     assert "accuracy    no round was validated" in shown and "best" not in shown
-    report_run(finished.folder, page=tmp_path / "page.html", say=lambda line: None)
+    report_run(finished.folder, page=tmp_path / "page.html", log=lambda line: None)
     html = (tmp_path / "page.html").read_text("utf-8")
     assert "<dt>validation accuracy</dt><dd>no round was validated</dd>" in html
     export(finished.folder, tmp_path / "bundle")

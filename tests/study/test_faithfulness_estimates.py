@@ -9,9 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dance_flwr.evidence.metrics.faithfulness import CONTROLS, EVIDENCE
+from dance_flwr.evidence.metrics.controls import CONTROLS, EVIDENCE
+from dance_flwr.evidence.metrics.faithfulness import measures, node_values
 from dance_flwr.study.protocols.faithfulness.estimates import bootstrap, caveat, estimates
-from dance_flwr.study.protocols.faithfulness.node_values import measures, node_values, pack, unpack
+from dance_flwr.study.protocols.faithfulness.node_values import pack, unpack
 from dance_flwr.study.protocols.faithfulness.tables import _file_name
 
 
@@ -30,7 +31,7 @@ def outcomes_by_hand():
         bare=torch.tensor([[0.5, 0.5], [0.6, 0.4]]),
         textless=torch.tensor([[0.4, 0.6], [0.6, 0.4]]),
         removed=same | {"random": removed},
-        kept=same,
+        retained=same,
         alone={name: full[None] for name in same},
     )
 

@@ -5,21 +5,22 @@ import torch
 
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.passes import Reader, plain_pass
-from dance_flwr.evidence.explain import explain
-from dance_flwr.evidence.metrics.faithfulness import CONTROLS, EVIDENCE, Pool, rankings
+from dance_flwr.evidence.explain import Explainer
+from dance_flwr.evidence.metrics.controls import (
+    CONTROLS,
+    EVIDENCE,
+    Pool,
+    control_weights,
+    rankings,
+)
+from dance_flwr.evidence.metrics.faithfulness import EXPLAINER, OTHERS, SOURCES
 from dance_flwr.federation.client.client import open_client
 from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.ragged import prefix
 from dance_flwr.runs.reader import load_model
 from dance_flwr.study.engine.cells import Row
 from dance_flwr.study.protocols.faithfulness.gnn_explainer import _Around, masked_chunks, node_mask
-from dance_flwr.study.protocols.faithfulness.node_values import (
-    EXPLAINER,
-    OTHERS,
-    SOURCES,
-    pack,
-    unpack,
-)
+from dance_flwr.study.protocols.faithfulness.node_values import pack, unpack
 from dance_flwr.study.protocols.faithfulness.protocol import EXPERIMENT, analyse
 from dance_flwr.study.protocols.faithfulness.tables import NAMES
 
@@ -56,16 +57,15 @@ def test_a_mask_is_of_what_the_view_reads_and_leaves_the_model_alone(client):
 def test_every_source_has_as_many_chunks_of_the_same_pool(client):
     data, model, settings = client.data, client.model, DanceConfig.of(client.config)
     nodes = torch.tensor([1, 4, 6])
-    packs = explain(model, data, nodes, settings, 0, "")
+    explainer = Explainer(model, data, settings)
+    packs = explainer.explain(nodes)
     pool = Pool.of(data.graph.hops(settings.fan_out), data.table, nodes)
 
-    def weigh(asked, pools):
-        return masked_chunks(model, data, 0, asked, pools, steps=5)
+    def weigh(pool):
+        return masked_chunks(explainer, 0, pool, steps=5)
 
     draws = torch.Generator().manual_seed(0)
-    ranked = rankings(
-        *(model, data, settings, nodes, pool, packs, 1, draws), others={EXPLAINER: weigh}
-    )
+    ranked = rankings(packs, pool, control_weights(explainer, pool, 1, draws, {EXPLAINER: weigh}))
     assert set(ranked) == set(SOURCES) == {EVIDENCE, *OTHERS} == set(NAMES)
     assert {*CONTROLS} < {*OTHERS}
     sizes = ranked[EVIDENCE][0].ptr.diff()
@@ -74,8 +74,8 @@ def test_every_source_has_as_many_chunks_of_the_same_pool(client):
             assert torch.equal(chosen.ptr.diff(), sizes) and pool.contains(chosen).sum() == sum(
                 sizes
             )
-    weights = weigh(nodes, pool)
-    assert torch.equal(weights, weigh(nodes, pool)) and ((weights >= 0) & (weights <= 1)).all()
+    weights = weigh(pool)
+    assert torch.equal(weights, weigh(pool)) and ((weights >= 0) & (weights <= 1)).all()
     # The heaviest chunk of each row is the first.
     first = prefix(ranked[EXPLAINER][0], torch.ones_like(sizes))
     for row in range(len(nodes)):

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.signal import fftconvolve
 
 from dance_flwr.evidence.pack import Packs
-from dance_flwr.evidence.summaries.file import Summaries
+from dance_flwr.evidence.summaries.summary import Summaries
 from support.graphs import WORDS
 
 

@@ -33,9 +33,9 @@ from dance_flwr.runs.reader import load_model, read_result, validated
 
 FACTS, AGREED, CARD = "bundle.json", "federation.toml", "README.md"
 FORMAT = 1
-# What a run knows of its machine and its clients, and a user of its model need not.
+# Keys about the machine and the clients of the run, which mean nothing to a user of its model.
 _LOCAL = ("data", "data-root", "out", "resume", "overwrite", "encoder", "node-keys")
-_KEPT = (
+_RECORDED = (
     *("run", "seed", "best_round", "model_fingerprint", "test_accuracy", "test_macro_f1"),
     *("val_accuracy", "test_nodes", "val_nodes", "test_accuracy_by_view", "share_of_views"),
     "privacy",
@@ -75,8 +75,8 @@ class Bundle:
             )
         try:
             facts = json.loads(path.read_text("utf-8"))
-            if (found := facts["format"]) != FORMAT:
-                raise ValueError(f"format {found}")
+            if (number := facts["format"]) != FORMAT:
+                raise ValueError(f"format {number}")
             config = parse(facts["config"])
             calibration = Calibration(**facts["calibration"])
         except (ValueError, KeyError, TypeError, ConfigError) as error:
@@ -108,13 +108,13 @@ class Bundle:
         ------
         UserError : its classes, encoder or chunks are others
         """
-        found = agree(folder)
+        agreement = agree(folder)
         for name in ("class_names", "encoder_sha256", "chunk_tokens"):
-            expected, has = getattr(self.agreement, name), getattr(found, name)
-            if expected != has:
+            expected, actual = getattr(self.agreement, name), getattr(agreement, name)
+            if expected != actual:
                 raise UserError(
                     f"{folder}: expected {name.replace('_', '-')} {expected} of the bundle, found "
-                    f"{has}; prepare the data as {AGREED} of the bundle says"
+                    f"{actual}; prepare the data as {AGREED} of the bundle says"
                 )
         data = ClientData(
             folder,
@@ -160,7 +160,7 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
         "code_fingerprint": code_fingerprint(),
         "method": method,
         "config": flatten(parse(config)),
-        **{key: result[key] for key in _KEPT if key in result},
+        **{key: result[key] for key in _RECORDED if key in result},
         "validated": validated(result),
         "calibration": vars(Calibration()),
     }
@@ -170,9 +170,9 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
         write_agreement(draft / AGREED, agreement)
         (draft / MODEL).write_bytes((run / MODEL).read_bytes())
         write_text(draft / FACTS, json_text(facts))
-        opened = Bundle.open(draft)
-        assert weights.keys() == opened.weights.keys()
-        fitted = Calibration.fit(opened.client(folder) for folder in folders)
+        bundle = Bundle.open(draft)
+        assert weights.keys() == bundle.weights.keys()
+        fitted = Calibration.fit(bundle.client(folder) for folder in folders)
         facts["calibration"] = vars(fitted)
         write_text(draft / FACTS, json_text(facts))
         write_text(draft / CARD, card_text(facts, agreement, fitted))

@@ -12,8 +12,8 @@ from dance_flwr.data.graphs.graph import VAL
 from dance_flwr.federation.client.client import Client
 from dance_flwr.methods.contract import RoundInfo
 
-_LEAST = 1e-12  # a probability that is 0 has a logarithm
-_LARGEST = 10.0  # temperature; its inverse is the smallest
+_MIN_PROB = 1e-12  # so that a probability of 0 has a logarithm
+_MAX_TEMPERATURE = 10.0  # its inverse is the smallest temperature
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Calibration:
 
         def loss(exponent: float) -> float:
             scaled = cls(exp(exponent)).apply(probs)
-            return float(-scaled.gather(1, labels[:, None]).clamp(min=_LEAST).log().mean())
+            return float(-scaled.gather(1, labels[:, None]).clamp(min=_MIN_PROB).log().mean())
 
-        bound = log(_LARGEST)
+        bound = log(_MAX_TEMPERATURE)
         best = exp(minimize_scalar(loss, bounds=(-bound, bound), method="bounded").x)
         before, after = (calibration_error(cls(t).apply(probs), labels) for t in (1.0, best))
         return cls(best, len(labels), before, after)
@@ -54,7 +54,7 @@ class Calibration:
         """Return [m, C] calibrated probabilities; the predicted classes stay."""
         if self.temperature == 1:
             return probs
-        return torch.softmax(probs.double().clamp(min=_LEAST).log() / self.temperature, dim=1)
+        return torch.softmax(probs.double().clamp(min=_MIN_PROB).log() / self.temperature, dim=1)
 
 
 def calibration_error(probs: Tensor, labels: Tensor, bins: int = 15) -> float:

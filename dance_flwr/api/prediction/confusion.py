@@ -34,7 +34,7 @@ class Confusion:
     ----------
     class_names : in the order of the classes
     counts : [classes][predictions] nodes
-    remark : what a reader must know of them, "" = they agree with the run's record
+    remark : how the counts differ from the run's record; "" = not at all
     """
 
     class_names: Sequence[str]
@@ -42,7 +42,7 @@ class Confusion:
     remark: str = ""
 
 
-def confusion_of(run: Path, result: Mapping[str, Any]) -> Confusion:
+def confusion_matrix(run: Path, result: Mapping[str, Any]) -> Confusion:
     """Predict the test nodes of a finished run's clients again, and count.
 
     Parameters
@@ -72,17 +72,17 @@ def confusion_of(run: Path, result: Mapping[str, Any]) -> Confusion:
                 f"Not known here: {folder} was altered or prepared again after the run."
             )
         names = card.class_names
-        own = _client_counts(folder, config, weights, result)
-        total = own if not total.numel() else total + own
+        counts = _client_counts(folder, config, weights, result)
+        total = counts if not total.numel() else total + counts
     if not names:
         raise UserError("Not known here: the run's record holds no hash of a client's data.")
     return Confusion(names, total.tolist(), _remark(total, result))
 
 
-def opened_client(
+def load_client(
     folder: Path, config: RunConfig, weights: Mapping[str, Tensor], scratch: Path
 ) -> Client:
-    """Return a client of a run with its model; what it computes goes to `scratch` alone."""
+    """Return a client of a run with its model; only `scratch` is written to."""
     inductive, derived = config.split_mode == "inductive", scratch / "derived"
     data = ClientData(folder, torch.device("cpu"), inductive, reading_of(config), derived)
     client, classes = Client(data, config), len(data.card.class_names)
@@ -97,7 +97,7 @@ def _client_counts(
 ) -> Tensor:
     """Return [C, C] counts of a client's test nodes, by class and prediction."""
     with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
-        client = opened_client(folder, config, weights, Path(scratch))
+        client = load_client(folder, config, weights, Path(scratch))
         data, classes = client.data, len(client.data.card.class_names)
         labelled = data.labels >= 0
         parts = [torch.nonzero((data.split == s) & labelled).flatten() for s in (VAL, TEST)]
@@ -106,14 +106,14 @@ def _client_counts(
             final=True,
             smooth=smoothing_of(config, data),
         )
-        # Both splits at once, as at the end of the run: a method may draw neighbours by batch.
+        # Both splits at once, as at the end of the run: a method may draw neighbours per batch.
         guess = client.predict(info, torch.cat(parts))["deployed"].argmax(dim=1)[len(parts[0]) :]
         pairs = data.labels[parts[1]] * classes + guess
         return torch.bincount(pairs, minlength=classes * classes).view(classes, classes)
 
 
 def _remark(counts: Tensor, result: Mapping[str, Any]) -> str:
-    """Return in what the counts differ from the run's record; "" where they agree."""
+    """Return how the counts differ from the run's record; "" where they agree."""
     hits, nodes = int(counts.diagonal().sum()), int(counts.sum())
     recorded = round(result["test_accuracy"] * result["test_nodes"])
     if (hits, nodes) == (recorded, result["test_nodes"]):

@@ -12,24 +12,37 @@ import torch
 from torch import Tensor
 
 from dance_flwr.api.prediction.bundle import Bundle
-from dance_flwr.api.prediction.evidence_lines import evidence_lines
-from dance_flwr.api.prediction.predicting import deployed, explained, labels_of, opened, ranked
+from dance_flwr.api.prediction.predicting import (
+    Log,
+    best_class,
+    explainer_of,
+    known_labels,
+    open_data,
+    predict_proba,
+)
 from dance_flwr.config.outputs import check_out
-from dance_flwr.data.client_folder import Say
 from dance_flwr.disk import atomic_file, atomic_path
 from dance_flwr.errors import UserError
 from dance_flwr.escaping import one_line
-from dance_flwr.evidence.explanation import FUSED
+from dance_flwr.evidence.json_lines import evidence_lines
+from dance_flwr.evidence.pack import FUSED
 from dance_flwr.federation.client.client import Client
 from dance_flwr.methods import get_spec
 from dance_flwr.metrics import accuracy
 
-_BLOCK = 16_384  # nodes
-_MOST_NAMES = 3  # of classes that the model lacks
+_NODES_PER_BLOCK = 16_384  # written at once
+_FIELDS = {
+    "id": pa.string(),
+    "predicted": pa.string(),
+    "probability": pa.float64(),
+    "margin": pa.float64(),
+}
+_OF_EVIDENCE = {"evidence_predicted": pa.string(), "evidence_probability": pa.float64()}
+_MAX_NAMES = 3  # of classes that the model lacks
 
 
 def predict(
-    bundle: Bundle, data: str, out: Path, evidence: Path | None = None, say: Say = print
+    bundle: Bundle, data: str, out: Path, evidence: Path | None = None, log: Log = print
 ) -> None:
     """Predict every node of a graph, or of a client's folder, and write a table.
 
@@ -63,15 +76,15 @@ def predict(
             f"--evidence: expected a bundle of a method that keeps evidence, found one of "
             f"{bundle.config.method!r}; leave it out"
         )
-    with opened(bundle, data, say) as client, ExitStack() as files:
-        probs = deployed(bundle, client)
+    with open_data(bundle, data, log) as client, ExitStack() as files:
+        probs = predict_proba(bundle, client)
         table, lines = files.enter_context(atomic_file(out)), None
         if evidence:
             lines = (files.enter_context(atomic_path(evidence))).open("w", encoding="utf-8")
             files.enter_context(lines)
         _write(table, lines, bundle, client, probs)
-        _report(data, client, probs, say)
-    say(f"predictions {out}: {len(probs):,} nodes, model {bundle.model_id}")
+        _log_accuracy(data, client, probs, log)
+    log(f"predictions {out}: {len(probs):,} nodes, model {bundle.model_id}")
 
 
 def _write(
@@ -79,37 +92,32 @@ def _write(
 ) -> None:
     names, ids = client.data.card.class_names, client.data.ids()
     fields = dict(_FIELDS) | (dict(_OF_EVIDENCE) if lines else {})
+    explainer = explainer_of(bundle, client)
     with pq.ParquetWriter(table, pa.schema(fields)) as writer:
-        for nodes in torch.split(torch.arange(len(probs)), _BLOCK):
+        for nodes in torch.split(torch.arange(len(probs)), _NODES_PER_BLOCK):
             first, last = int(nodes[0]), int(nodes[-1]) + 1
-            predicted, probability, margin = ranked(bundle, probs[nodes])
+            predicted, probability, margin = best_class(bundle, probs[nodes])
             columns = {
                 "id": ids[first:last],
-                "predicted": [names[place] for place in predicted.tolist()],
+                "predicted": [names[k] for k in predicted.tolist()],
                 "probability": probability.tolist(),
                 "margin": margin.tolist(),
             }
             if lines:
-                packs = explained(bundle, client, nodes)
+                packs = explainer.explain(nodes)
                 for line in evidence_lines(packs, ids, names):
                     lines.write(json.dumps(line) + "\n")
                 fused = torch.as_tensor(packs.probs[packs.stages.index(FUSED)]).max(dim=1)
-                chosen = [names[place] for place in fused.indices.tolist()]
-                columns |= {"evidence_predicted": chosen}
+                columns |= {"evidence_predicted": [names[k] for k in fused.indices.tolist()]}
                 columns |= {"evidence_probability": fused.values.tolist()}
             writer.write_table(pa.table(columns, pa.schema(fields)))
 
 
-_FIELDS = {"id": pa.string(), "predicted": pa.string()}
-_FIELDS |= {"probability": pa.float64(), "margin": pa.float64()}
-_OF_EVIDENCE = {"evidence_predicted": pa.string(), "evidence_probability": pa.float64()}
-
-
-def _report(data: str, client: Client, probs: Tensor, say: Say) -> None:
-    """Print the accuracy on the nodes whose labels are known, and how many it leaves out."""
-    for name, labels, lacking in labels_of(data, client):
+def _log_accuracy(data: str, client: Client, probs: Tensor, log: Log) -> None:
+    """Log the accuracy on the nodes whose labels are known, and how many it leaves out."""
+    for name, labels, unknown in known_labels(data, client):
         known = labels >= 0
-        total, left_out = int(known.sum()), sum(lacking.values())
+        total, left_out = int(known.sum()), sum(unknown.values())
         if not total and not left_out:
             continue
         hits = int((probs.argmax(dim=1) == labels)[known].sum())
@@ -117,12 +125,12 @@ def _report(data: str, client: Client, probs: Tensor, say: Say) -> None:
         if left_out:
             nodes = "more" if total else "node" if left_out == 1 else "nodes"
             has = "has a label" if left_out == 1 else "have labels"
-            line += f"; {left_out:,} {nodes} {has} that the model lacks: {_named(lacking)}"
-        say(f"accuracy    {line}")
+            line += f"; {left_out:,} {nodes} {has} that the model lacks: {_names(unknown)}"
+        log(f"accuracy    {line}")
 
 
-def _named(lacking: Mapping[str, int]) -> str:
-    """Return the first few names of classes, and how many there are beside them."""
-    shown = ", ".join(f"'{one_line(name)}'" for name in list(lacking)[:_MOST_NAMES])
-    rest = len(lacking) - _MOST_NAMES
+def _names(counts: Mapping[str, int]) -> str:
+    """Return the first few names of classes, and how many more there are."""
+    shown = ", ".join(f"'{one_line(name)}'" for name in list(counts)[:_MAX_NAMES])
+    rest = len(counts) - _MAX_NAMES
     return f"{shown} and {rest} more" if rest > 0 else shown

@@ -5,9 +5,11 @@ removed from the pool, or all others are, and the deployed predictor runs again
 (`interventions.repredict`). Graph, edges and weights of the backbone stay; so do texts beyond two
 hops unless a measure says otherwise. The predictor may then choose other evidence, so that a
 redundant text makes the evidence look less necessary than it is.
+
+`comprehensiveness`, `sufficiency` and `aopc` are the metrics of DeYoung et al. 2020 ("ERASER").
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,73 +17,77 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.text_table import TextTable
-from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.inference import predict
-from dance_flwr.dance.model import DanceModel
-from dance_flwr.dance.passes import DanceClient, Reader, embed
-from dance_flwr.dance.selection import HOPS
-from dance_flwr.dance.text import anchored, chunks_of_neighbours
-from dance_flwr.evidence.explain import explain
+from dance_flwr.dance.inference import DEPLOYED, predict
+from dance_flwr.dance.passes import Reader
+from dance_flwr.evidence.explain import Explainer
+from dance_flwr.evidence.metrics.controls import (
+    CONTROLS,
+    EVIDENCE,
+    Pool,
+    WeighChunks,
+    control_weights,
+    rankings,
+)
 from dance_flwr.evidence.metrics.interventions import repredict
 from dance_flwr.evidence.pack import Packs
-from dance_flwr.nn.hops import HopLists
-from dance_flwr.nn.ragged import (
-    Ragged,
-    concat_rows,
-    heaviest,
-    prefix,
-    products,
-    ptr_of_rows,
-    rank_in_row,
-    rows_at,
-    softmax_rows,
-    weighted_rows,
-)
+from dance_flwr.nn.ragged import Ragged, prefix
 
-EVIDENCE = "evidence"
-CONTROLS = ("attention-by-hop", "attention", "random-by-hop", "random")
+EXPLAINER = "gnn-explainer"  # a control of the study, beside those of `controls`
+OTHERS = (*CONTROLS[:2], f"{EXPLAINER}-by-hop", EXPLAINER, *CONTROLS[2:])
+SOURCES = (EVIDENCE, *OTHERS)
+
+# By name, [n] or [n, S] float64. `node_values` are probabilities and shares, all in [0, 1];
+# `measures` are what tables show, by "source/measure".
+Values = dict[str, NDArray[np.float64]]
 
 
-@dataclass(frozen=True)
-class Pool:
-    """Every chunk within two hops of m nodes.
+def comprehensiveness(
+    full: NDArray[np.float64], removed: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return p(y^) - p(y^ | without the evidence); [n]. Large = the evidence was needed.
 
-    Attributes
+    Parameters
     ----------
-    chunks : m rows of chunk numbers, those of hop 0 first, then hop 1, then hop 2
-    hop : [E] int64, distance of each chunk's owner
+    full, removed : [n] probability of the predicted class y^ before and after
+
+    Examples
+    --------
+    >>> float(comprehensiveness(np.array([0.75]), np.array([0.25]))[0])
+    0.5
     """
-
-    chunks: Ragged
-    hop: Tensor
-
-    @classmethod
-    def of(cls, hops: HopLists, table: TextTable, nodes: Tensor) -> "Pool":
-        """Gather the pools of these nodes ([m] int64)."""
-        around = (hops.zero(nodes), hops.one(nodes), hops.two(nodes))
-        parts = [chunks_of_neighbours(ragged, table.chunks_of) for ragged in around]
-        marks = [
-            Ragged(part.ptr, torch.full_like(part.index, hop))
-            for hop, part in zip(HOPS, parts, strict=True)
-        ]
-        return cls(concat_rows(parts), concat_rows(marks).index)
-
-    def contains(self, chosen: Ragged) -> Tensor:
-        """Whether each chunk of the pool is among the `chosen` ones of its row; [E] bool."""
-        size = (
-            int(torch.cat([self.chunks.index, chosen.index]).max()) + 1
-            if self.chunks.index.numel()
-            else 1
-        )
-        return torch.isin(
-            self.chunks.rows() * size + self.chunks.index, chosen.rows() * size + chosen.index
-        )
+    return full - removed
 
 
-# (nodes [m], their pools) -> weights in [0, 1] of the chunks of the pools, [E].
-Weigh = Callable[[Tensor, Pool], Tensor]
+def sufficiency(full: NDArray[np.float64], retained: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return p(y^) - p(y^ | only the evidence); [n]. Small = the evidence is enough.
+
+    Parameters
+    ----------
+    full, retained : [n] probability of the predicted class y^ before and after
+
+    Examples
+    --------
+    >>> float(sufficiency(np.array([0.75]), np.array([0.75]))[0])
+    0.0
+    """
+    return full - retained
+
+
+def aopc(full: NDArray[np.float64], curve: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the area over the perturbation curve, the mean drop of p(y^) over its points; [n].
+
+    Parameters
+    ----------
+    curve : [n, S + 1] p(y^) with 0 chunks and with each budget of chunks removed or retained
+
+    Examples
+    --------
+    >>> float(aopc(np.array([0.75]), np.array([[0.75, 0.5, 0.25]]))[0])
+    0.25
+    """
+    mean: NDArray[np.float64] = curve.mean(1)
+    return full - mean
 
 
 @dataclass(frozen=True)
@@ -91,17 +97,17 @@ class Outcomes:
     Attributes
     ----------
     nodes : [m] local node numbers; packs : their evidence
-    budgets : [S] ascending numbers of chunks k, the last one B_tok; capped at the number in the
-        pack
+    budgets : [S] ascending numbers of chunks k, the last one B_tok; at most as many are taken as
+        the pack has
     full : [m, C] nothing changed; bare : [m, C] empty pool; textless : [m, C] no text at all
-    removed, kept : by source of the chunks, [draws, S, m, C] the pool without, or only with, its k
-        heaviest chunks
+    removed, retained : by source of the chunks, [draws, S, m, C] the pool without, or only with,
+        its k heaviest chunks
     alone : by source, [draws, m, C] all its chunks, without any other text of the client
     pool_chunks, pool_tokens : [m] size of the pool
     tokens, owners : by source, [m] float64 tokens of its chunks, and number of nodes they are of;
         means over draws
-    gap : largest difference between `full` and re-prediction with the whole pool: the error of
-        the copies
+    gap : largest difference between `full` and a re-prediction with the whole pool, which is the
+        numerical error of `repredict`
     """
 
     nodes: NDArray[np.int64]
@@ -111,7 +117,7 @@ class Outcomes:
     bare: Tensor
     textless: Tensor
     removed: Mapping[str, Tensor]
-    kept: Mapping[str, Tensor]
+    retained: Mapping[str, Tensor]
     alone: Mapping[str, Tensor]
     pool_chunks: NDArray[np.int64]
     pool_tokens: NDArray[np.int64]
@@ -122,13 +128,11 @@ class Outcomes:
 
 @torch.no_grad()
 def outcomes(
-    model: DanceModel,
-    data: ClientData,
-    settings: DanceConfig,
+    explainer: Explainer,
     nodes: Tensor,
     draws: int,
     generator: torch.Generator,
-    others: Mapping[str, Weigh] | None = None,
+    others: Mapping[str, WeighChunks] | None = None,
 ) -> Outcomes:
     """Intervene on texts by evidence and by every control, with equally many chunks each.
 
@@ -136,48 +140,60 @@ def outcomes(
     ----------
     nodes : [m] int64
     draws : repetitions of the random controls
-    generator : a CPU generator; the only source of randomness here
-    others : further sources by name
+    generator : a CPU generator; the only source of randomness
+    others : further controls by name
     """
-    packs = explain(model, data, nodes, settings, 0, "")
+    data, settings = explainer.data, explainer.settings
+    packs = explainer.explain(nodes)
     pool = Pool.of(data.graph.hops(settings.fan_out), data.table, nodes)
-    ranked = rankings(model, data, settings, nodes, pool, packs, draws, generator, others)
-    budgets = curve_budgets(settings.chunk_budget)
-    none = Ragged(torch.zeros_like(pool.chunks.ptr), pool.chunks.index[:0])
+    weights = control_weights(explainer, pool, draws, generator, others)
+    ranked, budgets = rankings(packs, pool, weights), curve_budgets(settings.chunk_budget)
+    empty = Ragged(torch.zeros_like(pool.chunks.ptr), pool.chunks.index[:0])
 
-    def again(kept: Ragged, texts_elsewhere: bool = True) -> Tensor:
-        return repredict(model, data, settings, nodes, kept, texts_elsewhere=texts_elsewhere)
+    def again(chunks: Ragged, texts_elsewhere: bool = True) -> Tensor:
+        return repredict(explainer, nodes, chunks, texts_elsewhere=texts_elsewhere)
 
-    def each(rows: list[Ragged], remove: bool) -> Tensor:
+    def curves(rows: list[Ragged], remove: bool) -> Tensor:
         return torch.stack(
             [torch.stack([again(_change(pool, row, k, remove)) for k in budgets]) for row in rows]
         )
 
-    full = predict(Reader(model, data, settings, data.graph))["deployed"][nodes]
+    full = predict(Reader(explainer.model, data, settings, data.graph))[DEPLOYED][nodes]
     tokens = torch.as_tensor(np.asarray(data.bank.tokens, np.int64), device=data.device)
-    read = {name: [_read(data.table, tokens, row) for row in rows] for name, rows in ranked.items()}
+    size = {name: [_size(data.table, tokens, row) for row in rows] for name, rows in ranked.items()}
     return Outcomes(
         nodes=nodes.cpu().numpy(),
         packs=packs,
         budgets=budgets,
         full=full,
-        bare=again(none),
-        textless=again(none, texts_elsewhere=False),
-        removed={name: each(rows, True) for name, rows in ranked.items()},
-        kept={name: each(rows, False) for name, rows in ranked.items()},
+        bare=again(empty),
+        textless=again(empty, texts_elsewhere=False),
+        removed={name: curves(rows, True) for name, rows in ranked.items()},
+        retained={name: curves(rows, False) for name, rows in ranked.items()},
         alone={
             name: torch.stack([again(row, texts_elsewhere=False) for row in rows])
             for name, rows in ranked.items()
         },
         pool_chunks=pool.chunks.ptr.diff().cpu().numpy(),
-        pool_tokens=_read(data.table, tokens, pool.chunks)[0].cpu().numpy(),
-        tokens={name: _mean([found[0] for found in draws]) for name, draws in read.items()},
-        owners={name: _mean([found[1] for found in draws]) for name, draws in read.items()},
+        pool_tokens=_size(data.table, tokens, pool.chunks)[0].cpu().numpy(),
+        tokens={name: _mean([count for count, _ in draws]) for name, draws in size.items()},
+        owners={name: _mean([count for _, count in draws]) for name, draws in size.items()},
         gap=float((again(pool.chunks) - full).abs().max()) if nodes.numel() else 0.0,
     )
 
 
-def _read(table: TextTable, tokens: Tensor, chunks: Ragged) -> tuple[Tensor, Tensor]:
+def curve_budgets(max_chunks: int) -> tuple[int, ...]:
+    """Return the powers of two below `max_chunks`, then `max_chunks`.
+
+    Examples
+    --------
+    >>> curve_budgets(6)
+    (1, 2, 4, 6)
+    """
+    return (*(2**i for i in range((max_chunks - 1).bit_length())), max_chunks)
+
+
+def _size(table: TextTable, tokens: Tensor, chunks: Ragged) -> tuple[Tensor, Tensor]:
     """Return [m] tokens of the chunks of each row, and [m] number of nodes that they belong to."""
     rows, empty = chunks.rows(), torch.zeros_like(chunks.ptr[1:])
     size = table.chunks_of.ptr.numel()
@@ -190,88 +206,79 @@ def _mean(draws: list[Tensor]) -> NDArray[np.float64]:
     return torch.stack(draws).double().mean(0).cpu().numpy()
 
 
-def _change(pool: Pool, ranked: Ragged, most: int, remove: bool) -> Ragged:
-    """Return each pool without, or only with, the `most` heaviest chunks of `ranked`."""
-    inside = pool.contains(prefix(ranked, torch.full_like(ranked.ptr[1:], most)))
+def _change(pool: Pool, ranked: Ragged, count: int, remove: bool) -> Ragged:
+    """Return each pool without, or only with, the `count` heaviest chunks of `ranked`."""
+    inside = pool.contains(prefix(ranked, torch.full_like(ranked.ptr[1:], count)))
     return pool.chunks.keep(~inside if remove else inside)
 
 
-def curve_budgets(most: int) -> tuple[int, ...]:
-    """Return the powers of two below `most`, then `most`."""
-    return (*(2**i for i in range((most - 1).bit_length())), most)
+def node_values(results: Outcomes, labels: Tensor) -> Values:
+    """Return p(y^), y^ = argmax full, whether the class changes and whether it is right, by node.
 
+    "full", "bare" and "textless" are [m]; "source/removed" and "source/kept" [m, S] for the S
+    budgets, "source/alone" [m]. Each of the latter has "/flipped" and "/correct" too, at the last
+    budget; "full", "bare" and "textless" have "/correct". Random sources are means over draws.
 
-def rankings(
-    model: DanceModel,
-    data: ClientData,
-    settings: DanceConfig,
-    nodes: Tensor,
-    pool: Pool,
-    packs: Packs,
-    draws: int,
-    generator: torch.Generator,
-    others: Mapping[str, Weigh] | None = None,
-) -> dict[str, list[Ragged]]:
-    """Return m rows of chunks, heaviest first, by source; each as many as the node's pack has.
-
-    "evidence" is the pack; "attention" the heaviest chunks of `dense_attention`; "random" are
-    chunks of the pool, each equally likely; `others` are the heaviest by their own weights.
-    "-by-hop" takes as many of each hop as are in the pack. The random ones are lists of `draws`.
+    Parameters
+    ----------
+    labels : [m] true classes
     """
-    chunks = Ragged(
-        *(torch.as_tensor(part, device=data.device) for part in (packs.chunk_ptr, packs.chunks))
-    )
-    sizes, in_pack = chunks.ptr.diff(), pool.contains(chunks)
-    per_hop = pool.chunks.rows() * len(HOPS) + pool.hop  # ascending, as pools run hop by hop
-    ptr = ptr_of_rows(per_hop, nodes.numel() * len(HOPS))
-    quota = torch.bincount(per_hop[in_pack], minlength=nodes.numel() * len(HOPS))
-    ranked: dict[str, list[Ragged]] = {EVIDENCE: [chunks]} | {name: [] for name in CONTROLS}
-    ranked |= {f"{name}{ending}": [] for name in others or {} for ending in ("-by-hop", "")}
+    predicted = results.full.argmax(dim=1)
+    values: dict[str, Tensor] = {}
 
-    def add(name: str, weights: Tensor) -> None:
-        """Add the heaviest chunks by weights in [0, 1], of any hop and by hop."""
-        ranked[name].append(heaviest(pool.chunks, weights, sizes))
-        within = rank_in_row(weights, ptr) < quota[per_hop]
-        ranked[f"{name}-by-hop"].append(heaviest(pool.chunks, weights + 2 * within, sizes))
+    def add(name: str, draws: Tensor) -> None:
+        """Add an intervention, [draws, S, m, C]."""
+        at = predicted.expand(draws.shape[:-1])[..., None]
+        values[name] = draws.gather(-1, at)[..., 0].mean(0).T
+        classes = draws[:, -1].argmax(dim=-1)
+        values[f"{name}/flipped"] = (classes != predicted).double().mean(0)
+        values[f"{name}/correct"] = (classes == labels).double().mean(0)
 
-    add("attention", dense_attention(model, data, settings, nodes, pool).double())
-    for name, weigh in (others or {}).items():
-        add(name, weigh(nodes, pool).double())
-    for _ in range(draws):
-        chance = torch.rand(per_hop.numel(), generator=generator, dtype=torch.float64)
-        add("random", chance.to(data.device))
-    return ranked
+    whole = {"full": results.full, "bare": results.bare, "textless": results.textless}
+    for name, probs in whole.items():
+        add(name, probs[None, None])
+    # "kept" in these names and in those of `measures` is the word of the committed rows.
+    for source in [name for name in SOURCES if name in results.removed]:
+        add(f"{source}/removed", results.removed[source])
+        add(f"{source}/kept", results.retained[source])
+        add(f"{source}/alone", results.alone[source][:, None])
+    single = [name for name in values if name in whole or name.endswith("/alone")]
+    values |= {name: values[name][:, 0] for name in single}
+    return {name: value.double().cpu().numpy() for name, value in values.items()}
 
 
-@torch.no_grad()
-def dense_attention(
-    model: DanceModel, data: ClientData, settings: DanceConfig, nodes: Tensor, pool: Pool
-) -> Tensor:
-    """Return dense attention weights of the chunks of the pool, [E].
+def measures(values: Mapping[str, NDArray[np.float64]]) -> Values:
+    """Return the measures of each node, [m] or [m, S + 1], by "source/measure".
 
-    gamma_l softmax_u(<W_q g_v, W_k t_u> / sqrt(d)) softmax_(u,r)(<W_s g_v, e_{u,r}> / sqrt(d)):
-    eq:neighbor_gating and eq:chunk_similarity with softmax instead of entmax and without budgets:
-    the first softmax runs over all nodes of a hop, the second over all chunks of the pool. Queries
-    are `anchored` as those of the pack, with c_v under these dense gates.
-    These are attention weights of the same trained scores, used as an explanation (see Jain and
-    Wallace 2019 on how little such weights may explain).
+    "comprehensiveness" and "sufficiency" are those of the whole pack in its pool,
+    "sufficiency-alone" that with no other text in the client at all; "aopc-*" their means over
+    k = 0 and the budgets; "flipped-*" whether the class changes; "deletion" and "insertion" p(y^)
+    by number of chunks; "correct-*" whether the prediction is right.
     """
-    table, hops = data.table, data.graph.hops(settings.fan_out)
-    hidden = embed(DanceClient(model, data, settings, data.graph), nodes)
-    gamma = torch.softmax(model.hop_logits, dim=0)
-    own = rows_at(table.nodes, nodes).to(hidden.dtype)
-    queries = anchored(model.neighbour_queries(hidden), own, settings)
-    context, of_chunk = torch.zeros_like(own), []
-    for hop, ragged in zip(HOPS, (hops.zero(nodes), hops.one(nodes), hops.two(nodes)), strict=True):
-        score = products(queries, ragged, table.nodes)
-        counts = table.chunks_of.ptr.diff()[ragged.index]
-        gate = gamma[hop] * softmax_rows(score, ragged.ptr)
-        context += weighted_rows(gate, ragged, table.nodes)
-        weight = torch.repeat_interleave(gate, counts)
-        of_chunk.append((torch.repeat_interleave(ragged.rows(), counts), weight))
-    # Concatenated hop by hop, then sorted by row: the order of the pool.
-    order = torch.sort(torch.cat([rows for rows, _ in of_chunk]), stable=True).indices
-    neighbour = torch.cat([weight for _, weight in of_chunk])[order]
-    queries = anchored(model.chunk_queries(hidden), context, settings)
-    chunk = products(queries, pool.chunks, table.chunks)
-    return neighbour * softmax_rows(chunk, pool.chunks.ptr)
+    full, bare = values["full"], values["bare"]
+    result: Values = {
+        "predicted/confidence": full,
+        "predicted/correct": values["full/correct"],
+        "none/sufficiency": sufficiency(full, bare),
+        "none/sufficiency-alone": sufficiency(full, values["textless"]),
+    }
+    for name, source in (("kept", "bare"), ("alone", "textless")):
+        result[f"none/flipped-{name}"] = values[f"{source}/flipped"]
+        result[f"none/correct-{name}"] = values[f"{source}/correct"]
+    for source in [name for name in SOURCES if f"{name}/removed" in values]:
+        deletion = np.column_stack([full, values[f"{source}/removed"]])
+        insertion = np.column_stack([bare, values[f"{source}/kept"]])
+        measured = {
+            "comprehensiveness": comprehensiveness(full, deletion[:, -1]),
+            "sufficiency": sufficiency(full, insertion[:, -1]),
+            "sufficiency-alone": sufficiency(full, values[f"{source}/alone"]),
+            "aopc-comprehensiveness": aopc(full, deletion),
+            "aopc-sufficiency": aopc(full, insertion),
+            "deletion": deletion,
+            "insertion": insertion,
+        }
+        for what in ("removed", "kept", "alone"):
+            measured[f"flipped-{what}"] = values[f"{source}/{what}/flipped"]
+            measured[f"correct-{what}"] = values[f"{source}/{what}/correct"]
+        result |= {f"{source}/{measure}": value for measure, value in measured.items()}
+    return result

@@ -1,11 +1,12 @@
 """Summaries that a client's language model writes, sentence by sentence, behind a verifier.
 
-The model is asked once for each of the heaviest spans, and shown nothing else. A sentence that does
-not hold (`dance_flwr.evidence.grounding`) is replaced by its span, so that a model of nonsense
-gives the extractive summary.
+The model is asked once for each of the heaviest spans, and shown nothing else. A sentence that is
+not grounded in its span (`grounding`) is replaced by the span, so that a model that writes nonsense
+leaves the extractive summary.
 """
 
 import json
+import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -15,21 +16,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dance_flwr import events
+from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.text.chunking import split_sentences
 from dance_flwr.errors import UserError
-from dance_flwr.evidence.grounding import count_words, is_excerpt, nearest, refusal
-from dance_flwr.evidence.summaries.quotes import EXCERPT, MOST, WRITTEN, Sentence, Span, quotation
+from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.summaries.grounding import count_words, is_excerpt, nearest, refusal
+from dance_flwr.evidence.summaries.summary import (
+    EXCERPT,
+    MAX_SENTENCES,
+    WRITTEN,
+    Sentence,
+    Span,
+    Summaries,
+    quotation,
+    quote,
+    share_line,
+    spans_of,
+)
+from dance_flwr.llm.factory import embedder, open_session
 from dance_flwr.llm.quoting import DATA_NOTE, as_data
 from dance_flwr.llm.session import Session
 from dance_flwr.llm.template import Embed, Json, Message, Template
 
-SHORT = 30  # words; spans of no more together are quoted, without a call
-LONGEST_REPLY = 200  # characters
-LONGEST_SPAN = 4000  # characters; a longer one, as of a word without end, is quoted
+LOG = logging.getLogger("flwr")
+# Spans of no more words together are as short as a summary of them: they are quoted without a call.
+MIN_WORDS = 30
+MAX_REPLY_CHARS = 200
+MAX_SPAN_CHARS = 4000  # a longer span, such as a single endless word, is quoted
 
 _SCHEMA: Json = {
     "type": "object",
-    "properties": {"text": {"type": "string", "minLength": 1, "maxLength": LONGEST_REPLY}},
+    "properties": {"text": {"type": "string", "minLength": 1, "maxLength": MAX_REPLY_CHARS}},
     "required": ["text"],
     "additionalProperties": False,
 }
@@ -62,7 +82,7 @@ def _stub(facts: Mapping[str, Any], embed: Embed) -> Json:
     parts = [text[a:b].strip() for a, b in pairwise(bounds)]
     parts = [part for part in parts if part] or [text]
     whole, *rows = embed([text, *parts])
-    return {"text": parts[int(np.argmax(np.stack(rows) @ whole))][:LONGEST_REPLY] or "-"}
+    return {"text": parts[int(np.argmax(np.stack(rows) @ whole))][:MAX_REPLY_CHARS] or "-"}
 
 
 # 256 tokens hold 200 characters of any script in JSON: a reply is never cut off.
@@ -96,14 +116,14 @@ class ModelSummariser:
         self.fault = ""
 
     def summarise(self, spans: Sequence[Span]) -> tuple[Sentence, ...]:
-        """Return at most `MOST` sentences for spans that come heaviest first."""
-        covered = spans[:MOST]
-        if sum(count_words(span.text) for span in covered) <= SHORT:
-            return tuple(quotation(span, "few words") for span in covered)
-        return tuple(self._sentence(span, spans) for span in covered)
+        """Return at most `MAX_SENTENCES` sentences for spans that come heaviest first."""
+        heaviest = spans[:MAX_SENTENCES]
+        if sum(count_words(span.text) for span in heaviest) <= MIN_WORDS:
+            return quote(spans, "few words")
+        return tuple(self._sentence(span, spans) for span in heaviest)
 
     def _sentence(self, span: Span, spans: Sequence[Span]) -> Sentence:
-        if len(span.text) > LONGEST_SPAN:
+        if len(span.text) > MAX_SPAN_CHARS:
             return quotation(span, "too long")
         if time.monotonic() > self._end:
             return quotation(span, "no time")
@@ -111,7 +131,7 @@ class ModelSummariser:
         if reply is None:
             return quotation(span, "no reply")
         text = _first_sentence(reply)
-        if len(reply) >= LONGEST_REPLY and reply.strip().endswith(text):
+        if len(reply) >= MAX_REPLY_CHARS and reply.strip().endswith(text):
             return quotation(span, "cut off")
         if fault := refusal(text, span.text):
             return quotation(span, fault)
@@ -138,8 +158,8 @@ class ModelSummariser:
             return True
         rows = np.asarray(self._vectors[[other.chunk for other in spans]], np.float32)
         cosines = rows @ self._embed([text])[0] / np.linalg.norm(rows, axis=1).clip(min=1e-12)
-        own = next(at for at, other in enumerate(spans) if other.number == span.number)
-        return nearest(cosines.tolist(), own, [other.text for other in spans])
+        place = next(at for at, other in enumerate(spans) if other.number == span.number)
+        return nearest(cosines.tolist(), place, [other.text for other in spans])
 
 
 def _first_sentence(reply: str) -> str:
@@ -147,3 +167,73 @@ def _first_sentence(reply: str) -> str:
     text = " ".join(reply.split())
     bounds = split_sentences(text)
     return text[: bounds[1]].strip() if len(bounds) > 1 else text
+
+
+def write_summaries(
+    folder: RunFolder, data: ClientData, packs: Packs, config: RunConfig, run: str
+) -> Summaries:
+    """Summarise all packs of a core with the client's language model, and write the summaries.
+
+    Spans are quoted where the client has no model, a cap is reached, too many replies are unusable
+    or the time is up: nothing of a run depends on its summaries.
+    """
+    nodes, spans = packs.nodes.tolist(), _spans_of_rows(data, packs, range(len(packs.nodes)))
+    # Why (decision 21): the server waits `round-timeout` seconds for all clients, which may share
+    # one machine. Half of that is for everything else; the rest is divided equally.
+    seconds = config.round_timeout / 2 / config.clients
+    sentences = _summarise(data, spans, config, run, seconds)
+    summaries = Summaries(packs.model_id, dict(zip(nodes, sentences, strict=True)))
+    summaries.save(folder.summaries_path)
+    message = f"{len(nodes)} summaries: {share_line(summaries.kinds)}"
+    events.emit("summaries_written", message, nodes=len(nodes), **summaries.kinds)
+    return summaries
+
+
+def summarise_pack(
+    data: ClientData, packs: Packs, row: int, config: RunConfig, run: str
+) -> tuple[Sentence, ...]:
+    """Return the summary of one pack by the client's language model, as `write_summaries` would."""
+    return _summarise(data, _spans_of_rows(data, packs, [row]), config, run)[0]
+
+
+def _spans_of_rows(data: ClientData, packs: Packs, rows: Sequence[int]) -> list[list[Span]]:
+    texts = data.texts()
+    return [spans_of(packs, row, texts) for row in rows]
+
+
+def _summarise(
+    data: ClientData,
+    spans: Sequence[Sequence[Span]],
+    config: RunConfig,
+    run: str,
+    seconds: float = math.inf,
+) -> list[tuple[Sentence, ...]]:
+    """Return a summary of the spans of each pack."""
+    try:
+        with open_session(data, config, run) as session:
+            summariser = ModelSummariser(
+                session, embedder(data, config), data.bank.embeddings, seconds
+            )
+            return [summariser.summarise(of_pack) for of_pack in spans]
+    except UserError as error:
+        LOG.warning("client %d, summaries: %s", data.card.client, error)
+        return [quote(of_pack, "no model") for of_pack in spans]
+
+
+def check_model(data: ClientData, config: RunConfig) -> None:
+    """Check that the client has a language model for summaries.
+
+    Raises
+    ------
+    UserError : it has none
+    """
+    try:
+        open_session(data, config, "")
+    except UserError as error:
+        # Why (decision 21): the server reads the error that is raised, and the reason may name
+        # files and hosts of the client. It goes to the client's own log alone.
+        LOG.warning("client %d: %s", data.card.client, error)
+        raise UserError(
+            f"client {data.card.client}: expected a language model for llm.summaries = core, found "
+            "none; the client's log says why, docs/llm.md what to install"
+        ) from None

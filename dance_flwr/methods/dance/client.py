@@ -21,10 +21,9 @@ from dance_flwr.dance.state import (
 )
 from dance_flwr.dance.training import train_round
 from dance_flwr.data.text.usage import note_evidence
-from dance_flwr.evidence.explain import explain, make_packs
+from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.render import write_example
 from dance_flwr.evidence.seal import seal
-from dance_flwr.evidence.summaries.file import check_model, write_summaries
 from dance_flwr.llm.config import CORE, LlmConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import Report
@@ -56,6 +55,8 @@ class Dance:
         UserError : summaries are to be written, and the client has no language model for them
         """
         if info.round == 1 and LlmConfig.of(config).summaries == CORE:
+            from dance_flwr.evidence.summaries.language_model import check_model
+
             check_model(data, config)  # before rounds are spent
         client = DanceClient(model, data, DanceConfig.of(config), data.training_graph)
         folder = RunFolder(data.folder, info.run)
@@ -98,13 +99,14 @@ class Dance:
         """
         folder = RunFolder(data.folder, info.run)
         core = folder.load(data.device).core.to(data.device)
-        packs = explain(
-            *(model, data, core, DanceConfig.of(config), info.round, info.model_id),
-            smooth=info.smooth,
-        )
+        settings = DanceConfig.of(config)
+        explainer = Explainer(model, data, settings, info.round, info.model_id, info.smooth)
+        packs = explainer.explain(core)
         packs.save(folder.final_path)
         summaries = None
         if LlmConfig.of(config).summaries == CORE:
+            from dance_flwr.evidence.summaries.language_model import write_summaries
+
             summaries = write_summaries(folder, data, packs, config, info.run)
         write_example(folder, data, packs, summaries)
 
@@ -122,7 +124,9 @@ def _keep_evidence(
         chunks = selection.selected_chunks.cpu().numpy()
         note_evidence(now.folder.folder, now.number, chunks)
         return
-    packs = make_packs(now.client, hidden, selection, (now.number, model_id, difficulty_round))
+    client = now.client
+    explainer = Explainer(client.model, client.data, client.settings, now.number, model_id)
+    packs = explainer.packs(hidden, selection, difficulty_round)
     packs.save(now.folder.round_path(now.number))
     now.report.counts["evidence-packs"] = len(packs.nodes)
 

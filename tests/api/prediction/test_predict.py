@@ -9,11 +9,16 @@ import pytest
 import torch
 
 from dance_flwr.api.prediction.bundle import Bundle, export
-from dance_flwr.api.prediction.evidence_lines import _compare, verify_lines
-from dance_flwr.api.prediction.predicting import deployed, opened, show
+from dance_flwr.api.prediction.predicting import (
+    open_data,
+    predict_proba,
+    show_node,
+    verify_file,
+)
 from dance_flwr.api.prediction.table import predict
 from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.errors import UserError
+from dance_flwr.evidence.json_lines import _compare
 from dance_flwr.federation.client.client import open_client
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.methods.contract import RoundInfo
@@ -66,8 +71,8 @@ def test_predictions_are_those_of_the_run(finished, bundle, client):
     smooth = smoothing_of(finished.config, own.data)
     info = RoundInfo("predict", 1, "", final=True, smooth=smooth)
     expected = own.predict(info, torch.arange(own.data.num_nodes))["deployed"]
-    with opened(bundle, str(folder), quiet) as again:
-        assert torch.allclose(deployed(bundle, again), expected, atol=1e-6)
+    with open_data(bundle, str(folder), quiet) as again:
+        assert torch.allclose(predict_proba(bundle, again), expected, atol=1e-6)
 
 
 def test_a_table_of_nodes_without_labels(bundle, data, tmp_path):
@@ -84,7 +89,7 @@ def test_a_table_of_nodes_without_labels(bundle, data, tmp_path):
         assert row["evidence_probability"] == pytest.approx(max(fused.values()))
         assert sum(span["weight"] for span in line["spans"]) == pytest.approx(1, abs=1e-4)
     assert not any("accuracy" in line for line in lines)
-    verify_lines(bundle, str(data), tmp_path / "e.jsonl", lines.append)
+    verify_file(bundle, str(data), tmp_path / "e.jsonl", lines.append)
     assert lines[-1].startswith("evidence verified")
 
 
@@ -93,8 +98,8 @@ def test_labels_of_a_graph_do_not_enter_its_predictions(finished, bundle, data, 
     labelled.mkdir()
     for name in ("nodes.parquet", "edges.parquet"):
         shutil.copyfile(finished.partition / "client-2" / name, labelled / name)
-    predict(bundle, str(labelled), tmp_path / "with.parquet", say=lines.append)
-    predict(bundle, str(data), tmp_path / "without.parquet", say=quiet)
+    predict(bundle, str(labelled), tmp_path / "with.parquet", log=lines.append)
+    predict(bundle, str(data), tmp_path / "without.parquet", log=quiet)
     assert pq.read_table(tmp_path / "with.parquet") == pq.read_table(tmp_path / "without.parquet")
     assert any(line.startswith("accuracy") and "labelled nodes" in line for line in lines)
 
@@ -108,7 +113,7 @@ def accuracy_line(bundle, finished, tmp_path, named):
     table = pq.read_table(source / "nodes.parquet").select(["id", "text", "label"])
     labels = [named(place, label) for place, label in enumerate(table["label"].to_pylist())]
     pq.write_table(table.set_column(2, "label", [labels]), folder / "nodes.parquet")
-    predict(bundle, str(folder), tmp_path / "p.parquet", say=lines.append)
+    predict(bundle, str(folder), tmp_path / "p.parquet", log=lines.append)
     (found,) = [line for line in lines if line.startswith("accuracy")]
     rows = pq.read_table(tmp_path / "p.parquet").to_pylist()
     hits = [row["predicted"] == label for row, label in zip(rows, labels, strict=True)]
@@ -219,7 +224,7 @@ def test_altered_evidence_is_found(bundle, data, tmp_path, change):
     predict(bundle, str(data), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
     damaged(tmp_path / "e.jsonl", change)
     with pytest.raises(UserError, match=r"e\.jsonl"):
-        verify_lines(bundle, str(data), tmp_path / "e.jsonl", quiet)
+        verify_file(bundle, str(data), tmp_path / "e.jsonl", quiet)
 
 
 def test_a_key_that_stands_twice_is_found(bundle, data, tmp_path):
@@ -228,7 +233,7 @@ def test_a_key_that_stands_twice_is_found(bundle, data, tmp_path):
     text = (tmp_path / "e.jsonl").read_text("utf-8")
     (tmp_path / "e.jsonl").write_text(text.replace('"weight"', '"weight": 0.99, "weight"', 1))
     with pytest.raises(UserError, match=r"e\.jsonl line 1: expected evidence .* 'weight' twice"):
-        verify_lines(bundle, str(data), tmp_path / "e.jsonl", quiet)
+        verify_file(bundle, str(data), tmp_path / "e.jsonl", quiet)
 
 
 @pytest.mark.parametrize("place", [0, -1])
@@ -238,13 +243,13 @@ def test_evidence_that_lacks_a_node_is_found(bundle, data, tmp_path, place):
     lacking = json.loads(lines.pop(place))["id"]
     (tmp_path / "e.jsonl").write_text("".join(lines), "utf-8")
     with pytest.raises(UserError) as error:
-        verify_lines(bundle, str(data), tmp_path / "e.jsonl", quiet)
+        verify_file(bundle, str(data), tmp_path / "e.jsonl", quiet)
     assert f"expected evidence of all {len(lines) + 1} nodes" in str(error.value)
     assert f"found none of {lacking!r};" in str(error.value)
     del lines[1:4]
     (tmp_path / "e.jsonl").write_text("".join(lines), "utf-8")
     with pytest.raises(UserError, match="and 3 more;"):
-        verify_lines(bundle, str(data), tmp_path / "e.jsonl", quiet)
+        verify_file(bundle, str(data), tmp_path / "e.jsonl", quiet)
 
 
 def test_evidence_of_a_node_that_stands_twice_is_found(bundle, data, tmp_path):
@@ -254,13 +259,13 @@ def test_evidence_of_a_node_that_stands_twice_is_found(bundle, data, tmp_path):
     for lines in ([first, *rest, first], [first, first, *rest[1:]]):
         (tmp_path / "e.jsonl").write_text("".join(lines), "utf-8")
         with pytest.raises(UserError, match=re.escape(f"found node {name!r} twice")):
-            verify_lines(bundle, str(data), tmp_path / "e.jsonl", quiet)
+            verify_file(bundle, str(data), tmp_path / "e.jsonl", quiet)
 
 
 def test_an_empty_file_is_no_evidence(bundle, data, tmp_path):
     (tmp_path / "e.jsonl").touch()
     with pytest.raises(UserError, match=r"e\.jsonl: expected evidence .* found no line"):
-        verify_lines(bundle, str(data), tmp_path / "e.jsonl", quiet)
+        verify_file(bundle, str(data), tmp_path / "e.jsonl", quiet)
 
 
 def span(node, weight):
@@ -297,14 +302,14 @@ def test_one_altered_character_of_a_text_is_found(bundle, data, tmp_path):
     texts[place] = texts[place][:at] + "~" + texts[place][at + 1 :]
     pq.write_table(table.set_column(1, "text", [texts]), data / "nodes.parquet")
     with pytest.raises(UserError, match="altered"):
-        verify_lines(bundle, str(data), tmp_path / "e.jsonl", quiet)
+        verify_file(bundle, str(data), tmp_path / "e.jsonl", quiet)
 
 
 def test_any_node_is_shown(bundle, data):
     node = str(read_folder(data, labelled=False).ids[0])
-    assert show(bundle, str(data), node, quiet).startswith(f"Evidence pack of node {node!r}")
+    assert show_node(bundle, str(data), node, quiet).startswith(f"Evidence pack of node {node!r}")
     with pytest.raises(UserError, match="'nobody'"):
-        show(bundle, str(data), "nobody", quiet)
+        show_node(bundle, str(data), "nobody", quiet)
 
 
 def test_a_damaged_bundle_is_refused(bundle, tmp_path, data):
@@ -313,7 +318,7 @@ def test_a_damaged_bundle_is_refused(bundle, tmp_path, data):
     weights = copy / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4] + b"\x00\x00\x80\x3f")
     with pytest.raises(UserError, match=r"model\.safetensors"):
-        predict(Bundle.open(copy), str(data), tmp_path / "p.parquet", say=quiet)
+        predict(Bundle.open(copy), str(data), tmp_path / "p.parquet", log=quiet)
     assert not (tmp_path / "p.parquet").exists()
     (copy / "bundle.json").write_text("{}", "utf-8")
     with pytest.raises(UserError, match="format"):
@@ -329,20 +334,20 @@ def test_data_with_another_encoder_are_refused(bundle, tmp_path, finished):
     card["class_names"] = card["class_names"][::-1]
     (copy / "client.json").write_text(json.dumps(card), "utf-8")
     with pytest.raises(UserError, match="class-names"):
-        predict(bundle, str(copy), tmp_path / "p.parquet", say=quiet)
+        predict(bundle, str(copy), tmp_path / "p.parquet", log=quiet)
 
 
 def test_nothing_is_overwritten(finished, bundle, data, tmp_path):
     (tmp_path / "p.parquet").touch()
     with pytest.raises(UserError, match="--out"):
-        predict(bundle, str(data), tmp_path / "p.parquet", say=quiet)
+        predict(bundle, str(data), tmp_path / "p.parquet", log=quiet)
     with pytest.raises(UserError, match="--out"):
         export(finished.folder, bundle.folder)
 
 
 def test_a_model_without_evidence_predicts_too(run, data, tmp_path):
     plain = export(run(clients=3, rounds=1, method="fedavg-full").folder, tmp_path / "plain")
-    predict(plain, str(data), tmp_path / "p.parquet", say=quiet)
+    predict(plain, str(data), tmp_path / "p.parquet", log=quiet)
     assert pq.read_table(tmp_path / "p.parquet").column_names[-1] == "margin"
     with pytest.raises(UserError, match="--evidence"):
         predict(plain, str(data), tmp_path / "q.parquet", tmp_path / "e.jsonl", quiet)

@@ -7,13 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.evidence.metrics.faithfulness import EVIDENCE
-from dance_flwr.study.protocols.faithfulness.node_values import (
-    OTHERS,
-    Values,
-    measures,
-    unpack,
-)
+from dance_flwr.evidence.metrics.controls import EVIDENCE
+from dance_flwr.evidence.metrics.faithfulness import OTHERS, Values, measures
+from dance_flwr.study.protocols.faithfulness.node_values import unpack
 
 RESAMPLES = 2000
 _FEWEST = 5  # seeds that a comparison needs

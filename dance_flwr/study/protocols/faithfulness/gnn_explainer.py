@@ -9,7 +9,8 @@ from torch_geometric.explain import Explainer, GNNExplainer
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.evidence.metrics.faithfulness import Pool
+from dance_flwr.evidence.explain import Explainer as EvidenceExplainer
+from dance_flwr.evidence.metrics.controls import Pool
 from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.propagation import trainable
 from dance_flwr.nn.ragged import rows_at
@@ -20,7 +21,7 @@ _TIE = 1e-6  # lets the weight in a node's text decide between chunks of one nod
 
 
 def masked_chunks(
-    model: DanceModel, data: ClientData, seed: int, nodes: Tensor, pool: Pool, steps: int = STEPS
+    explainer: EvidenceExplainer, seed: int, pool: Pool, steps: int = STEPS
 ) -> Tensor:
     """Return the mask of each chunk's node, and between chunks of a node their weight in t_u; [E].
 
@@ -30,17 +31,17 @@ def masked_chunks(
 
     Parameters
     ----------
-    nodes : [m] int64; pool : theirs; seed : of the first masks
+    seed : of the first masks
     """
+    data, rows = explainer.data, pool.chunks.rows()
     weights, owner = torch.zeros(len(pool.chunks.index)), data.table.node_of_chunk
-    rows = pool.chunks.rows()
-    frozen = deepcopy(model).requires_grad_(False)
+    frozen = deepcopy(explainer.model).requires_grad_(False)
     with seeded(seed, "gnn-explainer", client=data.card.client):
-        for row, node in enumerate(nodes):
+        for row, node in enumerate(pool.nodes):
             near, mask = node_mask(frozen, data, node, steps)
             everyone = torch.zeros(data.num_nodes).index_copy(0, near.cpu(), mask.cpu())
-            own = (rows == row).cpu()
-            weights[own] = everyone[owner[pool.chunks.index].cpu()[own]]
+            of_row = (rows == row).cpu()
+            weights[of_row] = everyone[owner[pool.chunks.index].cpu()[of_row]]
     in_texts = data.table.weights_in_texts(data.table.chunks_of, torch.float32)
     ties = in_texts[pool.chunks.index].cpu()
     return ((1 - _TIE) * weights.double() + _TIE * ties.double()).to(data.device)

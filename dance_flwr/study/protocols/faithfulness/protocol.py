@@ -22,7 +22,16 @@ from dance_flwr.dance.model import DanceModel
 from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.disk import write_npz
 from dance_flwr.errors import UserError
-from dance_flwr.evidence.metrics.faithfulness import Outcomes, outcomes
+from dance_flwr.evidence.explain import Explainer
+from dance_flwr.evidence.metrics.faithfulness import (
+    EXPLAINER,
+    SOURCES,
+    Outcomes,
+    Values,
+    measures,
+    node_values,
+    outcomes,
+)
 from dance_flwr.federation.client.client import load_at, shape_of
 from dance_flwr.federation.client.device import pick_device
 from dance_flwr.fingerprint import model_fingerprint
@@ -31,14 +40,7 @@ from dance_flwr.runs.reader import load_model, read_result
 from dance_flwr.seeding import derive, generator
 from dance_flwr.study.engine.cells import Cell, Experiment, Request
 from dance_flwr.study.protocols.faithfulness.gnn_explainer import masked_chunks
-from dance_flwr.study.protocols.faithfulness.node_values import (
-    EXPLAINER,
-    SOURCES,
-    Values,
-    measures,
-    node_values,
-    pack,
-)
+from dance_flwr.study.protocols.faithfulness.node_values import pack
 from dance_flwr.study.protocols.faithfulness.tables import render
 from dance_flwr.study.protocols.variants import point_cells
 
@@ -79,11 +81,11 @@ def analyse(
     ]
     results = []
     for client, chosen in _sample(sites, nodes, config.seed).items():
-        data, model = sites[client], _model(sites[client], config, state)
+        model = _model(sites[client], config, state)
+        explainer = Explainer(model, sites[client], DanceConfig.of(config))
         draw = generator(config.seed, "faithfulness", client=client)
-        masks = {EXPLAINER: partial(masked_chunks, model, data, config.seed)}
-        seen = outcomes(model, data, DanceConfig.of(config), chosen, draws, draw, masks)
-        results.append((data, seen))
+        masks = {EXPLAINER: partial(masked_chunks, explainer, config.seed)}
+        results.append((sites[client], outcomes(explainer, chosen, draws, draw, masks)))
     values = _concatenate(
         [node_values(seen, data.labels[_nodes(data, seen)]) for data, seen in results]
     )

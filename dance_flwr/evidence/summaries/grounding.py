@@ -1,8 +1,8 @@
 """Whether a sentence says what its span says, by rules that need no language model.
 
 A sentence s is grounded in span k if, with W its stemmed content words and B its content bigrams,
-|W in k| / |W| >= 0.9 and |B in k| / |B| >= 0.6, all its numbers and names stand in k, what k
-negates is negated in s and nothing else, and cos(s, k) > cos(s, j) for every other span j.
+|W in k| / |W| >= 0.9 and |B in k| / |B| >= 0.6, k has all its numbers and names, s negates what k
+negates and nothing else, and cos(s, k) > cos(s, j) for every other span j.
 
 The rules compare words, not meanings: they bound what a sentence can add to its span. A content
 word in ten may still be new, and a relation may be turned round in a long sentence.
@@ -16,9 +16,12 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-LEAST_WORDS, LEAST_BIGRAMS = 0.9, 0.6  # shares in the cited span
-FEWEST_WORDS = 4  # content words; fewer say nothing, or answer an order in the text
-LONGEST = 30  # words
+# Shares of content words and bigrams that the cited span must have. Every omission breaks a bigram,
+# so that fewer of them can be asked for.
+MIN_WORD_SHARE, MIN_BIGRAM_SHARE = 0.9, 0.6
+# A sentence of fewer content words says nothing, or is the answer to an instruction in the text.
+MIN_CONTENT_WORDS = 4
+MAX_WORDS = 30
 
 
 def _words_of(text: str) -> frozenset[str]:
@@ -56,8 +59,8 @@ class Measures:
     ----------
     words : number of words, of any kind
     content : number of content words
-    share_of_words, share_of_bigrams : of content words and bigrams, in the span and at most as
-        often as there: a model that goes round in circles repeats them; 1 where there are none
+    share_of_words, share_of_bigrams : shares of the content words and bigrams that the span has,
+        each counted at most as often as there, since a model in a loop repeats them; 1 if none
     """
 
     words: int
@@ -68,12 +71,12 @@ class Measures:
 
 def measure(sentence: str, span: str) -> Measures:
     """Return the measures of a sentence against a span."""
-    own, source = _content(sentence), _content(span)
+    words, source = _content(sentence), _content(span)
     return Measures(
         len(_words(sentence)),
-        len(own),
-        _share(own, source),
-        _share([*pairwise(own)], [*pairwise(source)]),
+        len(words),
+        _share(words, source),
+        _share([*pairwise(words)], [*pairwise(source)]),
     )
 
 
@@ -82,18 +85,26 @@ def refusal(sentence: str, span: str) -> str:
 
     One of "empty", "characters", "long", "short", "numbers", "names", "negation", "words",
     "bigrams".
+
+    Examples
+    --------
+    >>> span = "The new index answers most queries in 20 ms, without any change of the data."
+    >>> refusal("The new index answers most queries in 20 ms.", span)
+    ''
+    >>> refusal("The new index answers most queries in 30 ms.", span)
+    'numbers'
     """
-    found = measure(sentence, span)
+    measures = measure(sentence, span)
     faults = {
-        "empty": not found.words,
+        "empty": not measures.words,
         "characters": not all(letter.isprintable() for letter in sentence),
-        "long": found.words > LONGEST,
-        "short": found.content < FEWEST_WORDS,
+        "long": measures.words > MAX_WORDS,
+        "short": measures.content < MIN_CONTENT_WORDS,
         "numbers": not _numbers(sentence) <= _numbers(span),
         "names": not _names(sentence, span) <= {*_words(span)},
         "negation": _flipped(sentence, span),
-        "words": found.share_of_words < LEAST_WORDS,
-        "bigrams": found.share_of_bigrams < LEAST_BIGRAMS,
+        "words": measures.share_of_words < MIN_WORD_SHARE,
+        "bigrams": measures.share_of_bigrams < MIN_BIGRAM_SHARE,
     }
     return next((fault for fault, present in faults.items() if present), "")
 
@@ -105,18 +116,24 @@ def nearest(cosines: Sequence[float], span: int, texts: Sequence[str]) -> bool:
     ----------
     cosines : of the sentence with each span
     span : index of its span
-    texts : of the spans; one of the same words is no other
+    texts : of the spans; those of the same words as the span are not compared
     """
-    own = _words(texts[span])
+    words = _words(texts[span])
     return all(
         cosines[span] > cosine
         for at, cosine in enumerate(cosines)
-        if at != span and _words(texts[at]) != own
+        if at != span and _words(texts[at]) != words
     )
 
 
 def is_excerpt(sentence: str, span: str) -> bool:
-    """Whether the words of a sentence stand in a span in one run, in the same letters."""
+    """Whether the words of a sentence are a run of the span's words, letter by letter.
+
+    Examples
+    --------
+    >>> is_excerpt("queries in 20 ms", "It answers queries in 20 ms, always.")
+    True
+    """
     return f" {' '.join(_words(sentence))} " in f" {' '.join(_words(span))} "
 
 
@@ -129,9 +146,9 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.replace(_QUOTE, "'"))
 
 
-def _share(own: Sequence[Hashable], source: Sequence[Hashable]) -> float:
-    """Return the share of `own` that is in `source`, each as often as it stands there."""
-    return (Counter(own) & Counter(source)).total() / len(own) if own else 1.0
+def _share(items: Sequence[Hashable], source: Sequence[Hashable]) -> float:
+    """Return the share of `items` that `source` has, each counted at most as often as there."""
+    return (Counter(items) & Counter(source)).total() / len(items) if items else 1.0
 
 
 @lru_cache(maxsize=1)
@@ -161,7 +178,7 @@ def _numbers(text: str) -> set[str]:
 
 
 def _names(sentence: str, span: str) -> set[str]:
-    """Return the words with a capital, but a first one that the span has in small letters."""
+    """Return the words with a capital, except a first word that the span has in lower case."""
     words, small = _words(sentence), {word.lower() for word in _words(span)}
     names = {word for word in words[1:] if word != word.lower()}
     first = words[0] if words else ""
@@ -171,25 +188,25 @@ def _names(sentence: str, span: str) -> set[str]:
 
 def _negated(text: str) -> list[str]:
     """Return the stem of the content word that each negation of a text comes before."""
-    found, waiting = [], 0
+    stems, waiting = [], 0
     for word in (word.lower() for word in _words(text)):
         if _negates(word):
             waiting += 1
         elif word not in _FUNCTION and waiting:
-            found += _stems([word]) * waiting
+            stems += _stems([word]) * waiting
             waiting = 0
-    return [*found, *[""] * waiting]
+    return [*stems, *[""] * waiting]
 
 
 def _flipped(sentence: str, span: str) -> bool:
     """Whether a sentence denies what its span says, or says what its span denies."""
-    own, source = {*_content(sentence)}, {*_content(span)}
+    words, source = {*_content(sentence)}, {*_content(span)}
     denied, denied_in_span = {*_negated(sentence)}, {*_negated(span)}
-    if not denied <= denied_in_span or (denied_in_span & own) - denied:
+    if not denied <= denied_in_span or (denied_in_span & words) - denied:
         return True
     return any(
         prefix + word in source or word.removeprefix(prefix) in source
-        for word in own - source
+        for word in words - source
         for prefix in _PREFIXES
         if prefix + word in source or word.startswith(prefix)
     )

@@ -1,4 +1,4 @@
-"""Evidence as JSON lines, one object per node: written with predictions, and checked later."""
+"""Evidence packs as JSON lines, one object per node: written with predictions, verified later."""
 
 import json
 from collections import Counter
@@ -10,14 +10,12 @@ from typing import Any
 
 import torch
 
-from dance_flwr.api.prediction.bundle import Bundle
-from dance_flwr.api.prediction.predicting import explained, opened
-from dance_flwr.data.client_folder import Say
 from dance_flwr.errors import UserError
+from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.verify import WEIGHT_TOLERANCE
 
-_BLOCK = 1024  # lines that are computed again at once
+_LINES_PER_BLOCK = 1024  # recomputed at once
 # What a line holds: name -> type.
 _LINE = {"id": str, "model": str, "views": dict, "neighbours": list, "spans": list}
 _NEIGHBOUR = {"id": str, "hop": int, "gate": float}
@@ -33,8 +31,7 @@ def evidence_lines(
     sha256 of their UTF-8 text; `neighbours` are the nodes that the prediction draws on.
     """
     for row, node in enumerate(packs.nodes):
-        near = slice(packs.neighbour_ptr[row], packs.neighbour_ptr[row + 1])
-        own = slice(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
+        near, spans = packs.neighbours_of(row), packs.chunks_of(row)
         yield {
             "id": ids[node],
             "model": packs.model_id,
@@ -60,56 +57,61 @@ def evidence_lines(
                     "sha256": digest.tobytes().hex(),
                 }
                 for other, (start, end), weight, digest in zip(
-                    packs.chunk_nodes[own],
-                    packs.chunk_spans[own],
-                    packs.chunk_weights[own],
-                    packs.chunk_sha256[own],
+                    packs.chunk_nodes[spans],
+                    packs.chunk_spans[spans],
+                    packs.chunk_weights[spans],
+                    packs.chunk_sha256[spans],
                     strict=True,
                 )
             ],
         }
 
 
-def verify_lines(bundle: Bundle, data: str, path: Path, say: Say = print) -> None:
-    """Check evidence against the texts of the data, then compute it again with the model.
+def verify_lines(explainer: Explainer, lines: Sequence[Mapping[str, Any]], path: Path) -> int:
+    """Compare evidence with the texts of the data, then compute it again with the model.
 
-    Every node of the data has one line, as `predict` writes them.
+    Every node of the data has one line, as `evidence_lines` gives it.
 
     Parameters
     ----------
-    data : what was predicted, as in `predict`
+    lines : what `read_lines` returned; path : their file, for errors
+
+    Returns
+    -------
+    number of spans
 
     Raises
     ------
-    UserError : names the node that is missing or there twice, or the span, weight or prediction
-        that does not agree
+    UserError : names the node that is missing or duplicated, or the span, weight or prediction that
+        does not agree
     """
-    lines, spans = _read(path), 0
-    with opened(bundle, data, say) as client:
-        ids, texts = client.data.ids(), client.data.texts()
-        row_of = {name: row for row, name in enumerate(ids)}
-        for line in lines:
-            spans += _check_spans(line, row_of, texts, path)
-        if lacking := row_of.keys() - {line["id"] for line in lines}:
-            first, more = min(lacking, key=row_of.__getitem__), len(lacking) - 1
-            rest = f" and {more:,} more" if more else ""
-            raise UserError(
-                f"{path}: expected evidence of all {len(ids):,} nodes of the data, found none of "
-                f"{first!r}{rest}; lines were removed, or name the data that were predicted"
-            )
-        for start in range(0, len(lines), _BLOCK):
-            block = lines[start : start + _BLOCK]
-            nodes = torch.tensor([row_of[line["id"]] for line in block])
-            again = evidence_lines(
-                explained(bundle, client, nodes), ids, client.data.card.class_names
-            )
-            for line, expected in zip(block, again, strict=True):
-                _compare(line, expected, path)
-    say(f"evidence verified: {spans:,} spans of {len(lines):,} nodes, model {bundle.model_id}")
+    data = explainer.data
+    ids, texts = data.ids(), data.texts()
+    row_of = {name: row for row, name in enumerate(ids)}
+    spans = sum(_check_spans(line, row_of, texts, path) for line in lines)
+    if missing := row_of.keys() - {line["id"] for line in lines}:
+        first, more = min(missing, key=row_of.__getitem__), len(missing) - 1
+        rest = f" and {more:,} more" if more else ""
+        raise UserError(
+            f"{path}: expected evidence of all {len(ids):,} nodes of the data, found none of "
+            f"{first!r}{rest}; lines were removed, or name the data that were predicted"
+        )
+    for start in range(0, len(lines), _LINES_PER_BLOCK):
+        block = lines[start : start + _LINES_PER_BLOCK]
+        nodes = torch.tensor([row_of[line["id"]] for line in block])
+        recomputed = evidence_lines(explainer.explain(nodes), ids, data.card.class_names)
+        for line, expected in zip(block, recomputed, strict=True):
+            _compare(line, expected, path)
+    return spans
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a file, all of the form that `evidence_lines` gives them."""
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read evidence, all of the form that `evidence_lines` gives it.
+
+    Raises
+    ------
+    UserError : a line has another form, or there is no line
+    """
     lines: list[dict[str, Any]] = []
     where = str(path)
     try:
@@ -130,12 +132,19 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; of a key that stands twice, readers would each believe another."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    """Return a JSON object without duplicate keys.
+
+    Raises
+    ------
+    ValueError : a key is there twice
+    """
+    # Why (decision 20): readers differ in which of two equal keys they keep, so that what was
+    # verified may not be what another program shows.
+    values = dict(pairs)
+    if len(values) < len(pairs):
         name = next(name for name, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise ValueError(f"{name!r} twice")
-    return found
+    return values
 
 
 def _check_form(line: Any) -> dict[str, Any]:
@@ -157,15 +166,15 @@ def _check_form(line: Any) -> dict[str, Any]:
     return line  # type: ignore[no-any-return]
 
 
-def _check_fields(found: Any, kinds: Mapping[str, type], what: str) -> None:
-    if not isinstance(found, dict):
+def _check_fields(fields: Any, kinds: Mapping[str, type], what: str) -> None:
+    if not isinstance(fields, dict):
         raise ValueError(f"{what} that is no JSON object")
-    if other := kinds.keys() ^ found.keys():
+    if other := kinds.keys() ^ fields.keys():
         name = min(other)
-        raise ValueError(f"{what} {'with' if name in found else 'without'} {name!r}")
+        raise ValueError(f"{what} {'with' if name in fields else 'without'} {name!r}")
     for name, kind in kinds.items():
-        value = found[name]
-        # Exact types: true is no 1. A number may have lost its decimal point on the way.
+        value = fields[name]
+        # Exact types, as True == 1 in Python. JSON writers of other languages write 1.0 as 1.
         if type(value) is not kind and not (
             kind is float and type(value) is int and value in (0, 1)
         ):
@@ -185,7 +194,8 @@ def _check_spans(
                     f"{span['id']!r}, characters {span['start']}-{span['end']}, found "
                     f"{text[:40]!r}; the source text or the evidence was altered"
                 )
-        return len(line["spans"]) + 0 * row_of[line["id"]]
+        row_of[line["id"]]  # a KeyError names it
+        return len(line["spans"])
     except KeyError as error:
         raise UserError(
             f"{path}: expected evidence of nodes of this graph, found {error}; name the data that "
@@ -193,41 +203,42 @@ def _check_spans(
         ) from None
 
 
-def _compare(line: Mapping[str, Any], again: Mapping[str, Any], path: Path) -> None:
+def _compare(line: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:
     """Compare a line with the one that the model gives.
 
     Raises
     ------
     UserError : they differ by more than rounding
     """
-    found, expected = sorted(_numbers(line)), sorted(_numbers(again))
-    count = Counter(key for key, _ in found)
-    count.subtract(key for key, _ in expected)
-    gaps = [  # NaN is a gap as large as any
-        (inf if isnan(one - other) else abs(one - other), key)
-        for (key, one), (_, other) in zip(found, expected, strict=False)
+    actual, wanted = sorted(_numbers(line)), sorted(_numbers(expected))
+    surplus = Counter(key for key, _ in actual)
+    surplus.subtract(key for key, _ in wanted)
+    gaps = [  # NaN differs from every number
+        (inf if isnan(a - b) else abs(a - b), key)
+        for (key, a), (_, b) in zip(actual, wanted, strict=False)
     ]
     fault = ""
-    if line["model"] != again["model"]:
+    if line["model"] != expected["model"]:
         fault = f"evidence of model {line['model']}"
-    elif amiss := {key: more for key, more in count.items() if more}:
-        # Also one that weighs nothing: a copy could take its place and be read instead.
-        key, more = max(amiss.items(), key=lambda item: item[1])
+    # Why (decision 20): an entry of weight 0 changes no sum, but a reader of the file would take it
+    # for evidence. So entries are compared as a multiset, not by their weights alone.
+    elif amiss := {key: count for key, count in surplus.items() if count}:
+        key, count = max(amiss.items(), key=lambda item: item[1])
         fault = (
-            f"the {key[0]} of {key[-1]!r} too often" if more > 0 else f"no {key[0]} of {key[-1]!r}"
+            f"the {key[0]} of {key[-1]!r} too often" if count > 0 else f"no {key[0]} of {key[-1]!r}"
         )
     elif (worst := max(gaps))[0] > WEIGHT_TOLERANCE:
         gap, key = worst
         fault = f"a difference of {gap:.2g} in the {key[0]} of {key[-1]!r}"
     if fault:
         raise UserError(
-            f"{path}: node {line['id']!r}: expected what model {again['model']} gives, found "
+            f"{path}: node {line['id']!r}: expected what model {expected['model']} gives, found "
             f"{fault}; the evidence, the texts, the edges or the model were altered"
         )
 
 
 def _numbers(line: Mapping[str, Any]) -> Iterator[tuple[tuple[Any, ...], float]]:
-    """Yield every number of a line, after what it is of: an entry may be there twice."""
+    """Yield every number of a line with its key; equal keys mean that an entry is duplicated."""
     for span in line["spans"]:
         yield ("weight", span["start"], span["end"], span["id"]), span["weight"]
     for neighbour in line["neighbours"]:

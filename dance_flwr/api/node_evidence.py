@@ -7,8 +7,8 @@ from typing import Any, overload
 import numpy as np
 
 from dance_flwr.api.notebook import evidence_html
-from dance_flwr.api.prediction.evidence_lines import evidence_lines
 from dance_flwr.errors import UserError
+from dance_flwr.evidence.json_lines import evidence_lines
 from dance_flwr.evidence.pack import Packs
 
 
@@ -156,7 +156,7 @@ def _node(
     names: Sequence[str],
 ) -> NodeEvidence:
     near = np.arange(packs.neighbour_ptr[row], packs.neighbour_ptr[row + 1])
-    own = np.arange(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
+    chunks = np.arange(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
     neighbours = tuple(
         Neighbour(
             text=texts[packs.neighbours[at]],
@@ -164,18 +164,18 @@ def _node(
             if (label := int(packs.neighbour_labels[at])) >= 0
             else None,
             effect=float(packs.neighbour_effects[at]),
-            **said,
+            **entry,
         )
-        for at, said in zip(near, line["neighbours"], strict=True)
+        for at, entry in zip(near, line["neighbours"], strict=True)
     )
     hops = {neighbour.id: neighbour.hop for neighbour in neighbours}
     spans = tuple(
         Span(
-            hop=hops[said["id"]],
-            text=texts[packs.chunk_nodes[at]][said["start"] : said["end"]],
-            **said,
+            hop=hops[entry["id"]],
+            text=texts[packs.chunk_nodes[at]][entry["start"] : entry["end"]],
+            **entry,
         )
-        for at, said in zip(own, line["spans"], strict=True)
+        for at, entry in zip(chunks, line["spans"], strict=True)
     )
     best = int(packs.predicted[row])
     sure = float(packs.confidence[row])

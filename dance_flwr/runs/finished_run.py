@@ -1,12 +1,11 @@
-"""The evidence of a finished run: open its model, its sites and its packs, and show them."""
+"""A finished run of DANCE, opened for its evidence: its record, model, clients and packs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,23 +13,19 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.errors import ConfigError, UserError
-from dance_flwr.evidence.explain import explain
-from dance_flwr.evidence.pack import Packs
-from dance_flwr.evidence.render import example_row, render
-from dance_flwr.evidence.summaries.file import Summaries, summarise_pack
-from dance_flwr.evidence.summaries.quotes import Sentence
+from dance_flwr.evidence.explain import Explainer
 from dance_flwr.federation.client.client import load_at, shape_of
 from dance_flwr.federation.client.smoothing import smoothing_of
-from dance_flwr.llm.config import CORE, ON_DEMAND, LlmConfig
 from dance_flwr.methods import get_spec
 from dance_flwr.runs.reader import load_model, read_result
 
 
 @dataclass(frozen=True)
-class EvidenceRun:
-    """A finished run of `dance`, opened for its evidence.
+class FinishedRun:
+    """A finished run of method "dance".
 
     Attributes
     ----------
@@ -45,7 +40,7 @@ class EvidenceRun:
     client_folder: Path | None = None
 
     @classmethod
-    def open(cls, folder: Path, client_folder: Path | None = None) -> "EvidenceRun":
+    def open(cls, folder: Path, client_folder: Path | None = None) -> "FinishedRun":
         """Open the run in `folder`.
 
         Raises
@@ -75,7 +70,12 @@ class EvidenceRun:
         ------
         UserError : it is damaged, or not the one that `result.json` names
         """
-        return load_model(self.folder, str(self.result["model_fingerprint"]))
+        return load_model(self.folder, self.model_id)
+
+    @property
+    def model_id(self) -> str:
+        """Fingerprint of the model, as the run's record names it."""
+        return str(self.result["model_fingerprint"])
 
     @property
     def settings(self) -> DanceConfig:
@@ -118,67 +118,20 @@ class EvidenceRun:
             derived_folder,
         )
 
-    def store(self, data: ClientData) -> RunFolder:
+    def run_folder(self, data: ClientData) -> RunFolder:
         """Return the folder that this run left at a client."""
         return RunFolder(data.folder, self.result["run"])
 
-    def smooth(self, data: ClientData) -> Callable[[Tensor], Tensor] | None:
-        """Return what the run's `smoothing` does to deployed probabilities; None = nothing."""
-        return smoothing_of(self.config, data)
-
-    def model(self, data: ClientData) -> Any:
-        """Build the model for the shapes of a site and load the saved weights and its prior."""
+    def explainer(self, data: ClientData) -> Explainer:
+        """Return the saved model at a client's data, with its prior and the run's `smoothing`."""
         shape = shape_of(data.text_dim, len(data.card.class_names), self.config)
         model = get_spec(self.config.method).make_client().build(shape, self.config)
         load_at(data, model, self.weights, self.config)
-        return model
-
-
-def show_evidence(run: Path, client: int, node: str | None, client_folder: Path | None) -> str:
-    """Return one evidence pack of a run as text.
-
-    Parameters
-    ----------
-    client : number of the client
-    node : id of the node; None = the most confident pack that draws on a neighbour. A node outside
-        the condensed core has no stored pack; its pack is computed with the run's model
-    client_folder : the client's folder; None = that of the run's partition
-
-    Raises
-    ------
-    UserError : the client has no packs, or no node of this id
-    """
-    opened = EvidenceRun.open(run, client_folder)
-    data = opened.data(client)
-    packs = Packs.load(opened.store(data).final_path)
-    if node is None:
-        if not len(packs.nodes):
-            raise UserError(
-                f"client {client}: expected evidence packs, found none; choose another client"
-            )
-        example = example_row(packs)
-        return render(data, packs, example, _summary(opened, data, packs, example))
-    ids = data.ids()
-    if node not in ids:
-        raise UserError(f"--node: expected the id of a node of client {client}, found {node!r}")
-    row = packs.row_of(ids.index(node))
-    if row is None:
-        nodes = torch.as_tensor(np.array([ids.index(node)]))
-        round_, fingerprint = opened.result["best_round"], opened.result["model_fingerprint"]
-        packs = explain(
-            *(opened.model(data), data, nodes, opened.settings, round_, fingerprint),
-            smooth=opened.smooth(data),
+        return Explainer(
+            cast(DanceModel, model),
+            data,
+            self.settings,
+            int(self.result["best_round"]),
+            self.model_id,
+            smoothing_of(self.config, data),
         )
-        row = 0
-    return render(data, packs, row, _summary(opened, data, packs, row))
-
-
-def _summary(
-    opened: EvidenceRun, data: ClientData, packs: Packs, row: int
-) -> tuple[Sentence, ...] | None:
-    """Return the summary of a pack that the run's `llm.summaries` asks for; None = extractive."""
-    wanted = LlmConfig.of(opened.config).summaries
-    if wanted == ON_DEMAND:
-        return summarise_pack(data, packs, row, opened.config, opened.result["run"])
-    kept = Summaries.load(opened.store(data).summaries_path) if wanted == CORE else None
-    return kept.of(packs, row, data.texts()) if kept else None

@@ -1,36 +1,125 @@
-"""Summaries of a run's final core: in the client's folder, beside the packs, under their seal."""
+"""Summaries of evidence packs: one short sentence for each of the heaviest selected spans.
+
+A summary is a reading aid. It is no evidence, and nothing that predicts or measures reads it. The
+summaries of a run's final core are in the client's folder, beside the packs and under their seal.
+"""
 
 import json
-import logging
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dance_flwr import events
-from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.config.tree import RunConfig
-from dance_flwr.dance.state import RunFolder
 from dance_flwr.disk import write_json
 from dance_flwr.errors import DataError, UserError
-from dance_flwr.evidence.grounding import is_excerpt, refusal
+from dance_flwr.escaping import one_line
 from dance_flwr.evidence.pack import Packs
-from dance_flwr.evidence.summaries.quotes import (
-    EXCERPT,
-    KINDS,
-    QUOTED,
-    WRITTEN,
-    ExtractiveSummariser,
-    Sentence,
-    no_model,
-    quotation,
-    spans_of,
-)
+from dance_flwr.evidence.summaries.grounding import is_excerpt, refusal
 
-LOG = logging.getLogger("flwr")
 FORMAT = 1
-_KEYS = {"span", "kind", "author", "reason"}
+WRITTEN, EXCERPT, QUOTED = "written", "excerpt", "quoted"
+KINDS = (WRITTEN, EXCERPT, QUOTED)
+MAX_SENTENCES = 2  # of a summary
+_KEYS = {"span", "kind", "author", "reason"}  # of a sentence in the file
+
+
+@dataclass(frozen=True)
+class Span:
+    """A selected span of a pack.
+
+    Attributes
+    ----------
+    number : k from 1, heaviest first; shown as [k]
+    node, start, end : local number of the node, and characters of its text
+    chunk : row of the client's text bank
+    weight : pi of the span; text : what it says
+    """
+
+    number: int
+    node: int
+    start: int
+    end: int
+    chunk: int
+    weight: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence of a summary, tied to one span.
+
+    Attributes
+    ----------
+    span : number of the span
+    text : the sentence; for "quoted" the span verbatim
+    kind : "written" = in a model's own words; "excerpt" = a part of the span, verbatim; "quoted" =
+        the whole span
+    author : name of the model that wrote or chose it; empty for "quoted"
+    reason : why a span is quoted although a model was to write; empty where none was to
+    """
+
+    span: int
+    text: str
+    kind: str = QUOTED
+    author: str = ""
+    reason: str = ""
+
+    @property
+    def label(self) -> str:
+        """Origin of the sentence, in words."""
+        if self.kind == WRITTEN:
+            return f"written by {self.author}, checked against span {self.span}"
+        return "quoted" if self.kind == QUOTED else "quoted in part"
+
+
+def quote(spans: Sequence[Span], reason: str = "") -> tuple[Sentence, ...]:
+    """Return the extractive summary: the heaviest spans verbatim, at most `MAX_SENTENCES`.
+
+    Examples
+    --------
+    >>> quote([Span(1, node=0, start=0, end=9, chunk=4, weight=1.0, text="two  words")])[0].text
+    'two words'
+    """
+    return tuple(quotation(span, reason) for span in spans[:MAX_SENTENCES])
+
+
+def quotation(span: Span, reason: str = "") -> Sentence:
+    """Return a span verbatim, as a sentence on one line."""
+    return Sentence(span.number, " ".join(span.text.split()), QUOTED, "", reason)
+
+
+def spans_of(packs: Packs, row: int, texts: Sequence[str]) -> list[Span]:
+    """Return the selected spans of a pack, heaviest first.
+
+    Parameters
+    ----------
+    texts : of all nodes of the client
+    """
+    entries = packs.chunks_of(row)
+    columns = (packs.chunk_nodes, packs.chunk_spans, packs.chunks, packs.chunk_weights)
+    return [
+        Span(
+            number,
+            int(node),
+            int(start),
+            int(end),
+            int(chunk),
+            float(weight),
+            texts[node][start:end],
+        )
+        for number, (node, (start, end), chunk, weight) in enumerate(
+            zip(*(column[entries] for column in columns), strict=True), start=1
+        )
+    ]
+
+
+def lines_of(sentences: Sequence[Sentence]) -> list[str]:
+    """Return a summary as lines of an evidence pack, escaped: "[k] sentence (origin)"."""
+    return [
+        f"[{sentence.span}] {one_line(sentence.text, marks=True)} "
+        f"({one_line(sentence.label, marks=True)})"
+        for sentence in sentences
+    ]
 
 
 @dataclass(frozen=True)
@@ -62,7 +151,7 @@ class Summaries:
             yield from ((node, sentence) for sentence in sentences)
 
     def save(self, path: Path) -> None:
-        """Write them atomically; a span is quoted from its text, which is not written again."""
+        """Write the summaries atomically; quotations without their text, which the span has."""
         nodes = {
             str(node): [
                 {key: getattr(sentence, key) for key in sorted(_KEYS)}
@@ -99,7 +188,7 @@ class Summaries:
             ) from None
 
     def of(self, packs: Packs, row: int, texts: list[str]) -> tuple[Sentence, ...]:
-        """Return the summary of a pack with its quotations, extractive where none is kept.
+        """Return the summary of a pack with its quotations; extractive where it has none.
 
         Raises
         ------
@@ -107,15 +196,15 @@ class Summaries:
         """
         node, spans = int(packs.nodes[row]), spans_of(packs, row, texts)
         if self.model_id != packs.model_id or node not in self.of_node:
-            return ExtractiveSummariser().summarise(spans)
-        kept = self.of_node[node]
-        if not all(1 <= sentence.span <= len(spans) for sentence in kept):
+            return quote(spans)
+        sentences = self.of_node[node]
+        if not all(1 <= sentence.span <= len(spans) for sentence in sentences):
             raise DataError(
                 f"summary of node number {node}: expected spans 1 to {len(spans)}, found "
-                f"{[sentence.span for sentence in kept]}; it was altered"
+                f"{[sentence.span for sentence in sentences]}; it was altered"
             )
         return tuple(
-            quotation(spans[s.span - 1], s.reason) if s.kind == QUOTED else s for s in kept
+            quotation(spans[s.span - 1], s.reason) if s.kind == QUOTED else s for s in sentences
         )
 
 
@@ -127,79 +216,8 @@ def _sentence(entry: Mapping[str, object]) -> Sentence:
     return Sentence(span, text, kind, str(entry["author"]), str(entry["reason"]))
 
 
-def write_summaries(
-    folder: RunFolder, data: ClientData, packs: Packs, config: RunConfig, run: str
-) -> Summaries:
-    """Summarise all packs of a core with the client's language model, and write the summaries.
-
-    Where the client has no model, a cap is reached, too many replies are unusable or the time is
-    up, the spans are quoted; nothing of a run depends on its summaries. The server waits
-    `round-timeout` seconds for all clients, which may share one machine: each takes at most its
-    share of half of them.
-    """
-    rows, seconds = range(len(packs.nodes)), config.round_timeout / 2 / config.clients
-    found = _summarise(data, packs, rows, config, run, seconds)
-    nodes = packs.nodes.tolist()
-    written = Summaries(packs.model_id, dict(zip(nodes, found, strict=True)))
-    written.save(folder.summaries_path)
-    message = f"{len(nodes)} summaries: {share_line(written.kinds)}"
-    events.emit("summaries_written", message, nodes=len(nodes), **written.kinds)
-    return written
-
-
-def summarise_pack(
-    data: ClientData, packs: Packs, row: int, config: RunConfig, run: str
-) -> tuple[Sentence, ...]:
-    """Return the summary of one pack by the client's language model, as `write_summaries` would."""
-    return _summarise(data, packs, [row], config, run)[0]
-
-
-def _summarise(
-    data: ClientData,
-    packs: Packs,
-    rows: Sequence[int],
-    config: RunConfig,
-    run: str,
-    seconds: float = math.inf,
-) -> list[tuple[Sentence, ...]]:
-    from dance_flwr.evidence.summaries.language_model import ModelSummariser
-    from dance_flwr.llm.factory import embedder, open_session
-
-    texts = data.texts()
-    spans = [spans_of(packs, row, texts) for row in rows]
-    found: list[tuple[Sentence, ...]] = []
-    try:
-        with open_session(data, config, run) as session:
-            summariser = ModelSummariser(
-                session, embedder(data, config), data.bank.embeddings, seconds
-            )
-            found = [summariser.summarise(own) for own in spans]
-    except UserError as error:
-        LOG.warning("client %d, summaries: %s", data.card.client, error)
-    return found or [no_model(own) for own in spans]
-
-
-def check_model(data: ClientData, config: RunConfig) -> None:
-    """Open the client's language model, as summaries will.
-
-    Raises
-    ------
-    UserError : the client has none; why is in its own log only, since the server reads the error
-    """
-    from dance_flwr.llm.factory import open_session
-
-    try:
-        open_session(data, config, "")
-    except UserError as error:
-        LOG.warning("client %d: %s", data.card.client, error)
-        raise UserError(
-            f"client {data.card.client}: expected a language model for llm.summaries = core, found "
-            "none; the client's log says why, docs/llm.md what to install"
-        ) from None
-
-
 def share_line(kinds: Mapping[str, int]) -> str:
-    """Return in words how many sentences were kept, and how many spans quoted."""
+    """Return in words how many sentences a model wrote, and how many spans were quoted."""
     total = sum(kinds.values())
     if not total:
         return "no sentences"
@@ -211,9 +229,11 @@ def share_line(kinds: Mapping[str, int]) -> str:
 
 
 def verify_summaries(packs: Packs, summaries: Summaries, texts: list[str]) -> int:
-    """Check every sentence that a model wrote or chose against its span again, by its words.
+    """Check every sentence that a model wrote or chose against its span, by its words.
 
-    Returns the number of sentences.
+    Returns
+    -------
+    number of sentences
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A client with copies of some of its nodes, whose texts differ from case to case."""
+"""A client with replicas of some of its nodes, whose texts differ from case to case."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,13 +14,13 @@ from dance_flwr.nn.ragged import Ragged, ptr_of_sizes, row_of_entry
 
 
 @dataclass(frozen=True)
-class Copies:
-    """Copies of nodes by case: the client's n nodes come first, then the copies, case by case.
+class Replicas:
+    """Replicas of nodes, numbered after the client's n nodes, case by case.
 
     Attributes
     ----------
     size : n
-    case, origin : [N - n] int64, the case and the node of each copy; ascending
+    case, origin : [N - n] int64, the case and the node of each replica; ascending
     """
 
     size: int
@@ -28,18 +28,18 @@ class Copies:
     origin: Tensor
 
     @classmethod
-    def of(cls, size: int, copied: Ragged) -> "Copies":
-        """Copy the nodes of each row, which ascend, for the case of this number."""
-        return cls(size, copied.rows(), copied.index)
+    def of(cls, size: int, nodes: Ragged) -> "Replicas":
+        """Replicate the nodes of row i, in ascending order, for case i."""
+        return cls(size, nodes.rows(), nodes.index)
 
     @cached_property
     def _keys(self) -> Tensor:
         return self.case * self.size + self.origin
 
     def place(self, case: Tensor, node: Tensor) -> Tensor:
-        """Return the number of a node in a case: of its copy, or of the node itself; [E] int64.
+        """Return the number of a node in a case: of its replica, or of the node itself; [E] int64.
 
-        Case -1 is the client as it is, without copies.
+        Case -1 is the client without replicas.
         """
         if not self._keys.numel():
             return node
@@ -49,55 +49,57 @@ class Copies:
 
 
 @dataclass(frozen=True)
-class CopiedClient:
-    """A `ClientView` of the client's nodes and their copies."""
+class ReplicatedClient:
+    """A `ClientView` of the client's nodes and their replicas."""
 
     num_nodes: int
     device: torch.device
     table: TextTable
     label_table: Tensor
-    graph: "CopiedGraph"
+    graph: "ReplicatedGraph"
 
 
-class CopiedGraph:
-    """A `GraphView` of the client's nodes and their copies.
+class ReplicatedGraph:
+    """A `GraphView` of the client's nodes and their replicas.
 
     Parameters
     ----------
-    read : [k] int64 numbers of nodes and copies whose evidence may be read; others have none
+    read : [k] int64 numbers of nodes and replicas whose evidence is read; others have none
     """
 
-    def __init__(self, graph: GraphView, copies: Copies, read: Tensor, fan_out: int) -> None:
-        self._graph, self._copies = graph, copies
-        self._hops = _CopiedHops(graph.hops(fan_out), copies, read)
+    def __init__(self, graph: GraphView, replicas: Replicas, read: Tensor, fan_out: int) -> None:
+        self._graph, self._replicas = graph, replicas
+        self._hops = _ReplicatedHops(graph.hops(fan_out), replicas, read)
 
     def hops(self, fan_out: int = 0) -> HopLists:
         """Return the client's neighbourhoods under the fan-out that it was built with."""
         return self._hops
 
     def operator(self, kind: str) -> Tensor:
-        """Return the client's operator with the rows of the copies appended, pointing to copies."""
-        base, copies = self._graph.operator(kind), self._copies
+        """Return the client's operator, then the rows of the replicas, which point to replicas."""
+        base, replicas = self._graph.operator(kind), self._replicas
         crow, col, value = base.crow_indices(), base.col_indices(), base.values()
-        entries = Ragged(crow, torch.arange(col.numel(), device=col.device)).take(copies.origin)
-        cols = copies.place(copies.case[entries.rows()], col[entries.index])
-        rows = torch.cat([row_of_entry(crow), copies.size + entries.rows()])
-        size = copies.size + copies.origin.numel()
+        entries = Ragged(crow, torch.arange(col.numel(), device=col.device)).take(replicas.origin)
+        cols = replicas.place(replicas.case[entries.rows()], col[entries.index])
+        rows = torch.cat([row_of_entry(crow), replicas.size + entries.rows()])
+        size = replicas.size + replicas.origin.numel()
         values = torch.cat([value, value[entries.index]])
         return sparse_csr(rows, torch.cat([col, cols]), values, size)
 
 
-class _CopiedHops:
-    """`HopLists` of the client's nodes and their copies; empty where no evidence is read."""
+class _ReplicatedHops:
+    """`HopLists` of the client's nodes and their replicas; empty where no evidence is read."""
 
-    def __init__(self, hops: HopLists, copies: Copies, read: Tensor) -> None:
-        case = torch.cat([copies.case.new_full((copies.size,), -1), copies.case])
-        origin = torch.cat([torch.arange(copies.size, device=case.device), copies.origin])
+    def __init__(self, hops: HopLists, replicas: Replicas, read: Tensor) -> None:
+        case = torch.cat([replicas.case.new_full((replicas.size,), -1), replicas.case])
+        origin = torch.cat([torch.arange(replicas.size, device=case.device), replicas.origin])
 
         def placed(lists: Ragged) -> Ragged:
             sizes = lists.ptr.new_zeros(len(origin))
             sizes[read] = lists.ptr.diff()
-            return Ragged(ptr_of_sizes(sizes), copies.place(case[read][lists.rows()], lists.index))
+            return Ragged(
+                ptr_of_sizes(sizes), replicas.place(case[read][lists.rows()], lists.index)
+            )
 
         nodes = origin[read]
         self._zero, self._one, self._two = (
