@@ -15,16 +15,16 @@ from dance_flwr.config.paths import out_dir
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import initial_model, shape_of
+from dance_flwr.federation.privacy.dp import affordable_rounds
 from dance_flwr.federation.server.ending import final_counts, hashes
-from dance_flwr.federation.server.ledger import Ledger
 from dance_flwr.federation.server.membership import describe, join
+from dance_flwr.federation.server.message_log import MessageLog
 from dance_flwr.federation.server.round import initial_arrays
-from dance_flwr.federation.server.secagg_grid import federate
+from dance_flwr.federation.server.secure_grid import federate
 from dance_flwr.federation.server.strategies import make_round, strategy_name
 from dance_flwr.federation.wire import messages
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.methods import check_method, get_spec
-from dance_flwr.privacy.dp import affordable_rounds
 from dance_flwr.runs import progress
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.lifecycle import observe_run
@@ -72,9 +72,9 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     config, spec = checkpoint.config, get_spec(checkpoint.config.method)
     if (rounds := affordable_rounds(config)) < config.rounds:
         LOG.warning("the privacy budget ends after round %d of %d", rounds, config.rounds)
-    members = join(grid, config, ledger := Ledger())
+    members = join(grid, config, log := MessageLog())
     prepared = None if members[0].owns_data else checkpoint.prepare_partition()
-    federation = federate(grid, members, config, ledger)
+    federation = federate(grid, members, config, log)
     timeout = config.round_timeout
     common = messages.run_config(checkpoint.run, str(prepared.folder if prepared else ""))
     described = describe(federation, members, common, timeout)
@@ -107,4 +107,4 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     facts |= {"devices": [s.device for s in schemas], "class_names": list(schemas[0].class_names)}
     facts |= {"tokens": token_ledgers(tokens, checkpoint.sizes)}
     facts |= hashes(federation, members, schemas, common, timeout, evidence=spec.keeps_evidence)
-    rec.write(clients, facts | {"messages": ledger.rows()})
+    rec.write(clients, facts | {"messages": log.rows()})

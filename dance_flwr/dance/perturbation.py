@@ -1,7 +1,7 @@
 """Appendix "Differential Privacy Implementation Details": Laplace noise on the condensed features.
 
 The paper's study of robustness, not a guarantee: condensed features never leave a client, and noise
-on them does not bound the update, which does. `dance_flwr.privacy.dp` bounds updates.
+on them does not bound the update, which does. `dance_flwr.federation.privacy.dp` bounds updates.
 """
 
 import torch

@@ -5,7 +5,7 @@ from typing import Any
 
 from dance_flwr.errors import UserError
 from dance_flwr.federation.message_meanings import meaning
-from dance_flwr.federation.server.ledger import DOWN
+from dance_flwr.federation.server.message_log import DOWN
 
 
 def table(result: Mapping[str, Any]) -> list[tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """A server that asks for more than a client's privacy budget, or for less noise than it promised.
 
-The lies go to clients beside an honest run: with its messages, their own folder and their ledger.
+The lies go to clients beside an honest run: with its messages, their own folder and their account.
 """
 
 import json
@@ -15,10 +15,10 @@ import torch
 
 import client_app
 from dance_flwr.errors import ConfigError, UserError
+from dance_flwr.federation.privacy.account import ACCOUNT, PrivacyAccount
+from dance_flwr.federation.privacy.accounting import epsilon_spent
+from dance_flwr.federation.privacy.dp import protect
 from dance_flwr.federation.wire import keys
-from dance_flwr.privacy.accounting import epsilon_spent
-from dance_flwr.privacy.dp import protect
-from dance_flwr.privacy.spending import LEDGER, SpendingLedger
 from tests.support.asking import asker, first_training, reason
 
 SIGMA, DELTA = 4.0, 1e-5
@@ -50,14 +50,14 @@ def test_a_budget_for_one_round_answers_one_request(client):
 
 
 def test_a_server_cannot_raise_the_budget_of_a_node(client):
-    node = {keys.EPSILON_MOST: ONE_ROUND * 1.01}
+    node = {keys.MAX_EPSILON: ONE_ROUND * 1.01}
     more = {"privacy.epsilon": 1e6}
     replies = [client(node, more, run=f"run-{i}") for i in range(3)]
     assert [reply.has_error() for reply in replies] == [False, True, True]
 
 
 def test_nor_by_another_delta(client):
-    node = {keys.EPSILON_MOST: ONE_ROUND * 0.9}
+    node = {keys.MAX_EPSILON: ONE_ROUND * 0.9}
     assert client(node, {"privacy.epsilon": 1e6, "privacy.delta": 0.5}).has_error()
 
 
@@ -71,7 +71,7 @@ def test_nor_by_another_delta(client):
     ],
     ids=["little noise", "no noise", "noise of the server", "noise that it knows"],
 )
-@pytest.mark.parametrize("term", [{keys.NOISE_MULTIPLIER_LEAST: 1.0}, {keys.EPSILON_MOST: 50.0}])
+@pytest.mark.parametrize("term", [{keys.MIN_NOISE_MULTIPLIER: 1.0}, {keys.MAX_EPSILON: 50.0}])
 def test_a_node_that_demands_noise_adds_it(client, lie, term):
     assert not client(term).has_error()
     reply = client(term, lie, run="another")
@@ -87,22 +87,22 @@ def test_a_norm_that_clips_nothing_is_refused(client, norm):
 def test_a_run_that_is_void_says_so_and_spends_nothing(client):
     replies = [client(None, {"privacy.seeded": True}, run=f"run-{i}") for i in range(3)]
     assert not any(reply.has_error() for reply in replies)
-    assert not (client.folder / LEDGER).exists()
+    assert not (client.folder / ACCOUNT).exists()
 
 
 def test_a_ledger_that_cannot_be_read_answers_nothing(client):
     assert not client().has_error()
-    path = client.folder / LEDGER
+    path = client.folder / ACCOUNT
     path.write_text(path.read_text()[:-5])
-    assert LEDGER in reason(client(None, {"privacy.epsilon": 1e6}, run="later"))
+    assert ACCOUNT in reason(client(None, {"privacy.epsilon": 1e6}, run="later"))
 
 
 def _spend(folder, times, started):
-    ledger, done = SpendingLedger(folder), 0
+    account, done = PrivacyAccount(folder), 0
     started.wait()
     for _ in range(times):
         try:
-            ledger.spend("run", 1.0, lambda runs: "" if sum(runs.values()) <= 20 else "spent")
+            account.spend("run", 1.0, lambda runs: "" if sum(runs.values()) <= 20 else "spent")
             done += 1
         except UserError:
             pass
@@ -119,7 +119,7 @@ def test_processes_that_answer_at_once_share_the_budget(tmp_path):
     for one in several:
         one.join(60)
     assert sum(one.exitcode for one in several) == 20
-    kept = json.loads((tmp_path / LEDGER).read_text())
+    kept = json.loads((tmp_path / ACCOUNT).read_text())
     assert kept["runs"] == {"run": 20.0}
 
 

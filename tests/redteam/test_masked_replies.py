@@ -232,7 +232,7 @@ def test_nonsense_beside_a_signature_is_refused(tmp_path, stage, change):
     else:
         assert grid.total() == sum(map(weight, range(CLIENTS)))
     assert "expected" in grid.server.absent[LIAR]
-    for row in grid.server.ledger.rows():
+    for row in grid.server.log.rows():
         assert all(meaning(record, key) for record, found in row["keys"].items() for key in found)
 
 
@@ -276,5 +276,5 @@ def test_no_altered_reply_of_a_stage_is_more_than_one_line(stage, alter):
         assert grid.total() == sum(map(weight, range(CLIENTS)))
     except UserError as error:
         assert len(str(error)) < 2000
-    for row in grid.server.ledger.rows():
+    for row in grid.server.log.rows():
         assert all(meaning(record, key) for record, found in row["keys"].items() for key in found)

@@ -248,7 +248,7 @@ def test_a_node_has_a_floor_of_its_own(run, least, refused):
         stage = message.content.config_records.get(SECAGG_CONFIGS)
         if stage and stage[Key.STAGE] == Stage.SETUP:
             victim = deepcopy(context)
-            victim.node_config["clients-least"] = least
+            victim.node_config["min-clients"] = least
             answers.append(asked(altered(message), victim)[0] is not None)
         return client_app.app(message, context)
 

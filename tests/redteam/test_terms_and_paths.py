@@ -13,11 +13,11 @@ from flwr.app import ConfigRecord, Message, RecordDict
 import client_app
 from dance_flwr.data.card import run_folder
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.terms import terms_of
 from dance_flwr.federation.client.trainings import TRAININGS, count_training
+from dance_flwr.federation.node_config import terms_of
+from dance_flwr.federation.privacy.account import LEDGER
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
-from dance_flwr.privacy.spending import LEDGER
 from tests.support.asking import asker, first_training, reason
 from tests.support.killing import Killed, asks
 
@@ -68,9 +68,9 @@ def test_an_operator_may_keep_all_runs_on_another_disk(tmp_path):
     ("term", "lie"),
     [
         ({keys.METHODS: "dance, fedavg-full"}, {"method": "fedsage"}),
-        ({keys.ROUNDS_MOST: 50}, {"rounds": 51}),
-        ({keys.LOCAL_EPOCHS_MOST: 3}, {"local-epochs": 4}),
-        ({keys.HIDDEN_DIM_MOST: 64}, {"hidden-dim": 65}),
+        ({keys.MAX_ROUNDS: 50}, {"rounds": 51}),
+        ({keys.MAX_LOCAL_EPOCHS: 3}, {"local-epochs": 4}),
+        ({keys.MAX_HIDDEN_DIM: 64}, {"hidden-dim": 65}),
         ({keys.LIMITS: "sfgc.steps=300, dance.prototypes=2"}, {"dance.prototypes": 3}),
         ({keys.LIMITS: "max-chunks=8,condensation-ratio=0.5"}, {"condensation-ratio": 0.6}),
     ],
@@ -83,7 +83,7 @@ def test_a_node_bounds_what_a_run_may_ask(client, term, lie):
 
 
 def test_a_round_beyond_those_of_the_run_is_refused(client):
-    assert "rounds: expected" in reason(client({keys.ROUNDS_MOST: 50}, server_round=51))
+    assert "rounds: expected" in reason(client({keys.MAX_ROUNDS: 50}, server_round=51))
 
 
 def models(client):
@@ -95,29 +95,29 @@ def models(client):
 
 def test_round_1_is_not_asked_for_without_end(client):
     """A server that lies gives every training the number of the first one."""
-    term, other = {keys.ROUNDS_MOST: 3}, models(client)
+    term, other = {keys.MAX_ROUNDS: 3}, models(client)
     assert not any(client(term, model=next(other)).has_error() for _ in range(3))
     for number in (1, 2, 3):
         refused = reason(client(term, model=next(other), server_round=number))
-        assert refused.startswith(f"{keys.ROUNDS_MOST}: expected at most 3 trainings in run ")
+        assert refused.startswith(f"{keys.MAX_ROUNDS}: expected at most 3 trainings in run ")
 
 
 def test_a_round_is_repeated_as_often_as_there_are_rounds(client):
     """A lost reply and an interrupted run ask again for the same round, from the same model."""
-    term, other = {keys.ROUNDS_MOST: 3}, models(client)
+    term, other = {keys.MAX_ROUNDS: 3}, models(client)
     assert not any(client(term).has_error() for _ in range(4))
-    assert reason(client(term)).startswith(f"{keys.ROUNDS_MOST}: expected at most 3 repeated")
+    assert reason(client(term)).startswith(f"{keys.MAX_ROUNDS}: expected at most 3 repeated")
     assert not client(term, model=next(other), server_round=2).has_error()
     assert reason(client(term, server_round=51)).startswith("rounds: expected")
 
 
 def test_other_names_of_runs_are_other_runs_up_to_the_bound_of_the_node(client):
-    term = {keys.ROUNDS_MOST: 1}
+    term = {keys.MAX_ROUNDS: 1}
     assert not any(client(term, run=f"run-{number}").has_error() for number in range(3))
-    term[keys.TRAININGS_MOST] = 4
+    term[keys.MAX_TRAININGS] = 4
     assert not client(term, run="run-3").has_error()
     for name in ("run-3", "run-4"):
-        assert reason(client(term, run=name)).startswith(f"{keys.TRAININGS_MOST}: expected at most")
+        assert reason(client(term, run=name)).startswith(f"{keys.MAX_TRAININGS}: expected at most")
     assert len(json.loads((client.folder / TRAININGS).read_text())["runs"]) == 4
 
 
@@ -126,9 +126,9 @@ def test_a_node_without_a_bound_counts_nothing(client):
 
 
 def test_a_damaged_count_of_trainings_is_no_new_one(client):
-    assert not client({keys.ROUNDS_MOST: 1}).has_error()
+    assert not client({keys.MAX_ROUNDS: 1}).has_error()
     (client.folder / TRAININGS).write_text('{"runs": {"a": []}}')
-    assert "restore it from a copy" in reason(client({keys.ROUNDS_MOST: 1}))
+    assert "restore it from a copy" in reason(client({keys.MAX_ROUNDS: 1}))
 
 
 def test_trainings_that_begin_at_once_share_the_bound(asked, client):
@@ -142,7 +142,7 @@ def test_trainings_that_begin_at_once_share_the_bound(asked, client):
             return False
         return True
 
-    terms = terms_of({keys.ROUNDS_MOST: 5})
+    terms = terms_of({keys.MAX_ROUNDS: 5})
     with ThreadPoolExecutor(4) as pool:
         assert sum(pool.map(begin, islice(models(client), 12))) == 5
 
@@ -155,7 +155,7 @@ def bounded(dance, tmp_path):
         folder = tmp_path / f"client-{number}"
         left = shutil.ignore_patterns("runs")
         shutil.copytree(dance.partition / f"client-{number}", folder, ignore=left)
-        own = {keys.PARTITION_ID: number, keys.DATA_PATH: str(folder), keys.ROUNDS_MOST: 3}
+        own = {keys.PARTITION_ID: number, keys.DATA_PATH: str(folder), keys.MAX_ROUNDS: 3}
         nodes[number + 1] = own
     return nodes
 
@@ -191,8 +191,8 @@ def test_a_masked_run_counts_its_trainings_alone(run, bounded):
 @pytest.mark.parametrize("value", [0, -1, float("nan"), True, "many"])
 def test_a_term_that_says_nothing_stops_the_node(client, value, caplog):
     """An operator who mistypes a bound is not left without one, and reads which it is."""
-    assert client({keys.ROUNDS_MOST: value}).has_error()
-    assert f"{keys.ROUNDS_MOST}: expected a number" in caplog.text
+    assert client({keys.MAX_ROUNDS: value}).has_error()
+    assert f"{keys.MAX_ROUNDS}: expected a number" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_term_that_is_mistyped_stops_the_node_too(client, key, value, problem,
 
 
 def test_half_a_client_more_is_a_whole_one():
-    assert terms_of({keys.CLIENTS_LEAST: 3.5}).clients_least == 4
+    assert terms_of({keys.MIN_CLIENTS: 3.5}).min_clients == 4
 
 
 def test_a_run_is_named_before_anything_is_written_of_it(run, tmp_path):

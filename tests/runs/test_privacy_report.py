@@ -7,7 +7,7 @@ import pytest
 from dance_flwr.config.paths import RESULT
 from dance_flwr.errors import UserError
 from dance_flwr.federation.message_meanings import meaning
-from dance_flwr.federation.server.ledger import DOWN, UP
+from dance_flwr.federation.server.message_log import DOWN, UP
 from dance_flwr.runs.privacy_report import promises, table
 
 SECURE = {"privacy_secure_aggregation": True, "clients": 5, "rounds": 2}

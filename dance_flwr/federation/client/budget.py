@@ -15,17 +15,16 @@ from flwr.app import Context, Message
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.run_config import run_config_of
-from dance_flwr.federation.client.secagg_checks import THRESHOLD
-from dance_flwr.federation.client.terms import NodeTerms, refuse_beyond, terms_of
 from dance_flwr.federation.flower import SECAGG_STATE
+from dance_flwr.federation.node_config import NodeTerms, refuse_beyond, run_config_of, terms_of
+from dance_flwr.federation.privacy.account import PrivacyAccount, epsilon_of
+from dance_flwr.federation.privacy.dp import fewest_clients, noise_multiplier
+from dance_flwr.federation.secagg.stage_checks import THRESHOLD
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.methods import check_method
-from dance_flwr.privacy.dp import fewest_clients, noise_multiplier
-from dance_flwr.privacy.spending import SpendingLedger, epsilon_of
 
 _OWN_NOISE = ("distributed", "local")
-_DELTA = 1e-5  # of `epsilon-most`, if that of the run is not smaller
+_DELTA = 1e-5  # of `max-epsilon`, if that of the run is not smaller
 _TOLERANCE = 1 + 1e-6  # sigma is computed from epsilon, and epsilon from sigma
 
 
@@ -55,7 +54,7 @@ class Budget:
             return
 
         def fault(runs: Mapping[str, float]) -> str:
-            most, delta = self.terms.epsilon_most, min(settings.delta, _DELTA)
+            most, delta = self.terms.max_epsilon, min(settings.delta, _DELTA)
             if most == inf:
                 most, delta = (settings.epsilon if self.lasting else inf), settings.delta
             spent = {
@@ -67,11 +66,11 @@ class Budget:
                     return (
                         f"privacy budget: expected epsilon up to {budget:g} at delta {at:g} "
                         f"{what}, found {found:.4g} with this answer; it was not sent. An operator "
-                        f"who agrees to more sets {keys.EPSILON_MOST} in --node-config"
+                        f"who agrees to more sets {keys.MAX_EPSILON} in --node-config"
                     )
             return ""
 
-        SpendingLedger(data.folder).spend(run, noise_multiplier(config), fault)
+        PrivacyAccount(data.folder).spend(run, noise_multiplier(config), fault)
 
 
 def admit(task: str, message: Message, context: Context) -> Budget:
@@ -101,10 +100,10 @@ def admit(task: str, message: Message, context: Context) -> Budget:
 
 def _check_terms(task: str, config: RunConfig, terms: NodeTerms) -> None:
     """Refuse less noise than the operator demands."""
-    least, settings = terms.noise_multiplier_least, config.privacy
-    if not least and terms.epsilon_most == inf:
+    least, settings = terms.min_noise_multiplier, config.privacy
+    if not least and terms.max_epsilon == inf:
         return
-    key = keys.NOISE_MULTIPLIER_LEAST if least else keys.EPSILON_MOST
+    key = keys.MIN_NOISE_MULTIPLIER if least else keys.MAX_EPSILON
     if task == keys.EXCHANGE or settings.dp not in _OWN_NOISE or settings.seeded:
         found = "an exchange" if task == keys.EXCHANGE else f"privacy.dp = {settings.dp}"
         found += " with noise from the run's seed" if settings.seeded else ""

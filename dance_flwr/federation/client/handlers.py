@@ -17,17 +17,16 @@ from dance_flwr.disk import disk_of
 from dance_flwr.federation.client.budget import Budget, admit
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
-from dance_flwr.federation.client.run_config import run_config_of
-from dance_flwr.federation.client.secagg_mod import demands_masks, task_of
-from dance_flwr.federation.client.terms import client_number, refuse_beyond, terms_of
 from dance_flwr.federation.client.token_counts import tokens_of
 from dance_flwr.federation.client.trainings import count_training
 from dance_flwr.federation.client.uploads import as_upload, noise_step
+from dance_flwr.federation.node_config import client_number, refuse_beyond, run_config_of, terms_of
+from dance_flwr.federation.privacy.dp import protect
+from dance_flwr.federation.secagg.client import demands_masks, task_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.privacy.dp import protect
 
 Task = Callable[[Message, Client], Message]
 

@@ -10,7 +10,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.secagg_mod import demands_masks
+from dance_flwr.federation.secagg.client import demands_masks
 from dance_flwr.federation.wire import messages
 
 LOG = logging.getLogger("flwr")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dance_flwr import events
 from dance_flwr.data.card import run_folder
 from dance_flwr.disk import read_npz, write_npz
-from dance_flwr.privacy.quantiser import State
+from dance_flwr.federation.privacy.quantiser import State
 
 RESIDUAL, PREVIOUS_RESIDUAL = "residual.npz", "residual-previous.npz"
 

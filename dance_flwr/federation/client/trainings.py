@@ -17,7 +17,7 @@ from flwr.app import Message
 
 from dance_flwr.disk import atomic_file, disk_of
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.terms import NodeTerms
+from dance_flwr.federation.node_config import NodeTerms
 from dance_flwr.federation.wire import keys, messages
 
 TRAININGS = "training-ledger.json"
@@ -40,7 +40,7 @@ def count_training(message: Message, folder: Path, terms: NodeTerms) -> None:
     ------
     UserError : it is more than the node allows, and nothing was written; or the file is damaged
     """
-    if terms.rounds_most == terms.trainings_most == inf:
+    if terms.max_rounds == terms.max_trainings == inf:
         return
     run, path = str(messages.config_of(message)[keys.RUN]), folder / TRAININGS
     with disk_of(folder), FileLock(folder / f".{TRAININGS}.lock", timeout=_SECONDS):
@@ -60,9 +60,9 @@ def _refuse(run: str, runs: _Runs, terms: NodeTerms) -> None:
     asked, repeated = len(runs[run][_ASKED]), runs[run][_REPEATED]
     every = sum(len(own[_ASKED]) + own[_REPEATED] for own in runs.values())
     for term, most, what, found in (
-        (keys.ROUNDS_MOST, terms.rounds_most, f"trainings in run {run}", asked),
-        (keys.ROUNDS_MOST, terms.rounds_most, f"repeated trainings in run {run}", repeated),
-        (keys.TRAININGS_MOST, terms.trainings_most, "trainings in all runs", every),
+        (keys.MAX_ROUNDS, terms.max_rounds, f"trainings in run {run}", asked),
+        (keys.MAX_ROUNDS, terms.max_rounds, f"repeated trainings in run {run}", repeated),
+        (keys.MAX_TRAININGS, terms.max_trainings, "trainings in all runs", every),
     ):
         if found > most:
             raise UserError(

@@ -5,11 +5,10 @@ from typing import Any
 
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.counts import PER_CLASS
-from dance_flwr.federation.wire.rules import ListOf, Rule, Whole, entries_fault
+from dance_flwr.federation.wire.rules import MAX_CLASSES, ListOf, Rule, Whole, entries_fault
 from dance_flwr.metrics import TOKEN_COUNTS
 
-MOST_CLASSES = 10_000
-MOST_TOKENS = 2**40  # of one client in one run; as many calls or milliseconds
+MAX_TOKENS = 2**40  # of one client in one run; as many calls or milliseconds
 ANY = Whole()
 
 
@@ -30,7 +29,7 @@ def split_fault(
     classes : how many there are; 0 = unknown
     tokens : rule for every count of tokens over the run, which come with those of the test split
     """
-    by_class = ListOf(nodes, classes, classes or MOST_CLASSES)
+    by_class = ListOf(nodes, classes, classes or MAX_CLASSES)
     table: dict[str, Rule] = {keys.WEIGHT: nodes}
     optional = {keys.correct_of(split, view) for split in splits for view in views}
     optional -= {keys.correct_of(split, "deployed") for split in splits}

@@ -13,14 +13,14 @@ from dance_flwr import events
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.flower import Run
-from dance_flwr.federation.server.ledger import Ledger
+from dance_flwr.federation.privacy.dp import fewest_clients, repeats_cost
+from dance_flwr.federation.server.message_log import MessageLog
 from dance_flwr.federation.server.polling import ask, is_lost
 from dance_flwr.federation.server.reply_checks import ReplyChecks
 from dance_flwr.federation.server.sizes import Sizes, merged_sizes
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import messages as wire
 from dance_flwr.federation.wire.serialization import bytes_of
-from dance_flwr.privacy.dp import fewest_clients, repeats_cost
 
 LOG = logging.getLogger("flwr")
 POLL_NODES_SECONDS = 0.5
@@ -53,7 +53,7 @@ class FederationGrid(Grid):
     grid : the Grid of the run
     client_of_node : node id -> client number, from the answers to HELLO
     config : of the run; `min-valid-replies` is the quorum of any batch of messages, 0 = all
-    ledger : records every message
+    log : records every message
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class FederationGrid(Grid):
     """
 
     def __init__(
-        self, grid: Grid, client_of_node: Mapping[int, int], config: RunConfig, ledger: Ledger
+        self, grid: Grid, client_of_node: Mapping[int, int], config: RunConfig, log: MessageLog
     ) -> None:
         self._grid = grid
         self._client_of_node = dict(sorted(client_of_node.items(), key=lambda item: item[1]))
@@ -71,7 +71,7 @@ class FederationGrid(Grid):
         self.traffic = Traffic()
         self.total_weight = 0
         self.absent: dict[int, str] = {}
-        self.ledger = ledger
+        self.log = log
         self.checks = ReplyChecks(config)
 
     def set_run(self, run: Run) -> None:
@@ -174,7 +174,7 @@ class FederationGrid(Grid):
         if not sent:
             return []
         self._count(self.traffic.down, sent, lambda m: m.metadata.dst_node_id)
-        replies = ask(self._grid, sent, timeout, self.ledger, self.checks.fault)
+        replies = ask(self._grid, sent, timeout, self.log, self.checks.fault)
         replies = self.checks.alike(sent[0], sorted(replies, key=self.client_of))
         self._count(self.traffic.up, replies, lambda m: m.metadata.src_node_id)
         self._note_absent(sent, replies, timeout)

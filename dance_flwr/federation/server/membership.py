@@ -14,14 +14,14 @@ from flwr.serverapp import Grid
 from dance_flwr import events
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import CodeMismatchError, UserError
+from dance_flwr.federation.secagg import signatures
 from dance_flwr.federation.server.grid import LOG, POLL_NODES_SECONDS, FederationGrid
-from dance_flwr.federation.server.ledger import Ledger
+from dance_flwr.federation.server.message_log import MessageLog
 from dance_flwr.federation.server.polling import ask, is_lost
 from dance_flwr.federation.server.reply_checks import hello_fault
-from dance_flwr.federation.wire import keys, signatures
+from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import messages as wire
 from dance_flwr.fingerprint import code_fingerprint
-from dance_flwr.privacy.signatures import is_signed, read_peer_keys
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Member:
     owns_data: bool
 
 
-def join(grid: Grid, config: RunConfig, ledger: Ledger) -> list[Member]:
+def join(grid: Grid, config: RunConfig, log: MessageLog) -> list[Member]:
     """Send HELLO to all nodes and return the run's clients 0..M-1 in order.
 
     With `node-keys`, a node whose greeting is not signed by the client that it names is left out.
@@ -44,7 +44,7 @@ def join(grid: Grid, config: RunConfig, ledger: Ledger) -> list[Member]:
         SuperNode, or only some of them with data of their own
     CodeMismatchError : a client runs other code than the server
     """
-    nodes, replies = _greet(grid, config, ledger)
+    nodes, replies = _greet(grid, config, log)
     members: dict[int, Member] = {}
     faults: list[UserError] = []
     for reply in _authentic(replies, config, grid.run.run_id):
@@ -122,16 +122,16 @@ def _authentic(replies: list[Message], config: RunConfig, run: int) -> list[Mess
     ------
     UserError : the file of keys is missing or damaged
     """
-    known = read_peer_keys(Path(config.node_keys)) if config.node_keys else None
+    known = signatures.read_peer_keys(Path(config.node_keys)) if config.node_keys else None
     kept = []
     for reply in replies:
         if known is not None and not reply.has_error():
-            node, claim = reply.metadata.src_node_id, signatures.read_own(reply)
+            node, claim = reply.metadata.src_node_id, signatures.read_claim(reply)
             stated = wire.config_of(reply).get("partition")
             client = stated if type(stated) is int else -1
             key = known.get(client)
             text = signatures.hello_text(run, node, client)
-            if not (claim and key and is_signed(text, claim.signature, key)):
+            if not (claim and key and signatures.is_signed(text, claim.signature, key)):
                 events.emit(
                     "greeting_refused",
                     f"node {node}: expected a greeting signed with the key of client {client} in "
@@ -145,7 +145,7 @@ def _authentic(replies: list[Message], config: RunConfig, run: int) -> list[Mess
     return kept
 
 
-def _greet(grid: Grid, config: RunConfig, ledger: Ledger) -> tuple[list[int], list[Message]]:
+def _greet(grid: Grid, config: RunConfig, log: MessageLog) -> tuple[list[int], list[Message]]:
     """Send HELLO to all nodes; return the nodes and their replies.
 
     Asks again while a node is gone: a restarted SuperLink lists lost nodes as connected at first.
@@ -154,7 +154,7 @@ def _greet(grid: Grid, config: RunConfig, ledger: Ledger) -> tuple[list[int], li
     while True:
         nodes = _wait_for_nodes(grid, config, deadline)
         greetings = [wire.query(keys.HELLO, node, {}) for node in nodes]
-        replies = ask(grid, greetings, config.round_timeout, ledger, hello_fault)
+        replies = ask(grid, greetings, config.round_timeout, log, hello_fault)
         if not any(map(is_lost, replies)) or time.monotonic() > deadline:
             return nodes, replies
         time.sleep(POLL_NODES_SECONDS)

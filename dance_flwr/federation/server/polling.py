@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from dance_flwr.escaping import one_line
 from dance_flwr.federation import flower
 from dance_flwr.federation.flower import DecodeError, ErrorCode
-from dance_flwr.federation.server.ledger import DOWN, UP, Ledger
+from dance_flwr.federation.server.message_log import DOWN, UP, MessageLog
 from dance_flwr.federation.wire.keys import HELLO, INVALID_REPLY
 from dance_flwr.federation.wire.messages import query
 from dance_flwr.federation.wire.serialization import pack, unpack
@@ -52,7 +52,7 @@ def ask(
     grid: Grid,
     sent: Sequence[Message],
     timeout: float | None,
-    ledger: Ledger,
+    log: MessageLog,
     check: Check = lambda request, reply: "",
 ) -> list[Message]:
     """Send messages and return the replies within `timeout` seconds; None waits for all.
@@ -62,7 +62,7 @@ def ask(
 
     Flower's own Grid polls every three seconds, which is most of a short round. This function polls
     often at first, then less often, at least once a second. It packs tensors for the transport and
-    records every message in the ledger.
+    records every message in the log.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def ask(
         (outcome.questions, DOWN),
         (_valid(outcome, check), UP),
     ):
-        ledger.add(batch, way)
+        log.add(batch, way)
     return replies
 
 

@@ -6,16 +6,16 @@ from typing import Any
 
 from dance_flwr.config.sections import FLOAT32
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.federation.wire import keys
-from dance_flwr.methods.server_side import State, Upload
-from dance_flwr.privacy.dp import (
+from dance_flwr.federation.privacy.dp import (
     ClippingNorm,
     draw_clients,
     protect_mean,
     samples_poisson,
     update_bound,
 )
-from dance_flwr.privacy.mechanism import clip
+from dance_flwr.federation.privacy.mechanism import clip
+from dance_flwr.federation.wire import keys
+from dance_flwr.methods.server_side import State, Upload
 
 
 class RoundPrivacy:

@@ -14,11 +14,12 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from dance_flwr.config.sections import INT8
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.federation.flower import SECAGG_CONFIGS
-from dance_flwr.federation.server.count_checks import MOST_CLASSES, MOST_TOKENS, split_fault
-from dance_flwr.federation.server.masked_checks import SIGNED, masked_fault, unlike_faults
+from dance_flwr.federation.secagg.reply_checks import SIGNED, masked_fault, unlike_faults
+from dance_flwr.federation.server.count_checks import MAX_TOKENS, split_fault
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.rules import (
     LARGEST,
+    MAX_CLASSES,
     Flag,
     ListOf,
     Real,
@@ -34,15 +35,15 @@ from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import Uplink
 from dance_flwr.metrics import COUNTS, PHASES
 
-MOST_NODES = 2**31 - 1  # of one client
-_MOST_ARRAYS, _NAME = 100_000, 200  # _NAME: characters
-_NODES = Whole(0, MOST_NODES)
+MAX_NODES = 2**31 - 1  # of one client
+_MAX_ARRAYS, _NAME = 100_000, 200  # _NAME: characters
+_NODES = Whole(0, MAX_NODES)
 # By the annotation of a field, so that a field that is added to an answer has a rule.
 _BY_TYPE: dict[str, Rule] = {
     "int": Whole(),
     "bool": Flag(),
     "str": Text(_NAME),
-    "tuple[str, ...]": ListOf(Text(_NAME), 1, MOST_CLASSES),
+    "tuple[str, ...]": ListOf(Text(_NAME), 1, MAX_CLASSES),
 }
 _NAMES: dict[str, Rule] = dict.fromkeys((keys.LLM, keys.TOKENISER), Text(_NAME))
 _SEAL: dict[str, Rule] = {keys.EVIDENCE_SHA256: Text(64)}
@@ -165,7 +166,7 @@ class ReplyChecks:
 
     def _training_fault(self, content: RecordDict, node: int) -> str:
         privacy, table = self._config.privacy, _training_table()
-        nodes = self._nodes.get(node, MOST_NODES)
+        nodes = self._nodes.get(node, MAX_NODES)
         # A client may have no labelled node, or no node at all.
         least = int(nodes > 0 and self._config.aggregate_weight != "labelled")
         table[keys.WEIGHT] = Whole(least, nodes) if privacy.dp == "none" else Whole(1, 1)
@@ -186,9 +187,9 @@ class ReplyChecks:
             return fault
         if final and (fault := entries_fault(content.config_records[keys.CONFIG], _NAMES)):
             return fault
-        nodes = Whole(0, self._nodes.get(node, MOST_NODES))
+        nodes = Whole(0, self._nodes.get(node, MAX_NODES))
         metrics = messages.metrics_of(content)
-        tokens = Whole(0, MOST_TOKENS)
+        tokens = Whole(0, MAX_TOKENS)
         return split_fault(metrics, splits, self._views, nodes, self._classes, tokens)
 
 
@@ -226,8 +227,8 @@ def _whole_fault(request: Message, reply: Message) -> str:
     if reply.metadata.message_type != kind or not reply.has_content():
         return f"expected an answer to {kind}, found {shown(reply.metadata.message_type)}"
     for record in reply.content.array_records.values():
-        if len(record) > _MOST_ARRAYS:
-            return f"expected at most {_MOST_ARRAYS} arrays, found {len(record)}"
+        if len(record) > _MAX_ARRAYS:
+            return f"expected at most {_MAX_ARRAYS} arrays, found {len(record)}"
         for name, array in record.items():
             if len(name) > _NAME:
                 return f"expected names of at most {_NAME} characters, found {len(name)}"

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dance_flwr.config.plugins import READ_EACH
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.federation.privacy.dp import affordable_rounds, fewest_clients
 from dance_flwr.federation.server.averaging import ModelAverage
 from dance_flwr.federation.server.exchange import GridChannel
 from dance_flwr.federation.server.grid import FederationGrid
@@ -27,7 +28,6 @@ from dance_flwr.federation.wire import counts, keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of, in_types_of, numpy_of, record_of, state_of
 from dance_flwr.methods.server_side import Merged, ServerSide, State, Upload
 from dance_flwr.metrics import Counts, Training
-from dance_flwr.privacy.dp import affordable_rounds, fewest_clients
 from dance_flwr.seeding import derive
 
 Model = ArrayRecord  # a global model as it travels

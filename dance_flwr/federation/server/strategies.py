@@ -18,11 +18,11 @@ from flwr.serverapp.strategy import (
 from dance_flwr.config.plugins import STRATEGIES
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
+from dance_flwr.federation.privacy.dp import fewest_clients
 from dance_flwr.federation.server.round import Round, sample_sizes
 from dance_flwr.methods import get_spec
 from dance_flwr.metrics import Counts, Training
 from dance_flwr.nn.model import ModelShape
-from dance_flwr.privacy.dp import fewest_clients
 
 _FEWEST_TRIMMED = 3
 

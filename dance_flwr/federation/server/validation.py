@@ -12,12 +12,17 @@ from flwr.serverapp import Grid
 from dance_flwr.config.sections import FLOAT32
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import QuorumError
+from dance_flwr.federation.privacy.dp import update_bound
+from dance_flwr.federation.privacy.quantiser import (
+    Quantised,
+    dequantise,
+    expected_types,
+    scales_fault,
+)
 from dance_flwr.federation.server.grid import LOG, FederationGrid
 from dance_flwr.federation.wire import messages
 from dance_flwr.methods.server_side import ServerSide, State, Upload
 from dance_flwr.methods.upload_checks import model_fault, norm_bounds, update_norm
-from dance_flwr.privacy.dp import update_bound
-from dance_flwr.privacy.quantiser import Quantised, dequantise, expected_types, scales_fault
 
 
 def valid_updates(

@@ -26,15 +26,15 @@ DATA_PATH, DEMANDS_MASKS = "data-path", "secure-aggregation"
 DEVICE, MEMORY_RATIO = "device", "gpu-memory-ratio"
 SIGNING_KEY, PEER_KEYS = "signing-key", "peer-keys"
 # The node's terms, `client.terms`.
-CLIENTS_LEAST, METHODS = "clients-least", "methods"
-NOISE_MULTIPLIER_LEAST, EPSILON_MOST = "noise-multiplier-least", "epsilon-most"
-ROUNDS_MOST, LOCAL_EPOCHS_MOST = "rounds-most", "local-epochs-most"
-TRAININGS_MOST = "trainings-most"
-HIDDEN_DIM_MOST, LIMITS = "hidden-dim-most", "limits"
+MIN_CLIENTS, METHODS = "min-clients", "methods"
+MIN_NOISE_MULTIPLIER, MAX_EPSILON = "min-noise-multiplier", "max-epsilon"
+MAX_ROUNDS, MAX_LOCAL_EPOCHS = "max-rounds", "max-local-epochs"
+MAX_TRAININGS = "max-trainings"
+MAX_HIDDEN_DIM, LIMITS = "max-hidden-dim", "limits"
 NODE_CONFIG = {
     *(PARTITION_ID, NUM_PARTITIONS, DATA_PATH, DEMANDS_MASKS, DEVICE, MEMORY_RATIO),
-    *(SIGNING_KEY, PEER_KEYS, CLIENTS_LEAST, METHODS, NOISE_MULTIPLIER_LEAST, EPSILON_MOST),
-    *(ROUNDS_MOST, TRAININGS_MOST, LOCAL_EPOCHS_MOST, HIDDEN_DIM_MOST, LIMITS),
+    *(SIGNING_KEY, PEER_KEYS, MIN_CLIENTS, METHODS, MIN_NOISE_MULTIPLIER, MAX_EPSILON),
+    *(MAX_ROUNDS, MAX_TRAININGS, MAX_LOCAL_EPOCHS, MAX_HIDDEN_DIM, LIMITS),
 }
 
 # Fields of `messages.Schema` that a client may withhold.

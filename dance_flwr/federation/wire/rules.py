@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from reprlib import repr as shortened
 from typing import Any, Protocol
 
+MAX_CLASSES = 10_000
 LARGEST = 2**53  # up to here whole numbers are exact in float64 and in JSON
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dance_flwr.config.tree import flatten, parse
 from dance_flwr.errors import ConfigError
-from dance_flwr.federation.client.run_config import run_config_of
+from dance_flwr.federation.node_config import run_config_of
 
 
 def of(values):

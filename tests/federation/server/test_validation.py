@@ -7,13 +7,13 @@ import torch
 from flwr.app import Message, RecordDict
 
 from dance_flwr.config.sections import FLOAT16, INT8
+from dance_flwr.federation.privacy.quantiser import quantise
 from dance_flwr.federation.server.validation import read_upload
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.by_client import for_client
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import ModelShape
-from dance_flwr.privacy.quantiser import quantise
 
 START = {"w": torch.ones(2, 3), "b": torch.full((2,), -1.0), "batches": torch.tensor(3)}
 OWN = {"w": torch.full((2, 3), 0.5).double(), "b": torch.tensor([0.25, -1.0]).double()}

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dance_flwr.config.options import Value
 from dance_flwr.config.tree import RunConfig, flatten, parse
-from dance_flwr.privacy.dp import protect, spent_epsilon
+from dance_flwr.federation.privacy.dp import protect, spent_epsilon
 from dance_flwr.seeding import derive
 
 DRAWS = 5  # of the noise; one draw moves a correlation over few clients and classes by chance

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from dance_flwr.privacy.discrete import LARGEST_SIGMA, discrete_gaussian
-from dance_flwr.privacy.mechanism import NoiseStream
+from dance_flwr.federation.privacy.noise import MAX_SIGMA, NoiseStream, discrete_gaussian
 
 
 def stream(number=0):
@@ -29,7 +28,7 @@ def test_every_integer_has_its_probability(sigma):
     assert counts[~enough].sum() < 60
 
 
-@pytest.mark.parametrize("sigma", [1000, 3_000_000, LARGEST_SIGMA])
+@pytest.mark.parametrize("sigma", [1000, 3_000_000, MAX_SIGMA])
 def test_wide_ones_are_gaussian(sigma):
     drawn = discrete_gaussian(200_000, sigma, stream(sigma))
     assert drawn.size == 200_000 and drawn.dtype == np.int64
@@ -45,7 +44,7 @@ def test_the_stream_repeats_and_another_does_not():
     assert discrete_gaussian(0, 100, stream()).size == 0
 
 
-@pytest.mark.parametrize("sigma", [0, -1, LARGEST_SIGMA + 1])
+@pytest.mark.parametrize("sigma", [0, -1, MAX_SIGMA + 1])
 def test_a_sigma_that_integers_cannot_hold_is_refused(sigma):
     with pytest.raises(ValueError, match="expected sigma"):
         discrete_gaussian(1, sigma, stream())

@@ -5,34 +5,33 @@ the shares that come back unmask that client alone. These checks look at sets (B
 "Practical Secure Aggregation", the active adversary's requests).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from flwr.app import ConfigRecord, Context
 
-from dance_flwr.errors import UserError
 from dance_flwr.federation.flower import SECAGG_STATE_STAGE, SecAggKey, SecAggStage
+from dance_flwr.federation.secagg.request import SumOptions, refusal
 from dance_flwr.federation.wire import keys
-from dance_flwr.privacy.vectors import DIGIT_BITS, WIDEST, SumFormat
 
-LEAST = 3  # clients that exchange keys: of two, each would know the other
+MIN_CLIENTS = 3  # that exchange keys: of two, each could subtract its own part from the sum
 # Fields of Flower's stored state.
 THRESHOLD, SHARES = "threshold", "share_num"
-_OWN, _HELD = "nid", "rd_seed_share_dict:K"
+_NODE, _HELD = "nid", "rd_seed_share_dict:K"
 # What Flower multiplies and adds by, in the order of `SumFormat.quantisation`.
 _QUANTISATION = ("max_weight", "clipping_range", "target_range", "mod_range")
 _SCALE = "dance-flwr-scale"  # of the run's first sum
 _REFUSED = "dance-flwr-refused"  # whether an answer had to be refused in this run
 
 
-def check_stage(stage: ConfigRecord, state: ConfigRecord, least: int = 0) -> None:
+def check_stage(stage: ConfigRecord, state: ConfigRecord, min_clients: int = 0) -> None:
     """Refuse requests that an honest server does not send.
 
     Parameters
     ----------
     stage : the request; state : what Flower's mod stored in the earlier stages of this round
-    least : fewest clients of a sum that stay, by the node's own terms
+    min_clients : fewest clients of a sum that stay, by the node's own terms
 
     Raises
     ------
@@ -40,11 +39,13 @@ def check_stage(stage: ConfigRecord, state: ConfigRecord, least: int = 0) -> Non
     """
     kind = stage.get(SecAggKey.STAGE)
     if kind == SecAggStage.SETUP:
-        _check_setup(_int(stage, SecAggKey.SHARE_NUMBER), _int(stage, SecAggKey.THRESHOLD), least)
+        _check_setup(
+            _int(stage, SecAggKey.SHARE_NUMBER), _int(stage, SecAggKey.THRESHOLD), min_clients
+        )
     elif kind == SecAggStage.SHARE_KEYS:
-        _check_count("keys", len(public_keys(stage)), state, LEAST)
+        _check_count("keys", len(public_keys(stage)), state, MIN_CLIENTS)
     elif kind == SecAggStage.COLLECT_MASKED_VECTORS:
-        sources = [*_ids(stage, SecAggKey.SOURCE_LIST), _int(state, _OWN)]
+        sources = [*_ids(stage, SecAggKey.SOURCE_LIST), _int(state, _NODE)]
         _check_unique(sources)
         _check_count("clients that sent shares", len(sources), state)
     elif kind in (keys.SURVIVORS, SecAggStage.UNMASK):
@@ -72,20 +73,7 @@ def survivors(stage: ConfigRecord) -> tuple[list[int], list[int]]:
     return _ids(stage, SecAggKey.ACTIVE_NODE_ID_LIST), _ids(stage, SecAggKey.DEAD_NODE_ID_LIST)
 
 
-def checked_format(options: Mapping[str, Any]) -> SumFormat:
-    """Return the integers that the options of a sum ask for.
-
-    Raises
-    ------
-    UserError : no sum has such integers
-    """
-    levels, bits, digit_bits = (options[key] for key in (keys.LEVELS, keys.BITS, keys.DIGIT_BITS))
-    if not (0 < levels <= 2**WIDEST and 1 < bits <= WIDEST and 0 < digit_bits <= DIGIT_BITS):
-        raise refusal("integers of 2 to 32 bits", f"{bits} bits, {levels} levels")
-    return SumFormat(int(levels), int(bits), int(digit_bits))
-
-
-def check_quantisation(options: Mapping[str, Any], state: ConfigRecord) -> None:
+def check_quantisation(options: SumOptions, state: ConfigRecord) -> None:
     """Refuse a setup with other factors than those of the integers of the sum.
 
     They come before the masks, and no mask or signature depends on them: if the vectors of all
@@ -95,12 +83,12 @@ def check_quantisation(options: Mapping[str, Any], state: ConfigRecord) -> None:
     ------
     UserError : the setup had others
     """
-    expected = checked_format(options).quantisation
+    expected = options.form.quantisation
     if tuple(state.get(name) for name in _QUANTISATION) != expected:
         raise refusal("the integers of the sum in its setup", "others")
 
 
-def check_scale(options: Mapping[str, Any], context: Context) -> None:
+def check_scale(options: SumOptions, context: Context) -> None:
     """Refuse another total weight, or another range of updates, than that of the run's first sum.
 
     Whether a client refuses tells a server how its weight compares with the total, and its largest
@@ -111,12 +99,10 @@ def check_scale(options: Mapping[str, Any], context: Context) -> None:
     ------
     UserError : it is another one
     """
-    if (
-        options.get(keys.TASK) != keys.TRAIN
-        or context.run_config.get("privacy.dp", "none") != "none"
-    ):
+    private = context.run_config.get("privacy.dp", "none") != "none"
+    if options.task != keys.TRAIN or private:
         return
-    scale = [float(options[keys.TOTAL_WEIGHT]), float(options[keys.UPDATE_RANGE])]
+    scale = [float(options.total_weight), float(options.bound)]
     first = context.state.config_records.setdefault(_SCALE, ConfigRecord({_SCALE: scale}))
     if first[_SCALE] != scale:
         raise refusal(f"total weight and range as before, {first[_SCALE]!r}", f"{scale}")
@@ -150,22 +136,24 @@ def check_unrefused(context: Context) -> None:
         raise refusal("a run in which every answer could be summed", "one that could not")
 
 
-def _check_setup(shares: int, threshold: int, least: int) -> None:
-    if shares < LEAST:
-        raise refusal(f"a sum of at least {LEAST} clients", f"one of {shares}")
+def _check_setup(shares: int, threshold: int, min_clients: int) -> None:
+    if shares < MIN_CLIENTS:
+        raise refusal(f"a sum of at least {MIN_CLIENTS} clients", f"one of {shares}")
+    # Why (decision 8): with half of the shares as threshold, a server could let one half of the
+    # clients remove the masks of some and the other half those of the rest.
     if not shares < 2 * threshold <= 2 * shares:
         raise refusal(f"more than half of {shares} shares as threshold", f"{threshold}")
-    if threshold < least:
+    if threshold < min_clients:
         raise refusal(
-            f"at least {least} clients that stay ({keys.CLIENTS_LEAST}) as threshold",
+            f"at least {min_clients} clients that stay ({keys.MIN_CLIENTS}) as threshold",
             f"{threshold}",
         )
 
 
-def _check_count(what: str, found: int, state: ConfigRecord, least: int = 0) -> None:
-    least, most = max(least, _int(state, THRESHOLD)), _int(state, SHARES)
-    if not least <= found <= most:
-        raise refusal(f"{least} to {most} {what}", f"{found}")
+def _check_count(what: str, count: int, state: ConfigRecord, minimum: int = 0) -> None:
+    minimum, maximum = max(minimum, _int(state, THRESHOLD)), _int(state, SHARES)
+    if not minimum <= count <= maximum:
+        raise refusal(f"{minimum} to {maximum} {what}", f"{count}")
 
 
 def _check_unique(ids: Sequence[int]) -> None:
@@ -174,7 +162,7 @@ def _check_unique(ids: Sequence[int]) -> None:
 
 
 def _check_unmask(alive: Sequence[int], dead: Sequence[int], state: ConfigRecord) -> None:
-    """Check that every client whose shares are here is asked for one secret, and enough live."""
+    """Refuse unless one secret of each client of this sum is asked for, and enough have stayed."""
     if set(alive) & set(dead):
         raise refusal("a request for one secret of each client", "one for both of one")
     _check_unique([*alive, *dead])
@@ -182,13 +170,6 @@ def _check_unmask(alive: Sequence[int], dead: Sequence[int], state: ConfigRecord
     held = set(_ids(state, _HELD))
     if {*alive, *dead} != held:
         raise refusal(f"a request for the {len(held)} clients of this sum", "one for others")
-
-
-def refusal(expected: str, found: str) -> UserError:
-    """Return the error of a client that does not take part in a sum."""
-    return UserError(
-        f"secure aggregation: expected {expected}, found {found}; this client does not take part"
-    )
 
 
 def _int(record: ConfigRecord, key: str) -> int:

@@ -1,16 +1,17 @@
 """Signatures of nodes: who says what, checked with public keys that no server handed out.
 
 A node signs with the ECDSA key that authenticates its SuperNode. Signed is a text that names its
-purpose, so that no signature passes for one of another purpose.
+purpose and its run, so that a signature is worth nothing for another purpose or in another run. A
+reply holds its client's own signature, a request those of all clients, by node.
 """
 
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
@@ -21,8 +22,11 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
     load_ssh_public_key,
 )
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from dance_flwr.errors import UserError
+from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire.messages import with_content
 
 PrivateKey = ec.EllipticCurvePrivateKey
 PublicKey = ec.EllipticCurvePublicKey
@@ -84,7 +88,8 @@ def load_key(path: Path) -> PrivateKey:
         ) from None
     except (ValueError, UnsupportedAlgorithm) as error:
         raise UserError(
-            f"{path}: expected a private key in OpenSSH format, found {_what(path, error)}; {_MAKE}"
+            f"{path}: expected a private key in OpenSSH format, found {_format_of(path, error)}; "
+            f"{_MAKE}"
         ) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         kind = type(key).__name__.removesuffix("PrivateKey").strip("_")
@@ -156,19 +161,19 @@ def read_peer_keys(path: Path) -> dict[int, PublicKey]:
 
 @lru_cache(maxsize=4)  # a client in simulation reads the same file in every stage
 def _parsed(text: str, path: str) -> Mapping[int, PublicKey]:
-    found: dict[int, PublicKey] = {}
+    known: dict[int, PublicKey] = {}
     for place, line in enumerate(text.splitlines(), 1):
         number, _, rest = line.strip().partition(" ")
         if not number or number.startswith("#"):
             continue
-        if not (number.isascii() and number.isdigit()) or int(number) in found:
+        if not (number.isascii() and number.isdigit()) or int(number) in known:
             raise UserError(
                 f"{path}, line {place}: expected a client's number that no other line has, found "
                 f"{number!r}; {_COLLECT}"
             )
-        found[int(number)] = load_public_key(rest.encode(), f"{path}, line {place}")
-    _check_different(found, path)
-    return found
+        known[int(number)] = load_public_key(rest.encode(), f"{path}, line {place}")
+    _check_different(known, path)
+    return known
 
 
 def _check_different(publics: Mapping[int, PublicKey], source: str) -> None:
@@ -179,9 +184,91 @@ def _check_different(publics: Mapping[int, PublicKey], source: str) -> None:
         raise UserError(f"{source}: expected one key per client, found {found}; {_COLLECT}")
 
 
-def _what(path: Path, error: Exception) -> str:
-    if path.read_bytes().split()[:1] and path.read_bytes().split()[0].startswith(
-        (b"ecdsa-", b"ssh-")
-    ):
+def _format_of(path: Path, error: Exception) -> str:
+    words = path.read_bytes().split()
+    if words and words[0].startswith((b"ecdsa-", b"ssh-")):
         return "the public half"
     return str(error).splitlines()[0].rstrip(".") if str(error) else "another format"
+
+
+class Claim(NamedTuple):
+    """A signature, and the number of the client that claims to have made it."""
+
+    client: int
+    signature: bytes
+
+
+def hello_text(run: int, node: int, client: int) -> bytes:
+    """Return what a greeting says: this node is this client."""
+    return statement("hello", run=run, node=node, client=client)
+
+
+def keys_text(run: int, node: int, client: int, public: Sequence[bytes]) -> bytes:
+    """Return what the setup of a sum says: these two public keys are this client's."""
+    return statement("keys", run=run, node=node, client=client, keys=list(public))
+
+
+def survivors_text(run: int, total: str, alive: Iterable[int], dead: Iterable[int]) -> bytes:
+    """Return what a client says before it unmasks: whose vectors are in this sum.
+
+    Parameters
+    ----------
+    total : the `sum_digest`
+    alive, dead : the nodes whose vectors are in the sum, and those that left before
+    """
+    return statement("survivors", run=run, sum=total, alive=sorted(alive), dead=sorted(dead))
+
+
+def sum_digest(
+    shares: int,
+    threshold: int,
+    public: Mapping[int, Sequence[bytes]],
+    clients: Mapping[int, int],
+) -> str:
+    """Return a digest of a sum: its parameters and all public keys, which are new in every sum.
+
+    Parameters
+    ----------
+    public : node -> two public keys
+    clients : node -> number of its client, as far as it is claimed
+    """
+    rows = [[node, clients.get(node, -1), *public[node]] for node in sorted(public)]
+    return digest("sum", shares=shares, threshold=threshold, keys=rows)
+
+
+def with_claim(message: Message, claim: Claim) -> Message:
+    """Return a reply with the client's signature."""
+    record = ConfigRecord({keys.CLIENT: claim.client, keys.SIGNATURE: claim.signature})
+    return _with(message, record)
+
+
+def read_claim(reply: Message) -> Claim | None:
+    """Return the signature of a reply; None without a whole one."""
+    record: Any = reply.content.config_records.get(keys.SIGNED, {}) if reply.has_content() else {}
+    client, signature = record.get(keys.CLIENT), record.get(keys.SIGNATURE)
+    if type(client) is not int or not isinstance(signature, bytes):
+        return None
+    return Claim(client, signature)
+
+
+def with_claims(message: Message, claims: Mapping[int, Claim]) -> Message:
+    """Return a request with the signatures of all clients, by node."""
+    record: dict[str, Any] = {
+        keys.SIGNED_NODES: list(claims),
+        keys.SIGNED_CLIENTS: [claim.client for claim in claims.values()],
+        keys.SIGNATURES: [claim.signature for claim in claims.values()],
+    }
+    return _with(message, ConfigRecord(record))
+
+
+def read_claims(message: Message) -> dict[int, Claim]:
+    """Return node -> signature of a request; empty where there are none."""
+    record: Any = message.content.config_records.get(keys.SIGNED, {})
+    names = (keys.SIGNED_NODES, keys.SIGNED_CLIENTS, keys.SIGNATURES)
+    nodes, clients, signatures = (list(record.get(name, [])) for name in names)
+    claims = map(Claim, clients, signatures)
+    return dict(zip(nodes, claims, strict=False))
+
+
+def _with(message: Message, record: ConfigRecord) -> Message:
+    return with_content(message, RecordDict(dict(message.content) | {keys.SIGNED: record}))

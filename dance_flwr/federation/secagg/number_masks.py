@@ -19,8 +19,6 @@ from flwr.app import ConfigRecord, Context, Message
 
 from dance_flwr.disk import atomic_file
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.secagg_checks import checked_format
-from dance_flwr.federation.client.signing import clients_of
 from dance_flwr.federation.flower import (
     SECAGG_CONFIGS,
     SECAGG_STATE,
@@ -28,44 +26,47 @@ from dance_flwr.federation.flower import (
     bytes_to_ndarray,
     ndarray_to_bytes,
 )
+from dance_flwr.federation.secagg.masks import masks
+from dance_flwr.federation.secagg.request import sum_options
+from dance_flwr.federation.secagg.signing import clients_of
+from dance_flwr.federation.secagg.vectors import MetricLayout
 from dance_flwr.federation.wire import keys
-from dance_flwr.privacy.masks import masks
 
 PARTNERS = "sum-partners.json"
 _STATE, _FIRST = "dance-flwr-partners", "first"
 _SECONDS = 60.0  # to wait for another process, which holds the lock for milliseconds
 # Fields of Flower's stored state: this node, the others, and the secret shared with each, whose
 # private half no shares exist of.
-_OWN, _OTHERS, _SECRETS = "nid", "ss2_dict:K", "ss2_dict:V"
+_NODE, _OTHERS, _SECRETS = "nid", "ss2_dict:K", "ss2_dict:V"
 
 
-def hide_numbers(message: Message, reply: Message, context: Context, asked: str) -> None:
+def hide_numbers(message: Message, reply: Message, context: Context, request: str) -> None:
     """Mask the numbers in the answer to the collect stage; the layout says if they are missing.
 
     Parameters
     ----------
     reply : Flower's, with integers of eight bytes; altered in place
-    asked : the `request_digest`
+    request : the `request_digest`
     """
     state: Any = context.state.config_records[SECAGG_STATE]
-    options: Any = message.content.config_records[keys.SECURE_SUM]
     sources: Any = message.content.config_records[SECAGG_CONFIGS][SecAggKey.SOURCE_LIST]
     layout: Any = reply.content.config_records[keys.SECURE_LAYOUT]
     answer: Any = reply.content.config_records[SECAGG_CONFIGS]
-    form, others = checked_format(options), set(sources)
-    count = sum(max(length, 1) for length in layout[keys.LENGTHS]) * form.digits
-    modulus, own, label = 2**form.bits, int(state[_OWN]), b"numbers|%s|" % asked.encode()
+    form, others = sum_options(message).form, set(sources)
+    count = MetricLayout.of_record(layout).size * form.digits
+    modulus, node, label = 2**form.bits, int(state[_NODE]), b"numbers|%s|" % request.encode()
     *parts, vector = (bytes_to_ndarray(part) for part in answer[SecAggKey.MASKED_PARAMETERS])
     vector = vector.astype(np.int64)
     numbers = vector[len(vector) - count :]
-    layout[keys.OMITTED] = not _is_first_set([*others, own], context)
+    layout[keys.OMITTED] = not _is_first_set([*others, node], context)
     if layout[keys.OMITTED]:
+        # Uniform, so that the sum of all clients' numbers is uniform too and tells nothing.
         numbers[:] = masks(secrets.token_bytes(32), modulus, [(count,)])[0]
     else:
-        for node, secret in zip(state[_OTHERS], state[_SECRETS], strict=True):
-            if node in others:
+        for other, secret in zip(state[_OTHERS], state[_SECRETS], strict=True):
+            if other in others:
                 pad = masks(label + secret, modulus, [(count,)])[0]
-                numbers += pad if own > node else -pad
+                numbers += pad if node > other else -pad
         numbers %= modulus
     answer[SecAggKey.MASKED_PARAMETERS] = [ndarray_to_bytes(part) for part in (*parts, vector)]
 
@@ -77,18 +78,18 @@ def _is_first_set(nodes: list[int], context: Context) -> bool:
     Elsewhere they are known by node, in one run of Flower.
     """
     clients = clients_of(nodes, context)
-    name, found = ("clients", clients) if clients else (f"run {context.run_id}", sorted(nodes))
+    name, members = ("clients", clients) if clients else (f"run {context.run_id}", sorted(nodes))
     path = context.node_config.get(keys.DATA_PATH)
     if not path:
-        kept = context.state.config_records.setdefault(_STATE, ConfigRecord({_FIRST: found}))
-        return bool(kept[_FIRST] == found)
+        first = context.state.config_records.setdefault(_STATE, ConfigRecord({_FIRST: members}))
+        return bool(first[_FIRST] == members)
     folder = Path(str(path))
     with FileLock(folder / f".{PARTNERS}.lock", timeout=_SECONDS):
         sets = _read(folder / PARTNERS)
         if name not in sets:
             with atomic_file(folder / PARTNERS, lasting=True) as file:
-                file.write((json.dumps(sets | {name: found}, indent=1) + "\n").encode())
-        return bool(sets.get(name, found) == found)
+                file.write((json.dumps(sets | {name: members}, indent=1) + "\n").encode())
+        return bool(sets.get(name, members) == members)
 
 
 def _read(path: Path) -> dict[str, Any]:

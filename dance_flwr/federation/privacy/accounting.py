@@ -60,10 +60,13 @@ def noise_for(epsilon: float, delta: float, rounds: int, sampling_rate: float) -
 
 
 def rounds_within(
-    noise_multiplier: float, sampling_rate: float, epsilon: float, delta: float, most: int
+    noise_multiplier: float, sampling_rate: float, epsilon: float, delta: float, max_rounds: int
 ) -> int:
-    """Return how many rounds, up to `most`, stay within the budget; epsilon grows by round."""
-    low, high = 0, most
+    """Return how many rounds, up to `max_rounds`, stay within the budget.
+
+    Epsilon grows with every round, so that bisection finds the last one.
+    """
+    low, high = 0, max_rounds
     while low < high:
         middle = (low + high + 1) // 2
         inside = epsilon_spent(noise_multiplier, sampling_rate, middle, delta) <= epsilon * (

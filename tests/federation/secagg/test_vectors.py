@@ -5,24 +5,29 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from dance_flwr.config.sections import FLOAT16, FLOAT32, INT8
 from dance_flwr.errors import UserError
-from dance_flwr.privacy.vectors import (
-    LARGEST,
+from dance_flwr.federation.secagg.vectors import (
+    MAX_VALUE,
     MetricLayout,
     check_bounded,
     decode_integers,
-    decode_update,
     encode_integers,
+    pack_bits,
+    sum_format,
+    unpack_bits,
+)
+from dance_flwr.methods.fixed_point import (
+    decode_update,
     encode_update,
     levels_for,
-    sum_format,
     to_grid,
     to_steps,
 )
 
-INTEGERS = st.integers(0, LARGEST)
+INTEGERS = st.integers(0, MAX_VALUE)
 
 
 PRECISIONS = st.sampled_from([FLOAT32, FLOAT16, INT8])
@@ -39,9 +44,9 @@ def test_sums_of_integers_are_exact(clients, precision):
 @given(st.integers(1, 4000), PRECISIONS)
 def test_the_largest_digits_of_all_clients_fit(clients, precision):
     form = sum_format(clients, precision)
-    total = clients * encode_integers([LARGEST], form)
+    total = clients * encode_integers([MAX_VALUE], form)
     assert np.array_equal(form.wrap(total), total)
-    assert decode_integers(total, form) == [clients * LARGEST]
+    assert decode_integers(total, form) == [clients * MAX_VALUE]
     assert form.digit_bits * form.digits >= 60 and form.digit_bits >= 6
 
 
@@ -83,7 +88,7 @@ def test_sums_stay_below_the_modulus(clients):
     assert clients * levels >= 2**30 or clients == 1  # and waste no more than they must
 
 
-@pytest.mark.parametrize("value", [-1, LARGEST + 1])
+@pytest.mark.parametrize("value", [-1, MAX_VALUE + 1])
 def test_integers_that_do_not_fit_are_refused(value):
     with pytest.raises(ValueError, match="2\\^60"):
         encode_integers([3, value], sum_format(5, FLOAT32))
@@ -157,3 +162,26 @@ def test_metrics_come_back_with_their_types():
     form = sum_format(1, INT8)
     assert layout.unpack(decode_integers(encode_integers(values, form), form)) == metrics
     assert np.ndim(values) == 1 and len(values) == 5
+
+
+@given(arrays(np.int64, st.integers(0, 70), elements=st.integers(0, 2**32 - 1)), st.integers(1, 32))
+def test_the_lowest_bits_come_back(numbers, bits):
+    data = pack_bits(numbers, bits)
+    assert len(data) == 8 + -(-len(numbers) * bits // 8)
+    assert unpack_bits(data, bits).tolist() == (numbers & (2**bits - 1)).tolist()
+
+
+@pytest.mark.parametrize("bits", [1, 11, 19, 31])
+def test_more_numbers_than_one_chunk(bits):
+    numbers = np.random.default_rng(bits).integers(0, 2**bits, 2**17 + 13)
+    assert np.array_equal(unpack_bits(pack_bits(numbers, bits), bits), numbers)
+
+
+def test_packed_bits_by_hand():
+    assert pack_bits(np.array([1, 2, 3]), 4)[8:] == bytes([0x21, 0x03])
+
+
+@pytest.mark.parametrize("data", [b"", b"1234", pack_bits(np.arange(9), 11)[:-1], bytes(9)])
+def test_another_length_is_refused(data):
+    with pytest.raises(ValueError, match="numbers of 11 bits"):
+        unpack_bits(data, 11)

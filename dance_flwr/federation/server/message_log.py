@@ -1,4 +1,4 @@
-"""Record the messages between server and clients: kinds, keys, counts and bytes."""
+"""A log of the messages between server and clients: kinds, keys, counts and bytes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -34,7 +34,7 @@ class Entry:
     bytes: int = 0
 
 
-class Ledger:
+class MessageLog:
     """Entries by kind, in the order in which kinds first occurred."""
 
     def __init__(self) -> None:

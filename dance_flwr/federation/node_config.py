@@ -1,19 +1,43 @@
-"""The terms of a node: what its operator demands of every run, set in `--node-config`.
+"""What the context of a ClientApp says: the run's configuration, the client's number, the terms.
 
-A run can be stricter than a node's terms, never laxer: a node refuses what lies beyond them before
-it opens its data.
+The terms of a node are what its operator demands of every run, set in `--node-config`. A run can be
+stricter than a node's terms, never laxer: a node refuses what lies beyond them before it opens its
+data.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, inf, isfinite
 from typing import Any
 
+from flwr.app import Context
+
+from dance_flwr.config.options import Value
 from dance_flwr.config.plugins import METHODS
-from dance_flwr.config.tree import RunConfig, flatten
+from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.errors import UserError
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.rules import shown
+
+Item = tuple[str, Value, type]  # True and 1 are equal, and only one of them is a valid switch
+
+
+def run_config_of(context: Context) -> RunConfig:
+    """Return `parse(context.run_config)`, which all messages of a run share.
+
+    Raises
+    ------
+    ConfigError : as of `parse`
+    """
+    return _parsed(
+        frozenset((key, value, type(value)) for key, value in context.run_config.items())
+    )
+
+
+@lru_cache(maxsize=8)  # simulated clients of several runs share a process
+def _parsed(items: frozenset[Item]) -> RunConfig:
+    return parse({key: value for key, value, _ in items})
 
 
 @dataclass(frozen=True)
@@ -23,25 +47,25 @@ class NodeTerms:
     Attributes
     ----------
     masks : answer under secure aggregation only
-    clients_least : fewest clients of a masked sum that stay, whatever threshold a run asks for
-    noise_multiplier_least : smallest sigma of differential privacy; 0 = none demanded
-    epsilon_most : largest budget that this client's ledger may spend, over all runs
+    min_clients : fewest clients of a masked sum that stay, whatever threshold a run asks for
+    min_noise_multiplier : smallest sigma of differential privacy; 0 = none demanded
+    max_epsilon : largest budget that this client's ledger may spend, over all runs
     methods : names of the methods that may run here; empty = all
-    rounds_most, local_epochs_most, hidden_dim_most : largest values of a run's keys of that name;
+    max_rounds, max_local_epochs, max_hidden_dim : largest values of a run's keys of that name;
         of rounds also the most trainings of one run, and the most repetitions of them
-    trainings_most : most trainings of all runs together
+    max_trainings : most trainings of all runs together
     limits : (key of a run, its largest value), for any other key that is a number
     """
 
     masks: bool = False
-    clients_least: int = 0
-    noise_multiplier_least: float = 0.0
-    epsilon_most: float = inf
+    min_clients: int = 0
+    min_noise_multiplier: float = 0.0
+    max_epsilon: float = inf
     methods: tuple[str, ...] = ()
-    rounds_most: float = inf
-    trainings_most: float = inf
-    local_epochs_most: float = inf
-    hidden_dim_most: float = inf
+    max_rounds: float = inf
+    max_trainings: float = inf
+    max_local_epochs: float = inf
+    max_hidden_dim: float = inf
     limits: tuple[tuple[str, float], ...] = ()
 
 
@@ -60,14 +84,14 @@ def terms_of(node_config: Mapping[str, Any]) -> NodeTerms:
         )
     return NodeTerms(
         masks=bool(node_config.get(keys.DEMANDS_MASKS)),
-        clients_least=ceil(_number(node_config, keys.CLIENTS_LEAST, 0)),
-        noise_multiplier_least=_number(node_config, keys.NOISE_MULTIPLIER_LEAST, 0),
-        epsilon_most=_number(node_config, keys.EPSILON_MOST, inf),
+        min_clients=ceil(_number(node_config, keys.MIN_CLIENTS, 0)),
+        min_noise_multiplier=_number(node_config, keys.MIN_NOISE_MULTIPLIER, 0),
+        max_epsilon=_number(node_config, keys.MAX_EPSILON, inf),
         methods=_methods(node_config),
-        rounds_most=_number(node_config, keys.ROUNDS_MOST, inf),
-        trainings_most=_number(node_config, keys.TRAININGS_MOST, inf),
-        local_epochs_most=_number(node_config, keys.LOCAL_EPOCHS_MOST, inf),
-        hidden_dim_most=_number(node_config, keys.HIDDEN_DIM_MOST, inf),
+        max_rounds=_number(node_config, keys.MAX_ROUNDS, inf),
+        max_trainings=_number(node_config, keys.MAX_TRAININGS, inf),
+        max_local_epochs=_number(node_config, keys.MAX_LOCAL_EPOCHS, inf),
+        max_hidden_dim=_number(node_config, keys.MAX_HIDDEN_DIM, inf),
         limits=tuple(map(_limit, _listed(node_config, keys.LIMITS))),
     )
 
@@ -105,9 +129,9 @@ def refuse_beyond(terms: NodeTerms, config: RunConfig, round_: int = 0) -> None:
             f"found {config.method}; this node does not take part"
         )
     for name, term, most, found in (
-        ("rounds", keys.ROUNDS_MOST, terms.rounds_most, max(config.rounds, round_)),
-        ("local-epochs", keys.LOCAL_EPOCHS_MOST, terms.local_epochs_most, config.local_epochs),
-        ("hidden-dim", keys.HIDDEN_DIM_MOST, terms.hidden_dim_most, config.hidden_dim),
+        ("rounds", keys.MAX_ROUNDS, terms.max_rounds, max(config.rounds, round_)),
+        ("local-epochs", keys.MAX_LOCAL_EPOCHS, terms.max_local_epochs, config.local_epochs),
+        ("hidden-dim", keys.MAX_HIDDEN_DIM, terms.max_hidden_dim, config.hidden_dim),
         *((key, keys.LIMITS, most, _asked(config, key)) for key, most in terms.limits),
     ):
         if found > most:

@@ -7,43 +7,37 @@ exactly:
     [ s * (omega - omega_0) / R * q / 2  ||  digits of the integers ],  s = w / W
 
 with w the client's nodes, W all nodes of the federation, R the bound of an update and q the levels
-of the sum. Every entry is rounded to an integer: sums are exact in any order, so a mean is the same
-number with and without masks. As the s of all clients sum to at most 1, a sum over M clients is
-within q / 2 + M / 2: this, and not M times the range of one client, is what b bits must hold. The
-integers (w itself, counts, microseconds) are written as digits of 15 bits or fewer; sums of digits
-are sums of integers.
+of the sum (`methods.fixed_point`). As the s of all clients sum to at most 1, a sum over M clients
+is within q / 2 + M / 2: this, and not M times the range of one client, is what b bits must hold.
+The integers (w itself, counts, microseconds) are written as digits of 15 bits or fewer; sums of
+digits are sums of integers.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from flwr.app import ConfigRecord
 from numpy.typing import NDArray
 
 from dance_flwr.config.sections import FLOAT16, FLOAT32, INT8
 from dance_flwr.errors import UserError
+from dance_flwr.federation.wire import keys
+from dance_flwr.methods.fixed_point import Integers, Vector, levels_for
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
+# 4 digits of 15 bits hold any count of a client, and their sum over 2^16 clients fits 31 bits.
 VALUE_BITS, DIGIT_BITS = 60, 15
-LARGEST = 2**VALUE_BITS - 1
+MAX_VALUE = 2**VALUE_BITS - 1
 MICRO = 1_000_000
-WIDEST = 32  # bits of a masked integer at most
-# Steps of a client of mean weight on each side of zero.
+MAX_BITS = 32  # of a masked integer: Flower's quantisation stores no wider ones
+# Steps of a client of mean weight on each side of zero: those of float16's largest integer that
+# has exact neighbours, and of int8 without -128, whose negative does not exist.
 _STEPS = {FLOAT16: 2**15 - 1, INT8: 127}
-
-Vector = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
-
-def levels_for(clients: int) -> int:
-    """Return q = 2^(31 - bits of M): the most levels that keep a sum over M clients below 2^31."""
-    return int(2 ** (31 - max(clients, 1).bit_length()))
+_CHUNK = 2**16  # numbers packed at a time: a multiple of 8, so that each chunk ends with a byte
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,7 @@ class SumFormat:
     @property
     def offset(self) -> int:
         """Half the range that Flower's quantisation may fill: it stores 31 bits and a sign."""
-        return int(2 ** (min(self.bits, WIDEST - 1) - 1))
+        return int(2 ** (min(self.bits, MAX_BITS - 1) - 1))
 
     @property
     def quantisation(self) -> tuple[float, float, int, int]:
@@ -95,50 +89,10 @@ def sum_format(clients: int, precision: str) -> SumFormat:
     float16 with 5 clients.
     """
     if precision == FLOAT32:
-        return SumFormat(levels_for(clients), WIDEST, DIGIT_BITS)
-    half = min(_STEPS[precision] * clients, 2 ** (WIDEST - 3))
+        return SumFormat(levels_for(clients), MAX_BITS, DIGIT_BITS)
+    half = min(_STEPS[precision] * clients, 2 ** (MAX_BITS - 3))
     bits = (half + clients).bit_length() + 1
     return SumFormat(2 * half, bits, min(DIGIT_BITS, (2 ** (bits - 1) // clients).bit_length() - 1))
-
-
-def shares_needed(clients: int, ratio: float) -> int:
-    """Return ceil(ratio * M), but more than half: two disjoint groups must not both unmask."""
-    return max(ceil(round(ratio * clients, 9)), clients // 2 + 1)
-
-
-def to_steps(update: Vector, levels: int, *, toward_zero: bool = False) -> Integers:
-    """Return an update in steps of 2 / q, rounded to the nearest or towards zero."""
-    steps = update * (levels / 2)
-    whole: Integers = (np.trunc(steps) if toward_zero else np.rint(steps)).astype(np.int64)
-    return whole
-
-
-def to_grid(vector: Vector, levels: int) -> Vector:
-    """Round to the nearest multiple of 2 / q, exact in float64 up to 2^53 / q."""
-    rounded: Vector = np.rint(vector * (levels / 2)) / (levels / 2)
-    return rounded
-
-
-def encode_update(
-    state: Mapping[str, Tensor], start: Mapping[str, Tensor], share: float, bound: float
-) -> Vector:
-    """Return s * (omega - omega_0) / R as a flat float64 vector, in the order of `start`.
-
-    The values are not bounded; see `check_bounded`.
-
-    Parameters
-    ----------
-    share : s, in (0, 1]
-    bound : R, the largest |omega - omega_0| that may occur
-    """
-    import torch
-
-    parts = [
-        (state[name].detach().cpu().double() - start[name].cpu().double()).flatten()
-        for name in start
-    ]
-    update = torch.cat(parts).numpy()
-    return share * update / bound
 
 
 def check_bounded(update: Vector, share: float, bound: float) -> None:
@@ -157,29 +111,6 @@ def check_bounded(update: Vector, share: float, bound: float) -> None:
         )
 
 
-def decode_update(
-    total: Vector, start: Mapping[str, Tensor], shares: float, bound: float
-) -> dict[str, Tensor]:
-    """Return omega_0 + (sum of s * (omega - omega_0)) / (sum of s), in the types of `start`.
-
-    Parameters
-    ----------
-    total : sum of the clients' `encode_update`, on the grid; later entries are ignored
-    shares : sum of s over the clients in the sum
-    """
-    import torch
-
-    state, place = {}, 0
-    for name, tensor in start.items():
-        part = torch.from_numpy(total[place : place + tensor.numel()] * (bound / shares)).view(
-            tensor.shape
-        )
-        value = tensor.cpu().double() + part
-        state[name] = (value if tensor.is_floating_point() else value.round()).to(tensor.dtype)
-        place += tensor.numel()
-    return state
-
-
 def encode_integers(values: Sequence[int], form: SumFormat) -> Integers:
     """Return the digits of m values, lowest first; [m * digits] int64 from 0.
 
@@ -187,7 +118,7 @@ def encode_integers(values: Sequence[int], form: SumFormat) -> Integers:
     ------
     ValueError : a value is negative or has more than 60 bits
     """
-    wrong = [value for value in values if not 0 <= value <= LARGEST]
+    wrong = [value for value in values if not 0 <= value <= MAX_VALUE]
     if wrong:
         raise ValueError(
             f"expected integers from 0 to 2^60 - 1 under secure aggregation, found {wrong[0]}"
@@ -232,11 +163,28 @@ class MetricLayout:
     def of(cls, metrics: Mapping[str, int | float | Sequence[int]]) -> MetricLayout:
         """Return the layout of these metrics, sorted by name."""
         names = tuple(sorted(metrics))
-        lengths = tuple(
-            len(value) if isinstance(value, list) else 0
-            for value in (metrics[name] for name in names)
-        )
-        return cls(names, lengths, tuple(isinstance(metrics[name], float) for name in names))
+        values = [metrics[name] for name in names]
+        lengths = tuple(len(value) if isinstance(value, list) else 0 for value in values)
+        return cls(names, lengths, tuple(isinstance(value, float) for value in values))
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> MetricLayout:
+        """Return the layout that a client's answer names."""
+        return cls(*(tuple(record[key]) for key in (keys.NAMES, keys.LENGTHS, keys.MICRO)))
+
+    def record(self) -> ConfigRecord:
+        """Return the record in which a layout travels."""
+        values: dict[str, Any] = {
+            keys.NAMES: list(self.names),
+            keys.LENGTHS: list(self.lengths),
+            keys.MICRO: list(self.micro),
+        }
+        return ConfigRecord(values)
+
+    @property
+    def size(self) -> int:
+        """Number of integers; each has `SumFormat.digits` digits."""
+        return sum(max(length, 1) for length in self.lengths)
 
     def pack(self, metrics: Mapping[str, int | float | Sequence[int]]) -> list[int]:
         """Return the values as integers, in the order of the names."""
@@ -256,3 +204,48 @@ class MetricLayout:
             place += len(part)
             metrics[name] = part if length else part[0] / MICRO if micro else part[0]
         return metrics
+
+
+def pack_bits(numbers: NDArray[Any], bits: int) -> bytes:
+    """Return the lowest `bits` bits of each number, one after the other, after their count.
+
+    Parameters
+    ----------
+    numbers : [n] integers; bits : from 1 to 32
+
+    Returns
+    -------
+    8 bytes with n, lowest first, and ceil(n * bits / 8) bytes
+    """
+    words = np.ascontiguousarray(numbers.ravel() & ((1 << bits) - 1), "<u4")
+    parts = [struct.pack("<Q", words.size)]
+    for start in range(0, words.size, _CHUNK):
+        octets = words[start : start + _CHUNK].view(np.uint8).reshape(-1, 4)
+        each = np.unpackbits(octets, axis=1, bitorder="little")[:, :bits]
+        parts.append(np.packbits(each.ravel(), bitorder="little").tobytes())
+    return b"".join(parts)
+
+
+def unpack_bits(data: bytes, bits: int) -> NDArray[np.int64]:
+    """Return the numbers of `pack_bits`, from 0 to 2^bits - 1; [n] int64.
+
+    Raises
+    ------
+    ValueError : the length is not that of the count in front
+    """
+    count = struct.unpack_from("<Q", data)[0] if len(data) >= 8 else -1
+    if len(data) != 8 + -(-count * bits // 8):
+        raise ValueError(
+            f"expected numbers of {bits} bits after their count, found {len(data)} bytes"
+        )
+    numbers = np.zeros(count, np.int64)
+    for start in range(0, count, _CHUNK):
+        size = min(_CHUNK, count - start)
+        first = 8 + start * bits // 8
+        octets = np.frombuffer(data, np.uint8, -(-size * bits // 8), first)
+        each = np.unpackbits(octets, count=size * bits, bitorder="little").reshape(size, bits)
+        wide = np.zeros((size, MAX_BITS), np.uint8)
+        wide[:, :bits] = each
+        packed = np.packbits(wide, axis=1, bitorder="little")
+        numbers[start : start + size] = packed.view("<u4").ravel()
+    return numbers

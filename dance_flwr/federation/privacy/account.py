@@ -1,4 +1,4 @@
-"""What a client has spent of its privacy, in a file of its own folder.
+"""The account of what a client has spent of its privacy, in a file of its own folder.
 
 The server counts the rounds of a run; a server that lies counts wrong, or starts a run again. So a
 client writes down every answer that cost it something before it sends it, over all runs. Gaussian
@@ -15,9 +15,9 @@ from filelock import FileLock
 
 from dance_flwr.disk import atomic_file
 from dance_flwr.errors import UserError
-from dance_flwr.privacy.accounting import epsilon_spent
+from dance_flwr.federation.privacy.accounting import epsilon_spent
 
-LEDGER = "privacy-ledger.json"
+ACCOUNT = "privacy-account.json"
 _SECONDS = 60.0  # to wait for another process, which holds the lock for milliseconds
 
 
@@ -26,7 +26,7 @@ def epsilon_of(cost: float, delta: float) -> float:
     return epsilon_spent(1 / sqrt(cost), 1.0, 1, delta) if cost else 0.0
 
 
-class SpendingLedger:
+class PrivacyAccount:
     """The account of one client: run -> sum of sigma^-2 over its answers.
 
     Parameters
@@ -35,7 +35,7 @@ class SpendingLedger:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / LEDGER
+        self._path = folder / ACCOUNT
 
     def spend(
         self, run: str, noise_multiplier: float, allowed: Callable[[Mapping[str, float]], str]
@@ -52,7 +52,7 @@ class SpendingLedger:
         ------
         UserError : it is too much, and nothing was written; or the file is damaged
         """
-        with FileLock(self._path.with_name(f".{LEDGER}.lock"), timeout=_SECONDS):
+        with FileLock(self._path.with_name(f".{ACCOUNT}.lock"), timeout=_SECONDS):
             runs = self.read()
             runs[run] = runs.get(run, 0.0) + noise_multiplier**-2
             if fault := allowed(runs):

@@ -16,9 +16,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from dance_flwr.federation.flower import FITRES, SECAGG_CONFIGS, SecAggKey, SecAggStage
-from dance_flwr.federation.server.count_checks import MOST_CLASSES
+from dance_flwr.federation.secagg.request import sum_options
+from dance_flwr.federation.secagg.vectors import MAX_BITS, MetricLayout
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.rules import (
+    MAX_CLASSES,
     Flag,
     ListOf,
     Rule,
@@ -30,10 +32,10 @@ from dance_flwr.federation.wire.rules import (
 )
 from dance_flwr.federation.wire.serialization import unpack
 from dance_flwr.federation.wire.tensors import header_of
-from dance_flwr.privacy.vectors import WIDEST, SumFormat
 
-_NAME, _MOST_METRICS, _MOST_NODES = 200, 1000, 100_000
-_MOST_BYTES = 10_000  # of a key or a share
+# Far beyond what an honest client sends, so that a reply cannot fill the server's memory.
+_NAME, _MAX_METRICS, _MAX_NODES = 200, 1000, 100_000
+_MAX_BYTES = 10_000  # of a key or a share
 _INDEX, _BLOCK = 4, 16  # bytes of a share: its number, then one block per block of the secret
 
 
@@ -43,7 +45,7 @@ class PublicKey:
 
     def allows(self, value: Any) -> bool:
         """Whether this value keeps the rule."""
-        if not isinstance(value, bytes) or len(value) > _MOST_BYTES:
+        if not isinstance(value, bytes) or len(value) > _MAX_BYTES:
             return False
         try:
             key = serialization.load_pem_public_key(value)
@@ -66,7 +68,7 @@ class Share:
         """Whether this value keeps the rule."""
         return (
             isinstance(value, bytes)
-            and _INDEX + _BLOCK <= len(value) <= _MOST_BYTES
+            and _INDEX + _BLOCK <= len(value) <= _MAX_BYTES
             and (len(value) - _INDEX) % _BLOCK == 0
             and any(value[:_INDEX])
         )
@@ -75,7 +77,7 @@ class Share:
         return "a share of a secret"
 
 
-_NODES = ListOf(Whole(-(2**63), 2**64), 0, _MOST_NODES)
+_NODES = ListOf(Whole(-(2**63), 2**64), 0, _MAX_NODES)
 SIGNED: dict[str, Rule] = {keys.CLIENT: Whole(0, 2**31 - 1), keys.SIGNATURE: Text(_NAME, bytes)}
 # Stage -> the entries of its answer.
 _ANSWERS: dict[str, dict[str, Rule]] = {
@@ -85,7 +87,7 @@ _ANSWERS: dict[str, dict[str, Rule]] = {
     },
     SecAggStage.SHARE_KEYS: {
         SecAggKey.DESTINATION_LIST: _NODES,
-        SecAggKey.CIPHERTEXT_LIST: ListOf(Text(_MOST_BYTES, bytes), 0, _MOST_NODES),
+        SecAggKey.CIPHERTEXT_LIST: ListOf(Text(_MAX_BYTES, bytes), 0, _MAX_NODES),
     },
     # The lengths of the two vectors follow from the request and the layout.
     SecAggStage.COLLECT_MASKED_VECTORS: {
@@ -93,14 +95,14 @@ _ANSWERS: dict[str, dict[str, Rule]] = {
     },
     SecAggStage.UNMASK: {
         SecAggKey.NODE_ID_LIST: _NODES,
-        SecAggKey.SHARE_LIST: ListOf(Share(), 0, _MOST_NODES),
+        SecAggKey.SHARE_LIST: ListOf(Share(), 0, _MAX_NODES),
     },
 }
 _SIGNS = (SecAggStage.SETUP, keys.SURVIVORS)  # the stages whose answers are signed
 _LAYOUT: dict[str, Rule] = {
-    keys.NAMES: ListOf(Text(_NAME), 1, _MOST_METRICS),
-    keys.LENGTHS: ListOf(Whole(0, MOST_CLASSES), 1, _MOST_METRICS),
-    keys.MICRO: ListOf(Flag(), 1, _MOST_METRICS),
+    keys.NAMES: ListOf(Text(_NAME), 1, _MAX_METRICS),
+    keys.LENGTHS: ListOf(Whole(0, MAX_CLASSES), 1, _MAX_METRICS),
+    keys.MICRO: ListOf(Flag(), 1, _MAX_METRICS),
     keys.OMITTED: Flag(),
 }
 _ALIKE = (keys.NAMES, keys.LENGTHS, keys.MICRO)
@@ -123,8 +125,8 @@ _COLLECTED: dict[str, type] = {
 
 def masked_fault(request: Message, reply: Message) -> str:
     """Return what is wrong with the reply to a stage; "" where nothing is."""
-    asked: Any = request.content.config_records[SECAGG_CONFIGS]
-    content, stage = reply.content, str(asked.get(SecAggKey.STAGE))
+    wanted: Any = request.content.config_records[SECAGG_CONFIGS]
+    content, stage = reply.content, str(wanted.get(SecAggKey.STAGE))
     collects = stage == SecAggStage.COLLECT_MASKED_VECTORS
     required: dict[str, type] = {SECAGG_CONFIGS: ConfigRecord} if stage in _ANSWERS else {}
     required |= _COLLECTED if collects else {}
@@ -141,12 +143,12 @@ def masked_fault(request: Message, reply: Message) -> str:
         same = answer[SecAggKey.PUBLIC_KEY_1] == answer[SecAggKey.PUBLIC_KEY_2]
         return "expected two public keys, found one twice" if same else ""
     if stage == SecAggStage.SHARE_KEYS:
-        others = {int(name) for name in asked if name != SecAggKey.STAGE}
+        others = {int(name) for name in wanted if name != SecAggKey.STAGE}
         lists = answer[SecAggKey.DESTINATION_LIST], answer[SecAggKey.CIPHERTEXT_LIST]
         return _each_once(*lists, others - {request.metadata.dst_node_id})
     if stage == SecAggStage.UNMASK:
-        asked_of = {*asked[SecAggKey.ACTIVE_NODE_ID_LIST], *asked[SecAggKey.DEAD_NODE_ID_LIST]}
-        return _each_once(answer[SecAggKey.NODE_ID_LIST], answer[SecAggKey.SHARE_LIST], asked_of)
+        nodes = {*wanted[SecAggKey.ACTIVE_NODE_ID_LIST], *wanted[SecAggKey.DEAD_NODE_ID_LIST]}
+        return _each_once(answer[SecAggKey.NODE_ID_LIST], answer[SecAggKey.SHARE_LIST], nodes)
     return _vectors_fault(request, content) if collects else ""
 
 
@@ -163,10 +165,10 @@ def unlike_faults(request: Message, replies: Sequence[Message]) -> list[str]:
     stage = request.content.config_records[SECAGG_CONFIGS].get(SecAggKey.STAGE)
     answers: list[Any] = [reply.content.config_records.get(SECAGG_CONFIGS, {}) for reply in replies]
     if stage == SecAggStage.SETUP:
-        own = [{answer[name] for name in _ANSWERS[SecAggStage.SETUP]} for answer in answers]
-        seen = Counter(key for pair in own for key in pair)
+        pairs = [{answer[name] for name in _ANSWERS[SecAggStage.SETUP]} for answer in answers]
+        seen = Counter(key for pair in pairs for key in pair)
         fault = "expected public keys of its own, found one of another client"
-        return [fault if any(seen[key] > 1 for key in pair) else "" for pair in own]
+        return [fault if any(seen[key] > 1 for key in pair) else "" for pair in pairs]
     if stage == SecAggStage.COLLECT_MASKED_VECTORS:
         records = [reply.content.config_records[keys.SECURE_LAYOUT] for reply in replies]
         layouts = [str([record[name] for name in _ALIKE]) for record in records]
@@ -175,16 +177,16 @@ def unlike_faults(request: Message, replies: Sequence[Message]) -> list[str]:
         lengths = []
         for answer in answers:
             shares = map(len, answer[SecAggKey.SHARE_LIST])
-            pairs = zip(answer[SecAggKey.NODE_ID_LIST], shares, strict=True)
-            lengths.append(str(sorted(pairs)))
+            by_node = zip(answer[SecAggKey.NODE_ID_LIST], shares, strict=True)
+            lengths.append(str(sorted(by_node)))
         return _unusual(lengths, "shares as long as those of most clients")
     return [""] * len(replies)
 
 
-def _unusual(found: Sequence[str], expected: str) -> list[str]:
-    """Return a fault for each that is not what most are."""
-    usual = Counter(found).most_common(1)
-    return ["" if own == usual[0][0] else f"expected {expected}, found others" for own in found]
+def _unusual(values: Sequence[str], expected: str) -> list[str]:
+    """Return a fault for each value that is not the most frequent one."""
+    usual = Counter(values).most_common(1)
+    return ["" if v == usual[0][0] else f"expected {expected}, found others" for v in values]
 
 
 def _each_once(nodes: Sequence[int], values: Sequence[bytes], expected: set[int]) -> str:
@@ -197,26 +199,27 @@ def _each_once(nodes: Sequence[int], values: Sequence[bytes], expected: set[int]
 def _vectors_fault(request: Message, content: RecordDict) -> str:
     """Return a fault of masked vectors that are not as long as the request and the layout say."""
     layout: Any = content.config_records[keys.SECURE_LAYOUT]
-    options: Any = request.content.config_records[keys.SECURE_SUM]
+    options = sum_options(request)
     if len({len(layout[name]) for name in _ALIKE}) > 1:
         return "expected a length and a kind of each metric, found more or fewer"
-    form = SumFormat(*(int(options[key]) for key in (keys.LEVELS, keys.BITS, keys.DIGIT_BITS)))
     weights = 0
-    if options[keys.TASK] == keys.TRAIN:
+    if options.task == keys.TRAIN:
         arrays = unpack(request).content.array_records[keys.ARRAYS].values()
         weights = sum(prod(array.shape) for array in arrays)
-    numbers = sum(max(length, 1) for length in layout[keys.LENGTHS]) * form.digits
+    numbers = MetricLayout.of_record(layout).size * options.form.digits
     vectors: Any = content.config_records[SECAGG_CONFIGS][SecAggKey.MASKED_PARAMETERS]
     for vector, count in zip(vectors, (1, weights + numbers), strict=True):
-        front, size = _front(count, form.bits)
+        front, size = _front(count, options.form.bits)
         if len(vector) != size or not vector.startswith(front):
-            return f"expected {count} masked integers of {form.bits} bits, found other bytes"
+            return (
+                f"expected {count} masked integers of {options.form.bits} bits, found other bytes"
+            )
     return ""
 
 
 def _front(count: int, bits: int) -> tuple[bytes, int]:
     """Return how the bytes of n masked integers of b bits begin, and how many they are."""
-    if bits < WIDEST:
+    if bits < MAX_BITS:
         return count.to_bytes(8, "little"), 8 + -(-count * bits // 8)
     header = header_of("uint32", (count,))
     return header, len(header) + 4 * count

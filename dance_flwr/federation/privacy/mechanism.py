@@ -1,20 +1,15 @@
 """The mechanisms of differential privacy on one model state: clipping and Gaussian noise."""
 
-import secrets
 from collections.abc import Mapping
 from math import sqrt
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.special import ndtri
 from torch import Tensor
 
-from dance_flwr.privacy.masks import key_stream
-from dance_flwr.seeding import derive
+from dance_flwr.federation.privacy.noise import NoiseStream
 
 State = dict[str, Tensor]
-LARGEST_DEVIATE = 8.3  # of `NoiseStream`: the quantile of 2^-53 is -8.21
 
 
 def clip(
@@ -56,7 +51,7 @@ def clipped_update(
     return {name: factor * part.nan_to_num() for name, part in change.items()}, factor < 1
 
 
-def add_noise(state: Mapping[str, Tensor], deviation: float, draw: "NoiseStream") -> State:
+def add_noise(state: Mapping[str, Tensor], deviation: float, draw: NoiseStream) -> State:
     """Add independent Gaussian noise of this standard deviation to every float entry."""
     return {
         name: tensor
@@ -67,38 +62,3 @@ def add_noise(state: Mapping[str, Tensor], deviation: float, draw: "NoiseStream"
         else tensor
         for name, tensor in state.items()
     }
-
-
-class NoiseStream:
-    """Normal deviates from a ChaCha20 stream: 52 bits each, through the inverse distribution.
-
-    Parameters
-    ----------
-    key : 32 bytes; None = from the operating system
-    """
-
-    def __init__(self, key: bytes | None = None) -> None:
-        self._key = key or secrets.token_bytes(32)
-        self._used = 0
-
-    @classmethod
-    def seeded(cls, seed: int, purpose: str, *, round_: int, client: int = -1) -> "NoiseStream":
-        """Return a stream from the run's seed: for tests and studies, never for protection."""
-        return cls(derive(seed, purpose, round_=round_, client=client).to_bytes(32, "little"))
-
-    def normal(self, count: int) -> NDArray[np.float64]:
-        """Return the next `count` standard normal deviates of the stream."""
-        deviates: NDArray[np.float64] = ndtri(self.uniform(count))
-        return deviates
-
-    def uniform(self, count: int) -> NDArray[np.float64]:
-        """Return the next `count` numbers of the stream, uniform in (0, 1)."""
-        words = self.words(count) >> np.uint64(12)
-        numbers: NDArray[np.float64] = (words.astype(np.float64) + 0.5) / 2.0**52
-        return numbers
-
-    def words(self, count: int) -> NDArray[np.uint64]:
-        """Return the next `count` integers of the stream, uniform from 0 to 2^64 - 1."""
-        nonce = self._used.to_bytes(12, "little")
-        self._used += 1
-        return np.frombuffer(key_stream(self._key, nonce, 8 * count), "<u8").astype(np.uint64)

@@ -18,17 +18,14 @@ from torch import Tensor
 
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
-from dance_flwr.privacy.accounting import epsilon_spent, noise_for, rounds_within
-from dance_flwr.privacy.discrete import LARGEST_SIGMA, discrete_gaussian
-from dance_flwr.privacy.mechanism import (
-    LARGEST_DEVIATE,
+from dance_flwr.federation.privacy.accounting import epsilon_spent, noise_for, rounds_within
+from dance_flwr.federation.privacy.mechanism import State, add_noise, clipped_update, updated
+from dance_flwr.federation.privacy.noise import (
+    MAX_DEVIATE,
+    MAX_SIGMA,
     NoiseStream,
-    State,
-    add_noise,
-    clipped_update,
-    updated,
+    discrete_gaussian,
 )
-from dance_flwr.privacy.vectors import shares_needed
 
 
 def samples_poisson(config: RunConfig) -> bool:
@@ -86,8 +83,8 @@ def affordable_rounds(config: RunConfig, repeats: int = 0) -> int:
     if settings.dp == "none":
         return config.rounds
     sigma = noise_multiplier(config)
-    most = config.rounds + repeats
-    rounds = rounds_within(sigma, config.client_fraction, settings.epsilon, settings.delta, most)
+    last = config.rounds + repeats
+    rounds = rounds_within(sigma, config.client_fraction, settings.epsilon, settings.delta, last)
     if not rounds:
         first = epsilon_spent(sigma, config.client_fraction, 1, settings.delta)
         raise UserError(
@@ -121,19 +118,25 @@ def client_deviation(config: RunConfig, norm: float) -> float:
     )
 
 
+def shares_needed(clients: int, ratio: float) -> int:
+    """Return ceil(ratio * M), but more than half: two disjoint groups must not both unmask."""
+    # Rounded first, as 0.55 * 100 in float64 is a little more than 55.
+    return max(ceil(round(ratio * clients, 9)), clients // 2 + 1)
+
+
 def fewest_clients(config: RunConfig) -> int:
     """Return the smallest number of clients whose updates a round can end with."""
-    asked = max(1, int(config.clients * config.client_fraction))
+    sampled = max(1, int(config.clients * config.client_fraction))
     if config.privacy.secure_aggregation:
-        return shares_needed(asked, config.privacy.threshold)
-    return config.min_valid_replies or asked
+        return shares_needed(sampled, config.privacy.threshold)
+    return config.min_valid_replies or sampled
 
 
 def update_bound(config: RunConfig, norm: float) -> float:
     """Return R: `update-range`, or the largest value after clipping and noise."""
     if config.privacy.dp == "none":
         return config.privacy.update_range
-    return norm + LARGEST_DEVIATE * client_deviation(config, norm)
+    return norm + MAX_DEVIATE * client_deviation(config, norm)
 
 
 # A sum of discrete Gaussians is one up to 10 exp(-pi^2 sigma^2) per entry and client.
@@ -207,9 +210,9 @@ def _noisy_steps(
     if not (isfinite(step) and step > 0):
         raise UserError(f"secure aggregation: expected a step above 0 of its sum, found {step:g}")
     sigma = max(ceil(deviation / step), _LEAST_STEPS)
-    if sigma > LARGEST_SIGMA:
+    if sigma > MAX_SIGMA:
         raise UserError(
-            f"secure aggregation: expected noise of at most {LARGEST_SIGMA} steps of the sum, "
+            f"secure aggregation: expected noise of at most {MAX_SIGMA} steps of the sum, "
             f"found {sigma}; this client does not take part"
         )
     steps = {name: torch.zeros(t.shape, dtype=torch.int64) for name, t in start.items()}
@@ -261,7 +264,7 @@ def _bit_deviation(config: RunConfig) -> float:
 
 def _lift(config: RunConfig) -> float:
     """Return the offset that keeps a noisy bit positive: masked numbers cannot be negative."""
-    return LARGEST_DEVIATE * _bit_deviation(config)
+    return MAX_DEVIATE * _bit_deviation(config)
 
 
 def _draw(config: RunConfig, round_: int, client: int) -> NoiseStream:

@@ -15,19 +15,13 @@ from typing import Any, cast
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.secagg_checks import SHARES, THRESHOLD, refusal
-from dance_flwr.federation.client.terms import client_number
 from dance_flwr.federation.flower import SECAGG_CONFIGS, SECAGG_STATE, SecAggKey
+from dance_flwr.federation.node_config import client_number
+from dance_flwr.federation.secagg import signatures
+from dance_flwr.federation.secagg.request import refusal
+from dance_flwr.federation.secagg.signatures import Claim, PrivateKey, PublicKey
+from dance_flwr.federation.secagg.stage_checks import SHARES, THRESHOLD
 from dance_flwr.federation.wire import keys
-from dance_flwr.federation.wire import signatures as wire
-from dance_flwr.privacy.signatures import (
-    PrivateKey,
-    PublicKey,
-    is_signed,
-    load_key,
-    read_peer_keys,
-    sign,
-)
 
 _FILES = (keys.SIGNING_KEY, keys.PEER_KEYS)
 _STATE = "dance-flwr-signed"  # what this client signed in the sum that is going on
@@ -55,12 +49,12 @@ class Signer:
         """Return a reply with this node's signature of a text, where it has a key."""
         if self.key is None:
             return reply
-        return wire.with_own(reply, wire.Claim(self.client, sign(self.key, text)))
+        return signatures.with_claim(reply, Claim(self.client, signatures.sign(self.key, text)))
 
-    def accepts(self, claim: wire.Claim | None, text: bytes) -> bool:
+    def accepts(self, claim: Claim | None, text: bytes) -> bool:
         """Whether a claim is that of a client whose key is known."""
-        known = self.peers.get(claim.client) if claim else None
-        return claim is not None and known is not None and is_signed(text, claim.signature, known)
+        key = self.peers.get(claim.client) if claim else None
+        return bool(claim and key and signatures.is_signed(text, claim.signature, key))
 
 
 def signer_of(message: Message, context: Context) -> Signer:
@@ -71,10 +65,10 @@ def signer_of(message: Message, context: Context) -> Signer:
     UserError : a file is missing or damaged, the node's own key is not among those of all, or the
         number of its client is none
     """
-    own, all_keys = (context.node_config.get(name, "") for name in _FILES)
+    private, all_keys = (context.node_config.get(name, "") for name in _FILES)
     client = client_number(context.node_config)
-    key = load_key(Path(str(own))) if own else None
-    peers = read_peer_keys(Path(str(all_keys))) if all_keys else {}
+    key = signatures.load_key(Path(str(private))) if private else None
+    peers = signatures.read_peer_keys(Path(str(all_keys))) if all_keys else {}
     if peers and (key is None or peers.get(client) != key.public_key()):
         raise UserError(
             f"{keys.PEER_KEYS}: expected the public half of {keys.SIGNING_KEY} for client "
@@ -87,7 +81,7 @@ def signer_of(message: Message, context: Context) -> Signer:
 def signed_hello(message: Message, context: Context, reply: Message) -> Message:
     """Return an answer to HELLO with the node's signature, where it has a key."""
     signer = signer_of(message, context)
-    return signer.signed(reply, wire.hello_text(signer.run, signer.node, signer.client))
+    return signer.signed(reply, signatures.hello_text(signer.run, signer.node, signer.client))
 
 
 def clients_of(nodes: Sequence[int], context: Context) -> list[int]:
@@ -121,7 +115,7 @@ class SumSigner:
             cast(bytes, answer[name]) for name in (SecAggKey.PUBLIC_KEY_1, SecAggKey.PUBLIC_KEY_2)
         ]
         me = self._signer
-        return me.signed(reply, wire.keys_text(me.run, me.node, me.client, public))
+        return me.signed(reply, signatures.keys_text(me.run, me.node, me.client, public))
 
     def check_keys(self, public: Mapping[int, Sequence[bytes]]) -> None:
         """Refuse public keys that are not signed by different clients of the federation.
@@ -130,16 +124,16 @@ class SumSigner:
         ----------
         public : node -> its two public keys
         """
-        me, claims = self._signer, wire.read_all(self._message)
+        me, claims = self._signer, signatures.read_claims(self._message)
         clients = {node: claims[node].client for node in public if node in claims}
         for node, pair in public.items() if me.peers else ():
-            text = wire.keys_text(me.run, node, clients.get(node, -1), pair)
+            text = signatures.keys_text(me.run, node, clients.get(node, -1), pair)
             if not me.accepts(claims.get(node), text):
                 raise refusal("public keys signed by their clients", "others")
         if me.peers and (len(set(clients.values())) < len(public) or clients[me.node] != me.client):
             raise refusal("the keys of as many clients as nodes", "a client more than once")
         flower: Any = self._state[SECAGG_STATE]
-        found = wire.sum_digest(flower[SHARES], flower[THRESHOLD], public, clients)
+        found = signatures.sum_digest(flower[SHARES], flower[THRESHOLD], public, clients)
         known = clients if me.peers else {}  # without the others' keys anyone may have claimed it
         self._state[_STATE] = ConfigRecord(
             {_SUM: found, _NODES: list(known), _CLIENTS: list(known.values())}
@@ -165,7 +159,7 @@ class SumSigner:
         clients = dict(zip(signed[_NODES], signed[_CLIENTS], strict=True))
         agreed = {me.node} | {
             node
-            for node, claim in wire.read_all(self._message).items()
+            for node, claim in signatures.read_claims(self._message).items()
             if node in alive and claim.client == clients.get(node) and me.accepts(claim, text)
         }
         least: Any = self._state[SECAGG_STATE][THRESHOLD]
@@ -179,4 +173,4 @@ class SumSigner:
         return self._state[_STATE]
 
     def _survivors(self, alive: Sequence[int], dead: Sequence[int]) -> bytes:
-        return wire.survivors_text(self._signer.run, str(self._signed[_SUM]), alive, dead)
+        return signatures.survivors_text(self._signer.run, str(self._signed[_SUM]), alive, dead)

@@ -6,8 +6,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from dance_flwr.deploy.certificates import make_key
 from dance_flwr.deploy.peers import write_peer_keys
 from dance_flwr.errors import UserError
-from dance_flwr.privacy.masks import shared_key
-from dance_flwr.privacy.signatures import (
+from dance_flwr.federation.secagg.masks import MASKS, SHARES, derivation, shared_key
+from dance_flwr.federation.secagg.signatures import (
     is_signed,
     load_key,
     read_peer_keys,
@@ -44,7 +44,9 @@ def test_the_file_of_peer_keys_holds_the_keys_in_the_order_of_clients(tmp_path):
 
 def test_two_clients_share_a_secret_for_one_purpose_in_one_run():
     one, other = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
-    secret = shared_key(one, other.public_key(), b"masks|1")
-    assert secret == shared_key(other, one.public_key(), b"masks|1") and len(secret) == 44
-    for context in (b"shares|1", b"masks|2"):
-        assert shared_key(one, other.public_key(), context) != secret
+    with derivation(1, MASKS):
+        secret = shared_key(one, other.public_key())
+        assert secret == shared_key(other, one.public_key()) and len(secret) == 44
+    for run, purpose, request in ((1, SHARES, ""), (2, MASKS, ""), (1, MASKS, "another request")):
+        with derivation(run, purpose, request):
+            assert shared_key(one, other.public_key()) != secret

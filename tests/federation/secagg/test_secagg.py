@@ -14,7 +14,6 @@ from support.graphs import TEXT_DIM
 import client_app
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.errors import ConfigError, QuorumError, UserError
-from dance_flwr.federation import secagg_masks
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.federation.flower import (
     SECAGG_CONFIGS,
@@ -24,6 +23,7 @@ from dance_flwr.federation.flower import (
 )
 from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.flower import SecAggStage as Stage
+from dance_flwr.federation.secagg import masks
 from dance_flwr.federation.wire import keys as wire_keys
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import Uplink
@@ -218,13 +218,13 @@ def test_two_chosen_updates_cannot_be_told_apart(run, monkeypatch):
 def test_the_same_test_tells_updates_apart_where_masks_are_missing(run, monkeypatch):
     """The test above can fail: with masks of zeros it does."""
     monkeypatch.setattr(
-        secagg_masks,
+        masks,
         "masks",
         lambda secret, modulus, shapes: [np.zeros(s, np.int64) for s in shapes],
     )
     vectors = uploads(chosen(monkeypatch, run, **SECURE))
     monkeypatch.undo()
-    secagg_masks.install()
+    masks.install()
     assert p_value(vectors[0], vectors[1]) < 1e-9
     assert min(correlation_p_values(vectors)) < 1e-9
     assert stats.kstest(vectors[0], stats.randint(0, 2**32).cdf).pvalue < 1e-9

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dance_flwr.config.sections import FLOAT16, INT8
-from dance_flwr.privacy.quantiser import (
+from dance_flwr.federation.privacy.quantiser import (
     Quantised,
     dequantise,
     expected_types,

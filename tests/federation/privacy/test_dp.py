@@ -11,8 +11,8 @@ from scipy import stats
 from support.graphs import TEXT_DIM
 
 from dance_flwr.errors import ConfigError, UserError
-from dance_flwr.privacy.accounting import epsilon_spent, noise_for, rounds_within
-from dance_flwr.privacy.dp import (
+from dance_flwr.federation.privacy.accounting import epsilon_spent, noise_for, rounds_within
+from dance_flwr.federation.privacy.dp import (
     ClippingNorm,
     client_deviation,
     noise_multiplier,
@@ -20,8 +20,9 @@ from dance_flwr.privacy.dp import (
     update_bound,
     update_noise,
 )
-from dance_flwr.privacy.mechanism import LARGEST_DEVIATE, NoiseStream, add_noise, clip
-from dance_flwr.privacy.vectors import LARGEST, MetricLayout
+from dance_flwr.federation.privacy.mechanism import add_noise, clip
+from dance_flwr.federation.privacy.noise import MAX_DEVIATE, NoiseStream
+from dance_flwr.federation.secagg.vectors import MAX_VALUE, MetricLayout
 from dance_flwr.runs.reader import load_model
 
 DP = {
@@ -93,7 +94,7 @@ def test_deviates_are_normal_bounded_and_never_repeated():
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.01
     from scipy.special import ndtri
 
-    assert -ndtri(0.5 / 2.0**52) < LARGEST_DEVIATE
+    assert -ndtri(0.5 / 2.0**52) < MAX_DEVIATE
     assert np.array_equal(NoiseStream(bytes(32)).normal(5), first[:5])
     assert not np.array_equal(NoiseStream().normal(5), NoiseStream().normal(5))
 
@@ -272,8 +273,8 @@ def test_noise_and_rounding_together_run(run, dp, secure, precision):
 @pytest.mark.parametrize("precision", ["float16", "int8"])
 def test_what_a_client_rounds_is_no_longer_than_the_norm(run, precision):
     """Under central noise, residual included: the server has nothing left to clip."""
+    from dance_flwr.federation.privacy.quantiser import Quantised, dequantise
     from dance_flwr.federation.wire import messages
-    from dance_flwr.privacy.quantiser import Quantised, dequantise
 
     keys = DP | {"rounds": 4, "privacy_clipping_norm": 0.05, "privacy_dp": "central"}
     finished = run(method="fedavg-full", upload_precision=precision, **keys)
@@ -385,7 +386,7 @@ def test_a_noisy_bit_stays_above_zero(run_config, sigma):
         for round_ in range(200)
     ]
     assert min(bits) >= 0 and np.std(bits) == pytest.approx(sigma / math.sqrt(3), rel=0.15)
-    assert MetricLayout.of({"bit": max(bits)}).pack({"bit": max(bits)})[0] < LARGEST
+    assert MetricLayout.of({"bit": max(bits)}).pack({"bit": max(bits)})[0] < MAX_VALUE
 
 
 def test_clients_are_drawn_by_chance(run):
