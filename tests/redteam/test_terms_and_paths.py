@@ -15,7 +15,7 @@ from dance_flwr.data.card import run_folder
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.trainings import TRAININGS, count_training
 from dance_flwr.federation.node_config import terms_of
-from dance_flwr.federation.privacy.account import LEDGER
+from dance_flwr.federation.privacy.account import ACCOUNT
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
 from tests.support.asking import asker, first_training, reason
@@ -220,7 +220,7 @@ def test_half_a_client_more_is_a_whole_one():
 
 
 def test_a_run_is_named_before_anything_is_written_of_it(run, tmp_path):
-    """The ledger of a client holds the names of runs: one of a megabyte would stay in it."""
+    """The account of a client holds the names of runs: one of a megabyte would stay in it."""
     asked = first_training(
         run,
         **{"clients": 3, "rounds": 1, "method": "fedavg-full", "privacy_dp": "local"},
@@ -229,7 +229,7 @@ def test_a_run_is_named_before_anything_is_written_of_it(run, tmp_path):
     )
     client = asker(asked, tmp_path / "own")
     assert "run: expected a name" in reason(client(run="x" * 10**6))
-    assert not (client.folder / LEDGER).exists()
+    assert not (client.folder / ACCOUNT).exists()
     assert not client().has_error()
 
 

@@ -21,7 +21,6 @@ def tokens_of(data: ClientData, run: str) -> Tokens:
     folder = run_folder(data.folder, run)
     read = usage_of(folder, data.bank.tokens)
     counted = Tokens(
-        generated=read.generated_tokens,
         evidence_chunks=read.chunks,
         evidence_tokens=read.tokens,
         distinct_chunks=read.distinct_chunks,

@@ -20,7 +20,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.node_config import NodeTerms
 from dance_flwr.federation.wire import keys, messages
 
-TRAININGS = "training-ledger.json"
+TRAININGS = "training-counts.json"
 _ASKED, _REPEATED = "asked", "repeated"
 _SECONDS = 60.0  # to wait for another process, which holds the lock for milliseconds
 _Runs = dict[str, dict[str, Any]]

@@ -1,7 +1,7 @@
 """The README's table of what leaves a client, from the messages of two runs.
 
-`python -m dance_flwr.runs.simulation.leaving [KEY=VALUE ...]` makes the runs and prints the table:
-two rounds of the default method in this process, without secure aggregation and with it.
+`python -m docs.tables.what_leaves [KEY=VALUE ...]` makes the runs and prints the table: two rounds
+of the default method in this process, without secure aggregation and with it.
 """
 
 import sys
@@ -15,8 +15,8 @@ from flwr.app import Message
 
 from dance_flwr.config.reading import read_config
 from dance_flwr.config.tree import RunConfig, flatten
+from dance_flwr.federation.disclosures import TENSORS, disclosure
 from dance_flwr.federation.flower import SECAGG_CONFIGS, SecAggKey
-from dance_flwr.federation.message_meanings import TENSORS, meaning
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.messages import config_of
 
@@ -24,7 +24,7 @@ HEADINGS = ("what leaves", "keys", "when", "of it under secure aggregation")
 _SUM, _SAME, _ZERO, _NOTHING = "the sum over clients", "the same", "withheld", "nothing"
 _FIRST, _LAST = "before round 1", "with the final model"
 _ROUNDS = 2
-_FEWEST = 3  # keys that one prefix may stand for
+_MIN_GROUP = 3  # keys that share a prefix and are written as one
 
 
 @dataclass
@@ -44,8 +44,8 @@ class _Record:
     rounds: set[int] = field(default_factory=set)
 
 
-def leaving_table(plain: Iterable[Message], masked: Iterable[Message]) -> str:
-    """Return what clients send as a Markdown table; keys of one meaning share a row.
+def table(plain: Iterable[Message], masked: Iterable[Message]) -> str:
+    """Return what clients send as a Markdown table; keys that hold the same share a row.
 
     Parameters
     ----------
@@ -53,53 +53,53 @@ def leaving_table(plain: Iterable[Message], masked: Iterable[Message]) -> str:
 
     Raises
     ------
-    UserError : a key has no meaning
+    UserError : a key is not described
     """
     clear, sums = _record(plain), _record(masked)
     rows: dict[tuple[str, str, str], list[str]] = {}
     for (record, key), sent in clear.sent.items():
         row = (
-            meaning(record, key).what,
+            disclosure(record, key).what,
             _when(sent.times, clear.rounds),
             _left((record, key), clear, sums),
         )
         rows.setdefault(row, []).append(f"{record}.*" if record in TENSORS else key)
     lines = [[what, _shortened(names), when, left] for (what, when, left), names in rows.items()]
-    table = [HEADINGS, ["---"] * len(HEADINGS), *lines]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in table)
+    grid = [HEADINGS, ["---"] * len(HEADINGS), *lines]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in grid)
 
 
 def _record(messages: Iterable[Message]) -> _Record:
     """Return what the replies among these messages held."""
-    found, requests = _Record(), dict[str, Message]()
+    record, requests = _Record(), dict[str, Message]()
     for message in messages:
         if not message.metadata.src_node_id:
             requests[message.metadata.message_id] = message
         elif message.has_content():
-            _add(message, requests[message.metadata.reply_to_message_id], found)
-    return found
+            _add(message, requests[message.metadata.reply_to_message_id], record)
+    return record
 
 
-def _add(reply: Message, request: Message, found: _Record) -> None:
+def _add(reply: Message, request: Message, to: _Record) -> None:
     config = config_of(request)
     round_ = config.get(keys.ROUND)
     last = config.get(keys.FINAL) or reply.metadata.message_type == keys.SEAL
     time = _LAST if last else _FIRST if round_ is None else int(round_)
     if isinstance(time, int):
-        found.rounds.add(time)
+        to.rounds.add(time)
     for record, values in reply.content.items():
         for key, value in values.items():
-            sent = found.sent.setdefault((record, str(key)), _Sent())
+            sent = to.sent.setdefault((record, str(key)), _Sent())
             sent.times.add(time)
             sent.filled |= record in TENSORS or value not in (0, 0.0, "", [])
     layout: Mapping[str, Any] = reply.content.config_records.get(keys.SECURE_LAYOUT, {})
-    found.summed |= {(keys.METRICS, name) for name in layout.get(keys.NAMES, ())}
+    to.summed |= {(keys.METRICS, name) for name in layout.get(keys.NAMES, ())}
     stage: Mapping[str, Any] = reply.content.config_records.get(SECAGG_CONFIGS, {})
     if SecAggKey.MASKED_PARAMETERS in stage:
         options = request.content.config_records[keys.SECURE_SUM]
         if options[keys.TASK] == keys.TRAIN:
             start = request.content.array_records[keys.ARRAYS]
-            found.summed |= {(keys.ARRAYS, str(name)) for name in start}
+            to.summed |= {(keys.ARRAYS, str(name)) for name in start}
 
 
 def _when(times: set[int | str], rounds: set[int]) -> str:
@@ -119,16 +119,16 @@ def _left(pair: tuple[str, str], clear: _Record, sums: _Record) -> str:
 
 def _shortened(names: Sequence[str]) -> str:
     """Return names as code; those that share a first word are written as `word-{a,b,c}`."""
-    families: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
-        families.setdefault(name.partition("-")[0], []).append(name)
+        groups.setdefault(name.partition("-")[0], []).append(name)
     parts: list[str] = []
-    for word, family in families.items():
-        if len(family) >= _FEWEST:
-            ends = ",".join(sorted(name.removeprefix(f"{word}-") for name in family))
+    for word, group in groups.items():
+        if len(group) >= _MIN_GROUP:
+            ends = ",".join(sorted(name.removeprefix(f"{word}-") for name in group))
             parts.append(f"{word}-{{{ends}}}")
         else:
-            parts += family
+            parts += group
     return ", ".join(f"`{part}`" for part in parts)
 
 
@@ -142,7 +142,7 @@ def messages_of(config: RunConfig) -> list[Message]:
     with TemporaryDirectory() as folder:
         config = replace(config, out=folder)
         grid = InProcessGrid(app, flatten(config), config.clients, on_message=messages.append)
-        server_app.run(grid, config, "leaving", Path(folder))
+        server_app.run(grid, config, "what-leaves", Path(folder))
     return messages
 
 
@@ -152,7 +152,7 @@ def main(pairs: Sequence[str]) -> None:
     runs = [
         messages_of(read_config([], pairs, {"rounds": _ROUNDS, **more})) for more in ({}, masks)
     ]
-    print(leaving_table(*runs))
+    print(table(*runs))
 
 
 if __name__ == "__main__":

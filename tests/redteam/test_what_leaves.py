@@ -5,7 +5,7 @@ from support.graphs import SMALL
 
 from dance_flwr.errors import UserError
 from dance_flwr.federation.wire import keys
-from dance_flwr.runs.simulation.leaving import leaving_table, main
+from docs.tables.what_leaves import main, table
 
 
 def test_the_command_makes_both_runs_and_prints_the_table(tiny, capsys):
@@ -16,12 +16,12 @@ def test_the_command_makes_both_runs_and_prints_the_table(tiny, capsys):
 
 
 def test_a_key_that_no_masked_message_has_leaves_nothing_and_an_unknown_one_is_refused(dance):
-    unmasked = leaving_table(dance.messages, [])
+    unmasked = table(dance.messages, [])
     assert "| withheld |" not in unmasked and unmasked.count("| nothing |") > 8
     reply = dance.replies("train")[0]
     reply.content.metric_records[keys.METRICS]["difficulty"] = 0.5
     try:
         with pytest.raises(UserError, match="'difficulty'"):
-            leaving_table(dance.messages, [])
+            table(dance.messages, [])
     finally:
         del reply.content.metric_records[keys.METRICS]["difficulty"]

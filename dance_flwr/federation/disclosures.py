@@ -1,6 +1,6 @@
-"""What every key of a message holds, who can read it, and what that rests on.
+"""What every key of a message discloses, to whom, and what that rests on.
 
-The table is explicit: a key that is not listed here has no meaning, and `meaning` refuses it.
+The table is explicit: a key that it does not list is refused by `disclosure`.
 Records of tensors are described as a whole, as their keys are the names of a method's tensors.
 """
 
@@ -20,8 +20,8 @@ _SERVER, _ALL = "the server", "the server, all clients"
 _HIDES = "nobody learns anything from it without the salt, which stays with the client"
 
 
-class Meaning(NamedTuple):
-    """The meaning of a key.
+class Disclosure(NamedTuple):
+    """What a key holds, and who reads it.
 
     Attributes
     ----------
@@ -35,22 +35,22 @@ class Meaning(NamedTuple):
 
 
 # Records of tensors, whatever the names of these.
-TENSORS: Mapping[str, Meaning] = {
-    keys.ARRAYS: Meaning(
+TENSORS: Mapping[str, Disclosure] = {
+    keys.ARRAYS: Disclosure(
         "model parameters", _SERVER, "of one client: what it trained on can be inferred from them"
     ),
-    keys.STATISTICS: Meaning(
+    keys.STATISTICS: Disclosure(
         "what the card of the run's method names beside a model", _SERVER, "of one client, unmasked"
     ),
-    keys.SCALES: Meaning(
+    keys.SCALES: Disclosure(
         "the step of each tensor of a model update in int8", _SERVER, "of one client"
     ),
-    keys.SERVER_PAYLOAD: Meaning(
+    keys.SERVER_PAYLOAD: Disclosure(
         "what the server computed for this client from other clients' statistics",
         "the client it is sent to",
         "single rows may be another client's, unmasked",
     ),
-    keys.EXCHANGED: Meaning(
+    keys.EXCHANGED: Disclosure(
         "what the card of the run's method names as exchanged before round 1",
         "the server, other clients",
         "of one client, unmasked",
@@ -58,55 +58,59 @@ TENSORS: Mapping[str, Meaning] = {
 }
 
 _EXACT = "exact; no noise is added to counts"
-_TRAINED_ON = Meaning(
+_TRAINED_ON = Disclosure(
     "counts of a round: condensed nodes; neighbours, chunks, tokens and labelled nodes as "
     "evidence; packs written",
     _SERVER,
     _EXACT,
 )
-_SCORED = Meaning(
+_SCORED = Disclosure(
     "counts on a split: nodes, hits by view, and by class nodes, predictions and hits",
     _SERVER,
     _EXACT,
 )
-_TOKENS = Meaning(
-    "counts of the run: chunks and tokens read as evidence, each time and once; tokens of texts "
-    "that the method made; calls, tokens and milliseconds of the client's language model",
+_TOKENS = Disclosure(
+    "counts of the run: chunks and tokens read as evidence, each time and once; calls, tokens and "
+    "milliseconds of the client's language model",
     _SERVER,
     _EXACT,
 )
-_MODEL = Meaning("names of the client's language model and of its tokeniser, if it asked", _SERVER)
-_SETTING = Meaning("settings of the run", _ALL)
-_GREETING = Meaning("number of the client, whether it holds its own data, hash of its code", _ALL)
-_SCHEMA = Meaning(
+_MODEL = Disclosure(
+    "names of the client's language model and of its tokeniser, if it asked", _SERVER
+)
+_SETTING = Disclosure("settings of the run", _ALL)
+_GREETING = Disclosure(
+    "number of the client, whether it holds its own data, hash of its code", _ALL
+)
+_SCHEMA = Disclosure(
     "names of classes, width of text embeddings, number of clients, hash of the encoder, device",
     _ALL,
 )
-_PROTOCOL = Meaning("public keys, parameters of the protocol, numbers of nodes", _ALL)
+_PROTOCOL = Disclosure("public keys, parameters of the protocol, numbers of nodes", _ALL)
 
 
-def meanings() -> dict[tuple[str, str], Meaning]:
-    """Return the meaning of every (record, key) whose record does not hold tensors."""
+def disclosures() -> dict[tuple[str, str], Disclosure]:
+    """Return the disclosure of every (record, key) whose record does not hold tensors."""
     return _metrics() | _config() | _masked()
 
 
-def meaning(record: str, key: str) -> Meaning:
-    """Return the meaning of one key of one record.
+def disclosure(record: str, key: str) -> Disclosure:
+    """Return the disclosure of one key of one record.
 
     Raises
     ------
     UserError : the key is not described
     """
-    described = TENSORS.get(record) or meanings().get((record, key))
+    described = TENSORS.get(record) or disclosures().get((record, key))
     if described is None:
         raise UserError(
-            "privacy report: expected a key that federation/message_meanings.py describes, "
+            "privacy report: expected a key that federation/disclosures.py describes, "
             f"found {key!r} of {record!r}; describe it there"
         )
     return described
 
 
-def _metrics() -> dict[tuple[str, str], Meaning]:
+def _metrics() -> dict[tuple[str, str], Disclosure]:
     views = {"deployed", *(view for spec in METHODS.all().values() for view in spec.views)}
     scored: set[str] = set()
     for split in ("val", "test"):
@@ -114,18 +118,18 @@ def _metrics() -> dict[tuple[str, str], Meaning]:
         scored |= {keys.correct_of(split, view) for view in views}
     phases = [keys.seconds_of(phase) for phase in PHASES]
     return {
-        (keys.METRICS, keys.WEIGHT): Meaning(
+        (keys.METRICS, keys.WEIGHT): Disclosure(
             "the client's weight in the mean; of an evaluation: the number of scored nodes", _SERVER
         ),
-        (keys.METRICS, keys.UNCLIPPED): Meaning(
+        (keys.METRICS, keys.UNCLIPPED): Disclosure(
             "whether the update was within the clipping norm", _SERVER, _EXACT
         ),
-        **_each(keys.METRICS, [keys.LOSS], Meaning("training loss", _SERVER)),
-        **_each(keys.METRICS, phases, Meaning("seconds by phase", _SERVER)),
+        **_each(keys.METRICS, [keys.LOSS], Disclosure("training loss", _SERVER)),
+        **_each(keys.METRICS, phases, Disclosure("seconds by phase", _SERVER)),
         **_each(
             keys.METRICS,
             [keys.NODES, keys.ENCODER_TOKENS],
-            Meaning("numbers of nodes and of encoded tokens", _SERVER, _EXACT),
+            Disclosure("numbers of nodes and of encoded tokens", _SERVER, _EXACT),
         ),
         **_each(keys.METRICS, COUNTS, _TRAINED_ON),
         **_each(keys.METRICS, scored, _SCORED),
@@ -133,15 +137,15 @@ def _metrics() -> dict[tuple[str, str], Meaning]:
     }
 
 
-def _config() -> dict[tuple[str, str], Meaning]:
+def _config() -> dict[tuple[str, str], Disclosure]:
     settings = [
         *(keys.RUN, keys.PARTITION_DIR, keys.ROUND, keys.FINAL, keys.STEP),
         *(keys.CLIPPING_NORM, keys.NEEDS_INITIAL_UPLOAD, keys.PROXIMAL_MU),
     ]
-    nodes = Meaning("number of local nodes (0 where it is withheld)", _SERVER)
-    tokens = Meaning("number of encoded tokens (0 where it is withheld)", _SERVER)
-    data = Meaning("a hash of the client's data and a secret salt", _SERVER, _HIDES)
-    evidence = Meaning("a hash of the client's evidence and a secret salt", _SERVER, _HIDES)
+    nodes = Disclosure("number of local nodes (0 where it is withheld)", _SERVER)
+    tokens = Disclosure("number of encoded tokens (0 where it is withheld)", _SERVER)
+    data = Disclosure("a hash of the client's data and a secret salt", _SERVER, _HIDES)
+    evidence = Disclosure("a hash of the client's evidence and a secret salt", _SERVER, _HIDES)
     return {
         **_each(keys.CONFIG, settings, _SETTING),
         **_each(keys.CONFIG, [item.name for item in fields(Hello)], _GREETING),
@@ -154,8 +158,8 @@ def _config() -> dict[tuple[str, str], Meaning]:
     }
 
 
-def _masked() -> dict[tuple[str, str], Meaning]:
-    """Return the meanings of the records that only secure aggregation sends."""
+def _masked() -> dict[tuple[str, str], Disclosure]:
+    """Return the disclosures of the records that only secure aggregation sends."""
     key = SecAggKey
     protocol = [
         *(key.STAGE, key.SAMPLE_NUMBER, key.SHARE_NUMBER, key.THRESHOLD, key.CLIPPING_RANGE),
@@ -163,29 +167,29 @@ def _masked() -> dict[tuple[str, str], Meaning]:
         *(key.DESTINATION_LIST, key.SOURCE_LIST, key.NODE_ID_LIST),
         *(key.ACTIVE_NODE_ID_LIST, key.DEAD_NODE_ID_LIST, keys.NODE),
     ]
-    layout = Meaning(
+    layout = Disclosure(
         "names and lengths of the metrics, and whether they are missing; no values", _SERVER
     )
-    request = Meaning(
+    request = Disclosure(
         "what is to be summed, the range of updates, all nodes together", "all clients"
     )
-    constant = Meaning("constants that Flower's workflow asks for", _SERVER)
+    constant = Disclosure("constants that Flower's workflow asks for", _SERVER)
     signatures = [keys.CLIENT, keys.SIGNATURE]
     signatures += [keys.SIGNED_NODES, keys.SIGNED_CLIENTS, keys.SIGNATURES]
-    signed = Meaning("signatures of greetings, public keys and survivors, client numbers", _ALL)
+    signed = Disclosure("signatures of greetings, public keys and survivors, client numbers", _ALL)
     return {
         **_each(SECAGG_CONFIGS, protocol, _PROTOCOL),
-        (SECAGG_CONFIGS, key.MASKED_PARAMETERS): Meaning(
+        (SECAGG_CONFIGS, key.MASKED_PARAMETERS): Disclosure(
             "model update, weight and metrics, masked",
             "nobody; the server reads a sum",
             "fewer than the threshold of clients collude with the server",
         ),
-        (SECAGG_CONFIGS, key.CIPHERTEXT_LIST): Meaning(
+        (SECAGG_CONFIGS, key.CIPHERTEXT_LIST): Disclosure(
             "shares of a client's secrets, encrypted for another client",
             "their addressee",
             "public keys are signed, or the server hands them on unaltered",
         ),
-        (SECAGG_CONFIGS, key.SHARE_LIST): Meaning(
+        (SECAGG_CONFIGS, key.SHARE_LIST): Disclosure(
             "shares of secrets that take masks off",
             _SERVER,
             "it asks for one secret of each client; clients refuse to give both",
@@ -204,5 +208,5 @@ def _masked() -> dict[tuple[str, str], Meaning]:
     }
 
 
-def _each(record: str, names: Iterable[str], what: Meaning) -> dict[tuple[str, str], Meaning]:
+def _each(record: str, names: Iterable[str], what: Disclosure) -> dict[tuple[str, str], Disclosure]:
     return {(record, name): what for name in names}
