@@ -77,7 +77,7 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     federation = federate(grid, members, config, log)
     timeout = config.round_timeout
     common = messages.run_config(checkpoint.run, str(prepared.folder if prepared else ""))
-    described = describe(federation, members, common, timeout)
+    described = describe(federation, common, timeout)
     checkpoint.agree(prepared.manifest if prepared else None, described)
     schemas = list(described.values())
     shape = shape_of(schemas[0].text_dim, len(schemas[0].class_names), config)
@@ -100,11 +100,11 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     rec.keep_last_model(state_of(strategy.deployed))
     final = messages.final_config(common, rec.best_round)
     best = partial(strategy.model_for, arrays_of(rec.best_state))
-    clients, tokens = final_counts(federation, members, best, final, timeout, spec.views)
+    clients, tokens = final_counts(federation, best, final, timeout, spec.views)
     facts: dict[str, Any] = {"strategy": strategy_name(config), "evaluation": spec.card.evaluation}
     facts |= {"method": config.method, "seed": config.seed, "run": checkpoint.run}
     facts |= {"partition_dir": str(prepared.folder) if prepared else None}
     facts |= {"devices": [s.device for s in schemas], "class_names": list(schemas[0].class_names)}
     facts |= {"tokens": token_ledgers(tokens, checkpoint.sizes)}
-    facts |= hashes(federation, members, schemas, common, timeout, evidence=spec.keeps_evidence)
+    facts |= hashes(federation, schemas, common, timeout, evidence=spec.keeps_evidence)
     rec.write(clients, facts | {"messages": log.rows()})

@@ -89,7 +89,7 @@ class Rounds:
         self, configs: Mapping[int, Mapping[str, Any]], entries: int, *, secure: bool
     ) -> None:
         config = parse({"clients": len(configs), "privacy.secure-aggregation": secure})
-        inner = InProcessGrid(idle_app(), {}, len(configs), node_configs=configs)
+        inner = InProcessGrid(idle_app(), {}, configs)
         kind: Callable[..., FederationGrid] = SecureGrid if secure else FederationGrid
         nodes = {node: node - 1 for node in configs}
         self._grid, self._nodes, self._done = kind(inner, nodes, config, MessageLog()), nodes, 0

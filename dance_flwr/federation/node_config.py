@@ -49,7 +49,7 @@ class NodeTerms:
     masks : answer under secure aggregation only
     min_clients : fewest clients of a masked sum that stay, whatever threshold a run asks for
     min_noise_multiplier : smallest sigma of differential privacy; 0 = none demanded
-    max_epsilon : largest budget that this client's ledger may spend, over all runs
+    max_epsilon : largest budget that this client may spend, over all runs
     methods : names of the methods that may run here; empty = all
     max_rounds, max_local_epochs, max_hidden_dim : largest values of a run's keys of that name;
         of rounds also the most trainings of one run, and the most repetitions of them
@@ -128,20 +128,20 @@ def refuse_beyond(terms: NodeTerms, config: RunConfig, round_: int = 0) -> None:
             f"method: expected one of {', '.join(terms.methods)} ({keys.METHODS} of this node), "
             f"found {config.method}; this node does not take part"
         )
-    for name, term, most, found in (
+    for name, term, maximum, value in (
         ("rounds", keys.MAX_ROUNDS, terms.max_rounds, max(config.rounds, round_)),
         ("local-epochs", keys.MAX_LOCAL_EPOCHS, terms.max_local_epochs, config.local_epochs),
         ("hidden-dim", keys.MAX_HIDDEN_DIM, terms.max_hidden_dim, config.hidden_dim),
-        *((key, keys.LIMITS, most, _asked(config, key)) for key, most in terms.limits),
+        *((key, keys.LIMITS, limit, _number_of(config, key)) for key, limit in terms.limits),
     ):
-        if found > most:
+        if value > maximum:
             raise UserError(
-                f"{name}: expected at most {most:g} ({term} of this node), found {found}; this "
+                f"{name}: expected at most {maximum:g} ({term} of this node), found {value}; this "
                 "node does not take part"
             )
 
 
-def _asked(config: RunConfig, key: str) -> float:
+def _number_of(config: RunConfig, key: str) -> float:
     """Return the number that a run has for a key of `limits`."""
     value = flatten(config).get(key)
     if not isinstance(value, int | float):

@@ -17,7 +17,7 @@ import client_app
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.privacy.account import ACCOUNT, PrivacyAccount
 from dance_flwr.federation.privacy.accounting import epsilon_spent
-from dance_flwr.federation.privacy.dp import protect
+from dance_flwr.federation.privacy.dp import ClientMechanism
 from dance_flwr.federation.wire import keys
 from tests.support.asking import asker, first_training, reason
 
@@ -176,7 +176,7 @@ def test_weights_that_a_server_makes_large_do_not_lengthen_an_update(run_config)
     norm = 0.07 * 200_000**0.5
 
     def sent(state):
-        return protect(state, start, config, norm=norm, round_=1, client=0).state["w"]
+        return ClientMechanism(config, norm, 1, 0).protect(state, start).state["w"]
 
     # Of the same noise, which is far larger than a step, what is left is the clipped update.
     difference = (sent({"w": start["w"] + 0.125}) - sent(start)).mean(dtype=torch.float64)

@@ -217,7 +217,7 @@ def greeted(nodes, tmp_path):
     def start(node_configs):
         keys = {"clients": 3, "node-timeout": 0.1, "node-keys": str(tmp_path / "peer-keys")}
         config = parse(keys)
-        grid = InProcessGrid(client_app.app, flatten(config), 3, node_configs=node_configs)
+        grid = InProcessGrid(client_app.app, flatten(config), node_configs)
         return {member.client: member.node for member in join(grid, config, MessageLog())}
 
     return start
@@ -236,7 +236,7 @@ def test_a_node_whose_key_is_not_that_of_its_number_says_so(nodes):
     config = nodes[2] | {"partition-id": 0}
     with pytest.raises(UserError, match="peer-keys: expected the public half of signing-key"):
         join(
-            InProcessGrid(client_app.app, {}, 1, node_configs={1: config}),
+            InProcessGrid(client_app.app, {}, {1: config}),
             parse({"clients": 1, "node-timeout": 0.1}),
             MessageLog(),
         )

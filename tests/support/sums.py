@@ -59,8 +59,7 @@ class Lying(InProcessGrid):
         super().__init__(
             app or counting_app(),
             flatten(config),
-            CLIENTS,
-            node_configs=node_configs,
+            node_configs,
             on_message=self._note,
         )
         self.lie, self.replies, self._asked = lie, [], {}

@@ -3,7 +3,8 @@
 Unlike the ClientApp, this module imports torch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from dance_flwr.federation.client.token_counts import tokens_of
 from dance_flwr.federation.client.trainings import count_training
 from dance_flwr.federation.client.uploads import as_upload, noise_step
 from dance_flwr.federation.node_config import client_number, refuse_beyond, run_config_of, terms_of
-from dance_flwr.federation.privacy.dp import protect
+from dance_flwr.federation.privacy.dp import ClientMechanism
 from dance_flwr.federation.secagg.client import demands_masks, task_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
@@ -102,45 +103,40 @@ def _folder(message: Message, context: Context) -> Path:
 
 
 def _train(message: Message, client: Client, budget: Budget) -> Message:
-    config, start = messages.config_of(message), messages.model_of(message)
-    round_, data = config[keys.ROUND], client.data
-    info = RoundInfo(
-        run=config[keys.RUN],
-        round=round_,
-        model_id=model_fingerprint(start),
+    config, start, data = messages.config_of(message), messages.model_of(message), client.data
+    info = replace(
+        _info(message, start),
         server_payload={
             name: tensor.to(data.device) for name, tensor in messages.payload_of(message).items()
         },
         needs_initial_upload=config.get(keys.NEEDS_INITIAL_UPLOAD, False),
     )
     state, report = client.train(start, info, proximal_mu=config.get(keys.PROXIMAL_MU, 0.0))
-    norm = config[keys.CLIPPING_NORM]
-    budget.charge(client.config, data, config[keys.RUN])  # before anything noisy exists
-    own = protect(
-        state,
-        start,
-        client.config,
-        norm=norm,
-        round_=round_,
-        client=data.card.client,
-        step=noise_step(message, client),
+    budget.charge(client.config, data, info.run)  # before anything noisy exists
+    norm, step = config[keys.CLIPPING_NORM], noise_step(message, client)
+    mechanism = ClientMechanism(client.config, norm, info.round, data.card.client, step)
+    protected = mechanism.protect(state, start)
+    upload = as_upload(protected.state, start, message, client)
+    reply = messages.train_reply(
+        message, upload.tensors, client.weight, report, protected.unclipped
     )
-    sent = as_upload(own.state, start, message, client)
-    return messages.train_reply(
-        message, sent.tensors, client.weight, report, own.unclipped, sent.scales
-    )
+    return messages.with_scales(reply, upload.scales)
 
 
 def _evaluate(message: Message, client: Client) -> Message:
-    config = messages.config_of(message)
     state = messages.model_of(message)
-    if config.get(keys.FINAL, False):
-        counts = client.finish(state, config[keys.RUN], config[keys.ROUND])
+    info = _info(message, state)
+    if messages.config_of(message).get(keys.FINAL, False):
+        counts = client.finish(state, info)
         # After the method's end, which may still ask its language model.
-        return messages.evaluate_reply(message, counts, tokens_of(client.data, config[keys.RUN]))
-    return messages.evaluate_reply(
-        message, client.validate(state, config[keys.RUN], config[keys.ROUND])
-    )
+        return messages.evaluate_reply(message, counts, tokens_of(client.data, info.run))
+    return messages.evaluate_reply(message, client.validate(state, info))
+
+
+def _info(message: Message, state: Mapping[str, torch.Tensor]) -> RoundInfo:
+    """Return which round of which run a message belongs to, and its model."""
+    config = messages.config_of(message)
+    return RoundInfo(config[keys.RUN], config[keys.ROUND], model_fingerprint(state))
 
 
 def _weigh(message: Message, client: Client) -> Message:
@@ -163,7 +159,7 @@ _TASKS: dict[str, Task] = {
 
 
 def _schema_of(data: ClientData, sizes: bool) -> messages.Schema:
-    """Return what a site requires of the global model; without `sizes` its counts are 0."""
+    """Return what the data requires of the global model; without `sizes` its counts are 0."""
     card = data.card
     return messages.Schema(
         class_names=card.class_names,

@@ -1,4 +1,4 @@
-"""The three ledgers of tokens of a client, read from its folder at the end of a run."""
+"""The counts of tokens of a client, read from its folder at the end of a run."""
 
 from dataclasses import replace
 
@@ -30,18 +30,18 @@ def tokens_of(data: ClientData, run: str) -> Tokens:
         return counted
     from dance_flwr.llm.ledger import Ledger
 
-    asked = Ledger.load(folder / LEDGER)
+    ledger = Ledger.load(folder / LEDGER)
     return replace(
         counted,
-        llm_fresh_calls=asked.fresh_calls,
-        llm_cached_calls=asked.cached_calls,
-        llm_failed_calls=asked.failed_calls,
-        llm_capped_calls=asked.capped_calls,
-        llm_fresh_prompt=asked.fresh_prompt,
-        llm_fresh_completion=asked.fresh_completion,
-        llm_cached_prompt=asked.cached_prompt,
-        llm_cached_completion=asked.cached_completion,
-        llm_milliseconds=asked.milliseconds,
-        model=asked.model[:_NAME],
-        tokeniser=asked.counted_by[:_NAME],
+        llm_fresh_calls=ledger.fresh_calls,
+        llm_cached_calls=ledger.cached_calls,
+        llm_failed_calls=ledger.failed_calls,
+        llm_capped_calls=ledger.capped_calls,
+        llm_fresh_prompt=ledger.fresh_prompt,
+        llm_fresh_completion=ledger.fresh_completion,
+        llm_cached_prompt=ledger.cached_prompt,
+        llm_cached_completion=ledger.cached_completion,
+        llm_milliseconds=ledger.milliseconds,
+        model=ledger.model[:_NAME],
+        tokeniser=ledger.counted_by[:_NAME],
     )

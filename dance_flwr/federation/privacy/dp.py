@@ -159,39 +159,52 @@ class ProtectedUpload:
     unclipped: float | None = None
 
 
-def protect(
-    state: Mapping[str, Tensor],
-    start: Mapping[str, Tensor],
-    config: RunConfig,
-    *,
-    norm: float,
-    round_: int,
-    client: int,
-    step: float | None = None,
-) -> ProtectedUpload:
-    """Return what a client may upload for `state`; unchanged without differential privacy.
+@dataclass(frozen=True)
+class ClientMechanism:
+    """What differential privacy does to the upload of one client in one round.
 
-    Parameters
+    Attributes
     ----------
+    config : of the run
     norm : C
-    step : change of a weight that one step of a masked sum stands for; None = return a model
+    round : t, from 1
+    client : its number
+    step : change of a weight that one step of a masked sum stands for; None = upload a model
     """
-    if config.privacy.dp == "none":
-        return ProtectedUpload(dict(state))
-    change, was_clipped = clipped_update(state, start, norm)
-    draw, deviation = _draw(config, round_, client), client_deviation(config, norm)
-    if step is not None:
-        upload = _noisy_steps(change, start, step, deviation, draw)
-    else:
-        # The noise comes before the sum is rounded to float32: where a server sends large weights,
-        # rounding makes a clipped update up to twice as long.
-        noisy = add_noise(change, deviation, draw) if deviation else change
-        upload = updated(start, noisy)
-    if config.privacy.clipping == "fixed":
-        return ProtectedUpload(upload)
-    deviation = _bit_deviation(config)
-    noise = deviation * float(draw.normal(1)[0]) if deviation else 0.0
-    return ProtectedUpload(upload, float(not was_clipped) + noise + _lift(config))
+
+    config: RunConfig
+    norm: float
+    round: int
+    client: int
+    step: float | None = None
+
+    def protect(self, state: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> ProtectedUpload:
+        """Return what the client may upload for `state`; unchanged without privacy.
+
+        Parameters
+        ----------
+        start : the model that the client received
+        """
+        config, settings = self.config, self.config.privacy
+        if settings.dp == "none":
+            return ProtectedUpload(dict(state))
+        change, was_clipped = clipped_update(state, start, self.norm)
+        draw, deviation = (
+            _draw(config, self.round, self.client),
+            client_deviation(config, self.norm),
+        )
+        if self.step is not None:
+            upload = _noisy_steps(change, start, self.step, deviation, draw)
+        else:
+            # The noise comes before the sum is rounded to float32: where a server sends large
+            # weights, rounding makes a clipped update up to twice as long.
+            noisy = add_noise(change, deviation, draw) if deviation else change
+            upload = updated(start, noisy)
+        if settings.clipping == "fixed":
+            return ProtectedUpload(upload)
+        deviation = _bit_deviation(config)
+        noise = deviation * float(draw.normal(1)[0]) if deviation else 0.0
+        return ProtectedUpload(upload, float(not was_clipped) + noise + _lift(config))
 
 
 def _noisy_steps(

@@ -113,10 +113,10 @@ def request_digest(content: RecordDict, config: RunConfig) -> str:
     return digest("request", records=records, run=run)
 
 
-def refusal(expected: str, found: str) -> UserError:
+def refusal(expected: str, actual: str) -> UserError:
     """Return the error of a client that does not take part in a sum."""
     return UserError(
-        f"secure aggregation: expected {expected}, found {found}; this client does not take part"
+        f"secure aggregation: expected {expected}, found {actual}; this client does not take part"
     )
 
 

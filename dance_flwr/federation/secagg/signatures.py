@@ -180,8 +180,8 @@ def _check_different(publics: Mapping[int, PublicKey], source: str) -> None:
     lines = [line_of(key) for key in publics.values()]
     twice = [client for client, line in zip(publics, lines, strict=True) if lines.count(line) > 1]
     if twice or not publics:
-        found = f"the same key for clients {twice}" if twice else "none"
-        raise UserError(f"{source}: expected one key per client, found {found}; {_COLLECT}")
+        wrong = f"the same key for clients {twice}" if twice else "none"
+        raise UserError(f"{source}: expected one key per client, found {wrong}; {_COLLECT}")
 
 
 def _format_of(path: Path, error: Exception) -> str:

@@ -133,10 +133,10 @@ class SumSigner:
         if me.peers and (len(set(clients.values())) < len(public) or clients[me.node] != me.client):
             raise refusal("the keys of as many clients as nodes", "a client more than once")
         flower: Any = self._state[SECAGG_STATE]
-        found = signatures.sum_digest(flower[SHARES], flower[THRESHOLD], public, clients)
+        digest = signatures.sum_digest(flower[SHARES], flower[THRESHOLD], public, clients)
         known = clients if me.peers else {}  # without the others' keys anyone may have claimed it
         self._state[_STATE] = ConfigRecord(
-            {_SUM: found, _NODES: list(known), _CLIENTS: list(known.values())}
+            {_SUM: digest, _NODES: list(known), _CLIENTS: list(known.values())}
         )
 
     def sign_survivors(self, alive: Sequence[int], dead: Sequence[int]) -> Message:
@@ -162,9 +162,9 @@ class SumSigner:
             for node, claim in signatures.read_claims(self._message).items()
             if node in alive and claim.client == clients.get(node) and me.accepts(claim, text)
         }
-        least: Any = self._state[SECAGG_STATE][THRESHOLD]
-        if len(agreed) < least:
-            raise refusal(f"{least} clients that signed the same survivors", f"{len(agreed)}")
+        threshold: Any = self._state[SECAGG_STATE][THRESHOLD]
+        if len(agreed) < threshold:
+            raise refusal(f"{threshold} clients that signed the same survivors", f"{len(agreed)}")
 
     @property
     def _signed(self) -> Any:

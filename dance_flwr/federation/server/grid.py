@@ -205,9 +205,14 @@ class FederationGrid(Grid):
         """Return the number of the client at this node."""
         return self._client_of_node[node]
 
-    def quorum(self, asked: int) -> int:
+    def quorum(self, clients: int) -> int:
         """Return how many valid replies are enough of so many clients."""
-        return min(self._config.min_valid_replies or asked, asked)
+        return min(self._config.min_valid_replies or clients, clients)
+
+    @property
+    def nodes(self) -> Mapping[int, int]:
+        """Node -> client of those that take part, ordered by client."""
+        return self._client_of_node
 
     @property
     def clients(self) -> list[int]:
@@ -239,10 +244,10 @@ class FederationGrid(Grid):
         schemas : of the clients of the run, ascending
         config : of a message to clients, for subclasses that must ask them
         """
-        own = dict(zip(self.clients, schemas, strict=True))
-        for client, schema in own.items():
+        described = dict(zip(self.clients, schemas, strict=True))
+        for client, schema in described.items():
             LOG.info("client %d: %d nodes on %s", client, schema.num_nodes, schema.device)
-        return merged_sizes(past, own)
+        return merged_sizes(past, described)
 
     def _count(self, totals: dict[int, int], batch: list[Message], node_of: Any) -> None:
         for message in batch:

@@ -123,7 +123,7 @@ def _authentic(replies: list[Message], config: RunConfig, run: int) -> list[Mess
     UserError : the file of keys is missing or damaged
     """
     known = signatures.read_peer_keys(Path(config.node_keys)) if config.node_keys else None
-    kept = []
+    authentic = []
     for reply in replies:
         if known is not None and not reply.has_error():
             node, claim = reply.metadata.src_node_id, signatures.read_claim(reply)
@@ -141,8 +141,8 @@ def _authentic(replies: list[Message], config: RunConfig, run: int) -> list[Mess
                     node=str(node),
                 )
                 continue
-        kept.append(reply)
-    return kept
+        authentic.append(reply)
+    return authentic
 
 
 def _greet(grid: Grid, config: RunConfig, log: MessageLog) -> tuple[list[int], list[Message]]:
@@ -175,7 +175,6 @@ def _wait_for_nodes(grid: Grid, config: RunConfig, deadline: float) -> list[int]
 
 def describe(
     grid: FederationGrid,
-    members: list[Member],
     config: Mapping[str, Any],
     timeout: float,
 ) -> dict[int, wire.Schema]:
@@ -193,19 +192,19 @@ def describe(
     QuorumError : too few clients answered
     UserError : too few agree on classes, text width or encoder
     """
-    batch = [wire.describe(member.node, str(config[keys.PARTITION_DIR])) for member in members]
+    batch = [wire.describe(node, str(config[keys.PARTITION_DIR])) for node in grid.nodes]
     replies = grid.send_and_receive(batch, timeout=timeout)
     schemas = {grid.client_of(reply): wire.read_schema(reply) for reply in replies}
     usual, many = Counter(map(_required, schemas.values())).most_common(1)[0]
-    agree = {client: own for client, own in schemas.items() if _required(own) == usual}
+    agree = {client: schema for client, schema in schemas.items() if _required(schema) == usual}
     faults = {
         client: _difference(schemas[client], usual, next(iter(agree)))
         if client in schemas
         else grid.absent.get(client, "no answer")
-        for client in (member.client for member in members)
+        for client in grid.clients
         if client not in agree
     }
-    if many < grid.quorum(len(members)):
+    if many < grid.quorum(len(grid.clients)):
         raise UserError("; ".join(f"client {client}: {why}" for client, why in faults.items()))
     for client, why in faults.items():
         LOG.error("client %d takes no part in this run: %s", client, why)
@@ -227,10 +226,10 @@ def _difference(schema: wire.Schema, usual: tuple[object, ...], one: int) -> str
     one : a client that has what most have
     """
     pairs = zip(keys.SCHEMA_COMMON, _required(schema), usual, strict=True)
-    what, found, expected = next(each for each in pairs if each[1] != each[2])
+    what, value, expected = next(each for each in pairs if each[1] != each[2])
     return (
         f"expected the same {what.replace('_', ' ')} at all clients, found {expected!r} "
-        f"at client {one} and {found!r} here; prepare them alike"
+        f"at client {one} and {value!r} here; prepare them alike"
     )
 
 

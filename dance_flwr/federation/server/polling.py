@@ -104,9 +104,9 @@ def _collect(grid: Grid, pending: Mapping[str, Message], timeout: float | None) 
     """Poll for the replies to all messages together."""
     waiting, replies, begin = set(pending), list[Message](), time.monotonic()
     while True:
-        found = list(grid.pull_messages(waiting))
-        replies += found
-        waiting -= {reply.metadata.reply_to_message_id for reply in found}
+        arrived = list(grid.pull_messages(waiting))
+        replies += arrived
+        waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
         elapsed = time.monotonic() - begin
         if len(replies) >= len(pending) or (timeout is not None and elapsed >= timeout):
             return Outcome(replies, [], [])
@@ -160,7 +160,7 @@ class _ReplyWatcher:
     """Poll for replies, each in a thread of its own, until it arrives or `end` is called."""
 
     def __init__(self, grid: Grid) -> None:
-        self._grid, self._found, self._over = grid, Queue[Message | Exception](), Event()
+        self._grid, self._replies, self._over = grid, Queue[Message | Exception](), Event()
 
     def watch(self, key: str, request: Message) -> None:
         """Start polling for the reply to this message."""
@@ -172,7 +172,7 @@ class _ReplyWatcher:
         Raises the error of a thread whose connection broke.
         """
         try:
-            reply = self._found.get(timeout=max(0.0, seconds))
+            reply = self._replies.get(timeout=max(0.0, seconds))
         except Empty:
             return None
         if isinstance(reply, Exception):
@@ -188,12 +188,12 @@ class _ReplyWatcher:
         try:
             while not self._over.is_set():
                 for reply in self._grid.pull_messages([key]):
-                    self._found.put(reply)
+                    self._replies.put(reply)
                     return
                 self._over.wait(_pause(time.monotonic() - begin, _FASTEST_APART_SECONDS))
         except Exception as error:
             # Of the connection: raised in `next`. Of the bytes that a node sent: its answer.
-            self._found.put(_unreadable(error, request) or error)
+            self._replies.put(_unreadable(error, request) or error)
 
 
 def _unreadable(error: Exception, request: Message) -> Message | None:
@@ -201,8 +201,8 @@ def _unreadable(error: Exception, request: Message) -> Message | None:
     kinds = (DecodeError, ValueError, LookupError, TypeError, AttributeError)
     if not isinstance(error, kinds) or isinstance(error.__cause__, DecodeError):
         return None  # a response of the SuperLink that cannot be read has such a cause
-    found = f"{type(error).__name__}: {error}"
-    fault = f"expected a reply that can be read, found {found[:_LONGEST_REASON]}"
+    reason = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+    fault = f"expected a reply that can be read, found {reason}"
     return Message(Error(INVALID_REPLY, fault), reply_to=request)
 
 

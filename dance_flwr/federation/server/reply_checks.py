@@ -15,7 +15,7 @@ from dance_flwr.config.sections import INT8
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.federation.flower import SECAGG_CONFIGS
 from dance_flwr.federation.secagg.reply_checks import SIGNED, masked_fault, unlike_faults
-from dance_flwr.federation.server.count_checks import MAX_TOKENS, split_fault
+from dance_flwr.federation.server.count_checks import MAX_TOKENS, CountRules
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.rules import (
     LARGEST,
@@ -155,13 +155,13 @@ class ReplyChecks:
             else None
             for reply in replies
         ]
-        counted = Counter(own for own in names if own is not None).most_common(1)
+        counted = Counter(each for each in names if each is not None).most_common(1)
         usual = counted[0][0] if counted else None
         return [
             reply
-            if own is None or own == usual
-            else refused(reply, f"expected the counts of most clients, found {shown(sorted(own))}")
-            for reply, own in zip(replies, names, strict=True)
+            if each is None or each == usual
+            else refused(reply, f"expected the counts of most clients, found {shown(sorted(each))}")
+            for reply, each in zip(replies, names, strict=True)
         ]
 
     def _training_fault(self, content: RecordDict, node: int) -> str:
@@ -189,31 +189,31 @@ class ReplyChecks:
             return fault
         nodes = Whole(0, self._nodes.get(node, MAX_NODES))
         metrics = messages.metrics_of(content)
-        tokens = Whole(0, MAX_TOKENS)
-        return split_fault(metrics, splits, self._views, nodes, self._classes, tokens)
+        rules = CountRules(self._views, nodes, self._classes, Whole(0, MAX_TOKENS))
+        return rules.fault(metrics, splits)
 
 
 def total_fault(
-    metrics: Mapping[str, Any], task: str, config: RunConfig, most: int = LARGEST
+    metrics: Mapping[str, Any], task: str, config: RunConfig, largest: int = LARGEST
 ) -> str:
     """Return what is wrong with the sum of metrics over clients, where single ones are masked.
 
     Parameters
     ----------
     task : TRAIN, EVALUATE or WEIGH
-    most : sum of all clients' weights (TRAIN) or nodes (EVALUATE)
+    largest : sum of all clients' weights (TRAIN) or nodes (EVALUATE)
     """
     if task == keys.WEIGH:
         names = (keys.WEIGHT, keys.NODES, keys.ENCODER_TOKENS)
         return entries_fault(metrics, dict.fromkeys(names, Whole()) | {keys.WEIGHT: Whole(1)})
     if task == keys.TRAIN:
-        table = _training_table() | {keys.WEIGHT: Whole(1, most)}
+        table = _training_table() | {keys.WEIGHT: Whole(1, largest)}
         if config.privacy.dp != "none" and config.privacy.clipping == "adaptive":
             table[keys.UNCLIPPED] = Real()
         return entries_fault(metrics, table)
     views = (*get_spec(config.method).views, "deployed")
     splits = [split for split in ("val", "test") if keys.total_of(split) in metrics]
-    return split_fault(metrics, splits or ["val"], views, Whole(0, most), 0)
+    return CountRules(views, Whole(0, largest)).fault(metrics, splits or ["val"])
 
 
 def _training_table() -> dict[str, Rule]:

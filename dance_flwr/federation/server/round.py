@@ -26,6 +26,7 @@ from dance_flwr.federation.server.privacy import RoundPrivacy
 from dance_flwr.federation.server.validation import valid_updates
 from dance_flwr.federation.wire import counts, keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of, in_types_of, numpy_of, record_of, state_of
+from dance_flwr.methods import get_spec
 from dance_flwr.methods.server_side import Merged, ServerSide, State, Upload
 from dance_flwr.metrics import Counts, Training
 from dance_flwr.seeding import derive
@@ -47,7 +48,6 @@ class Round(Strategy):
     side : the method's server side, which merges uploads
     on_train : receives the cost and the counts of a round of training
     on_validation : receives the summed counts of a validation
-    views : names of the views that a validation may count
 
     Attributes
     ----------
@@ -65,14 +65,13 @@ class Round(Strategy):
         side: ServerSide,
         on_train: Callable[[Training], None],
         on_validation: Callable[[Counts], None],
-        views: Sequence[str] = (),
     ) -> None:
         self.config, self.step, self.side = config, step, side
         self.privacy = RoundPrivacy(config)
         self.average = ModelAverage(config.ema_decay if side.averages_rounds else 0.0)
         self.offset, self.last = 0, affordable_rounds(config)
         self._on_train, self._on_validation = on_train, on_validation
-        self._views = (*views, "deployed")
+        self._views = (*get_spec(config.method).views, "deployed")
         self._start: State = {}
         self._grid: Grid | None = None
 
@@ -129,8 +128,8 @@ class Round(Strategy):
         round_ = server_round + self.offset
         assert self._grid is not None
         answers = list(replies)
-        fewest, norm = fewest_clients(self.config), self.privacy.norm.value
-        uploads, metrics = valid_updates(answers, self.side, self._start, self._grid, fewest, norm)
+        norm = self.privacy.norm.value
+        uploads, metrics = valid_updates(answers, self.side, self._start, self._grid, norm)
         if not uploads:
             return None, None
         total, seconds = counts.sum_metrics(metrics), _seconds_of(uploads, metrics)
@@ -256,8 +255,8 @@ def _seconds_of(
 ) -> dict[int, Mapping[str, float]]:
     """Return the seconds by phase of each client; none where only their sum is known."""
     return {
-        upload.client: counts.read_training(own).seconds
-        for upload, own in zip(uploads, metrics, strict=True)
+        upload.client: counts.read_training(values).seconds
+        for upload, values in zip(uploads, metrics, strict=True)
         if upload.client is not None
     }
 

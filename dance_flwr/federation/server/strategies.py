@@ -116,7 +116,7 @@ def make_round(
         train_metrics_aggr_fn=_no_metrics,
         evaluate_metrics_aggr_fn=_no_metrics,
     )
-    return Round(config, step, side, on_train, on_validation, spec.views)
+    return Round(config, step, side, on_train, on_validation)
 
 
 def _no_metrics(records: list[RecordDict], weighted_by: str) -> MetricRecord:

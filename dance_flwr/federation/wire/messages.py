@@ -143,7 +143,6 @@ def train_reply(
     weight: int,
     report: Report,
     unclipped: float | None = None,
-    scales: Tensor | None = None,
 ) -> Message:
     """Answer TRAIN: the model, its weight in the mean, loss, counts and seconds.
 
@@ -152,18 +151,23 @@ def train_reply(
     Parameters
     ----------
     unclipped : 1.0 if the update was within the clipping norm, under adaptive clipping only
-    scales : of an update in int8 that travels in the place of the model; otherwise empty
     """
     metrics: dict[str, Any] = {keys.WEIGHT: weight, keys.LOSS: report.loss}
     metrics |= {keys.UNCLIPPED: unclipped} if unclipped is not None else {}
     metrics |= report.counts
     metrics |= {keys.seconds_of(phase): value for phase, value in report.seconds.items()}
     records = {keys.STATISTICS: arrays_of(report.statistics)} if report.statistics else {}
-    if scales is not None and len(scales):
-        records[keys.SCALES] = arrays_of({keys.STEPS: scales})
     return _reply(
         message, {keys.ARRAYS: arrays_of(state), keys.METRICS: MetricRecord(metrics), **records}
     )
+
+
+def with_scales(reply: Message, scales: Tensor) -> Message:
+    """Return an answer to TRAIN with the scales of an update in int8; unchanged without any."""
+    if not len(scales):
+        return reply
+    records = dict(reply.content) | {keys.SCALES: arrays_of({keys.STEPS: scales})}
+    return with_content(reply, RecordDict(records))
 
 
 def weigh_reply(message: Message, weight: int, nodes: int, tokens: int) -> Message:
@@ -222,8 +226,8 @@ def scales_of(message: Message) -> Tensor:
     """Return the scales beside an update in int8; empty where there are none."""
     import torch
 
-    found = state_of(message.content.array_records.get(keys.SCALES, ArrayRecord()))
-    return found.get(keys.STEPS, torch.zeros(0))
+    arrays = state_of(message.content.array_records.get(keys.SCALES, ArrayRecord()))
+    return arrays.get(keys.STEPS, torch.zeros(0))
 
 
 def statistics_of(message: Message) -> dict[str, Tensor]:

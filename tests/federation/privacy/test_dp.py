@@ -13,10 +13,10 @@ from support.graphs import TEXT_DIM
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.privacy.accounting import epsilon_spent, noise_for, rounds_within
 from dance_flwr.federation.privacy.dp import (
+    ClientMechanism,
     ClippingNorm,
     client_deviation,
     noise_multiplier,
-    protect,
     update_bound,
     update_noise,
 )
@@ -105,12 +105,11 @@ def test_only_the_declared_test_mode_is_repeatable(run_config):
     for seeded in (False, True):
         config = run_config(privacy_seeded=seeded, **keys)
         one, two = (
-            protect(start, start, config, norm=1.0, round_=1, client=0).state for _ in range(2)
+            ClientMechanism(config, 1.0, 1, 0).protect(start, start).state for _ in range(2)
         )
         assert torch.equal(one["w"], two["w"]) == seeded
-    other = protect(
-        start, start, run_config(privacy_seeded=True, **keys), norm=1.0, round_=1, client=1
-    ).state
+    seeded = run_config(privacy_seeded=True, **keys)
+    other = ClientMechanism(seeded, 1.0, 1, 1).protect(start, start).state
     assert not torch.equal(one["w"], other["w"])
 
 
@@ -220,9 +219,8 @@ def test_the_steps_of_a_client_are_its_clipped_update_and_integer_noise(run_conf
     config = run_config(clients=5, privacy_noise_multiplier=1.0, privacy_seeded=True, **keys)
     start = {"w": torch.zeros(20_000), "scalar": torch.tensor(1.0), "batches": torch.tensor(3)}
     moved = {"w": torch.randn(20_000), "scalar": torch.tensor(9.0), "batches": torch.tensor(4)}
-    at = {"norm": 0.5, "round_": 1, "client": 0, "step": step}
-    update = protect(moved, start, config, **at).state
-    noise = protect(start, start, config, **at).state
+    mechanism = ClientMechanism(config, 0.5, 1, 0, step)
+    update, noise = (mechanism.protect(state, start).state for state in (moved, start))
     assert {t.dtype for t in update.values()} == {torch.int64}
     assert update.keys() == start.keys() and int(update["batches"]) == 0
     own = torch.cat([(update[name] - noise[name]).flatten().double() for name in start])
@@ -237,7 +235,7 @@ def test_steps_that_are_no_grid_for_the_noise_are_refused(run_config, step):
     config = run_config(clients=5, privacy_noise_multiplier=1.0, **keys)
     model = {"w": torch.zeros(2)}
     with pytest.raises(UserError, match=r"secure aggregation: expected (noise|a step)"):
-        protect(model, model, config, norm=1.0, round_=1, client=0, step=step)
+        ClientMechanism(config, 1.0, 1, 0, step).protect(model, model)
 
 
 @pytest.mark.parametrize("weights", [100, 10_000, 1_000_000])
@@ -382,7 +380,7 @@ def test_a_noisy_bit_stays_above_zero(run_config, sigma):
     )
     model = {"w": torch.zeros(1)}
     bits = [
-        protect(model, model, config, norm=1.0, round_=round_, client=0).unclipped
+        ClientMechanism(config, 1.0, round_, 0).protect(model, model).unclipped
         for round_ in range(200)
     ]
     assert min(bits) >= 0 and np.std(bits) == pytest.approx(sigma / math.sqrt(3), rel=0.15)
@@ -421,7 +419,7 @@ def test_the_norm_moves_to_the_quantile(run_config):
     norm, lengths = ClippingNorm(config), [1.0, 2.0, 3.0, 4.0, 5.0]
     for round_ in range(1, 200):
         bits = [
-            protect({"w": torch.tensor([x])}, start, config, norm=norm.value, round_=1, client=0)
+            ClientMechanism(config, norm.value, 1, 0).protect({"w": torch.tensor([x])}, start)
             for x in lengths
         ]
         norm.update(sum(upload.unclipped for upload in bits), 5, round_)

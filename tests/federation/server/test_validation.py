@@ -21,7 +21,8 @@ OWN = {"w": torch.full((2, 3), 0.5).double(), "b": torch.tensor([0.25, -1.0]).do
 
 def reply(tensors, scales=None, **records):
     question = Message(RecordDict({}), dst_node_id=1, message_type=keys.TRAIN)
-    return messages.train_reply(question, tensors, 7, Report(**records), scales=scales)
+    answer = messages.train_reply(question, tensors, 7, Report(**records))
+    return answer if scales is None else messages.with_scales(answer, scales)
 
 
 def side(run_config, method="fedavg-full", **options):

@@ -9,7 +9,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from dance_flwr.runs.simulation.process_tree import Family, stop, stopping_in_order
+from dance_flwr.runs.simulation.process_tree import ProcessTree, stop, stopping_in_order
 
 # As a raylet: asked to end, it starts another process in a session of its own, and is gone.
 STARTS_ANOTHER = """
@@ -38,13 +38,13 @@ SLEEPS = "import time; print('ready', flush=True); time.sleep(60)"
 
 
 @pytest.fixture
-def family(tmp_path):
-    """A function that starts a family, and waits until it listens to signals."""
+def tree(tmp_path):
+    """A function that starts a tree, and waits until it listens to signals."""
     begun = []
 
     def begin(code):
         log = tmp_path / f"log-{len(begun)}"
-        begun.append(Family([sys.executable, "-c", code], os.environ, tmp_path, log))
+        begun.append(ProcessTree([sys.executable, "-c", code], os.environ, tmp_path, log))
         deadline = time.monotonic() + 30
         while log.read_text() != "ready\n":
             assert time.monotonic() < deadline, log.read_text()
@@ -62,28 +62,28 @@ def lives(process):
     return False
 
 
-def test_a_process_started_while_its_parent_ends_is_stopped_too(family):
-    started = family(STARTS_ANOTHER.replace("{}", "DFL"))
+def test_a_process_started_while_its_parent_ends_is_stopped_too(tree):
+    started = tree(STARTS_ANOTHER.replace("{}", "DFL"))
     stop(started)
     assert started.members() == set() and started.returncode == 0
 
 
-def test_what_does_not_listen_is_killed(family, monkeypatch):
+def test_what_does_not_listen_is_killed(tree, monkeypatch):
     monkeypatch.setattr("dance_flwr.runs.simulation.process_tree._PATIENCE_SECONDS", 1.5)
-    started = family(STARTS_ANOTHER.replace("{}", "IGN"))
+    started = tree(STARTS_ANOTHER.replace("{}", "IGN"))
     stop(started)
     assert started.members() == set()
 
 
-def test_killed_at_once_nothing_is_asked(family):
-    started = family(STARTS_ANOTHER.replace("{}", "DFL"))
+def test_killed_at_once_nothing_is_asked(tree):
+    started = tree(STARTS_ANOTHER.replace("{}", "DFL"))
     stop(started, ask=False)
     assert started.returncode == -signal.SIGKILL and started.members() == set()
 
 
 @pytest.mark.parametrize("session", ["True", "False"])
-def test_a_process_without_the_mark_is_stopped_too(family, session):
-    started = family(LEAVES_A_CHILD.replace("{}", session))
+def test_a_process_without_the_mark_is_stopped_too(tree, session):
+    started = tree(LEAVES_A_CHILD.replace("{}", session))
     time.sleep(0.3)
     members = started.members()
     assert len(members) == 2
@@ -91,20 +91,20 @@ def test_a_process_without_the_mark_is_stopped_too(family, session):
     assert not any(lives(member) for member in members)
 
 
-def test_nobody_else_is_stopped(family):
-    first, second = family(SLEEPS), family(SLEEPS)
+def test_nobody_else_is_stopped(tree):
+    first, second = tree(SLEEPS), tree(SLEEPS)
     stop(first)
     assert first.poll() is not None and second.poll() is None
     assert [member.pid for member in second.members()] == [second.pid]
 
 
-# Killed, it cannot stop its family, one of which has no mark and a session of its own.
+# Killed, it cannot stop its tree, one of which has no mark and a session of its own.
 IS_KILLED = """
 import os, sys, time
 from pathlib import Path
-from dance_flwr.runs.simulation.process_tree import Family
+from dance_flwr.runs.simulation.process_tree import ProcessTree
 home, log, code = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-Family([sys.executable, "-c", code], os.environ, home, log, scratch=True)
+ProcessTree([sys.executable, "-c", code], os.environ, home, log, scratch=True)
 time.sleep(60)
 """
 
@@ -126,11 +126,11 @@ def test_a_family_is_stopped_when_the_one_who_started_it_is_killed(tmp_path):
     assert left == [] and not home.exists()
 
 
-def test_a_stopped_family_leaves_no_keeper_and_keeps_a_home_that_is_no_scratch(family, tmp_path):
+def test_a_stopped_family_leaves_no_keeper_and_keeps_a_home_that_is_no_scratch(tree, tmp_path):
     others = set(psutil.Process().children())  # as the keepers of engines that other tests share
-    started = family(SLEEPS)
+    started = tree(SLEEPS)
     begun = set(psutil.Process().children()) - others
-    keeper = [child for child in begun if "family" in str(child.cmdline())]
+    keeper = [child for child in begun if "process_tree" in str(child.cmdline())]
     stop(started)
     assert keeper and not any(lives(process) for process in keeper)
     assert tmp_path.is_dir()
