@@ -1,1 +1,1 @@
-"""Protection of uploads: secure aggregation, differential privacy, and privacy accounting."""
+"""Differential privacy of uploads, its accounting, and updates in few bits."""

@@ -26,12 +26,7 @@ from dance_flwr.federation.flower import (
 from dance_flwr.federation.node_config import run_config_of, terms_of
 from dance_flwr.federation.secagg import masks
 from dance_flwr.federation.secagg.number_masks import hide_numbers
-from dance_flwr.federation.secagg.request import (
-    SumOptions,
-    options_of,
-    request_digest,
-    sum_options,
-)
+from dance_flwr.federation.secagg.request import SumOptions, options_of, refusal, request_digest
 from dance_flwr.federation.secagg.signing import SumSigner, forget_signed
 from dance_flwr.federation.secagg.stage_checks import (
     check_quantisation,
@@ -108,7 +103,8 @@ def _answer(stage: ConfigRecord, message: Message, context: Context, handler: Ha
 
 def _collect(message: Message, context: Context, handler: Handler) -> Message:
     """Answer the stage in which the handler works and its reply is masked."""
-    options = sum_options(message)
+    if (options := options_of(message)) is None:
+        raise refusal("the options of a sum", "none")
     check_unrefused(context)
     check_quantisation(options, _state(context))
     check_scale(options, context)

@@ -27,7 +27,7 @@ from dance_flwr.federation.flower import (
     ndarray_to_bytes,
 )
 from dance_flwr.federation.secagg.masks import masks
-from dance_flwr.federation.secagg.request import sum_options
+from dance_flwr.federation.secagg.request import options_of
 from dance_flwr.federation.secagg.signing import clients_of
 from dance_flwr.federation.secagg.vectors import MetricLayout
 from dance_flwr.federation.wire import keys
@@ -52,7 +52,9 @@ def hide_numbers(message: Message, reply: Message, context: Context, request: st
     sources: Any = message.content.config_records[SECAGG_CONFIGS][SecAggKey.SOURCE_LIST]
     layout: Any = reply.content.config_records[keys.SECURE_LAYOUT]
     answer: Any = reply.content.config_records[SECAGG_CONFIGS]
-    form, others = sum_options(message).form, set(sources)
+    options, others = options_of(message), set(sources)
+    assert options is not None  # Flower has masked the vector of this sum
+    form = options.form
     count = MetricLayout.of_record(layout).size * form.digits
     modulus, node, label = 2**form.bits, int(state[_NODE]), b"numbers|%s|" % request.encode()
     *parts, vector = (bytes_to_ndarray(part) for part in answer[SecAggKey.MASKED_PARAMETERS])

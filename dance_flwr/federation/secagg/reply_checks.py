@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from dance_flwr.federation.flower import FITRES, SECAGG_CONFIGS, SecAggKey, SecAggStage
-from dance_flwr.federation.secagg.request import sum_options
+from dance_flwr.federation.secagg.request import options_of
 from dance_flwr.federation.secagg.vectors import MAX_BITS, MetricLayout
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.rules import (
@@ -199,7 +199,8 @@ def _each_once(nodes: Sequence[int], values: Sequence[bytes], expected: set[int]
 def _vectors_fault(request: Message, content: RecordDict) -> str:
     """Return a fault of masked vectors that are not as long as the request and the layout say."""
     layout: Any = content.config_records[keys.SECURE_LAYOUT]
-    options = sum_options(request)
+    options = options_of(request)
+    assert options is not None  # it is this server's own request
     if len({len(layout[name]) for name in _ALIKE}) > 1:
         return "expected a length and a kind of each metric, found more or fewer"
     weights = 0

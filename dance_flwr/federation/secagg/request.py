@@ -88,18 +88,6 @@ def options_of(message: Message) -> SumOptions | None:
     return SumOptions(str(record[keys.TASK]), *scale, form)
 
 
-def sum_options(message: Message) -> SumOptions:
-    """Return the options of a message that asks for a masked sum.
-
-    Raises
-    ------
-    UserError : it names none, or no sum has such integers
-    """
-    if (options := options_of(message)) is None:
-        raise refusal("the options of a sum", "none")
-    return options
-
-
 def request_digest(content: RecordDict, config: RunConfig) -> str:
     """Return a digest of the model, the settings and the integers that a sum asks for.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.errors import QuorumError, UserError
+from dance_flwr.errors import QuorumError
 from dance_flwr.federation.flower import (
     MAIN_CONFIGS_RECORD,
     MAIN_PARAMS_RECORD,
@@ -45,6 +46,7 @@ from dance_flwr.methods.fixed_point import Integers, Vector
 
 Exchange = Callable[[list[Message]], list[Message]]
 STAGES = ("setup", "share keys", "collect masked vectors", "sign the survivors", "unmask")
+_BEFORE_MASKS = STAGES[:2]
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,6 @@ def masked_sum(
     Raises
     ------
     QuorumError : too few clients are left to remove the masks
-    UserError : clients count different metrics
     """
     contents = {
         message.metadata.dst_node_id: RecordDict(
@@ -108,22 +109,10 @@ def masked_sum(
     context.state.array_records[MAIN_PARAMS_RECORD] = arrays_of({})
     with masks.derivation(run, masks.MASKS, digest):
         workflow(grid, context)  # type: ignore[arg-type]
-    layouts = [dict(layout) for layout in grid.layouts]
-    omitted = any([layout.pop(keys.OMITTED, True) for layout in layouts])
-    if any(layout != layouts[0] for layout in layouts):
-        raise UserError(
-            "secure aggregation: expected the same metrics from all clients, found different "
-            "names; install the same version on all of them"
-        )
-    total = capture.total(options.form)
-    return MaskedSum(capture.clients, total, MetricLayout.of_record(layouts[0]), omitted)
-
-
-@dataclass(frozen=True)
-class _Proxy:
-    """The part of a legacy client proxy that the workflow reads."""
-
-    node_id: int
+    # All layouts name the same metrics: `reply_checks.unlike_faults` has refused any other.
+    layout = MetricLayout.of_record(grid.layouts[0])
+    omitted = any(bool(record[keys.OMITTED]) for record in grid.layouts)
+    return MaskedSum(capture.clients, capture.total(options.form), layout, omitted)
 
 
 class _Capture(LegacyStrategy):  # type: ignore[misc]
@@ -137,15 +126,16 @@ class _Capture(LegacyStrategy):  # type: ignore[misc]
 
     def configure_fit(self, *_: Any) -> list[tuple[Any, FitIns]]:
         """Return the nodes; `_SumWorkflow` replaces the instructions."""
-        return [(_Proxy(node), FitIns(Parameters([], ""), {})) for node in self.nodes]
+        # All that the workflow reads of a legacy client proxy is its node.
+        nothing = FitIns(Parameters([], ""), {})
+        return [(SimpleNamespace(node_id=node), nothing) for node in self.nodes]
 
     def aggregate_fit(
         self, _: int, results: list[tuple[Any, FitRes]], __: Any
     ) -> tuple[None, dict[str, Any]]:
         """Keep the mean over the clients whose vectors are in the sum."""
-        self.mean = np.asarray(
-            parameters_to_ndarrays(results[0][1].parameters)[0], dtype=np.float64
-        )
+        (mean,) = parameters_to_ndarrays(results[0][1].parameters)
+        self.mean = mean.astype(np.float64)
         self.clients = len(results)
         return None, {}
 
@@ -207,22 +197,12 @@ class _SumWorkflow(SecAggPlusWorkflow):
         for name, step in zip(STAGES, steps, strict=True):
             try:
                 enough = step(grid, context, state)
+                if name in _BEFORE_MASKS:
+                    enough = enough and self._drop_absent(state)
             except ValueError as error:  # shares that do not fit together
                 raise QuorumError(f"secure aggregation, stage {name!r}: {error}") from None
             if not enough:
                 raise QuorumError(self._shortfall(name, state))
-
-    def setup_stage(self, grid: Grid, context: LegacyContext, state: Any) -> bool:
-        """Collect public keys; replace the legacy instructions by the app's messages."""
-        enough = super().setup_stage(grid, context, state)
-        state.nid_to_fitins = {
-            node: RecordDict(dict(self._contents[node])) for node in state.active_node_ids
-        }
-        return enough and self._drop_absent(state)
-
-    def share_keys_stage(self, grid: Grid, context: LegacyContext, state: Any) -> bool:
-        """Collect encrypted shares."""
-        return super().share_keys_stage(grid, context, state) and self._drop_absent(state)
 
     def survivors_stage(self, grid: Any, context: LegacyContext, state: Any) -> bool:
         """Let the clients that signed their keys sign who is in the sum.
@@ -245,7 +225,11 @@ class _SumWorkflow(SecAggPlusWorkflow):
         return True
 
     def _drop_absent(self, state: Any) -> bool:
+        """Go on with the clients that answered, and the app's message to each of them."""
         state.sampled_node_ids = set(state.active_node_ids)
+        state.nid_to_fitins = {
+            node: RecordDict(dict(self._contents[node])) for node in state.active_node_ids
+        }
         state.nid_to_neighbours = {
             node: near & state.active_node_ids
             for node, near in state.nid_to_neighbours.items()

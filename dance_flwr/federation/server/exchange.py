@@ -30,7 +30,7 @@ class GridChannel:
 
     @cached_property
     def _nodes(self) -> dict[int, int]:
-        return {self._grid.client_at(node): node for node in self._grid.get_node_ids()}
+        return {self._grid.nodes[node]: node for node in self._grid.get_node_ids()}
 
     @property
     def clients(self) -> Sequence[int]:

@@ -199,11 +199,7 @@ class FederationGrid(Grid):
 
     def client_of(self, reply: Message) -> int:
         """Return the number of the client that sent this reply."""
-        return self.client_at(reply.metadata.src_node_id)
-
-    def client_at(self, node: int) -> int:
-        """Return the number of the client at this node."""
-        return self._client_of_node[node]
+        return self._client_of_node[reply.metadata.src_node_id]
 
     def quorum(self, clients: int) -> int:
         """Return how many valid replies are enough of so many clients."""

@@ -214,7 +214,7 @@ class Round(Strategy):
         """Return the message with the model and the payload of its client."""
         if not isinstance(grid, FederationGrid):
             return message
-        client = grid.client_at(message.metadata.dst_node_id)
+        client = grid.nodes[message.metadata.dst_node_id]
         part = self.model_for(messages.arrays_in(message), client)
         if part is not messages.arrays_in(message):
             message = messages.with_arrays(message, part)

@@ -53,9 +53,9 @@ class Schema:
 
 
 def query(kind: str, node: int, config: Mapping[str, Any]) -> Message:
-    """Return a query of this kind to one node."""
-    record = RecordDict({keys.CONFIG: ConfigRecord(dict(config))})
-    return Message(record, dst_node_id=node, message_type=kind)
+    """Return a message of this kind to one node, with a config alone."""
+    content = RecordDict({keys.CONFIG: ConfigRecord(dict(config))})
+    return Message(content, dst_node_id=node, message_type=kind)
 
 
 def describe(node: int, partition_dir: str) -> Message:
@@ -78,8 +78,7 @@ def evaluate(node: int, config: Mapping[str, Any], arrays: ArrayRecord) -> Messa
 
 def weigh(node: int, config: Mapping[str, Any]) -> Message:
     """Return the message whose masked sum is weights, nodes and tokens."""
-    content = RecordDict({keys.CONFIG: ConfigRecord(dict(config))})
-    return Message(content, dst_node_id=node, message_type=keys.TRAIN)
+    return query(keys.TRAIN, node, config)
 
 
 def run_config(run: str, partition_dir: str) -> dict[str, Any]:
@@ -172,9 +171,8 @@ def with_scales(reply: Message, scales: Tensor) -> Message:
 
 def weigh_reply(message: Message, weight: int, nodes: int, tokens: int) -> Message:
     """Answer "weigh": the client's weight, nodes and encoded tokens; sent under masks only."""
-    metrics: dict[str, Any] = {keys.WEIGHT: weight, keys.NODES: nodes}
-    metrics[keys.ENCODER_TOKENS] = tokens
-    return _reply(message, {keys.METRICS: MetricRecord(metrics)})
+    metrics = MetricRecord({keys.WEIGHT: weight, keys.NODES: nodes, keys.ENCODER_TOKENS: tokens})
+    return _reply(message, {keys.METRICS: metrics})
 
 
 def evaluate_reply(
