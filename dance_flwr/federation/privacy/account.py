@@ -52,6 +52,7 @@ class PrivacyAccount:
         ------
         UserError : it is too much, and nothing was written; or the file is damaged
         """
+        # Written before the answer leaves: a crash between the two costs budget, never privacy.
         with FileLock(self._path.with_name(f".{ACCOUNT}.lock"), timeout=_SECONDS):
             runs = self.read()
             runs[run] = runs.get(run, 0.0) + noise_multiplier**-2

@@ -46,6 +46,7 @@ def noise_for(epsilon: float, delta: float, rounds: int, sampling_rate: float) -
         return float(
             _library().gaussian_mechanism.get_sigma_gaussian(epsilon, delta) * sqrt(rounds)
         )
+    # Epsilon falls with sigma: doubling finds an upper bound, bisection the rest to 1e-4.
     low, high = 1e-2, 1.0
     while _sampled(high, sampling_rate, rounds, delta) > epsilon:
         low, high = high, 2 * high
@@ -69,9 +70,9 @@ def rounds_within(
     low, high = 0, max_rounds
     while low < high:
         middle = (low + high + 1) // 2
-        inside = epsilon_spent(noise_multiplier, sampling_rate, middle, delta) <= epsilon * (
-            1 + 1e-9
-        )
+        spent = epsilon_spent(noise_multiplier, sampling_rate, middle, delta)
+        # A sigma that `noise_for` computed spends epsilon up to the last bits of a float.
+        inside = spent <= epsilon * (1 + 1e-9)
         low, high = (middle, high) if inside else (low, middle - 1)
     return low
 
@@ -80,6 +81,7 @@ def rounds_within(
 def _sampled(noise_multiplier: float, sampling_rate: float, rounds: int, delta: float) -> float:
     library = _library()
     event = library.PoissonSampledDpEvent(sampling_rate, library.GaussianDpEvent(noise_multiplier))
+    # In neighbouring runs a client's contribution is replaced by zeros (decision 9).
     accountant = library.pld.PLDAccountant(library.NeighboringRelation.REPLACE_SPECIAL)
     return float(accountant.compose(event, rounds).get_epsilon(delta))
 

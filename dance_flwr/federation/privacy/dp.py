@@ -16,6 +16,7 @@ from math import ceil, exp, isfinite, sqrt
 import torch
 from torch import Tensor
 
+from dance_flwr.config.privacy import PrivacyConfig
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.accounting import epsilon_spent, noise_for, rounds_within
@@ -63,9 +64,10 @@ def spent_epsilon(config: RunConfig, round_: int, repeats: int = 0) -> float | N
     )
 
 
-def repeats_cost(config: RunConfig) -> bool:
+def repeats_cost(privacy: PrivacyConfig) -> bool:
     """Whether a repeated round draws fresh noise, and so spends epsilon again."""
-    return config.privacy.dp != "none" and not config.privacy.seeded
+    # Why (decision 10): a server may have seen the noisy sum of either try.
+    return privacy.dp != "none" and not privacy.seeded
 
 
 def affordable_rounds(config: RunConfig, repeats: int = 0) -> int:
@@ -113,6 +115,8 @@ def client_deviation(config: RunConfig, norm: float) -> float:
     Local: 2 sigma * C, since one update may replace any other.
     """
     scale = update_noise(config) * norm
+    # Why (decision 9): distributed noise is sized for the smallest sum that can be read; a sum over
+    # more clients has more noise than epsilon is computed for.
     return {"distributed": scale / sqrt(fewest_clients(config)), "local": 2 * scale}.get(
         config.privacy.dp, 0.0
     )
@@ -136,11 +140,13 @@ def update_bound(config: RunConfig, norm: float) -> float:
     """Return R: `update-range`, or the largest value after clipping and noise."""
     if config.privacy.dp == "none":
         return config.privacy.update_range
+    # Why (decision 9): deviates are bounded, so that nothing has to be clipped after the noise.
     return norm + MAX_DEVIATE * client_deviation(config, norm)
 
 
-# A sum of discrete Gaussians is one up to 10 exp(-pi^2 sigma^2) per entry and client.
-_LEAST_STEPS = 8
+# Why (decision 9): a sum of discrete Gaussians is one up to 10 exp(-pi^2 sigma^2) per entry and
+# client, which at 8 steps is below 1e-200.
+_MIN_SIGMA = 8
 
 
 @dataclass(frozen=True)
@@ -222,7 +228,7 @@ def _noisy_steps(
     """
     if not (isfinite(step) and step > 0):
         raise UserError(f"secure aggregation: expected a step above 0 of its sum, found {step:g}")
-    sigma = max(ceil(deviation / step), _LEAST_STEPS)
+    sigma = max(ceil(deviation / step), _MIN_SIGMA)
     if sigma > MAX_SIGMA:
         raise UserError(
             f"secure aggregation: expected noise of at most {MAX_SIGMA} steps of the sum, "
@@ -262,6 +268,7 @@ class ClippingNorm:
             count += noise_multiplier(self._config) * float(
                 _draw(self._config, round_, -3).normal(1)[0]
             )
+        # The noisy count may be outside 0 to M; the rate 0.2 is that of Andrew et al. 2021.
         share = min(1.0, max(0.0, count / clients))
         self.value *= exp(-0.2 * (share - settings.clipping_quantile))
 

@@ -46,7 +46,9 @@ def clipped_update(
         for k, v in start.items()
         if v.is_floating_point()
     }
+    # In float64: where a server sends large weights, float32 would lose the update itself.
     length = sqrt(sum(float(part.square().sum()) for part in change.values()))
+    # A norm that is not finite has no multiple within C, and nan_to_num must not leave a huge one.
     factor = 0.0 if not np.isfinite(length) else min(1.0, norm / length) if length else 1.0
     return {name: factor * part.nan_to_num() for name, part in change.items()}, factor < 1
 

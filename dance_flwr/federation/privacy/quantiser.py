@@ -22,7 +22,8 @@ from torch import Tensor
 from dance_flwr.config.sections import FLOAT16, INT8
 
 State = dict[str, Tensor]
-STEPS = 127  # of int8 on each side of zero; -128 is not used
+# Why (decision 14): symmetric, so that a sign never changes a step's size; -128 is not used.
+STEPS = 127
 _LARGEST_HALF = float(np.finfo(np.float16).max)
 _TYPES = {FLOAT16: torch.float16, INT8: torch.int8}
 
@@ -113,6 +114,7 @@ def _scales(update: Mapping[str, Tensor]) -> Tensor:
     """
     largest = [y.abs().max() if y.numel() else y.new_zeros(()) for y in update.values()]
     scales = (torch.stack(largest) / STEPS).float() if largest else torch.zeros(0)
+    # A scale of NaN tells the server that the update is not finite; it refuses the upload.
     scales = scales.where(scales.isfinite(), torch.nan)
     return scales.where(~(scales < torch.finfo(torch.float32).tiny), 0.0)
 

@@ -167,6 +167,7 @@ class _SumWorkflow(SecAggPlusWorkflow):
     def __init__(self, contents: Mapping[int, RecordDict], threshold: int, form: SumFormat) -> None:
         weight, clip, target, modulus = form.quantisation
         super().__init__(
+            # Why (decision 8): all share with all; fewer neighbours would only save seconds.
             num_shares=1.0,
             reconstruction_threshold=threshold,
             max_weight=weight,

@@ -29,13 +29,13 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.wire import keys
 from dance_flwr.methods.fixed_point import Integers, Vector, levels_for
 
-# 4 digits of 15 bits hold any count of a client, and their sum over 2^16 clients fits 31 bits.
+# Any count of a client has 60 bits; a sum of digits of 15 bits over 2^16 clients fits 31 bits.
 VALUE_BITS, DIGIT_BITS = 60, 15
 MAX_VALUE = 2**VALUE_BITS - 1
 MICRO = 1_000_000
 MAX_BITS = 32  # of a masked integer: Flower's quantisation stores no wider ones
-# Steps of a client of mean weight on each side of zero: those of float16's largest integer that
-# has exact neighbours, and of int8 without -128, whose negative does not exist.
+# Why (decision 14): steps of a client of mean weight on each side of zero, as many as 16 and 8 bits
+# have without the integer whose negative does not exist.
 _STEPS = {FLOAT16: 2**15 - 1, INT8: 127}
 _CHUNK = 2**16  # numbers packed at a time: a multiple of 8, so that each chunk ends with a byte
 

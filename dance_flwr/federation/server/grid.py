@@ -24,7 +24,7 @@ from dance_flwr.federation.wire.serialization import bytes_of
 
 LOG = logging.getLogger("flwr")
 POLL_NODES_SECONDS = 0.5
-_MOST_ASKED_AGAIN = 3  # in one round; a client may itself be what kills its process
+_MAX_RETRIES = 3  # in one round; a client may itself be what kills its process
 
 
 @dataclass
@@ -150,7 +150,7 @@ class FederationGrid(Grid):
         sent, start = list(messages), time.monotonic()
         expected = self.quorum(len(sent))
         replies = self.exchange(sent, timeout)
-        for _ in range(_MOST_ASKED_AGAIN):
+        for _ in range(_MAX_RETRIES):
             if sum(not reply.has_error() for reply in replies) >= expected or not (
                 again := self._retries(sent, replies)
             ):
@@ -270,7 +270,7 @@ class FederationGrid(Grid):
     def _retries(self, sent: Sequence[Message], replies: Sequence[Message]) -> list[Message]:
         """Wait for the nodes that Flower gave up; return new messages to those that are back."""
         lost = {reply.metadata.src_node_id for reply in replies if is_lost(reply)}
-        if not lost or repeats_cost(self._config):
+        if not lost or repeats_cost(self._config.privacy):
             return []
         back = lost.intersection(self.get_node_ids())
         whole = [

@@ -47,7 +47,7 @@ def join(grid: Grid, config: RunConfig, log: MessageLog) -> list[Member]:
     nodes, replies = _greet(grid, config, log)
     members: dict[int, Member] = {}
     faults: list[UserError] = []
-    for reply in _authentic(replies, config, grid.run.run_id):
+    for reply in _authentic(replies, config.node_keys, grid.run.run_id):
         try:
             member = _member(reply)
         except UserError as error:  # of a node that the run may not need
@@ -115,14 +115,14 @@ def _member(reply: Message) -> Member:
     return Member(node, hello.partition, hello.owns_data)
 
 
-def _authentic(replies: list[Message], config: RunConfig, run: int) -> list[Message]:
+def _authentic(replies: list[Message], node_keys: str, run: int) -> list[Message]:
     """Return the greetings that are signed by the client that they name; all without `node-keys`.
 
     Raises
     ------
     UserError : the file of keys is missing or damaged
     """
-    known = signatures.read_peer_keys(Path(config.node_keys)) if config.node_keys else None
+    known = signatures.read_peer_keys(Path(node_keys)) if node_keys else None
     authentic = []
     for reply in replies:
         if known is not None and not reply.has_error():

@@ -18,11 +18,12 @@ from dance_flwr.federation.wire.keys import HELLO, INVALID_REPLY
 from dance_flwr.federation.wire.messages import query
 from dance_flwr.federation.wire.serialization import pack, unpack
 
+# Why (decision 10): Flower's Grid sleeps three seconds between polls; most stages are shorter.
 _FASTEST_POLL_SECONDS, _SLOWEST_POLL_SECONDS = 0.05, 1.0
 _FASTEST_APART_SECONDS = 0.5  # a node polls every three seconds, and each poll is a request
 _SILENCE_SECONDS = 30.0  # without any reply, before silent nodes are asked whether they are alive
 _GRACE_SECONDS = 10.0  # for a reply that is in transit when its node has answered a later message
-_LONGEST_REASON = 1000  # characters of a client's error
+_MAX_REASON = 1000  # characters of a client's error
 _GONE = {ErrorCode.NODE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED}
 _FORGOTTEN = Error(
     ErrorCode.NODE_UNAVAILABLE, "its SuperNode was started again, or is gone, while it was at work"
@@ -201,7 +202,7 @@ def _unreadable(error: Exception, request: Message) -> Message | None:
     kinds = (DecodeError, ValueError, LookupError, TypeError, AttributeError)
     if not isinstance(error, kinds) or isinstance(error.__cause__, DecodeError):
         return None  # a response of the SuperLink that cannot be read has such a cause
-    reason = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+    reason = f"{type(error).__name__}: {error}"[:_MAX_REASON]
     fault = f"expected a reply that can be read, found {reason}"
     return Message(Error(INVALID_REPLY, fault), reply_to=request)
 
@@ -223,8 +224,8 @@ def _checked(request: Message, reply: Message, check: Check) -> Message:
     """
     if reply.has_error():
         reason = one_line(str(reply.error.reason or "an error without a reason"))
-        if len(reason) > _LONGEST_REASON:
-            reason = f"{reason[:_LONGEST_REASON]} ... ({len(reason)} characters)"
+        if len(reason) > _MAX_REASON:
+            reason = f"{reason[:_MAX_REASON]} ... ({len(reason)} characters)"
         return Message(Error(reply.error.code, reason), reply_to=request)
     stranger = reply.metadata.src_node_id != request.metadata.dst_node_id
     fault = "expected a reply of the node that was asked" if stranger else check(request, reply)

@@ -22,7 +22,7 @@ from dance_flwr.federation.privacy.dp import affordable_rounds, fewest_clients
 from dance_flwr.federation.server.averaging import ModelAverage
 from dance_flwr.federation.server.exchange import GridChannel
 from dance_flwr.federation.server.grid import FederationGrid
-from dance_flwr.federation.server.privacy import RoundPrivacy
+from dance_flwr.federation.server.round_privacy import RoundPrivacy
 from dance_flwr.federation.server.validation import valid_updates
 from dance_flwr.federation.wire import counts, keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of, in_types_of, numpy_of, record_of, state_of
