@@ -221,7 +221,7 @@ class Checkpoint:
         if self.best_round == self.round:
             import torch
 
-            deployed = self.arrays.get("kept", self.arrays["model"])
+            deployed = self.arrays.get("deployed", self.arrays["model"])
             return {name: torch.from_numpy(array) for name, array in deployed.items()}
         path, found = folder / MODEL, "none"
         if path.is_file():

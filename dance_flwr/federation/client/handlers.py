@@ -12,13 +12,14 @@ import torch
 from flwr.app import Context, Message
 
 from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.data.card import check_run, inside
+from dance_flwr.config.paths import LEDGER
+from dance_flwr.data.card import check_run, inside, run_folder
 from dance_flwr.data.digests import check_files, data_commitment
+from dance_flwr.data.text.usage import usage_of
 from dance_flwr.disk import disk_of
 from dance_flwr.federation.client.budget import Budget, admit
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
-from dance_flwr.federation.client.token_counts import tokens_of
 from dance_flwr.federation.client.trainings import count_training
 from dance_flwr.federation.client.uploads import as_upload, noise_step
 from dance_flwr.federation.node_config import client_number, refuse_beyond, run_config_of, terms_of
@@ -28,8 +29,12 @@ from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.metrics import TOKEN_COUNTS, Tokens
 
 Task = Callable[[Message, Client], Message]
+_LLM = "llm_"
+_LLM_COUNTS = [name for name in TOKEN_COUNTS if name.startswith(_LLM)]
+_MAX_NAME = 200  # characters of the name of a language model that are sent
 
 
 def describe(message: Message, context: Context) -> Message:
@@ -129,7 +134,7 @@ def _evaluate(message: Message, client: Client) -> Message:
     if messages.config_of(message).get(keys.FINAL, False):
         counts = client.finish(state, info)
         # After the method's end, which may still ask its language model.
-        return messages.evaluate_reply(message, counts, tokens_of(client.data, info.run))
+        return messages.evaluate_reply(message, counts, _tokens_of(client.data, info.run))
     return messages.evaluate_reply(message, client.validate(state, info))
 
 
@@ -137,6 +142,31 @@ def _info(message: Message, state: Mapping[str, torch.Tensor]) -> RoundInfo:
     """Return which round of which run a message belongs to, and its model."""
     config = messages.config_of(message)
     return RoundInfo(config[keys.RUN], config[keys.ROUND], model_fingerprint(state))
+
+
+def _tokens_of(data: ClientData, run: str) -> Tokens:
+    """Return what a run read as evidence, and what it asked a language model, at this client.
+
+    Parameters
+    ----------
+    run : name of the run
+    """
+    folder = run_folder(data.folder, run)
+    read = usage_of(folder, data.bank.tokens)
+    counted = Tokens(
+        evidence_chunks=read.chunks,
+        evidence_tokens=read.tokens,
+        distinct_chunks=read.distinct_chunks,
+        distinct_tokens=read.distinct_tokens,
+    )
+    if not (folder / LEDGER).is_file():  # a run without a language model imports none of it
+        return counted
+    from dance_flwr.llm.ledger import Ledger
+
+    ledger = Ledger.load(folder / LEDGER)
+    counts = {name: getattr(ledger, name.removeprefix(_LLM)) for name in _LLM_COUNTS}
+    model, tokeniser = ledger.model[:_MAX_NAME], ledger.counted_by[:_MAX_NAME]
+    return replace(counted, **counts, model=model, tokeniser=tokeniser)
 
 
 def _weigh(message: Message, client: Client) -> Message:

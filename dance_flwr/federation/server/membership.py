@@ -1,4 +1,4 @@
-"""Find the clients of a run and what their data requires; evaluate the final model on all."""
+"""Find the clients of a run and what their data requires."""
 
 import logging
 import time

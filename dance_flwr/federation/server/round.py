@@ -182,7 +182,7 @@ class Round(Strategy):
         """
         groups: Groups = {"model": numpy_of(arrays)}
         if self.deployed is not arrays:
-            groups["kept"] = numpy_of(self.deployed)
+            groups["deployed"] = numpy_of(self.deployed)
         for name in _STEP_STATE:
             value = getattr(self.step, name, None)
             if value is not None:
@@ -197,7 +197,7 @@ class Round(Strategy):
     def restore(self, groups: Groups, numbers: Mapping[str, float]) -> ArrayRecord:
         """Restore the result of `state`; return the global model."""
         arrays = record_of(groups["model"])
-        self.deployed = record_of(groups["kept"]) if "kept" in groups else arrays
+        self.deployed = record_of(groups["deployed"]) if "deployed" in groups else arrays
         for name in _STEP_STATE:
             if name in groups:
                 listed = name == "momentum_vector"
