@@ -195,10 +195,8 @@ class ClientMechanism:
         if settings.dp == "none":
             return ProtectedUpload(dict(state))
         change, was_clipped = clipped_update(state, start, self.norm)
-        draw, deviation = (
-            _draw(config, self.round, self.client),
-            client_deviation(config, self.norm),
-        )
+        draw = _draw(config, self.round, self.client)
+        deviation = client_deviation(config, self.norm)
         if self.step is not None:
             upload = _noisy_steps(change, start, self.step, deviation, draw)
         else:

@@ -24,7 +24,7 @@ from dance_flwr.config.sections import FLOAT16, INT8
 State = dict[str, Tensor]
 # Why (decision 14): symmetric, so that a sign never changes a step's size; -128 is not used.
 STEPS = 127
-_LARGEST_HALF = float(np.finfo(np.float16).max)
+_MAX_HALF = float(np.finfo(np.float16).max)
 _TYPES = {FLOAT16: torch.float16, INT8: torch.int8}
 
 
@@ -121,7 +121,7 @@ def _scales(update: Mapping[str, Tensor]) -> Tensor:
 
 def _half(y: NDArray[Any], toward_zero: bool) -> NDArray[Any]:
     """Return the float16 nearest to each entry, or the next one towards zero."""
-    half = np.asarray(np.clip(y, -_LARGEST_HALF, _LARGEST_HALF).astype(np.float16))
+    half = np.asarray(np.clip(y, -_MAX_HALF, _MAX_HALF).astype(np.float16))
     if toward_zero:
         grown = np.abs(half.astype(np.float64)) > np.abs(y)
         half = np.where(grown, np.nextafter(half, np.float16(0)), half)

@@ -18,8 +18,8 @@ from dance_flwr.federation.secagg.reply_checks import SIGNED, masked_fault, unli
 from dance_flwr.federation.server.count_checks import MAX_TOKENS, CountRules
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.rules import (
-    LARGEST,
     MAX_CLASSES,
+    MAX_NUMBER,
     Flag,
     ListOf,
     Real,
@@ -194,7 +194,7 @@ class ReplyChecks:
 
 
 def total_fault(
-    metrics: Mapping[str, Any], task: str, config: RunConfig, largest: int = LARGEST
+    metrics: Mapping[str, Any], task: str, config: RunConfig, largest: int = MAX_NUMBER
 ) -> str:
     """Return what is wrong with the sum of metrics over clients, where single ones are masked.
 

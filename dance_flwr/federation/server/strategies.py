@@ -24,7 +24,7 @@ from dance_flwr.methods import get_spec
 from dance_flwr.metrics import Counts, Training
 from dance_flwr.nn.model import ModelShape
 
-_FEWEST_TRIMMED = 3
+_MIN_TRIMMED = 3
 
 
 def fedavg(config: RunConfig, **options: Any) -> FedAvg:
@@ -72,9 +72,9 @@ def fedtrimmedavg(config: RunConfig, **options: Any) -> FedAvg:
     ------
     UserError : these are so few that nothing would be left
     """
-    if (fewest := fewest_clients(config)) < _FEWEST_TRIMMED:
+    if (fewest := fewest_clients(config)) < _MIN_TRIMMED:
         raise UserError(
-            f"strategy: expected at least {_FEWEST_TRIMMED} valid replies per round, of which "
+            f"strategy: expected at least {_MIN_TRIMMED} valid replies per round, of which "
             f"fedtrimmedavg omits one on each side, found {fewest}; raise clients, client-fraction "
             "or min-valid-replies, or set strategy = fedmedian"
         )

@@ -6,7 +6,7 @@ from reprlib import repr as shortened
 from typing import Any, Protocol
 
 MAX_CLASSES = 10_000
-LARGEST = 2**53  # up to here whole numbers are exact in float64 and in JSON
+MAX_NUMBER = 2**53  # up to here whole numbers are exact in float64 and in JSON
 
 
 class Rule(Protocol):
@@ -22,7 +22,7 @@ class Whole:
     """An integer within bounds; no bool."""
 
     minimum: int = 0
-    maximum: int = LARGEST
+    maximum: int = MAX_NUMBER
 
     def allows(self, value: Any) -> bool:
         """Whether this value keeps the rule."""
@@ -36,8 +36,8 @@ class Whole:
 class Real:
     """A finite number within bounds."""
 
-    minimum: float = -LARGEST
-    maximum: float = LARGEST
+    minimum: float = -MAX_NUMBER
+    maximum: float = MAX_NUMBER
 
     def allows(self, value: Any) -> bool:
         """Whether this value keeps the rule; NaN is within no bounds."""
