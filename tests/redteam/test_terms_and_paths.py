@@ -175,7 +175,7 @@ def test_a_run_that_is_interrupted_stays_within_the_terms_of_its_nodes(run, boun
             run(on_message=kill, resume=start > 0, **options)
     finished = run(resume=True, **options)
     assert [row["round"] for row in finished.result["history"]] == [1, 2, 3]
-    assert [len(own["asked"]) for own in counted(bounded)] == [3, 3, 3]
+    assert [len(own["trainings"]) for own in counted(bounded)] == [3, 3, 3]
     repeated = sum(own["repeated"] for own in counted(bounded))
     assert repeated == 1 + 3 + 2  # had trained before a stop
 
@@ -184,8 +184,10 @@ def test_a_masked_run_counts_its_trainings_alone(run, bounded):
     """Weights and validations are stages of sums, too, in messages to train."""
     masked = {"method": "fedavg-full", "privacy_secure_aggregation": True}
     run(node_configs=bounded, **masked)
-    assert counted(bounded) == [{"asked": own["asked"], "repeated": 0} for own in counted(bounded)]
-    assert [len(own["asked"]) for own in counted(bounded)] == [3, 3, 3]
+    assert counted(bounded) == [
+        {"trainings": own["trainings"], "repeated": 0} for own in counted(bounded)
+    ]
+    assert [len(own["trainings"]) for own in counted(bounded)] == [3, 3, 3]
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), True, "many"])
