@@ -11,11 +11,10 @@ from flwr.app import Context, Message
 
 from dance_flwr import events
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.logging_mod import log_answers
-from dance_flwr.federation.client.refusals import ReticentApp
-from dance_flwr.federation.client.secagg_mod import secure_sum
-from dance_flwr.federation.client.signing import signed_hello
-from dance_flwr.federation.client.terms import client_number
+from dance_flwr.federation.client.app import ReticentApp, log_answers
+from dance_flwr.federation.node_config import client_number
+from dance_flwr.federation.secagg.client import secure_sum
+from dance_flwr.federation.secagg.signing import signed_hello
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.serialization import answer_packed
 from dance_flwr.fingerprint import code_fingerprint

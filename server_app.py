@@ -15,16 +15,16 @@ from dance_flwr.config.paths import out_dir
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import initial_model, shape_of
+from dance_flwr.federation.privacy.dp import affordable_rounds
 from dance_flwr.federation.server.ending import final_counts, hashes
-from dance_flwr.federation.server.ledger import Ledger
 from dance_flwr.federation.server.membership import describe, join
+from dance_flwr.federation.server.message_log import MessageLog
 from dance_flwr.federation.server.round import initial_arrays
-from dance_flwr.federation.server.secagg_grid import federate
+from dance_flwr.federation.server.secure_grid import federate
 from dance_flwr.federation.server.strategies import make_round, strategy_name
 from dance_flwr.federation.wire import messages
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.methods import check_method, get_spec
-from dance_flwr.privacy.dp import affordable_rounds
 from dance_flwr.runs import progress
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.lifecycle import observe_run
@@ -72,12 +72,12 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     config, spec = checkpoint.config, get_spec(checkpoint.config.method)
     if (rounds := affordable_rounds(config)) < config.rounds:
         LOG.warning("the privacy budget ends after round %d of %d", rounds, config.rounds)
-    members = join(grid, config, ledger := Ledger())
+    members = join(grid, config, log := MessageLog())
     prepared = None if members[0].owns_data else checkpoint.prepare_partition()
-    federation = federate(grid, members, config, ledger)
+    federation = federate(grid, members, config, log)
     timeout = config.round_timeout
     common = messages.run_config(checkpoint.run, str(prepared.folder if prepared else ""))
-    described = describe(federation, members, common, timeout)
+    described = describe(federation, common, timeout)
     checkpoint.agree(prepared.manifest if prepared else None, described)
     schemas = list(described.values())
     shape = shape_of(schemas[0].text_dim, len(schemas[0].class_names), config)
@@ -100,11 +100,11 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     rec.keep_last_model(state_of(strategy.deployed))
     final = messages.final_config(common, rec.best_round)
     best = partial(strategy.model_for, arrays_of(rec.best_state))
-    clients, tokens = final_counts(federation, members, best, final, timeout, spec.views)
+    clients, tokens = final_counts(federation, best, final, timeout, spec.views)
     facts: dict[str, Any] = {"strategy": strategy_name(config), "evaluation": spec.card.evaluation}
     facts |= {"method": config.method, "seed": config.seed, "run": checkpoint.run}
     facts |= {"partition_dir": str(prepared.folder) if prepared else None}
     facts |= {"devices": [s.device for s in schemas], "class_names": list(schemas[0].class_names)}
     facts |= {"tokens": token_ledgers(tokens, checkpoint.sizes)}
-    facts |= hashes(federation, members, schemas, common, timeout, evidence=spec.keeps_evidence)
-    rec.write(clients, facts | {"messages": ledger.rows()})
+    facts |= hashes(federation, schemas, common, timeout, evidence=spec.keeps_evidence)
+    rec.write(clients, facts | {"messages": log.rows()})

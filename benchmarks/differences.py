@@ -30,9 +30,10 @@ import server_app
 from dance_flwr.config.tree import flatten, parse
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.flower import SECAGG_CONFIGS, SecAggKey, SecAggStage
-from dance_flwr.federation.server.secagg_grid import SecureGrid
+from dance_flwr.federation.secagg.request import SumOptions
+from dance_flwr.federation.secagg.server import MaskedSum
+from dance_flwr.federation.server.secure_grid import SecureGrid
 from dance_flwr.federation.wire import keys, messages
-from dance_flwr.privacy.vectors import MetricLayout, decode_integers
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 CLIENTS = 5
@@ -45,24 +46,19 @@ MASKED = {"privacy.secure-aggregation": True}
 @contextmanager
 def decoding() -> Iterator[Sums]:
     """Collect (numbers, sum of updates) of every sum, whether the honest server reads them."""
-    found: Sums = []
-    honest = SecureGrid._reply
+    sums: Sums = []
+    honest = SecureGrid._metrics
 
-    def read(self: SecureGrid, request: Any, capture: Any, form: Any, bound: float) -> Message:
-        layout = capture.layouts[0]
-        names, lengths, micro = (tuple(layout[k]) for k in (keys.NAMES, keys.LENGTHS, keys.MICRO))
-        numbers = MetricLayout(names, lengths, micro)
-        size = sum(max(length, 1) for length in lengths) * form.digits
-        total = capture.total(form)
-        decoded = numbers.unpack(decode_integers(total[-size:], form))
-        found.append((decoded, total[:-size].astype(float)))
-        return honest(self, request, capture, form, bound)
+    def read(self: SecureGrid, total: MaskedSum, start: int, options: SumOptions) -> dict[str, Any]:
+        decoded = total.metrics(start, options.form)
+        sums.append((decoded, total.numbers[:start].astype(float)))
+        return honest(self, total, start, options)
 
-    SecureGrid._reply = read  # type: ignore[method-assign]
+    SecureGrid._metrics = read  # type: ignore[method-assign]
     try:
-        yield found
+        yield sums
     finally:
-        SecureGrid._reply = honest  # type: ignore[method-assign]
+        SecureGrid._metrics = honest  # type: ignore[method-assign]
 
 
 def leaving(client: int, at: int) -> App:

@@ -144,9 +144,8 @@ class Run:
         grid = InProcessGrid(
             client_app.app,
             flatten(config),
-            config.clients,
+            _nodes(folder, config.clients),
             run_id=run,
-            node_configs=_nodes(folder, config.clients),
             on_message=self._on_message,
         )
 

@@ -32,10 +32,10 @@ from flwr.clientapp import ClientApp
 from dance_flwr.config.tree import parse
 from dance_flwr.deploy.certificates import make_key
 from dance_flwr.deploy.peers import write_peer_keys
-from dance_flwr.federation.client.secagg_mod import secure_sum
+from dance_flwr.federation.secagg.client import secure_sum
 from dance_flwr.federation.server.grid import FederationGrid
-from dance_flwr.federation.server.ledger import Ledger
-from dance_flwr.federation.server.secagg_grid import SecureGrid
+from dance_flwr.federation.server.message_log import MessageLog
+from dance_flwr.federation.server.secure_grid import SecureGrid
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.metrics import COUNTS, PHASES
@@ -89,10 +89,10 @@ class Rounds:
         self, configs: Mapping[int, Mapping[str, Any]], entries: int, *, secure: bool
     ) -> None:
         config = parse({"clients": len(configs), "privacy.secure-aggregation": secure})
-        inner = InProcessGrid(idle_app(), {}, len(configs), node_configs=configs)
+        inner = InProcessGrid(idle_app(), {}, configs)
         kind: Callable[..., FederationGrid] = SecureGrid if secure else FederationGrid
         nodes = {node: node - 1 for node in configs}
-        self._grid, self._nodes, self._done = kind(inner, nodes, config, Ledger()), nodes, 0
+        self._grid, self._nodes, self._done = kind(inner, nodes, config, MessageLog()), nodes, 0
         if secure:
             self._grid.sizes({}, [], {}, 60.0)  # the total weight, of which each sends its share
         self._grid.traffic.take()

@@ -84,14 +84,12 @@ class Tokens:
 
     Attributes
     ----------
-    generated : encoder tokens of texts that the method made, beside those of the client's own
     evidence_chunks, evidence_tokens : of the evidence of all refreshes, as often as it was read
     distinct_chunks, distinct_tokens : of these, each chunk once
     llm_fresh_calls, ... : as in `dance_flwr.llm.call_counts.CallCounts`
     model, tokeniser : names of the language model and of what counted its tokens; empty = none
     """
 
-    generated: int = 0
     evidence_chunks: int = 0
     evidence_tokens: int = 0
     distinct_chunks: int = 0

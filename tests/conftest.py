@@ -182,9 +182,8 @@ def run(run_config, tmp_path_factory):
         grid = InProcessGrid(
             app,
             flatten(config),
-            nodes or config.clients,
+            node_configs or nodes or config.clients,
             run_id=run_id,
-            node_configs=node_configs,
             on_message=record,
         )
         server_app.run(grid, config, f"test-{run_id}", folder)

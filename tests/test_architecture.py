@@ -31,8 +31,9 @@ ORDER: list[set[str]] = [
     {"runs/simulation"},
     {"runs"},
     {"federation/server", "federation/client"},
+    {"federation/secagg"},
     {"federation"},
-    {"federation/wire"},
+    {"federation/wire", "federation/privacy"},
     {"baselines"},
     {"methods"},
     {"evidence"},
@@ -42,7 +43,6 @@ ORDER: list[set[str]] = [
     {"data/partition"},
     {"data/graphs", "data/text"},
     {"nn"},
-    {"privacy"},
     {"config"},
     {""},  # the modules at the root
 ]

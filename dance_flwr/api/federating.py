@@ -26,8 +26,8 @@ from dance_flwr.data.institution import relabel
 from dance_flwr.data.partition import resolve_split
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import UserError
+from dance_flwr.federation.privacy.dp import affordable_rounds
 from dance_flwr.methods import check_method
-from dance_flwr.privacy.dp import affordable_rounds
 from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.locks import SERVER, exclusive
 from dance_flwr.runs.reader import read_result, scored

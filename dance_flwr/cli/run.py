@@ -142,8 +142,8 @@ def start_run(
     """
     from dance_flwr.config.tree import parse
     from dance_flwr.data.prepare import prepare
+    from dance_flwr.federation.privacy.dp import affordable_rounds
     from dance_flwr.methods import check_method
-    from dance_flwr.privacy.dp import affordable_rounds
     from dance_flwr.runs.simulation.app_folder import check_engine
     from dance_flwr.runs.simulation.engine import placed
     from dance_flwr.runs.tracking import check_trackers

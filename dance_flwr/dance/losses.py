@@ -112,7 +112,7 @@ def laplace_like(features: Tensor, scale: float) -> Tensor | None:
 
     Appendix "Differential Privacy Implementation Details": the paper's study of robustness, not a
     guarantee. Condensed features never leave a client, and noise on them does not bound the update,
-    which does; `dance_flwr.privacy.dp` bounds updates.
+    which does; `dance_flwr.federation.privacy.dp` bounds updates.
     """
     if not scale:
         return None

@@ -4,7 +4,7 @@ import stat
 
 from dance_flwr.deploy.finding import Finding, ok, problem, unchecked, warning
 from dance_flwr.deploy.node import Node
-from dance_flwr.privacy.signatures import fingerprint_of, line_of, load_key
+from dance_flwr.federation.secagg.signatures import fingerprint_of, line_of, load_key
 
 
 def check_key(node: Node) -> Finding:

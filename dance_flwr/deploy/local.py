@@ -16,7 +16,7 @@ from dance_flwr.deploy.certificates import Certificates, make_certificates, make
 from dance_flwr.deploy.peers import write_peer_keys
 from dance_flwr.disk import write_text
 from dance_flwr.federation.wire import keys
-from dance_flwr.runs.simulation.process_tree import Family, start, stop
+from dance_flwr.runs.simulation.process_tree import ProcessTree, stop, tool
 from dance_flwr.runs.simulation.superlink import (
     NAME,
     SuperLink,
@@ -71,8 +71,8 @@ class LocalDeployment:
         self.keys = [make_key(root / f"node-{client}.key") for client in range(len(self.folders))]
         self.peer_keys = root / "peer-keys"
         write_peer_keys(self.peer_keys, self.keys)
-        self.nodes: dict[int, Family] = {}
-        self.server: Family | None = None
+        self.nodes: dict[int, ProcessTree] = {}
+        self.server: ProcessTree | None = None
         self.link = SuperLink(
             root / "operator", flower_environment(root / "operator"), root / "superlink.log"
         )
@@ -169,14 +169,13 @@ class LocalDeployment:
             stop(self.server, ask=False)
             self.server = None
 
-    def spawn(self, name: str, command: Sequence[str]) -> Family:
+    def spawn(self, name: str, command: Sequence[str]) -> ProcessTree:
         """Start a command in the home `name`; its output is appended to `<name>.log`."""
         home = self.root / name
         home.mkdir(exist_ok=True)
         environment = flower_environment(home) | self.environment.get(name, {})
-        return start(
-            command, environment, home, self.root / f"{name}.log", self._launchers.get(name, ())
-        )
+        program = [*self._launchers.get(name, ()), str(tool(command[0])), *command[1:]]
+        return ProcessTree(program, environment, home, self.root / f"{name}.log")
 
     def close(self) -> None:
         """Stop all processes."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dance_flwr.disk import write_new
 from dance_flwr.errors import UserError
-from dance_flwr.privacy.signatures import fingerprint_of, load_public_key, peer_lines
+from dance_flwr.federation.secagg.signatures import fingerprint_of, load_public_key, peer_lines
 
 _HEAD = "# The public key of every client: its number, then the line of its node's .pub file.\n"
 

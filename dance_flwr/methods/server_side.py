@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.methods.fixed_point import decode_update, encode_update, levels_for, to_grid
 from dance_flwr.methods.upload_checks import statistics_fault
 from dance_flwr.nn.model import ModelShape
-from dance_flwr.privacy.vectors import decode_update, encode_update, levels_for, to_grid
 
 State = dict[str, Tensor]
 Entry = TypeVar("Entry")
@@ -167,7 +167,7 @@ class ServerSide:
 def weighted_mean(uploads: Sequence[Upload], start: Mapping[str, Tensor], bound: float) -> State:
     """sum_k w_k omega_k / sum_k w_k in fixed point: exact sums of rounded updates, in any order.
 
-    The arithmetic is that of secure aggregation (`dance_flwr.privacy.vectors`), so that masking
+    The arithmetic is that of secure aggregation (`dance_flwr.methods.fixed_point`), so that masking
     does not change a bit of the model. For 5 clients, entries are rounded to `bound` * 2^-27, about
     the precision of a float32. A single upload is returned unchanged.
 

@@ -66,7 +66,7 @@ class Checkpoint:
         partition's folder, empty where clients bring their own data; all empty before `agree`
     best_round : of the best model so far; seconds : wall clock of the run so far
     numbers : scalars of the `Round` by name; arrays : its arrays, group -> name -> array
-    history : the rows of `history.jsonl` as text; ledger : its rows
+    history : the rows of `history.jsonl` as text; messages : rows of the message log
     sizes : "nodes_per_client" and "encoder_tokens" by client, of all that were there at a start;
         None = the sum of all, where only that is known; total_weight : of all clients, then
     traffic : model bytes (down, up) per client that belong to no round yet
@@ -88,7 +88,7 @@ class Checkpoint:
     numbers: dict[str, float] = field(default_factory=dict)
     arrays: Groups = field(default_factory=dict)
     history: list[str] = field(default_factory=list)
-    ledger: list[dict[str, Any]] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
     sizes: dict[str, dict[int | None, int]] = field(default_factory=dict)
     total_weight: int = 0
     traffic: list[dict[int, int]] = field(default_factory=list)
@@ -221,7 +221,7 @@ class Checkpoint:
         if self.best_round == self.round:
             import torch
 
-            deployed = self.arrays.get("kept", self.arrays["model"])
+            deployed = self.arrays.get("deployed", self.arrays["model"])
             return {name: torch.from_numpy(array) for name, array in deployed.items()}
         path, found = folder / MODEL, "none"
         if path.is_file():

@@ -85,7 +85,7 @@ def read_facts(folder: Path, alive: bool | None = None) -> RunFacts:
         status,
         [Round.read(line) for line in lines],
         flatten(checkpoint.config),
-        messages=checkpoint.ledger,
+        messages=checkpoint.messages,
         client_seconds=checkpoint.client_seconds,
         privacy=_spent(checkpoint),
         code=checkpoint.code,

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dance_flwr.errors import UserError
-from dance_flwr.federation.message_meanings import meaning
-from dance_flwr.federation.server.ledger import DOWN
+from dance_flwr.federation.disclosures import disclosure
+from dance_flwr.federation.server.message_log import DOWN
 
 
 def table(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -26,7 +26,7 @@ def table(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for entry in result["messages"]:
         name = f"{entry['type']} / {entry['stage']}" if entry["stage"] else entry["type"]
-        found = {meaning(record, key) for record, keys in entry["keys"].items() for key in keys}
+        found = {disclosure(record, key) for record, keys in entry["keys"].items() for key in keys}
         for what, who, assumption in sorted(found):
             reader = who if entry["way"] != DOWN else "the client it is sent to"
             rows.append(

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from dance_flwr.config.paths import SETTINGS
+from dance_flwr.federation.privacy.dp import affordable_rounds, repeats_cost
 from dance_flwr.federation.server.grid import LOG, FederationGrid
 from dance_flwr.federation.server.round import Model, Round
-from dance_flwr.privacy.dp import affordable_rounds, repeats_cost
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.resume import write_settings
 
@@ -34,7 +34,7 @@ def capture(
 ) -> None:
     """Store the state of round and federation in `checkpoint`; parameters as for `save`."""
     checkpoint.arrays, checkpoint.numbers = round_.state(arrays)
-    checkpoint.ledger, checkpoint.total_weight = federation.ledger.rows(), federation.total_weight
+    checkpoint.messages, checkpoint.total_weight = federation.log.rows(), federation.total_weight
     checkpoint.traffic = [dict(federation.traffic.down), dict(federation.traffic.up)]
 
 
@@ -55,7 +55,7 @@ def restore(
     if not checkpoint.arrays:
         return initial
     checkpoint.resumed_after.append(checkpoint.round)
-    if repeats_cost(checkpoint.config) and checkpoint.round < round_.last:
+    if repeats_cost(checkpoint.config.privacy) and checkpoint.round < round_.last:
         checkpoint.repeats += 1
         round_.last = max(
             checkpoint.round, affordable_rounds(checkpoint.config, checkpoint.repeats)
@@ -65,7 +65,7 @@ def restore(
         )
     arrays = round_.restore(checkpoint.arrays, checkpoint.numbers)
     federation.restore(checkpoint.sizes, checkpoint.total_weight)
-    federation.ledger.restore(checkpoint.ledger)
+    federation.log.restore(checkpoint.messages)
     federation.traffic.down, federation.traffic.up = map(dict, checkpoint.traffic)
     LOG.info(
         "run %s resumes with round %d of %d", checkpoint.run, checkpoint.round + 1, round_.last

@@ -17,9 +17,9 @@ from dance_flwr.config.paths import ERROR, HISTORY, MODEL, RESULT
 from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.disk import atomic_path, json_text, write_json, write_text
 from dance_flwr.errors import UserError
+from dance_flwr.federation.privacy.dp import spent_epsilon
 from dance_flwr.fingerprint import code_fingerprint, model_fingerprint
 from dance_flwr.metrics import Counts, Training, accuracy, macro_f1
-from dance_flwr.privacy.dp import spent_epsilon
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.history import Round
 from dance_flwr.runs.lifecycle import round_ended

@@ -189,7 +189,7 @@ def _rounds(checkpoint: Checkpoint) -> int:
     """Return the number of rounds, which a privacy budget may reduce."""
     if checkpoint.config.privacy.dp == "none":
         return checkpoint.config.rounds
-    from dance_flwr.privacy.dp import affordable_rounds
+    from dance_flwr.federation.privacy.dp import affordable_rounds
 
     with suppress(UserError):  # the accountant is not installed on this machine
         return affordable_rounds(checkpoint.config, checkpoint.repeats)

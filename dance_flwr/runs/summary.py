@@ -7,9 +7,9 @@ from typing import Any
 
 from dance_flwr import __version__
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.federation.privacy.dp import noise_multiplier, spent_epsilon
 from dance_flwr.methods import get_spec
 from dance_flwr.metrics import Counts, accuracy
-from dance_flwr.privacy.dp import noise_multiplier, spent_epsilon
 from dance_flwr.runs.history import Round
 
 _VERSIONS = ("flwr", "torch", "torch-geometric", "sentence-transformers", "entmax", "scikit-learn")

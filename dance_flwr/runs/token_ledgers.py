@@ -1,7 +1,7 @@
 """The three ledgers of tokens in `result.json`, which are never added to each other.
 
-- encoder: texts, each read once by the frozen encoder; equal for all methods but those that make
-  texts. A client's folder cannot tell what an earlier preparation had encoded: all of it is fresh.
+- encoder: texts, each read once by the frozen encoder; equal for all methods. A client's folder
+  cannot tell what an earlier preparation had encoded: all of it is fresh.
 - evidence: chunks that the condensed nodes' evidence selects, at every refresh; a chunk is fresh
   where the run reads it for the first time.
 - llm: what a language model was asked, prompt and completion, fresh or from the client's cache.
@@ -32,8 +32,11 @@ def token_ledgers(
     """
     encoded = sizes["encoder_tokens"]
     every = {client: own for client, own in tokens.items() if client is not None}
-    generated = sum(own.generated for own in tokens.values())
-    encoder = {"fresh": sum(encoded.values()) + generated, "cached": 0, "generated": generated}
+    # Without counts by client where only their sum is known.
+    texts = {
+        client: {"fresh": n, "cached": 0} for client, n in encoded.items() if client is not None
+    }
+    encoder = {"fresh": sum(encoded.values()), "cached": 0}
     read = {name.removeprefix("evidence_"): name for name in _READ}
     asked = {name.removeprefix(_LLM): name for name in TOKEN_COUNTS if name.startswith(_LLM)}
     names = {
@@ -41,20 +44,9 @@ def token_ledgers(
         "tokenisers": _names(own.tokeniser for own in every.values()),
     }
     return {
-        "encoder": encoder | _by_client(_texts(every, encoded)),
+        "encoder": encoder | _by_client(dict(sorted(texts.items()))),
         "evidence": _ledger(tokens, read),
         "llm": _ledger(tokens, asked) | names,
-    }
-
-
-def _texts(
-    tokens: Mapping[int, Tokens], encoded: Mapping[int | None, int]
-) -> dict[int, dict[str, int]]:
-    """Return the encoder's counts by client; empty where `encoded` is a sum."""
-    made = {client: own.generated for client, own in tokens.items()}
-    return {
-        client: {"fresh": own + made.get(client, 0), "cached": 0, "generated": made.get(client, 0)}
-        for client, own in sorted((k, own) for k, own in encoded.items() if k is not None)
     }
 
 

@@ -93,7 +93,7 @@ def test_nothing_is_kept_that_no_validation_could_reuse(data, run_config, change
 def validate(client, model, round_):
     """Return what a validation deploys; the client's model is then this one, with its prior."""
     state = dict(model.state_dict())
-    client.validate(state, "run", round_)
+    client.validate(state, RoundInfo("run", round_, model_fingerprint(state)))
     info = RoundInfo("run", round_, model_fingerprint(state))
     nodes = validated_nodes(client.data, client.config)
     return client.predict(info, nodes)["deployed"]

@@ -35,7 +35,7 @@ from dance_flwr.deploy.certificates import make_certificates, make_key, renew_ce
 from dance_flwr.deploy.check import CHECKS, Node, can_join, lines, run_checks
 from dance_flwr.deploy.network import parse_address
 from dance_flwr.errors import DataError, UserError
-from dance_flwr.privacy.signatures import fingerprint_of, load_key
+from dance_flwr.federation.secagg.signatures import fingerprint_of, load_key
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 

@@ -38,7 +38,7 @@ def nodes(run_config, tmp_path):
 
 
 def run(config, nodes, folder):
-    grid = InProcessGrid(client_app.app, flatten(config), 3, node_configs=nodes)
+    grid = InProcessGrid(client_app.app, flatten(config), nodes)
     server_app.run(grid, config, "own", folder)
     return json.loads((folder / "result.json").read_text())
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dance_flwr.deploy import prefork
-from dance_flwr.runs.simulation.process_tree import Family, start, stop, tool
+from dance_flwr.runs.simulation.process_tree import ProcessTree, start, stop, tool
 
 CODE = str(Path(prefork.__file__))
 SEND = [sys.executable, "-I", "-S", CODE, "send"]
@@ -50,7 +50,7 @@ def served(tmp_path):
     folder.mkdir()
     command = f"[sys.executable, '-P', {CODE!r}, 'serve', {str(folder)!r}]"
     above = f"import subprocess, sys; subprocess.run({command})"
-    process = Family([sys.executable, "-c", above], os.environ, tmp_path, log)
+    process = ProcessTree([sys.executable, "-c", above], os.environ, tmp_path, log)
     wait(lambda: (folder / prefork.SOCKET).exists())
     yield folder, log, process
     stop(process)

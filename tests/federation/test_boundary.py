@@ -27,7 +27,7 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.messages import config_of
-from dance_flwr.runs.simulation.leaving import leaving_table
+from docs.tables import what_leaves
 
 # One worker: its process under strace, which loads every library, is started once.
 pytestmark = pytest.mark.xdist_group("boundary")
@@ -63,7 +63,7 @@ PER_CLASS = ("true-positives", "predicted", "actual")
 TOKENS = tuple(
     f"tokens-{count}"
     for count in (
-        *("generated", "evidence-chunks", "evidence-tokens", "distinct-chunks", "distinct-tokens"),
+        *("evidence-chunks", "evidence-tokens", "distinct-chunks", "distinct-tokens"),
         *(f"llm-{how}-calls" for how in ("fresh", "cached", "failed", "capped")),
         *("llm-fresh-prompt", "llm-fresh-completion", "llm-cached-prompt", "llm-cached-completion"),
         "llm-milliseconds",
@@ -481,10 +481,10 @@ def test_loading_libraries_opens_nothing_of_any_client(traced):
 
 
 def test_the_privacy_page_tells_what_leaves_a_client(run, masked):
-    """Its table is what `python -m dance_flwr.runs.simulation.leaving` makes of such messages."""
+    """Its table is what `python -m docs.tables.what_leaves` makes of such messages."""
     page = (PROJECT / "docs" / "privacy.md").read_text(encoding="utf-8")
     table = page.partition("<!-- leaves -->")[2].partition("<!-- /leaves -->")[0]
-    assert table.strip() == leaving_table(run(rounds=2).messages, masked[0].messages)
+    assert table.strip() == what_leaves.table(run(rounds=2).messages, masked[0].messages)
 
 
 @pytest.fixture(scope="module")

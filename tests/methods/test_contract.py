@@ -102,8 +102,9 @@ def test_tensors_of_the_client_stay_as_they_were(observed):
     )
     held = (data.table.nodes, data.table.chunks, data.labels, data.train_labels, data.split)
     copies = [tensor.clone() for tensor in held]
-    client.train(start, RoundInfo(observed.finished.result["run"], 1, model_fingerprint(start)))
-    client.validate(start, observed.finished.result["run"], 1)
+    info = RoundInfo(observed.finished.result["run"], 1, model_fingerprint(start))
+    client.train(start, info)
+    client.validate(start, info)
     assert all(tensor.equal(copy) for tensor, copy in zip(held, copies, strict=True))
 
 

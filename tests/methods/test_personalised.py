@@ -19,6 +19,7 @@ from dance_flwr.federation.server.strategies import make_round
 from dance_flwr.federation.wire.keys import STATISTICS
 from dance_flwr.federation.wire.messages import with_content
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
+from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo, Uplink
 from dance_flwr.methods.personalised import Personalised
@@ -63,7 +64,8 @@ def test_the_kept_models_give_the_reported_accuracies(local):
     )
     for number, row in enumerate(local.result["clients"]):
         client = Client(local.data(number), local.config)
-        counts = client.finish(client_part(stored, number), "again", 3)["test"]
+        part = client_part(stored, number)
+        counts = client.finish(part, RoundInfo("again", 3, model_fingerprint(part)))["test"]
         assert row["test_accuracy"] == accuracy(counts.correct["deployed"], counts.total)
         hits, total = hits + counts.correct["deployed"], total + counts.total
     assert local.result["test_accuracy"] == accuracy(hits, total)

@@ -26,7 +26,7 @@ def flip(path: Path, place: float):
 
 @pytest.fixture
 def client(dance, tmp_path):
-    left = ("runs", "derived", "*.lock", "privacy-ledger.json", "sum-partners.json")
+    left = ("runs", "derived", "*.lock", "privacy-account.json", "sum-partners.json")
     ignore = shutil.ignore_patterns(*left)  # by runs
     shutil.copytree(dance.partition / "client-0", tmp_path / "client-0", ignore=ignore)
     return tmp_path / "client-0"

@@ -16,11 +16,10 @@ from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.flower import SECAGG_CONFIGS
 from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.flower import SecAggStage as Stage
-from dance_flwr.federation.server.secagg_grid import SecureGrid
+from dance_flwr.federation.secagg.signatures import Claim, with_claims
+from dance_flwr.federation.server.secure_grid import SecureGrid
 from dance_flwr.federation.wire import keys, messages
-from dance_flwr.federation.wire.signatures import Claim, with_all
 from dance_flwr.federation.wire.tensors import arrays_of
-from dance_flwr.privacy.vectors import MetricLayout, decode_integers
 
 SECURE = {"privacy_secure_aggregation": True, "clients": 5, "method": "fedavg-full"}
 GONE = 3
@@ -29,19 +28,14 @@ GONE = 3
 @pytest.fixture
 def decoded(monkeypatch):
     """All numbers of every sum, as (number of clients, metric -> sum)."""
-    found, honest = [], SecureGrid._reply
+    sums, honest = [], SecureGrid._metrics
 
-    def read(self, request, capture, form, bound):
-        layout = capture.layouts[0]
-        parts = [tuple(layout[key]) for key in (keys.NAMES, keys.LENGTHS, keys.MICRO)]
-        numbers = MetricLayout(*parts)
-        entries = sum(max(length, 1) for length in numbers.lengths) * form.digits
-        tail = capture.total(form)[-entries:]
-        found.append((capture.clients, numbers.unpack(decode_integers(tail, form))))
-        return honest(self, request, capture, form, bound)
+    def read(self, total, start, options):
+        sums.append((total.clients, total.metrics(start, options.form)))
+        return honest(self, total, start, options)
 
-    monkeypatch.setattr(SecureGrid, "_reply", read)
-    return found
+    monkeypatch.setattr(SecureGrid, "_metrics", read)
+    return sums
 
 
 class Leaving:
@@ -137,7 +131,7 @@ def test_clients_without_keys_do_not_believe_who_the_server_says_the_others_are(
         if stage_of(message) != Stage.SHARE_KEYS:
             return message
         claims = {node: Claim(number, b"") for number, node in enumerate(claimed)}
-        return with_all(message, claims)
+        return with_claims(message, claims)
 
     grid = Lying(nodes, lie)
     for left in range(CLIENTS):
@@ -189,16 +183,15 @@ def test_signed_clients_remember_their_set_over_runs(tmp_path, decoded):
 @pytest.fixture
 def updates(monkeypatch):
     """The sum of updates of every training, as the protocol gives it."""
-    found, honest = [], SecureGrid._reply
+    sums, honest = [], SecureGrid._metrics
 
-    def read(self, request, capture, form, bound):
-        if request.metadata.message_type == keys.TRAIN and keys.ARRAYS in request.content:
-            entries = sum(tensor.numel() for tensor in messages.model_of(request).values())
-            found.append(capture.total(form)[:entries].astype(float))
-        return honest(self, request, capture, form, bound)
+    def read(self, total, start, options):
+        if options.task == keys.TRAIN:
+            sums.append(total.numbers[:start].astype(float))
+        return honest(self, total, start, options)
 
-    monkeypatch.setattr(SecureGrid, "_reply", read)
-    return found
+    monkeypatch.setattr(SecureGrid, "_metrics", read)
+    return sums
 
 
 def asking_one_for_something_else(task, change, at):

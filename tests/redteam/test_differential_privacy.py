@@ -1,6 +1,6 @@
 """A server that asks for more than a client's privacy budget, or for less noise than it promised.
 
-The lies go to clients beside an honest run: with its messages, their own folder and their ledger.
+The lies go to clients beside an honest run: with its messages, their own folder and their account.
 """
 
 import json
@@ -15,10 +15,10 @@ import torch
 
 import client_app
 from dance_flwr.errors import ConfigError, UserError
+from dance_flwr.federation.privacy.account import ACCOUNT, PrivacyAccount
+from dance_flwr.federation.privacy.accounting import epsilon_spent
+from dance_flwr.federation.privacy.dp import ClientMechanism
 from dance_flwr.federation.wire import keys
-from dance_flwr.privacy.accounting import epsilon_spent
-from dance_flwr.privacy.dp import protect
-from dance_flwr.privacy.spending import LEDGER, SpendingLedger
 from tests.support.asking import asker, first_training, reason
 
 SIGMA, DELTA = 4.0, 1e-5
@@ -87,22 +87,22 @@ def test_a_norm_that_clips_nothing_is_refused(client, norm):
 def test_a_run_that_is_void_says_so_and_spends_nothing(client):
     replies = [client(None, {"privacy.seeded": True}, run=f"run-{i}") for i in range(3)]
     assert not any(reply.has_error() for reply in replies)
-    assert not (client.folder / LEDGER).exists()
+    assert not (client.folder / ACCOUNT).exists()
 
 
 def test_a_ledger_that_cannot_be_read_answers_nothing(client):
     assert not client().has_error()
-    path = client.folder / LEDGER
+    path = client.folder / ACCOUNT
     path.write_text(path.read_text()[:-5])
-    assert LEDGER in reason(client(None, {"privacy.epsilon": 1e6}, run="later"))
+    assert ACCOUNT in reason(client(None, {"privacy.epsilon": 1e6}, run="later"))
 
 
 def _spend(folder, times, started):
-    ledger, done = SpendingLedger(folder), 0
+    account, done = PrivacyAccount(folder), 0
     started.wait()
     for _ in range(times):
         try:
-            ledger.spend("run", 1.0, lambda runs: "" if sum(runs.values()) <= 20 else "spent")
+            account.spend("run", 1.0, lambda runs: "" if sum(runs.values()) <= 20 else "spent")
             done += 1
         except UserError:
             pass
@@ -119,7 +119,7 @@ def test_processes_that_answer_at_once_share_the_budget(tmp_path):
     for one in several:
         one.join(60)
     assert sum(one.exitcode for one in several) == 20
-    kept = json.loads((tmp_path / LEDGER).read_text())
+    kept = json.loads((tmp_path / ACCOUNT).read_text())
     assert kept["runs"] == {"run": 20.0}
 
 
@@ -176,7 +176,7 @@ def test_weights_that_a_server_makes_large_do_not_lengthen_an_update(run_config)
     norm = 0.07 * 200_000**0.5
 
     def sent(state):
-        return protect(state, start, config, norm=norm, round_=1, client=0).state["w"]
+        return ClientMechanism(config, norm, 1, 0).protect(state, start).state["w"]
 
     # Of the same noise, which is far larger than a step, what is left is the clipped update.
     difference = (sent({"w": start["w"] + 0.125}) - sent(start)).mean(dtype=torch.float64)

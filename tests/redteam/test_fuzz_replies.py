@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import server_app
 from dance_flwr.config.tree import flatten
 from dance_flwr.errors import UserError
-from dance_flwr.federation.server.ledger import Ledger
+from dance_flwr.federation.server.message_log import MessageLog
 from dance_flwr.federation.server.polling import ask
 from dance_flwr.federation.server.reply_checks import ReplyChecks
 from dance_flwr.federation.server.validation import read_upload
@@ -176,7 +176,7 @@ def asked(run_config):
     """A function that sends one request to a liar; returns its reply as the server keeps it."""
     config = run_config(method="fedavg-full", clients=CLIENTS)
     side = get_spec(config.method).server_type()(config, ModelShape(6, 4, 3))
-    checks, ledger = ReplyChecks(config), Ledger()
+    checks, log = ReplyChecks(config), MessageLog()
     checks.learn(
         {1: messages.Schema(("a", "b", "c"), 6, CLIENTS, NODES, "0" * 64, 100, "cpu", "0" * 64)}
     )
@@ -193,11 +193,11 @@ def asked(run_config):
 
     def send(kind, alter):
         grid = InProcessGrid(lambda *message: alter(honest(*message)), {}, 1)
-        (reply,) = ask(grid, [requests[kind]], 1.0, ledger, checks.fault)
+        (reply,) = ask(grid, [requests[kind]], 1.0, log, checks.fault)
         return reply, side
 
     yield send
-    assert sum(len(names) for row in ledger.rows() for names in row["keys"].values()) < 60
+    assert sum(len(names) for row in log.rows() for names in row["keys"].values()) < 60
 
 
 @settings(max_examples=750, derandomize=True, suppress_health_check=list(HealthCheck))

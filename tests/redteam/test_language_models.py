@@ -16,7 +16,7 @@ from support.prompts import Told, prompt, session, with_llm
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import parse
 from dance_flwr.errors import ConfigError, UserError
-from dance_flwr.federation.client.terms import NodeTerms, refuse_beyond
+from dance_flwr.federation.node_config import NodeTerms, refuse_beyond
 from dance_flwr.federation.wire import keys
 from dance_flwr.llm.call_counts import CallCounts
 from dance_flwr.llm.local_settings import local_settings

@@ -14,10 +14,10 @@ from support.altered import records
 
 import client_app
 from dance_flwr.errors import QuorumError, UserError
+from dance_flwr.federation.disclosures import disclosure
 from dance_flwr.federation.flower import SECAGG_CONFIGS, ndarray_to_bytes
 from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.flower import SecAggStage as Stage
-from dance_flwr.federation.message_meanings import meaning
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.runs.privacy_report import table
@@ -232,8 +232,10 @@ def test_nonsense_beside_a_signature_is_refused(tmp_path, stage, change):
     else:
         assert grid.total() == sum(map(weight, range(CLIENTS)))
     assert "expected" in grid.server.absent[LIAR]
-    for row in grid.server.ledger.rows():
-        assert all(meaning(record, key) for record, found in row["keys"].items() for key in found)
+    for row in grid.server.log.rows():
+        assert all(
+            disclosure(record, key) for record, found in row["keys"].items() for key in found
+        )
 
 
 VALUES = st.one_of(
@@ -276,5 +278,7 @@ def test_no_altered_reply_of_a_stage_is_more_than_one_line(stage, alter):
         assert grid.total() == sum(map(weight, range(CLIENTS)))
     except UserError as error:
         assert len(str(error)) < 2000
-    for row in grid.server.ledger.rows():
-        assert all(meaning(record, key) for record, found in row["keys"].items() for key in found)
+    for row in grid.server.log.rows():
+        assert all(
+            disclosure(record, key) for record, found in row["keys"].items() for key in found
+        )

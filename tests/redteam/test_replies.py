@@ -13,7 +13,7 @@ import client_app
 import server_app
 from dance_flwr.config.tree import flatten
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.secagg_mod import sum_options
+from dance_flwr.federation.secagg.request import options_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.metrics import Counts, Training
@@ -172,7 +172,7 @@ FINAL = {
     "1e9 test nodes": metrics(test_total=HUGE),
     "negative tokens": metrics(tokens_evidence_tokens=-1),
     "1e13 tokens of a language model": metrics(tokens_llm_fresh_prompt=10**13),
-    "tokens beyond 64 bits": metrics(tokens_generated=10**5000),
+    "tokens beyond 64 bits": metrics(tokens_evidence_tokens=10**5000),
     "more distinct tokens than tokens": metrics(tokens_distinct_tokens=7),
     "half a call": metrics(tokens_llm_fresh_calls=0.5),
     "no count of calls": metrics(tokens_llm_fresh_calls=None),
@@ -294,8 +294,9 @@ def lying_under_masks(monkeypatch, change):
 
     def lying(task, message, context):
         reply = honest(task, message, context)
-        asked = sum_options(message).get(keys.TASK) == keys.EVALUATE
-        return change(reply) if asked and context.node_config[keys.PARTITION_ID] == LIAR else reply
+        options = options_of(message)
+        lies = options is not None and options.task == keys.EVALUATE
+        return change(reply) if lies and context.node_config[keys.PARTITION_ID] == LIAR else reply
 
     monkeypatch.setattr(client_app, "_answer", lying)
 
@@ -346,5 +347,6 @@ def test_masked_counts_are_bounded_by_the_nodes_of_all_after_a_resume_too(
 def collects_in_round_2(message):
     """Whether the server asks for a training in round 2."""
     records = message.content.config_records if message.has_content() else {}
-    asked = not message.metadata.src_node_id and sum_options(message) if records else {}
-    return bool(asked) and asked[keys.TASK] == keys.TRAIN and records["config"][keys.ROUND] == 2
+    options = options_of(message) if records and not message.metadata.src_node_id else None
+    trains = options is not None and options.task == keys.TRAIN
+    return trains and records["config"][keys.ROUND] == 2

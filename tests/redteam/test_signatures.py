@@ -26,8 +26,8 @@ from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.flower import SECAGG_CONFIGS
 from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.flower import SecAggStage as Stage
-from dance_flwr.federation.server.ledger import Ledger
 from dance_flwr.federation.server.membership import join
+from dance_flwr.federation.server.message_log import MessageLog
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 VICTIM = 1  # the node of client 0
@@ -217,8 +217,8 @@ def greeted(nodes, tmp_path):
     def start(node_configs):
         keys = {"clients": 3, "node-timeout": 0.1, "node-keys": str(tmp_path / "peer-keys")}
         config = parse(keys)
-        grid = InProcessGrid(client_app.app, flatten(config), 3, node_configs=node_configs)
-        return {member.client: member.node for member in join(grid, config, Ledger())}
+        grid = InProcessGrid(client_app.app, flatten(config), node_configs)
+        return {member.client: member.node for member in join(grid, config, MessageLog())}
 
     return start
 
@@ -236,9 +236,9 @@ def test_a_node_whose_key_is_not_that_of_its_number_says_so(nodes):
     config = nodes[2] | {"partition-id": 0}
     with pytest.raises(UserError, match="peer-keys: expected the public half of signing-key"):
         join(
-            InProcessGrid(client_app.app, {}, 1, node_configs={1: config}),
+            InProcessGrid(client_app.app, {}, {1: config}),
             parse({"clients": 1, "node-timeout": 0.1}),
-            Ledger(),
+            MessageLog(),
         )
 
 
@@ -260,6 +260,6 @@ def test_a_file_of_keys_that_is_damaged_is_named(nodes):
 
 
 def read(path):
-    from dance_flwr.privacy.signatures import read_peer_keys
+    from dance_flwr.federation.secagg.signatures import read_peer_keys
 
     return read_peer_keys(path)

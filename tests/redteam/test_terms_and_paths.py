@@ -13,11 +13,11 @@ from flwr.app import ConfigRecord, Message, RecordDict
 import client_app
 from dance_flwr.data.card import run_folder
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.terms import terms_of
 from dance_flwr.federation.client.trainings import TRAININGS, count_training
+from dance_flwr.federation.node_config import terms_of
+from dance_flwr.federation.privacy.account import ACCOUNT
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
-from dance_flwr.privacy.spending import LEDGER
 from tests.support.asking import asker, first_training, reason
 from tests.support.killing import Killed, asks
 
@@ -175,7 +175,7 @@ def test_a_run_that_is_interrupted_stays_within_the_terms_of_its_nodes(run, boun
             run(on_message=kill, resume=start > 0, **options)
     finished = run(resume=True, **options)
     assert [row["round"] for row in finished.result["history"]] == [1, 2, 3]
-    assert [len(own["asked"]) for own in counted(bounded)] == [3, 3, 3]
+    assert [len(own["trainings"]) for own in counted(bounded)] == [3, 3, 3]
     repeated = sum(own["repeated"] for own in counted(bounded))
     assert repeated == 1 + 3 + 2  # had trained before a stop
 
@@ -184,8 +184,10 @@ def test_a_masked_run_counts_its_trainings_alone(run, bounded):
     """Weights and validations are stages of sums, too, in messages to train."""
     masked = {"method": "fedavg-full", "privacy_secure_aggregation": True}
     run(node_configs=bounded, **masked)
-    assert counted(bounded) == [{"asked": own["asked"], "repeated": 0} for own in counted(bounded)]
-    assert [len(own["asked"]) for own in counted(bounded)] == [3, 3, 3]
+    assert counted(bounded) == [
+        {"trainings": own["trainings"], "repeated": 0} for own in counted(bounded)
+    ]
+    assert [len(own["trainings"]) for own in counted(bounded)] == [3, 3, 3]
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), True, "many"])
@@ -220,7 +222,7 @@ def test_half_a_client_more_is_a_whole_one():
 
 
 def test_a_run_is_named_before_anything_is_written_of_it(run, tmp_path):
-    """The ledger of a client holds the names of runs: one of a megabyte would stay in it."""
+    """The account of a client holds the names of runs: one of a megabyte would stay in it."""
     asked = first_training(
         run,
         **{"clients": 3, "rounds": 1, "method": "fedavg-full", "privacy_dp": "local"},
@@ -229,7 +231,7 @@ def test_a_run_is_named_before_anything_is_written_of_it(run, tmp_path):
     )
     client = asker(asked, tmp_path / "own")
     assert "run: expected a name" in reason(client(run="x" * 10**6))
-    assert not (client.folder / LEDGER).exists()
+    assert not (client.folder / ACCOUNT).exists()
     assert not client().has_error()
 
 

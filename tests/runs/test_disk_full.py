@@ -194,9 +194,7 @@ def federation(run_config, dance, tmp_path):
 
         out = tmp_path / f"out-{len(list(tmp_path.glob('out-*')))}"
         config = run_config(out=str(out), **{"min_valid_replies": 2, "rounds": 4, **keys})
-        server_app.run(
-            InProcessGrid(app, flatten(config), 3, node_configs=nodes), config, out.name, out
-        )
+        server_app.run(InProcessGrid(app, flatten(config), nodes), config, out.name, out)
         return read_result(out), RunFolder(folders[1], out.name)
 
     return start

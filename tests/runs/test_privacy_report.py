@@ -6,8 +6,8 @@ import pytest
 
 from dance_flwr.config.paths import RESULT
 from dance_flwr.errors import UserError
-from dance_flwr.federation.message_meanings import meaning
-from dance_flwr.federation.server.ledger import DOWN, UP
+from dance_flwr.federation.disclosures import disclosure
+from dance_flwr.federation.server.message_log import DOWN, UP
 from dance_flwr.runs.privacy_report import promises, table
 
 SECURE = {"privacy_secure_aggregation": True, "clients": 5, "rounds": 2}
@@ -60,7 +60,7 @@ def test_every_key_of_a_run_is_explained(plain, secure):
 
 def test_an_unknown_key_is_not_passed_over():
     with pytest.raises(UserError, match="'texts' of 'extras'"):
-        meaning("extras", "texts")
+        disclosure("extras", "texts")
 
 
 def test_promises(plain, secure):

@@ -690,7 +690,7 @@ def test_the_file_for_flower_s_own_command_holds_the_whole_configuration(stopped
 
 
 def test_a_repeated_round_with_fresh_noise_is_charged_again(run, tmp_path):
-    from dance_flwr.privacy.dp import spent_epsilon
+    from dance_flwr.federation.privacy.dp import spent_epsilon
 
     keys = {"rounds": 4, "privacy_dp": "central", "privacy_epsilon": 20.0, **PLAIN}
     folder = tmp_path / "run"

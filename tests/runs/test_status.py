@@ -321,11 +321,11 @@ def test_a_node_that_is_not_connected_is_named():
 
     from dance_flwr.config.tree import RunConfig
     from dance_flwr.federation.server.grid import FederationGrid
-    from dance_flwr.federation.server.ledger import Ledger
+    from dance_flwr.federation.server.message_log import MessageLog
 
     grid = SimpleNamespace(get_node_ids=lambda: [11, 13])
     federation = FederationGrid(
-        grid, {11: 0, 12: 1, 13: 2}, RunConfig(clients=3, min_valid_replies=2), Ledger()
+        grid, {11: 0, 12: 1, 13: 2}, RunConfig(clients=3, min_valid_replies=2), MessageLog()
     )
     assert list(federation.get_node_ids()) == [11, 13]
     assert federation.take_absent() == {1: "its SuperNode is not connected"}

@@ -97,7 +97,7 @@ def test_a_replay_from_the_cache_changes_fresh_counts_alone(run, monkeypatch):
 
 def test_the_command_line_says_what_was_counted():
     own = Tokens(
-        **{name: place for place, name in enumerate(TOKEN_COUNTS)}, model="m", tokeniser="t"
+        **{name: place for place, name in enumerate(TOKEN_COUNTS, 1)}, model="m", tokeniser="t"
     )
     ledgers = token_ledgers({0: own, 1: own}, {"encoder_tokens": {0: 100, 1: 1000}})
     sums_are_totals(ledgers)
@@ -107,5 +107,5 @@ def test_the_command_line_says_what_was_counted():
         "language model 84 in 22 calls: prompts 18 fresh, 22 cached; replies 20 fresh, 24 cached; "
         "14 calls failed, 16 beyond the cap; counted by t",
     ]
-    nothing = token_ledgers({None: Tokens(generated=5)}, {"encoder_tokens": {None: 1100}})
-    assert ledger_lines(nothing) == ["encoder 1,105, each text once"]
+    nothing = token_ledgers({None: Tokens()}, {"encoder_tokens": {None: 1100}})
+    assert ledger_lines(nothing) == ["encoder 1,100, each text once"]

@@ -15,9 +15,9 @@ from dance_flwr.dance import algorithm as local
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import ConfigError
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
+from dance_flwr.federation.privacy.dp import NoiseStream, add_noise
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.privacy.dp import NoiseStream, add_noise
 from dance_flwr.study import get_experiment
 from dance_flwr.study.engine import runner
 from dance_flwr.study.engine.cells import Request, Row

@@ -48,7 +48,7 @@ def asked(row, tokens, *, tokeniser="words", digest="d" * 64):
     counts = dict(zip(ASKED, [*parts, tokens - sum(parts)], strict=True))
     calls = dict.fromkeys(("fresh_calls", "cached_calls", "failed_calls", "capped_calls"), 1)
     ledgers = {
-        "encoder": {"fresh": 1000, "cached": 0, "generated": 0, "clients": {}},
+        "encoder": {"fresh": 1000, "cached": 0, "clients": {}},
         "evidence": {
             **{"chunks": 30, "tokens": 900, "distinct_chunks": 10, "distinct_tokens": 300},
             "clients": {},

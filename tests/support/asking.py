@@ -6,9 +6,9 @@ from copy import deepcopy
 from flwr.app import ConfigRecord, Message, RecordDict
 
 import client_app
+from dance_flwr.federation.privacy.account import ACCOUNT
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
-from dance_flwr.privacy.spending import LEDGER
 
 
 def first_training(run, **values):
@@ -37,7 +37,7 @@ def asker(asked, folder):
     config = dict(message.content.config_records[keys.CONFIG])
     partition = context.node_config[keys.PARTITION_ID]
     shutil.copytree(f"{config[keys.PARTITION_DIR]}/client-{partition}", folder)
-    (folder / LEDGER).unlink(missing_ok=True)
+    (folder / ACCOUNT).unlink(missing_ok=True)
 
     def ask(node=None, run_config=None, *, model=None, **values):
         at = deepcopy(context)

@@ -5,11 +5,11 @@ from flwr.clientapp import ClientApp
 
 from dance_flwr.config.tree import flatten, parse
 from dance_flwr.deploy.certificates import make_key
-from dance_flwr.federation.client.secagg_mod import secure_sum
 from dance_flwr.federation.flower import SECAGG_CONFIGS
 from dance_flwr.federation.flower import SecAggKey as Key
-from dance_flwr.federation.server.ledger import Ledger
-from dance_flwr.federation.server.secagg_grid import SecureGrid
+from dance_flwr.federation.secagg.client import secure_sum
+from dance_flwr.federation.server.message_log import MessageLog
+from dance_flwr.federation.server.secure_grid import SecureGrid
 from dance_flwr.federation.wire import keys
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 
@@ -59,13 +59,12 @@ class Lying(InProcessGrid):
         super().__init__(
             app or counting_app(),
             flatten(config),
-            CLIENTS,
-            node_configs=node_configs,
+            node_configs,
             on_message=self._note,
         )
         self.lie, self.replies, self._asked = lie, [], {}
         clients = {node: number for number, node in enumerate(node_configs)}
-        self.server = SecureGrid(self, clients, config, Ledger())
+        self.server = SecureGrid(self, clients, config, MessageLog())
 
     def push_messages(self, messages):
         return super().push_messages([self.lie(message) for message in messages])

@@ -1,8 +1,8 @@
-"""What a run did with texts at one client: chunks read as evidence, and texts that it encoded.
+"""What a run read of a client's texts: the chunks of its evidence.
 
-Both are noted in the client's folder of the run, one small file per refresh or step, so that a
-round that is repeated is counted once. Evidence packs that a run keeps are such notes already. The
-server gets sums of them alone, at the end of the run.
+They are noted in the client's folder of the run, one small file per refresh, so that a round that
+is repeated is counted once. Evidence packs that a run keeps are such notes already. The server gets
+sums of them alone, at the end of the run.
 """
 
 import logging
@@ -27,14 +27,12 @@ class Usage:
     ----------
     chunks, tokens : of the evidence of all refreshes, as often as it was read
     distinct_chunks, distinct_tokens : each chunk once, which is what a cache has to process
-    generated_tokens : encoder tokens of texts that the method itself made
     """
 
     chunks: int = 0
     tokens: int = 0
     distinct_chunks: int = 0
     distinct_tokens: int = 0
-    generated_tokens: int = 0
 
 
 def note_evidence(folder: Path, round_: int, chunks: NDArray[np.int64]) -> None:
@@ -47,18 +45,9 @@ def note_evidence(folder: Path, round_: int, chunks: NDArray[np.int64]) -> None:
     folder : the client's folder of the run, `run_folder`
     chunks : [E] rows of the client's text bank, one entry per condensed node and chunk
     """
-    _note(folder / _FOLDER / f"round-{round_:05d}.npz", {"chunks": np.asarray(chunks, np.int64)})
-
-
-def note_generated(folder: Path, step: str, tokens: int) -> None:
-    """Note the encoder tokens of texts that a method made and encoded; a step counts once.
-
-    Parameters
-    ----------
-    folder : the client's folder of the run, `run_folder`
-    step : name of what was encoded, letters and "-" alone, such as "neighbours"
-    """
-    _note(folder / _FOLDER / f"generated-{step}.npz", {"tokens": np.array(tokens, np.int64)})
+    path = folder / _FOLDER / f"round-{round_:05d}.npz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_npz(path, {"chunks": np.asarray(chunks, np.int64)})
 
 
 def usage_of(folder: Path, tokens: NDArray[np.int32]) -> Usage:
@@ -72,20 +61,12 @@ def usage_of(folder: Path, tokens: NDArray[np.int32]) -> Usage:
     tokens : [R] tokens of every chunk of the client's text bank
     """
     seen = np.zeros(len(tokens), np.bool_)
-    chunks = total = generated = 0
+    chunks = total = 0
     for path in sorted([*(folder / _FOLDER).glob("*.npz"), *folder.glob(_PACKS)]):
-        note = read_npz(path) or {}
-        read, made = note.get("chunks"), note.get("tokens")
+        read = (read_npz(path) or {}).get("chunks")
         if read is not None and (not len(read) or 0 <= read.min() <= read.max() < len(tokens)):
             seen[read] = True
             chunks, total = chunks + len(read), total + int(tokens[read].sum())
-        elif made is not None and made >= 0:
-            generated += int(made)
         else:
             LOG.warning("%s: expected what a run read, found a damaged file; not counted", path)
-    return Usage(chunks, total, int(seen.sum()), int(tokens[seen].sum()), generated)
-
-
-def _note(path: Path, arrays: dict[str, NDArray[np.int64]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_npz(path, arrays)
+    return Usage(chunks, total, int(seen.sum()), int(tokens[seen].sum()))

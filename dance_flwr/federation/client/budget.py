@@ -15,14 +15,13 @@ from flwr.app import Context, Message
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.run_config import run_config_of
-from dance_flwr.federation.client.secagg_checks import THRESHOLD
-from dance_flwr.federation.client.terms import NodeTerms, refuse_beyond, terms_of
 from dance_flwr.federation.flower import SECAGG_STATE
+from dance_flwr.federation.node_config import NodeTerms, refuse_beyond, run_config_of, terms_of
+from dance_flwr.federation.privacy.account import PrivacyAccount, epsilon_of
+from dance_flwr.federation.privacy.dp import fewest_clients, noise_multiplier
+from dance_flwr.federation.secagg.stage_checks import THRESHOLD
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.methods import check_method
-from dance_flwr.privacy.dp import fewest_clients, noise_multiplier
-from dance_flwr.privacy.spending import SpendingLedger, epsilon_of
 
 _OWN_NOISE = ("distributed", "local")
 _DELTA = 1e-5  # of `max-epsilon`, if that of the run is not smaller
@@ -55,23 +54,23 @@ class Budget:
             return
 
         def fault(runs: Mapping[str, float]) -> str:
-            most, delta = self.terms.max_epsilon, min(settings.delta, _DELTA)
-            if most == inf:
-                most, delta = (settings.epsilon if self.lasting else inf), settings.delta
+            total, delta = self.terms.max_epsilon, min(settings.delta, _DELTA)
+            if total == inf:
+                total, delta = (settings.epsilon if self.lasting else inf), settings.delta
             spent = {
                 f"for run {run}": (runs[run], settings.epsilon, settings.delta),
-                "for all runs of this client": (sum(runs.values()), most, delta),
+                "for all runs of this client": (sum(runs.values()), total, delta),
             }
             for what, (cost, budget, at) in spent.items():
-                if budget < inf and (found := epsilon_of(cost, at)) > budget * _TOLERANCE:
+                if budget < inf and (epsilon := epsilon_of(cost, at)) > budget * _TOLERANCE:
                     return (
                         f"privacy budget: expected epsilon up to {budget:g} at delta {at:g} "
-                        f"{what}, found {found:.4g} with this answer; it was not sent. An operator "
-                        f"who agrees to more sets {keys.MAX_EPSILON} in --node-config"
+                        f"{what}, found {epsilon:.4g} with this answer; it was not sent. An "
+                        f"operator who agrees to more sets {keys.MAX_EPSILON} in --node-config"
                     )
             return ""
 
-        SpendingLedger(data.folder).spend(run, noise_multiplier(config), fault)
+        PrivacyAccount(data.folder).spend(run, noise_multiplier(config), fault)
 
 
 def admit(task: str, message: Message, context: Context) -> Budget:
@@ -101,21 +100,21 @@ def admit(task: str, message: Message, context: Context) -> Budget:
 
 def _check_terms(task: str, config: RunConfig, terms: NodeTerms) -> None:
     """Refuse less noise than the operator demands."""
-    least, settings = terms.min_noise_multiplier, config.privacy
-    if not least and terms.max_epsilon == inf:
+    minimum, settings = terms.min_noise_multiplier, config.privacy
+    if not minimum and terms.max_epsilon == inf:
         return
-    key = keys.MIN_NOISE_MULTIPLIER if least else keys.MAX_EPSILON
+    key = keys.MIN_NOISE_MULTIPLIER if minimum else keys.MAX_EPSILON
     if task == keys.EXCHANGE or settings.dp not in _OWN_NOISE or settings.seeded:
-        found = "an exchange" if task == keys.EXCHANGE else f"privacy.dp = {settings.dp}"
-        found += " with noise from the run's seed" if settings.seeded else ""
+        run = "an exchange" if task == keys.EXCHANGE else f"privacy.dp = {settings.dp}"
+        run += " with noise from the run's seed" if settings.seeded else ""
         raise UserError(
             f"{key}: expected a run whose clients add noise of their own (privacy.dp = local or "
-            f"distributed), found {found}; this node does not take part"
+            f"distributed), found {run}; this node does not take part"
         )
-    if (sigma := noise_multiplier(config)) < least:
+    if (sigma := noise_multiplier(config)) < minimum:
         raise UserError(
-            f"{key}: expected privacy.noise-multiplier >= {least:g}, found {sigma:.4g}; this node "
-            "does not take part"
+            f"{key}: expected privacy.noise-multiplier >= {minimum:g}, found {sigma:.4g}; this "
+            "node does not take part"
         )
 
 
@@ -130,9 +129,9 @@ def _check_norm(norm: Any) -> None:
 def _check_sum(config: RunConfig, context: Context) -> None:
     """Refuse a sum that may end with fewer clients than the client's share of noise is made for."""
     state: Mapping[str, Any] = context.state.config_records.get(SECAGG_STATE, {})
-    found: Any = state.get(THRESHOLD, 0)
-    if found < (fewest := fewest_clients(config)):
+    threshold: Any = state.get(THRESHOLD, 0)
+    if threshold < (fewest := fewest_clients(config)):
         raise UserError(
             f"privacy.dp = distributed: expected a sum of at least {fewest} clients, for which "
-            f"this client's share of the noise is made, found a threshold of {found}"
+            f"this client's share of the noise is made, found a threshold of {threshold}"
         )

@@ -1,6 +1,7 @@
-"""A client: its site, its method and its model. Independent of Flower."""
+"""A client: its data, its method and its model. Independent of Flower."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.device import pick_device
 from dance_flwr.federation.client.smoothing import smoothing_of
-from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import ExchangingMethod, RoundInfo, SealingMethod, Uplink
 from dance_flwr.metrics import Counts, Report, count
@@ -39,14 +39,14 @@ def initial_model(shape: ModelShape, config: RunConfig) -> nn.Module:
 def load_at(
     data: ClientData, model: nn.Module, state: Mapping[str, Tensor], config: RunConfig
 ) -> None:
-    """Let `model` be this state at a site, with the site's `class-prior`."""
+    """Let `model` be this state at a client, with the client's `class-prior`."""
     model.load_state_dict(state)
     if config.class_prior == LABELS:
         model.prior = config.prior_strength * data.log_class_shares
 
 
 class Client:
-    """A site, a method, and a model that each message overwrites.
+    """Data, a method, and a model that each message overwrites.
 
     The clients of one process share the model.
     """
@@ -80,8 +80,8 @@ class Client:
         ):
             report = self.method.train(self.model, self.data, self.config, info)
         if report.statistics and self.spec.uplink is Uplink.SUM:
-            found = ", ".join(report.statistics)
-            raise ValueError(f"expected no statistics of a method of sums, found {found}")
+            names = ", ".join(report.statistics)
+            raise ValueError(f"expected no statistics of a method of sums, found {names}")
         # Before the next client of this process overwrites the model.
         return {name: tensor.clone() for name, tensor in self.model.state_dict().items()}, report
 
@@ -98,8 +98,9 @@ class Client:
                 f"{self.config.method!r}"
             )
         with seeded(self.config.seed, "exchange", round_=step, client=self.data.card.client):
-            here = {name: tensor.to(self.data.device) for name, tensor in inbox.items()}
-            return self.method.exchange(self.data, self.config, RoundInfo(run, 0, ""), step, here)
+            tensors = {name: tensor.to(self.data.device) for name, tensor in inbox.items()}
+            info = RoundInfo(run, 0, "")
+            return self.method.exchange(self.data, self.config, info, step, tensors)
 
     @property
     def weight(self) -> int:
@@ -120,8 +121,9 @@ class Client:
         nodes : [m] int64, distinct
         """
         smooth = smoothing_of(self.config, self.data)
-        asked = torch.arange(self.data.num_nodes, device=self.data.device) if smooth else nodes
-        views = self.method.predict(self.model, self.data, self.config, info, asked)
+        # Smoothing spreads the predictions of all nodes over the graph.
+        wanted = torch.arange(self.data.num_nodes, device=self.data.device) if smooth else nodes
+        views = self.method.predict(self.model, self.data, self.config, info, wanted)
         if unknown := views.keys() - {*self.spec.views, "deployed"}:
             raise ValueError(f"expected the views of the method's spec, found {sorted(unknown)}")
         if smooth:
@@ -129,18 +131,17 @@ class Client:
             views = {name: probs[nodes] for name, probs in views.items()}
         return views
 
-    def validate(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
+    def validate(self, state: Mapping[str, Tensor], info: RoundInfo) -> dict[str, Counts]:
         """Count hits on the validation nodes."""
         self.load(state)
         nodes = validated_nodes(self.data, self.config)
-        views = self.predict(RoundInfo(run, round_, model_fingerprint(state)), nodes)
+        views = self.predict(info, nodes)
         return {"val": count(views, self.data.labels[nodes])}
 
-    def finish(self, state: Mapping[str, Tensor], run: str, round_: int) -> dict[str, Counts]:
+    def finish(self, state: Mapping[str, Tensor], info: RoundInfo) -> dict[str, Counts]:
         """Count hits of the final model on validation and test nodes, and write the evidence."""
         self.load(state)
-        smooth = smoothing_of(self.config, self.data)
-        info = RoundInfo(run, round_, model_fingerprint(state), final=True, smooth=smooth)
+        info = replace(info, final=True, smooth=smoothing_of(self.config, self.data))
         parts = {
             name: labelled_nodes(self.data, code) for name, code in (("val", VAL), ("test", TEST))
         }
@@ -186,19 +187,19 @@ def open_client(folder: Path, config: RunConfig, device: torch.device | None = N
 
 def close_clients() -> None:
     """Close all clients and free their memory on CUDA devices."""
-    for cache in (_client, _site, _model):
+    for cache in (_client, _data, _model):
         cache.cache_clear()
     torch.cuda.empty_cache()
 
 
 @lru_cache(maxsize=256)
 def _client(folder: Path, version: str, config: RunConfig, device: torch.device) -> Client:
-    data = _site(folder, version, device, config.split_mode == "inductive", reading_of(config))
+    data = _data(folder, version, device, config.split_mode == "inductive", reading_of(config))
     return Client(data, config)
 
 
 @lru_cache(maxsize=256)
-def _site(
+def _data(
     folder: Path, version: str, device: torch.device, inductive: bool, reading: ReadingConfig
 ) -> ClientData:
     return ClientData(folder, device, inductive, reading)

@@ -45,9 +45,9 @@ def named_device(name: str) -> torch.device:
         return torch.device(cuda[0] if cuda else "cpu")
     device = "cuda:0" if name == "cuda" else name
     if device not in ("cpu", *cuda):
-        found = ", ".join(["cpu", *cuda])
+        names = ", ".join(["cpu", *cuda])
         raise UserError(
-            f"{DEVICE}: expected {AUTO} or a device of this node ({found}), found {name!r}; name "
+            f"{DEVICE}: expected {AUTO} or a device of this node ({names}), found {name!r}; name "
             "one of these in "
             "--node-config, or leave it out"
         )

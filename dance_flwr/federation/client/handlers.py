@@ -3,7 +3,8 @@
 Unlike the ClientApp, this module imports torch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,25 +12,29 @@ import torch
 from flwr.app import Context, Message
 
 from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.data.card import check_run, inside
+from dance_flwr.config.paths import LEDGER
+from dance_flwr.data.card import check_run, inside, run_folder
 from dance_flwr.data.digests import check_files, data_commitment
+from dance_flwr.data.text.usage import usage_of
 from dance_flwr.disk import disk_of
 from dance_flwr.federation.client.budget import Budget, admit
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
-from dance_flwr.federation.client.run_config import run_config_of
-from dance_flwr.federation.client.secagg_mod import demands_masks, task_of
-from dance_flwr.federation.client.terms import client_number, refuse_beyond, terms_of
-from dance_flwr.federation.client.token_counts import tokens_of
 from dance_flwr.federation.client.trainings import count_training
 from dance_flwr.federation.client.uploads import as_upload, noise_step
+from dance_flwr.federation.node_config import client_number, refuse_beyond, run_config_of, terms_of
+from dance_flwr.federation.privacy.dp import ClientMechanism
+from dance_flwr.federation.secagg.client import demands_masks, task_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.privacy.dp import protect
+from dance_flwr.metrics import TOKEN_COUNTS, Tokens
 
 Task = Callable[[Message, Client], Message]
+_LLM = "llm_"
+_LLM_COUNTS = [name for name in TOKEN_COUNTS if name.startswith(_LLM)]
+_MAX_NAME = 200  # characters of the name of a language model that are sent
 
 
 def describe(message: Message, context: Context) -> Message:
@@ -103,45 +108,65 @@ def _folder(message: Message, context: Context) -> Path:
 
 
 def _train(message: Message, client: Client, budget: Budget) -> Message:
-    config, start = messages.config_of(message), messages.model_of(message)
-    round_, data = config[keys.ROUND], client.data
-    info = RoundInfo(
-        run=config[keys.RUN],
-        round=round_,
-        model_id=model_fingerprint(start),
+    config, start, data = messages.config_of(message), messages.model_of(message), client.data
+    info = replace(
+        _info(message, start),
         server_payload={
             name: tensor.to(data.device) for name, tensor in messages.payload_of(message).items()
         },
         needs_initial_upload=config.get(keys.NEEDS_INITIAL_UPLOAD, False),
     )
     state, report = client.train(start, info, proximal_mu=config.get(keys.PROXIMAL_MU, 0.0))
-    norm = config[keys.CLIPPING_NORM]
-    budget.charge(client.config, data, config[keys.RUN])  # before anything noisy exists
-    own = protect(
-        state,
-        start,
-        client.config,
-        norm=norm,
-        round_=round_,
-        client=data.card.client,
-        step=noise_step(message, client),
+    budget.charge(client.config, data, info.run)  # before anything noisy exists
+    norm, step = config[keys.CLIPPING_NORM], noise_step(message, client)
+    mechanism = ClientMechanism(client.config, norm, info.round, data.card.client, step)
+    protected = mechanism.protect(state, start)
+    upload = as_upload(protected.state, start, message, client)
+    reply = messages.train_reply(
+        message, upload.tensors, client.weight, report, protected.unclipped
     )
-    sent = as_upload(own.state, start, message, client)
-    return messages.train_reply(
-        message, sent.tensors, client.weight, report, own.unclipped, sent.scales
-    )
+    return messages.with_scales(reply, upload.scales)
 
 
 def _evaluate(message: Message, client: Client) -> Message:
-    config = messages.config_of(message)
     state = messages.model_of(message)
-    if config.get(keys.FINAL, False):
-        counts = client.finish(state, config[keys.RUN], config[keys.ROUND])
+    info = _info(message, state)
+    if messages.config_of(message).get(keys.FINAL, False):
+        counts = client.finish(state, info)
         # After the method's end, which may still ask its language model.
-        return messages.evaluate_reply(message, counts, tokens_of(client.data, config[keys.RUN]))
-    return messages.evaluate_reply(
-        message, client.validate(state, config[keys.RUN], config[keys.ROUND])
+        return messages.evaluate_reply(message, counts, _tokens_of(client.data, info.run))
+    return messages.evaluate_reply(message, client.validate(state, info))
+
+
+def _info(message: Message, state: Mapping[str, torch.Tensor]) -> RoundInfo:
+    """Return which round of which run a message belongs to, and its model."""
+    config = messages.config_of(message)
+    return RoundInfo(config[keys.RUN], config[keys.ROUND], model_fingerprint(state))
+
+
+def _tokens_of(data: ClientData, run: str) -> Tokens:
+    """Return what a run read as evidence, and what it asked a language model, at this client.
+
+    Parameters
+    ----------
+    run : name of the run
+    """
+    folder = run_folder(data.folder, run)
+    read = usage_of(folder, data.bank.tokens)
+    counted = Tokens(
+        evidence_chunks=read.chunks,
+        evidence_tokens=read.tokens,
+        distinct_chunks=read.distinct_chunks,
+        distinct_tokens=read.distinct_tokens,
     )
+    if not (folder / LEDGER).is_file():  # a run without a language model imports none of it
+        return counted
+    from dance_flwr.llm.call_counts import CallCounts
+
+    ledger = CallCounts.load(folder / LEDGER)
+    counts = {name: getattr(ledger, name.removeprefix(_LLM)) for name in _LLM_COUNTS}
+    model, tokeniser = ledger.model[:_MAX_NAME], ledger.counted_by[:_MAX_NAME]
+    return replace(counted, **counts, model=model, tokeniser=tokeniser)
 
 
 def _weigh(message: Message, client: Client) -> Message:
@@ -164,7 +189,7 @@ _TASKS: dict[str, Task] = {
 
 
 def _schema_of(data: ClientData, sizes: bool) -> messages.Schema:
-    """Return what a site requires of the global model; without `sizes` its counts are 0."""
+    """Return what the data requires of the global model; without `sizes` its counts are 0."""
     card = data.card
     return messages.Schema(
         class_names=card.class_names,

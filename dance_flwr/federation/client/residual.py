@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dance_flwr import events
 from dance_flwr.data.card import run_folder
 from dance_flwr.disk import read_npz, write_npz
-from dance_flwr.privacy.quantiser import State
+from dance_flwr.federation.privacy.quantiser import State
 
 RESIDUAL, PREVIOUS_RESIDUAL = "residual.npz", "residual-previous.npz"
 
@@ -43,7 +43,7 @@ class ResidualFile:
 
     def __init__(self, client_folder: Path, run: str, client: int) -> None:
         folder = run_folder(client_folder, run)
-        self._path, self._kept = folder / RESIDUAL, folder / PREVIOUS_RESIDUAL
+        self._path, self._previous = folder / RESIDUAL, folder / PREVIOUS_RESIDUAL
         self._client = client
         self._before = self._newest = 0
 
@@ -58,7 +58,7 @@ class ResidualFile:
         like : tensors of the names and shapes of the residual
         """
         size = sum(tensor.numel() for tensor in like.values())
-        for path in (self._path, self._kept) if round_ > 1 else ():
+        for path in (self._path, self._previous) if round_ > 1 else ():
             saved = _read(path)
             self._newest = saved.round if path == self._path else self._newest
             if saved.round >= round_ and not saved.before:  # the client's first round is repeated
@@ -82,15 +82,15 @@ class ResidualFile:
         arrays = {"round": np.int64(round_), "before": np.int64(self._before)}
         older = 0 < self._newest < round_
         content = arrays | {"values": np.concatenate([np.zeros(0, np.float32), *values])}
-        write_npz(self._path, content, keep=self._kept if older else None)
+        write_npz(self._path, content, keep=self._previous if older else None)
 
 
 def _read(path: Path) -> _Saved:
     """Return what a file holds; nothing where it is absent or damaged."""
-    found = read_npz(path)
-    if found is None or not {"round", "before", "values"} <= found.keys():
+    arrays = read_npz(path)
+    if arrays is None or not {"round", "before", "values"} <= arrays.keys():
         return _Saved()
-    return _Saved(int(found["round"]), int(found["before"]), found["values"])
+    return _Saved(int(arrays["round"]), int(arrays["before"]), arrays["values"])
 
 
 def _split(values: NDArray[np.float32], like: State) -> State:

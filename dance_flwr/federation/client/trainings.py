@@ -17,11 +17,11 @@ from flwr.app import Message
 
 from dance_flwr.disk import atomic_file, disk_of
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.terms import NodeTerms
+from dance_flwr.federation.node_config import NodeTerms
 from dance_flwr.federation.wire import keys, messages
 
-TRAININGS = "training-ledger.json"
-_ASKED, _REPEATED = "asked", "repeated"
+TRAININGS = "training-counts.json"
+_TRAININGS, _REPEATED = "trainings", "repeated"
 _SECONDS = 60.0  # to wait for another process, which holds the lock for milliseconds
 _Runs = dict[str, dict[str, Any]]
 
@@ -45,11 +45,11 @@ def count_training(message: Message, folder: Path, terms: NodeTerms) -> None:
     run, path = str(messages.config_of(message)[keys.RUN]), folder / TRAININGS
     with disk_of(folder), FileLock(folder / f".{TRAININGS}.lock", timeout=_SECONDS):
         runs = _read(path)
-        own = runs.setdefault(run, {_ASKED: [], _REPEATED: 0})
-        if (asked := _digest(message)) in own[_ASKED]:
-            own[_REPEATED] += 1
+        counts = runs.setdefault(run, {_TRAININGS: [], _REPEATED: 0})
+        if (digest := _digest(message)) in counts[_TRAININGS]:
+            counts[_REPEATED] += 1
         else:
-            own[_ASKED].append(asked)
+            counts[_TRAININGS].append(digest)
         _refuse(run, runs, terms)
         with atomic_file(path, lasting=True) as file:
             file.write((json.dumps({"runs": runs}, indent=1) + "\n").encode())
@@ -57,16 +57,16 @@ def count_training(message: Message, folder: Path, terms: NodeTerms) -> None:
 
 def _refuse(run: str, runs: _Runs, terms: NodeTerms) -> None:
     """Refuse a training with which the account is beyond the terms."""
-    asked, repeated = len(runs[run][_ASKED]), runs[run][_REPEATED]
-    every = sum(len(own[_ASKED]) + own[_REPEATED] for own in runs.values())
-    for term, most, what, found in (
-        (keys.MAX_ROUNDS, terms.max_rounds, f"trainings in run {run}", asked),
+    once, repeated = len(runs[run][_TRAININGS]), runs[run][_REPEATED]
+    every = sum(len(counts[_TRAININGS]) + counts[_REPEATED] for counts in runs.values())
+    for term, maximum, what, count in (
+        (keys.MAX_ROUNDS, terms.max_rounds, f"trainings in run {run}", once),
         (keys.MAX_ROUNDS, terms.max_rounds, f"repeated trainings in run {run}", repeated),
         (keys.MAX_TRAININGS, terms.max_trainings, "trainings in all runs", every),
     ):
-        if found > most:
+        if count > maximum:
             raise UserError(
-                f"{term}: expected at most {most:g} {what}, found {found} with this one; this "
+                f"{term}: expected at most {maximum:g} {what}, found {count} with this one; this "
                 "node does not take part. An operator who agrees to more raises it in "
                 "--node-config"
             )
@@ -78,6 +78,7 @@ def _digest(message: Message) -> str:
     for name, array in messages.arrays_in(message).items():
         digest.update(f"{name}:{array.dtype}:{array.shape};".encode())
         digest.update(array.data)
+    # 128 bits: a server that looks for two models with one digest needs 2^64 tries.
     return digest.hexdigest()[:32]
 
 
@@ -85,8 +86,11 @@ def _read(path: Path) -> _Runs:
     try:
         runs = json.loads(path.read_text("utf-8"))["runs"]
         return {
-            str(run): {_ASKED: list(map(str, own[_ASKED])), _REPEATED: int(own[_REPEATED])}
-            for run, own in runs.items()
+            str(run): {
+                _TRAININGS: list(map(str, counts[_TRAININGS])),
+                _REPEATED: int(counts[_REPEATED]),
+            }
+            for run, counts in runs.items()
         }
     except FileNotFoundError:
         return {}

@@ -1,51 +1,52 @@
 """What counts with an answer to EVALUATE must agree on, of one client or summed over some."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.counts import PER_CLASS
-from dance_flwr.federation.wire.rules import ListOf, Rule, Whole, entries_fault
+from dance_flwr.federation.wire.rules import MAX_CLASSES, ListOf, Rule, Whole, entries_fault
 from dance_flwr.metrics import TOKEN_COUNTS
 
-MOST_CLASSES = 10_000
-MOST_TOKENS = 2**40  # of one client in one run; as many calls or milliseconds
-ANY = Whole()
+MAX_TOKENS = 2**40  # of one client in one run; as many calls or milliseconds
 
 
-def split_fault(
-    metrics: Mapping[str, Any],
-    splits: Sequence[str],
-    views: Sequence[str],
-    nodes: Rule,
-    classes: int,
-    tokens: Rule = ANY,
-) -> str:
-    """Return what is wrong with an answer to EVALUATE, of one client or summed over some.
+@dataclass(frozen=True)
+class CountRules:
+    """What an answer to EVALUATE may hold, of one client or summed over some.
 
-    Parameters
+    Attributes
     ----------
-    splits : that it must count; views : that it may count, of which "deployed" is due
+    views : that it may count, of which "deployed" is due
     nodes : rule for every count of nodes
     classes : how many there are; 0 = unknown
     tokens : rule for every count of tokens over the run, which come with those of the test split
     """
-    by_class = ListOf(nodes, classes, classes or MOST_CLASSES)
-    table: dict[str, Rule] = {keys.WEIGHT: nodes}
-    optional = {keys.correct_of(split, view) for split in splits for view in views}
-    optional -= {keys.correct_of(split, "deployed") for split in splits}
-    if "test" in splits:
-        table |= {keys.tokens_of(name): tokens for name in TOKEN_COUNTS}
-    for split in splits:
-        table[keys.total_of(split)] = nodes
-        table |= {keys.correct_of(split, view): nodes for view in views}
-        table |= {keys.per_class(split, name): by_class for name in PER_CLASS}
-    if fault := entries_fault(metrics, table, optional):
-        return fault
-    if metrics[keys.WEIGHT] != (total := sum(metrics[keys.total_of(s)] for s in splits)):
-        return f"expected {keys.WEIGHT} {total}, found {metrics[keys.WEIGHT]}"
-    faults = [_counts_fault(metrics, split) for split in splits]
-    return next(filter(None, [*faults, _tokens_fault(metrics)]), "")
+
+    views: Sequence[str]
+    nodes: Rule
+    classes: int = 0
+    tokens: Rule = field(default_factory=Whole)
+
+    def fault(self, metrics: Mapping[str, Any], splits: Sequence[str]) -> str:
+        """Return what is wrong with an answer that must count these splits; "" where nothing is."""
+        by_class = ListOf(self.nodes, self.classes, self.classes or MAX_CLASSES)
+        table: dict[str, Rule] = {keys.WEIGHT: self.nodes}
+        optional = {keys.correct_of(split, view) for split in splits for view in self.views}
+        optional -= {keys.correct_of(split, "deployed") for split in splits}
+        if "test" in splits:
+            table |= {keys.tokens_of(name): self.tokens for name in TOKEN_COUNTS}
+        for split in splits:
+            table[keys.total_of(split)] = self.nodes
+            table |= {keys.correct_of(split, view): self.nodes for view in self.views}
+            table |= {keys.per_class(split, name): by_class for name in PER_CLASS}
+        if fault := entries_fault(metrics, table, optional):
+            return fault
+        if metrics[keys.WEIGHT] != (total := sum(metrics[keys.total_of(s)] for s in splits)):
+            return f"expected {keys.WEIGHT} {total}, found {metrics[keys.WEIGHT]}"
+        faults = [_counts_fault(metrics, split) for split in splits]
+        return next(filter(None, [*faults, _tokens_fault(metrics)]), "")
 
 
 def _tokens_fault(metrics: Mapping[str, Any]) -> str:
@@ -65,15 +66,15 @@ def _counts_fault(metrics: Mapping[str, Any], split: str) -> str:
     hits, predicted, actual = (metrics[keys.per_class(split, name)] for name in PER_CLASS)
     lengths = {len(hits), len(predicted), len(actual)}
     deployed = metrics[keys.correct_of(split, "deployed")]
-    most = max(
+    largest = max(
         value for key, value in metrics.items() if key.startswith(keys.correct_of(split, ""))
     )
-    if most > total:
-        return f"expected at most {total} hits on {split}, found {most}"
+    if largest > total:
+        return f"expected at most {total} hits on {split}, found {largest}"
     if len(lengths) > 1 or (sum(predicted), sum(actual), sum(hits)) != (total, total, deployed):
         return (
             f"expected {total} nodes and {deployed} hits over the classes of {split}, found others"
         )
     rows = enumerate(zip(hits, predicted, actual, strict=True))
-    over = [place for place, own in rows if own[0] > min(own)]
+    over = [place for place, row in rows if row[0] > min(row)]
     return f"expected fewer hits than nodes in class {over[0]} of {split}" if over else ""

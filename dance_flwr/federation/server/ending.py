@@ -7,7 +7,7 @@ from flwr.app import ArrayRecord
 
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.server.grid import FederationGrid
-from dance_flwr.federation.server.membership import Member, missing_numbers
+from dance_flwr.federation.server.membership import missing_numbers
 from dance_flwr.federation.wire import counts, keys
 from dance_flwr.federation.wire import messages as wire
 from dance_flwr.metrics import Counts, Tokens
@@ -15,7 +15,6 @@ from dance_flwr.metrics import Counts, Tokens
 
 def final_counts(
     grid: FederationGrid,
-    members: list[Member],
     model_for: Callable[[int], ArrayRecord],
     config: Mapping[str, Any],
     timeout: float,
@@ -32,11 +31,7 @@ def final_counts(
     config : of the messages, `wire.final_config`
     views : names of the views that a client may count beside "deployed"
     """
-    batch = [
-        wire.evaluate(member.node, config, model_for(member.client))
-        for member in members
-        if member.client in grid.clients
-    ]
+    batch = [wire.evaluate(node, config, model_for(client)) for node, client in grid.nodes.items()]
     by_client: dict[int | None, dict[str, Counts]] = {}
     tokens: dict[int | None, Tokens] = {}
     for reply in grid.send_and_receive(batch, timeout=timeout):
@@ -53,7 +48,6 @@ def final_counts(
 
 def hashes(
     grid: FederationGrid,
-    members: Sequence[Member],
     schemas: Sequence[wire.Schema],
     config: Mapping[str, Any],
     timeout: float,
@@ -72,12 +66,12 @@ def hashes(
     evidence : whether the clients of the run keep evidence
     """
     clients = zip(grid.clients, schemas, strict=True)
-    found = {keys.DATA_SHA256: {client: schema.data_sha256 for client, schema in clients}}
+    by_client = {keys.DATA_SHA256: {client: schema.data_sha256 for client, schema in clients}}
     if evidence:
-        asked = [wire.query(keys.SEAL, m.node, config) for m in members if m.client in grid.clients]
-        sealed = [reply for reply in grid.exchange(asked, timeout) if not reply.has_error()]
-        found[keys.EVIDENCE_SHA256] = {
+        batch = [wire.query(keys.SEAL, node, config) for node in grid.nodes]
+        sealed = [reply for reply in grid.exchange(batch, timeout) if not reply.has_error()]
+        by_client[keys.EVIDENCE_SHA256] = {
             grid.client_of(reply): str(wire.config_of(reply)[keys.EVIDENCE_SHA256])
             for reply in sealed
         }
-    return found
+    return by_client

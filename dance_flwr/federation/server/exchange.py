@@ -8,12 +8,12 @@ from flwr.app import Array, ArrayRecord
 
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import QuorumError
+from dance_flwr.federation.privacy.dp import fewest_clients
 from dance_flwr.federation.server.grid import LOG, FederationGrid
 from dance_flwr.federation.wire import messages
 from dance_flwr.federation.wire.tensors import array_of, state_of
 from dance_flwr.methods.server_side import Answer, State
 from dance_flwr.methods.upload_checks import statistics_fault
-from dance_flwr.privacy.dp import fewest_clients
 
 
 class GridChannel:
@@ -30,7 +30,7 @@ class GridChannel:
 
     @cached_property
     def _nodes(self) -> dict[int, int]:
-        return {self._grid.client_at(node): node for node in self._grid.get_node_ids()}
+        return {self._grid.nodes[node]: node for node in self._grid.get_node_ids()}
 
     @property
     def clients(self) -> Sequence[int]:

@@ -13,18 +13,18 @@ from dance_flwr import events
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.flower import Run
-from dance_flwr.federation.server.ledger import Ledger
+from dance_flwr.federation.privacy.dp import fewest_clients, repeats_cost
+from dance_flwr.federation.server.message_log import MessageLog
 from dance_flwr.federation.server.polling import ask, is_lost
 from dance_flwr.federation.server.reply_checks import ReplyChecks
 from dance_flwr.federation.server.sizes import Sizes, merged_sizes
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import messages as wire
 from dance_flwr.federation.wire.serialization import bytes_of
-from dance_flwr.privacy.dp import fewest_clients, repeats_cost
 
 LOG = logging.getLogger("flwr")
 POLL_NODES_SECONDS = 0.5
-_MOST_ASKED_AGAIN = 3  # in one round; a client may itself be what kills its process
+_MAX_RETRIES = 3  # in one round; a client may itself be what kills its process
 
 
 @dataclass
@@ -53,7 +53,7 @@ class FederationGrid(Grid):
     grid : the Grid of the run
     client_of_node : node id -> client number, from the answers to HELLO
     config : of the run; `min-valid-replies` is the quorum of any batch of messages, 0 = all
-    ledger : records every message
+    log : records every message
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class FederationGrid(Grid):
     """
 
     def __init__(
-        self, grid: Grid, client_of_node: Mapping[int, int], config: RunConfig, ledger: Ledger
+        self, grid: Grid, client_of_node: Mapping[int, int], config: RunConfig, log: MessageLog
     ) -> None:
         self._grid = grid
         self._client_of_node = dict(sorted(client_of_node.items(), key=lambda item: item[1]))
@@ -71,7 +71,7 @@ class FederationGrid(Grid):
         self.traffic = Traffic()
         self.total_weight = 0
         self.absent: dict[int, str] = {}
-        self.ledger = ledger
+        self.log = log
         self.checks = ReplyChecks(config)
 
     def set_run(self, run: Run) -> None:
@@ -150,7 +150,7 @@ class FederationGrid(Grid):
         sent, start = list(messages), time.monotonic()
         expected = self.quorum(len(sent))
         replies = self.exchange(sent, timeout)
-        for _ in range(_MOST_ASKED_AGAIN):
+        for _ in range(_MAX_RETRIES):
             if sum(not reply.has_error() for reply in replies) >= expected or not (
                 again := self._retries(sent, replies)
             ):
@@ -174,7 +174,7 @@ class FederationGrid(Grid):
         if not sent:
             return []
         self._count(self.traffic.down, sent, lambda m: m.metadata.dst_node_id)
-        replies = ask(self._grid, sent, timeout, self.ledger, self.checks.fault)
+        replies = ask(self._grid, sent, timeout, self.log, self.checks.fault)
         replies = self.checks.alike(sent[0], sorted(replies, key=self.client_of))
         self._count(self.traffic.up, replies, lambda m: m.metadata.src_node_id)
         self._note_absent(sent, replies, timeout)
@@ -199,15 +199,16 @@ class FederationGrid(Grid):
 
     def client_of(self, reply: Message) -> int:
         """Return the number of the client that sent this reply."""
-        return self.client_at(reply.metadata.src_node_id)
+        return self._client_of_node[reply.metadata.src_node_id]
 
-    def client_at(self, node: int) -> int:
-        """Return the number of the client at this node."""
-        return self._client_of_node[node]
-
-    def quorum(self, asked: int) -> int:
+    def quorum(self, clients: int) -> int:
         """Return how many valid replies are enough of so many clients."""
-        return min(self._config.min_valid_replies or asked, asked)
+        return min(self._config.min_valid_replies or clients, clients)
+
+    @property
+    def nodes(self) -> Mapping[int, int]:
+        """Node -> client of those that take part, ordered by client."""
+        return self._client_of_node
 
     @property
     def clients(self) -> list[int]:
@@ -239,10 +240,10 @@ class FederationGrid(Grid):
         schemas : of the clients of the run, ascending
         config : of a message to clients, for subclasses that must ask them
         """
-        own = dict(zip(self.clients, schemas, strict=True))
-        for client, schema in own.items():
+        described = dict(zip(self.clients, schemas, strict=True))
+        for client, schema in described.items():
             LOG.info("client %d: %d nodes on %s", client, schema.num_nodes, schema.device)
-        return merged_sizes(past, own)
+        return merged_sizes(past, described)
 
     def _count(self, totals: dict[int, int], batch: list[Message], node_of: Any) -> None:
         for message in batch:
@@ -269,7 +270,7 @@ class FederationGrid(Grid):
     def _retries(self, sent: Sequence[Message], replies: Sequence[Message]) -> list[Message]:
         """Wait for the nodes that Flower gave up; return new messages to those that are back."""
         lost = {reply.metadata.src_node_id for reply in replies if is_lost(reply)}
-        if not lost or repeats_cost(self._config):
+        if not lost or repeats_cost(self._config.privacy):
             return []
         back = lost.intersection(self.get_node_ids())
         whole = [

@@ -1,4 +1,4 @@
-"""Find the clients of a run and what their data requires; evaluate the final model on all."""
+"""Find the clients of a run and what their data requires."""
 
 import logging
 import time
@@ -14,14 +14,14 @@ from flwr.serverapp import Grid
 from dance_flwr import events
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import CodeMismatchError, UserError
+from dance_flwr.federation.secagg import signatures
 from dance_flwr.federation.server.grid import LOG, POLL_NODES_SECONDS, FederationGrid
-from dance_flwr.federation.server.ledger import Ledger
+from dance_flwr.federation.server.message_log import MessageLog
 from dance_flwr.federation.server.polling import ask, is_lost
 from dance_flwr.federation.server.reply_checks import hello_fault
-from dance_flwr.federation.wire import keys, signatures
+from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import messages as wire
 from dance_flwr.fingerprint import code_fingerprint
-from dance_flwr.privacy.signatures import is_signed, read_peer_keys
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Member:
     owns_data: bool
 
 
-def join(grid: Grid, config: RunConfig, ledger: Ledger) -> list[Member]:
+def join(grid: Grid, config: RunConfig, log: MessageLog) -> list[Member]:
     """Send HELLO to all nodes and return the run's clients 0..M-1 in order.
 
     With `node-keys`, a node whose greeting is not signed by the client that it names is left out.
@@ -44,10 +44,10 @@ def join(grid: Grid, config: RunConfig, ledger: Ledger) -> list[Member]:
         SuperNode, or only some of them with data of their own
     CodeMismatchError : a client runs other code than the server
     """
-    nodes, replies = _greet(grid, config, ledger)
+    nodes, replies = _greet(grid, config, log)
     members: dict[int, Member] = {}
     faults: list[UserError] = []
-    for reply in _authentic(replies, config, grid.run.run_id):
+    for reply in _authentic(replies, config.node_keys, grid.run.run_id):
         try:
             member = _member(reply)
         except UserError as error:  # of a node that the run may not need
@@ -115,23 +115,23 @@ def _member(reply: Message) -> Member:
     return Member(node, hello.partition, hello.owns_data)
 
 
-def _authentic(replies: list[Message], config: RunConfig, run: int) -> list[Message]:
+def _authentic(replies: list[Message], node_keys: str, run: int) -> list[Message]:
     """Return the greetings that are signed by the client that they name; all without `node-keys`.
 
     Raises
     ------
     UserError : the file of keys is missing or damaged
     """
-    known = read_peer_keys(Path(config.node_keys)) if config.node_keys else None
-    kept = []
+    known = signatures.read_peer_keys(Path(node_keys)) if node_keys else None
+    authentic = []
     for reply in replies:
         if known is not None and not reply.has_error():
-            node, claim = reply.metadata.src_node_id, signatures.read_own(reply)
+            node, claim = reply.metadata.src_node_id, signatures.read_claim(reply)
             stated = wire.config_of(reply).get("partition")
             client = stated if type(stated) is int else -1
             key = known.get(client)
             text = signatures.hello_text(run, node, client)
-            if not (claim and key and is_signed(text, claim.signature, key)):
+            if not (claim and key and signatures.is_signed(text, claim.signature, key)):
                 events.emit(
                     "greeting_refused",
                     f"node {node}: expected a greeting signed with the key of client {client} in "
@@ -141,11 +141,11 @@ def _authentic(replies: list[Message], config: RunConfig, run: int) -> list[Mess
                     node=str(node),
                 )
                 continue
-        kept.append(reply)
-    return kept
+        authentic.append(reply)
+    return authentic
 
 
-def _greet(grid: Grid, config: RunConfig, ledger: Ledger) -> tuple[list[int], list[Message]]:
+def _greet(grid: Grid, config: RunConfig, log: MessageLog) -> tuple[list[int], list[Message]]:
     """Send HELLO to all nodes; return the nodes and their replies.
 
     Asks again while a node is gone: a restarted SuperLink lists lost nodes as connected at first.
@@ -154,7 +154,7 @@ def _greet(grid: Grid, config: RunConfig, ledger: Ledger) -> tuple[list[int], li
     while True:
         nodes = _wait_for_nodes(grid, config, deadline)
         greetings = [wire.query(keys.HELLO, node, {}) for node in nodes]
-        replies = ask(grid, greetings, config.round_timeout, ledger, hello_fault)
+        replies = ask(grid, greetings, config.round_timeout, log, hello_fault)
         if not any(map(is_lost, replies)) or time.monotonic() > deadline:
             return nodes, replies
         time.sleep(POLL_NODES_SECONDS)
@@ -175,7 +175,6 @@ def _wait_for_nodes(grid: Grid, config: RunConfig, deadline: float) -> list[int]
 
 def describe(
     grid: FederationGrid,
-    members: list[Member],
     config: Mapping[str, Any],
     timeout: float,
 ) -> dict[int, wire.Schema]:
@@ -193,19 +192,19 @@ def describe(
     QuorumError : too few clients answered
     UserError : too few agree on classes, text width or encoder
     """
-    batch = [wire.describe(member.node, str(config[keys.PARTITION_DIR])) for member in members]
+    batch = [wire.describe(node, str(config[keys.PARTITION_DIR])) for node in grid.nodes]
     replies = grid.send_and_receive(batch, timeout=timeout)
     schemas = {grid.client_of(reply): wire.read_schema(reply) for reply in replies}
     usual, many = Counter(map(_required, schemas.values())).most_common(1)[0]
-    agree = {client: own for client, own in schemas.items() if _required(own) == usual}
+    agree = {client: schema for client, schema in schemas.items() if _required(schema) == usual}
     faults = {
         client: _difference(schemas[client], usual, next(iter(agree)))
         if client in schemas
         else grid.absent.get(client, "no answer")
-        for client in (member.client for member in members)
+        for client in grid.clients
         if client not in agree
     }
-    if many < grid.quorum(len(members)):
+    if many < grid.quorum(len(grid.clients)):
         raise UserError("; ".join(f"client {client}: {why}" for client, why in faults.items()))
     for client, why in faults.items():
         LOG.error("client %d takes no part in this run: %s", client, why)
@@ -227,10 +226,10 @@ def _difference(schema: wire.Schema, usual: tuple[object, ...], one: int) -> str
     one : a client that has what most have
     """
     pairs = zip(keys.SCHEMA_COMMON, _required(schema), usual, strict=True)
-    what, found, expected = next(each for each in pairs if each[1] != each[2])
+    what, value, expected = next(each for each in pairs if each[1] != each[2])
     return (
         f"expected the same {what.replace('_', ' ')} at all clients, found {expected!r} "
-        f"at client {one} and {found!r} here; prepare them alike"
+        f"at client {one} and {value!r} here; prepare them alike"
     )
 
 

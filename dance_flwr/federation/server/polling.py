@@ -13,16 +13,17 @@ from flwr.serverapp import Grid
 from dance_flwr.escaping import one_line
 from dance_flwr.federation import flower
 from dance_flwr.federation.flower import DecodeError, ErrorCode
-from dance_flwr.federation.server.ledger import DOWN, UP, Ledger
+from dance_flwr.federation.server.message_log import DOWN, UP, MessageLog
 from dance_flwr.federation.wire.keys import HELLO, INVALID_REPLY
 from dance_flwr.federation.wire.messages import query
 from dance_flwr.federation.wire.serialization import pack, unpack
 
+# Why (decision 10): Flower's Grid sleeps three seconds between polls; most stages are shorter.
 _FASTEST_POLL_SECONDS, _SLOWEST_POLL_SECONDS = 0.05, 1.0
 _FASTEST_APART_SECONDS = 0.5  # a node polls every three seconds, and each poll is a request
 _SILENCE_SECONDS = 30.0  # without any reply, before silent nodes are asked whether they are alive
 _GRACE_SECONDS = 10.0  # for a reply that is in transit when its node has answered a later message
-_LONGEST_REASON = 1000  # characters of a client's error
+_MAX_REASON = 1000  # characters of a client's error
 _GONE = {ErrorCode.NODE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED}
 _FORGOTTEN = Error(
     ErrorCode.NODE_UNAVAILABLE, "its SuperNode was started again, or is gone, while it was at work"
@@ -52,7 +53,7 @@ def ask(
     grid: Grid,
     sent: Sequence[Message],
     timeout: float | None,
-    ledger: Ledger,
+    log: MessageLog,
     check: Check = lambda request, reply: "",
 ) -> list[Message]:
     """Send messages and return the replies within `timeout` seconds; None waits for all.
@@ -62,7 +63,7 @@ def ask(
 
     Flower's own Grid polls every three seconds, which is most of a short round. This function polls
     often at first, then less often, at least once a second. It packs tensors for the transport and
-    records every message in the ledger.
+    records every message in the log.
 
     Parameters
     ----------
@@ -89,7 +90,7 @@ def ask(
         (outcome.questions, DOWN),
         (_valid(outcome, check), UP),
     ):
-        ledger.add(batch, way)
+        log.add(batch, way)
     return replies
 
 
@@ -104,9 +105,9 @@ def _collect(grid: Grid, pending: Mapping[str, Message], timeout: float | None) 
     """Poll for the replies to all messages together."""
     waiting, replies, begin = set(pending), list[Message](), time.monotonic()
     while True:
-        found = list(grid.pull_messages(waiting))
-        replies += found
-        waiting -= {reply.metadata.reply_to_message_id for reply in found}
+        arrived = list(grid.pull_messages(waiting))
+        replies += arrived
+        waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
         elapsed = time.monotonic() - begin
         if len(replies) >= len(pending) or (timeout is not None and elapsed >= timeout):
             return Outcome(replies, [], [])
@@ -160,7 +161,7 @@ class _ReplyWatcher:
     """Poll for replies, each in a thread of its own, until it arrives or `end` is called."""
 
     def __init__(self, grid: Grid) -> None:
-        self._grid, self._found, self._over = grid, Queue[Message | Exception](), Event()
+        self._grid, self._replies, self._over = grid, Queue[Message | Exception](), Event()
 
     def watch(self, key: str, request: Message) -> None:
         """Start polling for the reply to this message."""
@@ -172,7 +173,7 @@ class _ReplyWatcher:
         Raises the error of a thread whose connection broke.
         """
         try:
-            reply = self._found.get(timeout=max(0.0, seconds))
+            reply = self._replies.get(timeout=max(0.0, seconds))
         except Empty:
             return None
         if isinstance(reply, Exception):
@@ -188,12 +189,12 @@ class _ReplyWatcher:
         try:
             while not self._over.is_set():
                 for reply in self._grid.pull_messages([key]):
-                    self._found.put(reply)
+                    self._replies.put(reply)
                     return
                 self._over.wait(_pause(time.monotonic() - begin, _FASTEST_APART_SECONDS))
         except Exception as error:
             # Of the connection: raised in `next`. Of the bytes that a node sent: its answer.
-            self._found.put(_unreadable(error, request) or error)
+            self._replies.put(_unreadable(error, request) or error)
 
 
 def _unreadable(error: Exception, request: Message) -> Message | None:
@@ -201,8 +202,8 @@ def _unreadable(error: Exception, request: Message) -> Message | None:
     kinds = (DecodeError, ValueError, LookupError, TypeError, AttributeError)
     if not isinstance(error, kinds) or isinstance(error.__cause__, DecodeError):
         return None  # a response of the SuperLink that cannot be read has such a cause
-    found = f"{type(error).__name__}: {error}"
-    fault = f"expected a reply that can be read, found {found[:_LONGEST_REASON]}"
+    reason = f"{type(error).__name__}: {error}"[:_MAX_REASON]
+    fault = f"expected a reply that can be read, found {reason}"
     return Message(Error(INVALID_REPLY, fault), reply_to=request)
 
 
@@ -223,8 +224,8 @@ def _checked(request: Message, reply: Message, check: Check) -> Message:
     """
     if reply.has_error():
         reason = one_line(str(reply.error.reason or "an error without a reason"))
-        if len(reason) > _LONGEST_REASON:
-            reason = f"{reason[:_LONGEST_REASON]} ... ({len(reason)} characters)"
+        if len(reason) > _MAX_REASON:
+            reason = f"{reason[:_MAX_REASON]} ... ({len(reason)} characters)"
         return Message(Error(reply.error.code, reason), reply_to=request)
     stranger = reply.metadata.src_node_id != request.metadata.dst_node_id
     fault = "expected a reply of the node that was asked" if stranger else check(request, reply)

@@ -14,11 +14,12 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from dance_flwr.config.sections import INT8
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.federation.flower import SECAGG_CONFIGS
-from dance_flwr.federation.server.count_checks import MOST_CLASSES, MOST_TOKENS, split_fault
-from dance_flwr.federation.server.masked_checks import SIGNED, masked_fault, unlike_faults
+from dance_flwr.federation.secagg.reply_checks import SIGNED, masked_fault, unlike_faults
+from dance_flwr.federation.server.count_checks import MAX_TOKENS, CountRules
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.rules import (
-    LARGEST,
+    MAX_CLASSES,
+    MAX_NUMBER,
     Flag,
     ListOf,
     Real,
@@ -34,15 +35,15 @@ from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import Uplink
 from dance_flwr.metrics import COUNTS, PHASES
 
-MOST_NODES = 2**31 - 1  # of one client
-_MOST_ARRAYS, _NAME = 100_000, 200  # _NAME: characters
-_NODES = Whole(0, MOST_NODES)
+MAX_NODES = 2**31 - 1  # of one client
+_MAX_ARRAYS, _NAME = 100_000, 200  # _NAME: characters
+_NODES = Whole(0, MAX_NODES)
 # By the annotation of a field, so that a field that is added to an answer has a rule.
 _BY_TYPE: dict[str, Rule] = {
     "int": Whole(),
     "bool": Flag(),
     "str": Text(_NAME),
-    "tuple[str, ...]": ListOf(Text(_NAME), 1, MOST_CLASSES),
+    "tuple[str, ...]": ListOf(Text(_NAME), 1, MAX_CLASSES),
 }
 _NAMES: dict[str, Rule] = dict.fromkeys((keys.LLM, keys.TOKENISER), Text(_NAME))
 _SEAL: dict[str, Rule] = {keys.EVIDENCE_SHA256: Text(64)}
@@ -154,18 +155,18 @@ class ReplyChecks:
             else None
             for reply in replies
         ]
-        counted = Counter(own for own in names if own is not None).most_common(1)
+        counted = Counter(each for each in names if each is not None).most_common(1)
         usual = counted[0][0] if counted else None
         return [
             reply
-            if own is None or own == usual
-            else refused(reply, f"expected the counts of most clients, found {shown(sorted(own))}")
-            for reply, own in zip(replies, names, strict=True)
+            if each is None or each == usual
+            else refused(reply, f"expected the counts of most clients, found {shown(sorted(each))}")
+            for reply, each in zip(replies, names, strict=True)
         ]
 
     def _training_fault(self, content: RecordDict, node: int) -> str:
         privacy, table = self._config.privacy, _training_table()
-        nodes = self._nodes.get(node, MOST_NODES)
+        nodes = self._nodes.get(node, MAX_NODES)
         # A client may have no labelled node, or no node at all.
         least = int(nodes > 0 and self._config.aggregate_weight != "labelled")
         table[keys.WEIGHT] = Whole(least, nodes) if privacy.dp == "none" else Whole(1, 1)
@@ -186,33 +187,33 @@ class ReplyChecks:
             return fault
         if final and (fault := entries_fault(content.config_records[keys.CONFIG], _NAMES)):
             return fault
-        nodes = Whole(0, self._nodes.get(node, MOST_NODES))
+        nodes = Whole(0, self._nodes.get(node, MAX_NODES))
         metrics = messages.metrics_of(content)
-        tokens = Whole(0, MOST_TOKENS)
-        return split_fault(metrics, splits, self._views, nodes, self._classes, tokens)
+        rules = CountRules(self._views, nodes, self._classes, Whole(0, MAX_TOKENS))
+        return rules.fault(metrics, splits)
 
 
 def total_fault(
-    metrics: Mapping[str, Any], task: str, config: RunConfig, most: int = LARGEST
+    metrics: Mapping[str, Any], task: str, config: RunConfig, largest: int = MAX_NUMBER
 ) -> str:
     """Return what is wrong with the sum of metrics over clients, where single ones are masked.
 
     Parameters
     ----------
     task : TRAIN, EVALUATE or WEIGH
-    most : sum of all clients' weights (TRAIN) or nodes (EVALUATE)
+    largest : sum of all clients' weights (TRAIN) or nodes (EVALUATE)
     """
     if task == keys.WEIGH:
         names = (keys.WEIGHT, keys.NODES, keys.ENCODER_TOKENS)
         return entries_fault(metrics, dict.fromkeys(names, Whole()) | {keys.WEIGHT: Whole(1)})
     if task == keys.TRAIN:
-        table = _training_table() | {keys.WEIGHT: Whole(1, most)}
+        table = _training_table() | {keys.WEIGHT: Whole(1, largest)}
         if config.privacy.dp != "none" and config.privacy.clipping == "adaptive":
             table[keys.UNCLIPPED] = Real()
         return entries_fault(metrics, table)
     views = (*get_spec(config.method).views, "deployed")
     splits = [split for split in ("val", "test") if keys.total_of(split) in metrics]
-    return split_fault(metrics, splits or ["val"], views, Whole(0, most), 0)
+    return CountRules(views, Whole(0, largest)).fault(metrics, splits or ["val"])
 
 
 def _training_table() -> dict[str, Rule]:
@@ -226,8 +227,8 @@ def _whole_fault(request: Message, reply: Message) -> str:
     if reply.metadata.message_type != kind or not reply.has_content():
         return f"expected an answer to {kind}, found {shown(reply.metadata.message_type)}"
     for record in reply.content.array_records.values():
-        if len(record) > _MOST_ARRAYS:
-            return f"expected at most {_MOST_ARRAYS} arrays, found {len(record)}"
+        if len(record) > _MAX_ARRAYS:
+            return f"expected at most {_MAX_ARRAYS} arrays, found {len(record)}"
         for name, array in record.items():
             if len(name) > _NAME:
                 return f"expected names of at most {_NAME} characters, found {len(name)}"

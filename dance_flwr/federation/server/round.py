@@ -18,16 +18,17 @@ from numpy.typing import NDArray
 
 from dance_flwr.config.plugins import READ_EACH
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.federation.privacy.dp import affordable_rounds, fewest_clients
 from dance_flwr.federation.server.averaging import ModelAverage
 from dance_flwr.federation.server.exchange import GridChannel
 from dance_flwr.federation.server.grid import FederationGrid
-from dance_flwr.federation.server.privacy import RoundPrivacy
+from dance_flwr.federation.server.round_privacy import RoundPrivacy
 from dance_flwr.federation.server.validation import valid_updates
 from dance_flwr.federation.wire import counts, keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of, in_types_of, numpy_of, record_of, state_of
+from dance_flwr.methods import get_spec
 from dance_flwr.methods.server_side import Merged, ServerSide, State, Upload
 from dance_flwr.metrics import Counts, Training
-from dance_flwr.privacy.dp import affordable_rounds, fewest_clients
 from dance_flwr.seeding import derive
 
 Model = ArrayRecord  # a global model as it travels
@@ -47,7 +48,6 @@ class Round(Strategy):
     side : the method's server side, which merges uploads
     on_train : receives the cost and the counts of a round of training
     on_validation : receives the summed counts of a validation
-    views : names of the views that a validation may count
 
     Attributes
     ----------
@@ -65,14 +65,13 @@ class Round(Strategy):
         side: ServerSide,
         on_train: Callable[[Training], None],
         on_validation: Callable[[Counts], None],
-        views: Sequence[str] = (),
     ) -> None:
         self.config, self.step, self.side = config, step, side
         self.privacy = RoundPrivacy(config)
         self.average = ModelAverage(config.ema_decay if side.averages_rounds else 0.0)
         self.offset, self.last = 0, affordable_rounds(config)
         self._on_train, self._on_validation = on_train, on_validation
-        self._views = (*views, "deployed")
+        self._views = (*get_spec(config.method).views, "deployed")
         self._start: State = {}
         self._grid: Grid | None = None
 
@@ -129,8 +128,8 @@ class Round(Strategy):
         round_ = server_round + self.offset
         assert self._grid is not None
         answers = list(replies)
-        fewest, norm = fewest_clients(self.config), self.privacy.norm.value
-        uploads, metrics = valid_updates(answers, self.side, self._start, self._grid, fewest, norm)
+        norm = self.privacy.norm.value
+        uploads, metrics = valid_updates(answers, self.side, self._start, self._grid, norm)
         if not uploads:
             return None, None
         total, seconds = counts.sum_metrics(metrics), _seconds_of(uploads, metrics)
@@ -183,7 +182,7 @@ class Round(Strategy):
         """
         groups: Groups = {"model": numpy_of(arrays)}
         if self.deployed is not arrays:
-            groups["kept"] = numpy_of(self.deployed)
+            groups["deployed"] = numpy_of(self.deployed)
         for name in _STEP_STATE:
             value = getattr(self.step, name, None)
             if value is not None:
@@ -198,7 +197,7 @@ class Round(Strategy):
     def restore(self, groups: Groups, numbers: Mapping[str, float]) -> ArrayRecord:
         """Restore the result of `state`; return the global model."""
         arrays = record_of(groups["model"])
-        self.deployed = record_of(groups["kept"]) if "kept" in groups else arrays
+        self.deployed = record_of(groups["deployed"]) if "deployed" in groups else arrays
         for name in _STEP_STATE:
             if name in groups:
                 listed = name == "momentum_vector"
@@ -215,7 +214,7 @@ class Round(Strategy):
         """Return the message with the model and the payload of its client."""
         if not isinstance(grid, FederationGrid):
             return message
-        client = grid.client_at(message.metadata.dst_node_id)
+        client = grid.nodes[message.metadata.dst_node_id]
         part = self.model_for(messages.arrays_in(message), client)
         if part is not messages.arrays_in(message):
             message = messages.with_arrays(message, part)
@@ -256,8 +255,8 @@ def _seconds_of(
 ) -> dict[int, Mapping[str, float]]:
     """Return the seconds by phase of each client; none where only their sum is known."""
     return {
-        upload.client: counts.read_training(own).seconds
-        for upload, own in zip(uploads, metrics, strict=True)
+        upload.client: counts.read_training(values).seconds
+        for upload, values in zip(uploads, metrics, strict=True)
         if upload.client is not None
     }
 

@@ -15,11 +15,11 @@ def merged_sizes(past: Sizes, described: Mapping[int, Schema]) -> Sizes:
     past : of the clients at earlier starts
     described : client -> its description at this start
     """
-    found = {
-        "nodes_per_client": {client: own.num_nodes for client, own in described.items()},
-        "encoder_tokens": {client: own.encoder_tokens for client, own in described.items()},
+    counted = {
+        "nodes_per_client": {client: schema.num_nodes for client, schema in described.items()},
+        "encoder_tokens": {client: schema.encoder_tokens for client, schema in described.items()},
     }
     return {
         name: dict(sorted((past.get(name, {}) | counts).items(), key=lambda item: item[0] or 0))
-        for name, counts in found.items()
+        for name, counts in counted.items()
     }

@@ -18,13 +18,13 @@ from flwr.serverapp.strategy import (
 from dance_flwr.config.plugins import STRATEGIES
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
+from dance_flwr.federation.privacy.dp import fewest_clients
 from dance_flwr.federation.server.round import Round, sample_sizes
 from dance_flwr.methods import get_spec
 from dance_flwr.metrics import Counts, Training
 from dance_flwr.nn.model import ModelShape
-from dance_flwr.privacy.dp import fewest_clients
 
-_FEWEST_TRIMMED = 3
+_MIN_TRIMMED = 3
 
 
 def fedavg(config: RunConfig, **options: Any) -> FedAvg:
@@ -72,9 +72,9 @@ def fedtrimmedavg(config: RunConfig, **options: Any) -> FedAvg:
     ------
     UserError : these are so few that nothing would be left
     """
-    if (fewest := fewest_clients(config)) < _FEWEST_TRIMMED:
+    if (fewest := fewest_clients(config)) < _MIN_TRIMMED:
         raise UserError(
-            f"strategy: expected at least {_FEWEST_TRIMMED} valid replies per round, of which "
+            f"strategy: expected at least {_MIN_TRIMMED} valid replies per round, of which "
             f"fedtrimmedavg omits one on each side, found {fewest}; raise clients, client-fraction "
             "or min-valid-replies, or set strategy = fedmedian"
         )
@@ -116,7 +116,7 @@ def make_round(
         train_metrics_aggr_fn=_no_metrics,
         evaluate_metrics_aggr_fn=_no_metrics,
     )
-    return Round(config, step, side, on_train, on_validation, spec.views)
+    return Round(config, step, side, on_train, on_validation)
 
 
 def _no_metrics(records: list[RecordDict], weighted_by: str) -> MetricRecord:

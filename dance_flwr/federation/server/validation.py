@@ -12,12 +12,17 @@ from flwr.serverapp import Grid
 from dance_flwr.config.sections import FLOAT32
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import QuorumError
+from dance_flwr.federation.privacy.dp import fewest_clients, update_bound
+from dance_flwr.federation.privacy.quantiser import (
+    Quantised,
+    dequantise,
+    expected_types,
+    scales_fault,
+)
 from dance_flwr.federation.server.grid import LOG, FederationGrid
 from dance_flwr.federation.wire import messages
 from dance_flwr.methods.server_side import ServerSide, State, Upload
 from dance_flwr.methods.upload_checks import model_fault, norm_bounds, update_norm
-from dance_flwr.privacy.dp import update_bound
-from dance_flwr.privacy.quantiser import Quantised, dequantise, expected_types, scales_fault
 
 
 def valid_updates(
@@ -25,7 +30,6 @@ def valid_updates(
     side: ServerSide,
     start: State,
     grid: Grid,
-    fewest: int,
     norm: float | None = None,
 ) -> tuple[list[Upload], list[Mapping[str, Any]]]:
     """Return the valid uploads and their metrics; log the sender of every other one.
@@ -35,7 +39,6 @@ def valid_updates(
     replies : valid training replies, ordered by client
     side : defines what an upload must hold
     start : the model that the round started from
-    fewest : clients that a round must end with
     norm : C, what updates were clipped to under differential privacy
 
     Raises
@@ -58,7 +61,7 @@ def valid_updates(
     for upload, fault in read:
         if fault and upload.client is not None and isinstance(grid, FederationGrid):
             grid.mark_absent("upload_rejected", upload.client, fault)
-    fewest = min(len(replies), fewest)
+    fewest = min(len(replies), fewest_clients(side.config))
     if len(uploads) < fewest:
         raise QuorumError(
             f"expected at least {fewest} valid updates, found {len(uploads)}; {'; '.join(rejected)}"

@@ -53,9 +53,9 @@ class Schema:
 
 
 def query(kind: str, node: int, config: Mapping[str, Any]) -> Message:
-    """Return a query of this kind to one node."""
-    record = RecordDict({keys.CONFIG: ConfigRecord(dict(config))})
-    return Message(record, dst_node_id=node, message_type=kind)
+    """Return a message of this kind to one node, with a config alone."""
+    content = RecordDict({keys.CONFIG: ConfigRecord(dict(config))})
+    return Message(content, dst_node_id=node, message_type=kind)
 
 
 def describe(node: int, partition_dir: str) -> Message:
@@ -78,8 +78,7 @@ def evaluate(node: int, config: Mapping[str, Any], arrays: ArrayRecord) -> Messa
 
 def weigh(node: int, config: Mapping[str, Any]) -> Message:
     """Return the message whose masked sum is weights, nodes and tokens."""
-    content = RecordDict({keys.CONFIG: ConfigRecord(dict(config))})
-    return Message(content, dst_node_id=node, message_type=keys.TRAIN)
+    return query(keys.TRAIN, node, config)
 
 
 def run_config(run: str, partition_dir: str) -> dict[str, Any]:
@@ -143,7 +142,6 @@ def train_reply(
     weight: int,
     report: Report,
     unclipped: float | None = None,
-    scales: Tensor | None = None,
 ) -> Message:
     """Answer TRAIN: the model, its weight in the mean, loss, counts and seconds.
 
@@ -152,25 +150,29 @@ def train_reply(
     Parameters
     ----------
     unclipped : 1.0 if the update was within the clipping norm, under adaptive clipping only
-    scales : of an update in int8 that travels in the place of the model; otherwise empty
     """
     metrics: dict[str, Any] = {keys.WEIGHT: weight, keys.LOSS: report.loss}
     metrics |= {keys.UNCLIPPED: unclipped} if unclipped is not None else {}
     metrics |= report.counts
     metrics |= {keys.seconds_of(phase): value for phase, value in report.seconds.items()}
     records = {keys.STATISTICS: arrays_of(report.statistics)} if report.statistics else {}
-    if scales is not None and len(scales):
-        records[keys.SCALES] = arrays_of({keys.STEPS: scales})
     return _reply(
         message, {keys.ARRAYS: arrays_of(state), keys.METRICS: MetricRecord(metrics), **records}
     )
 
 
+def with_scales(reply: Message, scales: Tensor) -> Message:
+    """Return an answer to TRAIN with the scales of an update in int8; unchanged without any."""
+    if not len(scales):
+        return reply
+    records = dict(reply.content) | {keys.SCALES: arrays_of({keys.STEPS: scales})}
+    return with_content(reply, RecordDict(records))
+
+
 def weigh_reply(message: Message, weight: int, nodes: int, tokens: int) -> Message:
     """Answer "weigh": the client's weight, nodes and encoded tokens; sent under masks only."""
-    metrics: dict[str, Any] = {keys.WEIGHT: weight, keys.NODES: nodes}
-    metrics[keys.ENCODER_TOKENS] = tokens
-    return _reply(message, {keys.METRICS: MetricRecord(metrics)})
+    metrics = MetricRecord({keys.WEIGHT: weight, keys.NODES: nodes, keys.ENCODER_TOKENS: tokens})
+    return _reply(message, {keys.METRICS: metrics})
 
 
 def evaluate_reply(
@@ -222,8 +224,8 @@ def scales_of(message: Message) -> Tensor:
     """Return the scales beside an update in int8; empty where there are none."""
     import torch
 
-    found = state_of(message.content.array_records.get(keys.SCALES, ArrayRecord()))
-    return found.get(keys.STEPS, torch.zeros(0))
+    arrays = state_of(message.content.array_records.get(keys.SCALES, ArrayRecord()))
+    return arrays.get(keys.STEPS, torch.zeros(0))
 
 
 def statistics_of(message: Message) -> dict[str, Tensor]:

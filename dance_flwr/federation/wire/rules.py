@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from reprlib import repr as shortened
 from typing import Any, Protocol
 
-LARGEST = 2**53  # up to here whole numbers are exact in float64 and in JSON
+MAX_CLASSES = 10_000
+MAX_NUMBER = 2**53  # up to here whole numbers are exact in float64 and in JSON
 
 
 class Rule(Protocol):
@@ -20,46 +21,46 @@ class Rule(Protocol):
 class Whole:
     """An integer within bounds; no bool."""
 
-    least: int = 0
-    most: int = LARGEST
+    minimum: int = 0
+    maximum: int = MAX_NUMBER
 
     def allows(self, value: Any) -> bool:
         """Whether this value keeps the rule."""
-        return type(value) is int and self.least <= value <= self.most
+        return type(value) is int and self.minimum <= value <= self.maximum
 
     def __str__(self) -> str:
-        return f"a whole number from {self.least} to {self.most}"
+        return f"a whole number from {self.minimum} to {self.maximum}"
 
 
 @dataclass(frozen=True)
 class Real:
     """A finite number within bounds."""
 
-    least: float = -LARGEST
-    most: float = LARGEST
+    minimum: float = -MAX_NUMBER
+    maximum: float = MAX_NUMBER
 
     def allows(self, value: Any) -> bool:
         """Whether this value keeps the rule; NaN is within no bounds."""
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and self.least <= value <= self.most
+        return number and self.minimum <= value <= self.maximum
 
     def __str__(self) -> str:
-        return f"a number from {self.least:g} to {self.most:g}"
+        return f"a number from {self.minimum:g} to {self.maximum:g}"
 
 
 @dataclass(frozen=True)
 class Text:
     """A string, or bytes, of bounded length."""
 
-    most: int
+    max_length: int
     kind: type[str] | type[bytes] = str
 
     def allows(self, value: Any) -> bool:
         """Whether this value keeps the rule."""
-        return isinstance(value, self.kind) and len(value) <= self.most
+        return isinstance(value, self.kind) and len(value) <= self.max_length
 
     def __str__(self) -> str:
-        return f"{self.kind.__name__} of at most {self.most}"
+        return f"{self.kind.__name__} of at most {self.max_length}"
 
 
 @dataclass(frozen=True)
@@ -79,21 +80,23 @@ class ListOf:
     """A list of bounded length whose entries keep one rule."""
 
     each: Rule
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
     def allows(self, value: Any) -> bool:
         """Whether this value keeps the rule."""
-        whole = isinstance(value, list) and self.least <= len(value) <= self.most
+        whole = isinstance(value, list) and self.minimum <= len(value) <= self.maximum
         return whole and all(map(self.each.allows, value))
 
     def __str__(self) -> str:
-        count = self.least if self.least == self.most else f"{self.least} to {self.most}"
+        count = (
+            self.minimum if self.minimum == self.maximum else f"{self.minimum} to {self.maximum}"
+        )
         return f"a list of {count} entries, each {self.each}"
 
 
 def entries_fault(
-    found: Mapping[str, Any], table: Mapping[str, Rule], optional: Collection[str] = ()
+    entries: Mapping[str, Any], table: Mapping[str, Rule], optional: Collection[str] = ()
 ) -> str:
     """Return what is wrong with the entries of a record; "" where nothing is.
 
@@ -102,11 +105,11 @@ def entries_fault(
     table : rule by name; every entry must have one
     optional : names that may be absent
     """
-    if missing := sorted(table.keys() - found.keys() - set(optional)):
+    if missing := sorted(table.keys() - entries.keys() - set(optional)):
         return f"expected {', '.join(missing[:3])}, found no such entry"
-    if unknown := sorted(map(str, found.keys() - table.keys())):
+    if unknown := sorted(map(str, entries.keys() - table.keys())):
         return f"expected only the entries of its task, found {shown(unknown[0])}"
-    for name, value in found.items():
+    for name, value in entries.items():
         if not table[name].allows(value):
             return f"expected {name} to be {table[name]}, found {shown(value)}"
     return ""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _TYPES = {"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"}
-_MOST_DIMENSIONS, _LONGEST = 8, 2**40
+_MAX_DIMENSIONS, _MAX_SIZE = 8, 2**40
 
 
 def arrays_of(state: Mapping[str, Tensor]) -> ArrayRecord:
@@ -58,8 +58,8 @@ def array_fault(array: Array) -> str:
     if array.stype != "numpy.ndarray" or array.dtype not in _TYPES:
         return f"expected an array of numbers, found {array.stype[:40]} of {array.dtype[:40]}"
     shape = tuple(array.shape)
-    if len(shape) > _MOST_DIMENSIONS or any(not 0 <= size <= _LONGEST for size in shape):
-        return f"expected a shape of at most {_MOST_DIMENSIONS} dimensions, found {str(shape)[:80]}"
+    if len(shape) > _MAX_DIMENSIONS or any(not 0 <= size <= _MAX_SIZE for size in shape):
+        return f"expected a shape of at most {_MAX_DIMENSIONS} dimensions, found {str(shape)[:80]}"
     header = header_of(array.dtype, shape)
     size = len(header) + np.dtype(array.dtype).itemsize * prod(shape)
     if len(array.data) != size or not array.data.startswith(header):

@@ -1,6 +1,6 @@
 """A Grid that calls the unmodified ClientApp in this process: no Ray, no ports, no start-up."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Any
 
@@ -20,7 +20,7 @@ class InProcessGrid(Grid):
     ----------
     client_app : answers every message
     run_config : flat keys, the same for all clients
-    node_configs : node id -> node config; by default one partition per node
+    nodes : node id -> node config; a number stands for so many nodes of one partition each
     on_message : called with every message and every reply, for recording
     """
 
@@ -30,22 +30,22 @@ class InProcessGrid(Grid):
         self,
         client_app: ClientApp,
         run_config: Mapping[str, Any],
-        num_nodes: int,
+        nodes: int | Mapping[int, Mapping[str, Any]],
         *,
         run_id: int = 1,
-        node_configs: Mapping[int, Mapping[str, Any]] | None = None,
-        on_message: Any = None,
+        on_message: Callable[[Message], None] | None = None,
     ) -> None:
-        default = {
-            node + 1: {keys.PARTITION_ID: node, keys.NUM_PARTITIONS: num_nodes}
-            for node in range(num_nodes)
-        }
+        if isinstance(nodes, int):
+            nodes = {
+                number + 1: {keys.PARTITION_ID: number, keys.NUM_PARTITIONS: nodes}
+                for number in range(nodes)
+            }
         self._app = client_app
         self._run = Run.create_empty(run_id)
         self._on_message = on_message
         self._contexts = {
             node: Context(run_id, node, dict(config), RecordDict(), dict(run_config))
-            for node, config in (node_configs or default).items()
+            for node, config in nodes.items()
         }
         self._replies: dict[str, Message] = {}
         self._numbers = count()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-_MARK = "DANCE_FLWR_FAMILY"
+_MARK = "DANCE_FLWR_PROCESS_TREE"
 _PATIENCE_SECONDS = 5.0
 _STOPPING = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 
@@ -37,23 +37,23 @@ class Members:
     def __call__(self) -> set[psutil.Process]:
         """Return them."""
         others = {process.pid: process for process in psutil.process_iter() if _lives(process)}
-        found: dict[int, psutil.Process] = {}
-        while new := {pid: other for pid, other in others.items() if self._has(other, found)}:
-            found |= new
+        members: dict[int, psutil.Process] = {}
+        while new := {pid: other for pid, other in others.items() if self._has(other, members)}:
+            members |= new
             for pid in new:
                 del others[pid]
                 with suppress(ProcessLookupError):
                     self._sessions.add(os.getsid(pid))
-        return set(found.values())
+        return set(members.values())
 
-    def _has(self, process: psutil.Process, found: Mapping[int, psutil.Process]) -> bool:
+    def _has(self, process: psutil.Process, members: Mapping[int, psutil.Process]) -> bool:
         with suppress(psutil.Error, ProcessLookupError):
-            known = process.ppid() in found or os.getsid(process.pid) in self._sessions
+            known = process.ppid() in members or os.getsid(process.pid) in self._sessions
             return known or process.environ().get(_MARK) == self.mark
         return False
 
 
-class Family(subprocess.Popen[bytes]):
+class ProcessTree(subprocess.Popen[bytes]):
     """A process with all that it starts, and a keeper, which stops them if this process dies.
 
     The keeper waits at a pipe that the system closes when this process ends, in whatever way.
@@ -102,7 +102,7 @@ class Family(subprocess.Popen[bytes]):
             raise
 
     def members(self) -> set[psutil.Process]:
-        """Return the living processes of the family."""
+        """Return the living processes of the tree."""
         self.poll()  # a zombie is a member until its parent asks
         return self._members()
 
@@ -122,43 +122,41 @@ def start(
     environment: Mapping[str, str],
     home: Path,
     log: Path,
-    launcher: Sequence[str] = (),
     *,
     scratch: bool = False,
-) -> Family:
+) -> ProcessTree:
     """Start a command of this environment in its own session, in `home`; append output to `log`.
 
     Parameters
     ----------
-    launcher : prefix of the command, a program of the system with its arguments
     scratch : whether `home` is removed if this process dies
     """
-    program = [*launcher, str(tool(command[0])), *command[1:]]
-    return Family(program, environment, home, log, scratch)
+    program = [str(tool(command[0])), *command[1:]]
+    return ProcessTree(program, environment, home, log, scratch)
 
 
-def stop(family: Family, ask: bool = True) -> None:
+def stop(tree: ProcessTree, ask: bool = True) -> None:
     """Stop a process and all that it started: terminate, and kill what is left, or kill at once.
 
     Returns when none is left, or after twice `_PATIENCE_SECONDS` where one cannot be killed.
     """
-    _end(family.members, ask)
-    family.wait()
-    family.dismiss()
+    _end(tree.members, ask)
+    tree.wait()
+    tree.dismiss()
 
 
 def _end(members: Callable[[], set[psutil.Process]], ask: bool) -> None:
-    asked: set[psutil.Process] = set()
+    terminated: set[psutil.Process] = set()
     began = time.monotonic()
     while living := members():
         seconds = time.monotonic() - began
         if seconds > 2 * _PATIENCE_SECONDS:
             break
         kill = not ask or seconds > _PATIENCE_SECONDS
-        for member in living if kill else living - asked:
+        for member in living if kill else living - terminated:
             with suppress(psutil.NoSuchProcess):
                 member.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
-        asked |= living
+        terminated |= living
         time.sleep(0.1)
 
 
@@ -185,7 +183,7 @@ def tool(name: str) -> Path:
 
 
 def _keep(mark: str, scratch: Sequence[str]) -> None:
-    """Wait until the process that started this one has ended, and stop its family."""
+    """Wait until the process that started this one has ended, and stop its tree."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of the pipe decides
     sys.stdin.buffer.read()
     _end(Members(mark), True)

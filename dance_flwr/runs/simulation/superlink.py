@@ -21,7 +21,7 @@ from dance_flwr.config.text import to_toml
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 from dance_flwr.runs.simulation.app_folder import submitted_app
-from dance_flwr.runs.simulation.process_tree import Family, start, stop, tool
+from dance_flwr.runs.simulation.process_tree import ProcessTree, start, stop, tool
 
 NAME, HOST = "private", "127.0.0.1"
 _START_SECONDS = 60.0
@@ -144,7 +144,7 @@ def flower_environment(home: Path) -> dict[str, str]:
 
 
 def wait_until_healthy(
-    process: Family, address: str, log: Path, root_certificates: Path | None = None
+    process: ProcessTree, address: str, log: Path, root_certificates: Path | None = None
 ) -> None:
     """Wait until the SuperLink at http(s)://host:port reports that it is healthy.
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dance_flwr.data.text.usage import Usage, note_evidence, note_generated, usage_of
+from dance_flwr.data.text.usage import Usage, note_evidence, usage_of
 from dance_flwr.disk import write_npz
 
 TOKENS = np.array([5, 7, 11, 13, 17], np.int32)
@@ -30,20 +30,16 @@ def test_counts_are_those_of_a_loop_over_chunks(tmp_path_factory, rounds):
     )
 
 
-def test_a_repeated_round_and_a_repeated_step_count_once(tmp_path):
+def test_a_repeated_round_counts_once(tmp_path):
     for chunks in ([0, 1, 1], [2, 2]):
         note_evidence(tmp_path, 3, np.array(chunks))
-    note_generated(tmp_path, "neighbours", 40)
-    note_generated(tmp_path, "neighbours", 40)
-    note_generated(tmp_path, "reflected", 2)
-    assert usage_of(tmp_path, TOKENS) == Usage(2, 22, 1, 11, generated_tokens=42)
+    assert usage_of(tmp_path, TOKENS) == Usage(2, 22, 1, 11)
 
 
 def test_packs_that_are_kept_are_notes_of_their_refresh_but_not_the_final_ones(tmp_path):
     for name in ("round-00001", "round-00002", "final"):
         write_npz(tmp_path / "evidence" / f"{name}.npz", {"chunks": np.array([0, 2])})
-    note_generated(tmp_path, "neighbours", 40)
-    assert usage_of(tmp_path, TOKENS) == Usage(4, 32, 2, 16, generated_tokens=40)
+    assert usage_of(tmp_path, TOKENS) == Usage(4, 32, 2, 16)
 
 
 def test_a_damaged_note_costs_no_run_and_is_named(tmp_path, caplog, monkeypatch):

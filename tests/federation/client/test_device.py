@@ -132,7 +132,7 @@ def mixed(run_config, dance, tmp_path, gpus):
             | extra
             for client, extra in enumerate(more)
         }
-        grid = InProcessGrid(client_app.app, flatten(config), 3, node_configs=nodes)
+        grid = InProcessGrid(client_app.app, flatten(config), nodes)
         server_app.run(grid, config, tmp_path.name, tmp_path / "out")
         return read_result(tmp_path / "out")
 

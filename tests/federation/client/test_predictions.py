@@ -5,7 +5,9 @@ import torch
 
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.federation.client.client import Client
+from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods import get_spec
+from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.runs.reader import load_model
 
 
@@ -35,7 +37,8 @@ def test_a_validation_reads_so_many_nodes_and_always_the_same(dance, run_config,
     assert len(every) > 2
     for seed in (0, 0, 3):
         config = run_config(validation_nodes=most, seed=seed, device="cpu")
-        counts = Client(dance.data(0), config).validate(model, run, 3)["val"]
+        info = RoundInfo(run, 3, model_fingerprint(model))
+        counts = Client(dance.data(0), config).validate(model, info)["val"]
         assert counts.total == len(asked[-1][0]) == (2 if most == 2 else len(every))
         assert counts.correct.keys() == {"plain", "fused", "deployed"}
     for nodes, final in asked:
@@ -51,7 +54,8 @@ def test_the_final_model_is_scored_on_every_node_of_both_splits(dance, run_confi
     shutil.copytree(dance.partition / "client-0", tmp_path / "client-0")
     data = ClientData(tmp_path / "client-0", torch.device("cpu"))
     client = Client(data, run_config(validation_nodes=1))
-    found = client.finish(load_model(dance.folder), dance.result["run"], 3)
+    model = load_model(dance.folder)
+    found = client.finish(model, RoundInfo(dance.result["run"], 3, model_fingerprint(model)))
     ((nodes, final),) = asked
     assert final and nodes == labelled(data, VAL) + labelled(data, TEST)
     assert {name: counts.total for name, counts in found.items()} == {

@@ -14,9 +14,9 @@ from dance_flwr.config.sections import FLOAT16, INT8
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.client.residual import PREVIOUS_RESIDUAL, RESIDUAL
 from dance_flwr.federation.flower import SecAggKey
+from dance_flwr.federation.privacy.quantiser import Quantised, dequantise
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.serialization import bytes_of
-from dance_flwr.privacy.quantiser import Quantised, dequantise
 from dance_flwr.runs.reader import load_model
 
 PLAIN = {"method": "fedavg-full"}

@@ -12,7 +12,7 @@ from support.graphs import EVERY_ROUND
 
 from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.server import polling as asking
-from dance_flwr.federation.server.ledger import Ledger
+from dance_flwr.federation.server.message_log import MessageLog
 from dance_flwr.federation.wire.keys import INVALID_REPLY
 
 GONE = Error(ErrorCode.NODE_UNAVAILABLE, "the node is not available")
@@ -146,12 +146,12 @@ def ask_all(monkeypatch):
     }.items():
         monkeypatch.setattr(asking, f"_{name}_SECONDS", seconds)
 
-    def ask(line, timeout, ledger=None):
+    def ask(line, timeout, log=None):
         sent = [
             Message(RecordDict(), dst_node_id=node, message_type="train")
             for node in range(len(line.fates))
         ]
-        replies = asking.ask(line, sent, timeout, ledger or Ledger())
+        replies = asking.ask(line, sent, timeout, log or MessageLog())
         return {reply.metadata.src_node_id: reply for reply in replies}
 
     return ask
@@ -166,14 +166,14 @@ def test_a_node_that_dies_while_it_sends_holds_up_nobody_else(ask_all, monkeypat
 
 @pytest.mark.parametrize("fate", ["forgetful", "gone", "stuck"])
 def test_a_node_that_answers_a_later_message_has_lost_the_earlier(ask_all, fate):
-    ledger = Ledger()
-    replies = ask_all(Line("prompt", fate), 60.0, ledger)
+    log = MessageLog()
+    replies = ask_all(Line("prompt", fate), 60.0, log)
     assert (
         not replies[0].has_error()
         and asking.is_lost(replies[1])
         and "started again" in replies[1].error.reason
     )
-    counts = [(row["type"], row["count"]) for row in ledger.rows()]
+    counts = [(row["type"], row["count"]) for row in log.rows()]
     assert counts == [("train", 2), ("train", 2), ("query.hello", 1), ("query.hello", 1)]
 
 
@@ -191,12 +191,12 @@ def test_a_silent_node_is_waited_for_until_the_time_is_up(ask_all):
 @pytest.mark.parametrize("fate", ["unreadable", "other"])
 def test_a_reply_that_cannot_be_read_is_that_of_its_node(ask_all, fate):
     """Flower builds a message from the bytes of a client where the server pulls it."""
-    ledger = Ledger()
-    replies = ask_all(Line("prompt", fate, "prompt"), 30.0, ledger)
+    log = MessageLog()
+    replies = ask_all(Line("prompt", fate, "prompt"), 30.0, log)
     assert [replies[node].has_error() for node in range(3)] == [False, True, False]
     assert replies[1].error.code == INVALID_REPLY
     assert "expected a reply that can be read, found" in replies[1].error.reason
-    assert [(row["count"], row["errors"]) for row in ledger.rows()] == [(3, 0), (3, 1)]
+    assert [(row["count"], row["errors"]) for row in log.rows()] == [(3, 0), (3, 1)]
 
 
 def test_a_response_of_the_superlink_that_cannot_be_read_is_nobodys_reply(ask_all):

@@ -10,8 +10,9 @@ from flwr.app import ConfigRecord
 from dance_flwr.config.plugins import READ_EACH, STRATEGIES
 from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.client.client import initial_model
+from dance_flwr.federation.privacy.dp import draw_clients
 from dance_flwr.federation.server.grid import FederationGrid
-from dance_flwr.federation.server.ledger import Ledger
+from dance_flwr.federation.server.message_log import MessageLog
 from dance_flwr.federation.server.round import initial_arrays
 from dance_flwr.federation.server.strategies import make_round
 from dance_flwr.federation.wire import keys, messages
@@ -20,7 +21,6 @@ from dance_flwr.methods import check_method
 from dance_flwr.methods.server_side import Upload, entries_of, for_client, weighted_mean
 from dance_flwr.metrics import Counts, Report
 from dance_flwr.nn.model import ModelShape
-from dance_flwr.privacy.dp import draw_clients
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 SHAPE = ModelShape(text_dim=6, hidden_dim=4, classes=3)
@@ -58,7 +58,7 @@ class Server:
             InProcessGrid(client_app, {"privacy.dp": config.privacy.dp}, config.clients),
             {client + 1: client for client in range(config.clients)},
             config,
-            Ledger(),
+            MessageLog(),
         )
         model = initial_model(SHAPE, config).state_dict()
         self.arrays = self.round.deployed = initial_arrays(self.round.side, model)

@@ -7,13 +7,13 @@ import torch
 from flwr.app import Message, RecordDict
 
 from dance_flwr.config.sections import FLOAT16, INT8
+from dance_flwr.federation.privacy.quantiser import quantise
 from dance_flwr.federation.server.validation import read_upload
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.server_side import for_client
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import ModelShape
-from dance_flwr.privacy.quantiser import quantise
 
 START = {"w": torch.ones(2, 3), "b": torch.full((2,), -1.0), "batches": torch.tensor(3)}
 OWN = {"w": torch.full((2, 3), 0.5).double(), "b": torch.tensor([0.25, -1.0]).double()}
@@ -21,7 +21,8 @@ OWN = {"w": torch.full((2, 3), 0.5).double(), "b": torch.tensor([0.25, -1.0]).do
 
 def reply(tensors, scales=None, **records):
     question = Message(RecordDict({}), dst_node_id=1, message_type=keys.TRAIN)
-    return messages.train_reply(question, tensors, 7, Report(**records), scales=scales)
+    answer = messages.train_reply(question, tensors, 7, Report(**records))
+    return answer if scales is None else messages.with_scales(answer, scales)
 
 
 def side(run_config, method="fedavg-full", **options):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dance_flwr.config.options import Value
 from dance_flwr.config.tree import RunConfig, flatten, parse
-from dance_flwr.privacy.dp import protect, spent_epsilon
+from dance_flwr.federation.privacy.dp import ClientMechanism, spent_epsilon
 from dance_flwr.seeding import derive
 
 DRAWS = 5  # of the noise; one draw moves a correlation over few clients and classes by chance
@@ -75,7 +75,7 @@ def _noisy(
     """Return what the server has of each client when all of them protect their uploads."""
     norm = private.privacy.clipping_norm
     states: list[State] = [
-        protect(upload, start, private, norm=norm, round_=round_, client=client).state
+        ClientMechanism(private, norm, round_, client).protect(upload, start).state
         for client, upload in enumerate(uploads)
     ]
     if private.privacy.dp == "local":

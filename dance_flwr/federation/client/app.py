@@ -1,0 +1,75 @@
+"""The ClientApp of a node: it logs its answers, and its refusals tell a server nothing.
+
+The text of an error is an answer too: "expected at least this client's 1200 nodes" gives a number
+that no sum would. Under masks every error is therefore one sentence; the reason is in the node's
+own log.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from dance_flwr import events
+from dance_flwr.errors import UserError
+from dance_flwr.federation.secagg.client import demands_masks
+from dance_flwr.federation.wire import keys, messages
+
+LOG = logging.getLogger("flwr")
+REFUSAL = "this client does not take part; the reason is in its own log"
+
+
+class ReticentApp(ClientApp):
+    """A ClientApp that answers every error with `REFUSAL` where the client demands masks.
+
+    Around the whole app: also what Flower raises for a message that no handler takes.
+    """
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Answer a message."""
+        if not _reticent(context):
+            return super().__call__(message, context)
+        try:
+            reply = super().__call__(message, context)
+        except Exception as error:
+            LOG.warning("%s: %s", type(error).__name__, error)
+            LOG.debug("the traceback of this error", exc_info=True)
+            return messages.error_reply(message, REFUSAL)
+        return messages.error_reply(message, REFUSAL) if reply.has_error() else reply
+
+
+def _reticent(context: Context) -> bool:
+    """Whether this client demands masks, or has a configuration that does not say."""
+    try:
+        return demands_masks(context)
+    except UserError:
+        return True
+
+
+def log_answers(
+    message: Message, context: Context, call_next: Callable[[Message, Context], Message]
+) -> Message:
+    """Answer a message and log an event: a mod of the ClientApp."""
+    config = messages.config_of(message) if message.has_content() else {}
+    run = config.get(keys.RUN) or events.context_fact("run") or str(message.metadata.run_id)
+    kind, begin = message.metadata.message_type, time.perf_counter()
+    with events.log_context(
+        run=run, round=config.get(keys.ROUND), client=context.node_config.get(keys.PARTITION_ID)
+    ):
+        try:
+            reply = call_next(message, context)
+        except Exception as error:
+            reason = type(error).__name__
+            events.emit(
+                "message_failed", f"{kind}: {error}", logging.ERROR, kind=kind, reason=reason
+            )
+            raise
+        seconds = time.perf_counter() - begin
+        if reply.has_error():
+            reason = f"{kind}: {reply.error.reason}"
+            events.emit("message_failed", reason, logging.ERROR, kind=kind, seconds=seconds)
+        else:
+            events.emit("message_answered", f"{kind} answered", kind=kind, seconds=seconds)
+    return reply

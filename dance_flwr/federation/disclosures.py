@@ -1,0 +1,212 @@
+"""What every key of a message discloses, to whom, and what that rests on.
+
+The table is explicit: a key that it does not list is refused by `disclosure`.
+Records of tensors are described as a whole, as their keys are the names of a method's tensors.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import NamedTuple
+
+from dance_flwr.config.plugins import METHODS
+from dance_flwr.errors import UserError
+from dance_flwr.federation.flower import FITRES, SECAGG_CONFIGS, SecAggKey
+from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire.counts import PER_CLASS
+from dance_flwr.federation.wire.messages import Hello, Schema
+from dance_flwr.metrics import COUNTS, PHASES, TOKEN_COUNTS
+
+_SERVER, _ALL = "the server", "the server, all clients"
+_HIDES = "nobody learns anything from it without the salt, which stays with the client"
+
+
+class Disclosure(NamedTuple):
+    """What a key holds, and who reads it.
+
+    Attributes
+    ----------
+    what : the content, in a few words; readers : who can read it
+    assumption : what must hold for nobody else to read it, or what can be inferred from it
+    """
+
+    what: str
+    readers: str
+    assumption: str = ""
+
+
+# Records of tensors, whatever the names of these.
+TENSORS: Mapping[str, Disclosure] = {
+    keys.ARRAYS: Disclosure(
+        "model parameters", _SERVER, "of one client: what it trained on can be inferred from them"
+    ),
+    keys.STATISTICS: Disclosure(
+        "what the card of the run's method names beside a model", _SERVER, "of one client, unmasked"
+    ),
+    keys.SCALES: Disclosure(
+        "the step of each tensor of a model update in int8", _SERVER, "of one client"
+    ),
+    keys.SERVER_PAYLOAD: Disclosure(
+        "what the server computed for this client from other clients' statistics",
+        "the client it is sent to",
+        "single rows may be another client's, unmasked",
+    ),
+    keys.EXCHANGED: Disclosure(
+        "what the card of the run's method names as exchanged before round 1",
+        "the server, other clients",
+        "of one client, unmasked",
+    ),
+}
+
+_EXACT = "exact; no noise is added to counts"
+_TRAINED_ON = Disclosure(
+    "counts of a round: condensed nodes; neighbours, chunks, tokens and labelled nodes as "
+    "evidence; packs written",
+    _SERVER,
+    _EXACT,
+)
+_SCORED = Disclosure(
+    "counts on a split: nodes, hits by view, and by class nodes, predictions and hits",
+    _SERVER,
+    _EXACT,
+)
+_TOKENS = Disclosure(
+    "counts of the run: chunks and tokens read as evidence, each time and once; calls, tokens and "
+    "milliseconds of the client's language model",
+    _SERVER,
+    _EXACT,
+)
+_MODEL = Disclosure(
+    "names of the client's language model and of its tokeniser, if it asked", _SERVER
+)
+_SETTING = Disclosure("settings of the run", _ALL)
+_GREETING = Disclosure(
+    "number of the client, whether it holds its own data, hash of its code", _ALL
+)
+_SCHEMA = Disclosure(
+    "names of classes, width of text embeddings, number of clients, hash of the encoder, device",
+    _ALL,
+)
+_PROTOCOL = Disclosure("public keys, parameters of the protocol, numbers of nodes", _ALL)
+
+
+def disclosures() -> dict[tuple[str, str], Disclosure]:
+    """Return the disclosure of every (record, key) whose record does not hold tensors."""
+    return _metrics() | _config() | _masked()
+
+
+def disclosure(record: str, key: str) -> Disclosure:
+    """Return the disclosure of one key of one record.
+
+    Raises
+    ------
+    UserError : the key is not described
+    """
+    described = TENSORS.get(record) or disclosures().get((record, key))
+    if described is None:
+        raise UserError(
+            "privacy report: expected a key that federation/disclosures.py describes, "
+            f"found {key!r} of {record!r}; describe it there"
+        )
+    return described
+
+
+def _metrics() -> dict[tuple[str, str], Disclosure]:
+    views = {"deployed", *(view for spec in METHODS.all().values() for view in spec.views)}
+    scored: set[str] = set()
+    for split in ("val", "test"):
+        scored |= {keys.total_of(split), *(keys.per_class(split, name) for name in PER_CLASS)}
+        scored |= {keys.correct_of(split, view) for view in views}
+    phases = [keys.seconds_of(phase) for phase in PHASES]
+    return {
+        (keys.METRICS, keys.WEIGHT): Disclosure(
+            "the client's weight in the mean; of an evaluation: the number of scored nodes", _SERVER
+        ),
+        (keys.METRICS, keys.UNCLIPPED): Disclosure(
+            "whether the update was within the clipping norm", _SERVER, _EXACT
+        ),
+        **_each(keys.METRICS, [keys.LOSS], Disclosure("training loss", _SERVER)),
+        **_each(keys.METRICS, phases, Disclosure("seconds by phase", _SERVER)),
+        **_each(
+            keys.METRICS,
+            [keys.NODES, keys.ENCODER_TOKENS],
+            Disclosure("numbers of nodes and of encoded tokens", _SERVER, _EXACT),
+        ),
+        **_each(keys.METRICS, COUNTS, _TRAINED_ON),
+        **_each(keys.METRICS, scored, _SCORED),
+        **_each(keys.METRICS, map(keys.tokens_of, TOKEN_COUNTS), _TOKENS),
+    }
+
+
+def _config() -> dict[tuple[str, str], Disclosure]:
+    settings = [
+        *(keys.RUN, keys.PARTITION_DIR, keys.ROUND, keys.FINAL, keys.STEP),
+        *(keys.CLIPPING_NORM, keys.NEEDS_INITIAL_UPLOAD, keys.PROXIMAL_MU),
+    ]
+    nodes = Disclosure("number of local nodes (0 where it is withheld)", _SERVER)
+    tokens = Disclosure("number of encoded tokens (0 where it is withheld)", _SERVER)
+    data = Disclosure("a hash of the client's data and a secret salt", _SERVER, _HIDES)
+    evidence = Disclosure("a hash of the client's evidence and a secret salt", _SERVER, _HIDES)
+    return {
+        **_each(keys.CONFIG, settings, _SETTING),
+        **_each(keys.CONFIG, [item.name for item in fields(Hello)], _GREETING),
+        **_each(keys.CONFIG, [item.name for item in fields(Schema)], _SCHEMA),
+        **_each(keys.CONFIG, [keys.LLM, keys.TOKENISER], _MODEL),
+        (keys.CONFIG, keys.SCHEMA_NODES): nodes,
+        (keys.CONFIG, keys.SCHEMA_TOKENS): tokens,
+        (keys.CONFIG, keys.DATA_SHA256): data,
+        (keys.CONFIG, keys.EVIDENCE_SHA256): evidence,
+    }
+
+
+def _masked() -> dict[tuple[str, str], Disclosure]:
+    """Return the disclosures of the records that only secure aggregation sends."""
+    key = SecAggKey
+    protocol = [
+        *(key.STAGE, key.SAMPLE_NUMBER, key.SHARE_NUMBER, key.THRESHOLD, key.CLIPPING_RANGE),
+        *(key.TARGET_RANGE, key.MOD_RANGE, key.MAX_WEIGHT, key.PUBLIC_KEY_1, key.PUBLIC_KEY_2),
+        *(key.DESTINATION_LIST, key.SOURCE_LIST, key.NODE_ID_LIST),
+        *(key.ACTIVE_NODE_ID_LIST, key.DEAD_NODE_ID_LIST, keys.NODE),
+    ]
+    layout = Disclosure(
+        "names and lengths of the metrics, and whether they are missing; no values", _SERVER
+    )
+    request = Disclosure(
+        "what is to be summed, the range of updates, all nodes together", "all clients"
+    )
+    constant = Disclosure("constants that Flower's workflow asks for", _SERVER)
+    signatures = [keys.CLIENT, keys.SIGNATURE]
+    signatures += [keys.SIGNED_NODES, keys.SIGNED_CLIENTS, keys.SIGNATURES]
+    signed = Disclosure("signatures of greetings, public keys and survivors, client numbers", _ALL)
+    return {
+        **_each(SECAGG_CONFIGS, protocol, _PROTOCOL),
+        (SECAGG_CONFIGS, key.MASKED_PARAMETERS): Disclosure(
+            "model update, weight and metrics, masked",
+            "nobody; the server reads a sum",
+            "fewer than the threshold of clients collude with the server",
+        ),
+        (SECAGG_CONFIGS, key.CIPHERTEXT_LIST): Disclosure(
+            "shares of a client's secrets, encrypted for another client",
+            "their addressee",
+            "public keys are signed, or the server hands them on unaltered",
+        ),
+        (SECAGG_CONFIGS, key.SHARE_LIST): Disclosure(
+            "shares of secrets that take masks off",
+            _SERVER,
+            "it asks for one secret of each client; clients refuse to give both",
+        ),
+        **_each(keys.SIGNED, signatures, signed),
+        **_each(keys.SECURE_LAYOUT, [keys.NAMES, keys.LENGTHS, keys.MICRO, keys.OMITTED], layout),
+        **_each(
+            keys.SECURE_SUM,
+            [
+                *(keys.TASK, keys.TOTAL_WEIGHT, keys.UPDATE_RANGE),
+                *(keys.LEVELS, keys.BITS, keys.DIGIT_BITS),
+            ],
+            request,
+        ),
+        **{(record, name): constant for record, names in FITRES.items() for name in names},
+    }
+
+
+def _each(record: str, names: Iterable[str], what: Disclosure) -> dict[tuple[str, str], Disclosure]:
+    return {(record, name): what for name in names}

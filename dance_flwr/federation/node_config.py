@@ -1,0 +1,199 @@
+"""What the context of a ClientApp says: the run's configuration, the client's number, the terms.
+
+The terms of a node are what its operator demands of every run, set in `--node-config`. A run can be
+stricter than a node's terms, never laxer: a node refuses what lies beyond them before it opens its
+data.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, inf, isfinite
+from typing import Any
+
+from flwr.app import Context
+
+from dance_flwr.config.options import Value
+from dance_flwr.config.plugins import METHODS
+from dance_flwr.config.tree import RunConfig, flatten, parse
+from dance_flwr.errors import UserError
+from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire.rules import shown
+
+Item = tuple[str, Value, type]  # True and 1 are equal, and only one of them is a valid switch
+
+
+def run_config_of(context: Context) -> RunConfig:
+    """Return `parse(context.run_config)`, which all messages of a run share.
+
+    Raises
+    ------
+    ConfigError : as of `parse`
+    """
+    return _parsed(
+        frozenset((key, value, type(value)) for key, value in context.run_config.items())
+    )
+
+
+@lru_cache(maxsize=8)  # simulated clients of several runs share a process
+def _parsed(items: frozenset[Item]) -> RunConfig:
+    return parse({key: value for key, value, _ in items})
+
+
+@dataclass(frozen=True)
+class NodeTerms:
+    """What a node demands; the defaults demand nothing.
+
+    Attributes
+    ----------
+    masks : answer under secure aggregation only
+    min_clients : fewest clients of a masked sum that stay, whatever threshold a run asks for
+    min_noise_multiplier : smallest sigma of differential privacy; 0 = none demanded
+    max_epsilon : largest budget that this client may spend, over all runs
+    methods : names of the methods that may run here; empty = all
+    max_rounds, max_local_epochs, max_hidden_dim : largest values of a run's keys of that name;
+        of rounds also the most trainings of one run, and the most repetitions of them
+    max_trainings : most trainings of all runs together
+    limits : (key of a run, its largest value), for any other key that is a number
+    """
+
+    masks: bool = False
+    min_clients: int = 0
+    min_noise_multiplier: float = 0.0
+    max_epsilon: float = inf
+    methods: tuple[str, ...] = ()
+    max_rounds: float = inf
+    max_trainings: float = inf
+    max_local_epochs: float = inf
+    max_hidden_dim: float = inf
+    limits: tuple[tuple[str, float], ...] = ()
+
+
+def terms_of(node_config: Mapping[str, Any]) -> NodeTerms:
+    """Read the terms from a node's configuration.
+
+    Raises
+    ------
+    UserError : a value is not what the key expects, or a key is none: nobody who mistypes one is
+        left without it
+    """
+    if unknown := sorted(node_config.keys() - keys.NODE_CONFIG):
+        raise UserError(
+            f"--node-config: expected only {', '.join(sorted(keys.NODE_CONFIG))}, found "
+            f"{unknown[0]!r}; correct it"
+        )
+    return NodeTerms(
+        masks=bool(node_config.get(keys.DEMANDS_MASKS)),
+        min_clients=ceil(_number(node_config, keys.MIN_CLIENTS, 0)),
+        min_noise_multiplier=_number(node_config, keys.MIN_NOISE_MULTIPLIER, 0),
+        max_epsilon=_number(node_config, keys.MAX_EPSILON, inf),
+        methods=_methods(node_config),
+        max_rounds=_number(node_config, keys.MAX_ROUNDS, inf),
+        max_trainings=_number(node_config, keys.MAX_TRAININGS, inf),
+        max_local_epochs=_number(node_config, keys.MAX_LOCAL_EPOCHS, inf),
+        max_hidden_dim=_number(node_config, keys.MAX_HIDDEN_DIM, inf),
+        limits=tuple(map(_limit, _listed(node_config, keys.LIMITS))),
+    )
+
+
+def client_number(node_config: Mapping[str, Any]) -> int:
+    """Return the number of this node's client; 0 where the configuration names none.
+
+    Raises
+    ------
+    UserError : it is no whole number from 0: a node that rounds it answers for another client
+    """
+    number = node_config.get(keys.PARTITION_ID, 0)
+    if type(number) is not int or number < 0:
+        raise UserError(
+            f"{keys.PARTITION_ID}: expected a whole number from 0, found {shown(number)}; write "
+            f"{keys.PARTITION_ID}=K with this client's number K in --node-config"
+        )
+    return number
+
+
+def refuse_beyond(terms: NodeTerms, config: RunConfig, round_: int = 0) -> None:
+    """Refuse a run that asks for more than its node allows.
+
+    Parameters
+    ----------
+    round_ : number that a message gives its round, which may be none of the run's
+
+    Raises
+    ------
+    UserError : names the key of the run, what the node allows and the key of its term
+    """
+    if terms.methods and config.method not in terms.methods:
+        raise UserError(
+            f"method: expected one of {', '.join(terms.methods)} ({keys.METHODS} of this node), "
+            f"found {config.method}; this node does not take part"
+        )
+    for name, term, maximum, value in (
+        ("rounds", keys.MAX_ROUNDS, terms.max_rounds, max(config.rounds, round_)),
+        ("local-epochs", keys.MAX_LOCAL_EPOCHS, terms.max_local_epochs, config.local_epochs),
+        ("hidden-dim", keys.MAX_HIDDEN_DIM, terms.max_hidden_dim, config.hidden_dim),
+        *((key, keys.LIMITS, limit, _number_of(config, key)) for key, limit in terms.limits),
+    ):
+        if value > maximum:
+            raise UserError(
+                f"{name}: expected at most {maximum:g} ({term} of this node), found {value}; this "
+                "node does not take part"
+            )
+
+
+def _number_of(config: RunConfig, key: str) -> float:
+    """Return the number that a run has for a key of `limits`."""
+    value = flatten(config).get(key)
+    if not isinstance(value, int | float):
+        raise UserError(
+            f"{keys.LIMITS}: expected keys of a run that are numbers, found {key!r}; correct it in "
+            "--node-config"
+        )
+    return value
+
+
+def _limit(text: str) -> tuple[str, float]:
+    key, _, number = (part.strip() for part in text.partition("="))
+    try:
+        return key, _number({keys.LIMITS: float(number)}, keys.LIMITS, inf)
+    except ValueError:
+        raise UserError(
+            f"{keys.LIMITS}: expected a list of KEY=NUMBER, found {text!r}; correct it in "
+            "--node-config"
+        ) from None
+
+
+def _methods(node_config: Mapping[str, Any]) -> tuple[str, ...]:
+    names = _listed(node_config, keys.METHODS)
+    if unknown := [name for name in names if name not in METHODS]:
+        raise UserError(
+            f"{keys.METHODS}: expected names of methods, found {unknown[0]!r}; correct it in "
+            "--node-config"
+        )
+    return names
+
+
+def _listed(node_config: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """Return the parts of a value between commas; a key that is there has at least one."""
+    if key not in node_config:
+        return ()
+    names = tuple(name.strip() for name in str(node_config[key]).split(",") if name.strip())
+    if not names:
+        raise UserError(
+            f"{key}: expected names with commas between them, found none; correct it in "
+            "--node-config, or leave it out"
+        )
+    return names
+
+
+def _number(node_config: Mapping[str, Any], key: str, default: float) -> float:
+    if key not in node_config:
+        return default
+    value = node_config[key]
+    number = float(value) if isinstance(value, int | float) and value is not True else 0.0
+    if not isfinite(number) or number <= 0:
+        raise UserError(
+            f"{key}: expected a number > 0, found {value!r}; correct it in --node-config, or leave "
+            "it out"
+        )
+    return number

@@ -1,0 +1,1 @@
+"""Differential privacy of uploads, its accounting, and updates in few bits."""

@@ -1,0 +1,226 @@
+"""What a valid reply to each stage of a masked sum is: one table, beside that of `reply_checks`.
+
+What the server reads here says nothing of a client's data: public keys, encrypted shares, masked
+integers. A reply that breaks the table is an error of its sender, which is out of the sum as one
+that dropped out in that stage. No check reads the masked values: any integer is a valid one.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+
+from dance_flwr.federation.flower import FITRES, SECAGG_CONFIGS, SecAggKey, SecAggStage
+from dance_flwr.federation.secagg.request import options_of
+from dance_flwr.federation.secagg.vectors import MAX_BITS, MetricLayout
+from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire.rules import (
+    MAX_CLASSES,
+    Flag,
+    ListOf,
+    Rule,
+    Text,
+    Whole,
+    entries_fault,
+    records_fault,
+    shown,
+)
+from dance_flwr.federation.wire.serialization import unpack
+from dance_flwr.federation.wire.tensors import header_of
+
+# Far beyond what an honest client sends, so that a reply cannot fill the server's memory.
+_NAME, _MAX_METRICS, _MAX_NODES = 200, 1000, 100_000
+_MAX_BYTES = 10_000  # of a key or a share
+_INDEX, _BLOCK = 4, 16  # bytes of a share: its number, then one block per block of the secret
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """A public key as Flower's clients write it: another one makes all others fail."""
+
+    def allows(self, value: Any) -> bool:
+        """Whether this value keeps the rule."""
+        if not isinstance(value, bytes) or len(value) > _MAX_BYTES:
+            return False
+        try:
+            key = serialization.load_pem_public_key(value)
+        except (ValueError, TypeError, UnicodeError):
+            return False
+        if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp384r1":
+            return False
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        return value == key.public_bytes(serialization.Encoding.PEM, form)
+
+    def __str__(self) -> str:
+        return "a public key of P-384"
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of a secret: its number and whole blocks."""
+
+    def allows(self, value: Any) -> bool:
+        """Whether this value keeps the rule."""
+        return (
+            isinstance(value, bytes)
+            and _INDEX + _BLOCK <= len(value) <= _MAX_BYTES
+            and (len(value) - _INDEX) % _BLOCK == 0
+            and any(value[:_INDEX])
+        )
+
+    def __str__(self) -> str:
+        return "a share of a secret"
+
+
+_NODES = ListOf(Whole(-(2**63), 2**64), 0, _MAX_NODES)
+SIGNED: dict[str, Rule] = {keys.CLIENT: Whole(0, 2**31 - 1), keys.SIGNATURE: Text(_NAME, bytes)}
+# Stage -> the entries of its answer.
+_ANSWERS: dict[str, dict[str, Rule]] = {
+    SecAggStage.SETUP: {
+        SecAggKey.PUBLIC_KEY_1: PublicKey(),
+        SecAggKey.PUBLIC_KEY_2: PublicKey(),
+    },
+    SecAggStage.SHARE_KEYS: {
+        SecAggKey.DESTINATION_LIST: _NODES,
+        SecAggKey.CIPHERTEXT_LIST: ListOf(Text(_MAX_BYTES, bytes), 0, _MAX_NODES),
+    },
+    # The lengths of the two vectors follow from the request and the layout.
+    SecAggStage.COLLECT_MASKED_VECTORS: {
+        SecAggKey.MASKED_PARAMETERS: ListOf(Text(2**40, bytes), 2, 2)
+    },
+    SecAggStage.UNMASK: {
+        SecAggKey.NODE_ID_LIST: _NODES,
+        SecAggKey.SHARE_LIST: ListOf(Share(), 0, _MAX_NODES),
+    },
+}
+_SIGNS = (SecAggStage.SETUP, keys.SURVIVORS)  # the stages whose answers are signed
+_LAYOUT: dict[str, Rule] = {
+    keys.NAMES: ListOf(Text(_NAME), 1, _MAX_METRICS),
+    keys.LENGTHS: ListOf(Whole(0, MAX_CLASSES), 1, _MAX_METRICS),
+    keys.MICRO: ListOf(Flag(), 1, _MAX_METRICS),
+    keys.OMITTED: Flag(),
+}
+_ALIKE = (keys.NAMES, keys.LENGTHS, keys.MICRO)
+# What Flower's legacy answer holds beside the vectors, always the same.
+_PARAMETERS, _EXAMPLES, _METRICS, _STATUS = FITRES
+_CONSTANTS: dict[str, dict[str, Rule]] = {
+    _PARAMETERS: {},
+    _EXAMPLES: {"num_examples": Whole(1, 1)},
+    _METRICS: {},
+    _STATUS: {"code": Whole(0, 0), "message": Text(0)},
+}
+_COLLECTED: dict[str, type] = {
+    keys.SECURE_LAYOUT: ConfigRecord,
+    _PARAMETERS: ArrayRecord,
+    _EXAMPLES: MetricRecord,
+    _METRICS: ConfigRecord,
+    _STATUS: ConfigRecord,
+}
+
+
+def masked_fault(request: Message, reply: Message) -> str:
+    """Return what is wrong with the reply to a stage; "" where nothing is."""
+    wanted: Any = request.content.config_records[SECAGG_CONFIGS]
+    content, stage = reply.content, str(wanted.get(SecAggKey.STAGE))
+    collects = stage == SecAggStage.COLLECT_MASKED_VECTORS
+    required: dict[str, type] = {SECAGG_CONFIGS: ConfigRecord} if stage in _ANSWERS else {}
+    required |= _COLLECTED if collects else {}
+    optional: dict[str, type] = {keys.SIGNED: ConfigRecord} if stage in _SIGNS else {}
+    tables = {SECAGG_CONFIGS: _ANSWERS.get(stage, {}), keys.SIGNED: SIGNED}
+    tables |= {keys.SECURE_LAYOUT: _LAYOUT, **_CONSTANTS}
+    if fault := records_fault(content, required, optional):
+        return fault
+    for name, record in content.items():
+        if fault := entries_fault(record, tables[name]):
+            return f"{name}: {fault}"
+    answer: Any = content.config_records.get(SECAGG_CONFIGS, {})
+    if stage == SecAggStage.SETUP:
+        same = answer[SecAggKey.PUBLIC_KEY_1] == answer[SecAggKey.PUBLIC_KEY_2]
+        return "expected two public keys, found one twice" if same else ""
+    if stage == SecAggStage.SHARE_KEYS:
+        others = {int(name) for name in wanted if name != SecAggKey.STAGE}
+        lists = answer[SecAggKey.DESTINATION_LIST], answer[SecAggKey.CIPHERTEXT_LIST]
+        return _each_once(*lists, others - {request.metadata.dst_node_id})
+    if stage == SecAggStage.UNMASK:
+        nodes = {*wanted[SecAggKey.ACTIVE_NODE_ID_LIST], *wanted[SecAggKey.DEAD_NODE_ID_LIST]}
+        return _each_once(answer[SecAggKey.NODE_ID_LIST], answer[SecAggKey.SHARE_LIST], nodes)
+    return _vectors_fault(request, content) if collects else ""
+
+
+def unlike_faults(request: Message, replies: Sequence[Message]) -> list[str]:
+    """Return what is wrong with each of these valid replies beside the others; "" where nothing is.
+
+    Clients of one sum send keys of their own, one layout, and shares of one length: an answer that
+    differs makes those of all others useless.
+
+    Parameters
+    ----------
+    request : to any client of this stage
+    """
+    stage = request.content.config_records[SECAGG_CONFIGS].get(SecAggKey.STAGE)
+    answers: list[Any] = [reply.content.config_records.get(SECAGG_CONFIGS, {}) for reply in replies]
+    if stage == SecAggStage.SETUP:
+        pairs = [{answer[name] for name in _ANSWERS[SecAggStage.SETUP]} for answer in answers]
+        seen = Counter(key for pair in pairs for key in pair)
+        fault = "expected public keys of its own, found one of another client"
+        return [fault if any(seen[key] > 1 for key in pair) else "" for pair in pairs]
+    if stage == SecAggStage.COLLECT_MASKED_VECTORS:
+        records = [reply.content.config_records[keys.SECURE_LAYOUT] for reply in replies]
+        layouts = [str([record[name] for name in _ALIKE]) for record in records]
+        return _unusual(layouts, "the metrics of most clients")
+    if stage == SecAggStage.UNMASK:
+        lengths = []
+        for answer in answers:
+            shares = map(len, answer[SecAggKey.SHARE_LIST])
+            by_node = zip(answer[SecAggKey.NODE_ID_LIST], shares, strict=True)
+            lengths.append(str(sorted(by_node)))
+        return _unusual(lengths, "shares as long as those of most clients")
+    return [""] * len(replies)
+
+
+def _unusual(values: Sequence[str], expected: str) -> list[str]:
+    """Return a fault for each value that is not the most frequent one."""
+    usual = Counter(values).most_common(1)
+    return ["" if v == usual[0][0] else f"expected {expected}, found others" for v in values]
+
+
+def _each_once(nodes: Sequence[int], values: Sequence[bytes], expected: set[int]) -> str:
+    """Return a fault unless there is one value for each of these nodes."""
+    if len(values) != len(nodes) or len(set(nodes)) != len(nodes) or set(nodes) != expected:
+        return f"expected one entry for each of {len(expected)} nodes, found {shown(list(nodes))}"
+    return ""
+
+
+def _vectors_fault(request: Message, content: RecordDict) -> str:
+    """Return a fault of masked vectors that are not as long as the request and the layout say."""
+    layout: Any = content.config_records[keys.SECURE_LAYOUT]
+    options = options_of(request)
+    assert options is not None  # it is this server's own request
+    if len({len(layout[name]) for name in _ALIKE}) > 1:
+        return "expected a length and a kind of each metric, found more or fewer"
+    weights = 0
+    if options.task == keys.TRAIN:
+        arrays = unpack(request).content.array_records[keys.ARRAYS].values()
+        weights = sum(prod(array.shape) for array in arrays)
+    numbers = MetricLayout.of_record(layout).size * options.form.digits
+    vectors: Any = content.config_records[SECAGG_CONFIGS][SecAggKey.MASKED_PARAMETERS]
+    for vector, count in zip(vectors, (1, weights + numbers), strict=True):
+        front, size = _front(count, options.form.bits)
+        if len(vector) != size or not vector.startswith(front):
+            return (
+                f"expected {count} masked integers of {options.form.bits} bits, found other bytes"
+            )
+    return ""
+
+
+def _front(count: int, bits: int) -> tuple[bytes, int]:
+    """Return how the bytes of n masked integers of b bits begin, and how many they are."""
+    if bits < MAX_BITS:
+        return count.to_bytes(8, "little"), 8 + -(-count * bits // 8)
+    header = header_of("uint32", (count,))
+    return header, len(header) + 4 * count

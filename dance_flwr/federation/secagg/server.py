@@ -1,0 +1,298 @@
+"""Secure aggregation at the server: Flower's SecAgg+ workflow on the app's own messages."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid
+
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.errors import QuorumError
+from dance_flwr.federation.flower import (
+    MAIN_CONFIGS_RECORD,
+    MAIN_PARAMS_RECORD,
+    SECAGG_CONFIGS,
+    FitIns,
+    FitRes,
+    LegacyContext,
+    LegacyStrategy,
+    Parameters,
+    SecAggKey,
+    SecAggPlusWorkflow,
+    SecAggStage,
+    WorkflowKey,
+    WorkflowState,
+    ndarray_to_bytes,
+    parameters_to_ndarrays,
+)
+from dance_flwr.federation.privacy.dp import fewest_clients, shares_needed
+from dance_flwr.federation.secagg import masks
+from dance_flwr.federation.secagg.request import SumOptions, request_digest
+from dance_flwr.federation.secagg.signatures import Claim, read_claim, with_claims
+from dance_flwr.federation.secagg.vectors import (
+    MAX_BITS,
+    MetricLayout,
+    SumFormat,
+    decode_integers,
+    unpack_bits,
+)
+from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire.messages import with_content
+from dance_flwr.federation.wire.tensors import arrays_of
+from dance_flwr.methods.fixed_point import Integers, Vector
+
+Exchange = Callable[[list[Message]], list[Message]]
+STAGES = ("setup", "share keys", "collect masked vectors", "sign the survivors", "unmask")
+_BEFORE_MASKS = STAGES[:2]
+
+
+@dataclass(frozen=True)
+class MaskedSum:
+    """What the server reads of a masked sum.
+
+    Attributes
+    ----------
+    clients : how many are in the sum
+    numbers : the sum of their vectors
+    layout : of the metrics at the end of it
+    omitted : whether a client left its metrics out, so that those of the sum are noise
+    """
+
+    clients: int
+    numbers: Integers
+    layout: MetricLayout
+    omitted: bool
+
+    def metrics(self, start: int, form: SumFormat) -> dict[str, Any]:
+        """Return the sum of the metrics, whose digits begin at `start`."""
+        return self.layout.unpack(decode_integers(self.numbers[start:], form))
+
+
+def masked_sum(
+    requests: Sequence[Message],
+    options: SumOptions,
+    config: RunConfig,
+    run: int,
+    exchange: Exchange,
+) -> MaskedSum:
+    """Sum the answers to these requests under masks.
+
+    Parameters
+    ----------
+    requests : the app's message to each client
+    config : of the run
+    run : Flower's number of the run
+    exchange : sends the messages of one stage and returns all replies, errors included
+
+    Raises
+    ------
+    QuorumError : too few clients are left to remove the masks
+    """
+    contents = {
+        message.metadata.dst_node_id: RecordDict(
+            {**message.content, keys.SECURE_SUM: options.record()}
+        )
+        for message in requests
+    }
+    # Never fewer than the noise is calibrated for, even if some were absent from the start.
+    threshold = max(shares_needed(len(requests), config.privacy.threshold), fewest_clients(config))
+    digest = request_digest(next(iter(contents.values())), config)
+    workflow = _SumWorkflow(contents, threshold, options.form)
+    capture, grid = _Capture(list(contents)), _StageGrid(exchange, options.form.bits)
+    context = LegacyContext(Context(run, 0, {}, RecordDict(), {}), strategy=capture)
+    # Flower reads a round and the parameters of a model; here every sum is a round of its own,
+    # whose parameters are in the app's messages.
+    context.state.config_records[MAIN_CONFIGS_RECORD] = ConfigRecord({WorkflowKey.CURRENT_ROUND: 1})
+    context.state.array_records[MAIN_PARAMS_RECORD] = arrays_of({})
+    with masks.derivation(run, masks.MASKS, digest):
+        workflow(grid, context)  # type: ignore[arg-type]
+    # All layouts name the same metrics: `reply_checks.unlike_faults` has refused any other.
+    layout = MetricLayout.of_record(grid.layouts[0])
+    omitted = any(bool(record[keys.OMITTED]) for record in grid.layouts)
+    return MaskedSum(capture.clients, capture.total(options.form), layout, omitted)
+
+
+class _Capture(LegacyStrategy):  # type: ignore[misc]
+    """A legacy strategy that samples given nodes and keeps the sum of the workflow."""
+
+    def __init__(self, nodes: Sequence[int]) -> None:
+        super().__init__()
+        self.nodes = nodes
+        self.mean: Vector | None = None
+        self.clients = 0
+
+    def configure_fit(self, *_: Any) -> list[tuple[Any, FitIns]]:
+        """Return the nodes; `_SumWorkflow` replaces the instructions."""
+        # All that the workflow reads of a legacy client proxy is its node.
+        nothing = FitIns(Parameters([], ""), {})
+        return [(SimpleNamespace(node_id=node), nothing) for node in self.nodes]
+
+    def aggregate_fit(
+        self, _: int, results: list[tuple[Any, FitRes]], __: Any
+    ) -> tuple[None, dict[str, Any]]:
+        """Keep the mean over the clients whose vectors are in the sum."""
+        (mean,) = parameters_to_ndarrays(results[0][1].parameters)
+        self.mean = mean.astype(np.float64)
+        self.clients = len(results)
+        return None, {}
+
+    def total(self, form: SumFormat) -> Integers:
+        """Return the sum of the clients' integers; the workflow divided it by their number."""
+        assert self.mean is not None
+        scaled = self.mean * (self.clients / (2 * form.offset))
+        return form.wrap(np.rint(scaled).astype(np.int64))
+
+
+class _SumWorkflow(SecAggPlusWorkflow):
+    """Flower's SecAgg+ workflow with two fixes, signatures, our messages and sums modulo 2^b.
+
+    Flower counts a client that dropped out before the masks existed among those whose masks must be
+    removed, although nobody holds shares of it; this class drops such a client. Flower continues
+    with the old model when too few clients are left; this class raises. The app's messages replace
+    Flower's legacy instructions. Where clients sign their public keys, there is a stage more, in
+    which they sign who is in the sum; the server hands their signatures on. Flower's quantisation
+    leaves integers alone: it adds an offset, and the factor that it sums beside them is 1 per
+    client.
+
+    Parameters
+    ----------
+    contents : node -> the app's message
+    threshold : clients that must stay
+    form : the integers of the sum
+    """
+
+    def __init__(self, contents: Mapping[int, RecordDict], threshold: int, form: SumFormat) -> None:
+        weight, clip, target, modulus = form.quantisation
+        super().__init__(
+            # Why (decision 8): all share with all; fewer neighbours would only save seconds.
+            num_shares=1.0,
+            reconstruction_threshold=threshold,
+            max_weight=weight,
+            clipping_range=clip,
+            quantization_range=1,
+            modulus_range=modulus,
+        )
+        # Flower's constructor wants fewer levels than the modulus, so that no sum wraps; these do.
+        self.quantization_range = target
+        self._contents = contents
+
+    def __call__(self, grid: Grid, context: Context) -> None:
+        """Run the stages.
+
+        Raises
+        ------
+        QuorumError : fewer clients are left than shares are needed; names the stage and the reason
+        """
+        assert isinstance(context, LegacyContext)
+        state = WorkflowState()
+        steps = (
+            self.setup_stage,
+            self.share_keys_stage,
+            self.collect_masked_vectors_stage,
+            self.survivors_stage,
+            self.unmask_stage,
+        )
+        for name, step in zip(STAGES, steps, strict=True):
+            try:
+                enough = step(grid, context, state)
+                if name in _BEFORE_MASKS:
+                    enough = enough and self._drop_absent(state)
+            except ValueError as error:  # shares that do not fit together
+                raise QuorumError(f"secure aggregation, stage {name!r}: {error}") from None
+            if not enough:
+                raise QuorumError(self._shortfall(name, state))
+
+    def survivors_stage(self, grid: Any, context: LegacyContext, state: Any) -> bool:
+        """Let the clients that signed their keys sign who is in the sum.
+
+        Who is in it does not change any more: one that is silent here is only not asked again.
+        """
+        alive = sorted(state.active_node_ids)
+        record: dict[str, Any] = {
+            SecAggKey.STAGE: keys.SURVIVORS,
+            SecAggKey.ACTIVE_NODE_ID_LIST: alive,
+            SecAggKey.DEAD_NODE_ID_LIST: sorted(state.sampled_node_ids - state.active_node_ids),
+        }
+        requests = [
+            Message(RecordDict({SECAGG_CONFIGS: ConfigRecord(record)}), node, keys.TRAIN)
+            for node in alive
+            if node in grid.claims
+        ]
+        replies = grid.send_and_receive(requests) if requests else []
+        state.failures += [Exception(reply.error) for reply in replies if reply.has_error()]
+        return True
+
+    def _drop_absent(self, state: Any) -> bool:
+        """Go on with the clients that answered, and the app's message to each of them."""
+        state.sampled_node_ids = set(state.active_node_ids)
+        state.nid_to_fitins = {
+            node: RecordDict(dict(self._contents[node])) for node in state.active_node_ids
+        }
+        state.nid_to_neighbours = {
+            node: near & state.active_node_ids
+            for node, near in state.nid_to_neighbours.items()
+            if node in state.active_node_ids
+        }
+        return bool(state.active_node_ids) and self._check_threshold(state)
+
+    def _shortfall(self, stage: str, state: Any) -> str:
+        errors = [error.args[0] if error.args else error for error in state.failures]
+        reasons = sorted({str(getattr(error, "reason", error)) for error in errors})
+        why = f"; {'; '.join(reasons)}" if reasons else ""
+        return (
+            f"secure aggregation, stage {stage!r}: expected at least {state.threshold} of "
+            f"{len(self._contents)} "
+            f"clients, found {len(state.active_node_ids)}{why}; the model of the last round is kept"
+        )
+
+
+class _StageGrid:
+    """The Grid that Flower's workflow sends its stages through.
+
+    It hands the signatures of clients on where clients check them, keeps the layouts of their
+    vectors, and unpacks their integers.
+
+    Parameters
+    ----------
+    exchange : see `masked_sum`
+    bits : of a masked integer
+    """
+
+    def __init__(self, exchange: Exchange, bits: int) -> None:
+        self._exchange, self._bits = exchange, bits
+        self.claims: dict[int, Claim] = {}
+        self.layouts: list[ConfigRecord] = []
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        """Run one stage; the time it may take is that of `exchange`."""
+        replies = self._exchange([self._with_signatures(m) for m in messages])
+        claims = {reply.metadata.src_node_id: read_claim(reply) for reply in replies}
+        # Two stages are signed; the second replaces the first.
+        self.claims = {node: claim for node, claim in claims.items() if claim} or self.claims
+        return [self._unpacked(reply) for reply in replies]
+
+    def _with_signatures(self, message: Message) -> Message:
+        stage = message.content.config_records[SECAGG_CONFIGS][SecAggKey.STAGE]
+        checked = stage in (SecAggStage.SHARE_KEYS, SecAggStage.UNMASK)
+        return with_claims(message, self.claims) if checked and self.claims else message
+
+    def _unpacked(self, reply: Message) -> Message:
+        """Return a reply whose integers have Flower's width; note the layout of its vector."""
+        if reply.has_error() or keys.SECURE_LAYOUT not in reply.content.config_records:
+            return reply
+        records = dict(reply.content)
+        self.layouts.append(reply.content.config_records[keys.SECURE_LAYOUT])
+        if self._bits == MAX_BITS:
+            return reply
+        answer: dict[str, Any] = dict(reply.content.config_records[SECAGG_CONFIGS])
+        answer[SecAggKey.MASKED_PARAMETERS] = [
+            ndarray_to_bytes(unpack_bits(part, self._bits))
+            for part in answer[SecAggKey.MASKED_PARAMETERS]
+        ]
+        records[SECAGG_CONFIGS] = ConfigRecord(answer)
+        return with_content(reply, RecordDict(records))

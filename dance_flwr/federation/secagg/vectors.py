@@ -1,0 +1,251 @@
+"""The vector summed under masks: a model update and integers, all of them integers modulo 2^b.
+
+Flower's SecAgg+ sums float vectors in fixed point; it silently clips to a range and damages 0-d
+arrays. So a client sends a single 1-d vector, nothing is clipped, and integers are recovered
+exactly:
+
+    [ s * (omega - omega_0) / R * q / 2  ||  digits of the integers ],  s = w / W
+
+with w the client's nodes, W all nodes of the federation, R the bound of an update and q the levels
+of the sum (`methods.fixed_point`). As the s of all clients sum to at most 1, a sum over M clients
+is within q / 2 + M / 2: this, and not M times the range of one client, is what b bits must hold.
+The integers (w itself, counts, microseconds) are written as digits of 15 bits or fewer; sums of
+digits are sums of integers.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord
+from numpy.typing import NDArray
+
+from dance_flwr.config.sections import FLOAT16, FLOAT32, INT8
+from dance_flwr.errors import UserError
+from dance_flwr.federation.wire import keys
+from dance_flwr.methods.fixed_point import Integers, Vector, levels_for
+
+# Any count of a client has 60 bits; a sum of digits of 15 bits over 2^16 clients fits 31 bits.
+VALUE_BITS, DIGIT_BITS = 60, 15
+MAX_VALUE = 2**VALUE_BITS - 1
+MICRO = 1_000_000
+MAX_BITS = 32  # of a masked integer: Flower's quantisation stores no wider ones
+# Why (decision 14): steps of a client of mean weight on each side of zero, as many as 16 and 8 bits
+# have without the integer whose negative does not exist.
+_STEPS = {FLOAT16: 2**15 - 1, INT8: 127}
+_CHUNK = 2**16  # numbers packed at a time: a multiple of 8, so that each chunk ends with a byte
+
+
+@dataclass(frozen=True)
+class SumFormat:
+    """The integers of a sum.
+
+    Attributes
+    ----------
+    levels : q; an update of 1 (that is, of R with s = 1) is q / 2 steps
+    bits : b; sums are modulo 2^b
+    digit_bits : bits of one digit of an integer
+    """
+
+    levels: int
+    bits: int
+    digit_bits: int
+
+    @property
+    def offset(self) -> int:
+        """Half the range that Flower's quantisation may fill: it stores 31 bits and a sign."""
+        return int(2 ** (min(self.bits, MAX_BITS - 1) - 1))
+
+    @property
+    def quantisation(self) -> tuple[float, float, int, int]:
+        """Flower's largest weight, clipping range, target range and modulus.
+
+        It multiplies by 1 / largest weight, and stores what is left as it is, plus the offset.
+        """
+        return 2.0 * self.offset, float(self.offset), 2 * self.offset, 2**self.bits
+
+    @property
+    def digits(self) -> int:
+        """Digits of an integer of 60 bits."""
+        return -(-VALUE_BITS // self.digit_bits)
+
+    def wrap(self, numbers: Integers) -> Integers:
+        """Return the numbers modulo 2^b, from -2^(b-1)."""
+        half = 1 << (self.bits - 1)
+        wrapped: Integers = ((numbers + half) & ((1 << self.bits) - 1)) - half
+        return wrapped
+
+
+def sum_format(clients: int, precision: str) -> SumFormat:
+    """Return levels and bits of a sum over M clients.
+
+    float32: `levels_for` levels in 32 bits. Otherwise q = 2 M n with n = 127 (int8) or 32767
+    (float16): a client of mean weight, s = 1 / M, has n steps up to R. Bits are the fewest with
+    2^(b-1) > q / 2 + M, and digits those whose sum over M clients fits: 11 bits for int8 and 19 for
+    float16 with 5 clients.
+    """
+    if precision == FLOAT32:
+        return SumFormat(levels_for(clients), MAX_BITS, DIGIT_BITS)
+    half = min(_STEPS[precision] * clients, 2 ** (MAX_BITS - 3))
+    bits = (half + clients).bit_length() + 1
+    return SumFormat(2 * half, bits, min(DIGIT_BITS, (2 ** (bits - 1) // clients).bit_length() - 1))
+
+
+def check_bounded(update: Vector, share: float, bound: float) -> None:
+    """Refuse an update that the protocol would clip.
+
+    Raises
+    ------
+    UserError : an entry exceeds the bound or is not finite; clipping would silently change the
+        mean
+    """
+    largest = float(np.abs(update).max(initial=0.0)) * bound / share
+    if not largest <= bound:
+        raise UserError(
+            f"secure aggregation: expected updates within +-{bound:g} per round, found "
+            f"{largest:.3g}; raise privacy.update-range, or lower learning-rate or local-epochs"
+        )
+
+
+def encode_integers(values: Sequence[int], form: SumFormat) -> Integers:
+    """Return the digits of m values, lowest first; [m * digits] int64 from 0.
+
+    Raises
+    ------
+    ValueError : a value is negative or has more than 60 bits
+    """
+    wrong = [value for value in values if not 0 <= value <= MAX_VALUE]
+    if wrong:
+        raise ValueError(
+            f"expected integers from 0 to 2^60 - 1 under secure aggregation, found {wrong[0]}"
+        )
+    numbers = np.array(values, dtype=np.int64)[:, None]
+    digits = (numbers >> (form.digit_bits * np.arange(form.digits))) & (2**form.digit_bits - 1)
+    flat: Integers = digits.ravel()
+    return flat
+
+
+def decode_integers(total: Integers, form: SumFormat) -> list[int]:
+    """Return the exact sum of each value over clients.
+
+    Parameters
+    ----------
+    total : sum of vectors of `encode_integers`
+    """
+    return [
+        sum(int(digit) << (form.digit_bits * place) for place, digit in enumerate(row))
+        for row in total.reshape(-1, form.digits)
+    ]
+
+
+@dataclass(frozen=True)
+class MetricLayout:
+    """The layout of a reply's metrics as integers.
+
+    Names are the same at every client and reveal nothing of its data; values are masked.
+
+    Attributes
+    ----------
+    names : metrics, sorted
+    lengths : number of values of each; 0 = a scalar
+    micro : which are stored in millionths
+    """
+
+    names: tuple[str, ...]
+    lengths: tuple[int, ...]
+    micro: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, metrics: Mapping[str, int | float | Sequence[int]]) -> MetricLayout:
+        """Return the layout of these metrics, sorted by name."""
+        names = tuple(sorted(metrics))
+        values = [metrics[name] for name in names]
+        lengths = tuple(len(value) if isinstance(value, list) else 0 for value in values)
+        return cls(names, lengths, tuple(isinstance(value, float) for value in values))
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> MetricLayout:
+        """Return the layout that a client's answer names."""
+        return cls(*(tuple(record[key]) for key in (keys.NAMES, keys.LENGTHS, keys.MICRO)))
+
+    def record(self) -> ConfigRecord:
+        """Return the record in which a layout travels."""
+        values: dict[str, Any] = {
+            keys.NAMES: list(self.names),
+            keys.LENGTHS: list(self.lengths),
+            keys.MICRO: list(self.micro),
+        }
+        return ConfigRecord(values)
+
+    @property
+    def size(self) -> int:
+        """Number of integers; each has `SumFormat.digits` digits."""
+        return sum(max(length, 1) for length in self.lengths)
+
+    def pack(self, metrics: Mapping[str, int | float | Sequence[int]]) -> list[int]:
+        """Return the values as integers, in the order of the names."""
+        values: list[int] = []
+        for name, micro in zip(self.names, self.micro, strict=True):
+            value = metrics[name]
+            every: list[Any] = list(value) if isinstance(value, list) else [value]
+            values += [round(number * MICRO) if micro else int(number) for number in every]
+        return values
+
+    def unpack(self, values: Sequence[int]) -> dict[str, int | float | list[int]]:
+        """Return the metrics of these integers."""
+        metrics: dict[str, int | float | list[int]] = {}
+        place = 0
+        for name, length, micro in zip(self.names, self.lengths, self.micro, strict=True):
+            part = list(values[place : place + max(length, 1)])
+            place += len(part)
+            metrics[name] = part if length else part[0] / MICRO if micro else part[0]
+        return metrics
+
+
+def pack_bits(numbers: NDArray[Any], bits: int) -> bytes:
+    """Return the lowest `bits` bits of each number, one after the other, after their count.
+
+    Parameters
+    ----------
+    numbers : [n] integers; bits : from 1 to 32
+
+    Returns
+    -------
+    8 bytes with n, lowest first, and ceil(n * bits / 8) bytes
+    """
+    words = np.ascontiguousarray(numbers.ravel() & ((1 << bits) - 1), "<u4")
+    parts = [struct.pack("<Q", words.size)]
+    for start in range(0, words.size, _CHUNK):
+        octets = words[start : start + _CHUNK].view(np.uint8).reshape(-1, 4)
+        each = np.unpackbits(octets, axis=1, bitorder="little")[:, :bits]
+        parts.append(np.packbits(each.ravel(), bitorder="little").tobytes())
+    return b"".join(parts)
+
+
+def unpack_bits(data: bytes, bits: int) -> NDArray[np.int64]:
+    """Return the numbers of `pack_bits`, from 0 to 2^bits - 1; [n] int64.
+
+    Raises
+    ------
+    ValueError : the length is not that of the count in front
+    """
+    count = struct.unpack_from("<Q", data)[0] if len(data) >= 8 else -1
+    if len(data) != 8 + -(-count * bits // 8):
+        raise ValueError(
+            f"expected numbers of {bits} bits after their count, found {len(data)} bytes"
+        )
+    numbers = np.zeros(count, np.int64)
+    for start in range(0, count, _CHUNK):
+        size = min(_CHUNK, count - start)
+        first = 8 + start * bits // 8
+        octets = np.frombuffer(data, np.uint8, -(-size * bits // 8), first)
+        each = np.unpackbits(octets, count=size * bits, bitorder="little").reshape(size, bits)
+        wide = np.zeros((size, MAX_BITS), np.uint8)
+        wide[:, :bits] = each
+        packed = np.packbits(wide, axis=1, bitorder="little")
+        numbers[start : start + size] = packed.view("<u4").ravel()
+    return numbers

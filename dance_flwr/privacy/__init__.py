@@ -1,1 +1,0 @@
-"""Protection of uploads: secure aggregation, differential privacy, and privacy accounting."""

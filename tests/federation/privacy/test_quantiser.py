@@ -1,0 +1,141 @@
+"""Updates in few bits: the error of a round, of all rounds, and what an upload may not hold."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dance_flwr.config.sections import FLOAT16, INT8
+from dance_flwr.federation.privacy.quantiser import (
+    Quantised,
+    dequantise,
+    expected_types,
+    quantise,
+    scales_fault,
+    update_of,
+)
+
+VALUES = st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=12)
+PRECISIONS = pytest.mark.parametrize("precision", [FLOAT16, INT8])
+
+
+def update(*values):
+    """An update of a vector, a 0-d tensor and an empty one."""
+    vector = torch.tensor(values, dtype=torch.float64)
+    return {"w": vector, "scalar": vector[0].clone(), "empty": vector[:0].reshape(0, 2)}
+
+
+@given(VALUES)
+def test_the_error_of_int8_is_half_a_step(values):
+    wanted = update(*values)
+    sent = quantise(wanted, INT8)
+    for (name, y), scale in zip(wanted.items(), sent.scales.tolist(), strict=True):
+        error = (dequantise(sent)[name] - y).abs()
+        assert bool((error <= scale * 0.5000001 + 1e-35).all())
+        assert sent.tensors[name].dtype == torch.int8 and sent.tensors[name].shape == y.shape
+        largest = float(y.abs().max()) if y.numel() else 0.0
+        assert scale == pytest.approx(largest / 127, rel=1e-6, abs=2e-38)
+
+
+@given(VALUES)
+def test_the_error_of_float16_is_half_of_its_last_bit(values):
+    wanted = update(*values)
+    sent = quantise(wanted, FLOAT16)
+    assert len(sent.scales) == 0
+    for name, y in wanted.items():
+        error = (dequantise(sent)[name] - y).abs()
+        assert bool((error <= y.abs() * 2**-11 + 2**-25).all())
+        assert sent.tensors[name].dtype == torch.float16
+
+
+@PRECISIONS
+@given(VALUES)
+def test_towards_zero_no_entry_grows(precision, values):
+    wanted = update(*values)
+    sent = dequantise(quantise(wanted, precision, toward_zero=True))
+    for name, y in wanted.items():
+        assert bool((sent[name].abs() <= y.abs() * (1 + 1e-6)).all())
+        assert bool((sent[name] * y >= 0).all())
+
+
+@PRECISIONS
+@pytest.mark.parametrize("toward_zero", [False, True])
+@given(st.lists(st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3), max_size=8))
+def test_all_rounds_together_lose_one_residual(precision, toward_zero, rounds):
+    residual = torch.zeros(3, dtype=torch.float64)
+    total, true = torch.zeros_like(residual), torch.zeros_like(residual)
+    for values in rounds:
+        own = torch.tensor(values, dtype=torch.float64)
+        sent = dequantise(quantise({"w": own + residual}, precision, toward_zero=toward_zero))["w"]
+        residual = own + residual - sent
+        total, true = total + sent, true + own
+    torch.testing.assert_close(total + residual, true, atol=1e-12, rtol=0)
+    assert float(residual.abs().max()) <= (2 if toward_zero else 1) / 127  # of updates up to 1
+
+
+def test_without_the_residual_small_updates_never_arrive():
+    """The control: a step is 0.0079, so 0.003 beside 1 is rounded to nothing in each round."""
+    own = {"w": torch.tensor([1.0, 0.003], dtype=torch.float64)}
+    assert float(dequantise(quantise(own, INT8))["w"][1]) == 0
+
+
+@PRECISIONS
+def test_the_same_update_gives_the_same_bytes(precision):
+    own = update(*torch.randn(64, generator=torch.Generator().manual_seed(3)).tolist())
+    one, two = quantise(own, precision), quantise(own, precision)
+    assert all(torch.equal(one.tensors[name], two.tensors[name]) for name in own)
+    assert torch.equal(one.scales, two.scales)
+
+
+@pytest.mark.parametrize("values", [(0.0, 0.0), (1e-44, -1e-44)])
+def test_a_zero_update_has_steps_of_zero(values):
+    sent = quantise(update(*values), INT8)
+    assert not sent.scales.any() and not any(tensor.any() for tensor in sent.tensors.values())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_not_finite_does_not_pass_for_a_number(value):
+    assert bool(quantise(update(1.0, value), INT8).scales[0].isnan())
+    halves = quantise(update(1.0, float("nan")), FLOAT16)
+    assert bool(halves.tensors["w"].isnan().any())
+
+
+def test_beyond_float16_is_its_largest_number():
+    sent = quantise(update(1e6, -1e6), FLOAT16)
+    assert dequantise(sent)["w"].tolist() == [65504.0, -65504.0]
+
+
+def test_integers_keep_their_type():
+    model = {"w": torch.zeros(2), "batches": torch.tensor(3)}
+    assert {n: t.dtype for n, t in expected_types(model, INT8).items()} == {
+        "w": torch.int8,
+        "batches": torch.int64,
+    }
+    moved = update_of({"w": torch.ones(2), "batches": torch.tensor(5)}, model)
+    assert moved["w"].dtype == torch.float64 and float(moved["batches"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("scales", "fault"),
+    [
+        (torch.ones(2), ""),
+        (torch.ones(2, dtype=torch.float64), "expected scales of torch.float32"),
+        (torch.ones(3), "shape \\(2,\\)"),
+        (torch.ones(2, 1), "shape \\(2,\\)"),
+        (torch.zeros(0), "shape \\(2,\\)"),
+        (torch.tensor([1.0, float("nan")]), "finite scales"),
+        (torch.tensor([1.0, float("inf")]), "finite scales"),
+        (torch.tensor([1.0, -1.0]), "finite scales"),
+    ],
+)
+def test_scales_that_no_client_computes_are_named(scales, fault):
+    import re
+
+    model = {"w": torch.zeros(2), "v": torch.zeros(()), "batches": torch.tensor(3)}
+    found = scales_fault(scales, model, INT8)
+    assert re.search(fault, found) if fault else not found
+    assert "shape (0,)" in scales_fault(torch.ones(2), model, FLOAT16)
+
+
+def test_an_update_without_tensors_is_empty():
+    assert dequantise(quantise({}, INT8)) == {} == dequantise(Quantised({}))

@@ -1,0 +1,52 @@
+"""Statements of nodes, and the two halves of a shared secret."""
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from dance_flwr.deploy.certificates import make_key
+from dance_flwr.deploy.peers import write_peer_keys
+from dance_flwr.errors import UserError
+from dance_flwr.federation.secagg.masks import MASKS, SHARES, derivation, shared_key
+from dance_flwr.federation.secagg.signatures import (
+    is_signed,
+    load_key,
+    read_peer_keys,
+    sign,
+    statement,
+)
+
+
+def test_a_signature_is_worth_nothing_for_another_key_purpose_or_fact(tmp_path):
+    own, other = (load_key(make_key(tmp_path / name).with_suffix("")) for name in "ab")
+    text = statement("hello", run=1, node=2)
+    signature = sign(own, text)
+    assert is_signed(text, signature, own.public_key())
+    assert not is_signed(text, signature, other.public_key())
+    for wrong in (statement("keys", run=1, node=2), statement("hello", run=1, node=3)):
+        assert not is_signed(wrong, signature, own.public_key())
+    assert not is_signed(text, b"", own.public_key())
+
+
+def test_the_file_of_peer_keys_holds_the_keys_in_the_order_of_clients(tmp_path):
+    public = [make_key(tmp_path / f"{client}.key") for client in range(3)]
+    write_peer_keys(tmp_path / "peer-keys", public)
+    found = read_peer_keys(tmp_path / "peer-keys")
+    assert found == {
+        client: load_key(path.with_suffix("")).public_key() for client, path in enumerate(public)
+    }
+    with pytest.raises(UserError, match="expected a new file"):
+        write_peer_keys(tmp_path / "peer-keys", public)
+    with pytest.raises(UserError, match=r"the same key for clients \[0, 2\]"):
+        write_peer_keys(tmp_path / "other", [public[0], public[1], public[0]])
+    with pytest.raises(UserError, match=r"expected a public ECDSA key"):
+        write_peer_keys(tmp_path / "other", [tmp_path / "0.key"])
+
+
+def test_two_clients_share_a_secret_for_one_purpose_in_one_run():
+    one, other = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+    with derivation(1, MASKS):
+        secret = shared_key(one, other.public_key())
+        assert secret == shared_key(other, one.public_key()) and len(secret) == 44
+    for run, purpose, request in ((1, SHARES, ""), (2, MASKS, ""), (1, MASKS, "another request")):
+        with derivation(run, purpose, request):
+            assert shared_key(one, other.public_key()) != secret

@@ -1,0 +1,187 @@
+"""The masked vector: exact integers, updates on the grid, means independent of the order."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from dance_flwr.config.sections import FLOAT16, FLOAT32, INT8
+from dance_flwr.errors import UserError
+from dance_flwr.federation.secagg.vectors import (
+    MAX_VALUE,
+    MetricLayout,
+    check_bounded,
+    decode_integers,
+    encode_integers,
+    pack_bits,
+    sum_format,
+    unpack_bits,
+)
+from dance_flwr.methods.fixed_point import (
+    decode_update,
+    encode_update,
+    levels_for,
+    to_grid,
+    to_steps,
+)
+
+INTEGERS = st.integers(0, MAX_VALUE)
+
+
+PRECISIONS = st.sampled_from([FLOAT32, FLOAT16, INT8])
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(INTEGERS, min_size=3, max_size=3), min_size=1, max_size=40), PRECISIONS)
+def test_sums_of_integers_are_exact(clients, precision):
+    form = sum_format(len(clients), precision)
+    total = form.wrap(sum(encode_integers(values, form) for values in clients))
+    assert decode_integers(total, form) == [sum(column) for column in zip(*clients, strict=True)]
+
+
+@given(st.integers(1, 4000), PRECISIONS)
+def test_the_largest_digits_of_all_clients_fit(clients, precision):
+    form = sum_format(clients, precision)
+    total = clients * encode_integers([MAX_VALUE], form)
+    assert np.array_equal(form.wrap(total), total)
+    assert decode_integers(total, form) == [clients * MAX_VALUE]
+    assert form.digit_bits * form.digits >= 60 and form.digit_bits >= 6
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(1, 10**6), min_size=1, max_size=60), PRECISIONS, st.sampled_from([1, -1])
+)
+def test_a_sum_at_the_bound_does_not_overflow(weights, precision, sign):
+    """All clients send R: shares sum to 1, and each may be rounded up by half a step."""
+    form, whole = sum_format(len(weights), precision), sum(weights)
+    steps = [int(to_steps(np.array([sign * w / whole]), form.levels)[0]) for w in weights]
+    assert int(form.wrap(np.array([sum(steps)]))[0]) == sum(steps)
+    assert abs(sum(steps) - sign * form.levels / 2) <= len(weights) / 2
+    # What each stores for Flower's quantisation fits into its 31 bits.
+    stored = form.wrap(np.array(steps)) + form.offset
+    assert stored.min() >= 0 and stored.max() < 2**31
+
+
+@pytest.mark.parametrize(
+    ("clients", "precision", "bits"),
+    [(3, INT8, 10), (5, INT8, 11), (5, FLOAT16, 19), (100, INT8, 15), (5, FLOAT32, 32)],
+)
+def test_bits_of_a_masked_integer(clients, precision, bits):
+    form = sum_format(clients, precision)
+    assert form.bits == bits
+    if precision != FLOAT32:  # one bit less would not do
+        assert 2 ** (bits - 2) <= form.levels // 2 + clients
+
+
+def test_towards_zero_no_step_grows():
+    assert to_steps(np.array([0.9, -0.9, 0.2]), 4, toward_zero=True).tolist() == [1, -1, 0]
+    assert to_steps(np.array([0.9, -0.9, 0.2]), 4).tolist() == [2, -2, 0]
+
+
+@given(st.integers(1, 4000))
+def test_sums_stay_below_the_modulus(clients):
+    levels = levels_for(clients)
+    assert clients * levels < 2**32 and levels & (levels - 1) == 0
+    assert clients * levels >= 2**30 or clients == 1  # and waste no more than they must
+
+
+@pytest.mark.parametrize("value", [-1, MAX_VALUE + 1])
+def test_integers_that_do_not_fit_are_refused(value):
+    with pytest.raises(ValueError, match="2\\^60"):
+        encode_integers([3, value], sum_format(5, FLOAT32))
+
+
+def state(seed, scale=1.0):
+    """A model with a matrix, a 0-d float, an integer buffer and an empty tensor."""
+    draw = torch.Generator().manual_seed(seed)
+    return {
+        "weight": scale * torch.randn(4, 3, generator=draw),
+        "scalar": scale * torch.randn((), generator=draw),
+        "batches": torch.tensor(seed, dtype=torch.int64),
+        "empty": torch.zeros(0, 2),
+    }
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=5), st.permutations(range(5)))
+def test_the_mean_is_the_weighted_mean_whatever_the_order(weights, order):
+    start = state(0)
+    models = [
+        {k: v + s for (k, v), s in zip(start.items(), state(i + 1, 0.1).values(), strict=True)}
+        for i in range(5)
+    ]
+    whole, levels = sum(weights), levels_for(len(weights))
+    parts = [
+        to_grid(encode_update(model, start, w / whole, 16.0), levels)
+        for model, w in zip(models, weights, strict=False)
+    ]
+    shuffled = [parts[i] for i in order if i < len(parts)]
+    mean = decode_update(sum(parts), start, 1.0, 16.0)
+    again = decode_update(sum(shuffled), start, 1.0, 16.0)
+    for name, tensor in mean.items():
+        expected = sum(w * m[name].double() for m, w in zip(models, weights, strict=False)) / whole
+        coarse = (
+            16 * 5 / levels if tensor.is_floating_point() else 0.5 + 1e-6
+        )  # integers: to the nearest
+        torch.testing.assert_close(tensor.double(), expected, atol=coarse, rtol=1e-6)
+        assert tensor.dtype == start[name].dtype and tensor.shape == start[name].shape
+        assert torch.equal(tensor, again[name])
+
+
+def test_a_zero_update_passes():
+    start = state(0)
+    update = encode_update(start, start, 0.2, 1.0)
+    check_bounded(update, 0.2, 1.0)
+    assert not update.any()
+    for name, tensor in decode_update(update, start, 1.0, 1.0).items():
+        assert torch.equal(tensor, start[name])
+
+
+@pytest.mark.parametrize("value", [1.5, -1.5, float("nan"), float("inf")])
+def test_an_update_that_would_be_clipped_is_refused(value):
+    start = {"w": torch.zeros(3)}
+    update = encode_update({"w": torch.tensor([0.0, value, 0.0])}, start, 0.25, 1.0)
+    with pytest.raises(UserError, match=r"raise privacy\.update-range"):
+        check_bounded(update, 0.25, 1.0)
+
+
+def test_an_update_at_the_bound_passes():
+    check_bounded(
+        encode_update({"w": torch.tensor([1.0, -1.0])}, {"w": torch.zeros(2)}, 0.3, 1.0), 0.3, 1.0
+    )
+
+
+def test_metrics_come_back_with_their_types():
+    metrics = {"loss": 0.25, "num-examples": 7, "val-actual": [1, 2, 3]}
+    layout = MetricLayout.of(metrics)
+    values = layout.pack(metrics)
+    assert layout.unpack(values) == metrics
+    form = sum_format(1, INT8)
+    assert layout.unpack(decode_integers(encode_integers(values, form), form)) == metrics
+    assert np.ndim(values) == 1 and len(values) == 5
+
+
+@given(arrays(np.int64, st.integers(0, 70), elements=st.integers(0, 2**32 - 1)), st.integers(1, 32))
+def test_the_lowest_bits_come_back(numbers, bits):
+    data = pack_bits(numbers, bits)
+    assert len(data) == 8 + -(-len(numbers) * bits // 8)
+    assert unpack_bits(data, bits).tolist() == (numbers & (2**bits - 1)).tolist()
+
+
+@pytest.mark.parametrize("bits", [1, 11, 19, 31])
+def test_more_numbers_than_one_chunk(bits):
+    numbers = np.random.default_rng(bits).integers(0, 2**bits, 2**17 + 13)
+    assert np.array_equal(unpack_bits(pack_bits(numbers, bits), bits), numbers)
+
+
+def test_packed_bits_by_hand():
+    assert pack_bits(np.array([1, 2, 3]), 4)[8:] == bytes([0x21, 0x03])
+
+
+@pytest.mark.parametrize("data", [b"", b"1234", pack_bits(np.arange(9), 11)[:-1], bytes(9)])
+def test_another_length_is_refused(data):
+    with pytest.raises(ValueError, match="numbers of 11 bits"):
+        unpack_bits(data, 11)
