@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from flwr.app import Context, Message
 
-from dance_flwr import events
+from dance_flwr import PROTOCOL, events
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.logging_mod import log_answers
 from dance_flwr.federation.client.refusals import ReticentApp
@@ -18,7 +18,6 @@ from dance_flwr.federation.client.signing import signed_hello
 from dance_flwr.federation.client.terms import client_number
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.serialization import answer_packed
-from dance_flwr.fingerprint import code_fingerprint
 
 LOG = logging.getLogger("flwr")
 events.install()
@@ -27,7 +26,7 @@ app = ReticentApp(mods=[log_answers, answer_packed])
 
 @app.query(keys.action_of(keys.HELLO))
 def hello(message: Message, context: Context) -> Message:
-    """Answer which partition this node holds and which code it runs, signed if it has a key."""
+    """Answer which partition this node holds and its protocol, signed if it has a key."""
     return _answer(_hello, message, context)
 
 
@@ -86,6 +85,6 @@ def _hello(message: Message, context: Context) -> Message:
     answer = messages.Hello(
         partition=client_number(context.node_config),
         owns_data=keys.DATA_PATH in context.node_config,
-        code=code_fingerprint(),
+        protocol=PROTOCOL,
     )
     return signed_hello(message, context, messages.hello_reply(message, answer))

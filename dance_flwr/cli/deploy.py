@@ -108,14 +108,15 @@ def agree(
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="new file, federation.toml")],
 ) -> None:
-    """Write the file that all nodes agree on: class names, text encoder, chunks, code."""
+    """Write the file that all nodes agree on: class names, text encoder, chunks, protocol."""
     from dance_flwr.data import federation_file as agreement
 
     terms = agreement.agree(source)
     agreement.write_agreement(out, terms)
     typer.echo(f"agreed      {out} (give every node a copy)")
     typer.echo(
-        f"            {len(terms.class_names)} classes, encoder {terms.encoder}, code {terms.code}"
+        f"            {len(terms.class_names)} classes, encoder {terms.encoder}, "
+        f"protocol {terms.protocol}"
     )
 
 
@@ -138,11 +139,11 @@ def check(
         Path | None, typer.Option(metavar="FILE", help="the agreed federation.toml")
     ] = None,
     expect: Annotated[
-        str,
+        int,
         typer.Option(
-            metavar="FINGERPRINT", help="of the server's code; takes precedence over --agreed"
+            metavar="NUMBER", help="the server's protocol; takes precedence over --agreed"
         ),
-    ] = "",
+    ] = 0,
     connection: Annotated[
         str,
         typer.Option(

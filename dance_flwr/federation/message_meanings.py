@@ -77,7 +77,9 @@ _TOKENS = Meaning(
 )
 _MODEL = Meaning("names of the client's language model and of its tokeniser, if it asked", _SERVER)
 _SETTING = Meaning("settings of the run", _ALL)
-_GREETING = Meaning("number of the client, whether it holds its own data, hash of its code", _ALL)
+_GREETING = Meaning(
+    "number of the client, whether it holds its own data, number of its protocol", _ALL
+)
 _SCHEMA = Meaning(
     "names of classes, width of text embeddings, number of clients, hash of the encoder, device",
     _ALL,
