@@ -36,8 +36,8 @@ def provenance(package: Path = Path(__file__).parent) -> str:
     ----------
     package : folder of the package
     """
-    # Why (decision 26): parsing takes half a second, so no start of a process does it; a server does after
-    # its first round.
+    # Why (decision 26): parsing takes half a second, so no start of a process does it; a server
+    # does after its first round.
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package)
