@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from flwr.app import Context, Message
 
-from dance_flwr import events
+from dance_flwr import PROTOCOL, events
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.app import ReticentApp, log_answers
 from dance_flwr.federation.node_config import client_number
@@ -17,7 +17,6 @@ from dance_flwr.federation.secagg.client import secure_sum
 from dance_flwr.federation.secagg.signing import signed_hello
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.serialization import answer_packed
-from dance_flwr.fingerprint import code_fingerprint
 
 LOG = logging.getLogger("flwr")
 events.install()
@@ -26,7 +25,7 @@ app = ReticentApp(mods=[log_answers, answer_packed])
 
 @app.query(keys.action_of(keys.HELLO))
 def hello(message: Message, context: Context) -> Message:
-    """Answer which partition this node holds and which code it runs, signed if it has a key."""
+    """Answer which partition this node holds and its protocol, signed if it has a key."""
     return _answer(_hello, message, context)
 
 
@@ -85,6 +84,6 @@ def _hello(message: Message, context: Context) -> Message:
     answer = messages.Hello(
         partition=client_number(context.node_config),
         owns_data=keys.DATA_PATH in context.node_config,
-        code=code_fingerprint(),
+        protocol=PROTOCOL,
     )
     return signed_hello(message, context, messages.hello_reply(message, answer))

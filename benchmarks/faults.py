@@ -38,7 +38,7 @@ from dance_flwr.data.prepare import prepare
 from dance_flwr.deploy.certificates import make_certificates, make_key
 from dance_flwr.errors import UserError
 from dance_flwr.runs.reader import read_result
-from dance_flwr.runs.simulation.process_tree import Family, stop
+from dance_flwr.runs.simulation.process_tree import ProcessTree, stop
 from dance_flwr.runs.simulation.superlink import free_port
 
 STRIKE_AFTER_ROUNDS = 1
@@ -266,7 +266,7 @@ def kill_ray_worker(config: RunConfig, root: Path) -> tuple[dict[str, Any] | str
     root.mkdir()
     settings.write_text(to_toml(replace(config, out=str(out))), encoding="utf-8")
     command = [str(Path(sys.executable).parent / "dance-flwr"), "run", "--config", str(settings)]
-    process = Family(command, os.environ, root, root / "log")
+    process = ProcessTree(command, os.environ, root, root / "log")
     history = out / HISTORY
     while not (
         history.is_file() and history.read_text(encoding="utf-8").count("\n") >= STRIKE_AFTER_ROUNDS

@@ -39,5 +39,5 @@ class ResumeError(UserError):
     """A run cannot be resumed from where it stopped."""
 
 
-class CodeMismatchError(UserError):
-    """A client runs different code from the server."""
+class ProtocolError(UserError):
+    """A client speaks another protocol than the server."""

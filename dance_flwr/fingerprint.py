@@ -1,7 +1,8 @@
-"""Fingerprints of code and of models."""
+"""Hashes that identify the code that computed a result, a model, and a file."""
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
@@ -12,25 +13,71 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 APP = "_app"  # folder of the package in a wheel: what lies beside the package in a checkout
-_PACKAGE = Path(__file__).parent
+
+# Why (decision 26): what is not listed counts, so that no new package is forgotten. The listed ones
+# start, store and show what the others compute; a configuration is part of every result.
+_NOT_COMPUTING = {
+    *("__init__.py", "disk.py", "errors.py", "escaping.py", "events.py", "fingerprint.py"),
+    *(APP, "api", "cli", "config", "deploy", "pages", "runs", "study"),
+}
+# Fields of a syntax tree that change no number.
+_NO_CODE = {"annotation", "returns", "type_comment", "type_params", "ctx", "kind"}
+_FOR_ANNOTATIONS = {"__future__", "typing", "collections.abc"}  # modules
 
 
-@lru_cache(maxsize=1)
-def code_fingerprint() -> str:
-    """Return 16 hex digits of sha256 over the sources of the package and the two apps, by name.
+@lru_cache(maxsize=4)
+def provenance(package: Path = Path(__file__).parent) -> str:
+    """Return 16 hex digits of sha256 over the syntax trees of the code that computes.
 
-    A checkout, what Flower unpacks and an installed wheel of the same sources have the same.
+    Docstrings, comments, annotations and layout do not count. A checkout, what Flower unpacks and
+    an installed wheel of the same sources have the same hash.
+
+    Parameters
+    ----------
+    package : folder of the package
     """
+    # Why (decision 26): parsing takes half a second, so no start of a process does it; a server
+    # does after its first round.
     digest = hashlib.sha256()
-    inside = _PACKAGE / APP
-    sources = [path for path in sorted(_PACKAGE.rglob("*.py")) if inside not in path.parents]
-    beside = inside if inside.is_dir() else _PACKAGE.parent
-    for path in [*sources, beside / "client_app.py", beside / "server_app.py"]:
-        if path.is_file():
-            base = beside if path.parent == beside else _PACKAGE.parent
-            digest.update(path.relative_to(base).as_posix().encode())
-            digest.update(path.read_bytes())
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package)
+        if name.parts[0] not in _NOT_COMPUTING:
+            parts = [name.as_posix()]
+            _write(ast.parse(path.read_bytes()), parts)
+            digest.update("\n".join(parts).encode())
     return digest.hexdigest()[:16]
+
+
+def _write(node: ast.AST, parts: list[str]) -> None:
+    """Append the types and values of a tree in order."""
+    parts.append(type(node).__name__)
+    for name in node._fields:
+        if name in _NO_CODE:
+            continue
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            parts.append(f"{name} [")
+            for item in value:
+                if not isinstance(item, ast.AST):
+                    parts.append(repr(item))
+                elif not (isinstance(item, ast.stmt) and _is_commentary(item)):
+                    _write(item, parts)
+            parts.append("]")
+        elif isinstance(value, ast.AST):
+            parts.append(name)
+            _write(value, parts)
+        else:
+            parts.append(f"{name} {value!r}")
+
+
+def _is_commentary(statement: ast.stmt) -> bool:
+    """Whether a statement is a docstring, or an import that annotations need."""
+    match statement:
+        case ast.Expr(ast.Constant(str())) | ast.If(ast.Name("TYPE_CHECKING"), _, []):
+            return True
+        case ast.ImportFrom(module):
+            return module in _FOR_ANNOTATIONS
+    return False
 
 
 def model_fingerprint(state: Mapping[str, Tensor]) -> str:

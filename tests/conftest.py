@@ -57,6 +57,14 @@ settings.register_profile("suite", deadline=None)  # a busy machine is no failur
 settings.load_profile("suite")
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="record the schema of this PROTOCOL in tests/golden/schema.json",
+    )
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items):
     from support.scheduling import schedule

@@ -18,7 +18,7 @@ from support.graphs import SMALL
 from support.project import PROJECT
 
 from dance_flwr.data.card import read_ids
-from dance_flwr.fingerprint import code_fingerprint
+from dance_flwr.fingerprint import provenance
 
 pytestmark = pytest.mark.long
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
@@ -96,9 +96,9 @@ def test_its_metadata_name_no_package_of_a_simulation(wheel):
     assert "Author: dance-flwr contributors" in lines
 
 
-def test_its_code_has_the_fingerprint_of_the_checkout(installed):
-    done = installed(code="from dance_flwr.fingerprint import *; print(code_fingerprint())")
-    assert done.stdout.strip() == code_fingerprint(), done.stderr
+def test_its_code_has_the_provenance_of_the_checkout(installed):
+    done = installed(code="from dance_flwr.fingerprint import provenance; print(provenance())")
+    assert done.stdout.strip() == provenance(), done.stderr
 
 
 def test_version_and_schema(installed):
@@ -140,7 +140,7 @@ def test_every_command_of_the_readme_works_from_a_wheel(installed, forked, tiny)
             failed.append(f"{' '.join(words)}: {done.stderr}")
         if words[0] == "run" and "$DATA" not in places:
             result = json.loads((installed.work / run / "result.json").read_text())
-            assert result["code_fingerprint"] == code_fingerprint()
+            assert result["provenance"] == provenance()
             client = Path(result["partition_dir"]) / "client-1"
             places |= {"$DATA": str(client), "FOLDER": str(client), "ID": read_ids(client)[0]}
     assert not failed, "\n".join(failed)

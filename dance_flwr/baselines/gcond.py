@@ -11,10 +11,6 @@ Uplink: the model, of which the server needs the weighted mean only; S never lea
 GCond is a centralised method; the paper compares with it by running it at each client and
 averaging. Deviations from paper and public code are listed in `condensation.matching`; in short,
 one-step matching of a linear network with gradients in closed form.
-
-Test accuracy of `gcond` on Cora at r = 8 / 4 / 2 %: 83.61 / 82.97 / 81.36 % in the DANCE paper,
-81.53 / 81.61 / 80.72 % here. Test accuracy of `gcond` on CiteSeer at r = 8 / 4 / 2 %: 72.03 / 67.46
-/ 67.27 % in the DANCE paper, 73.52 / 74.21 / 73.61 % here.
 """
 
 from dance_flwr.baselines.condensation.config import CondenseConfig

@@ -14,7 +14,6 @@ from dance_flwr.config.paths import STATE
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
 from dance_flwr.disk import read_npz, write_npz
-from dance_flwr.fingerprint import code_fingerprint
 
 Arrays = dict[str, Tensor]
 _KEY = "cache_key"
@@ -43,12 +42,14 @@ def load_or_compute(
 
     Parameters
     ----------
-    key : what the arrays depend on; they are recomputed where the file has another key, or was
-        written by other code or is damaged
+    key : what the arrays depend on; they are recomputed where the file has another key or is
+        damaged
     name : of the file, in the client's folder of the run
     """
     path = run_folder(data.folder, run) / name
-    text = json.dumps({**key, "code": code_fingerprint()}, sort_keys=True)
+    # Why (decision 26): the file is part of the state of one run, and PROTOCOL says which release
+    # may resume that run: the code is no part of the key.
+    text = json.dumps(dict(key), sort_keys=True)
     digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)
     stored = read_npz(path) or {}
     if _KEY in stored and np.array_equal(stored.pop(_KEY), digest):

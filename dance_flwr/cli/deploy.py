@@ -112,14 +112,15 @@ def agree(
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="new file, federation.toml")],
 ) -> None:
-    """Write the file that all nodes agree on: class names, text encoder, chunks, code."""
+    """Write the file that all nodes agree on: class names, text encoder, chunks, protocol."""
     from dance_flwr.data import federation_file as agreement
 
     terms = agreement.agree(source)
     agreement.write_agreement(out, terms)
     typer.echo(f"agreed      {out} (give every node a copy)")
     typer.echo(
-        f"            {len(terms.class_names)} classes, encoder {terms.encoder}, code {terms.code}"
+        f"            {len(terms.class_names)} classes, encoder {terms.encoder}, "
+        f"protocol {terms.protocol}"
     )
 
 
@@ -142,9 +143,11 @@ def check(
         Path | None, typer.Option(metavar="FILE", help="the agreed federation.toml")
     ] = None,
     expect: Annotated[
-        str,
-        typer.Option(metavar="FINGERPRINT", help="of the server's code; overrides --agreed"),
-    ] = "",
+        int,
+        typer.Option(
+            metavar="NUMBER", help="the server's protocol; takes precedence over --agreed"
+        ),
+    ] = 0,
     connection: Annotated[
         str,
         typer.Option(

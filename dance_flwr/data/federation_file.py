@@ -8,11 +8,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from dance_flwr import PROTOCOL
 from dance_flwr.data.card import read_card
 from dance_flwr.data.text.bank_slice import META, read_meta
 from dance_flwr.disk import write_new
 from dance_flwr.errors import DataError, UserError
-from dance_flwr.fingerprint import code_fingerprint
 
 FORMAT = 1
 _AGAIN = "ask the server operator for the file that `dance-flwr deploy agree` wrote"
@@ -28,7 +28,8 @@ class Agreement:
     text_width : length of a text embedding
     encoder, encoder_sha256 : name of the text encoder and sha256 of its weights
     chunk_tokens, max_chunks, chunker_version : settings of the chunker
-    code, dance_flwr, flwr : fingerprint of the code and versions of the two packages
+    protocol : number of the messages and of the state of runs
+    dance_flwr, flwr : versions of the two packages
     """
 
     class_names: tuple[str, ...]
@@ -38,7 +39,7 @@ class Agreement:
     chunk_tokens: int
     max_chunks: int
     chunker_version: int
-    code: str
+    protocol: int
     dance_flwr: str
     flwr: str
 
@@ -52,9 +53,9 @@ _PLACES = {
     "chunk_tokens": ("chunks", "tokens"),
     "max_chunks": ("chunks", "most-per-node"),
     "chunker_version": ("chunks", "version"),
-    "code": ("code", "fingerprint"),
-    "dance_flwr": ("code", "dance-flwr"),
-    "flwr": ("code", "flwr"),
+    "protocol": ("software", "protocol"),
+    "dance_flwr": ("software", "dance-flwr"),
+    "flwr": ("software", "flwr"),
 }
 
 
@@ -80,7 +81,7 @@ def agree(folder: Path) -> Agreement:
             chunk_tokens=int(meta["chunk_tokens"]),
             max_chunks=int(meta["max_chunks"]),
             chunker_version=int(meta["chunker_version"]),
-            code=code_fingerprint(),
+            protocol=PROTOCOL,
             dance_flwr=installed_version("dance-flwr"),
             flwr=installed_version("flwr"),
         )

@@ -27,7 +27,7 @@ CHECKS: Mapping[str, Check] = {
     "device": check_machine.check_device,
     "disk": check_machine.check_disk,
     "software": check_machine.check_software,
-    "code": check_machine.check_code,
+    "protocol": check_machine.check_protocol,
 }
 
 

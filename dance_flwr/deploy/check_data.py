@@ -24,7 +24,9 @@ def check_agreed(node: Node) -> Finding:
     if node.agreed is None:
         return unchecked("give --agreed federation.toml")
     agreed = read_agreement(node.agreed)
-    return ok(f"{len(agreed.class_names)} classes, encoder {agreed.encoder}, code {agreed.code}")
+    return ok(
+        f"{len(agreed.class_names)} classes, encoder {agreed.encoder}, protocol {agreed.protocol}"
+    )
 
 
 def check_data(node: Node) -> Finding:

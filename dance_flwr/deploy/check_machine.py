@@ -1,13 +1,13 @@
-"""Checks of the machine: device, disk, versions, code."""
+"""Checks of the machine: device, disk, versions, protocol."""
 
 import platform
 import shutil
 from pathlib import Path
 
+from dance_flwr import PROTOCOL
 from dance_flwr.data.federation_file import installed_version
 from dance_flwr.deploy.finding import Finding, ok, problem, unchecked, warning
 from dance_flwr.deploy.node import Node
-from dance_flwr.fingerprint import code_fingerprint
 
 _LEAST_BYTES = 10**9
 
@@ -70,21 +70,17 @@ def check_software(node: Node) -> Finding:
     return ok(f"{listed}; as agreed")
 
 
-def check_code(node: Node) -> Finding:
-    """The installed code is the server's."""
+def check_protocol(node: Node) -> Finding:
+    """The installed release speaks the server's protocol."""
     agreed = node.agreement
-    expected = node.expect or (agreed.code if agreed else "")
-    installed = code_fingerprint()
+    expected = node.expect or (agreed.protocol if agreed else 0)
     if not expected:
-        return unchecked(
-            f"fingerprint {installed}; give --expect FINGERPRINT or --agreed FILE to compare"
-        )
-    if installed != expected:
-        version = f" (dance-flwr {agreed.dance_flwr})" if agreed and not node.expect else ""
+        return unchecked(f"protocol {PROTOCOL}; give --expect NUMBER or --agreed FILE to compare")
+    if expected != PROTOCOL:
+        release = f"dance-flwr {agreed.dance_flwr}" if agreed and not node.expect else "the release"
         return problem(
-            f"the server's code {expected}{version}",
-            installed,
-            "install what the server operator installed, unchanged; "
-            "or ask for the latest agreed file",
+            f"the server's protocol {expected}",
+            str(PROTOCOL),
+            f"install {release} of the server operator, or ask for the latest agreed file",
         )
-    return ok(f"fingerprint {installed}, the server's")
+    return ok(f"protocol {PROTOCOL}, the server's")

@@ -27,7 +27,7 @@ class Node:
     key : the SuperNode's private key
     data : the client's folder
     agreed : the agreed federation file
-    expect : fingerprint of the server's code; "" for that of the agreed file
+    expect : the server's protocol; 0 for that of the agreed file
     device : device that the node config will name
     connection : name of the SuperLink in the server operator's Flower configuration, for the
         command that the check suggests
@@ -40,7 +40,7 @@ class Node:
     key: Path | None = None
     data: Path | None = None
     agreed: Path | None = None
-    expect: str = ""
+    expect: int = 0
     device: str = "auto"
     connection: str = "SUPERLINK"
     now: Callable[[], datetime] = _present

@@ -80,7 +80,7 @@ _MODEL = Disclosure(
 )
 _SETTING = Disclosure("settings of the run", _ALL)
 _GREETING = Disclosure(
-    "number of the client, whether it holds its own data, hash of its code", _ALL
+    "number of the client, whether it holds its own data, number of its protocol", _ALL
 )
 _SCHEMA = Disclosure(
     "names of classes, width of text embeddings, number of clients, hash of the encoder, device",

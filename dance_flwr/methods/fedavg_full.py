@@ -7,9 +7,6 @@ client trains backbone and head on all its labelled training nodes.
 Uplink: the model, of which the server needs the weighted mean only.
 
 Deviations: Adam, with fresh moments in each round, where the paper uses plain gradient descent.
-
-Test accuracy of `fedavg-full` on Cora: 82.45 % in the DANCE paper, 86.82 % here.
-Test accuracy of `fedavg-full` on CiteSeer: 75.28 % in the DANCE paper, 77.10 % here.
 """
 
 from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink

@@ -6,9 +6,6 @@ another. As elsewhere, the initial model is the same at all clients, and Adam st
 moments in each round.
 
 Uplink: the model, stored by the server for this client only.
-
-Test accuracy of `local-only` on Cora: 87.26 % here.
-Test accuracy of `local-only` on CiteSeer: 75.94 % here.
 """
 
 from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink

@@ -14,7 +14,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.escaping import one_line
 from dance_flwr.evidence.metrics.leave_out import leave_out
 from dance_flwr.evidence.pack import Packs
-from dance_flwr.fingerprint import code_fingerprint
+from dance_flwr.fingerprint import provenance
 from dance_flwr.pages.audit_charts import appearances
 from dance_flwr.pages.audit_facts import PackFacts, pack_digests
 from dance_flwr.pages.audit_subject import Subject
@@ -149,7 +149,7 @@ def _index(
             "name": subject.source,
             "client": subject.name,
             "model": subject.explainer.model_id,
-            "code": code_fingerprint(),
+            "code": provenance(),
         },
         "digests": list(digests),
         "ids": [subject.ids[node] for node in rows],
@@ -172,8 +172,8 @@ def _header(subject: Subject, packs: int, stored: int, texts: int) -> Mapping[st
         "subject": subject,
         "name": one_line(subject.name, marks=True),
         "source": one_line(subject.source, marks=True),
-        "code_then": str(record.get("code_fingerprint", "not recorded")),
-        "code_now": code_fingerprint(),
+        "code_then": str(record.get("provenance", "not recorded")),
+        "code_now": provenance(),
         "privacy": [" ".join(line.split()) for line in promises(record)],
         "verification": subject.verification,
         "lines": [one_line(line, marks=True) for line in subject.verification.lines],

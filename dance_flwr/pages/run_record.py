@@ -85,7 +85,10 @@ def _configuration(config: Mapping[str, Any]) -> Section:
 
 def _fingerprints(facts: RunFacts) -> Section:
     result = facts.result
-    rows = [("code", facts.code), ("model", str(result.get("model_fingerprint", "")))]
+    rows = [
+        ("provenance of the code", facts.provenance),
+        ("model", str(result.get("model_fingerprint", ""))),
+    ]
     for key, what in (("data_sha256", "data"), ("evidence_sha256", "evidence")):
         rows += [(f"{what} of client {k}", str(v)) for k, v in result.get(key, {}).items()]
     rows += [(name, str(version)) for name, version in result.get("versions", {}).items()]

@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from dance_flwr import PROTOCOL
 from dance_flwr.config.paths import HISTORY, MODEL
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.disk import atomic_path
 from dance_flwr.errors import ConfigError, ResumeError
 from dance_flwr.federation.wire.keys import SCHEMA_COMMON
-from dance_flwr.fingerprint import code_fingerprint, model_fingerprint
+from dance_flwr.fingerprint import model_fingerprint, provenance
 
 if TYPE_CHECKING:  # reading the status of a run needs no torch
     from torch import Tensor
@@ -60,7 +61,8 @@ class Checkpoint:
     Attributes
     ----------
     run : name of the run, also of its folder at each client; round : completed rounds
-    code : fingerprint of the code that wrote it
+    protocol : of the release that wrote it
+    provenance : of the code that computed its rounds, several where that changed between them
     data : hash of the partition and of what all clients have in common; described : client -> hash
         of its description of its data, of all that were there at a start; partition : name of the
         partition's folder, empty where clients bring their own data; all empty before `agree`
@@ -78,7 +80,8 @@ class Checkpoint:
 
     run: str
     config: RunConfig
-    code: str = field(default_factory=code_fingerprint)
+    protocol: int = PROTOCOL
+    provenance: list[str] = field(default_factory=list)
     round: int = 0
     data: str = ""
     described: dict[int, str] = field(default_factory=dict)
@@ -105,7 +108,7 @@ class Checkpoint:
         ------
         ResumeError : there is none, it cannot be read, or one of its bits was flipped
         """
-        path = folder / CHECKPOINT
+        path, protocol = folder / CHECKPOINT, PROTOCOL
         path = path if path.is_file() else folder / BEFORE
         if not path.is_file():
             raise ResumeError(
@@ -124,6 +127,7 @@ class Checkpoint:
                 group, _, name = key.partition("/")
                 arrays.setdefault(group, {})[name] = tensors[key]
             facts = json.loads(texts["facts"])
+            protocol = facts["protocol"]
             facts["traffic"] = [
                 {int(client): count for client, count in way.items()} for way in facts["traffic"]
             ]
@@ -134,11 +138,13 @@ class Checkpoint:
                 for name, by in facts["sizes"].items()
             }
             config = parse(json.loads(texts["config"]))
+            return cls(config=config, arrays=arrays, history=rows.splitlines(), **facts)
         except _UNREADABLE as error:
+            if protocol != PROTOCOL:
+                raise other_protocol(path, protocol) from None
             raise ResumeError(
                 f"{path}: expected a checkpoint of this version, found {error}; {RESTART}"
             ) from None
-        return cls(config=config, arrays=arrays, history=rows.splitlines(), **facts)
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint; a crash at any moment leaves the previous one."""
@@ -161,6 +167,11 @@ class Checkpoint:
         with atomic_path(folder / CHECKPOINT, keep=folder / BEFORE) as draft:
             save_file(tensors, draft, metadata)
         (folder / BEFORE).unlink(missing_ok=True)
+
+    def stamp(self) -> None:
+        """Add the provenance of the code that is at work, where it is not known yet."""
+        if (code := provenance()) not in self.provenance:
+            self.provenance.append(code)
 
     def agree(self, manifest: Mapping[str, Any] | None, described: Mapping[int, Any]) -> None:
         """Store hashes of the data of a new run, or check that a resumed run has the same data.
@@ -244,6 +255,14 @@ class Checkpoint:
             f"{expected}, found {found}; "
             f"restore the data, or {RESTART}"
         )
+
+
+def other_protocol(place: Path, found: int) -> ResumeError:
+    """Return the error of a checkpoint that a release with another PROTOCOL wrote."""
+    return ResumeError(
+        f"{place}: expected a checkpoint of protocol {PROTOCOL}, found one of {found}; install the "
+        f"release that wrote it, or {RESTART}"
+    )
 
 
 def _hash(facts: Mapping[str, Any], without: Collection[str] = ()) -> str:

@@ -29,7 +29,7 @@ class RunFacts:
     messages : kinds of messages so far, as in the run's record
     client_seconds : client -> seconds by phase; empty where only sums are known
     privacy : settings, and what the completed rounds spent
-    code : fingerprint of the code, "" where it is not known yet
+    provenance : of the code, "" where it is not known
     """
 
     status: Status
@@ -39,7 +39,7 @@ class RunFacts:
     messages: Sequence[Mapping[str, Any]] = ()
     client_seconds: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     privacy: Mapping[str, Any] = field(default_factory=dict)
-    code: str = ""
+    provenance: str = ""
 
     @property
     def runs(self) -> bool:
@@ -88,7 +88,7 @@ def read_facts(folder: Path, alive: bool | None = None) -> RunFacts:
         messages=checkpoint.messages,
         client_seconds=checkpoint.client_seconds,
         privacy=_spent(checkpoint),
-        code=checkpoint.code,
+        provenance=", ".join(checkpoint.provenance),
     )
 
 
@@ -97,7 +97,7 @@ def _finished(folder: Path, status: Status) -> RunFacts:
     try:
         rows = [Round.read(json.dumps(row)) for row in result["history"]]
         seconds = {int(k): own for k, own in result.get("seconds_by_client", {}).items()}
-        privacy, code = result["privacy"], str(result["code_fingerprint"])
+        privacy, code = result["privacy"], str(result.get("provenance", ""))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
             f"{folder}: expected the result of a run, found {error!r}; "

@@ -18,7 +18,7 @@ from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.disk import atomic_path, json_text, write_json, write_text
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import spent_epsilon
-from dance_flwr.fingerprint import code_fingerprint, model_fingerprint
+from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.metrics import Counts, Training, accuracy, macro_f1
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.history import Round
@@ -153,6 +153,7 @@ class Recorder:
             file.write(self.checkpoint.history[-1] + "\n")
         self.checkpoint.round, self.checkpoint.best_round = round_, self.best_round
         self.checkpoint.seconds = time.perf_counter() - self._start
+        self.checkpoint.stamp()
         save()
         if self.best_round == round_:
             self._save_model()
@@ -192,6 +193,7 @@ class Recorder:
         )
         if not val.total and all(row.val_accuracy is None for row in self.history):
             LOG.warning(NO_VALIDATION)
+        self.checkpoint.stamp()
         result = {
             "schema": SCHEMA,
             "test_accuracy": accuracy(test.correct["deployed"], test.total),
@@ -214,7 +216,7 @@ class Recorder:
             / max(len(self.history), 1),
             "privacy": privacy_facts(self.config, len(self.history), self.checkpoint.repeats),
             "model_fingerprint": model_fingerprint(self.best_state),
-            "code_fingerprint": code_fingerprint(),
+            "provenance": ", ".join(self.checkpoint.provenance),
             "config": flatten(self.config),
             "versions": versions(),
             **({"resumed_after": stops} if (stops := self.checkpoint.resumed_after) else {}),

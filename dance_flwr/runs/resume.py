@@ -5,13 +5,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from dance_flwr import PROTOCOL
 from dance_flwr.config.paths import ERROR, HISTORY, MODEL, RESULT, SETTINGS
 from dance_flwr.config.text import to_toml
 from dance_flwr.config.tree import FREE, RunConfig, flatten
 from dance_flwr.disk import write_text
 from dance_flwr.errors import ResumeError, UserError
-from dance_flwr.fingerprint import code_fingerprint
-from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, RESTART, Checkpoint
+from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, Checkpoint, other_protocol
 from dance_flwr.runs.history import whole_lines
 
 _OVERWRITE = "--overwrite (overwrite=true for `flwr run`)"
@@ -22,19 +22,15 @@ def load_resumable(folder: Path) -> Checkpoint:
 
     Raises
     ------
-    ResumeError : there is none, the run is finished, or other code wrote it
+    ResumeError : there is none, the run is finished, or a release of another protocol wrote it
     """
     if (folder / RESULT).is_file():
         raise ResumeError(
             f"{folder}: expected an interrupted run, found {RESULT} of a finished one; read that"
         )
     checkpoint = Checkpoint.load(folder)
-    if checkpoint.code != code_fingerprint():
-        raise ResumeError(
-            f"{folder}: expected a checkpoint of this code, {code_fingerprint()}, found one of "
-            f"{checkpoint.code}; "
-            f"install the version that wrote it, or {RESTART}"
-        )
+    if checkpoint.protocol != PROTOCOL:
+        raise other_protocol(folder, checkpoint.protocol)
     return checkpoint
 
 
@@ -108,8 +104,8 @@ def refuse_earlier(config: RunConfig, folder: Path) -> None:
     if not checkpoint.round:
         return
     how = f"it with `{_command(checkpoint, folder)}`"
-    if checkpoint.code != code_fingerprint():
-        how = f"it with the version that wrote it, {checkpoint.code}"
+    if checkpoint.protocol != PROTOCOL:
+        how = f"it with a release of protocol {checkpoint.protocol}"
     # A `ResumeError`, as `resume_hint` would say once more how to resume.
     raise ResumeError(
         f"{expected}, {checkpoint.round} of {checkpoint.config.rounds} rounds; resume {how}, or "

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from support.project import PROJECT
 
+from dance_flwr import PROTOCOL, __version__
 from dance_flwr.config.text import to_toml
-from dance_flwr.errors import CodeMismatchError, QuorumError, UserError
+from dance_flwr.errors import ProtocolError, QuorumError, UserError
 from dance_flwr.federation.wire import keys, tensors
 from dance_flwr.runs import resume
 from dance_flwr.study.engine.cells import Cell
@@ -318,32 +319,52 @@ def test_too_few_nodes_is_one_line(start, tmp_path, monkeypatch):
     )
 
 
-def test_other_code_on_a_client_is_refused(start, tmp_path, monkeypatch):
+def test_another_protocol_of_a_client_is_refused(start, tmp_path, monkeypatch):
     import client_app
 
-    monkeypatch.setattr(client_app, "code_fingerprint", lambda: "0123456789abcdef")
-    assert_one_error(start(), tmp_path, "0123456789abcdef", "code", bars=True)
+    monkeypatch.setattr(client_app, "PROTOCOL", 99)
+    assert_one_error(start(), tmp_path, "found 99", f"install dance-flwr {__version__}", bars=True)
 
 
 @pytest.mark.parametrize("client", [0, 2])
-def test_one_node_of_other_code_is_refused_before_anything_else_and_named(run, monkeypatch, client):
+@pytest.mark.parametrize("surprise", [False, True])
+def test_one_node_of_another_protocol_is_refused_before_anything_else_and_named(
+    run, monkeypatch, client, surprise
+):
+    """Also where its greeting holds what this release does not know."""
     import client_app
 
-    asked, own = [], client_app.code_fingerprint()
+    requests = []
 
     def app(message, context):
         theirs = context.node_config["partition-id"] == client
-        monkeypatch.setattr(
-            client_app, "code_fingerprint", lambda: "0123456789abcdef" if theirs else own
-        )
-        asked.append(message.metadata.message_type)
-        return client_app.app(message, context)
+        monkeypatch.setattr(client_app, "PROTOCOL", 99 if theirs else PROTOCOL)
+        requests.append(message.metadata.message_type)
+        reply = client_app.app(message, context)
+        if theirs and surprise:
+            reply.content["config"]["surprise"] = "x"
+        return reply
 
-    with pytest.raises(
-        CodeMismatchError, match=rf"^client {client}: expected .*{own}, found 0123456789abcdef"
-    ):
+    with pytest.raises(ProtocolError) as failure:
         run(app=app, min_valid_replies=2)
-    assert set(asked) == {keys.HELLO}
+    assert str(failure.value) == (
+        f"client {client}: expected protocol {PROTOCOL} of the server, found 99; install "
+        f"dance-flwr {__version__} on that node, or stop the SuperLink that was started in "
+        "another project"
+    )
+    assert set(requests) == {keys.HELLO}
+
+
+def test_an_unknown_entry_in_a_greeting_of_this_protocol_is_refused(run):
+    import client_app
+
+    def app(message, context):
+        reply = client_app.app(message, context)
+        reply.content["config"]["surprise"] = "x"
+        return reply
+
+    with pytest.raises(UserError, match="expected only the entries of its task, found 'surprise'"):
+        run(app=app)
 
 
 def failing(monkeypatch, client, error, methods=("train",)):

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from support.graphs import WORDS, sentences, text_graph
 
+from dance_flwr import PROTOCOL
 from dance_flwr.data.card import read_card
 from dance_flwr.data.digests import write_card
 from dance_flwr.data.federation_file import agree, class_mismatch, read_agreement, write_agreement
@@ -760,18 +761,18 @@ BAD = [
     ("software", "PROBLEM", "pip install flwr==1.40.0", lambda w: w.agreed(flwr="1.40.0")),
     ("software", "warning", "dance-flwr 9.9", lambda w: w.agreed(dance_flwr="9.9")),
     (
-        "code",
+        "protocol",
         "PROBLEM",
-        "expected the server's code 0123456789abcdef, found",
-        lambda w: w.node(expect="0123456789abcdef"),
+        f"expected the server's protocol 99, found {PROTOCOL}; install the release of",
+        lambda w: w.node(expect=99),
     ),
     (
-        "code",
+        "protocol",
         "PROBLEM",
-        "expected the server's code feed (dance-flwr",
-        lambda w: w.agreed(code="feed"),
+        f"found {PROTOCOL}; install dance-flwr 9.9 of the server operator",
+        lambda w: w.agreed(protocol=99, dance_flwr="9.9"),
     ),
-    ("code", "not checked", "give --expect", lambda w: w.node(agreed=None)),
+    ("protocol", "not checked", "give --expect", lambda w: w.node(agreed=None)),
 ]
 
 
@@ -871,11 +872,11 @@ def test_the_command_line_makes_agrees_and_checks(cli, good, prepared, tmp_path)
     checked = cli("deploy", "check", *arguments)
     assert (checked.code, len(checked.out.splitlines())) == (0, len(CHECKS) + 1), checked.out
     assert checked.out.splitlines()[0].startswith("ok          SuperLink     127.0.0.1:")
-    bad = cli("deploy", "check", *arguments, "--expect", "feed", "--json")
+    bad = cli("deploy", "check", *arguments, "--expect", 99, "--json")
     points = {point["name"]: point for point in json.loads(bad.out)["points"]}
     assert (bad.code, json.loads(bad.out)["problems"], list(points)) == (2, 1, list(CHECKS))
-    assert points["code"]["expected"] == "the server's code feed"
-    assert points["code"]["action"].startswith("install what the server operator installed")
+    assert points["protocol"]["expected"] == "the server's protocol 99"
+    assert points["protocol"]["action"].startswith("install the release of the server operator")
 
 
 def test_what_is_not_given_is_not_checked(cli):

@@ -79,7 +79,7 @@ def hits(*views):
 
 BASE = (
     entries(DOWN, "query.hello", config=())
-    | entries(UP, "query.hello", config=("partition", "owns_data", "code"))
+    | entries(UP, "query.hello", config=("partition", "owns_data", "protocol"))
     | entries(DOWN, "query.describe", config=("partition-dir",))
     | entries(UP, "query.describe", config=SCHEMA)
     | entries(DOWN, "train", config=(*RUN, "clipping-norm"), arrays=())

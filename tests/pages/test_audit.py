@@ -50,7 +50,7 @@ def test_a_page_is_its_owners_and_says_what_it_holds(page):
 
 def test_the_head_names_model_code_privacy_and_verification(page, dance):
     html = page.path.read_text("utf-8")
-    for fact in ("model_fingerprint", "code_fingerprint", "run"):
+    for fact in ("model_fingerprint", "provenance", "run"):
         assert str(dance.result[fact]) in html
     assert "differential privacy none" in html
     assert re.search(r"✓ passed.*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, in \d+\.\d s", html, re.DOTALL)

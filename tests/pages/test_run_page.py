@@ -101,7 +101,7 @@ def test_numbers_are_those_of_the_record(dance, parsed):
     assert [row[4] for row in kinds] == [f"{e['bytes']:,}" for e in result["messages"]]
     own = parsed.table("Accuracy of the final model by client")
     assert [row[4] for row in own] == [f"{r['test_accuracy']:.4f}" for r in result["clients"]]
-    for text in (result["model_fingerprint"], result["code_fingerprint"]):
+    for text in (result["model_fingerprint"], result["provenance"]):
         assert any(row[1] == text for row in parsed.table("Fingerprints"))
     keys = dict(row[:2] for row in parsed.table("All keys"))
     assert keys == {key: str(value) for key, value in result["config"].items()}

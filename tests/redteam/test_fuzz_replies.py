@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import server_app
+from dance_flwr import PROTOCOL
 from dance_flwr.config.tree import flatten
 from dance_flwr.errors import UserError
 from dance_flwr.federation.server.message_log import MessageLog
@@ -20,7 +21,6 @@ from dance_flwr.federation.server.validation import read_upload
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.counts import read_counts, read_training, sum_metrics
 from dance_flwr.federation.wire.tensors import arrays_of
-from dance_flwr.fingerprint import code_fingerprint
 from dance_flwr.methods import get_spec
 from dance_flwr.metrics import Counts, Report, Tokens, accuracy, macro_f1
 from dance_flwr.nn.model import ModelShape
@@ -53,7 +53,7 @@ def honest(message, context):
     """A client without data that answers every task as it should."""
     client, kind = context.node_config[keys.PARTITION_ID], message.metadata.message_type
     if kind == keys.HELLO:
-        return messages.hello_reply(message, messages.Hello(client, True, code_fingerprint()))
+        return messages.hello_reply(message, messages.Hello(client, True, PROTOCOL))
     if kind == keys.DESCRIBE:
         classes = ("a", "b", "c")
         schema = messages.Schema(classes, 6, CLIENTS, NODES, "0" * 64, 100, "cpu", "0" * 64)

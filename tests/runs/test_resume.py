@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from flwr.app import ArrayRecord
 from support.killing import Kill, Killed, asks, same, states
 
 import client_app
+from dance_flwr import PROTOCOL
 from dance_flwr.cli.run import accuracy_table
 from dance_flwr.config.plugins import STRATEGIES
 from dance_flwr.config.text import to_toml
@@ -436,12 +438,19 @@ def test_a_finished_run_is_refused(cli, dance):
     assert "finished" in refused(cli, dance.folder)
 
 
-def test_a_checkpoint_of_other_code_is_refused(cli, copied):
-    point = checkpoint.Checkpoint.load(copied)
-    point.code = "0123456789abcdef"
+@dataclass
+class Later(checkpoint.Checkpoint):
+    """A checkpoint of a release that keeps more."""
+
+    surprise: int = 1
+
+
+@pytest.mark.parametrize("kind", [checkpoint.Checkpoint, Later])
+def test_a_checkpoint_of_another_protocol_is_refused(cli, copied, kind):
+    point = kind(**vars(checkpoint.Checkpoint.load(copied)) | {"protocol": 99})
     point.save(copied)
     line = refused(cli, copied)
-    assert "0123456789abcdef" in line and "version" in line
+    assert f"expected a checkpoint of protocol {PROTOCOL}, found one of 99; install" in line
 
 
 def test_a_checkpoint_whose_sizes_are_lists_is_refused(cli, copied):
@@ -784,13 +793,13 @@ def test_clients_with_their_own_data_are_resumed_by_flower(again, copied):
     assert expected in again(copied).err[-1]
 
 
-def test_an_interrupted_run_of_other_code_is_not_replaced(again, copied):
+def test_an_interrupted_run_of_another_protocol_is_not_replaced(again, copied):
     point = checkpoint.Checkpoint.load(copied)
-    point.code = "0123456789abcdef"
+    point.protocol = 99
     point.save(copied)
     before = contents(copied)
     line = again(copied).err[-1]
-    assert "resume it with the version that wrote it, 0123456789abcdef, or replace" in line
+    assert "resume it with a release of protocol 99, or replace" in line
     assert contents(copied) == before
 
 

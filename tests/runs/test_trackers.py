@@ -141,7 +141,7 @@ def test_a_run_is_read_back_by_the_trackers_own_library(tracker, copied, dance):
         track([Tracking(tracker, copied)], facts)
     texts = check(tracker, facts)
     stored = "\n".join(f"{name} {value}" for name, value in texts)
-    for fact in ("model_fingerprint", "code_fingerprint"):
+    for fact in ("model_fingerprint", "provenance"):
         assert dance.result[fact] in stored
     assert str(copied) in stored and "condensation-ratio" in stored
     keys = " ".join(dance.result["config"])

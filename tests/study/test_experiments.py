@@ -14,7 +14,7 @@ from dance_flwr.cli.study import repeat_flags
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.errors import UserError
-from dance_flwr.fingerprint import code_fingerprint
+from dance_flwr.fingerprint import provenance
 from dance_flwr.runs.locks import exclusive
 from dance_flwr.study import EXPERIMENTS, get_analysis, get_experiment, get_measure, summary
 from dance_flwr.study.engine import folder as study
@@ -294,7 +294,7 @@ def test_a_study_is_divided_by_labels_and_continued_from_its_rows(go, inline, tm
     made = load_rows(rows).by_experiment["ablation"]
     assert len(made) == 10 and all(row.result for row in made)
     assert go(*ask, seeds=(0, 1), known=rows, out=other) == 0 and len(inline.done) == 10
-    rows.write_text(rows.read_text().replace(code_fingerprint(), "0" * 16))
+    rows.write_text(rows.read_text().replace(provenance(), "0" * 16))
     assert go(*ask, known=rows, out=tmp_path / "third") == 0 and len(inline.done) == 15
 
 
@@ -357,15 +357,14 @@ def test_a_dry_run_runs_nothing(go, inline, tmp_path, capsys):
 def test_again_repeats_runs_and_other_code_is_counted(go, inline, tmp_path, capsys):
     assert go("ablation") == 0
     for path in tmp_path.glob("study/runs/*/result.json"):
-        path.write_text(path.read_text().replace(code_fingerprint(), "0" * 16))
+        path.write_text(path.read_text().replace(provenance(), "0" * 16))
     capsys.readouterr()
     assert go("ablation") == 0
     assert "other code made 5 of their 5 runs" in capsys.readouterr().out and len(inline.done) == 5
     assert go("ablation", again=True) == 0
     assert len(inline.done) == 10
     assert all(
-        json.loads(text)["code_fingerprint"] == code_fingerprint()
-        for text in results(tmp_path).values()
+        json.loads(text)["provenance"] == provenance() for text in results(tmp_path).values()
     )
 
 

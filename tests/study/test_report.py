@@ -570,7 +570,7 @@ def test_provenance_counts_every_run_once():
     cells = cells_of("main-table", methods=("dance",))
     rows = [row_of(cell, 0.5) for cell in cells[:2]]
     text = Rows({"main-table": rows, "tokens": rows}, {}).provenance()
-    assert text == "2 runs of code c on cpu; torch 1."
+    assert text == "2 runs on cpu; provenance c; torch 1."
 
 
 def test_what_a_run_settles_at_is_the_mean_of_its_last_third():

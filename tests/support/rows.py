@@ -50,7 +50,7 @@ def result_of(config, accuracy, rounds=8):
             "seconds_by_phase": SECONDS,
             "devices": ["cpu"],
         },
-        **{"model_fingerprint": "m", "code_fingerprint": "c", "versions": {"torch": "1"}},
+        **{"model_fingerprint": "m", "provenance": "c", "versions": {"torch": "1"}},
         "clients": [
             {"client": k, "test_nodes": 5, "test_accuracy": accuracy, "val_accuracy": 1.0}
             for k in range(2)

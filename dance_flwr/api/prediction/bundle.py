@@ -27,7 +27,6 @@ from dance_flwr.data.federation_file import Agreement, agree, read_agreement, wr
 from dance_flwr.disk import atomic_folder, json_text, write_text
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.client.client import Client
-from dance_flwr.fingerprint import code_fingerprint
 from dance_flwr.methods import get_spec
 from dance_flwr.runs.reader import load_model, read_result, validated
 
@@ -38,7 +37,7 @@ _LOCAL = ("data", "data-root", "out", "resume", "overwrite", "encoder", "node-ke
 _RECORDED = (
     *("run", "seed", "best_round", "model_fingerprint", "test_accuracy", "test_macro_f1"),
     *("val_accuracy", "test_nodes", "val_nodes", "test_accuracy_by_view", "share_of_views"),
-    "privacy",
+    *("privacy", "provenance"),
 )
 
 
@@ -157,7 +156,6 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
     facts = {
         "format": FORMAT,
         "dance_flwr": __version__,
-        "code_fingerprint": code_fingerprint(),
         "method": method,
         "config": flatten(parse(config)),
         **{key: result[key] for key in _RECORDED if key in result},

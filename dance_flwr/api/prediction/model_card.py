@@ -32,7 +32,7 @@ dance-flwr predict BUNDLE --data FOLDER --out predictions.parquet{evidence}
 | secure aggregation | {masks} |
 | differential privacy | {privacy} |
 | model | {model} |
-| code | {code} |
+| provenance of the code | {code} |
 
 ## Limits
 
@@ -89,6 +89,6 @@ def card_text(facts: Mapping[str, Any], agreement: Agreement, calibration: Calib
         masks="on" if privacy["secure_aggregation"] else "off",
         privacy=spent,
         model=facts["model_fingerprint"],
-        code=facts["code_fingerprint"],
+        code=facts.get("provenance", "not recorded"),
     )
     return str(ModelCard(text))

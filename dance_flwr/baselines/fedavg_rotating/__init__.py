@@ -7,9 +7,6 @@ supervises 2.25 K nodes, about as many as DANCE at r = 8 %, where labelled evide
 with ratio 1 it supervises K.
 
 Uplink: the model, of which the server needs the weighted mean only.
-
-Test accuracy of `fedavg-rotating` on Cora at r = 8 / 4 / 2 %: 86.26 / 86.63 / 85.63 % here.
-Test accuracy of `fedavg-rotating` on CiteSeer at r = 8 / 4 / 2 %: 76.60 / 76.79 / 75.84 % here.
 """
 
 from dance_flwr.baselines.fedavg_rotating.config import RotatingConfig

@@ -15,10 +15,6 @@ pass. Here clients train on condensed nodes only; `fedc4.released-code` restores
 with the harness's own training nodes. Condensation is GCond's, 500 steps from training nodes, where
 the code takes 21 from noise. Models are weighted by nodes, not by K. X' and Y' travel once, not in
 every round, and a client is not sent its own. See also `dance_flwr.baselines.fedc4.server`.
-
-Test accuracy of `fedc4` on Cora at r = 8 / 4 / 2 %: 86.02 / 84.98 / 84.33 % in the DANCE paper,
-84.09 / 82.79 / 81.24 % here. Test accuracy of `fedc4` on CiteSeer at r = 8 / 4 / 2 %: 75.95 / 74.84
-/ 73.91 % in the DANCE paper, 74.81 / 74.68 / 74.09 % here.
 """
 
 from dance_flwr.baselines.condensation.config import CondenseConfig

@@ -18,10 +18,6 @@ code: sampled neighbourhoods, synthetic counts); the S with the best validation 
 steps (the code: with the least loss of 1000 steps at different theta); labels and first features in
 the same order; clients validate, where the code's server selects by the validation nodes of the
 whole graph; the server trains in every 10th round for 50 steps, not in each for 600.
-
-Test accuracy of `fedgm` on Cora at r = 8 / 4 / 2 %: 84.15 / 80.78 / 74.09 % in the DANCE paper,
-81.72 / 81.61 / 80.91 % here. Test accuracy of `fedgm` on CiteSeer at r = 8 / 4 / 2 %: 73.82 / 72.57
-/ 70.21 % in the DANCE paper, 74.05 / 73.39 / 73.83 % here.
 """
 
 from dance_flwr.baselines.condensation.config import CondenseConfig

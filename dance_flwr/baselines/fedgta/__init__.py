@@ -12,9 +12,6 @@ Deviations from the paper: the backbone is the harness's own, GCN by default, wh
 figures are of GAMLP; in every step of propagation the labels of training rows are added again, as
 in the public code. From the public code: cosines are compared with epsilon, and the client itself
 is always included; order P and epsilon are the same for all data sets, 10 and 0.5, until tuned.
-
-Test accuracy of `fedgta` on Cora: 79.45 % in the DANCE paper, 86.82 % here.
-Test accuracy of `fedgta` on CiteSeer: 75.44 % in the DANCE paper, 76.41 % here.
 """
 
 from dance_flwr.baselines.fedgta.config import FedGtaConfig

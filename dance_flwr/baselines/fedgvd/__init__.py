@@ -20,10 +20,6 @@ on the edges that it has drawn and uploaded; the edges of a condensed graph link
 code drops the last 30); the server's Adam starts with fresh moments in each round, as the clients'
 does; no cross edges by similarity, which are off in the released configuration. lambda and gamma
 are the code's; at 0 this is `local-only`.
-
-Test accuracy of `fedgvd` on Cora at r = 8 / 4 / 2 %: 85.56 / 83.72 / 83.24 % in the DANCE paper,
-87.22 / 86.48 / 87.00 % here. Test accuracy of `fedgvd` on CiteSeer at r = 8 / 4 / 2 %: 72.61 /
-72.11 / 67.22 % in the DANCE paper, 75.34 / 76.38 / 76.13 % here.
 """
 
 from dance_flwr.baselines.fedgvd.config import FedGvdConfig

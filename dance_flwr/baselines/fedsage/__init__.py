@@ -27,9 +27,6 @@ Deviations from the paper and the public codes:
   neighbours are generated on the complete graph, where OpenFGL counts hidden ones twice;
 - the encoder's input is layer-normalised; GCN as in every method here, where the paper samples for
   GraphSAGE.
-
-Test accuracy of `fedsage` on Cora: 83.37 % in the DANCE paper, 86.97 % here.
-Test accuracy of `fedsage` on CiteSeer: 75.12 % in the DANCE paper, 76.41 % here.
 """
 
 from dance_flwr.baselines.fedsage.config import FedSageConfig

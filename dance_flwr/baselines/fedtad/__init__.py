@@ -15,9 +15,6 @@ here the structural encoding is the return probabilities of a walk, deterministi
 Reliability is normalised across clients, as in the paper. See also
 `dance_flwr.baselines.fedtad.server`. The paper reports 85.1 on Cora and 73.5 on CiteSeer for
 5 clients and 20/40/40.
-
-Test accuracy of `fedtad` on Cora: 86.81 % here.
-Test accuracy of `fedtad` on CiteSeer: 77.23 % here.
 """
 
 from dance_flwr.baselines.fedtad.config import FedTadConfig

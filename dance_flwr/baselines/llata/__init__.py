@@ -31,13 +31,6 @@ the graph as it is. A search over the keys of `search` changes no prompt, so tha
 again.
 
 Uplink: the model, of which the server needs the weighted mean only.
-
-Test accuracy of `llata` on Cora: 84.65 % in the DANCE paper, not measured yet.
-Test accuracy of `llata` on CiteSeer: 78.21 % in the DANCE paper, not measured yet.
-Test accuracy of `llata-cosine` on Cora: 85.67 % here.
-Test accuracy of `llata-cosine` on CiteSeer: 76.51 % here.
-Test accuracy of `llata-propagation` on Cora: 86.26 % here.
-Test accuracy of `llata-propagation` on CiteSeer: 76.44 % here.
 """
 
 from dance_flwr.baselines.llata.config import LlataConfig

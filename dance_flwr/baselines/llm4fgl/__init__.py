@@ -34,11 +34,6 @@ other texts of the client, recombined at random; a reflection recombines anew.
 
 Uplink: the model, predictor and 2 C numbers included, of which the server needs the weighted mean
 only. Generated texts stay in the client's folder of the run.
-
-Test accuracy of `llm4fgl` on Cora: 86.73 % in the DANCE paper, not measured yet.
-Test accuracy of `llm4fgl` on CiteSeer: 75.53 % in the DANCE paper, not measured yet.
-Test accuracy of `llm4fgl-recombined` on Cora: 86.48 % here.
-Test accuracy of `llm4fgl-recombined` on CiteSeer: 77.10 % here.
 """
 
 from dance_flwr.baselines.llm4fgl.config import Llm4FglConfig

@@ -36,11 +36,6 @@ Ours, since neither says how the method is federated or keeps within a budget:
   nodes are scored by the regression.
 
 Uplink: the model, of which the server needs the weighted mean only.
-
-Test accuracy of `llm4rgnn` on Cora: 87.26 % in the DANCE paper, not measured yet.
-Test accuracy of `llm4rgnn` on CiteSeer: 76.96 % in the DANCE paper, not measured yet.
-Test accuracy of `llm4rgnn-cosine` on Cora: 85.15 % here.
-Test accuracy of `llm4rgnn-cosine` on CiteSeer: 77.14 % here.
 """
 
 from dance_flwr.baselines.llm4rgnn.config import Llm4RgnnConfig

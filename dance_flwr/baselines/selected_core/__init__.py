@@ -11,15 +11,6 @@ Uplink: the model, of which the server needs the weighted mean only.
 Deviations: herding and k-center measure distances in P^2 X, P = D^-1/2 (A + I) D^-1/2 and X the
 text embeddings t_u, and are deterministic. The public condensation code measures in the hidden
 space of a trained network; P^2 X is the input of its matching network and needs no training.
-
-Test accuracy of `random-core` on Cora at r = 8 / 4 / 2 %: 82.86 / 80.13 / 77.00 % here.
-Test accuracy of `random-core` on CiteSeer at r = 8 / 4 / 2 %: 73.74 / 73.20 / 71.82 % here.
-Test accuracy of `rotating-core` on Cora at r = 8 / 4 / 2 %: 86.41 / 85.23 / 84.05 % here.
-Test accuracy of `rotating-core` on CiteSeer at r = 8 / 4 / 2 %: 77.07 / 76.51 / 75.47 % here.
-Test accuracy of `herding-core` on Cora at r = 8 / 4 / 2 %: 82.68 / 81.53 / 78.88 % here.
-Test accuracy of `herding-core` on CiteSeer at r = 8 / 4 / 2 %: 73.98 / 73.45 / 73.45 % here.
-Test accuracy of `k-center-core` on Cora at r = 8 / 4 / 2 %: 82.90 / 80.72 / 78.10 % here.
-Test accuracy of `k-center-core` on CiteSeer at r = 8 / 4 / 2 %: 73.83 / 71.38 / 70.59 % here.
 """
 
 from dance_flwr.methods.contract import MethodCard, MethodSpec

@@ -19,9 +19,6 @@ Deviations from Lee: a threshold decides which nodes count, the weight is consta
 round on, and the pseudo-labels of a round come from one model, the global one, not from every step.
 From Li, Han and Wu: labels are not added for good; their number per class is a bound
 (`self-training.per-class`, none by default), under the same threshold; there is no co-training.
-
-Test accuracy of `self-training` on Cora: 86.56 % here.
-Test accuracy of `self-training` on CiteSeer: 77.39 % here.
 """
 
 from dance_flwr.baselines.self_training.config import SelfTrainingConfig

@@ -16,10 +16,6 @@ students of 20, where the code has 200 experts of 800 to 2500 steps and students
 experts use plain gradient descent on every data set, as the code's do on Cora; 300 matching steps,
 not 2000; a student that diverges moves nothing, where the code stops. Selection by the graph neural
 tangent kernel is omitted: its cost grows with the square of the validation edges.
-
-Test accuracy of `sfgc` on Cora at r = 8 / 4 / 2 %: 83.58 / 83.15 / 81.42 % in the DANCE paper,
-84.78 / 84.49 / 82.86 % here. Test accuracy of `sfgc` on CiteSeer at r = 8 / 4 / 2 %: 73.14 / 71.03
-/ 69.34 % in the DANCE paper, 76.03 / 75.31 / 74.49 % here.
 """
 
 from dance_flwr.baselines.sfgc.config import SfgcConfig

@@ -11,9 +11,9 @@ from typing import Any
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from dance_flwr import events
+from dance_flwr import PROTOCOL, __version__, events
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.errors import CodeMismatchError, UserError
+from dance_flwr.errors import ProtocolError, UserError
 from dance_flwr.federation.secagg import signatures
 from dance_flwr.federation.server.grid import LOG, POLL_NODES_SECONDS, FederationGrid
 from dance_flwr.federation.server.message_log import MessageLog
@@ -21,7 +21,6 @@ from dance_flwr.federation.server.polling import ask, is_lost
 from dance_flwr.federation.server.reply_checks import hello_fault
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import messages as wire
-from dance_flwr.fingerprint import code_fingerprint
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def join(grid: Grid, config: RunConfig, log: MessageLog) -> list[Member]:
     ------
     UserError : fewer SuperNodes than clients after `node-timeout` seconds, clients without a
         SuperNode, or only some of them with data of their own
-    CodeMismatchError : a client runs other code than the server
+    ProtocolError : a client speaks another protocol than the server
     """
     nodes, replies = _greet(grid, config, log)
     members: dict[int, Member] = {}
@@ -98,20 +97,21 @@ def _member(reply: Message) -> Member:
     Raises
     ------
     UserError : the answer is an error
-    CodeMismatchError : the client runs other code than the server
+    ProtocolError : the client speaks another protocol than the server
     """
     node = reply.metadata.src_node_id
     if reply.has_error():
         raise UserError(
             f"node {node}: expected a greeting, found an error: {str(reply.error.reason).strip()}"
         )
-    hello = wire.read_hello(reply)
-    if hello.code != code_fingerprint():
-        raise CodeMismatchError(
-            f"client {hello.partition}: expected the server's code {code_fingerprint()}, "
-            f"found {hello.code}; stop the SuperLink that was started in another project, or "
-            "install the same version on that node"
+    stated = wire.config_of(reply)
+    if (protocol := stated[keys.PROTOCOL]) != PROTOCOL:
+        raise ProtocolError(
+            f"client {stated[keys.PARTITION]}: expected protocol {PROTOCOL} of the server, found "
+            f"{protocol}; install dance-flwr {__version__} on that node, or stop the SuperLink "
+            "that was started in another project"
         )
+    hello = wire.read_hello(reply)
     return Member(node, hello.partition, hello.owns_data)
 
 
@@ -127,7 +127,7 @@ def _authentic(replies: list[Message], node_keys: str, run: int) -> list[Message
     for reply in replies:
         if known is not None and not reply.has_error():
             node, claim = reply.metadata.src_node_id, signatures.read_claim(reply)
-            stated = wire.config_of(reply).get("partition")
+            stated = wire.config_of(reply).get(keys.PARTITION)
             client = stated if type(stated) is int else -1
             key = known.get(client)
             text = signatures.hello_text(run, node, client)

@@ -11,6 +11,7 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
+from dance_flwr import PROTOCOL
 from dance_flwr.config.sections import INT8
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.federation.flower import SECAGG_CONFIGS
@@ -238,6 +239,13 @@ def _whole_fault(request: Message, reply: Message) -> str:
 
 
 def _greeting_fault(content: RecordDict) -> str:
+    # Why (decision 26): a greeting of another protocol may have other entries; what all have says
+    # who sent it, and `join` refuses it with a line that says what to install.
+    stated = dict(content.config_records.get(keys.CONFIG, {}))
+    common = {name: stated.get(name) for name in (keys.PARTITION, keys.PROTOCOL)}
+    rules = {name: _HELLO[name] for name in common}
+    if common[keys.PROTOCOL] != PROTOCOL and not entries_fault(common, rules):
+        return ""
     records, signed = {keys.CONFIG: ConfigRecord}, content.config_records.get(keys.SIGNED)
     return (
         records_fault(content, records, {keys.SIGNED: ConfigRecord})

@@ -15,6 +15,9 @@ SECURE_SUM, SECURE_LAYOUT = "secure-sum", "layout"
 SIGNED = "signed"
 PACKED = "packed-safetensors"  # the one array of an ArrayRecord that crosses a network
 
+# What a greeting states under every PROTOCOL, fields of `messages.Hello`.
+PARTITION, PROTOCOL = "partition", "protocol"
+
 # Config of a message to a client.
 RUN, PARTITION_DIR, ROUND, FINAL, STEP = "run", "partition-dir", "server-round", "final", "step"
 CLIPPING_NORM, NEEDS_INITIAL_UPLOAD = "clipping-norm", "needs-initial-upload"

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Hello:
-    """A client's answer to HELLO: its partition, whether it holds its own data, its code."""
+    """A client's answer to HELLO: its partition, whether it holds its own data, its PROTOCOL."""
 
     partition: int
     owns_data: bool
-    code: str
+    protocol: int
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,6 @@
 """DANCE, the paper's method; the algorithm itself is in `dance_flwr.dance`.
 
 Uplink: omega = (theta, phi), of which the server needs the weighted mean only.
-
-Test accuracy of `dance` on Cora at r = 8 / 4 / 2 %: 88.87 / 87.12 / 86.32 % in the DANCE paper,
-87.33 / 86.89 / 84.90 % here. Test accuracy of `dance` on CiteSeer at r = 8 / 4 / 2 %: 80.19 / 78.19
-/ 75.93 % in the DANCE paper, 77.86 / 77.29 / 76.88 % here.
 """
 
 from dance_flwr.config.sections import LABELS, PROBE

@@ -33,7 +33,7 @@ class TrackedRun:
     def of(cls, facts: RunFacts) -> "TrackedRun":
         """Return what a tracker is told when it first sees a run."""
         status, folder = facts.status, Path(facts.status.folder)
-        known = {"method": status.method, "code_fingerprint": facts.code, "folder": str(folder)}
+        known = {"method": status.method, "provenance": facts.provenance, "folder": str(folder)}
         return cls(status.run, folder, facts.config, known)
 
     @property

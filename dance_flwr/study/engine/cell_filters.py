@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dance_flwr.errors import UserError
-from dance_flwr.fingerprint import code_fingerprint
+from dance_flwr.fingerprint import provenance
 from dance_flwr.study.engine.cells import Cell, Row
 from dance_flwr.study.engine.folder import run_name
 from dance_flwr.study.engine.rows import load_rows
@@ -53,14 +53,14 @@ def unpublished(experiment: str, cells: Sequence[Cell], file: Path) -> list[Cell
     """
     rows = load_rows(file).by_experiment.get(experiment, ())
     by_labels = {_key(row.labels): row for row in rows}
-    code = code_fingerprint()
+    code = provenance()
     return [cell for cell in cells if not _holds(by_labels.get(_key(cell.labels)), cell, code)]
 
 
 def _holds(row: Row | None, cell: Cell, code: str) -> bool:
     if row is None or cell.measure:
         return False
-    same = row.name == run_name(cell.config) and row.result.get("code_fingerprint") == code
+    same = row.name == run_name(cell.config) and row.result.get("provenance") == code
     return same and bool(row.analysis or not cell.analysis)
 
 

@@ -22,7 +22,7 @@ _RESULT_KEYS = (
     "seconds_by_phase",
     "devices",
     "model_fingerprint",
-    "code_fingerprint",
+    "provenance",
     "versions",
 )
 
@@ -39,7 +39,7 @@ def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) ->
     history = result["history"]
     steady = history[WARM_ROUNDS:]
     clients = result["clients"]
-    content = {name: _rounded(result[name]) for name in _RESULT_KEYS}
+    content = {name: _rounded(result[name]) for name in _RESULT_KEYS if name in result}
     content["val_accuracy"] = _rounded(scored(result, "val"))
     content |= {
         "clients": {

@@ -27,15 +27,15 @@ class Rows:
     commands: Mapping[str, Sequence[str]]
 
     def provenance(self) -> str:
-        """Return one line: the number of runs, and their code, devices and versions."""
+        """Return one line: the number of runs, their devices, provenance of code, versions."""
         rows = [row for rows in self.by_experiment.values() for row in rows if row.result]
         runs = {row.name: row.result for row in rows}.values()
         if not runs:
             return "No finished runs."
-        code = ", ".join(sorted({run["code_fingerprint"] for run in runs}))
+        code = ", ".join(sorted({run.get("provenance", "unknown") for run in runs}))
         devices = ", ".join(sorted({device for run in runs for device in run["devices"]}))
         versions = sorted({f"{k} {v}" for run in runs for k, v in run["versions"].items()})
-        return f"{len(runs)} runs of code {code} on {devices}; {', '.join(versions)}."
+        return f"{len(runs)} runs on {devices}; provenance {code}; {', '.join(versions)}."
 
 
 def load_rows(path: Path) -> Rows:

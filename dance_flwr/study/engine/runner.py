@@ -19,7 +19,7 @@ from dance_flwr.data.client_folder import Say
 from dance_flwr.data.graphs.loading import absolute_source
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import DataError, UserError
-from dance_flwr.fingerprint import code_fingerprint
+from dance_flwr.fingerprint import provenance
 from dance_flwr.study.engine.cells import Cell
 from dance_flwr.study.engine.folder import FACTS, Study, read_json, run_name
 from dance_flwr.study.engine.sharding import Shard, at_work
@@ -152,8 +152,8 @@ def _run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, say: 
 def _reused_line(study: Study, cells: Sequence[Cell]) -> str:
     """Return how many cells have results, and how many of their runs other code made."""
     folders = {study.run_folder(cell.config) for cell in cells if not cell.measure}
-    versions = [read_json(folder / RESULT)["code_fingerprint"] for folder in folders]
-    other = sum(version != code_fingerprint() for version in versions)
+    versions = [read_json(folder / RESULT).get("provenance") for folder in folders]
+    other = sum(version != provenance() for version in versions)
     line = f"found       {len(cells)} of the cells have results"
     if not other:
         return line

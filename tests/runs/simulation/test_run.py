@@ -17,7 +17,7 @@ from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.data.prepare import prepare
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.wire.messages import metrics_of
-from dance_flwr.fingerprint import code_fingerprint, model_fingerprint
+from dance_flwr.fingerprint import model_fingerprint, provenance
 from dance_flwr.llm.config import LlmConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import accuracy, count
@@ -42,7 +42,7 @@ TOP = {
     ),
     *(
         "model_fingerprint",
-        "code_fingerprint",
+        "provenance",
         "config",
         "versions",
         "run",
@@ -109,7 +109,7 @@ def test_result_has_exactly_the_schema(dance):
     assert result["versions"].keys() == VERSIONS and all(result["versions"].values())
     for name in ("test_accuracy", "val_accuracy", "test_macro_f1"):
         assert 0 <= result[name] <= 1
-    assert result["code_fingerprint"] == code_fingerprint()
+    assert result["provenance"] == provenance()
     assert parse(result["config"]) == dance.config and result["config"] == flatten(dance.config)
     assert sum(result["nodes_per_client"]) == 72
     assert [client["client"] for client in result["clients"]] == [0, 1, 2]

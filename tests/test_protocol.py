@@ -1,0 +1,269 @@
+"""What may change without PROTOCOL, and what may not.
+
+The schema of every message, of the state of runs and of packs stands in `golden/schema.json`.
+"""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from itertools import chain
+
+import pytest
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from support import schema
+from support.checkouts import changed, copied
+from support.graphs import EVERY_ROUND
+from support.project import PROJECT
+
+import dance_flwr
+from dance_flwr.config.plugins import BACKBONES, METHODS, STRATEGIES
+from dance_flwr.federation.wire import messages
+
+GOLDEN = PROJECT / "tests" / "golden" / "schema.json"
+UPDATE = "python -m pytest tests/test_protocol.py --update-golden"
+BASE = "fedavg-full"  # what others add or lack stands with them
+
+ADAPTIVE = {"privacy_dp": "central", "privacy_clipping": "adaptive"}
+NOISE = {"privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0}
+RUNS = {
+    name: {"method": name} | (EVERY_ROUND if name == "dance" else {}) for name in METHODS.names()
+}
+RUNS |= {
+    f"{key} {value}": {"method": BASE, key: value}
+    for key, values in {
+        "strategy": STRATEGIES.names(),
+        "backbone": BACKBONES.names(),
+        "upload_precision": ("int8", "float16"),
+        "ema_decay": (0.9,),
+    }.items()
+    for value in values
+}
+RUNS |= {
+    "central privacy": {"method": BASE} | ADAPTIVE | NOISE,
+    "local privacy": {"method": BASE, "privacy_dp": "local"} | NOISE,
+    "secure aggregation": {"method": "dance", "privacy_secure_aggregation": True},
+}
+
+
+def schema_of(run, folder, **keys):
+    """The schema of messages, of state and of packs of a run with these keys."""
+    kept = set()
+
+    def see(message):
+        """Read the checkpoint while it is there."""
+        config = message.content.config_records.get("config", {}) if message.has_content() else {}
+        if config.get("final") and not kept:
+            kept.update(schema.of_file(folder / "checkpoint.safetensors"))
+
+    finished = run(rounds=2, folder=folder, on_message=see, **keys)
+    parts = {"messages": schema.of_messages(finished.messages), "state": kept, "packs": set()}
+    for client in range(finished.config.clients):
+        home = finished.partition / f"client-{client}" / "runs" / finished.result["run"]
+        for path in home.rglob("*") if home.is_dir() else ():
+            if path.is_file():
+                part = "packs" if path.parent.name == "evidence" else "state"
+                parts[part] |= schema.of_file(path)
+    return parts
+
+
+def lines_of(schemas):
+    """The schemas of runs in short: that of the base, and what each other adds (+) or lacks (-)."""
+    parts = {}
+    for part in ("messages", "state", "packs"):
+        base = schemas[BASE][part]
+        parts[part] = {BASE: sorted(base)}
+        for name, own in schemas.items():
+            lines = [f"+ {line}" for line in own[part] - base]
+            lines += [f"- {line}" for line in base - own[part]]
+            if lines:
+                parts[part][name] = sorted(lines)
+    parts["configuration"] = sorted(schema.of_configuration())
+    parts["client_app.py"] = sorted(schema.of_client_app())
+    return parts
+
+
+def check(part, lines, golden, number):
+    """Fail where the schema of a part is not the recorded one of this PROTOCOL."""
+    recorded = golden["schema"][part]
+    if lines == recorded and number == golden["protocol"]:
+        return
+    changes = sorted(set(flat(lines)) ^ set(flat(recorded)))
+    shown = "\n".join(
+        f"{'new' if line in flat(lines) else 'gone'}: {line}" for line in changes[:20]
+    )
+    if number == golden["protocol"]:
+        raise AssertionError(
+            f"the schema of {part} is not that of PROTOCOL {number} in {GOLDEN.name}; raise "
+            f"PROTOCOL in dance_flwr/__init__.py, then record it with `{UPDATE}`\n{shown}"
+        )
+    raise AssertionError(
+        f"{GOLDEN.name} is of PROTOCOL {golden['protocol']}, not {number}; record the schema with "
+        f"`{UPDATE}`\n{shown}"
+    )
+
+
+def flat(lines):
+    """Lines with the name of their run in front."""
+    if isinstance(lines, list):
+        return lines
+    return list(chain(*([f"{name}: {line}" for line in own] for name, own in lines.items())))
+
+
+@pytest.fixture(scope="module")
+def current(run, tmp_path_factory, request):
+    """The schema of today, recorded with --update-golden."""
+    home = tmp_path_factory.mktemp("schemas")
+    lines = lines_of({name: schema_of(run, home / name, **keys) for name, keys in RUNS.items()})
+    if request.config.getoption("--update-golden"):
+        content = {"protocol": dance_flwr.PROTOCOL, "schema": lines}
+        GOLDEN.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return lines
+
+
+@pytest.mark.parametrize("part", ["messages", "state", "packs", "configuration", "client_app.py"])
+def test_a_schema_changes_with_the_protocol_only(current, part):
+    check(part, current[part], json.loads(GOLDEN.read_text("utf-8")), dance_flwr.PROTOCOL)
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return json.loads(GOLDEN.read_text("utf-8"))
+
+
+def test_a_new_key_of_a_message_needs_a_new_protocol(run, recorded, tmp_path, monkeypatch):
+    def lines():
+        own = schema_of(run, tmp_path / "run", method=BASE, overwrite=True)
+        return {BASE: sorted(own["messages"])}
+
+    base = {"protocol": 7, "schema": {"messages": {BASE: recorded["schema"]["messages"][BASE]}}}
+    check("messages", lines(), base, 7)
+    honest = messages.run_config
+    monkeypatch.setattr(messages, "run_config", lambda *facts: honest(*facts) | {"surprise": 1})
+    with pytest.raises(AssertionError) as failure:
+        check("messages", found := lines(), base, 7)
+    text = str(failure.value)
+    assert (
+        "is not that of PROTOCOL 7" in text and "raise PROTOCOL in dance_flwr/__init__.py" in text
+    )
+    assert UPDATE in text and f"new: {BASE}: train down config/surprise: int" in text
+    with pytest.raises(AssertionError, match="is of PROTOCOL 7, not 8; record the schema with"):
+        check("messages", found, base, 8)
+    check("messages", found, {"protocol": 8, "schema": {"messages": found}}, 8)
+
+
+def test_a_changed_type_in_a_state_needs_a_new_protocol(recorded):
+    lines = recorded["schema"]["state"]
+    other = lines | {BASE: [line.replace("repeats: int", "repeats: float") for line in lines[BASE]]}
+    with pytest.raises(AssertionError, match=r"facts\.repeats: float"):
+        check("state", other, recorded, recorded["protocol"])
+
+
+class Node:
+    """A ClientApp in a process of its own, from the sources in a folder."""
+
+    def __init__(self, sources, folder):
+        paths = os.pathsep.join(map(str, (sources, PROJECT / "tests")))
+        self._errors = (folder / "stderr.txt").open("w+")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "support.traced_client"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": paths},
+        )
+
+    def __call__(self, message, context):
+        request = {
+            "message": message_to_proto(message).SerializeToString(),
+            "context": (context.run_id, context.node_id, context.node_config, context.run_config),
+            "leak": ("", ()),
+        }
+        pickle.dump(request, self._process.stdin)
+        self._process.stdin.flush()
+        try:
+            answer = pickle.load(self._process.stdout)
+        except EOFError:
+            self._errors.seek(0)
+            raise AssertionError(self._errors.read()[-3000:]) from None
+        return message_from_proto(ProtoMessage.FromString(answer["reply"]))
+
+    def close(self):
+        self._process.communicate(timeout=60)
+        self._errors.close()
+
+
+@pytest.fixture
+def with_node(run, tmp_path):
+    """A function that runs with client 0 at a node that has other sources."""
+    import client_app
+
+    def start(sources, **keys):
+        node = Node(sources, tmp_path)
+
+        def app(message, context):
+            theirs = context.node_config["partition-id"] == 0
+            return (node if theirs else client_app.app)(message, context)
+
+        try:
+            return run(app=app, rounds=2, **keys)
+        finally:
+            node.close()
+
+    return start
+
+
+@pytest.mark.long
+def test_a_node_of_another_docstring_joins(with_node, run, tmp_path):
+    sources = changed(copied(tmp_path / "other"), "docstrings")
+    finished = with_node(sources, method=BASE)
+    assert len(finished.replies("train")) == 6
+    assert (
+        finished.result["model_fingerprint"]
+        == run(rounds=2, method=BASE).result["model_fingerprint"]
+    )
+
+
+RUN = """
+import json, os, sys
+from pathlib import Path
+import dance_flwr
+from dance_flwr.config.tree import parse
+from dance_flwr.runs.simulation.engine import run_in_process
+assert Path(dance_flwr.__file__).is_relative_to(sys.argv[1]), dance_flwr.__file__
+config = parse(json.loads(sys.argv[2]))
+run_in_process(config, Path(config.out), lambda row: os._exit(9) if row["round"] == 2 else None)
+"""
+
+
+@pytest.mark.long
+def test_a_run_begun_before_a_changed_docstring_resumes_after_it(run, run_config, tmp_path):
+    """In another process, where a kill ended it after round 2 of 3."""
+    from dance_flwr.config.tree import flatten
+    from dance_flwr.fingerprint import provenance
+    from dance_flwr.runs.reader import read_result
+
+    sources, out = copied(tmp_path / "sources"), tmp_path / "run"
+
+    def go(**keys):
+        config = flatten(run_config(out=str(out), method=BASE, **keys))
+        return subprocess.run(
+            [sys.executable, "-c", RUN, sources, json.dumps(config)],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(sources)},
+            capture_output=True,
+            text=True,
+        )
+
+    first = go()
+    assert first.returncode == 9 and (out / "checkpoint.safetensors").is_file(), first.stderr
+    changed(sources, "docstrings")
+    second = go(resume=True)
+    assert second.returncode == 0, second.stderr
+    result, whole = read_result(out), run(method=BASE).result
+    assert (result["resumed_after"], len(result["history"])) == ([2], 3)
+    assert result["model_fingerprint"] == whole["model_fingerprint"]
+    assert result["provenance"] == provenance()

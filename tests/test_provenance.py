@@ -1,0 +1,155 @@
+"""The hash of the code that computes: what moves it, what does not, and when it is computed."""
+
+import ast
+import re
+import time
+
+import pytest
+from support.checkouts import changed, copied
+from support.killing import Killed, asks
+from support.project import PROJECT
+
+from dance_flwr import fingerprint
+from dance_flwr.fingerprint import provenance
+from dance_flwr.runs import checkpoint
+
+PACKAGE = PROJECT / "dance_flwr"
+MODULE = """
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Layer(nn.Module):
+    width: int
+    rate: float = 0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2 + self.rate
+"""
+
+
+@pytest.fixture
+def hashed(tmp_path):
+    """A function that returns the provenance of a package of one module."""
+    numbers = iter(range(100))
+
+    def of(text, name="dance/layer.py"):
+        path = tmp_path / str(next(numbers)) / name
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+        return provenance(tmp_path / path.relative_to(tmp_path).parts[0])
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("class Layer", "# a comment\n\n\nclass Layer"),
+        ("return x * 2 + self.rate", "return (\n            x*2 + self.rate)  # twice"),
+        ("    width: int", '    """Twice x."""\n    width: int'),
+        ("        return", '        """Return 2 x."""\n        return'),
+        ("rate: float = 0.5", 'rate: float = 0.5\n    """Of dropout."""'),
+        ("x: Tensor) -> Tensor", "x: object)"),
+        ("width: int", "width: str"),
+        ("from torch import Tensor", "from numpy import ndarray"),
+        ("import TYPE_CHECKING", "import TYPE_CHECKING, Any"),
+    ],
+)
+def test_what_changes_no_number_moves_nothing(hashed, old, new):
+    assert MODULE.count(old) == 1
+    assert hashed(MODULE) == hashed(MODULE.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("x * 2", "x / 2"),
+        ("x * 2", "x * 3"),
+        ("x * 2", "x * 2.0"),
+        ("+ self.rate", ""),
+        ("rate: float = 0.5", "rate: float = 0.6"),
+        ("width: int", "depth: int"),
+        ("nn.Module", "nn.Identity"),
+        ("from torch import nn", "from other import nn"),
+        ("x * 2 + self.rate", "x * (2 + self.rate)"),
+    ],
+)
+def test_what_may_change_a_number_moves_it(hashed, old, new):
+    assert old in MODULE
+    assert hashed(MODULE) != hashed(MODULE.replace(old, new))
+
+
+def test_the_name_of_a_module_counts_and_what_only_shows_does_not(hashed):
+    assert hashed(MODULE) != hashed(MODULE, "dance/other.py")
+    empty = hashed("", "pages/charts.py")
+    for name in ("pages/charts.py", "cli/run.py", "runs/status.py", "errors.py", "_app/server.py"):
+        assert hashed(MODULE, name) == empty
+    assert hashed(MODULE, "seeding.py") != empty != hashed(MODULE, "metrics.py")
+
+
+def test_a_folder_that_does_not_compute_is_one():
+    assert all((PACKAGE / name).exists() for name in fingerprint._NOT_COMPUTING - {"_app"})
+
+
+def test_docstrings_of_the_whole_package_move_nothing_and_an_operator_does(tmp_path):
+    folder = copied(tmp_path / "copy")
+    assert provenance(folder / "dance_flwr") == provenance()
+    changed(folder, "docstrings")
+    provenance.cache_clear()
+    assert provenance(folder / "dance_flwr") == provenance()
+    changed(folder, "operator")
+    provenance.cache_clear()
+    assert provenance(folder / "dance_flwr") != provenance()
+
+
+def test_it_is_known_after_the_first_round_not_before(run, monkeypatch):
+    """Parsing takes time, which no node and no start of a run has to wait for."""
+    trained = []
+
+    def see(message):
+        trained.append(message.metadata.message_type)
+
+    def count():
+        assert trained.count("train") == 6, "two messages for each of three clients"
+        raise KeyError("computed")
+
+    monkeypatch.setattr(checkpoint, "provenance", count)
+    with pytest.raises(KeyError, match="computed"):
+        run(rounds=2, method="fedavg-full", on_message=see)
+
+
+def test_a_result_names_the_code_of_all_its_rounds(run, monkeypatch, tmp_path):
+    keys = {"folder": tmp_path / "run", "method": "fedavg-full"}
+    with pytest.raises(Killed):
+        run(on_message=asks("train", 2), **keys)
+    monkeypatch.setattr(checkpoint, "provenance", lambda: "0123456789abcdef")
+    result = run(resume=True, **keys).result
+    assert result["provenance"] == f"{provenance()}, 0123456789abcdef"
+
+
+def test_it_takes_less_than_two_seconds_of_a_processor():
+    provenance.cache_clear()
+    start = time.process_time()
+    provenance()
+    first = time.process_time() - start
+    provenance()
+    assert first < 2 and time.process_time() - start < first + 0.01
+
+
+def test_no_docstring_states_a_measured_accuracy():
+    """They are in the tables of `docs/reproduction`: publishing a study changes no code."""
+    measured = re.compile(
+        r"accuracy[^.]*\d{2}\.\d|\d{2}\.\d+ (±|% here|% in the DANCE paper)", re.I
+    )
+    assert measured.search("Test accuracy of `x` on Cora: 81.25 % here.")
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                assert not measured.search(ast.get_docstring(node) or ""), path
