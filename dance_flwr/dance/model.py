@@ -104,8 +104,8 @@ class DanceModel(PlainModel):
         operator : [m, m] sparse
         """
         backbone = self.backbone
-        steps, here = [operator] * backbone.reach, backbone.reach - backbone.hops_left
-        return backbone.finish(backbone.spread(backbone.drop(fused), steps[:here]), steps[here:])  # type: ignore[no-any-return]
+        steps, first = [operator] * backbone.reach, backbone.reach - backbone.hops_left
+        return backbone.finish(backbone.spread(backbone.drop(fused), steps[:first]), steps[first:])  # type: ignore[no-any-return]
 
     def fused_logits(
         self, fused: Float[Tensor, "m w"], labels: Float[Tensor, "m C2"] | None = None

@@ -114,11 +114,7 @@ def support_in_class(
 ) -> Int64[Tensor, "K s"]:
     """eq:candidate_set with j in i's group: at most 128 nodes of its class; [K, s] int64.
 
-    O(K (128 d + log K)): no K x K.
-
-    Parameters
-    ----------
-    classes : [K] int64; the others as in `candidate_support`
+    O(K (128 d + log K)): no K x K. Parameters as in `candidate_support`; classes : [K] int64.
     """
     # Groups are neighbours in the order (class, first principal direction of x), so that a class
     # larger than a group is cut into pieces of similar nodes.
@@ -184,7 +180,7 @@ def candidate_support(
 ) -> Int64[Tensor, "K s"]:
     """eq:candidate_set: C(i) = TopK_q(x_i^T x_j) union TopK_q(S_ij), j != i; [K, s] int64.
 
-    Padded with -1. Rows are processed in blocks: memory is O(block * K), never O(K^2).
+    Padded with -1. Memory is O(block * K), never O(K^2).
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from support.graphs import SMALL, WORDS, node_id, sentences, text_graph
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import flatten, parse
-from dance_flwr.dance import algorithm as local
+from dance_flwr.dance import training as local
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import ConfigError
 from dance_flwr.federation.client.client import Client, initial_model, shape_of

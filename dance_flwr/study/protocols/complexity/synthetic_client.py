@@ -18,6 +18,7 @@ from dance_flwr.data.digests import write_card
 from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN, csr_from_pairs, ids_digest
 from dance_flwr.data.text.bank import META
 from dance_flwr.disk import atomic_path, write_json
+from dance_flwr.llm.config import LlmConfig
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.seeding import derive
 
@@ -61,7 +62,11 @@ class Scale:
             hop1_budget=self.hop1_budget,
         )
         return RunConfig(
-            seed=SEED, rounds=rounds, condensation_ratio=RATIO, sections=(section,), device="cpu"
+            seed=SEED,
+            rounds=rounds,
+            condensation_ratio=RATIO,
+            sections=(section, LlmConfig()),
+            device="cpu",
         )
 
 
