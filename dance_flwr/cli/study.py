@@ -133,7 +133,9 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="folder for report.md and figures; with --html the file of the page"
+            metavar="DIR",
+            help="folder for report.md, a page for each experiment, and figures; with --html the "
+            "file of the page",
         ),
     ] = None,
     export: ExportedRows = None,

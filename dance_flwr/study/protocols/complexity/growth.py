@@ -25,6 +25,7 @@ from dance_flwr.seeding import seeded
 from dance_flwr.study.engine.cells import Label
 from dance_flwr.study.protocols.complexity.synthetic_client import SEED, SHAPE, Scale, write_client
 
+MEASURE = f"{__name__}:measure"
 _REPEATS = 2  # of a condensation and the rounds after it; one more measures memory
 _EVERY = DanceConfig().text_refresh_every
 _SAMPLE_SECONDS = 0.002
