@@ -51,9 +51,8 @@ def _picture(dataset: str, compared: Sequence[Group]) -> Picture:
 
 
 def _line(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
-    stats = [group.stat(_rounds_to(share)) for share in _SHARES]
     name = group.name(str(group.labels["method"]))
-    return [name], [f"{stat.text(1)}{stat.missing}" for stat in stats]
+    return [name], [group.mean_text(_rounds_to(share), 1) for share in _SHARES]
 
 
 def _curve(row: Row) -> Sequence[float | None]:

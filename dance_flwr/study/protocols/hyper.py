@@ -50,6 +50,11 @@ def _render(rows: Sequence[Row]) -> Section:
     return Section(tuple(parts))
 
 
+def _percent(row: Row) -> float | None:
+    accuracy = row.result["val_accuracy"]
+    return None if accuracy is None else 100 * float(accuracy)
+
+
 def _tables(compared: Sequence[Group]) -> list[str]:
     return [_table(part, members) for part, members in by_label(compared, "part").items()]
 
@@ -60,7 +65,7 @@ def _table(part: str, members: Sequence[Group]) -> str:
     lines = []
     for value in by_label(members, down):
         row = [find(members, **{down: value, across: at}) for at in columns]
-        line = [group.stat("val_accuracy").percent if group else NOTHING for group in row]
+        line = [group.mean_text(_percent, 2) if group else NOTHING for group in row]
         lines.append([f"{value}", *line])
     return markdown([f"{down} \\ {across}", *(f"{at}" for at in columns)], lines)
 

@@ -44,11 +44,10 @@ from dance_flwr.study.reports.trained_nodes import (
 
 HOW = (
     "Accuracy is that of the global model of the best validation round on each client's real, "
-    "uncondensed local graph, correct test nodes over test nodes of all clients together (micro "
-    "average); the test nodes are read once. Mean ± sample standard deviation over seeds; a seed "
-    "decides partition, split, first model and training. r is the number of condensed nodes over "
-    "all local nodes of a client; methods that do not condense have one row. The paper's numbers "
-    "are its means."
+    "uncondensed local graph, over the test nodes of all clients together, which are read once. "
+    "Mean ± sample standard deviation over seeds; a seed decides partition, split, first model and "
+    "training. r is the number of condensed nodes over all local nodes of a client; methods that "
+    "do not condense have one row."
 )
 LLM_HOW = (
     "A method that asks a language model has a number only where a model behind an endpoint "

@@ -55,9 +55,12 @@ def _picture(dataset: str, compared: Sequence[Group]) -> Picture:
 
 def _line(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
     reference = find(compared, method=REFERENCE)
-    total = group.stat(lambda row: seconds(row, "total"))
-    values = [f"{total.text(3)}{total.missing}"]
-    values += [ratio(group, reference).text(2) if reference else NOTHING]
+    values = [group.mean_text(partial(seconds, phase="total"), 3)]
+    if reference:
+        times = ratio(group, reference)
+        values.append(f"{times.text(2)}{times.missing}")
+    else:
+        values.append(NOTHING)
     name = group.name(str(group.labels["method"]))
     return [name], [*values, group.mean_text(once, 1)]
 

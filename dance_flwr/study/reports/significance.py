@@ -16,12 +16,11 @@ from dance_flwr.study.reports.tables import NOTHING, Group, Stat, markdown, stat
 
 METHOD = "dance"  # compared with every other method
 HOW = (
-    "Differences are DANCE minus the other method in points of test accuracy, seed by seed, which "
-    "have the same partition, split and first model. Brackets: 95 % interval of the paired t-test "
-    "with the variance correction of Nadeau and Bengio (2003) for repeated random splits, n_test / "
-    "n_train = test-ratio / train-ratio. **Ahead** and **behind** follow p after Holm's correction "
-    "below 0.05; *equivalent* means that two one-sided tests (TOST, each at 0.05, not corrected "
-    "for their number) reject a difference of 1 point; what has no word is undecided."
+    "Differences are DANCE minus the other method in points of test accuracy, paired by seed. "
+    "Brackets: 95 % interval of the paired t-test with the variance correction of Nadeau and "
+    "Bengio (2003) for repeated random splits. **Ahead** and **behind**: p after Holm's correction "
+    "is below 0.05; *equivalent*: two one-sided tests at 0.05, not corrected for their number, "
+    "reject a difference of 1 point; no word: undecided."
 )
 LEVEL = 0.05
 MARGIN = 0.01  # one point: a difference below it is taken for none

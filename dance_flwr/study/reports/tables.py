@@ -117,8 +117,8 @@ class Group:
 
     def mean_text(self, metric: "str | Callable[[Row], float | None]", digits: int) -> str:
         """Return the mean of a metric alone, a dash where there is none."""
-        mean = self.stat(metric).mean
-        return NOTHING if mean is None else f"{mean:.{digits}f}"
+        stat = self.stat(metric)
+        return NOTHING if stat.mean is None else f"{stat.mean:.{digits}f}{stat.missing}"
 
     def by_seed(self, metric: str) -> dict[Label, float]:
         """Return seed -> value of a metric over the rows with a result."""

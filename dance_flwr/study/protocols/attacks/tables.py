@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dance_flwr.study.engine.cells import Row, Section
-from dance_flwr.study.protocols.attacks.observations import DRAWS, OTHER
+from dance_flwr.study.protocols.attacks.observations import DRAWS, MEAN, OTHER
 from dance_flwr.study.reports.tables import (
     NOTHING,
     Group,
@@ -26,8 +26,7 @@ HOW = (
     f"`{OTHER}` is a control, as members are not chosen at random: it was trained on none of the "
     "nodes. Labels: correlation over (client, class) between the change of the plain head's "
     "bias and the client's share of the class among its members, both as differences from the "
-    "mean over clients; a mean is the same for every client, and 0 stands for its correlation. "
-    "AUC 50 % and correlation 0 are chance.\n\n"
+    "mean over clients. AUC 50 % and correlation 0 are chance.\n\n"
     "All clients train in every round and are averaged in process, without noise before the "
     f"attacked round; its uploads are then clipped and noised as the line says, {DRAWS} draws on "
     "average. Epsilon is client-level and of the whole run. Scores are means over clients, then "
@@ -98,7 +97,9 @@ def _table(lines: Sequence[Row]) -> str:
         for method in methods:
             last, first = members.get((method, rounds[-1])), members.get((method, rounds[0]))
             line += [last.stat(_auc).percent if last else NOTHING]
-            line += [first.stat("bias").text() if first else NOTHING]
+            # A mean is the same for every client: it has no correlation with their labels.
+            shown = first if not name.startswith(MEAN) else None
+            line += [shown.stat("bias").text() if shown else NOTHING]
         table.append(line)
     columns = [
         f"{method}: {what}"

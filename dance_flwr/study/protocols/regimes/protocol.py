@@ -26,7 +26,6 @@ from dance_flwr.study.reports.significance import PairedTest, comparison_table
 from dance_flwr.study.reports.tables import NOTHING, Group, markdown, shared_settings
 from dance_flwr.study.reports.trained_nodes import tokens_of_a_refresh
 
-_VERDICTS = ("ahead", "equivalent", "undecided", "behind")
 HOW = (
     "Each regime varies one thing and leaves the rest as in the standard cell: 60 % training "
     "labels, Louvain clients (debian: maintainer teams), clean texts and edges, 8 % condensed "
@@ -35,8 +34,7 @@ HOW = (
     "in the ablation. fedavg-rotating is the full graph with K, or 2.25 K, labelled nodes drawn "
     "anew in each round; compared is the one with the higher test accuracy in the cell. "
     f"{CONDENSED_TEXT}: the chunks of every node are pooled by their agreement. "
-    f"{AS_DANCE_READS}: pooling, weights of edges and class prior are DANCE's, so that the core, "
-    "its evidence and label evidence are what DANCE has beyond it. A method that ignores r has "
+    f"{AS_DANCE_READS}: pooling, weights of edges and class prior are DANCE's. A method that ignores r has "
     "its row of the standard cell at every r. Mean ± sample standard deviation over seeds. "
     f"{significance.HOW} Holm's correction is over all cells of one rival."
 )
@@ -52,7 +50,7 @@ _EVERYWHERE = [variant.name for variant in EVERYWHERE]
 
 def _render(rows: Sequence[Row]) -> Section:
     results = results_of(rows)
-    parts: list[str | Picture] = [HOW, _counts(results)]
+    parts: list[str | Picture] = [HOW]
     for dataset in results.datasets:
         places = results.places(dataset)
         members = results.groups.get(Place(dataset, STANDARD, STANDARD), ())
@@ -94,16 +92,6 @@ def _decided(test: PairedTest) -> str:
         return test.verdict
     low, high = test.test.interval
     return "ahead" if low > 0 else "behind" if high < 0 else "undecided"
-
-
-def _counts(results: Results) -> str:
-    """Return, for each rival, in how many cells DANCE is ahead, equivalent, undecided or behind."""
-    lines = []
-    for rival in RIVALS:
-        tests = [t for (_, name), t in results.tests.items() if name == rival and t.test]
-        counts = [sum(test.verdict.startswith(start) for test in tests) for start in _VERDICTS]
-        lines.append([rival, *map(str, [len(tests), *counts])])
-    return markdown(["DANCE against", "cells", *_VERDICTS], lines)
 
 
 def _accuracies(results: Results, places: Sequence[Place], names: Collection[str]) -> str:
