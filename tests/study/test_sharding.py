@@ -124,7 +124,7 @@ def go(tiny, tmp_path, monkeypatch):
 
 def report_of(rows, folder):
     write_report(load_rows(rows), folder, lambda line: None)
-    text = (folder / "report.md").read_text(encoding="utf-8")
+    text = (folder / "ablation.md").read_text(encoding="utf-8")
     return [line for line in text.splitlines() if "±" in line or line.startswith("| ")]
 
 

@@ -39,7 +39,7 @@ HOW = (
     "Per condensed node and refresh: neighbours beyond the node itself, chunks, and tokens of "
     "those chunks; the share is that of one refresh in all local tokens. Over a whole run: tokens "
     "of the evidence of all refreshes, of its chunks counted once, and of a language model, "
-    "prompts and replies, fresh and cached. A dash: none. Methods without a line have no evidence."
+    "prompts and replies, fresh and cached. Methods without a line have none."
 )
 _READS = ("faithfulness", "main-table")
 
@@ -88,7 +88,8 @@ def _evidence_table(compared: Sequence[Group]) -> str:
     headings = ["method", "r", "neighbours", "chunks", "tokens", "share %", *_LEDGERS]
     lines = []
     for group in compared:
-        if not any(group.stat(total).mean for total in _LEDGERS.values()):
+        metrics = (partial(selected, "tokens"), *_LEDGERS.values())
+        if not any(group.stat(metric).mean for metric in metrics):
             continue
         line = [_name(group), str(group.labels["ratio"])]
         counts = ("neighbours", "chunks", "tokens")

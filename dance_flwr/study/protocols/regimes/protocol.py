@@ -30,19 +30,18 @@ HOW = (
     "Each regime varies one thing and leaves the rest as in the standard cell: 60 % training "
     "labels, Louvain clients (debian: maintainer teams), clean texts and edges, 8 % condensed "
     "nodes. *labels*: training labels per class; *skew*: label skew of the clients; *text*: share "
-    "of foreign chunks; *edges*: random edges per edge; *core*: r. DANCE's parts are left out as "
-    "in the ablation. fedavg-rotating is the full graph with K, or 2.25 K, labelled nodes drawn "
-    "anew in each round; compared is the one with the higher test accuracy in the cell. "
-    f"{CONDENSED_TEXT}: the chunks of every node are pooled by their agreement. "
-    f"{AS_DANCE_READS}: pooling, weights of edges and class prior are DANCE's. A method that ignores r has "
-    "its row of the standard cell at every r. Mean ± sample standard deviation over seeds. "
-    f"{significance.HOW} Holm's correction is over all cells of one rival."
+    "of foreign chunks; *edges*: random edges per edge; *core*: r. fedavg-rotating is the full "
+    "graph with K, or 2.25 K, labelled nodes drawn anew in each round; compared is the one with "
+    f"the higher test accuracy in the cell. {CONDENSED_TEXT}: the chunks of every node are pooled "
+    f"by their agreement. {AS_DANCE_READS}: pooling, weights of edges and class prior are DANCE's. "
+    "A method that ignores r has its row of the standard cell at every r. Mean ± sample standard "
+    f"deviation. {significance.HOW} Holm's correction is over all cells of one rival."
 )
 HOW_SUMMARY = (
-    "The best other method is the one that DANCE is least ahead of, or most behind, of all that "
-    "ran in the cell, so it is chosen by the test accuracy that it is compared by. Brackets: 95 % "
-    "interval of the paired t-test with the correction of Nadeau and Bengio, not corrected for "
-    "the number of methods; undecided where it includes 0."
+    "The best other method is the one that DANCE is least ahead of, or most behind, so it is "
+    "chosen by the test accuracy that it is compared by. Brackets: 95 % interval of the paired "
+    "t-test with the correction of Nadeau and Bengio, not corrected for the number of methods; "
+    "undecided where it includes 0."
 )
 SHARED = ("clients", "partition", "rounds", "local-epochs", "backbone", "smoothing", "ema-decay")
 _EVERYWHERE = [variant.name for variant in EVERYWHERE]
