@@ -22,6 +22,7 @@ from dance_flwr.study import get_experiment
 from dance_flwr.study.engine import runner
 from dance_flwr.study.engine.cells import Request, Row
 from dance_flwr.study.engine.rows import load_rows
+from dance_flwr.study.engine.start import Execution
 from dance_flwr.study.engine.start import start as start_experiment
 from dance_flwr.study.protocols.attacks import protocol as experiment
 from dance_flwr.study.protocols.attacks.inference import (
@@ -332,7 +333,9 @@ def study(tiny, tmp_path_factory):
     try:
         asked = {"datasets": [str(tiny)], "seeds": [0]}
         assert (
-            start_experiment("attacks", asked, pairs, out, command="dance-flwr experiment attacks")
+            start_experiment(
+                "attacks", asked, pairs, out, Execution(command="dance-flwr experiment attacks")
+            )
             == 0
         )
     finally:

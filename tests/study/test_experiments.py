@@ -24,7 +24,7 @@ from dance_flwr.study.engine.cells import Cell, Experiment, Request, Section, da
 from dance_flwr.study.engine.folder import Study, run_name, settings_of
 from dance_flwr.study.engine.rows import export_rows, load_rows
 from dance_flwr.study.engine.runner import check_labels, run_grid
-from dance_flwr.study.engine.start import start
+from dance_flwr.study.engine.start import Execution, start
 from dance_flwr.study.protocols.complexity.growth import MEASURE
 from dance_flwr.study.reports.report import write_report
 
@@ -55,9 +55,8 @@ def go(tiny, tmp_path, inline):
         **options,
     ):
         asked = {"datasets": datasets, "seeds": seeds, "methods": methods, "ratios": ratios}
-        return start(
-            name, asked, [*PAIRS, *pairs], out, command=f"dance-flwr experiment {name}", **options
-        )
+        execution = Execution(command=f"dance-flwr experiment {name}", **options)
+        return start(name, asked, [*PAIRS, *pairs], out, execution)
 
     return call
 
@@ -518,7 +517,7 @@ def test_an_experiment_of_another_package_is_listed_run_and_reported(
     assert summary("outside") == "from another package"
     assert "outside        from another package" in cli("experiment", "--help").out
     monkeypatch.setattr(work, "get_measure", lambda target: count_labels)
-    assert start("outside", {}, [], tmp_path / "study", command="a command") == 0
+    assert start("outside", {}, [], tmp_path / "study", Execution(command="a command")) == 0
     export_rows(tmp_path / "study", tmp_path / "rows.jsonl")
     for place in ("study", "rows.jsonl"):
         (row,) = load_rows(tmp_path / place).by_experiment["outside"]

@@ -88,8 +88,8 @@ def _evidence_table(compared: Sequence[Group]) -> str:
     headings = ["method", "r", "neighbours", "chunks", "tokens", "share %", *_LEDGERS]
     lines = []
     for group in compared:
-        metrics = (partial(selected, "tokens"), *_LEDGERS.values())
-        if not any(group.stat(metric).mean for metric in metrics):
+        ledgers = [group.stat(total).mean for total in _LEDGERS.values()]
+        if not any((*ledgers, group.stat(partial(selected, "tokens")).mean)):
             continue
         line = [_name(group), str(group.labels["ratio"])]
         counts = ("neighbours", "chunks", "tokens")
