@@ -30,7 +30,6 @@ from dance_flwr.study.reports.trained_nodes import (
     labelled_nodes,
     nodes_trained_on,
     tokens_of_a_refresh,
-    tokens_per_node,
 )
 
 
@@ -566,6 +565,6 @@ def test_labelled_nodes_include_those_of_the_full_graph_where_the_loss_reads_it(
 
 def test_nodes_without_text_have_no_tokens_but_not_zero():
     row = synthetic("gcond")
-    assert tokens_per_node(row) is None and tokens_of_a_refresh(row) is None
+    assert tokens_of_a_refresh(row) is None
     assert share_of_tokens(row) is None
     assert selected_tokens(row) == 1.0  # thousand, all texts

@@ -159,10 +159,10 @@ def check_validation(plan: Search, study: Study) -> None:
     for cell in plan.cells(0, _defaults(plan)):
         if study.has_run(cell.config):
             result = read_json(study.run_folder(cell.config) / RESULT)
-            found = scored(result, "val") is not None
+            has_nodes = scored(result, "val") is not None
         else:
-            found = _has_validation(cell.config)
-        if not found:
+            has_nodes = _has_validation(cell.config)
+        if not has_nodes:
             raise UserError(
                 "tune: expected validation nodes, by which it chooses settings, found none in "
                 f"{plan.dataset} with seed {cell.config.seed}; give the data a split with some"

@@ -87,9 +87,3 @@ def find(compared: Sequence[Group], **labels: Label) -> Group | None:
         (group for group in compared if all(group.labels.get(k) == v for k, v in labels.items())),
         None,
     )
-
-
-def stat_at(compared: Sequence[Group], metric: str, **labels: Label) -> Stat:
-    """Return the statistics of the first group with these labels, empty ones if there is none."""
-    group = find(compared, **labels)
-    return group.stat(metric) if group else stat_of((), 0)

@@ -44,14 +44,6 @@ def class_counts(row: Row) -> list[dict[str, int]]:
     return _per_class(row, "core_per_class" if _card(row).condenses else "train_per_class")
 
 
-def tokens_per_node(row: Row) -> float | None:
-    """Return mean tokens per condensed node and refresh; without condensation, per local node.
-
-    None for condensed nodes that select no text.
-    """
-    return selected("tokens", row) if _card(row).condenses else full_tokens_per_node(row)
-
-
 def full_tokens_per_node(row: Row) -> float:
     """Return encoded tokens of all local nodes over the number of nodes."""
     return float(sum(row.result["encoder_tokens"]) / sum(row.result["nodes_per_client"]))

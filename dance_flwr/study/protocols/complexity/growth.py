@@ -152,7 +152,7 @@ def cost_of(scale: Scale, folder: Path) -> Cost:
         plain.append([rounds.train(start + step) for step in after])
     light = rounds.stored()
     survey = rounds.survey_bytes()
-    with peak_memory() as most:
+    with peak_memory() as surveyed:
         heavy.append(rounds.train(starts[-1]))
     with peak_memory() as memory:
         plain.append([rounds.train(starts[-1] + step) for step in after])
@@ -169,7 +169,7 @@ def cost_of(scale: Scale, folder: Path) -> Cost:
         condensing=float(f"{condensing['total']:.4g}"),
         bytes=round(light + survey / period),
         memory=memory[0],
-        survey_memory=most[0],
+        survey_memory=surveyed[0],
         counts=rounds.counts,
     )
 
@@ -233,19 +233,19 @@ def peak_memory() -> Iterator[list[int]]:
 
     Pages of mapped files do not count: the system takes them back when it needs them.
     """
-    most, stop = [0], threading.Event()
+    peak, stop = [0], threading.Event()
 
     def sample() -> None:
         while _STATUS.is_file():
             line = next(s for s in _STATUS.read_text("ascii").splitlines() if "RssAnon" in s)
-            most[0] = max(most[0], int(line.split()[1]) * 1024)
+            peak[0] = max(peak[0], int(line.split()[1]) * 1024)
             if stop.wait(_SAMPLE_SECONDS):
                 return
 
     thread = threading.Thread(target=sample)
     thread.start()
     try:
-        yield most
+        yield peak
     finally:
         stop.set()
         thread.join()
