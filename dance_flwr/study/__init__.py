@@ -7,13 +7,10 @@ Another package adds an experiment through an entry point:
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dance_flwr.config.plugins import Registry, resolve
 from dance_flwr.errors import UserError
-
-if TYPE_CHECKING:
-    from dance_flwr.study.engine.cells import Experiment
 
 __all__ = ["ANALYSES", "EXPERIMENTS", "get_analysis", "get_experiment", "get_measure", "summary"]
 
@@ -77,14 +74,14 @@ def summary(name: str) -> str:
     return _BUILTIN[name][1] if name in _BUILTIN else "from another package"
 
 
-def get_experiment(name: str) -> "Experiment":
-    """Return the experiment of this name; its module is imported now.
+def get_experiment(name: str) -> Any:
+    """Return the `engine.cells.Experiment` of this name; its module is imported now.
 
     Raises
     ------
     UserError : there is no such experiment; the message lists the choices
     """
-    return EXPERIMENTS.get(name)  # type: ignore[no-any-return]
+    return EXPERIMENTS.get(name)
 
 
 def get_analysis(name: str) -> Callable[..., dict[str, Any]]:

@@ -82,7 +82,8 @@ def start(
         that cannot be used
     """
     how = execution or Execution()
-    experiment, study = get_experiment(name), Study(out)
+    experiment: Experiment = get_experiment(name)
+    study = Study(out)
     if how.dry_run:  # writes nothing
         check_folder(study.root, "--out")
     else:

@@ -7,13 +7,8 @@ from dance_flwr.config.options import Value
 from dance_flwr.study.engine.cells import Cell, Experiment, Request, Row, Section
 from dance_flwr.study.protocols.variants import SEED_TEXT, find, gain_text, point_cells
 from dance_flwr.study.reports import paper_values as paper
-from dance_flwr.study.reports.tables import (
-    NOTHING,
-    Columns,
-    Group,
-    dataset_section,
-    paper_text,
-)
+from dance_flwr.study.reports.sections import Columns, dataset_section
+from dance_flwr.study.reports.tables import NOTHING, Group, paper_text
 
 Variants = Mapping[str, Mapping[str, Value]]
 

@@ -19,7 +19,8 @@ from dance_flwr.study.engine.compact_rows import CURVE
 from dance_flwr.study.protocols.main_table import method_cells
 from dance_flwr.study.reports import paper_values as paper
 from dance_flwr.study.reports.figures import curves
-from dance_flwr.study.reports.tables import Columns, Group, dataset_section
+from dance_flwr.study.reports.sections import Columns, dataset_section
+from dance_flwr.study.reports.tables import Group
 
 _SHARES = (0.95, 0.99)
 HOW = (

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dance_flwr.config.options import Value
 from dance_flwr.study.engine.cells import Cell, Experiment, Request, Row, Section
 from dance_flwr.study.protocols.variants import Point, find, point_cells
-from dance_flwr.study.reports.tables import NOTHING, Group, by_label, groups, markdown, seeds_text
+from dance_flwr.study.reports.sections import seeds_text
+from dance_flwr.study.reports.tables import NOTHING, Group, by_label, groups, markdown
 
 HOP1, HOP2 = (1, 3, 5), (0, 2, 4)
 MIX = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)

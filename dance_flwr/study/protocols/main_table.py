@@ -19,6 +19,7 @@ from dance_flwr.study.engine.llm_rows import NEEDS, asking_methods, missing, res
 from dance_flwr.study.protocols import ablation
 from dance_flwr.study.reports import paper_values as paper
 from dance_flwr.study.reports import significance
+from dance_flwr.study.reports.sections import Columns, seeds_text
 from dance_flwr.study.reports.significance import (
     METHOD,
     PairedTest,
@@ -27,13 +28,11 @@ from dance_flwr.study.reports.significance import (
     paired_test,
 )
 from dance_flwr.study.reports.tables import (
-    Columns,
     Group,
     at_largest_ratio,
     by_label,
     groups,
     paper_text,
-    seeds_text,
     shared_settings,
     table_line,
 )

@@ -8,7 +8,8 @@ from dance_flwr.config.options import Value
 from dance_flwr.study.engine.cells import Cell, Experiment, Picture, Request, Row, Section
 from dance_flwr.study.protocols.variants import SEED_TEXT, Point, point_cells
 from dance_flwr.study.reports.figures import points
-from dance_flwr.study.reports.tables import Group, by_label, groups, markdown, seeds_text
+from dance_flwr.study.reports.sections import seeds_text
+from dance_flwr.study.reports.tables import Group, by_label, groups, markdown
 
 SCALES = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 EPSILONS = (8.0, 64.0, 512.0, 4096.0, 32768.0, 262144.0)

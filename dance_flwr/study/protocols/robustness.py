@@ -14,7 +14,8 @@ from dance_flwr.study.protocols.variants import (
     gain_text,
     point_cells,
 )
-from dance_flwr.study.reports.tables import Columns, Group, dataset_section
+from dance_flwr.study.reports.sections import Columns, dataset_section
+from dance_flwr.study.reports.tables import Group
 
 COUNTS = (3, 5, 10, 20)
 BACKBONES = ("gcn", "gat", "sage", "gin", "appnp", "sgc")

@@ -18,7 +18,8 @@ from dance_flwr.study.engine.cells import (
 from dance_flwr.study.engine.compact_rows import WARM_ROUNDS
 from dance_flwr.study.protocols.variants import REFERENCE, find, variant_cells
 from dance_flwr.study.reports.figures import COLOURS, HATCHES
-from dance_flwr.study.reports.tables import NOTHING, Columns, Group, Stat, dataset_section, stat_of
+from dance_flwr.study.reports.sections import Columns, dataset_section
+from dance_flwr.study.reports.tables import NOTHING, Group, Stat, stat_of
 
 ROUNDS = 40
 HOW = (

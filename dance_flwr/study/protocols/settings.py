@@ -13,7 +13,8 @@ from dance_flwr.study.protocols.variants import (
     gain_text,
     variant_cells,
 )
-from dance_flwr.study.reports.tables import Columns, Group, dataset_section
+from dance_flwr.study.reports.sections import Columns, dataset_section
+from dance_flwr.study.reports.tables import Group
 
 EMA, SMOOTH = 0.9, "correct-and-smooth"
 KEYS = ("backbone", "ema-decay", "smoothing")

@@ -23,6 +23,7 @@ from dance_flwr.study.protocols.token_claim import (
     readings,
 )
 from dance_flwr.study.reports import paper_values as paper
+from dance_flwr.study.reports.sections import seeds_text
 from dance_flwr.study.reports.tables import (
     NOTHING,
     Group,
@@ -30,7 +31,6 @@ from dance_flwr.study.reports.tables import (
     by_label,
     groups,
     markdown,
-    seeds_text,
 )
 from dance_flwr.study.reports.trained_nodes import selected, tokens_of_a_refresh
 

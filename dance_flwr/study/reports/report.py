@@ -10,7 +10,7 @@ from dance_flwr.config.outputs import check_out
 from dance_flwr.disk import write_text
 from dance_flwr.errors import UserError
 from dance_flwr.study import get_experiment
-from dance_flwr.study.engine.cells import Picture, Section
+from dance_flwr.study.engine.cells import Experiment, Picture, Section
 from dance_flwr.study.engine.rows import Rows, export_rows
 from dance_flwr.study.reports.figures import save
 
@@ -55,7 +55,7 @@ def write_report(rows: Rows, folder: Path, log: Log) -> dict[str, Section]:
     sections: dict[str, Section] = {}
     lines, summaries = [], []
     for name, members in rows.by_experiment.items():
-        experiment = get_experiment(name)
+        experiment: Experiment = get_experiment(name)
         others = [row for other in experiment.reads for row in rows.by_experiment.get(other, ())]
         section = experiment.render([*members, *others])
         commands = "\n".join(rows.commands.get(name, ()))
