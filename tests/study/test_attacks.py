@@ -372,7 +372,7 @@ def test_the_experiment_runs_through_the_runner_and_renders(study):
     cells = [word for pair in zip(shown, labels, strict=True) for word in pair]
     assert f"| own upload | {NOTHING} | {' | '.join(cells)} |" in text
     (mean,) = [line for line in lines if line.startswith(f"| {MEAN} |")]
-    assert [word.strip() for word in mean.split("|")][4::2] == [NOTHING, NOTHING, ""]
+    assert [word.strip() for word in mean.split("|")][4::2] == [NOTHING, NOTHING]
 
 
 def test_nothing_is_left_at_the_clients_and_again_is_the_same(study, monkeypatch):
