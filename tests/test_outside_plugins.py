@@ -117,7 +117,7 @@ def test_an_experiment_is_one_file(outside, tmp_path):
     assert "toy-experiment" in outside("experiment", "--help").stdout
     report = outside("report", "study")
     assert report.returncode == 0, report.stderr
-    assert "1 rows" in (tmp_path / "study" / "report" / "report.md").read_text()
+    assert "1 rows" in (tmp_path / "study" / "report" / "toy-experiment.md").read_text()
 
 
 def test_a_name_that_is_taken_is_refused_in_one_line(outside, installed, tmp_path, monkeypatch):

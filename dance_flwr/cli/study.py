@@ -100,16 +100,12 @@ def experiment(
 
     NAME comes first; several values may follow one flag: --datasets cora citeseer
     """
-    from dance_flwr.study.engine.start import start
+    from dance_flwr.study.engine.start import Execution, start
 
     lists = {"datasets": datasets, "methods": methods, "ratios": ratios, "seeds": seeds}
     request: dict[str, Any] = {**lists, "rounds": rounds}
     command = shlex.join(["dance-flwr", *portable_words(sys.argv[1:])])
-    code = start(
-        name,
-        request,
-        set_ or [],
-        out,
+    execution = Execution(
         jobs=jobs,
         dry_run=dry_run,
         again=again,
@@ -118,6 +114,7 @@ def experiment(
         shard=shard,
         command=command,
     )
+    code = start(name, request, set_ or [], out, execution)
     if code:
         raise typer.Exit(code)
 
@@ -133,7 +130,9 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="folder for report.md and figures; with --html the file of the page"
+            metavar="DIR",
+            help="folder for report.md, a page for each experiment, and figures; with --html the "
+            "file of the page",
         ),
     ] = None,
     export: ExportedRows = None,

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.client_data.embedding_check import encoded_again
 from dance_flwr.data.card import CARD
 from dance_flwr.data.digests import check_files, data_commitment
-from dance_flwr.client_data.embedding_check import encoded_again
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.render import example_row, render

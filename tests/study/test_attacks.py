@@ -22,9 +22,10 @@ from dance_flwr.study import get_experiment
 from dance_flwr.study.engine import runner
 from dance_flwr.study.engine.cells import Request, Row
 from dance_flwr.study.engine.rows import load_rows
+from dance_flwr.study.engine.start import Execution
 from dance_flwr.study.engine.start import start as start_experiment
 from dance_flwr.study.protocols.attacks import protocol as experiment
-from dance_flwr.study.protocols.attacks.models import (
+from dance_flwr.study.protocols.attacks.inference import (
     class_shares,
     head_change,
     held_out_nodes,
@@ -332,7 +333,9 @@ def study(tiny, tmp_path_factory):
     try:
         asked = {"datasets": [str(tiny)], "seeds": [0]}
         assert (
-            start_experiment("attacks", asked, pairs, out, command="dance-flwr experiment attacks")
+            start_experiment(
+                "attacks", asked, pairs, out, Execution(command="dance-flwr experiment attacks")
+            )
             == 0
         )
     finally:
@@ -363,9 +366,13 @@ def test_the_experiment_runs_through_the_runner_and_renders(study):
         line for line in text.splitlines() if line.startswith("| ") and "the server has" not in line
     ]
     lines = [line for line in lines if "---" not in line]
-    assert len(lines) == 2 * names and "**tiny, dance**" in text and "Yeom" in text
-    own = rows[0].measure["seen"][1]
-    assert f"| own upload | 2 | {NOTHING} | {100 * own['auc']:.2f} |" in text
+    assert len(lines) == names and "**tiny**: dance 1 seeds" in text and "Yeom" in text
+    shown = [f"{100 * row.measure['seen'][1]['slope_auc']:.2f}" for row in rows]
+    labels = [f"{row.measure['seen'][1]['bias']:.2f}" for row in rows]
+    cells = [word for pair in zip(shown, labels, strict=True) for word in pair]
+    assert f"| own upload | {NOTHING} | {' | '.join(cells)} |" in text
+    (mean,) = [line for line in lines if line.startswith(f"| {MEAN} |")]
+    assert [word.strip() for word in mean.split("|")][4::2] == [NOTHING, NOTHING]
 
 
 def test_nothing_is_left_at_the_clients_and_again_is_the_same(study, monkeypatch):
@@ -379,7 +386,10 @@ def test_nothing_is_left_at_the_clients_and_again_is_the_same(study, monkeypatch
 def test_labels_say_everything_a_measurement_reads():
     request = Request(("cora",), ("dance",), (0, 1), 7, {"dance.mix": 0.25})
     first, second = experiment.EXPERIMENT.cells(request)
-    assert first.measure == "attacks:measure" and {first.labels["seed"], second.labels["seed"]} == {
+    assert first.measure == f"{experiment.__name__}:measure" and {
+        first.labels["seed"],
+        second.labels["seed"],
+    } == {
         0,
         1,
     }
@@ -391,13 +401,13 @@ def test_seeds_are_averaged_and_what_is_missing_is_named(study):
     done = load_rows(study).by_experiment["attacks"][0]
     other = json.loads(json.dumps(done.measure))
     for seen in other["seen"]:
-        seen["auc"] = 0.75
-    done.measure["seen"][1]["auc"] = 0.25
+        seen["slope_auc"] = 0.75
+    done.measure["seen"][1]["slope_auc"] = 0.25
     rows = [done, Row("attacks", {**done.labels, "seed": 1}, "other", measure=other)]
     rows.append(Row("attacks", {**done.labels, "seed": 2}, "missing"))
     text = "\n".join(get_experiment("attacks").render(rows).parts)
     assert (
-        f"| own upload | 2 | {NOTHING} | 50.00 ± 35.36 |" in text
+        f"| own upload | {NOTHING} | 50.00 ± 35.36 |" in text
         and "Not measured yet: tiny dance seed 2." in text
     )
     nothing = get_experiment("attacks").render(rows[2:]).parts

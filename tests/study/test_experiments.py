@@ -24,7 +24,8 @@ from dance_flwr.study.engine.cells import Cell, Experiment, Request, Section, da
 from dance_flwr.study.engine.folder import Study, run_name, settings_of
 from dance_flwr.study.engine.rows import export_rows, load_rows
 from dance_flwr.study.engine.runner import check_labels, run_grid
-from dance_flwr.study.engine.start import start
+from dance_flwr.study.engine.start import Execution, start
+from dance_flwr.study.protocols.complexity.growth import MEASURE
 from dance_flwr.study.reports.report import write_report
 
 QUICK = {**SMALL, "rounds": 1, "local-epochs": 1}
@@ -54,9 +55,8 @@ def go(tiny, tmp_path, inline):
         **options,
     ):
         asked = {"datasets": datasets, "seeds": seeds, "methods": methods, "ratios": ratios}
-        return start(
-            name, asked, [*PAIRS, *pairs], out, command=f"dance-flwr experiment {name}", **options
-        )
+        execution = Execution(command=f"dance-flwr experiment {name}", **options)
+        return start(name, asked, [*PAIRS, *pairs], out, execution)
 
     return call
 
@@ -517,19 +517,21 @@ def test_an_experiment_of_another_package_is_listed_run_and_reported(
     assert summary("outside") == "from another package"
     assert "outside        from another package" in cli("experiment", "--help").out
     monkeypatch.setattr(work, "get_measure", lambda target: count_labels)
-    assert start("outside", {}, [], tmp_path / "study", command="a command") == 0
+    assert start("outside", {}, [], tmp_path / "study", Execution(command="a command")) == 0
     export_rows(tmp_path / "study", tmp_path / "rows.jsonl")
     for place in ("study", "rows.jsonl"):
         (row,) = load_rows(tmp_path / place).by_experiment["outside"]
         assert row.measure["count"] == 1
     write_report(load_rows(tmp_path / "study"), tmp_path / "report", print)
-    assert "## Outside" in (tmp_path / "report" / "report.md").read_text()
+    assert "[Outside](outside.md)" in (tmp_path / "report" / "report.md").read_text()
+    assert "1 rows" in (tmp_path / "report" / "outside.md").read_text()
 
 
 def test_an_unknown_measurement_is_one_line():
-    assert get_measure("growth:measure").__name__ == "measure"
-    with pytest.raises(UserError, match="measurement 'growth:nothing': expected 'nothing'"):
-        get_measure("growth:nothing")
+    assert get_measure(MEASURE).__name__ == "measure"
+    target = MEASURE.replace(":measure", ":nothing")
+    with pytest.raises(UserError, match=f"measurement '{target}': expected 'nothing'"):
+        get_measure(target)
     with pytest.raises(UserError, match="analysis: expected one of faithfulness, found 'nothing'"):
         get_analysis("nothing")
 
@@ -570,7 +572,7 @@ def test_end_to_end_with_two_workers(cli, tiny, tmp_path, monkeypatch):
     assert done.code == 0 and "10 made, 0 found, 0 failed" in done.out, done.err
     assert cli("experiment", *words, *settings).out.count("0 made, 10 found") == 1
     assert cli("report").code == 0
-    text = (tmp_path / "study" / "report" / "report.md").read_text()
+    text = (tmp_path / "study" / "report" / "main-table.md").read_text()
     assert (
         "| fedavg-full | full |" in text
         and "| dance | 0.02 |" in text

@@ -95,7 +95,7 @@ def test_the_analysis_of_a_run_has_the_explainer(dance, monkeypatch):
     assert set(SOURCES) <= found["means"].keys()
     assert found["compactness"]["taken"].keys() == set(SOURCES)
     report = rendered([found])
-    assert "| GNNExplainer |" in report and "evidence - GNNExplainer, same hops" in report
+    assert "| GNNExplainer |" in report and "| GNNExplainer, same hops |" in report
     # A row of before shows what it has, and both together what both have.
     values = unpack(found["node_values"])
     before = {name: value for name, value in values.items() if not name.startswith(EXPLAINER)}

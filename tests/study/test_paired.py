@@ -7,8 +7,7 @@ from support.rows import cells_of, row_of, table_rows
 
 from dance_flwr.study.engine.cells import Section
 from dance_flwr.study.protocols import main_table
-from dance_flwr.study.protocols.paired import PairedTest, family, p_text, paired_test
-from dance_flwr.study.reports.significance import Corrected
+from dance_flwr.study.reports.significance import Corrected, PairedTest, corrected, paired_test
 from dance_flwr.study.reports.tables import NOTHING, groups, stat_of
 
 
@@ -40,7 +39,9 @@ def test_the_difference_is_taken_seed_by_seed():
     """1, 2 and 3 points, test over training share 1/3: t = sqrt(6), p = 1 - sqrt(3) / 2."""
     dance, _, full, *_ = groups(rows_of(ROWS))
     test = paired_test(dance, full)
-    assert test.difference.percent == "2.00 ± 1.00" and test.p == pytest.approx(0.1340, abs=5e-5)
+    assert test.difference.percent == "2.00 ± 1.00" and test.test.p == pytest.approx(
+        0.1340, abs=5e-5
+    )
     assert paired_test(full, dance).difference.percent == "-2.00 ± 1.00"
 
 
@@ -59,27 +60,23 @@ def test_the_correction_takes_the_split_of_the_rows():
         for row in rows_of(ROWS)
     ]
     dance, _, full, *_ = groups(rows)
-    assert paired_test(dance, full).p == pytest.approx(1 - (1.2 / 3.2) ** 0.5)
+    assert paired_test(dance, full).test.p == pytest.approx(1 - (1.2 / 3.2) ** 0.5)
 
 
-def test_the_table_says_where_dance_loses():
+def tables(section):
+    return [part for part in section.parts if part.startswith("| cora: DANCE minus")]
+
+
+def test_the_table_says_where_dance_is_behind():
     section = main_table.EXPERIMENT.render(rows_of(ROWS))
-    (table,) = [part for part in section.parts if part.startswith("| DANCE against")]
+    (table,) = tables(section)
     lines = [
         row for name in ("fedavg-full", "gcond") for row in table_rows(Section((table,)), name)
     ]
     # gcond at 0.08: error sqrt(2/3) 0.00577, t = -21.9, df 2, p = 0.00207, twice that with Holm.
     assert lines == [
-        [
-            *("fedavg-full", "0.08", "2.00 ± 1.00", "-1.51 to +5.51"),
-            *("0.134", "0.134", "3", "undecided"),
-        ],
-        ["fedavg-full", "0.04", "-10.00 ± 0.00", NOTHING, NOTHING, NOTHING, "2 of 3", "undecided"],
-        [
-            *("gcond", "0.08", "-10.33 ± 0.58", "-12.36 to -8.31"),
-            *("0.002", "0.004", "3", "**DANCE loses**"),
-        ],
-        ["gcond", "0.04", "0.00 ± 0.00", NOTHING, NOTHING, NOTHING, "2 of 3", "equal"],
+        ["fedavg-full", "+2.00 [-1.51, +5.51]", "-10.00 ± 0.00 (2 of 3)"],
+        ["gcond", "-10.33 [-12.36, -8.31] **behind**", "+0.00 ± 0.00 (2 of 3)"],
     ]
 
 
@@ -89,11 +86,8 @@ def test_a_variant_of_dance_is_neither_compared_nor_in_the_family():
     labels = {**first.labels, "variant": "w/o labels"}
     rows = [*plain, *(replace(first, labels={**labels, "seed": seed}) for seed in (0, 1, 2))]
     sections = [main_table.EXPERIMENT.render(found) for found in (plain, rows)]
-    tables = [
-        [part for part in section.parts if part.startswith("| DANCE against")]
-        for section in sections
-    ]
-    assert tables[0] == tables[1] and len(tables[0]) == 1
+    plain, with_variant = map(tables, sections)
+    assert plain == with_variant and len(plain) == 1
     assert table_rows(sections[1], "dance w/o labels | 0.08")
 
 
@@ -101,21 +95,21 @@ def test_the_verdict_follows_the_corrected_p():
     """p = 0.03 is no finding among two comparisons, p = 0.02 is one among them."""
     far = Corrected(0.03, 0.9, (0.0, 0.1))
     near = Corrected(0.02, 0.9, (0.0, 0.1))
-    first, second = family([PairedTest(stat_of((0.05,), 1), one) for one in (far, near)])
+    first, second = corrected([PairedTest(stat_of((0.05,), 1), one) for one in (far, near)])
     assert (first.p_holm, second.p_holm) == (0.04, 0.04)
-    assert first.verdict == second.verdict == "DANCE ahead"
-    alone, *_ = family([PairedTest(stat_of((0.05,), 1), far)] * 3)
+    assert first.verdict == second.verdict == "ahead"
+    alone, *_ = corrected([PairedTest(stat_of((0.05,), 1), far)] * 3)
     assert alone.p_holm == pytest.approx(0.09) and alone.verdict == "undecided"
 
 
 @pytest.mark.parametrize(
     ("mean", "p_holm", "p_equivalent", "verdict"),
     [
-        (0.03, 0.01, 0.99, "DANCE ahead"),
-        (-0.03, 0.01, 0.99, "**DANCE loses**"),
+        (0.03, 0.01, 0.99, "ahead"),
+        (-0.03, 0.01, 0.99, "behind"),
         (0.001, 0.6, 0.01, "equivalent within 1 point"),
         (-0.03, 0.06, 0.99, "undecided"),
-        (0.002, 0.04, 0.02, "DANCE ahead, equivalent within 1 point"),
+        (0.002, 0.04, 0.02, "ahead, equivalent within 1 point"),
     ],
 )
 def test_verdicts(mean, p_holm, p_equivalent, verdict):
@@ -130,34 +124,12 @@ def test_no_verdict_without_a_test(differences, verdict):
     assert PairedTest(stat_of(differences, 3)).verdict == verdict
 
 
-def test_ahead_by_two_points_needs_the_size_and_the_corrected_p():
-    corrected = Corrected(0.001, 0.9, (0.0, 0.1))
-
-    def ahead(mean, p_holm):
-        return PairedTest(stat_of((mean,), 1), corrected, p_holm).is_ahead(0.02)
-
-    assert ahead(0.02, 0.049)
-    assert not any((ahead(0.019, 0.01), ahead(0.03, 0.05), ahead(-0.03, 0.01), ahead(0.03, None)))
-    assert not PairedTest(stat_of((), 3)).is_ahead()
-
-
-def test_a_small_p_is_not_printed_as_zero():
-    assert [p_text(p) for p in (None, 0.0004, 0.001, 0.25)] == [
-        NOTHING,
-        "< 0.001",
-        "0.001",
-        "0.250",
-    ]
+def test_the_interval_stands_beside_the_difference():
+    near = Corrected(0.001, 0.01, (-0.002, 0.004))
+    assert PairedTest(stat_of((0.001,), 1), near).text == "+0.10 [-0.20, +0.40] *equivalent*"
+    assert PairedTest(stat_of((), 3)).text == NOTHING
 
 
 def test_without_dance_there_is_nothing_to_compare():
     rows = rows_of({key: value for key, value in ROWS.items() if key[0] == "gcond"})
-    assert "DANCE against" not in str(main_table.EXPERIMENT.render(rows).parts)
-
-
-def test_the_main_table_says_how_many_pairs_fedgta_takes_as_similar():
-    """Rounds 1 to 8 accept as many pairs as their number: 4.5 on average."""
-    section = main_table.EXPERIMENT.render(rows_of({("fedgta", "full"): (0.8, 0.7, 0.9)}))
-    assert any("takes 4.5 ± 0.0 of 20 ordered pairs" in str(part) for part in section.parts)
-    others = main_table.EXPERIMENT.render(rows_of({("fedavg-full", "full"): (0.8, 0.7, 0.9)}))
-    assert not any("pairs of clients" in str(part) for part in others.parts)
+    assert not tables(main_table.EXPERIMENT.render(rows))

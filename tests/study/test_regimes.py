@@ -7,8 +7,8 @@ from support.rows import cells_of, row_of, table_rows
 
 from dance_flwr.study.engine.cells import Picture, Section
 from dance_flwr.study.protocols.regimes import protocol as regimes
-from dance_flwr.study.protocols.regimes.costs import COSTS
-from dance_flwr.study.protocols.regimes.grid import ABLATIONS, EVERYWHERE, ROTATING
+from dance_flwr.study.protocols.regimes.grid import EVERYWHERE, ROTATING
+from dance_flwr.study.protocols.regimes.protocol import COSTS
 from dance_flwr.study.protocols.regimes.results import Place, better_rotating, results_of
 from dance_flwr.study.reports.figures import save
 from dance_flwr.study.reports.significance import holm
@@ -46,33 +46,54 @@ def equal_rows():
 AHEAD = {("dance", "0.75"): (0.80, 0.811, 0.82)}
 
 
-def comparison_lines(section, level):
-    """The lines of every table of comparisons that begin with a level."""
-    tables = [p for p in section.parts if isinstance(p, str) and p.startswith("| level |")]
-    return [line for part in tables for line in table_rows(Section((part,)), level)]
+def comparisons(section):
+    """The tests of DANCE in the tables of comparisons: (rival, level) -> text."""
+    tables = [p for p in section.parts if isinstance(p, str) and p.startswith("| DANCE minus |")]
+    shown = {}
+    for table in tables:
+        (_, *levels), _, *lines = (line.strip("| ").split(" | ") for line in table.splitlines())
+        shown |= {
+            (name, at): c for name, *cells in lines for at, c in zip(levels, cells, strict=True)
+        }
+    return shown
 
 
 def test_dance_is_ahead_where_it_is():
     section = regimes.EXPERIMENT.render(rows_with(AHEAD))
+    shown = comparisons(section)
     # 10, 10.1 and 10 points against equals; three cells per rival, two of them without variance.
-    (line,) = [line for line in comparison_lines(section, "0.75") if line[1] == "self-training"]
-    assert line[2] == "10.03 ± 0.06" and line[-1] == "DANCE ahead"
-    text = "\n".join(part for part in section.parts if isinstance(part, str))
-    assert "in 1 of 3 cells: cora, text 0.75." in text
-    (lead,) = [row for row in table_rows(section, "cora") if row[1:3] == ["text", "0.75"]]
-    assert all(word.startswith("+10.03 ± 0.06 (p ") for word in lead[3:]) and len(lead) == 3 + 5
-    assert table_rows(section, "fedavg-full")[0][:4] == ["fedavg-full", "1", "1", "1"]
+    # Error sqrt((1/3 + 1/3) / 3) 0.1, 0.975 quantile of t with two degrees of freedom 4.302653.
+    assert shown["self-training", "text 0.75"] == "+10.03 [+9.83, +10.24] **ahead**"
+    assert {rival for (rival, at), text in shown.items() if "ahead" in text and "text" in at} == {
+        rival for rival, at in shown if at == "text 0.75"
+    }
+    assert not any("ahead" in text for (_, at), text in shown.items() if "text" not in at)
 
 
 def test_dance_is_ahead_nowhere_where_it_is_not():
-    section = regimes.EXPERIMENT.render(rows_with({}))
-    text = "\n".join(part for part in section.parts if isinstance(part, str))
-    assert "in 0 of 3 cells." in text and "Where DANCE is ahead by 2 points" not in text
+    assert not any(
+        "ahead" in t for t in comparisons(regimes.EXPERIMENT.render(rows_with({}))).values()
+    )
     behind = {("dance", "standard"): (0.60, 0.611, 0.62)}
-    section = regimes.EXPERIMENT.render(rows_with(behind))
-    lines = [line for line in comparison_lines(section, "standard") if line[1] == "self-training"]
-    assert lines[0][-1] == "**DANCE loses**"
-    assert table_rows(section, "self-training")[0][-1] == "1"
+    shown = comparisons(regimes.EXPERIMENT.render(rows_with(behind)))
+    assert shown["self-training", "standard"].endswith("**behind**")
+
+
+def test_the_summary_names_the_best_other_method_of_each_cell():
+    """fedgta is 5.17 points above DANCE, and DANCE 10.03 above all with equal accuracies."""
+    best = {("fedgta", "standard"): (0.75, 0.76, 0.775), **AHEAD}
+    summary = regimes.EXPERIMENT.render(rows_with(best)).summary
+    section = Section((summary,))
+    (standard, text, core) = table_rows(section, "cora")
+    assert standard[1:3] == ["standard", "fedgta"] and standard[4] == "behind"
+    assert standard[3].startswith("-5.17 [") and standard[5] == "+0.00 ± 0.00"
+    assert text[1] == "text 0.75" and text[3:] == ["+10.03 [+9.83, +10.24]", "ahead", text[3]]
+    assert core[1] == "core 0.02" and core[4] == "equal"
+    near = {("dance", "0.75"): (0.70, 0.73, 0.72)}
+    (_, text, _) = table_rows(
+        Section((regimes.EXPERIMENT.render(rows_with(near)).summary,)), "cora"
+    )
+    assert text[4] == "undecided" and "[-" in text[3]
 
 
 def test_tables_do_not_depend_on_the_order_of_the_rows():
@@ -96,18 +117,21 @@ def test_a_family_is_all_cells_of_a_rival():
         by_rival.setdefault(rival, []).append(test)
     assert len(by_rival["fedavg-full"]) == 3 and len(by_rival["gcond"]) == 2
     for tests in by_rival.values():
-        assert [test.p_holm for test in tests] == holm([test.p for test in tests])
-        assert max(test.p_holm for test in tests) > min(test.p for test in tests)
+        assert [test.p_holm for test in tests] == holm(
+            [test.test and test.test.p for test in tests]
+        )
+        assert max(test.p_holm for test in tests) > min(test.test.p for test in tests)
 
 
 def test_a_method_without_a_ratio_has_its_standard_row_at_every_r():
     accuracies = {("fedavg-full", "standard"): (0.5, 0.5, 0.5)}
     section = regimes.EXPERIMENT.render(rows_with(accuracies))
-    (table,) = [p for p in section.parts if str(p).startswith("| accuracy % | 0.08 | 0.02 |")]
-    assert table_rows(Section((table,)), "fedavg-full")[0][1:] == ["50.00 ± 0.00"] * 2
-    assert table_rows(Section((table,)), "seeds")[0][1:] == ["3", "3"] and "gcond" not in table
-    (line,) = [row for row in comparison_lines(section, "0.02") if row[1] == "fedavg-full"]
-    assert line[2] == "21.00 ± 1.00"
+    (table,) = [p for p in section.parts if str(p).startswith("| accuracy % |")]
+    assert table.startswith("| accuracy % | standard | text 0.75 | core 0.02 |")
+    shown = table_rows(Section((table,)), "fedavg-full")[0][1:]
+    assert shown == ["50.00 ± 0.00", "71.00 ± 1.00", "50.00 ± 0.00"]
+    assert table_rows(Section((table,)), "seeds")[0][1:] == ["3"] * 3 and "gcond" not in table
+    assert comparisons(section)["fedavg-full", "core 0.02"].startswith("+21.00")
 
 
 def test_the_better_rotating_control_is_compared():
@@ -116,17 +140,18 @@ def test_the_better_rotating_control_is_compared():
     results = results_of(rows)
     group = better_rotating(results.groups, Place("cora", "text", "0.75"))
     assert group.labels["variant"] == ROTATING[0]
-    lines = comparison_lines(regimes.EXPERIMENT.render(rows), "0.75")
-    assert {line[1] for line in lines if "rotating" in line[1]} == {ROTATING[0], "rotating-core"}
+    rivals = {rival for rival, _ in comparisons(regimes.EXPERIMENT.render(rows))}
+    assert {rival for rival in rivals if "rotating" in rival} == {
+        "fedavg-rotating",
+        "rotating-core",
+    }
 
 
 def test_missing_cells_are_dashes():
     missing = [(variant.name, "0.75") for variant in EVERYWHERE if variant.method == "dance"]
     section = regimes.EXPERIMENT.render(rows_with({}, missing))
-    lines = comparison_lines(section, "0.75")
-    assert lines and all(line[2:6] == [NOTHING] * 4 and line[-1] == NOTHING for line in lines)
-    (gains,) = [row for row in table_rows(section, "text") if row[1] == "0.75"]
-    assert gains[2:] == [NOTHING, NOTHING, NOTHING, NOTHING, "", ""]
+    shown = comparisons(section)
+    assert {text for (_, at), text in shown.items() if at == "text 0.75"} == {NOTHING}
     some = rows_with({})
     first = next(row for row in some if row.labels["variant"] == "dance")
     some[some.index(first)] = replace(first, result={})
@@ -134,35 +159,17 @@ def test_missing_cells_are_dashes():
 
 
 def test_fewer_seeds_than_the_column_are_said_in_the_cell():
-    """The other methods run on five seeds where DANCE runs on ten."""
     rows = [
-        row for row in rows_with({}) if row.labels["variant"] != "gcond" or row.labels["seed"] < 2
+        row
+        for row in rows_with({})
+        if row.labels["variant"] != "self-training" or row.labels["seed"] < 2
     ]
     section = regimes.EXPERIMENT.render(rows)
     (table,) = [p for p in section.parts if str(p).startswith("| accuracy % | standard |")]
-    found = Section((table,))
-    assert table_rows(found, "gcond")[0][1:] == ["70.50 ± 0.71 (2 seeds)"] * 2
-    assert table_rows(found, "sfgc")[0][1:] == ["71.00 ± 1.00"] * 2
-    assert table_rows(found, "seeds")[0][1:] == ["3", "3"]
-
-
-def test_the_worth_of_each_part_is_shown_and_what_is_worth_nothing_is_named():
-    parts = {
-        ("dance", "0.75"): (0.80, 0.81, 0.82),
-        ("dance w/o TC", "0.75"): (0.70, 0.70, 0.70),
-        ("dance w/o NC", "0.75"): (0.796, 0.806, 0.816),
-        ("dance w/o TGR", "0.75"): (0.794, 0.804, 0.814),
-    }
-    section = regimes.EXPERIMENT.render(rows_with(parts))
-    (line,) = [row for row in table_rows(section, "text") if len(row) == 2 + len(ABLATIONS) + 2]
-    worth = dict(zip(ABLATIONS, line[2:6], strict=True))
-    assert worth == {
-        "w/o TGR": "+0.60 ± 0.00",
-        "w/o TC": "+11.00 ± 1.00",
-        "w/o NC": "+0.40 ± 0.00",
-        "w/o labels": "+10.00 ± 0.00",
-    }
-    assert line[6] == "w/o NC"
+    tables = Section((table,))
+    assert table_rows(tables, "self-training")[0][1:] == ["70.50 ± 0.71 (2 seeds)"] * 3
+    assert table_rows(tables, "fedavg-full")[0][1:] == ["71.00 ± 1.00"] * 3
+    assert table_rows(tables, "seeds")[0][1:] == ["3"] * 3
 
 
 def test_rows_of_older_code_are_lines_of_their_own():
@@ -188,5 +195,5 @@ def test_pictures_show_accuracy_against_every_cost(tmp_path):
     (picture,) = [part for part in section.parts if isinstance(part, Picture)]
     assert picture.name == "regimes-costs-cora"
     text = save(picture, tmp_path)[1].read_text()
-    for word in (*COSTS, "dance w/o NC", "fedc4", "foreign chunks 0.75"):
+    for word in (*COSTS, "dance w/o NC", "fedc4", "text 0.75"):
         assert word in text

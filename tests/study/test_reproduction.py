@@ -1,6 +1,6 @@
-"""The committed page of the study is what `report` writes from the committed rows.
+"""The committed pages of the study are what `report` writes from the committed rows.
 
-After a change of a table or a text, write it with
+After a change of a table or a text, write them with
 
     dance-flwr report docs/reproduction/results.jsonl --out docs/reproduction \\
         --into docs/reproduction.md
@@ -19,24 +19,41 @@ from dance_flwr.study.reports.report import insert, write_report
 pytest.importorskip("matplotlib")
 
 PAGE = PROJECT / "docs" / "reproduction.md"
-ROWS = PROJECT / "docs" / "reproduction" / "results.jsonl"
+FOLDER = PROJECT / "docs" / "reproduction"
+ROWS = FOLDER / "results.jsonl"
+MAX_WORDS = 14_000  # of all pages together: what a reader may be asked to look through
 
 
-def test_the_page_is_made_from_the_rows(tmp_path):
+def page_of(name):
+    return (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+
+
+def pages():
+    """The pages of the experiments, without the list that `report` writes beside them."""
+    return {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")} | {
+        "report.md": ""
+    }
+
+
+def test_the_pages_are_made_from_the_rows(tmp_path):
     page, folder = tmp_path / "reproduction.md", tmp_path / "reproduction"
     shutil.copy(PAGE, page)
     insert(write_report(load_rows(ROWS), folder, print), folder, page, print)
     assert page.read_text() == PAGE.read_text()
-    linked = re.findall(r"\((reproduction/figures/[\w.-]+)\)", page.read_text())
-    assert linked and all((PAGE.parent / name).is_file() for name in linked)
-    committed = {path.name for path in (PAGE.parent / "reproduction" / "figures").iterdir()}
-    assert committed == {path.name for path in (folder / "figures").iterdir()}
+    made = {path.name: path.read_text() for path in folder.glob("*.md")} | {"report.md": ""}
+    assert made == pages()
+    linked = {name for text in made.values() for name in re.findall(r"\(figures/([^)]*)\)", text)}
+    committed = {path.name for path in (FOLDER / "figures").iterdir()}
+    assert linked == committed == {path.name for path in (folder / "figures").iterdir()}
 
 
-def test_every_experiment_has_its_place_on_the_page():
-    text = PAGE.read_text()
-    for name in EXPERIMENTS:
-        assert f"<!-- begin {name} -->" in text and f"<!-- end {name} -->" in text, name
+def test_every_experiment_has_a_page_that_the_first_one_links():
+    links = re.findall(r"\(reproduction/([\w-]+)\.md\)", PAGE.read_text())
+    assert set(links) == set(EXPERIMENTS) == {name[:-3] for name, text in pages().items() if text}
+
+
+def test_the_pages_are_short():
+    assert sum(len(text.split()) for text in [PAGE.read_text(), *pages().values()]) <= MAX_WORDS
 
 
 def test_every_run_is_of_one_code():
@@ -48,19 +65,19 @@ def test_every_run_is_of_one_code():
 
 
 def test_means_that_the_findings_quote_are_in_the_tables():
-    findings, _, tables = PAGE.read_text().partition("<!-- /findings -->")
-    quoted = re.findall(r"\d+\.\d+ ± \d+\.\d+", findings)
+    findings = PAGE.read_text().partition("<!-- findings -->")[2].partition("<!-- /findings -->")[0]
+    quoted = re.findall(r"[+-]?\d+\.\d+ ± \d+\.\d+", findings)
     assert len(quoted) > 10
-    assert not [mean for mean in quoted if mean not in tables]
+    tables = "\n".join(pages().values())
+    assert not [mean for mean in quoted if f"| {mean} |" not in tables]
 
 
 def test_the_attacks_of_the_guide_are_those_of_the_page():
-    page = PAGE.read_text().partition("<!-- begin attacks -->")[2]
     guide = (PROJECT / "docs" / "privacy.md").read_text().partition("## Attacks")[2]
     table = "\n".join(re.findall(r"^\|.*±.*", guide, re.MULTILINE))
     quoted = re.findall(r"-?\d+\.\d+ ± \d+\.\d+", table)
     assert len(quoted) == 20
-    assert not [mean for mean in quoted if f"| {mean} |" not in page]
+    assert not [mean for mean in quoted if f"| {mean} |" not in page_of("attacks")]
 
 
 NAMES = {  # of a line in the README -> in the page
@@ -71,20 +88,21 @@ NAMES = {  # of a line in the README -> in the page
 }
 
 
-COLUMNS = ("standard", "0.75", "1", "Dirichlet 0.1", "5")  # of the README, as the page names levels
+# Of the README, as the page names them.
+COLUMNS = ("standard", "text 0.75", "edges 1", "skew Dirichlet 0.1", "labels 5")
 
 
 def test_the_table_of_regimes_in_the_readme_is_that_of_the_page():
-    page = re.search(r"<!-- begin regimes -->(.*)<!-- end regimes -->", PAGE.read_text(), re.DOTALL)
+    page = page_of("regimes")
     readme = (PROJECT / "README.md").read_text()
     lines = re.search(r"<!-- regimes -->\n(.*)<!-- /regimes -->", readme, re.DOTALL)[1].splitlines()
     assert len(lines) == 2 + 3 * len(NAMES)
     for line in lines[2:]:
         label, *cells = line.strip("| ").split(" | ")
         data, _, name = label.partition(", ")
-        own = page[1].partition(f"**{data.split()[0].lower()}**, standard")[2].partition("\n**")[0]
+        part = page.partition(f"**{data.split()[0].lower()}**, standard")[2].partition("\n**")[0]
         shown: dict[str, str] = {}
-        for table in own.split("\n| accuracy % | ")[1:]:
+        for table in part.split("\n| accuracy % | ")[1:]:
             levels = table.partition(" |\n")[0].split(" | ")
             row = re.search(rf"^\| {re.escape(NAMES[name])} \| (.*) \|$", table, re.MULTILINE)
             shown = dict(zip(levels, row[1].split(" | "), strict=True)) | shown
@@ -92,9 +110,8 @@ def test_the_table_of_regimes_in_the_readme_is_that_of_the_page():
 
 
 def test_the_results_in_the_readme_are_those_of_the_main_table():
-    page = PAGE.read_text().partition("<!-- begin main-table -->")[2]
-    halves = page.partition("<!-- end main-table -->")[0].partition("**citeseer**")
+    page = page_of("main-table")
     readme = " ".join((PROJECT / "README.md").read_text().split())
-    for name, half in (("Cora", halves[0]), ("CiteSeer", halves[2])):
-        row = re.search(r"^\| dance \| 0\.08 \| ([^|]*) \| 5 \| ([^|]*) \|", half, re.M)
-        assert re.search(rf"{row[1]} on {name}, where (?:the paper|it) reports {row[2]}", readme)
+    row = re.search(r"^\| dance \| 0\.08 \| (.*) \|$", page, re.M)[1].split(" | ")
+    for name, (accuracy, paper) in zip(("Cora", "CiteSeer"), (row[:2], row[2:]), strict=True):
+        assert re.search(rf"{accuracy} on {name}, where (?:the paper|it) reports {paper}", readme)

@@ -18,7 +18,7 @@ from dance_flwr.study.engine.cells import Cell, Request
 from dance_flwr.study.engine.folder import Study, run_name
 from dance_flwr.study.engine.rows import load_rows
 from dance_flwr.study.engine.sharding import Shard, at_work, read_shard
-from dance_flwr.study.engine.start import start
+from dance_flwr.study.engine.start import Execution, start
 from dance_flwr.study.reports.report import export_into, write_report
 
 QUICK = {**SMALL, "rounds": 1, "local-epochs": 1}
@@ -115,16 +115,15 @@ def go(tiny, tmp_path, monkeypatch):
     def call(shard="", out="study", **options):
         asked = {"datasets": (str(tiny),), "seeds": SEEDS}
         command = "dance-flwr experiment ablation"
-        return start(
-            "ablation", asked, PAIRS, tmp_path / out, shard=shard, command=command, **options
-        )
+        execution = Execution(shard=shard, command=command, **options)
+        return start("ablation", asked, PAIRS, tmp_path / out, execution)
 
     return call
 
 
 def report_of(rows, folder):
     write_report(load_rows(rows), folder, lambda line: None)
-    text = (folder / "report.md").read_text(encoding="utf-8")
+    text = (folder / "ablation.md").read_text(encoding="utf-8")
     return [line for line in text.splitlines() if "±" in line or line.startswith("| ")]
 
 

@@ -22,11 +22,10 @@ from dance_flwr.study.engine.folder import FACTS, Study, read_json, run_name, se
 from dance_flwr.study.engine.llm_rows import NEEDS, stamp
 from dance_flwr.study.engine.rows import load_rows
 from dance_flwr.study.engine.worker import Task, perform
-from dance_flwr.study.protocols.tokens.claim import CLAIM, Verdict, judge
+from dance_flwr.study.protocols.token_claim import CLAIM, Verdict, judge
 from dance_flwr.study.reports.tables import NOTHING
 
 TOKENS = get_experiment("tokens")
-EACH = "evidence, each chunk once"
 ASKED = ("fresh_prompt", "cached_prompt", "fresh_completion", "cached_completion")
 
 
@@ -128,26 +127,16 @@ def test_every_rival_has_a_verdict_and_rows_that_are_no_results_give_none(rival)
     assert verdict([*full, *summaries(10), *beside]) == "fails: too few tokens saved"
 
 
-def test_each_ledger_is_divided_by_nodes_and_hits(rival):
-    rows = [*summaries(600), *rivals(600)]
-    section = TOKENS.render(rows)
-    # 5 clients, 50 nodes, 6 condensed nodes of 30 labelled ones, 8 of 10 test nodes correct.
-    assert table_rows(section, "dance with summaries")[:4] == [
-        ["dance with summaries", "0.08", *words]
-        for words in (
-            ["encoder", "1000", "200.0", "20.0", "166.7", "condensed", "125.0", "3"],
-            ["evidence", "900", "180.0", "18.0", "150.0", "condensed", "112.5", "3"],
-            [EACH, "300", "60.0", "6.0", "50.0", "condensed", "37.5", "3"],
-            ["language model", "600", "120.0", "12.0", "100.0", "condensed", "75.0", "3"],
-        )
+def test_tokens_of_a_run_stand_beside_those_of_a_refresh(rival):
+    section = TOKENS.render([*summaries(600), *rivals(600)])
+    # 90 tokens of 4 condensed nodes in 1000; all refreshes, each chunk once, language model.
+    counts = ["2.0", "6.0", "90.0", "36.0", "900", "300", "600"]
+    assert table_rows(section, "dance with summaries") == [
+        ["dance with summaries", "0.08", *counts]
     ]
-    lines = table_rows(section, "llm4rgnn")
-    assert lines[4] == [
-        *("llm4rgnn", "full", "language model", "600", "120.0", "12.0", "20.0", "labelled"),
-        *("75.0", "3"),
-    ]
-    split = ["300", "150", "75", "75", "1", "1", "1", "1", "words"]
-    assert lines[5] == ["llm4rgnn", *split]
+    nothing = [NOTHING] * 4
+    assert table_rows(section, "llm4rgnn")[0] == ["llm4rgnn", "full", *nothing, "900", "300", "600"]
+    assert "Tokens that the encoder reads, every text once: 1000." in section.parts
 
 
 def test_a_stub_is_stamped(rival):
@@ -174,8 +163,7 @@ def test_the_readings_of_the_page_are_those_of_the_committed_rows():
     """Recomputed line by line from the file of rows, without the code of the tables."""
     lines = (PROJECT / "docs" / "reproduction" / "results.jsonl").read_text("utf-8").splitlines()
     runs = [line for line in map(json.loads, lines) if line["kind"] == "run"]
-    page = (PROJECT / "docs" / "reproduction.md").read_text("utf-8")
-    section = page.partition("<!-- begin tokens -->")[2].partition("<!-- end tokens -->")[0]
+    section = (PROJECT / "docs" / "reproduction" / "tokens.md").read_text("utf-8")
     for dataset in ("cora", "citeseer"):
         text = section.partition(f"**{dataset}**")[2].partition("\n**")[0]
         labels = {"dataset": dataset, "method": "dance", "ratio": 0.08}
@@ -219,23 +207,22 @@ def test_by_default_no_experiment_runs_a_method_that_asks(rival):
 def test_the_main_table_prints_the_papers_number_until_an_endpoint_answered(rival):
     table = get_experiment("main-table")
     full = [row_of(cell, 0.8) for cell in cells("fedavg-full", name="main-table")]
-    nothing = ["llm4rgnn", "full", NEEDS, NOTHING, "87.26 ± 0.32", *[NOTHING] * 3]
+    nothing = ["llm4rgnn", "full", NEEDS, "87.26 ± 0.32"]
     assert table_rows(table.render(full), "llm4rgnn") == [nothing]
     for bad in (rivals(90, backend="stub"), rivals(90, backend="embedded"), rivals(90, digest="")):
         section = table.render([*full, *bad])
         assert table_rows(section, "llm4rgnn") == [nothing]
         assert any("Rows left out: 3 of llm4rgnn (" in str(part) for part in section.parts)
-        assert "3 of 3 runs are done" in section.parts[-1]
     (first, *_) = table_rows(table.render([*full, *rivals(90, 0.9)]), "llm4rgnn")
-    assert first[:6] == ["llm4rgnn", "full", "90.00 ± 0.00", "3", "87.26 ± 0.32", "+2.74"]
+    assert first == ["llm4rgnn", "full", "90.00 ± 0.00", "87.26 ± 0.32"]
 
 
 def test_an_old_row_without_ledgers_is_read(rival):
     rows = [row_of(cell, 0.8) for cell in cells("dance", "fedavg-full")]
     assert all("tokens" not in row.result for row in rows)
     section = TOKENS.render(rows)
-    assert [line[2] for line in table_rows(section, "fedavg-full")[1:]] == ["encoder"]
-    assert "No run of these methods has asked a language model." in section.parts
+    assert not table_rows(section, "fedavg-full")
+    assert table_rows(section, "dance")[0][-2:] == [NOTHING, NOTHING]
 
 
 def test_a_run_records_its_back_end_its_tokens_and_the_digest_of_its_cache(

@@ -26,19 +26,19 @@ def where(cells: Sequence[Cell], pairs: Sequence[str]) -> list[Cell]:
     ------
     UserError : no cell carries such a label or value
     """
-    asked: dict[str, set[str]] = {}
+    wanted: dict[str, set[str]] = {}
     for pair in pairs:
         name, _, value = pair.partition("=")
-        found = {str(cell.labels[name]) for cell in cells if name in cell.labels}
-        if value not in found:
+        values = {str(cell.labels[name]) for cell in cells if name in cell.labels}
+        if value not in values:
             names = sorted({label for cell in cells for label in cell.labels})
-            expected = f"a {name} among {sorted(found)}" if found else f"a label among {names}"
+            expected = f"a {name} among {sorted(values)}" if values else f"a label among {names}"
             raise UserError(f"--where: expected {expected}, found {pair!r}")
-        asked.setdefault(name, set()).add(value)
+        wanted.setdefault(name, set()).add(value)
     return [
         cell
         for cell in cells
-        if all(str(cell.labels.get(name)) in values for name, values in asked.items())
+        if all(str(cell.labels.get(name)) in values for name, values in wanted.items())
     ]
 
 

@@ -126,7 +126,7 @@ class Picture:
 
     Attributes
     ----------
-    name : stem of its files; caption : one sentence, also its alternative text
+    name : stem of its files, also its alternative text; caption : below it
     draw : draws on an empty `matplotlib.figure.Figure`
     size : width and height in inches
     """
@@ -139,12 +139,16 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """What an experiment shows: Markdown blocks and pictures in reading order.
+    """What an experiment shows; the report adds the title, the claim and the commands.
 
-    The report adds the title, the claim and the commands.
+    Attributes
+    ----------
+    parts : Markdown blocks and pictures in reading order
+    summary : Markdown of a few lines, for the report's first page
     """
 
     parts: tuple[str | Picture, ...]
+    summary: str = ""
 
 
 @dataclass(frozen=True)

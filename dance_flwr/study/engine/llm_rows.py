@@ -40,11 +40,11 @@ def back_end(row: Row) -> str:
 
 def stamp(row: Row) -> str:
     """Return why a row is no result, "" where it is one or may become one."""
-    found = back_end(row)
-    if not found:
+    backend = back_end(row)
+    if not backend:
         return ""
-    if found != ENDPOINT:
-        return f"{found}, no result"
+    if backend != ENDPOINT:
+        return f"{backend}, no result"
     if row.result and not _recorded(row):
         return "no recorded tokens and cache, no result"
     return ""
@@ -59,14 +59,14 @@ def _recorded(row: Row) -> bool:
 
 def results(rows: Sequence[Row]) -> tuple[list[Row], str]:
     """Return the rows that may be in a table of results, and a sentence on those that may not."""
-    kept = [row for row in rows if not stamp(row)]
+    usable = [row for row in rows if not stamp(row)]
     refused: dict[tuple[str, str], int] = {}
     for row in rows:
         if why := stamp(row):
             key = str(row.config["method"]), why
             refused[key] = refused.get(key, 0) + 1
     parts = [f"{count} of {method} ({why})" for (method, why), count in refused.items()]
-    return kept, f"Rows left out: {', '.join(parts)}." if parts else ""
+    return usable, f"Rows left out: {', '.join(parts)}." if parts else ""
 
 
 def missing(rows: Iterable[Row]) -> list[str]:
@@ -90,8 +90,8 @@ def llm_facts(partition: Path, run: str, config: RunConfig) -> dict[str, Any]:
     return {
         "llm": {
             "backend": LlmConfig.of(config).backend,
-            "models": sorted({own.model for own in ledgers if own.model}),
-            "tokenisers": sorted({own.counted_by for own in ledgers if own.counted_by}),
+            "models": sorted({ledger.model for ledger in ledgers if ledger.model}),
+            "tokenisers": sorted({ledger.counted_by for ledger in ledgers if ledger.counted_by}),
             "cache_sha256": _cache_sha256(partition),
         }
     }

@@ -25,7 +25,7 @@ class RunCalls:
     reason: str = ""
 
 
-def calls_of(cells: Iterable[Cell], say: Callable[[str], None]) -> list[RunCalls]:
+def calls_of(cells: Iterable[Cell], log: Callable[[str], None]) -> list[RunCalls]:
     """Return what each run asks whose method or summaries ask a language model.
 
     Their partitions are prepared, as calls are counted at the clients.
@@ -34,15 +34,15 @@ def calls_of(cells: Iterable[Cell], say: Callable[[str], None]) -> list[RunCalls
     ----------
     cells : of runs that are to be done
     """
-    found = {}
+    calls = {}
     for config in (cell.config for cell in cells if not cell.measure and asks(cell.config)):
         name, clients, reason = run_name(config), tuple[Calls, ...](), ""
         try:
-            clients = tuple(planned_calls(config, prepare(config, say).folder))
-        except UserError as error:  # of a data set that is not here
+            clients = tuple(planned_calls(config, prepare(config, log).folder))
+        except UserError as error:  # a data set that this machine does not have
             reason = str(error)
-        found[name] = RunCalls(name, dataset_name(config.data), config.method, clients, reason)
-    return list(found.values())
+        calls[name] = RunCalls(name, dataset_name(config.data), config.method, clients, reason)
+    return list(calls.values())
 
 
 def print_calls(runs: list[RunCalls]) -> None:
@@ -62,7 +62,7 @@ def print_calls(runs: list[RunCalls]) -> None:
         table.add_row(*words)
     Console().print(table)
     calls, tokens = (
-        sum(getattr(own, what) for run in runs for own in run.clients)
+        sum(getattr(client, what) for run in runs for client in run.clients)
         for what in ("calls", "tokens")
     )
     print(

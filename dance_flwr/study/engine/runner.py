@@ -15,14 +15,12 @@ from tqdm import tqdm
 
 from dance_flwr.config.paths import RESULT, data_root
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.client_folder import Say
 from dance_flwr.data.graphs.loading import absolute_source
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import DataError, UserError
 from dance_flwr.fingerprint import provenance
 from dance_flwr.study.engine.cells import Cell
 from dance_flwr.study.engine.folder import FACTS, Study, read_json, run_name
-from dance_flwr.study.engine.sharding import Shard, at_work
 from dance_flwr.study.engine.worker import (
     Task,
     data_digest,
@@ -32,6 +30,7 @@ from dance_flwr.study.engine.worker import (
     perform,
 )
 
+Log = Callable[[str], None]
 _POLL_SECONDS = 1.0
 
 
@@ -85,43 +84,32 @@ def check_labels(cells: Sequence[Cell]) -> None:
         seen.add(key)
 
 
-def run_grid(
-    study: Study,
-    cells: Sequence[Cell],
-    jobs: int,
-    again: bool,
-    say: Say,
-    shard: Shard | None = None,
-) -> Outcome:
+def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, log: Log) -> Outcome:
     """Run every cell that lacks a result, and reuse existing results.
+
+    The caller holds the study (`sharding.at_work`): two commands would remove each other's
+    unfinished runs.
 
     Parameters
     ----------
     jobs : worker processes; measurements always run one at a time
     again : run every cell, also those with results
-    shard : the share that `cells` are; other shares may be at work in the same study
 
     Raises
     ------
-    UserError : existing results are of another graph of the same name, or another command uses
-        this study
+    UserError : existing results are of another graph of the same name
     KeyboardInterrupt : after the workers were stopped; finished runs stay
     """
-    # Two commands would remove each other's unfinished runs.
-    with at_work(study.root, shard):
-        return _run_grid(study, [with_absolute_data(cell) for cell in cells], jobs, again, say)
-
-
-def _run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, say: Say) -> Outcome:
+    cells = [with_absolute_data(cell) for cell in cells]
     outcome = Outcome()
     todo = cells if again else [cell for cell in cells if not study.has(cell)]
     reused = [] if again else [cell for cell in cells if study.has(cell)]
     outcome.reused = len(reused)
     if reused:
         _check_data(study, reused)
-        say(_reused_line(study, reused))
+        log(_reused_line(study, reused))
     to_run = [cell for cell in todo if not cell.measure]
-    partitions = _prepare({run_name(cell.config): cell.config for cell in to_run}, outcome, say)
+    partitions = _prepare({run_name(cell.config): cell.config for cell in to_run}, outcome, log)
     ready = [cell for cell in to_run if run_name(cell.config) in partitions]
     runs: dict[str, Task] = {}
     for cell in ready:
@@ -181,7 +169,7 @@ def _check_data(study: Study, cells: Iterable[Cell]) -> None:
             )
 
 
-def _prepare(configs: Mapping[str, RunConfig], outcome: Outcome, say: Say) -> dict[str, Path]:
+def _prepare(configs: Mapping[str, RunConfig], outcome: Outcome, log: Log) -> dict[str, Path]:
     """Return run name -> partition folder; prepare each partition once, with all threads."""
     folders: dict[tuple[Any, ...], Path | str] = {}
     ready: dict[str, Path] = {}
@@ -189,7 +177,7 @@ def _prepare(configs: Mapping[str, RunConfig], outcome: Outcome, say: Say) -> di
         key = partition_key(config)
         if key not in folders:
             try:
-                folders[key] = prepare(config, say).folder
+                folders[key] = prepare(config, log).folder
             except Exception as error:  # a missing data set must not stop the others
                 folders[key] = one_line(error)
         folder = folders[key]

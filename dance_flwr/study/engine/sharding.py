@@ -49,8 +49,8 @@ def read_shard(text: str) -> Shard:
     ------
     UserError : it names none
     """
-    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
-    number, shards = map(int, found.groups()) if found else (0, 0)
+    match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
+    number, shards = map(int, match.groups()) if match else (0, 0)
     if not 1 <= number <= shards:
         raise UserError(
             f"--shard: expected i/n with 1 <= i <= n, as in 3/8, found {text!r}; a job array that "
@@ -68,15 +68,15 @@ def at_work(root: Path, shard: Shard | None) -> Iterator[None]:
     UserError : another command works on the whole study, on this share, or on another division
     """
     division = f"-of-{shard.shards}" if shard else ""
-    own = root / _FOLDER / f"{shard.number}{division}" if shard else root
-    with exclusive(own, "another dance-flwr experiment"):
+    claimed = root / _FOLDER / f"{shard.number}{division}" if shard else root
+    with exclusive(claimed, "another dance-flwr experiment"):
         # Each side takes its own lock first and looks at those of others then, so that of two
         # commands that start together at least one sees the other.
         for other in (root, *sorted(root.glob(f"{_FOLDER}/*"))):
             beside = shard is not None and other.name.endswith(division) and other != root
-            if other != own and not beside and is_locked(other):
+            if other != claimed and not beside and is_locked(other):
                 raise UserError(
-                    f"{root}: expected nobody else at work here but shards of the same division, "
+                    f"{root}: expected nobody else at work but shards of the same division, "
                     f"found {'a shard, ' + other.name if other != root else 'the whole grid'}; "
                     "wait for it, or choose another --out"
                 )

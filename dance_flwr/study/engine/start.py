@@ -1,6 +1,7 @@
 """What `dance-flwr experiment` does once the command line is read."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,34 @@ from dance_flwr.study.engine.runner import (
     run_grid,
     with_absolute_data,
 )
-from dance_flwr.study.engine.sharding import Shard, read_shard
+from dance_flwr.study.engine.sharding import Shard, at_work, read_shard
 
-Say = Callable[[str], None]
 _STOPPED, _FAILED = 130, 2
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Which cells of an experiment a command runs, and how.
+
+    Attributes
+    ----------
+    jobs : runs at a time; None = one per core
+    dry_run : print the grid, and write nothing
+    again : run every cell, also those with results
+    labels : LABEL=VALUE that the cells must carry, see `cell_filters.where`
+    known : file of compact rows; cells that it holds are not run
+    shard : i/n, the share of the cells that this command runs; empty = all. The study records
+        all of them, so that the folders of n shards can be copied into one
+    command : recorded in the study, so that a report can print it
+    """
+
+    jobs: int | None = None
+    dry_run: bool = False
+    again: bool = False
+    labels: Sequence[str] = ()
+    known: Path | None = None
+    shard: str = ""
+    command: str = ""
 
 
 def start(
@@ -37,14 +62,7 @@ def start(
     options: Mapping[str, Any],
     pairs: Sequence[str],
     out: Path,
-    *,
-    jobs: int | None = None,
-    dry_run: bool = False,
-    again: bool = False,
-    labels: Sequence[str] = (),
-    known: Path | None = None,
-    shard: str = "",
-    command: str = "",
+    execution: Execution | None = None,
 ) -> int:
     """Run or print the grid of an experiment; return the exit code.
 
@@ -52,11 +70,7 @@ def start(
     ----------
     options : "datasets", "methods", "ratios", "seeds", "rounds"; None = the experiment's default
     pairs : KEY=VALUE settings of every run
-    labels : LABEL=VALUE that the cells must carry, see `narrowing.where`
-    known : file of compact rows; cells that it holds are not run
-    shard : i/n, the share of the cells that this command runs; empty = all. The study records
-        all of them, so that the folders of n shards can be copied into one
-    command : recorded in the study, so that a report can print it
+    execution : None = all cells, with the defaults
 
     Returns
     -------
@@ -67,30 +81,31 @@ def start(
     UserError : an unknown experiment or method, or no study can be at `out`; ConfigError : settings
         that cannot be used
     """
-    experiment, study = get_experiment(name), Study(out)
-    if dry_run:  # writes nothing
+    how = execution or Execution()
+    experiment: Experiment = get_experiment(name)
+    study = Study(out)
+    if how.dry_run:  # writes nothing
         check_folder(study.root, "--out")
     else:
         check_out(study.grids)
-    request = _request(experiment, options, pairs)
-    cells = experiment.cells(request)
+    cells = experiment.cells(_request(experiment, options, pairs))
     check_labels(cells)
-    every, part = where(cells, labels), _shard(experiment, shard)
+    every, part = where(cells, how.labels), _shard(experiment, how.shard)
     # Before `known`: the division stays the same while rows are published.
     cells = part.of(every) if part else every
     if part:
         _print(f"shard       {part}: {len(cells)} of {len(every)} cells")
-    if known is not None:
-        asked, cells = len(cells), unpublished(name, cells, known)
-        _print(f"known       {asked - len(cells)} of {asked} cells are in {known}")
-    jobs = 1 if experiment.serial else jobs or default_jobs()
-    if dry_run:
+    if how.known is not None:
+        total, cells = len(cells), unpublished(name, cells, how.known)
+        _print(f"known       {total - len(cells)} of {total} cells are in {how.known}")
+    jobs = 1 if experiment.serial else how.jobs or default_jobs()
+    if how.dry_run:
         _print_grid(study, cells, jobs)
         return 0
-    study.remember(name, command, every if part else cells)
+    study.remember(name, how.command, every if part else cells)
     try:
-        with stopping_in_order():
-            outcome = run_grid(study, cells, jobs, again, _print, part)
+        with stopping_in_order(), at_work(study.root, part):
+            outcome = run_grid(study, cells, jobs, how.again, _print)
     except KeyboardInterrupt:
         print("stopped     finished runs are kept; repeat the command to continue")
         return _STOPPED

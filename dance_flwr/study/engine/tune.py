@@ -34,6 +34,7 @@ from dance_flwr.study.engine.cells import (
 )
 from dance_flwr.study.engine.folder import Study, read_json
 from dance_flwr.study.engine.runner import run_grid
+from dance_flwr.study.engine.sharding import at_work
 
 _TRIALS = "tune"  # folder of a study
 BATCH = 4  # trials sampled at once; fixed, so that a search does not depend on --jobs
@@ -96,7 +97,7 @@ class Search:
         ]
 
 
-def search(plan: Search, study: Study, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
+def search(plan: Search, study: Study, jobs: int, log: Callable[[str], None]) -> dict[str, Any]:
     """Run a search, or what is missing of it, and return the best trial.
 
     Failed trials count as the worst. Every trial is stored in `tune/` of the study, as
@@ -127,13 +128,15 @@ def search(plan: Search, study: Study, jobs: int, say: Callable[[str], None]) ->
         cells = [
             plan.cells(trial.number, values) for trial, values in zip(batch, choices, strict=True)
         ]
-        run_grid(study, [cell for group in cells for cell in group], jobs, False, lambda line: None)
+        with at_work(study.root, None):
+            every = [cell for group in cells for cell in group]
+            run_grid(study, every, jobs, False, lambda line: None)
         for trial, values, group in zip(batch, choices, cells, strict=True):
             score = _score(study, group)
             optimiser.tell(trial, 0.0 if score is None else score)
             trials.append({"trial": trial.number, "values": values, "val_accuracy": score})
             text = "failed" if score is None else f"{score:.4f}"
-            say(f"trial {trial.number + 1}/{plan.trials}  val accuracy {text}")
+            log(f"trial {trial.number + 1}/{plan.trials}  val accuracy {text}")
     content = {"space": plan.space, "trials": trials}
     record = tuned_file(plan.dataset, plan.method, plan.rules, study.root / _TRIALS)
     write_json(record.with_suffix(".json"), content)
@@ -156,10 +159,10 @@ def check_validation(plan: Search, study: Study) -> None:
     for cell in plan.cells(0, _defaults(plan)):
         if study.has_run(cell.config):
             result = read_json(study.run_folder(cell.config) / RESULT)
-            found = scored(result, "val") is not None
+            has_nodes = scored(result, "val") is not None
         else:
-            found = _has_validation(cell.config)
-        if not found:
+            has_nodes = _has_validation(cell.config)
+        if not has_nodes:
             raise UserError(
                 "tune: expected validation nodes, by which it chooses settings, found none in "
                 f"{plan.dataset} with seed {cell.config.seed}; give the data a split with some"

@@ -1,32 +1,23 @@
 """Hyper-parameters: evidence budgets, chunk-context mix, and the weights of self-expression."""
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
-
-import numpy as np
 
 from dance_flwr.config.options import Value
-from dance_flwr.study.engine.cells import Cell, Experiment, Label, Picture, Request, Row, Section
-from dance_flwr.study.protocols.variants import find, point_cells
-from dance_flwr.study.reports.figures import heat, points
-from dance_flwr.study.reports.tables import Group, by_label, dataset_section, markdown
+from dance_flwr.study.engine.cells import Cell, Experiment, Request, Row, Section
+from dance_flwr.study.protocols.variants import Point, find, point_cells
+from dance_flwr.study.reports.sections import seeds_text
+from dance_flwr.study.reports.tables import NOTHING, Group, by_label, groups, markdown
 
 HOP1, HOP2 = (1, 3, 5), (0, 2, 4)
 MIX = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 ALPHA, BETA = (4.0, 8.0, 12.0), (3.0, 5.0, 10.0)
-_AXES = {"budgets": ("hop1", "hop2"), "alpha-beta": ("alpha", "beta")}  # part -> labels of the map
-_NAMES = {
-    "hop1": "1-hop budget B1",
-    "hop2": "2-hop budget B2",
-    "alpha": "alpha",
-    "beta": "beta",
-    "mix": "mix",
-}
+# Part -> labels down and across its table.
+_AXES = {"budgets": ("hop1", "hop2"), "mix": ("part", "mix"), "alpha-beta": ("alpha", "beta")}
 HOW = (
-    "Maps and curves show validation accuracy, by which settings are selected; the tables hold "
-    "test accuracy beside it. All other settings are those of the main table. The 2-hop pool holds "
-    "4 x B2 candidates, at least one."
+    "Validation accuracy in percent, by which settings are selected. All other settings are those "
+    "of the main table. hop1, hop2: evidence budgets of the two hops; the 2-hop pool holds 4 x "
+    "hop2 candidates, at least one. mix: the share of chunk evidence against neighbour context. "
+    "alpha, beta: weights of self-expression."
 )
 
 
@@ -34,9 +25,8 @@ def _cells(request: Request) -> list[Cell]:
     return point_cells(request, _points())
 
 
-def _points() -> list[tuple[dict[str, Label], dict[str, Value]]]:
-    """Return (labels, settings) of every point."""
-    grid: list[tuple[dict[str, Label], dict[str, Value]]] = []
+def _points() -> list[Point]:
+    grid: list[Point] = []
     for one in HOP1:
         for two in HOP2:
             settings: dict[str, Value] = {"dance.hop1-budget": one, "dance.hop2-budget": two}
@@ -55,56 +45,30 @@ def _points() -> list[tuple[dict[str, Label], dict[str, Value]]]:
 
 
 def _render(rows: Sequence[Row]) -> Section:
-    return dataset_section(rows, HOW, _parts)
+    parts = [HOW]
+    for dataset, compared in by_label(groups(rows), "dataset").items():
+        parts += [f"**{dataset}**, {seeds_text(compared)}", *_tables(compared)]
+    return Section(tuple(parts))
 
 
-def _parts(dataset: str, compared: Sequence[Group]) -> list[str | Picture]:
-    parts: list[str | Picture] = []
-    for part, members in by_label(compared, "part").items():
-        draw = partial(_draw_mix, members) if part == "mix" else partial(_draw_map, part, members)
-        caption = f"Validation accuracy over {part} on {dataset}."
-        picture = Picture(f"hyper-{part}-{dataset}", caption, draw, (4.5, 3.4))
-        parts += [_table(members), picture]
-    return parts
+def _percent(row: Row) -> float | None:
+    accuracy = row.result["val_accuracy"]
+    return None if accuracy is None else 100 * float(accuracy)
 
 
-def _table(members: Sequence[Group]) -> str:
-    keys = [key for key in members[0].labels if key in _NAMES]
-    lines = []
-    for group in members:
-        first, *others = (str(group.labels[key]) for key in keys)
-        test = group.stat("test_accuracy")
-        line = [group.name(first), *others, group.stat("val_accuracy").percent]
-        lines.append([*line, test.percent, test.seeds])
-    return markdown([*(_NAMES[key] for key in keys), "validation %", "test %", "seeds"], lines)
+def _tables(compared: Sequence[Group]) -> list[str]:
+    return [_table(part, members) for part, members in by_label(compared, "part").items()]
 
 
-def _draw_map(part: str, members: Sequence[Group], figure: Any) -> None:
+def _table(part: str, members: Sequence[Group]) -> str:
     down, across = _AXES[part]
-    rows, cols = (
-        list(dict.fromkeys(group.labels[key] for group in members)) for key in (down, across)
-    )
-    values = np.full((len(rows), len(cols)), np.nan)
-    for i, row in enumerate(rows):
-        for j, col in enumerate(cols):
-            group = find(members, **{down: row, across: col})
-            value = group.stat("val_accuracy").mean if group else None
-            values[i, j] = np.nan if value is None else value
-    axes = figure.subplots()
-    heat(figure, axes, values, [f"{value:g}" for value in rows], [f"{value:g}" for value in cols])
-    axes.set(ylabel=_NAMES[down], xlabel=_NAMES[across])
-
-
-def _draw_mix(members: Sequence[Group], figure: Any) -> None:
-    axes = figure.subplots()
-    names = {"validation": "val_accuracy", "test": "test_accuracy"}
-    points(
-        axes,
-        [float(group.labels["mix"]) for group in members],
-        {name: [group.stat(key) for group in members] for name, key in names.items()},
-    )
-    axes.set(xlabel="mix: share of chunk evidence against neighbour context", ylabel="accuracy (%)")
-    axes.legend(fontsize=8)
+    columns = list(by_label(members, across))
+    lines = []
+    for value in by_label(members, down):
+        row = [find(members, **{down: value, across: at}) for at in columns]
+        line = [group.mean_text(_percent, 2) if group else NOTHING for group in row]
+        lines.append([f"{value}", *line])
+    return markdown([f"{down} \\ {across}", *(f"{at}" for at in columns)], lines)
 
 
 EXPERIMENT = Experiment(

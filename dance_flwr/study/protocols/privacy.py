@@ -5,10 +5,11 @@ from functools import partial
 from typing import Any
 
 from dance_flwr.config.options import Value
-from dance_flwr.study.engine.cells import Cell, Experiment, Label, Picture, Request, Row, Section
-from dance_flwr.study.protocols.variants import SEED_TEXT, point_cells, stat_at
+from dance_flwr.study.engine.cells import Cell, Experiment, Picture, Request, Row, Section
+from dance_flwr.study.protocols.variants import SEED_TEXT, Point, point_cells
 from dance_flwr.study.reports.figures import points
-from dance_flwr.study.reports.tables import Group, by_label, dataset_section, markdown
+from dance_flwr.study.reports.sections import seeds_text
+from dance_flwr.study.reports.tables import Group, by_label, groups, markdown
 
 SCALES = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 EPSILONS = (8.0, 64.0, 512.0, 4096.0, 32768.0, 262144.0)
@@ -28,9 +29,8 @@ def _cells(request: Request) -> list[Cell]:
     return point_cells(request, _points())
 
 
-def _points() -> list[tuple[dict[str, Label], dict[str, Value]]]:
-    """Return (labels, settings) of every point."""
-    grid: list[tuple[dict[str, Label], dict[str, Value]]] = [
+def _points() -> list[Point]:
+    grid: list[Point] = [
         ({"part": "features", "level": scale}, {"dance.feature-noise": scale}) for scale in SCALES
     ]
     for epsilon in EPSILONS:
@@ -41,7 +41,11 @@ def _points() -> list[tuple[dict[str, Label], dict[str, Value]]]:
 
 
 def _render(rows: Sequence[Row]) -> Section:
-    return dataset_section(rows, HOW, _parts)
+    by_dataset = by_label(groups(rows), "dataset")
+    parts: list[str | Picture] = [HOW]
+    for dataset, compared in by_dataset.items():
+        parts += [f"**{dataset}**, {seeds_text(compared)}", *_parts(str(dataset), compared)]
+    return Section(tuple(parts))
 
 
 def _parts(dataset: str, compared: Sequence[Group]) -> list[str | Picture]:
@@ -55,18 +59,15 @@ def _parts(dataset: str, compared: Sequence[Group]) -> list[str | Picture]:
 
 
 def _table(part: str, members: Sequence[Group]) -> str:
-    lines = []
-    for group in members:
-        accuracy, level = group.stat("test_accuracy"), f"{float(group.labels['level']):g}"
-        line = [group.name(level), accuracy.percent, accuracy.seeds]
-        lines.append([*line, group.stat("val_accuracy").percent])
-    return markdown([_PARTS[part], "accuracy %", "seeds", "validation %"], lines)
+    levels = [group.name(f"{float(group.labels['level']):g}") for group in members]
+    accuracies = [group.stat("test_accuracy").percent for group in members]
+    return markdown([_PARTS[part], *levels], [["accuracy %", *accuracies]])
 
 
 def _draw(part: str, members: Sequence[Group], figure: Any) -> None:
     axes = figure.subplots()
     levels = [float(group.labels["level"]) for group in members]
-    stats = [stat_at(members, "test_accuracy", level=level) for level in levels]
+    stats = [group.stat("test_accuracy") for group in members]
     points(axes, levels, {"DANCE": stats})
     axes.set(xlabel=_PARTS[part], ylabel="test accuracy (%)")
     axes.set_xscale("log" if part == "updates" else "symlog", base=2)

@@ -18,17 +18,17 @@ from dance_flwr.study.engine.cells import (
 from dance_flwr.study.engine.compact_rows import WARM_ROUNDS
 from dance_flwr.study.protocols.variants import REFERENCE, find, variant_cells
 from dance_flwr.study.reports.figures import COLOURS, HATCHES
-from dance_flwr.study.reports.tables import NOTHING, Group, Stat, dataset_section, markdown, stat_of
+from dance_flwr.study.reports.sections import Columns, dataset_section
+from dance_flwr.study.reports.tables import NOTHING, Group, Stat, stat_of
 
 ROUNDS = 40
 HOW = (
     "Separate runs, one at a time, each client after the other on one core; the first "
-    f"{WARM_ROUNDS} rounds are omitted, and validation happens once, after the last round. Phases "
-    "are seconds per round summed over clients; the total is the wall clock of a round's training, "
-    "messages included. Once is what the omitted rounds took beyond that: condensation and graph "
-    "completion before the first training, and first use of memory, caches and kernels. Seconds "
-    "depend on the machine: only the ratio to fedavg-full, taken seed by seed within this study, "
-    "is comparable. Encoding, done once before the first round, is not included."
+    f"{WARM_ROUNDS} rounds are omitted. Seconds are the wall clock of a round's training, messages "
+    "included. Once is what the omitted rounds took beyond that: condensation and graph completion "
+    "before the first training, and first use of memory and caches. Seconds depend on the machine: "
+    "only the ratio to fedavg-full, taken seed by seed, is comparable. Encoding, done once before "
+    "the first round, is not included."
 )
 
 
@@ -38,35 +38,32 @@ def _cells(request: Request) -> list[Cell]:
     methods = request.methods or default_methods()
     ordered = []
     for dataset in request.datasets:
-        by_method = [variant_cells(request, dataset, method, settings, {}) for method in methods]
+        by_method = [variant_cells(request, dataset, method, ({}, settings)) for method in methods]
         # Seed by seed, methods in turn: a slow spell of the machine slows every method.
         ordered += [cell for seed in zip(*by_method, strict=True) for cell in seed]
     return ordered
 
 
 def _render(rows: Sequence[Row]) -> Section:
-    return dataset_section(rows, HOW, _parts)
+    values = ("s per round", f"x {REFERENCE}", "once, s")
+    return dataset_section(rows, HOW, Columns(("method",), values, _line), _picture)
 
 
-def _parts(dataset: str, compared: Sequence[Group]) -> list[str | Picture]:
+def _picture(dataset: str, compared: Sequence[Group]) -> Picture:
     caption = f"Seconds per round and phase on {dataset}."
-    picture = Picture(f"runtime-{dataset}", caption, partial(_draw, compared), (6.5, 3.2))
-    return [_table(compared), picture]
+    return Picture(f"runtime-{dataset}", caption, partial(_draw, compared), (6.5, 3.2))
 
 
-def _table(compared: Sequence[Group]) -> str:
-    phases = _phases(compared)
+def _line(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
     reference = find(compared, method=REFERENCE)
-    lines = []
-    for group in compared:
-        total = group.stat(lambda row: seconds(row, "total"))
-        line = [group.name(str(group.labels["method"])), total.text(3), total.seeds]
-        line += [ratio(group, reference).text(2) if reference else NOTHING]
-        line += [group.stat(once).text(1)]
-        line += [group.mean_text(partial(_phase_seconds, phase=phase), 3) for phase in phases]
-        lines.append(line)
-    headings = ["method", "s per round", "seeds", f"x {REFERENCE}", "once, s"]
-    return markdown([*headings, *(f"{phase}, s" for phase in phases)], lines)
+    values = [group.mean_text(partial(seconds, phase="total"), 3)]
+    if reference:
+        times = ratio(group, reference)
+        values.append(f"{times.text(2)}{times.missing}")
+    else:
+        values.append(NOTHING)
+    name = group.name(str(group.labels["method"]))
+    return [name], [*values, group.mean_text(once, 1)]
 
 
 def seconds(row: Row, phase: str) -> float | None:

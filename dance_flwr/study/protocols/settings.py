@@ -2,11 +2,18 @@
 
 from collections.abc import Sequence
 
-from dance_flwr.config.options import Value
 from dance_flwr.dance.config import PAPER_DANCE, PAPER_READING, DanceConfig
 from dance_flwr.study.engine.cells import Cell, Experiment, Label, Request, Row, Section
-from dance_flwr.study.protocols.variants import REFERENCE, SEED_TEXT, find, gain_text, variant_cells
-from dance_flwr.study.reports.tables import Group, dataset_section, markdown
+from dance_flwr.study.protocols.variants import (
+    REFERENCE,
+    SEED_TEXT,
+    Point,
+    find,
+    gain_text,
+    variant_cells,
+)
+from dance_flwr.study.reports.sections import Columns, dataset_section
+from dance_flwr.study.reports.tables import Group
 
 EMA, SMOOTH = 0.9, "correct-and-smooth"
 KEYS = ("backbone", "ema-decay", "smoothing")
@@ -25,16 +32,16 @@ def _cells(request: Request) -> list[Cell]:
         cell
         for dataset in request.datasets
         for method in request.methods
-        for labels, settings in _points(method)
+        for point in _points(method)
         for cell in variant_cells(
-            request, dataset, method, settings, labels, "" if labels["paper"] == "no" else "paper"
+            request, dataset, method, point, "" if point[0]["paper"] == "no" else "paper"
         )
     ]
 
 
-def _points(method: str) -> list[tuple[dict[str, Label], dict[str, Value]]]:
-    """Return (labels, settings) of every point of a method."""
-    points: list[tuple[dict[str, Label], dict[str, Value]]] = [
+def _points(method: str) -> list[Point]:
+    """Return every point of a method."""
+    points: list[Point] = [
         (
             {**dict(zip(KEYS, point, strict=True)), "paper": "no"},
             dict(zip(KEYS, point, strict=True)),
@@ -56,22 +63,17 @@ def _points(method: str) -> list[tuple[dict[str, Label], dict[str, Value]]]:
 
 
 def _render(rows: Sequence[Row]) -> Section:
-    return dataset_section(rows, HOW, lambda dataset, compared: [_table(compared)])
+    values = ("accuracy %", f"against {REFERENCE} alike, points")
+    return dataset_section(rows, HOW, Columns(("method", *KEYS), values, _line))
 
 
-def _table(compared: Sequence[Group]) -> str:
-    lines = []
-    for group in compared:
-        labels = {key: group.labels[key] for key in KEYS}
-        reference = find(compared, **labels, method=REFERENCE)
-        suffix = "" if group.labels["paper"] == "no" else ", paper"
-        accuracy = group.stat("test_accuracy")
-        line = [group.name(f"{group.labels['method']}{suffix}"), *map(str, labels.values())]
-        line += [accuracy.percent, accuracy.seeds, gain_text(group, reference)]
-        lines.append([*line, group.stat("val_accuracy").percent])
-    headings = ["method", *KEYS, "accuracy %", "seeds"]
-    headings += [f"against {REFERENCE} alike, points", "validation %"]
-    return markdown(headings, lines)
+def _line(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
+    labels = {key: group.labels[key] for key in KEYS}
+    reference = find(compared, **labels, method=REFERENCE)
+    suffix = "" if group.labels["paper"] == "no" else ", paper"
+    name = group.name(f"{group.labels['method']}{suffix}")
+    values = [group.stat("test_accuracy").percent, gain_text(group, reference)]
+    return [name, *map(str, labels.values())], values
 
 
 EXPERIMENT = Experiment(

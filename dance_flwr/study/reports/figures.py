@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dance_flwr.disk import atomic_path
 from dance_flwr.errors import UserError
@@ -102,51 +101,3 @@ def points(axes: Any, x: Sequence[float], lines: Mapping[str, Sequence[Stat]]) -
             linewidth=1.2,
             capsize=3,
         )
-
-
-def bars(
-    axes: Any, names: Sequence[str], series: Mapping[str, Sequence[Stat]], scale: float = 100.0
-) -> None:
-    """Draw grouped bars, a group per name and a bar per series, with one standard deviation."""
-    width = 0.8 / max(1, len(series))
-    for i, (label, stats) in enumerate(series.items()):
-        known = [(at, stat) for at, stat in enumerate(stats) if stat.mean is not None]
-        axes.bar(
-            [at + (i - (len(series) - 1) / 2) * width for at, _ in known],
-            [scale * (stat.mean or 0.0) for _, stat in known],
-            width,
-            yerr=[scale * (stat.std or 0.0) for _, stat in known],
-            label=label,
-            color=COLOURS[i % 8],
-            hatch=HATCHES[i % 8],
-            edgecolor="black",
-            linewidth=0.5,
-            capsize=2,
-        )
-    axes.set_xticks(range(len(names)), names)
-
-
-def heat(
-    figure: Any, axes: Any, values: NDArray[np.float64], rows: Sequence[str], cols: Sequence[str]
-) -> None:
-    """Draw a [rows, cols] map of validation accuracy in percent; NaN cells show no number."""
-    shown = np.ma.masked_invalid(100 * values)
-    image = axes.imshow(shown, cmap="cividis", aspect="auto")
-    middle = (shown.min() + shown.max()) / 2
-    for (i, j), value in np.ndenumerate(100 * values):
-        if not np.isnan(value):
-            colour = "black" if value > middle else "white"
-            axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=8)
-    axes.set_xticks(range(len(cols)), cols)
-    axes.set_yticks(range(len(rows)), rows)
-    figure.colorbar(image, ax=axes, label="validation accuracy (%)")
-
-
-def crop(axes: Any, stats: Sequence[Stat]) -> str:
-    """Start a percent axis below the lowest bar; return a remark for the axis label."""
-    low = [100 * (stat.mean - (stat.std or 0.0)) for stat in stats if stat.mean is not None]
-    if not low or min(low) <= 10:
-        return ""
-    start = 5 * int((min(low) - 2) // 5)
-    axes.set_ylim(bottom=start)
-    return f", axis from {start}"

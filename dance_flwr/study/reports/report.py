@@ -1,8 +1,8 @@
-"""What `dance-flwr report` does: Markdown sections and pictures, from rows alone."""
+"""What `dance-flwr report` does: Markdown pages and pictures, from rows alone."""
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -10,11 +10,11 @@ from dance_flwr.config.outputs import check_out
 from dance_flwr.disk import write_text
 from dance_flwr.errors import UserError
 from dance_flwr.study import get_experiment
-from dance_flwr.study.engine.cells import Picture, Section
+from dance_flwr.study.engine.cells import Experiment, Picture, Section
 from dance_flwr.study.engine.rows import Rows, export_rows
 from dance_flwr.study.reports.figures import save
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 _REPORT = "report.md"
 
 
@@ -41,36 +41,47 @@ def _check_into(file: Path) -> None:
         raise UserError(f"--into: expected a Markdown file, found none at {file}")
 
 
-def write_report(rows: Rows, folder: Path, say: Say) -> dict[str, Section]:
-    """Write `report.md` and `figures/`; return the sections of the experiments that have rows.
+def write_report(rows: Rows, folder: Path, log: Log) -> dict[str, Section]:
+    """Write a page for each experiment that has rows, `figures/`, and the list `report.md`.
+
+    Returns
+    -------
+    sections by the name of their experiment; those with a summary also have it under NAME-summary
 
     Raises
     ------
     UserError : matplotlib is not installed
     """
     sections: dict[str, Section] = {}
-    texts = ["# Results", rows.provenance()]
+    lines, summaries = [], []
     for name, members in rows.by_experiment.items():
-        experiment = get_experiment(name)
+        experiment: Experiment = get_experiment(name)
         others = [row for other in experiment.reads for row in rows.by_experiment.get(other, ())]
-        sections[name] = _frame(
-            experiment.render([*members, *others]), experiment.question, rows.commands.get(name, ())
-        )
-        for part in sections[name].parts:
+        section = experiment.render([*members, *others])
+        commands = "\n".join(rows.commands.get(name, ()))
+        first = f"Claim tested: {experiment.question}", f"```\n{commands}\n```"
+        sections[name] = Section((*first, *section.parts))
+        for part in section.parts:
             if isinstance(part, Picture):
                 save(part, folder / "figures")
-        texts += [f"## {experiment.title}", _text(sections[name], folder, folder)]
+        text = _text(sections[name], folder, folder)
+        write_text(folder / f"{name}.md", f"# {experiment.title}\n\n{text}\n")
+        lines.append(f"- [{experiment.title}]({name}.md): {experiment.question}")
+        if section.summary:
+            sections[f"{name}-summary"] = Section((section.summary,))
+            summaries.append(section.summary)
+    texts = ["# Results", rows.provenance(), *summaries, "\n".join(lines)]
     write_text(folder / _REPORT, "\n\n".join(texts) + "\n")
-    say(f"report      {folder / _REPORT}: {len(sections)} experiments")
+    log(f"report      {folder / _REPORT}: {len(lines)} experiments")
     return sections
 
 
-def insert(sections: dict[str, Section], folder: Path, file: Path, say: Say) -> None:
+def insert(sections: dict[str, Section], folder: Path, file: Path, log: Log) -> None:
     """Replace the text between `<!-- begin NAME -->` and `<!-- end NAME -->` with NAME's section.
 
     Raises
     ------
-    UserError : the file is missing, or has no marker of these experiments
+    UserError : the file is missing, or has no marker of these sections
     """
     _check_into(file)
     text = file.read_text(encoding="utf-8")
@@ -86,23 +97,15 @@ def insert(sections: dict[str, Section], folder: Path, file: Path, say: Say) -> 
         expected = ", ".join(f"<!-- begin {name} -->" for name in sections)
         raise UserError(f"--into {file}: expected one of the markers {expected}, found none")
     write_text(file, text)
-    unmarked = [name for name in sections if name not in names]
-    remark = f"; no markers for {', '.join(unmarked)}" if unmarked else ""
-    say(f"into        {file}: {', '.join(names)}{remark}")
+    log(f"into        {file}: {', '.join(names)}")
 
 
 def export_into(
-    study: Path, file: Path, say: Say, update: bool = False, replace: bool = False
+    study: Path, file: Path, log: Log, update: bool = False, replace: bool = False
 ) -> None:
     """Write compact rows and print their size; parameters as of `export_rows`."""
     lines = export_rows(study, file, update, replace)
-    say(f"rows        {file}: {lines} lines, {file.stat().st_size:,} bytes")
-
-
-def _frame(section: Section, question: str, commands: Sequence[str]) -> Section:
-    """Prepend the tested claim and the commands to a section."""
-    code = "\n".join(commands)
-    return Section((f"Claim tested: {question}", f"```\n{code}\n```", *section.parts))
+    log(f"rows        {file}: {lines} lines, {file.stat().st_size:,} bytes")
 
 
 def _text(section: Section, folder: Path, base: Path) -> str:
@@ -110,8 +113,8 @@ def _text(section: Section, folder: Path, base: Path) -> str:
     blocks = []
     for part in section.parts:
         if isinstance(part, Picture):
-            where = Path(os.path.relpath(folder / "figures" / part.name, base)).as_posix()
-            part = f"![{part.caption}]({where}.png)\n\n{part.caption} ([SVG]({where}.svg))"
+            place = Path(os.path.relpath(folder / "figures" / part.name, base)).as_posix()
+            part = f"![{part.name}]({place}.png)\n\n{part.caption} ([SVG]({place}.svg))"
         blocks.append(part)
     return "\n\n".join(blocks)
 

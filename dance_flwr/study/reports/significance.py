@@ -1,4 +1,4 @@
-"""Tests of a mean difference over repeated random splits, and Holm's correction of their number.
+"""DANCE against another method, seed by seed: corrected t-test, equivalence and verdict.
 
 Seeds draw training and test nodes anew from the same labelled nodes, so that results of two seeds
 are correlated and the t-test of independent pairs rejects too often. Nadeau and Bengio (2003,
@@ -6,12 +6,22 @@ are correlated and the t-test of independent pairs rejects too often. Nadeau and
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean, variance
 
 from scipy.stats import t as student
 
+from dance_flwr.study.reports.tables import NOTHING, Group, Stat, markdown, stat_of
+
+METHOD = "dance"  # compared with every other method
+HOW = (
+    "Differences are DANCE minus the other method in points of test accuracy, paired by seed. "
+    "Brackets: 95 % interval of the paired t-test with the variance correction of Nadeau and "
+    "Bengio (2003) for repeated random splits. **Ahead** and **behind**: p after Holm's correction "
+    "is below 0.05; *equivalent*: two one-sided tests at 0.05, not corrected for their number, "
+    "reject a difference of 1 point; no word: undecided."
+)
 LEVEL = 0.05
 MARGIN = 0.01  # one point: a difference below it is taken for none
 _NO_SPREAD = 1e-12  # standard deviation of equal differences, up to rounding
@@ -64,7 +74,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
     Returns
     -------
-    adjusted values in the order of `p_values`; None is no member of the family and stays None
+    adjusted values in the order of `p_values`; None stays None and does not count
     """
     known = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
@@ -73,3 +83,84 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
         largest = max(largest, min(1.0, (len(known) - rank) * p))
         adjusted[i] = largest
     return adjusted
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """DANCE against one other method on the seeds that both have.
+
+    Attributes
+    ----------
+    difference : of the accuracies, DANCE's minus the other's
+    test : None below two pairs, or where all differences are equal
+    p_holm : p corrected for the number of comparisons; None until `corrected` sets it
+    """
+
+    difference: Stat
+    test: Corrected | None = None
+    p_holm: float | None = None
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the corrected p is below 0.05."""
+        return self.p_holm is not None and self.p_holm < LEVEL
+
+    @property
+    def verdict(self) -> str:
+        """Return in words which method is better, whether the two are equivalent, or neither."""
+        if self.difference.mean is None:
+            return NOTHING
+        if self.test is None:
+            return "undecided" if self.difference.mean else "equal"
+        close = self.test.p_equivalent < LEVEL
+        if self.is_significant:
+            side = "ahead" if self.difference.mean > 0 else "behind"
+            return f"{side}, equivalent within 1 point" if close else side
+        return "equivalent within 1 point" if close else "undecided"
+
+    @property
+    def text(self) -> str:
+        """Return "difference [interval] verdict"; a dash where there is no difference."""
+        emphasis = {"ahead": " **ahead**", "behind": " **behind**", "equivalent": " *equivalent*"}
+        first = self.verdict.partition(" ")[0].rstrip(",")
+        return f"{self.interval_text}{emphasis.get(first, '')}"
+
+    @property
+    def interval_text(self) -> str:
+        """Return "difference [interval]" in points, the difference alone without an interval."""
+        mean = self.difference.mean
+        if self.test is None or mean is None:
+            return self.difference.points
+        low, high = (100 * bound for bound in self.test.interval)
+        return f"{100 * mean:+.2f} [{low:+.2f}, {high:+.2f}]{self.difference.missing}"
+
+
+def paired_test(group: Group, other: Group) -> PairedTest:
+    """Compare two groups seed by seed; seeds without a result in either do not count."""
+    mine, theirs = (side.by_seed("test_accuracy") for side in (group, other))
+    requested = set.intersection(*({row.labels["seed"] for row in g.rows} for g in (group, other)))
+    common = sorted(mine.keys() & theirs.keys(), key=int)
+    differences = [mine[seed] - theirs[seed] for seed in common]
+    test = corrected_test(differences, _split_ratio(group)) if differences else None
+    return PairedTest(stat_of(differences, len(requested)), test)
+
+
+def corrected(tests: Sequence[PairedTest]) -> list[PairedTest]:
+    """Return the tests with Holm's correction over all of them."""
+    adjusted = holm([test.test.p if test.test else None for test in tests])
+    return [replace(test, p_holm=p) for test, p in zip(tests, adjusted, strict=True)]
+
+
+def comparison_table(corner: str, tests: Mapping[tuple[str, str], PairedTest]) -> str:
+    """Return a table of the tests by (line, column); a dash where there is none."""
+    columns = list(dict.fromkeys(column for _, column in tests))
+    lines = [
+        [name, *(tests[name, at].text if (name, at) in tests else NOTHING for at in columns)]
+        for name in dict.fromkeys(name for name, _ in tests)
+    ]
+    return markdown([corner, *columns], lines)
+
+
+def _split_ratio(group: Group) -> float:
+    """Return n_test / n_train: the test share over the training share of the labelled nodes."""
+    return float(group.setting("test-ratio")) / float(group.setting("train-ratio"))

@@ -7,7 +7,7 @@ from typing import Any
 
 from dance_flwr.config.options import Value
 from dance_flwr.methods import get_spec
-from dance_flwr.study.engine.cells import Label, Picture, Row, Section
+from dance_flwr.study.engine.cells import Label, Row
 from dance_flwr.study.reports.paper_values import Printed
 
 NOTHING = "\u2013"  # an en dash: no result
@@ -64,6 +64,11 @@ class Stat:
         """Return "5", or "3 of 5" while some are missing."""
         return str(self.n) if self.n == self.requested else f"{self.n} of {self.requested}"
 
+    @property
+    def missing(self) -> str:
+        """Return " (3 of 5)" while some of the seeds are missing, but not all; otherwise ""."""
+        return f" ({self.seeds})" if 0 < self.n < self.requested else ""
+
     def text(self, digits: int = 2, scale: float = 1.0) -> str:
         """Return "mean ± std", the mean alone for one seed, a dash for none."""
         if self.mean is None:
@@ -74,8 +79,13 @@ class Stat:
 
     @property
     def percent(self) -> str:
-        """The text of a share in percent, two digits."""
-        return self.text(2, 100)
+        """The text of a share in percent, two digits, and how many seeds it is of if some miss."""
+        return f"{self.text(2, 100)}{self.missing}"
+
+    @property
+    def points(self) -> str:
+        """The text of a difference of shares in points, with a sign."""
+        return f"+{self.percent}" if self.mean is not None and self.mean >= 0 else self.percent
 
 
 @dataclass(frozen=True)
@@ -107,8 +117,12 @@ class Group:
 
     def mean_text(self, metric: "str | Callable[[Row], float | None]", digits: int) -> str:
         """Return the mean of a metric alone, a dash where there is none."""
-        mean = self.stat(metric).mean
-        return NOTHING if mean is None else f"{mean:.{digits}f}"
+        stat = self.stat(metric)
+        return NOTHING if stat.mean is None else f"{stat.mean:.{digits}f}{stat.missing}"
+
+    def by_seed(self, metric: str) -> dict[Label, float]:
+        """Return seed -> value of a metric over the rows with a result."""
+        return {row.labels["seed"]: float(row.result[metric]) for row in self.rows if row.result}
 
     def name(self, text: str) -> str:
         """Return `text`, with the note in brackets if there is one."""
@@ -148,7 +162,7 @@ def groups(rows: Sequence[Row], shown: Collection[str] = ()) -> list[Group]:
 
 def _note(group: Group, others: Sequence[Group], shown: Collection[str]) -> str:
     mine = _settings(group.rows[0])
-    told = {*shown, *_preferred(mine)} & mine.keys()  # no name tells a value that is not known
+    named = {*shown, *_preferred(mine)} & mine.keys()  # no name tells a value that is not known
     keys: set[str] = set()
     for other in others:
         if other.labels.get("dataset") != group.labels.get("dataset"):
@@ -157,7 +171,7 @@ def _note(group: Group, others: Sequence[Group], shown: Collection[str]) -> str:
         twin = other.labels == group.labels
         different = {key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)}
         different -= group.labels.keys()
-        keys |= {key for key in different if twin or (key in WATCHED and key not in told)}
+        keys |= {key for key in different if twin or (key in WATCHED and key not in named)}
     known = [f"{key}={mine[key]}" for key in sorted(keys & mine.keys())]
     unknown = sorted(keys - mine.keys())
     return ", ".join([*known, *([f"older than {_first_names(unknown)}"] if unknown else [])])
@@ -172,9 +186,9 @@ def _preferred(settings: Mapping[str, Value]) -> set[str]:
     return {key for key, value in values.items() if settings.get(key) == value}
 
 
-def _first_names(keys: Sequence[str], most: int = 3) -> str:
+def _first_names(keys: Sequence[str], max_names: int = 3) -> str:
     """Return the keys, or the first and the number of the others if there are many."""
-    if len(keys) <= most:
+    if len(keys) <= max_names:
         return ", ".join(keys)
     return f"{keys[0]} and {len(keys) - 1} other settings"
 
@@ -195,27 +209,31 @@ def by_label(parts: Sequence[Group], label: str) -> dict[Any, list[Group]]:
     return members
 
 
-def dataset_section(
-    rows: Sequence[Row],
-    how: str,
-    parts_of: Callable[[str, Sequence[Group]], Sequence[str | Picture]],
-) -> Section:
-    """Return `how`, then the name and the parts of each data set.
+def at_largest_ratio(compared: Sequence[Group]) -> list[Group]:
+    """Return the groups without those whose method and variant have one at a larger ratio."""
 
-    Parameters
-    ----------
-    parts_of : (data set, its groups) -> Markdown blocks and pictures
-    """
-    parts: list[str | Picture] = [how]
-    for dataset, compared in by_label(groups(rows), "dataset").items():
-        parts += [f"**{dataset}**", *parts_of(str(dataset), compared)]
-    return Section(tuple(parts))
+    def key(group: Group) -> tuple[Label | None, ...]:
+        return group.labels["method"], group.labels.get("variant"), group.note
+
+    def ratio(group: Group) -> float:
+        return 1.0 if group.labels["ratio"] == "full" else float(group.labels["ratio"])
+
+    largest: dict[tuple[Label | None, ...], Group] = {}
+    for group in compared:
+        if key(group) not in largest or ratio(group) > ratio(largest[key(group)]):
+            largest[key(group)] = group
+    return list(largest.values())
 
 
 def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table; the first column is aligned left, the others right."""
-    text = ["| " + " | ".join(headings) + " |", "| --- |" + " ---: |" * (len(headings) - 1)]
-    return "\n".join([*text, *("| " + " | ".join(line) + " |" for line in lines)])
+    rule = "| --- |" + " ---: |" * (len(headings) - 1)
+    return "\n".join([table_line(headings), rule, *map(table_line, lines)])
+
+
+def table_line(cells: Sequence[str]) -> str:
+    """Return one line of a Markdown table."""
+    return f"| {' | '.join(cells)} |"
 
 
 def paper_text(value: Printed) -> str:
@@ -223,13 +241,6 @@ def paper_text(value: Printed) -> str:
     if value is None:
         return NOTHING
     return value if isinstance(value, str) else f"{value[0]:.2f} ± {value[1]:.2f}"
-
-
-def difference(ours: Stat, value: Printed) -> str:
-    """Return ours minus the paper's, in points with a sign; a dash where either is missing."""
-    if ours.mean is None or value is None or isinstance(value, str):
-        return NOTHING
-    return f"{100 * ours.mean - value[0]:+.2f}"
 
 
 def shared_settings(rows: Sequence[Row], keys: Sequence[str]) -> str:

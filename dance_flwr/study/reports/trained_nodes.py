@@ -8,14 +8,25 @@ from dance_flwr.study.engine.cells import Row
 
 
 def nodes_trained_on(row: Row) -> float | None:
-    """Return mean condensed nodes per client; without condensation, labelled training nodes.
-
-    Where these rotate, those of one round.
-    """
-    supervised = row.result.get("per_condensed_node", {}).get("supervised_per_round")
-    if supervised is not None:
-        return float(supervised / len(row.result["nodes_per_client"]))
+    """Return `trained_nodes` per client that has any."""
+    if (rotating := _rotating(row)) is not None:
+        return rotating / len(row.result["nodes_per_client"])
     return _mean_size(class_counts(row))
+
+
+def trained_nodes(row: Row) -> float | None:
+    """Return condensed nodes of all clients; without condensation, labelled training nodes.
+
+    Where labelled nodes rotate, those of one round.
+    """
+    if (rotating := _rotating(row)) is not None:
+        return rotating
+    return float(sum(sum(client.values()) for client in class_counts(row))) or None
+
+
+def _rotating(row: Row) -> float | None:
+    value = row.result.get("per_condensed_node", {}).get("supervised_per_round")
+    return None if value is None else float(value)
 
 
 def labelled_nodes(row: Row) -> float | None:
@@ -31,14 +42,6 @@ def labelled_nodes(row: Row) -> float | None:
 def class_counts(row: Row) -> list[dict[str, int]]:
     """Return condensed nodes per client and class; without condensation, labelled nodes."""
     return _per_class(row, "core_per_class" if _card(row).condenses else "train_per_class")
-
-
-def tokens_per_node(row: Row) -> float | None:
-    """Return mean tokens per condensed node and refresh; without condensation, per local node.
-
-    None for condensed nodes that select no text.
-    """
-    return selected("tokens", row) if _card(row).condenses else full_tokens_per_node(row)
 
 
 def full_tokens_per_node(row: Row) -> float:

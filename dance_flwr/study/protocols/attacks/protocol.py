@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,15 @@ from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
-from dance_flwr.study.engine.cells import Cell, Experiment, Label, Request, dataset_name
+from dance_flwr.study.engine.cells import (
+    Cell,
+    Experiment,
+    Label,
+    Request,
+    dataset_name,
+)
 from dance_flwr.study.engine.folder import settings_of
-from dance_flwr.study.protocols.attacks.models import (
+from dance_flwr.study.protocols.attacks.inference import (
     Values,
     class_shares,
     head_change,
@@ -78,7 +85,7 @@ def _cell(config: RunConfig) -> Cell:
         "seed": config.seed,
     }
     return Cell(
-        labels | {"settings": json.dumps(settings, sort_keys=True)}, measure="attacks:measure"
+        labels | {"settings": json.dumps(settings, sort_keys=True)}, measure=f"{__name__}:measure"
     )
 
 
@@ -143,7 +150,7 @@ def _federate(clients: Sequence[Client], config: RunConfig, run: str) -> dict[st
         if round_ in attacked:
             members = [supervised_members(_plain(c), state, c.data, config, run) for c in clients]
             _check([nodes.numel() for nodes in members], reports)
-            facts, lines = _attack(clients, state, uploads, members, config, round_)
+            facts, lines = _attack(clients, _Round(round_, state, uploads, members), config)
             measured["clients"].append(facts)
             measured["seen"] += lines
         state = mean_state(uploads, [client.weight for client in clients])
@@ -159,30 +166,36 @@ def _check(counts: Sequence[int], reports: Sequence[Report]) -> None:
         )
 
 
+@dataclass(frozen=True)
+class _Round:
+    """An attacked round: the model before it, and by client the upload and the member nodes."""
+
+    number: int
+    start: Mapping[str, Tensor]
+    uploads: Sequence[State]
+    members: Sequence[Tensor]
+
+
 def _attack(
-    clients: Sequence[Client],
-    start: Mapping[str, Tensor],
-    uploads: Sequence[State],
-    members: Sequence[Tensor],
-    config: RunConfig,
-    round_: int,
+    clients: Sequence[Client], attacked: _Round, config: RunConfig
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return facts of the round by client, and the scores of every observation."""
+    start, members, number = attacked.start, attacked.members, attacked.number
     before = [-node_losses(_plain(client), start, client.data) for client in clients]
     lines: list[dict[str, Any]] = [
-        {"observation": BEFORE, "round": round_, "epsilon": None}
+        {"observation": BEFORE, "round": number, "epsilon": None}
         | _membership_scores(clients, members, before)
     ]
     weights = [client.weight for client in clients]
-    for seen in observations(start, uploads, weights, config, round_):
+    for seen in observations(start, attacked.uploads, weights, config, number):
         draws = [_all_scores(clients, start, states, members) for states in seen.draws]
         means = {key: _mean([draw[key] for draw in draws]) for key in draws[0]}
-        lines.append({"observation": seen.name, "round": round_, "epsilon": seen.epsilon} | means)
+        lines.append({"observation": seen.name, "round": number, "epsilon": seen.epsilon} | means)
     facts = {
-        "round": round_,
+        "round": number,
         "members": [nodes.numel() for nodes in members],
         "others": [held_out_nodes(client.data).numel() for client in clients],
-        "update_norm": [round(update_norm(upload, start), 4) for upload in uploads],
+        "update_norm": [round(update_norm(upload, start), 4) for upload in attacked.uploads],
     }
     return facts, lines
 

@@ -3,58 +3,51 @@
 from collections.abc import Sequence
 
 from dance_flwr.study.engine.cells import Row, Section
-from dance_flwr.study.protocols.attacks.observations import DRAWS, OTHER
-from dance_flwr.study.reports.tables import NOTHING, Group, groups, markdown, shared_settings
+from dance_flwr.study.protocols.attacks.observations import DRAWS, MEAN, OTHER
+from dance_flwr.study.reports.tables import (
+    NOTHING,
+    Group,
+    groups,
+    markdown,
+    shared_settings,
+)
 
 BEFORE = "nothing of this round"  # the observation of a server without any upload
-
 HOW = (
     "The adversary is a server that follows the protocol and is curious. It knows the global "
-    "model before a round and what it received in it. It is made strong on purpose: for every "
+    "model before a round and what it received in it, and is made strong on purpose: for every "
     "candidate node it also has the text, the edges and the label, and may run models on the "
     "victim's graph.\n\n"
-    "Members are the labelled nodes over which a client took its loss of the plain view in this "
-    "round; others are its validation and test nodes, on whose labels nobody trains. The score is "
-    "the fall of a node's loss from the model before the round to the model received (after Yeom "
-    "et al. 2018, who take the loss itself), or its slope, the linear part of that fall, which "
-    f"noise hides less. `{BEFORE}` is the server without any upload: the loss itself under the "
-    "global model. That is what earlier rounds told it and what the choice of the members tells; "
-    f"nothing done to this round's uploads takes it back. `{OTHER}` is a control, as members are "
-    "not chosen at random: what the same scores show where the upload was trained on none of the "
-    "nodes. The column on training nodes left out asks which of a client's training nodes were in "
-    "this round.\n\n"
-    "Label columns: correlation over (client, class) between the change of the plain head, its "
-    "bias or the row sums of its weights, and the client's share of the class among its members, "
-    "both as differences from the mean over clients. A mean is the same for every client, so "
-    "nothing tells one from another: the correlation is not defined, and 0 stands for it. AUC 50 "
-    "% and correlation 0 are chance.\n\n"
+    "AUC: members are the labelled nodes over which a client took its loss of the plain view in "
+    "this round; others are its validation and test nodes, on whose labels nobody trains. The "
+    "score is the slope of a node's loss from the model before the round to the model received, "
+    "the linear part of its fall (after Yeom et al. 2018, who take the loss itself). "
+    f"`{BEFORE}` is the server without any upload, by the loss itself under the global model. "
+    f"`{OTHER}` is a control, as members are not chosen at random: it was trained on none of the "
+    "nodes. Labels: correlation over (client, class) between the change of the plain head's "
+    "bias and the client's share of the class among its members, both as differences from the "
+    "mean over clients. AUC 50 % and correlation 0 are chance.\n\n"
     "All clients train in every round and are averaged in process, without noise before the "
-    "attacked round. Its uploads are then clipped and noised as each line says; such lines are "
-    f"means over {DRAWS} draws of the noise. Own uploads have local noise, means have distributed "
-    "noise sized for the fewest clients with which secure aggregation may end. Sigma is in units "
-    "of the clipping norm, epsilon that of all rounds of the run. Attack models that are trained, "
-    "and servers that combine rounds or deviate from the protocol, are not measured: a number "
-    "near chance says that these two attacks fail, no more. Mean over clients, then mean ± sample "
-    "standard deviation over seeds."
+    f"attacked round; its uploads are then clipped and noised as the line says, {DRAWS} draws on "
+    "average. Epsilon is client-level and of the whole run. Scores are means over clients, then "
+    "over seeds. An attack that fails shows that it is weak, not that nothing leaks."
 )
 
 
 def render(rows: Sequence[Row]) -> Section:
-    """Return a table of observations per data set and method, and what is not measured yet."""
+    """Return a table of observations per data set, and what is not measured yet."""
     missing = [
         f"{row.labels['dataset']} {row.labels['method']} seed {row.labels['seed']}"
         for row in rows
         if not row.measure
     ]
     parts = [HOW] + ([f"Not measured yet: {', '.join(missing)}."] if missing else [])
-    # One method at a time: methods are tuned separately, and none is compared with another.
-    members: dict[tuple[str, str], list[Row]] = {}
+    members: dict[str, list[Row]] = {}
     for row in (row for row in rows if row.measure):
-        key = str(row.labels["dataset"]), str(row.labels["method"])
-        members.setdefault(key, []).append(row)
-    for (dataset, method), measured in members.items():
+        members.setdefault(str(row.labels["dataset"]), []).append(row)
+    for dataset, measured in members.items():
         lines = [line for row in measured for line in _lines(row)]
-        parts += [f"**{dataset}, {method}**: {_facts(measured, lines)}.", _table(groups(lines))]
+        parts += [f"**{dataset}**: {_facts(measured, lines)}.", _table(lines)]
     return Section(tuple(parts))
 
 
@@ -74,30 +67,49 @@ def _lines(row: Row) -> list[Row]:
 
 
 def _facts(measured: Sequence[Row], lines: Sequence[Row]) -> str:
-    """Return sizes over clients and seeds, and the settings that all lines share."""
-    facts = [facts for row in measured for facts in row.measure["clients"]]
-    names = {"members of a client": "members", "others": "others", "update norms": "update_norm"}
+    """Return sizes over clients and seeds by method, and the settings that all lines share."""
     sizes = []
-    for name, key in names.items():
-        if values := [value for one in facts for value in one[key]]:
-            sizes.append(f"{name} {min(values):g} to {max(values):g}")
-    keys = ("clients", "rounds", "local-epochs", "learning-rate")
-    privacy_keys = ("privacy.clipping-norm", "privacy.delta")
-    return ", ".join([*sizes, shared_settings(lines, (*keys, *privacy_keys))])
+    for method in dict.fromkeys(str(row.labels["method"]) for row in measured):
+        rows = [row for row in measured if row.labels["method"] == method]
+        counts = [n for row in rows for facts in row.measure["clients"] for n in facts["members"]]
+        sizes.append(f"{method} {len(rows)} seeds, {min(counts)} to {max(counts)} members")
+    keys = ("clients", "rounds", "local-epochs", "privacy.clipping-norm", "privacy.delta")
+    return "; ".join([*sizes, shared_settings(lines, keys)])
 
 
-def _table(compared: Sequence[Group]) -> str:
-    headings = ["the server has", "round", "epsilon", "AUC %", "found at 5 % false positives, %"]
-    headings += ["AUC by slope %", "found by slope, %"]
-    headings += ["slope against training nodes left out, AUC %", "labels by bias"]
-    headings += ["labels by weights", "seeds"]
-    shares = ("auc", "tpr", "slope_auc", "slope_tpr", "slope_auc_left_out")
-    lines = []
-    for group in compared:
-        epsilon = group.rows[0].result["epsilon"]
-        line = [group.name(str(group.labels["observation"])), str(group.labels["round"])]
-        line += [NOTHING if epsilon is None else f"{epsilon:.3g}"]
-        line += [group.stat(key).percent for key in shares]
-        line += [group.stat("bias").text(), group.stat("weight").text(), group.stat("auc").seeds]
-        lines.append(line)
-    return markdown(headings, lines)
+def _table(lines: Sequence[Row]) -> str:
+    """Return for each method the AUC in the last attacked round, and labels in the first.
+
+    Membership shows most when a model is nearly trained, labels when it begins.
+    """
+    rounds = sorted({int(line.labels["round"]) for line in lines})
+    methods = list(dict.fromkeys(str(line.labels["method"]) for line in lines))
+    by_name: dict[str, dict[tuple[str, int], Group]] = {}
+    # One method at a time: methods are tuned separately, and none is compared with another.
+    for method in methods:
+        for group in groups([line for line in lines if line.labels["method"] == method]):
+            name = group.name(str(group.labels["observation"]))
+            by_name.setdefault(name, {})[method, int(group.labels["round"])] = group
+    table = []
+    for name, members in by_name.items():
+        epsilon = next(iter(members.values())).rows[0].result["epsilon"]
+        line = [name, NOTHING if epsilon is None else f"{epsilon:.3g}"]
+        for method in methods:
+            last, first = members.get((method, rounds[-1])), members.get((method, rounds[0]))
+            line += [last.stat(_auc).percent if last else NOTHING]
+            # A mean is the same for every client: it has no correlation with their labels.
+            shown = first if not name.startswith(MEAN) else None
+            line += [shown.stat("bias").text() if shown else NOTHING]
+        table.append(line)
+    columns = [
+        f"{method}: {what}"
+        for method in methods
+        for what in (f"AUC %, round {rounds[-1]}", f"labels, round {rounds[0]}")
+    ]
+    return markdown(["the server has", "epsilon", *columns], table)
+
+
+def _auc(row: Row) -> float | None:
+    """Return the AUC by slope; by the loss itself for a server without any upload."""
+    value = row.result.get("slope_auc", row.result["auc"])
+    return None if value is None else float(value)

@@ -26,6 +26,7 @@ from dance_flwr.seeding import seeded
 from dance_flwr.study.engine.cells import Label
 from dance_flwr.study.protocols.complexity.synthetic_client import SEED, SHAPE, Scale, write_client
 
+MEASURE = f"{__name__}:measure"
 _REPEATS = 2  # of a condensation and the rounds after it; one more measures memory
 _EVERY = DanceConfig().text_refresh_every
 _SAMPLE_SECONDS = 0.002
@@ -152,7 +153,7 @@ def cost_of(scale: Scale, folder: Path) -> Cost:
         plain.append([rounds.train(start + step) for step in after])
     light = rounds.stored()
     survey = rounds.survey_bytes()
-    with peak_memory() as most:
+    with peak_memory() as surveyed:
         heavy.append(rounds.train(starts[-1]))
     with peak_memory() as memory:
         plain.append([rounds.train(starts[-1] + step) for step in after])
@@ -169,7 +170,7 @@ def cost_of(scale: Scale, folder: Path) -> Cost:
         condensing=float(f"{condensing['total']:.4g}"),
         bytes=round(light + survey / period),
         memory=memory[0],
-        survey_memory=most[0],
+        survey_memory=surveyed[0],
         counts=rounds.counts,
     )
 
@@ -230,19 +231,19 @@ def peak_memory() -> Iterator[list[int]]:
 
     Pages of mapped files do not count: the system takes them back when it needs them.
     """
-    most, stop = [0], threading.Event()
+    peak, stop = [0], threading.Event()
 
     def sample() -> None:
         while _STATUS.is_file():
             line = next(s for s in _STATUS.read_text("ascii").splitlines() if "RssAnon" in s)
-            most[0] = max(most[0], int(line.split()[1]) * 1024)
+            peak[0] = max(peak[0], int(line.split()[1]) * 1024)
             if stop.wait(_SAMPLE_SECONDS):
                 return
 
     thread = threading.Thread(target=sample)
     thread.start()
     try:
-        yield most
+        yield peak
     finally:
         stop.set()
         thread.join()

@@ -5,7 +5,7 @@ Source: Sec. 5.4, theorem on end-to-end cost.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log, log2
+from math import log2
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy.stats import linregress
 
 from dance_flwr.metrics import PHASES
 from dance_flwr.study.engine.cells import Cell, Experiment, Picture, Request, Row, Section
-from dance_flwr.study.protocols.complexity.growth import SERIES, sizes_label
+from dance_flwr.study.protocols.complexity.growth import MEASURE, SERIES, sizes_label
 from dance_flwr.study.reports.figures import COLOURS, LINES, MARKERS
 from dance_flwr.study.reports.tables import NOTHING, markdown
 
@@ -63,47 +63,30 @@ CLAIMS = (
 )
 
 HOW = (
-    "One client round of the method's own code on a made-up client on disk, opened as any client "
-    "is: a random sparse graph, random unit chunk embeddings, 60 % of the nodes labelled, an "
-    "untrained model, three local epochs, one core, r = 8 %. Validation is not part of it: it "
-    "reads at most `validation-nodes` nodes. What is computed once per client is on disk before, "
-    "and each size has a process of its own. Seconds are amortised: the mean of the rounds "
-    "after a condensation, with their share of a selection of evidence, plus the excess of a round "
-    "that condenses nodes over it, divided by the rounds from one condensation to the next, "
-    "max(10, r n / K_b); both are measured, the sum is computed. "
-    "Phases are in seconds, the whole round in CPU seconds, which other work hardly changes. "
-    "Memory is the peak of anonymous pages of the process in an ordinary round, Python and torch "
-    "included, or in one that condenses if that is more; pages of mapped files can be given back "
-    "at any time and do not count. One quantity grows, all others are fixed. The exponent is the "
-    "slope of log cost over log size with its standard error; fixed costs of small sizes flatten "
-    "it, so the step between the two largest sizes stands beside it. Seconds depend on the "
-    "machine, exponents hardly do."
+    "One client round of the method's own code on a made-up client on disk: a random sparse graph, "
+    "random unit chunk embeddings, 60 % of the nodes labelled, an untrained model, three local "
+    "epochs, one core, r = 8 %, without validation. Each size has a process of its own, and what "
+    "is computed once per client is on disk before. Seconds are amortised: the mean of the rounds "
+    "after a condensation, plus the excess of a round that condenses nodes, divided by the rounds "
+    "from one condensation to the next, max(10, r n / K_b). The whole round is in CPU seconds. "
+    "Memory is the peak of anonymous pages of the process, Python and torch included. One quantity "
+    "grows, all others are fixed. The exponent is the slope of log cost over log size with its "
+    "standard error; fixed costs of small sizes flatten it. Seconds depend on the machine, "
+    "exponents hardly do."
 )
 DIFFERENCES = (
-    "Where this differs from the paper's O(n log n + Kq) time and O(n + Kq) space:\n\n"
-    "- A round condenses a batch of K_b nodes of the core, not all K = r n, and supervises them "
-    "and the labelled neighbours among their evidence. The pass over n "
-    "nodes that condenses them, O(n (d h + degree h + P h) + n log n), fills the queue of the next "
-    "r n / K_b rounds. Its share in a round is O(K_b / r) and does not grow with n, but for the "
-    "logarithm of a sort. With K_b = 0 every round condenses r n nodes.\n"
-    "- Local epochs run the backbone on the batch, its labelled evidence and at most `fan-out` "
-    "neighbours of each per layer, O(K_b fan-out h) after O(K_b fan-out d) once a round; the "
-    "paper's sum leaves the backbone out.\n"
-    "- The q most similar nodes are searched among at most 128 of the same class, O(K_b d 128) "
-    "time and memory, not among all pairs. Only the search of `dance.paper-rules` costs O(K² d).\n"
-    "- Topology is not linear in q: each column is solved in its own Gram matrix of up to 2q "
-    "candidates, O(K_b q² d) once and O(L K_b q²) for L steps.\n"
-    "- Text selection is O(K_b (degree + budget)), degree at most `fan-out` per hop: its "
-    "constant is what is scored (every candidate and every chunk of the chosen ones), not what is "
-    "kept; B_tok bounds the sum and the pack.\n"
-    "- A round writes O(K_b (d + q + B)) bytes, d of them for c_v of the coming cores, and O(n) "
-    "with a condensation: 12 bytes per node, and the queue."
+    "Where this differs from the paper's O(n log n + Kq) time and O(n + Kq) space: a round "
+    "condenses and supervises a batch of K_b nodes of the core, not all K = r n, and the pass over "
+    "n nodes fills the queue of the next r n / K_b rounds (with K_b = 0 every round condenses r n "
+    "nodes). The paper's sum leaves out the backbone, O(K_b fan-out h) per local epoch here. The q "
+    "most similar nodes are searched among at most 128 of the same class, and each column is "
+    "solved in its own Gram matrix of up to 2q candidates, so topology is not linear in q."
 )
 
 
 def _cells(request: Request) -> list[Cell]:
     return [
-        Cell(labels={"series": name, "sizes": sizes_label(series.sizes)}, measure="growth:measure")
+        Cell(labels={"series": name, "sizes": sizes_label(series.sizes)}, measure=MEASURE)
         for name, series in SERIES.items()
     ]
 
@@ -115,11 +98,6 @@ def slope(sizes: Sequence[float], values: Sequence[float]) -> tuple[float, float
     return float(fit.slope), float(np.nan_to_num(fit.stderr))
 
 
-def last_step(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """Return the exponent between the two largest sizes."""
-    return log(values[-1] / values[-2]) / log(sizes[-1] / sizes[-2])
-
-
 def _render(rows: Sequence[Row]) -> Section:
     measured = {str(row.labels["series"]): row.measure for row in rows if row.measure}
     if not measured:
@@ -127,19 +105,14 @@ def _render(rows: Sequence[Row]) -> Section:
             (HOW, f"0 of {len(rows)} series are measured; nothing to show yet.", DIFFERENCES)
         )
     lines = [_line(claim, measured[claim.series]) for claim in CLAIMS if claim.series in measured]
-    headings = [
-        "grows",
-        "phase",
-        "smallest",
-        "largest",
-        "exponent",
-        "last step",
-        "bar",
-        "paper, O( )",
-        "this code, O( )",
-    ]
+    headings = ["grows", "phase", "exponent", "bar", "paper, O( )", "this code, O( )"]
     missing = [name for row in rows if (name := str(row.labels["series"])) not in measured]
-    parts: list[str | Picture] = [HOW, markdown(headings, lines)]
+    ranges = [
+        f"{series.symbol} from {series.sizes[0]:,} to {series.sizes[-1]:,}"
+        for name, series in SERIES.items()
+        if name in measured
+    ]
+    parts: list[str | Picture] = [HOW, f"{', '.join(ranges)}.", markdown(headings, lines)]
     parts += [f"Not measured yet: {', '.join(missing)}."] if missing else []
     picture = Picture(
         "complexity",
@@ -160,11 +133,9 @@ def _line(claim: Claim, measured: Mapping[str, Any]) -> list[str]:
     if paper == "n log n":
         paper += f" ({slope(sizes, [n * log2(n) for n in sizes])[0]:.2f})"
     return [
-        f"{series.symbol}, {sizes[0]} to {sizes[-1]}",
+        series.symbol,
         _PHASES.get(claim.phase, claim.phase),
-        *(_amount(claim.phase, value) if known else NOTHING for value in (values[0], values[-1])),
         f"{exponent:.2f} ± {error:.2f}" if known else NOTHING,
-        f"{last_step(sizes, values):.2f}" if known else NOTHING,
         _verdict(claim.bar, exponent) if known else NOTHING,
         paper,
         claim.ours,
@@ -182,12 +153,6 @@ def _values(phase: str, measured: Mapping[str, Any]) -> list[float]:
         pairs = zip(measured["memory"], measured["survey_memory"], strict=True)
         return [max(pair) for pair in pairs]
     return list(measured["seconds"][phase])
-
-
-def _amount(phase: str, value: float) -> str:
-    if phase == "bytes":
-        return f"{value / 1e3:.0f} kB"
-    return f"{value / 1e6:.0f} MB" if phase == "memory" else f"{1000 * value:.1f} ms"
 
 
 def _verdict(bar: float | None, exponent: float) -> str:

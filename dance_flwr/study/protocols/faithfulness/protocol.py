@@ -131,13 +131,13 @@ def _model(data: ClientData, config: RunConfig, state: Mapping[str, torch.Tensor
     return model
 
 
-def _sample(sites: list[ClientData], most: int, seed: int) -> dict[int, torch.Tensor]:
+def _sample(sites: list[ClientData], max_nodes: int, seed: int) -> dict[int, torch.Tensor]:
     """Return the drawn test nodes of every client that has some, ascending."""
     test = [torch.nonzero((data.split == TEST) & (data.labels >= 0)).flatten() for data in sites]
     owner = np.repeat(np.arange(len(sites)), [nodes.numel() for nodes in test])
     rng = np.random.default_rng(derive(seed, "faithfulness-nodes"))
     drawn = np.zeros(len(owner), np.bool_)
-    drawn[rng.permutation(len(owner))[:most]] = True
+    drawn[rng.permutation(len(owner))[:max_nodes]] = True
     picked = {
         client: nodes[torch.as_tensor(drawn[owner == client])] for client, nodes in enumerate(test)
     }

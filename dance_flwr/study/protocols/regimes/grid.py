@@ -16,14 +16,6 @@ from dance_flwr.study.protocols import ablation
 SEEDS = (5, 6, 7, 8, 9, 10, 11, 12, 13, 14)  # no configuration was chosen on them
 ELSEWHERE = 5  # the first seeds, where no claim is made, and for the other methods
 STANDARD, LABELS, SKEW, TEXT, EDGES, CORE = "standard", "labels", "skew", "text", "edges", "core"
-# Regime -> what its levels are, and the level that the standard cell is in it.
-REGIMES: dict[str, tuple[str, str]] = {
-    LABELS: ("training labels per class", "60 %"),
-    SKEW: ("label skew of the clients", "louvain"),
-    TEXT: ("share of foreign chunks", "0"),
-    EDGES: ("random edges per edge", "0"),
-    CORE: ("condensed nodes, r", "0.08"),
-}
 RATIO: dict[str, Value] = {"condensation-ratio": 0.08}  # the standard cell's
 # Data sets that are divided by their column `site`: the largest maintainer teams of at most 700
 # packages. The other data sets' files say 60 rounds, too.

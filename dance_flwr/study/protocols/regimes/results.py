@@ -1,10 +1,9 @@
-"""The rows of the study of regimes by cell, and DANCE's comparisons with their families."""
+"""The rows of the study of regimes by cell, and DANCE's comparisons with every other method."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dance_flwr.study.engine.cells import Row
-from dance_flwr.study.protocols.paired import PairedTest, family, paired_test
 from dance_flwr.study.protocols.regimes.grid import (
     ABLATIONS,
     AS_DANCE_READS,
@@ -20,12 +19,13 @@ from dance_flwr.study.protocols.regimes.grid import (
     STANDARD,
     other_methods,
 )
+from dance_flwr.study.reports.significance import PairedTest, corrected, paired_test
 from dance_flwr.study.reports.tables import Group, groups
 
 BETTER_ROTATING = "fedavg-rotating"  # whichever of `ROTATING` has the higher test accuracy
-CONTROLS = (FULL, BETTER_ROTATING, SELF_TRAINING)  # what a claim must be ahead of
-RIVALS = (*CONTROLS, CONDENSED_TEXT, AS_DANCE_READS)
-_OWN_KEYS = {key for variant in EVERYWHERE for key in variant.settings}  # its name shows them
+RIVALS = (FULL, BETTER_ROTATING, SELF_TRAINING, CONDENSED_TEXT, AS_DANCE_READS)
+# The name of a variant shows them.
+_VARIANT_KEYS = {key for variant in EVERYWHERE for key in variant.settings}
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,11 @@ class Place:
     dataset: str
     regime: str
     level: str
+
+    @property
+    def name(self) -> str:
+        """Regime and level, as tables name it."""
+        return STANDARD if self.regime == STANDARD else f"{self.regime} {self.level}"
 
     @property
     def standard(self) -> "Place":
@@ -49,7 +54,7 @@ class Results:
     Attributes
     ----------
     groups : cell -> its groups, in the order of the plan
-    tests : (cell, rival) -> comparison with DANCE; Holm's family of a rival is all its cells
+    tests : (cell, rival) -> comparison with DANCE; Holm's correction is over all cells of a rival
     """
 
     groups: Mapping[Place, Sequence[Group]]
@@ -60,19 +65,13 @@ class Results:
         """The data sets that have rows."""
         return tuple(dict.fromkeys(place.dataset for place in self.groups))
 
-    def regimes(self, dataset: str) -> tuple[str, ...]:
-        """Return the regimes of a data set that have rows, without the standard cell."""
-        places = (place for place in self.groups if place.dataset == dataset)
-        return tuple(dict.fromkeys(p.regime for p in places if p.regime != STANDARD))
+    def places(self, dataset: str) -> list[Place]:
+        """Return the cells of a data set."""
+        return [place for place in self.groups if place.dataset == dataset]
 
-    def places(self, dataset: str, regime: str) -> list[Place]:
-        """Return the cells of a regime of a data set."""
-        return [p for p in self.groups if (p.dataset, p.regime) == (dataset, regime)]
-
-    def is_ahead(self, place: Place, rivals: Sequence[str], by: float) -> bool:
-        """Return whether DANCE is ahead of every rival by `by`, with a corrected p below 0.05."""
-        tests = [self.tests.get((place, rival)) for rival in rivals]
-        return all(test is not None and test.is_ahead(by) for test in tests)
+    def rivals(self, place: Place) -> dict[str, PairedTest]:
+        """Return the comparisons of a cell by rival."""
+        return {rival: test for (at, rival), test in self.tests.items() if at == place}
 
 
 def results_of(rows: Sequence[Row]) -> Results:
@@ -81,10 +80,10 @@ def results_of(rows: Sequence[Row]) -> Results:
     for row in _in_order(rows):
         place = Place(*(str(row.labels[key]) for key in ("dataset", "regime", "level")))
         members.setdefault(place, []).append(row)
-    by_place = {place: groups(part, _OWN_KEYS) for place, part in members.items()}
+    by_place = {place: groups(part, _VARIANT_KEYS) for place, part in members.items()}
     tests: dict[tuple[Place, str], PairedTest] = {}
     for rival, pairs in _pairs(by_place).items():
-        compared = family([paired_test(mine, theirs) for _, mine, theirs in pairs])
+        compared = corrected([paired_test(mine, theirs) for _, mine, theirs in pairs])
         tests |= {(place, rival): test for (place, *_), test in zip(pairs, compared, strict=True)}
     return Results(by_place, tests)
 
@@ -93,8 +92,8 @@ def _in_order(rows: Sequence[Row]) -> list[Row]:
     """Return the rows in the order of the plan; a file has them as its studies shared runs."""
     levels = [(level.regime, level.level) for level in LEVELS]
     variants = [variant.name for variant in (*EVERYWHERE, *other_methods())]
-    found = dict.fromkeys(str(row.labels["dataset"]) for row in rows)
-    datasets = sorted(found, key=lambda name: name in BY_SITE)  # the plan's last
+    names = dict.fromkeys(str(row.labels["dataset"]) for row in rows)
+    datasets = sorted(names, key=lambda name: name in BY_SITE)  # the plan's last
 
     def place(row: Row) -> tuple[int, int, int, int]:
         level, variant = (row.labels["regime"], row.labels["level"]), row.labels["variant"]
@@ -114,8 +113,8 @@ def group_at(by_place: Mapping[Place, Sequence[Group]], place: Place, variant: s
     A method that ignores r has the group of the standard cell at every r.
     """
     where = [place, *([place.standard] if place.regime == CORE else [])]
-    found = (g for p in where for g in by_place.get(p, ()) if g.labels["variant"] == variant)
-    return next(found, None)
+    matches = (g for p in where for g in by_place.get(p, ()) if g.labels["variant"] == variant)
+    return next(matches, None)
 
 
 def _pairs(
@@ -135,9 +134,9 @@ def _rivals_at(
     by_place: Mapping[Place, Sequence[Group]], place: Place, compared: Sequence[Group]
 ) -> Iterator[tuple[str, Group]]:
     """Yield the rivals of a cell: the controls, then every other method that ran there."""
-    own = {DANCE, *ABLATIONS.values(), *ROTATING}
+    excluded = {DANCE, *ABLATIONS.values(), *ROTATING}
     others = dict.fromkeys(str(group.labels["variant"]) for group in compared)
-    names = dict.fromkeys((*RIVALS, *(name for name in others if name not in own)))
+    names = dict.fromkeys((*RIVALS, *(name for name in others if name not in excluded)))
     for rival in names:
         if rival == BETTER_ROTATING:
             group = better_rotating(by_place, place)
@@ -149,5 +148,5 @@ def _rivals_at(
 
 def better_rotating(by_place: Mapping[Place, Sequence[Group]], place: Place) -> Group | None:
     """Return the rotating control with the higher mean test accuracy, None without one."""
-    found = [group for name in ROTATING if (group := group_at(by_place, place, name))]
-    return max(found, key=lambda group: group.stat("test_accuracy").mean or 0.0, default=None)
+    rotating = [group for name in ROTATING if (group := group_at(by_place, place, name))]
+    return max(rotating, key=lambda group: group.stat("test_accuracy").mean or 0.0, default=None)

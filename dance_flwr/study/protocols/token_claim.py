@@ -6,14 +6,15 @@ from functools import partial
 from statistics import fmean
 
 from dance_flwr.llm.config import STUB
+from dance_flwr.runs.token_ledgers import llm_tokens
 from dance_flwr.study.engine.cells import Row
 from dance_flwr.study.engine.llm_rows import asking_methods, back_end, stamp
-from dance_flwr.study.protocols.tokens.costs import llm_total, names_of_tokenisers, per
 from dance_flwr.study.reports.tables import NOTHING, Group, markdown
 from dance_flwr.study.reports.trained_nodes import (
     full_tokens_per_node,
     selected,
     tokens_of_a_refresh,
+    trained_nodes,
 )
 
 CLAIM = 0.3342  # of the paper's abstract; it has no table, figure, formula or list of baselines
@@ -21,8 +22,8 @@ SUMMARIES = "with summaries"  # label of DANCE's runs that summarise every core 
 HOLDS, FAILS, NO_RUN = "holds", "fails", "no recorded run"
 HOW_READINGS = (
     f"The paper claims {100 * CLAIM:.2f} % fewer tokens, at r = 0.08 and per condensed node, "
-    "without a table, a formula or a list of baselines. Readings of it, from these rows at DANCE's "
-    "largest r:"
+    "without a table, a formula or a list of baselines. Readings of it are from these rows at "
+    "DANCE's largest r."
 )
 HOW_CLAIMS = (
     f"The claim as it can be tested: DANCE's tokens of a language model in all, prompts and "
@@ -85,7 +86,7 @@ def judge(dance: Sequence[Row], rival: Sequence[Row]) -> Verdict:
         return Verdict()
     sides = tuple(zip(*pairs, strict=True))
     tokens = [fmean(llm_total(row) or 0.0 for row in side) for side in sides]
-    nodes = [[per(llm_total, "trained on")(row) for row in side] for side in sides]
+    nodes = [[llm_per_node(row) for row in side] for side in sides]
     means = [fmean(n for n in side if n) if all(side) else None for side in nodes]
     return Verdict(
         seeds=len(pairs),
@@ -93,8 +94,28 @@ def judge(dance: Sequence[Row], rival: Sequence[Row]) -> Verdict:
         theirs=tokens[1],
         gain=fmean(a.result["test_accuracy"] - b.result["test_accuracy"] for a, b in pairs),
         per_node=means[0] / means[1] - 1 if means[0] and means[1] else None,
-        counted_by=tuple(sorted(names_of_tokenisers(row for pair in pairs for row in pair))),
+        counted_by=tuple(
+            sorted({name for side in sides for row in side for name in _counters(row)})
+        ),
     )
+
+
+def llm_total(row: Row) -> float | None:
+    """Return tokens of the language model, prompts and replies, fresh and cached; None for none."""
+    if "tokens" not in row.result:
+        return None
+    return float(llm_tokens(row.result["tokens"])) or None
+
+
+def llm_per_node(row: Row) -> float | None:
+    """Return `llm_total` per condensed node; without condensation, per labelled training node."""
+    tokens, nodes = llm_total(row), trained_nodes(row)
+    return None if tokens is None or not nodes else tokens / nodes
+
+
+def _counters(row: Row) -> Sequence[str]:
+    """Return the names of the tokenisers that counted the language model's tokens."""
+    return row.result["tokens"]["llm"].get("tokenisers", ())  # type: ignore[no-any-return]
 
 
 def usable(row: Row) -> bool:
@@ -111,24 +132,14 @@ def claims(compared: Sequence[Group], beside: Sequence[Row]) -> list[str]:
         return []
     dance = _summarising(compared)
     headings = ["rival", "tokens of DANCE", "of the rival", "change %", "accuracy, points"]
-    headings += ["per node trained on, change %", "seeds", "counted by", "verdict"]
+    headings += ["seeds", "verdict"]
     lines = []
     for name in rivals:
-        found = judge(dance, _rows_of(name, compared, beside))
-        lines.append(
-            [
-                name,
-                _number(found.tokens),
-                _number(found.theirs),
-                _percent(found.change),
-                NOTHING if found.gain is None else f"{100 * found.gain:+.2f}",
-                _percent(found.per_node),
-                str(found.seeds) if found.seeds else NOTHING,
-                ", ".join(found.counted_by) or NOTHING,
-                found.text,
-            ]
-        )
-    return [HOW_CLAIMS, markdown(headings, lines)]
+        verdict = judge(dance, _rows_of(name, compared, beside))
+        line = [name, _number(verdict.tokens), _number(verdict.theirs), _percent(verdict.change)]
+        line.append(NOTHING if verdict.gain is None else f"{100 * verdict.gain:+.2f}")
+        lines.append([*line, str(verdict.seeds) if verdict.seeds else NOTHING, verdict.text])
+    return [markdown(headings, lines)]
 
 
 def readings(compared: Sequence[Group], beside: Sequence[Row]) -> list[str]:
@@ -142,7 +153,7 @@ def readings(compared: Sequence[Group], beside: Sequence[Row]) -> list[str]:
     refresh = group.stat(tokens_of_a_refresh).mean
     local = group.stat(lambda row: float(sum(row.result["encoder_tokens"]))).mean
     packs = [row.analysis["compactness"] for row in beside if "compactness" in row.analysis]
-    pack = [fmean(own[name] for own in packs) if packs else None for name in _PACK]
+    pack = [fmean(counts[name] for counts in packs) if packs else None for name in _PACK]
     lines = [
         _reading(
             "evidence of a condensed node, against a node's own text",
@@ -155,10 +166,10 @@ def readings(compared: Sequence[Group], beside: Sequence[Row]) -> list[str]:
     for name in asking_methods():
         rival = _rows_of(name, compared, beside)
         node = [_mean_per_node(side) for side in (dance, rival)]
-        what = f"language model per node trained on, against {name}"
-        lines.append(_reading(what, *node) if all(node) else [what, *[NOTHING] * 2, NO_RUN])
+        if all(node):
+            lines.append(_reading(f"language model per node trained on, against {name}", *node))
     lines.append(["the paper's number", NOTHING, NOTHING, f"{-100 * CLAIM:+.2f}"])
-    return [HOW_READINGS, markdown(["reading", "tokens", "against", "change %"], lines)]
+    return [markdown(["reading", "tokens", "against", "change %"], lines)]
 
 
 _PACK = ("tokens", "pool-tokens")
@@ -171,8 +182,8 @@ def _reading(what: str, tokens: float | None, against: float | None) -> list[str
 
 def _summarising(compared: Sequence[Group]) -> list[Row]:
     """Return DANCE's rows with summaries that count."""
-    found = [group for group in compared if group.labels.get("variant") == SUMMARIES]
-    return [row for group in found for row in group.rows if usable(row)]
+    matches = [group for group in compared if group.labels.get("variant") == SUMMARIES]
+    return [row for group in matches for row in group.rows if usable(row)]
 
 
 def _rows_of(method: str, compared: Sequence[Group], beside: Sequence[Row]) -> list[Row]:
@@ -182,8 +193,7 @@ def _rows_of(method: str, compared: Sequence[Group], beside: Sequence[Row]) -> l
 
 
 def _mean_per_node(rows: Sequence[Row]) -> float | None:
-    values = [per(llm_total, "trained on")(row) for row in rows]
-    known = [value for value in values if value is not None]
+    known = [value for row in rows if (value := llm_per_node(row)) is not None]
     return fmean(known) if known else None
 
 

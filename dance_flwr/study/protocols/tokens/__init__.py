@@ -1,1 +1,0 @@
-"""Tokens read, encoded and asked."""
