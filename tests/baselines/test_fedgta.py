@@ -9,8 +9,8 @@ from oracles import fedgta as oracle
 from support.builders import random_csr
 from support.models import client_part, equal, models
 
+from dance_flwr.baselines.fedgta import FedGtaConfig
 from dance_flwr.baselines.fedgta import client as fedgta
-from dance_flwr.baselines.fedgta.config import FedGtaConfig
 from dance_flwr.baselines.fedgta.server import mix_models, mixing_weights, similar_pairs
 from dance_flwr.config.tree import parse
 from dance_flwr.federation.wire.messages import statistics_of

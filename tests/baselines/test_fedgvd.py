@@ -19,9 +19,8 @@ from dance_flwr.baselines.condensation.adjacency import edges
 from dance_flwr.baselines.condensation.client import condensed_operator, training_quotas
 from dance_flwr.baselines.condensation.graphs import Condensed, RealGraph
 from dance_flwr.baselines.condensation.matching import condense
-from dance_flwr.baselines.fedgvd import server
+from dance_flwr.baselines.fedgvd import FedGvdConfig, server
 from dance_flwr.baselines.fedgvd.client import condensed_loss
-from dance_flwr.baselines.fedgvd.config import FedGvdConfig
 from dance_flwr.baselines.fedgvd.server import teach, unite
 from dance_flwr.baselines.fedgvd.simgc import (
     StatisticsMatching,

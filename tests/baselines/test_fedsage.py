@@ -16,8 +16,7 @@ from support.models import equal
 from torch.nn import functional as F
 
 import client_app
-from dance_flwr.baselines.fedsage import neighgen
-from dance_flwr.baselines.fedsage.config import FedSageConfig
+from dance_flwr.baselines.fedsage import FedSageConfig, neighgen
 from dance_flwr.baselines.fedsage.graphs import (
     augmented_operator,
     draw_hidden_nodes,

@@ -9,8 +9,8 @@ from oracles import fedtad as oracle
 from support.builders import random_csr, rows_of
 from support.models import equal, models
 
+from dance_flwr.baselines.fedtad import FedTadConfig
 from dance_flwr.baselines.fedtad import client as fedtad
-from dance_flwr.baselines.fedtad.config import FedTadConfig
 from dance_flwr.baselines.fedtad.server import (
     Generator,
     distil,

@@ -19,10 +19,9 @@ from support.models import equal, models
 from torch.nn import functional as F
 
 import client_app
+from dance_flwr.baselines.llm4fgl import Llm4FglConfig, writing
 from dance_flwr.baselines.llm4fgl import generation as generating
-from dance_flwr.baselines.llm4fgl import writing
 from dance_flwr.baselines.llm4fgl.client import feedback_of, quality_of
-from dance_flwr.baselines.llm4fgl.config import Llm4FglConfig
 from dance_flwr.baselines.llm4fgl.generation import graphs_of, load_latest, origins_of, poorest
 from dance_flwr.baselines.llm4fgl.predictor import (
     EdgePredictor,

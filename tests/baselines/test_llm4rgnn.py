@@ -16,10 +16,9 @@ from support.killing import same
 from support.models import equal, models
 from support.prompts import Told, session, with_llm
 
+from dance_flwr.baselines.llm4rgnn import Llm4RgnnConfig, judging, pairs, scoring
 from dance_flwr.baselines.llm4rgnn import client as refining
-from dance_flwr.baselines.llm4rgnn import judging, pairs, scoring
 from dance_flwr.baselines.llm4rgnn.client import Llm4RgnnCosine, refine
-from dance_flwr.baselines.llm4rgnn.config import Llm4RgnnConfig
 from dance_flwr.baselines.llm4rgnn.judging import (
     UNASKED,
     UNREADABLE,

@@ -9,9 +9,9 @@ from oracles import plain
 from support.models import equal, models
 from support.sites import dense, toy_model, toy_site
 
+from dance_flwr.baselines.self_training import SelfTrainingConfig
 from dance_flwr.baselines.self_training import client as self_training
 from dance_flwr.baselines.self_training.client import SelfTraining, confident_labels, pseudo_labels
-from dance_flwr.baselines.self_training.config import SelfTrainingConfig
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import parse
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL

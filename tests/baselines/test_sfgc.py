@@ -18,7 +18,7 @@ from dance_flwr.baselines.condensation.client import training_quotas
 from dance_flwr.baselines.condensation.graphs import RealGraph, layer_normalise
 from dance_flwr.baselines.condensation.matching import condense
 from dance_flwr.baselines.selected_core.client import k_center_rows
-from dance_flwr.baselines.sfgc.config import SfgcConfig
+from dance_flwr.baselines.sfgc import SfgcConfig
 from dance_flwr.baselines.sfgc.trajectories import (
     EVERY,
     ExpertData,

@@ -9,9 +9,23 @@ with ratio 1 it supervises K.
 Uplink: the model, of which the server needs the weighted mean only.
 """
 
-from dance_flwr.baselines.fedavg_rotating.config import RotatingConfig
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dance_flwr.config.options import Section, option
 from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink
 from dance_flwr.methods.sampling_config import SamplingConfig
+
+
+@dataclass(frozen=True)
+class RotatingConfig(Section):
+    """Keys of fedavg-rotating."""
+
+    name: ClassVar[str] = "rotating"
+    supervised_ratio: float = option(
+        2.25, "labelled nodes supervised per round, as a multiple of the condensed nodes (K)", gt=0
+    )
+
 
 METHOD = MethodSpec(
     client="dance_flwr.baselines.fedavg_rotating.client:FedAvgRotating",

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from dance_flwr.baselines.fedavg_rotating.config import RotatingConfig
+from dance_flwr.baselines.fedavg_rotating import RotatingConfig
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.nodes import node_budget

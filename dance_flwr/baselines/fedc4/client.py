@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dance_flwr.baselines.condensation.client import GCond, labelled_graph
 from dance_flwr.baselines.condensation.graphs import Condensed, as_upload
-from dance_flwr.baselines.fedc4.config import FedC4Config
+from dance_flwr.baselines.fedc4 import FedC4Config
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo

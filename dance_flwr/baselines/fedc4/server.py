@@ -21,7 +21,7 @@ from dance_flwr.baselines.condensation.graphs import (
     graph_in,
     layer_normalise,
 )
-from dance_flwr.baselines.fedc4.config import FedC4Config
+from dance_flwr.baselines.fedc4 import FedC4Config
 from dance_flwr.baselines.stateful import StatefulServerSide
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.server_side import Channel, Merged, State, Upload

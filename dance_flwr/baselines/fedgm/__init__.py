@@ -20,9 +20,27 @@ the same order; clients validate, where the code's server selects by the validat
 whole graph; the server trains in every 10th round for 50 steps, not in each for 600.
 """
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from dance_flwr.baselines.condensation.config import CondenseConfig
-from dance_flwr.baselines.fedgm.config import FedGmConfig
+from dance_flwr.config.options import Section, option
 from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink
+
+
+@dataclass(frozen=True)
+class FedGmConfig(Section):
+    """Keys of FedGM."""
+
+    name: ClassVar[str] = "fedgm"
+    feature_rate: float = option(
+        0.01, "learning rate of Adam for the condensed features at the server", gt=0
+    )
+    train_every: int = option(
+        10, "rounds between trainings of the deployed network at the server", ge=1
+    )
+    train_steps: int = option(50, "steps of each such training, which starts from scratch", ge=1)
+
 
 METHOD = MethodSpec(
     client="dance_flwr.baselines.fedgm.client:FedGm",

@@ -25,7 +25,7 @@ from dance_flwr.baselines.condensation.graphs import (
     layer_normalise,
 )
 from dance_flwr.baselines.condensation.matching import Network, distance_to_gradients
-from dance_flwr.baselines.fedgm.config import FedGmConfig
+from dance_flwr.baselines.fedgm import FedGmConfig
 from dance_flwr.baselines.stateful import StatefulServerSide
 from dance_flwr.config.sections import TrainingConfig
 from dance_flwr.config.tree import RunConfig

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from dance_flwr.baselines.fedgta.config import FedGtaConfig
+from dance_flwr.baselines.fedgta import FedGtaConfig
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig

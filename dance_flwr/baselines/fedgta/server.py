@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr import events
-from dance_flwr.baselines.fedgta.config import FedGtaConfig
+from dance_flwr.baselines.fedgta import FedGtaConfig
 from dance_flwr.methods.personalised import Personalised
 from dance_flwr.methods.server_side import State
 

@@ -16,7 +16,7 @@ from dance_flwr.baselines.condensation.client import (
 )
 from dance_flwr.baselines.condensation.graphs import Condensed, as_upload
 from dance_flwr.baselines.condensation.matching import condense
-from dance_flwr.baselines.fedgvd.config import FedGvdConfig
+from dance_flwr.baselines.fedgvd import FedGvdConfig
 from dance_flwr.baselines.fedgvd.simgc import StatisticsMatching, train_teacher
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from dance_flwr.baselines.condensation.adjacency import union_edges
 from dance_flwr.baselines.condensation.graphs import GRAPH, Condensed, graph_fault, graph_in
-from dance_flwr.baselines.fedgvd.config import FedGvdConfig
+from dance_flwr.baselines.fedgvd import FedGvdConfig
 from dance_flwr.baselines.stateful import StatefulServerSide
 from dance_flwr.methods.personalised import Personalised
 from dance_flwr.methods.plain_method import plain_model

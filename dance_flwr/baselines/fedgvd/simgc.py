@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from dance_flwr.baselines.condensation.adjacency import PairNetwork, normalise
 from dance_flwr.baselines.condensation.graphs import HOPS, Condensed, RealGraph, layer_normalise
 from dance_flwr.baselines.condensation.matching import turn_of
-from dance_flwr.baselines.fedgvd.config import FedGvdConfig
+from dance_flwr.baselines.fedgvd import FedGvdConfig
 
 LEAST = 0.01  # smaller entries of A' are no edges
 _TEACHER_RATE, _CHECK_EVERY = 1e-3, 10

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from dance_flwr import events
-from dance_flwr.baselines.fedsage import neighgen
-from dance_flwr.baselines.fedsage.config import FedSageConfig
+from dance_flwr.baselines.fedsage import FedSageConfig, neighgen
 from dance_flwr.baselines.fedsage.graphs import GeneratedNodes, augmented_operator
 from dance_flwr.baselines.fedsage.learning import State
 from dance_flwr.baselines.fedsage.neighgen import (

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dance_flwr.baselines.fedsage.config import FedSageConfig
+from dance_flwr.baselines.fedsage import FedSageConfig
 from dance_flwr.baselines.fedsage.graphs import (
     ImpairedGraph,
     augmented_operator,

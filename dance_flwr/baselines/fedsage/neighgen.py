@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from dance_flwr.baselines.fedsage.config import FedSageConfig
+from dance_flwr.baselines.fedsage import FedSageConfig
 from dance_flwr.baselines.fedsage.graphs import (
     GeneratedNodes,
     draw_hidden_nodes,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dance_flwr import events
-from dance_flwr.baselines.fedsage.config import FedSageConfig
+from dance_flwr.baselines.fedsage import FedSageConfig
 from dance_flwr.baselines.fedsage.networks import Widths, empty_feature_generator
 from dance_flwr.methods.server_side import Channel, ServerSide, State, entries_of, for_client
 from dance_flwr.methods.upload_checks import model_fault

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from dance_flwr.baselines.fedtad.config import FedTadConfig
+from dance_flwr.baselines.fedtad import FedTadConfig
 from dance_flwr.methods.plain_method import plain_model
 from dance_flwr.methods.server_side import Merged, ServerSide, State, Upload, weighted_mean
 from dance_flwr.nn.model import PlainModel

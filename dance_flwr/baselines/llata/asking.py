@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dance_flwr.baselines.llata.config import LlataConfig
+from dance_flwr.baselines.llata import LlataConfig
 from dance_flwr.baselines.llata.nodes import LocalNodes, class_sentence, local_nodes
 from dance_flwr.baselines.llata.tree import Tree, community_tree
 from dance_flwr.client_data.client_data import ClientData

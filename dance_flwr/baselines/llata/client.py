@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from dance_flwr import events
+from dance_flwr.baselines.llata import LlataConfig
 from dance_flwr.baselines.llata.asking import model_labels, planned_calls
-from dance_flwr.baselines.llata.config import LlataConfig
 from dance_flwr.baselines.llata.edges import dropped_edges, reallocated, sampled_pairs
 from dance_flwr.baselines.llata.entropy import tree_entropy
 from dance_flwr.baselines.llata.nodes import (

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.baselines.llm4fgl.config import Llm4FglConfig
+from dance_flwr.baselines.llm4fgl import Llm4FglConfig
 from dance_flwr.baselines.llm4fgl.generation import (
     TRAINING,
     WHOLE,

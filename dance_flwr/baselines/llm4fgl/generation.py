@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr import events
-from dance_flwr.baselines.llm4fgl.config import Llm4FglConfig
+from dance_flwr.baselines.llm4fgl import Llm4FglConfig
 from dance_flwr.baselines.llm4fgl.predictor import EdgePredictor, LocalPairs, held_out_auc, link
 from dance_flwr.baselines.llm4fgl.writing import Task, Writer, origins_of
 from dance_flwr.client_data.client_data import ClientData

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.baselines.llm4fgl.config import Llm4FglConfig
+from dance_flwr.baselines.llm4fgl import Llm4FglConfig
 from dance_flwr.baselines.llm4fgl.predictor import nearest
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dance_flwr.baselines.llm4rgnn import judging
-from dance_flwr.baselines.llm4rgnn.config import Llm4RgnnConfig
+from dance_flwr.baselines.llm4rgnn import Llm4RgnnConfig, judging
 from dance_flwr.baselines.llm4rgnn.pairs import nearest_nodes, rows_of_pairs, undirected_edges
 from dance_flwr.baselines.llm4rgnn.predictor import EdgePredictor, labelled_pairs, train_predictor
 from dance_flwr.baselines.llm4rgnn.scoring import (

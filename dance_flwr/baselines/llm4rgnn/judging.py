@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dance_flwr.baselines.llm4rgnn.config import Llm4RgnnConfig
+from dance_flwr.baselines.llm4rgnn import Llm4RgnnConfig
 from dance_flwr.baselines.llm4rgnn.pairs import least_similar_pairs, undirected_edges
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig

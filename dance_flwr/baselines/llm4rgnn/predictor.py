@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dance_flwr.baselines.llm4rgnn.config import Llm4RgnnConfig
+from dance_flwr.baselines.llm4rgnn import Llm4RgnnConfig
 
 POSITIVE, NEGATIVE = 5, 4  # relevance at least, at most
 _HELD_OUT = 0.1  # share of the pairs that decides when to stop

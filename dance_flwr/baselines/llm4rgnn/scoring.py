@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.baselines.llm4rgnn.config import Llm4RgnnConfig
+from dance_flwr.baselines.llm4rgnn import Llm4RgnnConfig
 from dance_flwr.baselines.llm4rgnn.judging import HIGHEST, LOWEST, UNASKED, UNREADABLE, Pairs, judge
 from dance_flwr.baselines.llm4rgnn.pairs import cosines, random_pairs
 from dance_flwr.client_data.client_data import ClientData

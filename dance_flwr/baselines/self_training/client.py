@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from dance_flwr.baselines.self_training.config import SelfTrainingConfig
+from dance_flwr.baselines.self_training import SelfTrainingConfig
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo

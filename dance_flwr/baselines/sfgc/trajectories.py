@@ -24,7 +24,7 @@ from dance_flwr.baselines.condensation.client import CondensingMethod, real_grap
 from dance_flwr.baselines.condensation.graphs import Condensed, RealGraph, layer_normalise
 from dance_flwr.baselines.condensation.matching import condense
 from dance_flwr.baselines.selected_core.client import k_center_rows, select_core
-from dance_flwr.baselines.sfgc.config import SfgcConfig
+from dance_flwr.baselines.sfgc import SfgcConfig
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.seeding import generator
