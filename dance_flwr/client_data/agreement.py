@@ -48,6 +48,7 @@ def agreeing_texts(
     neighbours : n rows of the nodes whose texts are compared with u's
     new : returns an empty [n, d] tensor, in memory or in a file
     """
+    # All texts of a pass follow from those of the pass before: the order of nodes does not matter.
     for _ in range(passes):
         after = new()
         for block, rows, weights in _pass(table, neighbours, config):
@@ -80,6 +81,7 @@ def agreeing_weights(
 
     Parameters are those of `agreeing_texts`.
     """
+    # The weights of the last pass follow from the texts before it.
     before = replace(table, nodes=agreeing_texts(table, neighbours, config, new, PASSES - 1))
     parts = [weights for *_, weights in _pass(before, neighbours, config)]
     return torch.cat(parts) if parts else before.nodes.new_empty(0)
@@ -112,6 +114,7 @@ def chunk_weights(
     chunks_of : m rows of chunk numbers
     context : [m, d] c_u
     """
+    # Why entmax and a limit (decision 18): chunks that disagree get no weight at all.
     scores = products(context / config.text_temperature, chunks_of, chunks)
     return budgeted_entmax(scores, chunks_of.ptr, config.pooled_chunks)
 
@@ -125,6 +128,7 @@ def context_of(
     """c_u of these nodes, of norm 1; [m, d]."""
     near = neighbours.take(nodes)
     total = weighted_rows(1 / lengths[near.index], near, texts)
+    # A node without neighbours, or with empty ones alone, agrees with itself.
     lone = total.norm(dim=1, keepdim=True) == 0
     return F.normalize(torch.where(lone, rows_at(texts, nodes), total), dim=1)
 
@@ -141,6 +145,7 @@ def agreeing_edges(
     for block in torch.split(every, _NODES_PER_BLOCK):
         near = neighbours.take(block)
         centre = rows_at(texts, block) / lengths[block, None]
+        # Divided after the product: the texts may be memory-mapped, and are not copied.
         cosine = products(centre, near, texts) / lengths[near.index]
         parts.append(torch.exp((cosine - 1) / temperature))
     return torch.cat(parts)
@@ -153,4 +158,5 @@ def _lengths(texts: Float[Tensor, "n d"]) -> Float[Tensor, "n"]:
 
 
 def _exact(block: Tensor) -> Tensor:
+    # Squares of float16 lose digits.
     return block.float() if block.dtype == torch.float16 else block

@@ -69,6 +69,7 @@ class ClientData:
             )
         meta = read_meta(folder / "text")
         self.text_dim, self.encoder_sha256 = int(meta["dim"]), str(meta["weights_sha256"])
+        # Parts of a folder are written by several commands, and may be of different data.
         if ids_digest(self.ids()) != self.card.ids_sha256:
             raise DataError(
                 f"{folder}: expected the node ids of {CARD}, found others; "
@@ -89,6 +90,7 @@ class ClientData:
             return configured
         arrays = [self.folder / "arrays" / f"{name}.npy" for name in ARRAYS]
         key = repr([configured, self.inductive, [path.stat().st_mtime_ns for path in arrays]])
+        # All that the choice depends on is in the name of its file.
         name = hashlib.sha256((self._stored.text_version() + key).encode()).hexdigest()[:12]
         nodes = probe_nodes(self.labels, self.split, len(self.card.class_names), self.card.client)
 
@@ -101,6 +103,7 @@ class ClientData:
         return probed(configured, nodes, read, self._stored.folder / f"reading-{name}.json")
 
     def _array(self, name: str) -> NDArray[Any]:
+        # Mapped (decision 16): a round reads the rows that it needs.
         return np.load(self.folder / "arrays" / f"{name}.npy", mmap_mode="r")  # type: ignore[no-any-return]
 
     @property
@@ -127,6 +130,7 @@ class ClientData:
     def log_class_shares(self) -> Tensor:
         """[C] float32, log((n_c + 1) / (n + C)) over the training labels."""
         labels = self.train_labels[self.train_labels >= 0]
+        # One more of each class, so that an absent class has a finite logarithm.
         counts = torch.bincount(labels, minlength=len(self.card.class_names)).float() + 1
         return torch.log(counts / counts.sum())
 
@@ -161,10 +165,13 @@ class ClientData:
         rows = self._rows
         if not self.inductive:
             return rows
+        # Why one way only (decision 18): a test node is compared with all of its neighbours, a
+        # training node with training nodes.
         return rows.keep((self.split == TEST)[rows.rows()] | (self.split != TEST)[rows.index])
 
     def _variant(self, *keys: object) -> str:
         """Return a name for these parts of `reading`: arrays of several are stored side by side."""
+        # `inductive` too, since it decides which neighbours are compared.
         return hashlib.sha256(repr((*keys, self.inductive)).encode()).hexdigest()[:8]
 
     @cached_property
@@ -179,6 +186,7 @@ class ClientData:
         ----------
         graph : of this client; backbone : of the model, of which only the kind matters
         """
+        # Why the kind alone: `Backbone.inputs` has no parameters.
         kind = f"{type(backbone).__name__.lower()}-{graph.name}"
         if AGREEMENT in (self.reading.text_pooling, self.reading.edge_gates):
             kind += f"-{self._variant(self.reading)}"
@@ -202,6 +210,7 @@ class ClientData:
     @cached_property
     def graph(self) -> LocalGraph:
         """The whole local graph, on which predictions are made."""
+        # Whole even in inductive mode: test nodes are absent in training alone.
         everything = torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
         return LocalGraph(self._rows, everything, gates=self.edge_gates(self._rows))
 
@@ -218,6 +227,8 @@ class ClientData:
         """Return the weights of edges between the client's nodes under `reading`; None = all 1."""
         if self.reading.edge_gates != AGREEMENT:
             return None
+        # Why the condensed texts (decision 18): where texts are foreign, plain ones disagree across
+        # real edges too.
         return agreeing_edges(self.table.nodes, rows, self.reading.edge_temperature)
 
     def cached(self, name: str, key: Hashable, compute: Callable[[], Value]) -> Value:
@@ -225,6 +236,7 @@ class ClientData:
 
         For what can be computed again from the client's folder: nothing is lost with the process.
         """
+        # One value per name, so that memory does not grow with the number of keys.
         if name not in self._cached or self._cached[name][0] != key:
             self._cached[name] = key, compute()
         return self._cached[name][1]  # type: ignore[no-any-return]

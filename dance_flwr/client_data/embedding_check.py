@@ -41,6 +41,7 @@ def encoded_again(data: ClientData, texts: Sequence[str], count: int) -> str:
     chunks = [texts[owner][start:end] for owner, (start, end) in zip(node, spans, strict=True)]
     stored = np.asarray(data.bank.embeddings[rows], np.float32)
     cosine = (loaded(spec).encode(chunks) * stored).sum(axis=1)
+    # Not "<", which is false for NaN.
     wrong = np.flatnonzero(~(cosine >= MIN_COSINE))
     if len(wrong):
         start, end = spans[wrong[0]]
@@ -57,5 +58,7 @@ def encoded_again(data: ClientData, texts: Sequence[str], count: int) -> str:
 
 def _drawn(chunks: int, count: int) -> NDArray[np.int64]:
     """Draw chunks that nobody can foresee, ascending."""
+    # Why no seed (decision 20): whoever alters embeddings could leave those alone that a seed
+    # draws.
     system = secrets.SystemRandom()
     return np.array(sorted(system.sample(range(chunks), min(count, chunks))), np.int64)

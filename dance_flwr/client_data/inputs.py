@@ -38,6 +38,7 @@ def mapped(array: NDArray[Any]) -> Tensor:
     """Return a tensor that shares the memory of a read-only array."""
     import warnings
 
+    # torch warns of writing to such a tensor, and nothing does.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)
@@ -56,6 +57,7 @@ def stored_array(
     """
     path = folder / f"{name}-{sha256(key.encode()).hexdigest()[:12]}.npy"
     if not path.is_file():
+        # An array of other data is of no further use.
         for stale in folder.glob(f"{name}-????????????.npy"):
             stale.unlink()
         with atomic_path(path) as draft:
@@ -84,6 +86,7 @@ class StoredArrays:
     def text_version(self) -> str:
         """Return what changes when the client's texts are encoded again."""
         folder = self.client_folder / "text"
+        # The times too: other texts, encoded alike, have the same record.
         times = [(folder / file).stat().st_mtime_ns for file in SLICE_FILES]
         return (folder / META).read_text("utf-8") + repr(times)
 
@@ -120,6 +123,7 @@ def backbone_inputs(backbone: Backbone, texts: Tensor, graph: LocalGraph, out: H
     mean, scale = _moments(texts)
     step = graph.operator(backbone.operator)
     parts = out.reshape(len(out), -1, texts.size(1))
+    # Why by columns (decision 16): a propagation step mixes rows alone, and one block is in memory.
     for first in range(0, texts.size(1), _COLUMNS):
         columns = slice(first, first + _COLUMNS)
         block = (texts[:, columns].float() - mean) * scale
@@ -134,6 +138,7 @@ def _moments(texts: Tensor) -> tuple[Tensor, Tensor]:
         for block in torch.split(texts, _ROWS)
     ]
     spread, mean = (torch.cat(column) for column in zip(*pairs, strict=True))
+    # The eps of `layer_norm`, so that inputs on disk and in memory are the same but for float16.
     return mean, (spread + 1e-5).rsqrt()
 
 
@@ -145,5 +150,6 @@ def resident_inputs(backbone: Backbone, texts: Tensor, graph: LocalGraph) -> Ten
 
 def scratch(folder: Path, shape: tuple[int, int]) -> Tensor:
     """Return a float16 tensor in a nameless file of `folder`, which vanishes with it."""
+    # In the client's folder: what follows from its texts stays there.
     with TemporaryFile(dir=folder) as file:
         return torch.from_numpy(np.memmap(file, np.float16, "w+", shape=shape))

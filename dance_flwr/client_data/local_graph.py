@@ -51,6 +51,7 @@ class LocalGraph:
         sample = sample_rows(self.rows, nodes, 0, None)
         near = Ragged(sample.ptr, self.rows.index[sample.place])
         ascending, order = torch.sort(nodes)
+        # A neighbour behind the last node is compared with the last, from which it differs.
         place = torch.searchsorted(ascending, near.index).clamp(max=max(nodes.numel() - 1, 0))
         inside = ascending[place] == near.index
         rows, cols = near.rows()[inside], order[place[inside]]
@@ -79,6 +80,7 @@ class LocalGraph:
         generator: torch.Generator | None = None,
     ) -> Neighbourhood:
         """Return what `steps` steps of the operator read for `targets`; see `around`."""
+        # Why entries of the rows (decision 16): a neighbourhood needs no operator over all nodes.
         if kind not in self._weights:
             self._weights[kind] = edge_weights(kind, self.rows.ptr, self.gates)
         return around(self.rows, self._weights[kind], targets, steps, fan_out, generator)

@@ -17,6 +17,7 @@ from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.ragged import rows_at
 from dance_flwr.seeding import generator
 
+# Limits of what is read, so that the choice costs the same on a graph of any size.
 _HOPS, _FAN_OUT = 2, 10
 _MAX_TRAINING, _MAX_VALIDATION = 4096, 1024
 _NODES_PER_BLOCK = 512
@@ -51,6 +52,7 @@ def probe_nodes(labels: Tensor, split: Tensor, classes: int, client: int) -> Pro
     labels : [n] int64 of all splits, -1 if unknown; those of test nodes are not read
     split : [n] uint8 codes
     """
+    # Seed 0 and not that of the run: the choice is one of the client, the same in every run.
     draws = generator(0, "probe", client=client)
     train = torch.nonzero((split == TRAIN) & (labels >= 0)).flatten()
     validation = torch.nonzero((split == VAL) & (labels >= 0)).flatten()
@@ -80,6 +82,7 @@ def probed(
     candidates = list(_candidates(configured))
     chosen = _stored_choice(path)
     for candidate in candidates:
+        # Of an earlier run: the name of the file says that data and settings are the same.
         if _named(candidate) == chosen:
             return candidate
     hits = [_hits(nodes, *read(candidate)) for candidate in candidates]
@@ -119,6 +122,7 @@ def _named(reading: ReadingConfig) -> dict[str, str]:
 
 def _candidates(configured: ReadingConfig) -> Iterator[ReadingConfig]:
     """Yield the readings to compare, the paper's first."""
+    # The paper's first, as `choose` compares with the first candidate.
     gates = (NONE, AGREEMENT) if configured.edge_gates == PROBE else (configured.edge_gates,)
     texts = (
         (ATTENTION, AGREEMENT) if configured.text_pooling == PROBE else (configured.text_pooling,)
@@ -131,6 +135,7 @@ def _candidates(configured: ReadingConfig) -> Iterator[ReadingConfig]:
 @torch.no_grad()
 def _hits(nodes: ProbeNodes, texts: Tensor, graph: LocalGraph) -> Tensor:
     """Return whether the probe is right on each validation node, at its best penalty; [v] bool."""
+    # Without labelled nodes of both kinds no candidate has hits, and the paper's reading stays.
     if not len(nodes.train) or not len(nodes.validation):
         return torch.zeros(len(nodes.validation), dtype=torch.bool)
     smooth = _smoothed(texts, graph, torch.cat([nodes.train, nodes.validation]), nodes.client)
@@ -138,6 +143,7 @@ def _hits(nodes: ProbeNodes, texts: Tensor, graph: LocalGraph) -> Tensor:
     labels = F.one_hot(nodes.train_labels, nodes.classes).to(inputs)
     probes = [ridge(inputs, labels, penalty) for penalty in _PENALTIES]
     hits = torch.stack([(targets @ probe).argmax(1) == nodes.validation_labels for probe in probes])
+    # Each candidate at its best penalty: none is judged by one that suits another.
     return hits[hits.sum(1).argmax()].cpu()
 
 
@@ -168,4 +174,5 @@ def _smoothed(texts: Tensor, graph: LocalGraph, nodes: Tensor, client: int) -> T
             hidden = step @ hidden
         parts.append(hidden)
     smooth = torch.cat(parts)
+    # The column of ones is the intercept.
     return torch.cat([smooth, smooth.new_ones(len(smooth), 1)], dim=1)

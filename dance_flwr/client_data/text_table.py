@@ -47,6 +47,8 @@ class TextTable:
         ----------
         chunks : rows of one node's chunks each, with all that have a weight
         """
+        # Weights of eq:text_pool follow from the chunks alone, and are computed where they are
+        # needed.
         if self.weighed is None:
             return pooling_weights(rows_at(self.chunks, chunks.index).to(dtype), chunks.ptr)
         return self.weighed()[chunks.index].to(dtype)
@@ -67,6 +69,7 @@ def pool_chunks(chunks: Float[Tensor, "R d"], ptr: Int64[Tensor, "p"]) -> Float[
 def pooling_weights(chunks: Float[Tensor, "R d"], ptr: Int64[Tensor, "p"]) -> Float[Tensor, "R"]:
     """Weights of eq:text_pool, a_{u,r}: a softmax over each node's chunks; [R, d] -> [R]."""
     rows = row_of_entry(ptr)
+    # A node without chunks has t_u = 0.
     sizes = (ptr[1:] - ptr[:-1]).clamp(min=1)
     mean = (
         chunks.new_zeros(ptr.numel() - 1, chunks.size(1)).index_add_(0, rows, chunks)

@@ -22,6 +22,7 @@ def pooled_table(bank: BankSlice, device: torch.device, stored: StoredArrays) ->
     if inputs.fits(len(half), half.shape[1], device):
         chunks = torch.tensor(half, dtype=torch.float32, device=device)
         return TextTable.from_chunks(chunks, ptr)
+    # Why mapped (decision 16): chunks are read where a node of the core needs them.
     chunks = inputs.mapped(half)
     chunks_of = Ragged(ptr, torch.arange(len(half), device=device))
     shape = chunks_of.num_rows, half.shape[1]
@@ -41,11 +42,13 @@ def agreed_table(
     """
     read = (table, neighbours, reading)
     height, width = table.nodes.shape
+    # Arrays in memory are float32, those on disk float16.
     resident = table.nodes.dtype == torch.float32
 
     def new() -> Tensor:
         if resident:
             return torch.empty_like(table.nodes)
+        # A pass writes to a file without a name; only the last one is stored.
         return inputs.scratch(stored.client_folder, (height, width))
 
     def weigh() -> Tensor:  # only evidence that records these weights asks for them

@@ -21,6 +21,7 @@ def validated_nodes(data: ClientData, config: RunConfig) -> Tensor:
     nodes, limit = labelled_nodes(data, VAL), config.validation_nodes
     if not limit or nodes.numel() <= limit:
         return nodes
+    # Without a round: every round validates the same nodes, so that rounds can be compared.
     draws = generator(config.seed, "validation", client=data.card.client)
     chosen = torch.randperm(nodes.numel(), generator=draws)[:limit].sort().values
     return nodes[chosen.to(nodes.device)]

@@ -1,8 +1,8 @@
 """Alg. 1, client side: what a round refreshes before it trains.
 
 A round is `refresh`, then `training.train_round`; a caller may write packs of what was refreshed
-between the two. It reads its batch of the core, K_b nodes, their neighbours and their evidence; all
-n nodes are read at a core refresh only.
+between the two. A round reads its core of at most K_b nodes, their neighbours and their evidence;
+all n nodes are read at a core refresh only.
 """
 
 import logging
@@ -39,6 +39,7 @@ from dance_flwr.metrics import Report
 from dance_flwr.seeding import generator
 
 LOG = logging.getLogger("flwr")
+# Why a limit (decision 16): evidence and edges of all cores of a plan are computed at once.
 _MAX_NODES = 4096  # of one selection: about 4096 * 50 rows of h floats
 
 
@@ -52,7 +53,7 @@ class ClientRound:
     folder : of the run at the client
     config : of the run
     number : t, from 1
-    report : seconds, counts and the loss
+    report : seconds, counts and the loss of the round
     """
 
     client: DanceClient
@@ -64,6 +65,8 @@ class ClientRound:
     def draws(self, purpose: str) -> torch.Generator:
         """Return the generator of this client, round and purpose."""
         number = self.client.data.card.client
+        # Why the round and the purpose: a repeated round repeats its draws, and a draw that is
+        # added for one purpose changes none of another.
         return generator(self.config.seed, purpose, round_=self.number, client=number)
 
 
@@ -93,8 +96,10 @@ def refresh(now: ClientRound) -> Refreshed:
     They use the model as the server sent it. Repeating a round repeats its result.
     """
     state, condensation, plan = _load(now)
+    # Alg. 1, node condensation. The old plan goes with it: its cores are those of the queue before.
     if _condensation_due(now, state):
         condensation, plan = _condense(now, state, condensation), None
+    # Alg. 1, text condensation and topology reconstruction, for the coming cores too (decision 5).
     turn, selected = state.next_turn, None
     if plan is None:
         assert condensation is not None
@@ -113,6 +118,7 @@ def _load(now: ClientRound) -> tuple[ClientState, Condensation | None, Plan | No
     files are lost is a fresh one, with a warning.
     """
     device, every = now.client.data.device, now.client.settings.text_refresh_every
+    # Why the state before this round: a round that is repeated starts where it started.
     state = now.folder.load(device, before=now.number)
     lost = not state.round and now.folder.lost(now.number)
     condensation = plan = None
@@ -127,6 +133,8 @@ def _load(now: ClientRound) -> tuple[ClientState, Condensation | None, Plan | No
     if state.core_round and plan is None and not lost:
         condensation = now.folder.read(CONDENSATION, state.core_round, Condensation, device)
         lost = condensation is None
+    # Why a fresh state and no error (decision 20): a damaged state counts as lost, and what it held
+    # can be selected again.
     if lost:
         _warn(now, "the core")
         state = ClientState()
@@ -145,6 +153,7 @@ def _warn(now: ClientRound, lost: str) -> None:
 def _condensation_due(now: ClientRound, state: ClientState) -> bool:
     """Whether nodes are condensed in this round."""
     settings, ratio = now.client.settings, now.config.condensation_ratio
+    # In inductive mode nodes of the test split are not in V while a client trains.
     nodes = int(now.client.graph.visible.sum())
     every = settings.core_refresh_every
     every = rounds_per_condensation(nodes, ratio, settings.batch_nodes, every)
@@ -159,10 +168,12 @@ def _condense(now: ClientRound, state: ClientState, last: Condensation | None) -
     last : the condensation before; None = there was none
     """
     client, report, device = now.client, now.report, now.client.data.device
+    # Why of all earlier condensations: the coverage penalty counts every core that had the node.
     times = torch.zeros(client.data.num_nodes, dtype=torch.int64, device=device)
     if last is not None:
         times = last.times_after(state.turn)
     with report.phase("forward"):
+        # Alg. 2, forward (once): z_v, p(y | v), pi_v and u_v of all n nodes.
         plain = plain_pass_in_blocks(client)
         prediction = trained_prediction(client, plain)
     with report.phase("nodes"):
@@ -171,6 +182,8 @@ def _condense(now: ClientRound, state: ClientState, last: Condensation | None) -
         ratio = now.config.condensation_ratio
         queue = condense_nodes(prediction, pool, client.settings, ratio, draws)
     with report.phase("text"):
+        # Why now (decision 16): validations use this evidence until the next condensation, so that
+        # none of them selects evidence or passes over the graph.
         nodes = validated_nodes(client.data, now.config)
         validation = select_for_validation(client, nodes, plain, prediction.difficulty)
     condensation = Condensation(times, prediction.difficulty, queue)
@@ -188,7 +201,9 @@ def _select(
     """Alg. 3 and 4 for the coming cores; return their plan, and the selection with its g_v."""
     client, settings = now.client, now.client.settings
     cores = coming_cores(condensation.queue, state, settings, now.config.rounds)
+    # A single core is distinct and ascending already.
     nodes = cores[0] if len(cores) == 1 else torch.unique(cores)
+    # Alg. 3. Without gradients: `weighing` computes the weights again in training.
     with now.report.phase("text"), torch.inference_mode():
         if settings.text_refresh_every:
             state.text_round = now.number
@@ -196,10 +211,13 @@ def _select(
         else:
             static = _select_once(now, state, condensation.difficulty)
             hidden = embed(client, nodes)
+            # The candidates are frozen, not their weights, which follow the newest model.
             selection = reweigh(client, hidden, static.take(nodes))
+    # Alg. 4, with the evidence that it rests on (decision 19).
     with now.report.phase("topology"), torch.inference_mode():
         edges = core_edges(client, hidden, selection, cores)
     plan = Plan(state.next_turn, cores, selection, edges)
+    # Under "candidates" training also weighs what was rejected.
     if len(cores) > 1 and settings.trained_evidence == "selected":
         plan = plan.rounded()
     # A plan that no other round reads is not written.
@@ -222,6 +240,8 @@ def coming_cores(
     """
     core, every, count = queue.core(state.next_turn), settings.text_refresh_every, 1
     if every > 1 and queue.moves:
+        # Refreshes are due in rounds 1, 1 + every, ..., whatever round this client selects in, and
+        # no core is needed after the last round.
         left = min(every - (state.round - 1) % every, rounds - state.round + 1)
         count = max(1, min(left, _MAX_NODES // max(1, core.numel())))
     others = (queue.core(state.next_turn + step) for step in range(1, count))
@@ -248,6 +268,7 @@ def _select_once(now: ClientRound, state: ClientState, difficulty: Float[Tensor,
         if static is not None:
             return static
         _warn(now, "evidence")
+    # Why all nodes (decision 5): evidence is selected once, and later cores have other nodes.
     hidden = plain_pass_in_blocks(client).hidden
     blocks = condense_in_blocks(client, client.everyone, hidden, difficulty)
     static = Selection.stack([block.frozen() for block in blocks])

@@ -30,6 +30,7 @@ def predict(
     ----------
     nodes : None = every local node
     """
+    # Alg. 3, graph forward (once): every view and the difficulty need g_v of the original graph.
     plain = plain_pass(reader)
     difficulty = trained_prediction(reader, plain).difficulty
     if nodes is None or "core" in reader.views:  # which reads the x_v of every node
@@ -79,7 +80,10 @@ def predict_nodes(
     """
     if "core" in client.views:
         return predict(client, nodes)
+    # Why remembered (decision 16): with a stored difficulty this is a validation, and those of a
+    # run are of the same nodes.
     hidden = embed(client, nodes, again=difficulty is not None)
+    # The plain view reads no evidence, so that no difficulty is needed.
     if client.views == ["plain"]:
         return views_of(client, nodes, hidden, hidden.new_empty(0))
     if difficulty is None:
@@ -93,6 +97,8 @@ def predict_selected(client: DanceClient, selection: Selection) -> dict[str, Flo
 
     Views "plain" and "fused" alone: "core" reads the x_v of every node.
     """
+    # Why g_v anew and the evidence not (decision 16): g_v is that of the model that is validated,
+    # the evidence that of the last condensation.
     model, hidden = client.model, embed(client, selection.nodes, again=True)
     features = model.fuse(hidden, condensed_text(client, selection)[1])
     logits = {
@@ -118,8 +124,10 @@ def select_for_validation(
     views, graph = client.views, client.data.graph
     if client.data.inductive or "fused" not in views or "core" in views or not nodes.numel():
         return None
+    # Predictions are made on the whole graph.
     whole = DanceClient(client.model, client.data, client.settings, graph)
     blocks = condense_in_blocks(whole, nodes, rows_at(plain.hidden, nodes), difficulty)
+    # Predictions read the selected entries alone, so the rejected ones are not stored.
     return Selection.stack([block.frozen() for block in blocks])
 
 
@@ -181,6 +189,7 @@ def fused_view(
     features, logits = [], []
     selections = condense_in_blocks(reader, nodes, hidden, difficulty)
     for g, selection in zip(torch.split(hidden, _NODES_PER_BLOCK), selections, strict=True):
+        # eq:fused_embed, then O = Dec(x_v), with label evidence if the model has a head for it.
         features.append(reader.model.fuse(g, condensed_text(reader, selection)[1]))
         labels = label_evidence(reader, selection)
         logits.append(reader.model.fused_logits(features[-1], labels))
@@ -206,6 +215,7 @@ def neighbour_labels(
     ----------
     label_table : [n, C] one-hot training labels, rows of zeros elsewhere
     """
+    # Why not hop 0 (decision 7): it is the node itself, whose label would be the answer.
     pairs = zip(selection.hops[1:], selection.gates[1:], strict=True)
     return torch.cat([weighted_rows(gate, hop, label_table) for hop, gate in pairs], dim=1)
 

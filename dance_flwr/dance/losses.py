@@ -67,9 +67,12 @@ def condensed_loss(logits: Logits, labelled: Labelled, settings: DanceConfig) ->
     The cross-entropies are means over labelled core nodes, the divergence is one over all core
     nodes; without a labelled core node only the divergence remains.
     """
+    # KL(softmax(o^g) || softmax(o^t)), the divergence that the paper names as its example of D.
     text, graph = F.log_softmax(logits.text, dim=1), F.log_softmax(logits.graph, dim=1)
     divergence = F.kl_div(text, graph, reduction="sum", log_target=True)
     loss = settings.align_weight * divergence / max(1, len(graph))
+    # Why the last term (decision 19): the paper trains on the condensed graph, but prints no loss
+    # for it.
     return loss + labelled.cross_entropy(logits.fused) + labelled.cross_entropy(logits.core)
 
 

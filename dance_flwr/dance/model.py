@@ -38,7 +38,9 @@ class DanceModel(PlainModel):
     ) -> None:
         super().__init__(shape, backbone, dropout)
         width = self._add_maps(shape, attention_dim)
+        # gamma is their softmax, which keeps it on the simplex of eq:hier_context; equal at first.
         self.hop_logits = nn.Parameter(torch.zeros(3))
+        # W_g and w have no bias in eq:fused_embed.
         self.fuse_graph = nn.Linear(shape.hidden_dim, width, bias=False)
         self.fuse_gate = nn.Linear(shape.hidden_dim + width, 1, bias=False)
         self.norm = nn.LayerNorm(width)
@@ -47,10 +49,13 @@ class DanceModel(PlainModel):
         self.head_labels: nn.Linear | None = None
         if label_evidence:
             self.head_labels = nn.Linear(2 * shape.classes, shape.classes, bias=False)
+            # Why zero (decision 7): training starts from the prediction without label evidence.
             nn.init.zeros_(self.head_labels.weight)
 
     def _add_maps(self, shape: ModelShape, attention_dim: int) -> int:
         """Add the maps of queries and texts; return the width of x_v."""
+        # Why the width of U (decision 16): W_k, W_s and W_t made an upload eight times that of
+        # FedAvg, and U is trained by every term of the loss.
         width = int(self.backbone.text_weight().size(0))
         self.query = nn.Linear(shape.hidden_dim, width, bias=False)
         self.chunk_query = nn.Linear(shape.hidden_dim, width, bias=False)
@@ -70,10 +75,13 @@ class DanceModel(PlainModel):
         return self._read_by(both.view(-1, both.size(1) // 2)).view(-1, 2, self.text_dim)
 
     def _read_by(self, query: Float[Tensor, "m w"]) -> Float[Tensor, "m d"]:
+        # The scale of eq:neighbor_score, with the width of U for that of the texts.
         return (query / sqrt(query.size(1))) @ self.backbone.text_weight()  # type: ignore[no-any-return]
 
     def read(self, text: Float[Tensor, "*m d"]) -> Float[Tensor, "*m w"]:
         """U = U^T LN(t); [..., d] -> [..., w]."""
+        # Why normalised (decision 4): the backbone reads LN(t) on the original graph, through the
+        # same U.
         return self.backbone.project(normalise(text))  # type: ignore[no-any-return]
 
     def fuse(
@@ -137,15 +145,16 @@ class PaperModel(DanceModel):
         self.key = nn.Linear(d, attention_dim, bias=False)
         self.chunk_query = nn.Linear(h, d, bias=False)
         self.fuse_text = nn.Linear(d, d, bias=False)
-        # x_v starts as LN of text and graph in the coordinates of the text: the backbone reads both
-        # t_u and x_v, and a random W_t would hide that they stand for the same words. sqrt(d) gives
-        # t, of norm at most 1, the scale of W_g g.
+        # Why (decision 7): x_v starts as LN of text and graph in the coordinates of the text: the
+        # backbone reads both t_u and x_v, and a random W_t would hide that they stand for the same
+        # words. sqrt(d) gives t, of norm at most 1, the scale of W_g g.
         nn.init.eye_(self.fuse_text.weight)
         self.fuse_text.weight.data.mul_(d**0.5)
         return d
 
     def neighbour_queries(self, hidden: Float[Tensor, "m h"]) -> Float[Tensor, "m d"]:
         """W_k^T W_q g_v / sqrt(d); [m, h] -> [m, d]."""
+        # sqrt(d) as in eq:neighbor_score, although the inner product has width d_a.
         return self.query(hidden) @ self.key.weight / sqrt(self.key.in_features)  # type: ignore[no-any-return]
 
     def chunk_queries(self, hidden: Float[Tensor, "m h"]) -> Float[Tensor, "m d"]:

@@ -1,4 +1,4 @@
-"""Sec. 3.2 and Alg. 2: label-aware node condensation."""
+"""Section 4.2 and Alg. 2: label-aware node condensation."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,10 +9,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.nn.kmeans import cluster_by_class, own_products, sample_by_class
+from dance_flwr.nn.kmeans import class_products, cluster_by_class, sample_by_class
 from dance_flwr.nn.ragged import ptr_of_rows, ptr_of_sizes, rank_in_row, rows_at
 
 UNASSIGNED = -1
+# Why limits (decision 16): scores and prototypes of a large client need the memory of a block.
 _NODES_PER_BLOCK = 8192
 _MAX_CLUSTERED = 65_536
 
@@ -61,8 +62,8 @@ def pseudo_labels(
     >>> pseudo_labels(prediction, torch.tensor([1, -1, -1]), 0.7)
     tensor([ 1, -1,  1])
     """
-    # Why labelled nodes always count: Alg. 2 also filters them by confidence, the
-    # equation does not, and with an untrained model that filter leaves the first core nearly empty.
+    # Why labelled nodes always count: Alg. 2 filters them by confidence too, the equation does not,
+    # and with an untrained model that filter leaves the first core nearly empty.
     predicted = torch.where(prediction.confidence >= threshold, prediction.predicted, UNASSIGNED)
     return torch.where(labels >= 0, labels, predicted)
 
@@ -88,6 +89,7 @@ def class_quotas(sizes: Int64[Tensor, "C"], budget: int) -> Int64[Tensor, "C"]:
     budget = min(budget, total)
     if total == 0:
         return torch.zeros_like(sizes)
+    # Why integers: remainders are exact, so that equal ones tie.
     quota = sizes * budget // total
     remainder = sizes * budget - quota * total
     order = torch.sort(remainder, descending=True, stable=True).indices
@@ -105,9 +107,9 @@ def prototype_scores(
     Only the prototypes of v's own class count.
     """
     unit = F.normalize(centroids, dim=2)
-    cosine = own_products(F.normalize(points.to(unit.dtype), dim=1), classes, unit)
-    # Why six decimals: nodes that are their own prototype tie at 1, and the lower
-    # index, not the last bit of a sum, must decide a tie.
+    cosine = class_products(F.normalize(points.to(unit.dtype), dim=1), classes, unit)
+    # Why six decimals: nodes that are their own prototype tie at 1, and the lower index, not the
+    # last bit of a sum, must decide a tie.
     return cosine.nan_to_num(nan=-2.0).max(dim=1).values.round(decimals=6)
 
 
@@ -153,6 +155,7 @@ class Queue:
         first = self.quotas.cumsum(0) - self.quotas
         rank = torch.arange(len(owner), device=sizes.device) - first[owner]
         offset = (turn * self.quotas[owner] + rank) % sizes[owner]
+        # Ascending, as a plan finds the nodes of a core by bisection.
         return self.nodes[self.ptr[:-1][owner] + offset].sort().values
 
     def times(self, turns: int) -> Int64[Tensor, "m"]:
@@ -189,13 +192,8 @@ def condense_nodes(
 ) -> Queue:
     """Alg. 2: the condensed core, K = ceil(r |V|) nodes but at most K_b, and those that follow it.
 
-    Extensions of the paper's rule, each with its own key: a node's score drops by
-    `coverage_penalty` per earlier selection, so that successive cores cover the labelled nodes
-    (without a penalty, or if nodes are never condensed again, the core stays); `labelled_first`
-    fills a class's quota with labelled nodes before others, since only they enter the
-    cross-entropy, and with labelled nodes alone if there are enough; `batch_nodes` is K_b.
-    `core_rule` "random" is the ablation without node condensation: nodes in random order. If no
-    node is assigned to a class, every node counts under its predicted class.
+    Extensions of the paper: `coverage_penalty`, without which the core stays, `labelled_first` and
+    `batch_nodes` (K_b). `core_rule` "random" is the ablation without node condensation.
 
     Parameters
     ----------
@@ -210,22 +208,28 @@ def condense_nodes(
         return Queue.of_one_class(nodes if config.core_moves else nodes[:whole], budget)
     assigned = pseudo_labels(prediction, labels, config.confidence)
     assigned = assigned.masked_fill(~visible, UNASSIGNED)
+    # A client without labels and without confident predictions has a core all the same.
     if not bool((assigned >= 0).any()):
         assigned = prediction.predicted.masked_fill(~visible, UNASSIGNED)
-    # Sort by class, so that classes are rows of a ragged table.
+    # Sorted by class, so that classes are rows of a ragged table; stable: ties go to lower nodes.
     eligible = torch.nonzero(assigned >= 0).flatten()
     eligible = eligible[torch.sort(assigned[eligible], stable=True).indices]
     classes, known = assigned[eligible], labels[eligible] >= 0
     scores = _scores(prediction, eligible, classes, config.prototypes, generator)
+    # Why (decision 7): so that successive cores cover the labelled nodes.
     scores = scores - config.coverage_penalty * pool.times_selected[eligible]
     ptr = ptr_of_rows(classes, prediction.classes)
     rank = rank_in_row(scores, ptr)
     if config.labelled_first:
+        # Why labelled nodes first (decision 7): only they enter the cross-entropy. Both parts stay
+        # in the order of their scores.
         rank = rank_in_row(known.double() * labels.numel() - rank, ptr)
     sizes = ptr.diff()
+    # Alg. 2: K_c, then the best K_c nodes of each class.
     quotas = class_quotas(sizes, budget)
     labelled = torch.bincount(classes[known], minlength=prediction.classes)
-    if not config.core_moves:  # the whole core, K_b of it in turn
+    # Without a queue that moves, the part of a class is its share of K, of which K_b take turns.
+    if not config.core_moves:
         parts = torch.maximum(quotas, class_quotas(sizes, whole))
     elif config.labelled_first:
         # Why labelled nodes alone (decision 7): others add nothing to the cross-entropy.
@@ -245,10 +249,7 @@ def _scores(
     prototypes: int,
     generator: torch.Generator,
 ) -> Float[Tensor, "m"]:
-    """Return the prototype scores of nodes, [m]; prototypes are of at most 65,536 of them.
-
-    `prediction.hidden` may be memory-mapped: it is read in blocks.
-    """
+    """Return the prototype scores of these nodes, [m]; `prediction.hidden` may be memory-mapped."""
     hidden, count = prediction.hidden, prediction.classes
     sample = torch.arange(nodes.numel(), device=nodes.device)
     if nodes.numel() > _MAX_CLUSTERED:
@@ -261,12 +262,7 @@ def _scores(
 
 
 def core_budget(num_nodes: int, ratio: float, max_nodes: int) -> int:
-    """Nodes of a round's core: K = ceil(r |V|), at most K_b.
-
-    Parameters
-    ----------
-    max_nodes : K_b; 0 = no limit
-    """
+    """Return the size of a round's core: ceil(r |V|), at most `max_nodes` (K_b; 0 = no limit)."""
     budget = node_budget(num_nodes, ratio)
     return min(budget, max_nodes) if max_nodes else budget
 

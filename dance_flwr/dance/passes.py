@@ -19,6 +19,7 @@ from dance_flwr.nn.hops import HopLists
 from dance_flwr.nn.neighbourhood import Neighbourhood
 from dance_flwr.nn.ragged import rows_at
 
+# Why limits (decision 16): the memory of a pass does not grow with the graph.
 _MAX_IN_ONE_PASS = 65_536
 _MAX_REMEMBERED = 16_384  # rows of inputs: 25 MB at a width of 384
 
@@ -109,6 +110,7 @@ def plain_pass(reader: Reader) -> Prediction:
     """
     model, backbone = reader.model.eval(), reader.model.backbone
     blocks = torch.split(reader.data.table.nodes, _MAX_IN_ONE_PASS)
+    # U x^ of all nodes is in memory at once, their texts are not.
     projected = torch.cat([backbone.project(normalise(texts.float())) for texts in blocks])
     hidden = backbone.propagate_projected(projected, reader.graph.operator(backbone.operator))
     return Prediction.of(hidden, torch.softmax(model.graph_logits(hidden), dim=1))
@@ -123,12 +125,16 @@ def plain_pass_in_blocks(client: DanceClient) -> Prediction:
     model, backbone, graph = client.model.eval(), client.model.backbone, client.graph
     data, everyone = client.data, client.everyone
     inputs = data.inputs(graph, backbone)
+    # Alg. 2, forward (once). A graph of this size is read whole.
     if data.num_nodes <= _MAX_IN_ONE_PASS:
         steps = [graph.operator(backbone.operator)] * backbone.hops_left
         hidden = backbone.finish(backbone.start(rows_at(inputs, everyone)), steps)
         return Prediction.of(hidden, torch.softmax(model.graph_logits(hidden), dim=1))
+    # Blocks are smaller than a pass, as each also reads the nodes around it.
     blocks = torch.split(everyone, _MAX_IN_ONE_PASS // 8)
     width = backbone.start(rows_at(inputs, everyone[:1])).size(1)
+    # Why a file (decision 16): no node passes the first layer twice, and memory stays that of a
+    # block.
     first = derived.scratch(data.folder, (data.num_nodes, width))
     hidden = derived.scratch(data.folder, (data.num_nodes, model.head_graph.in_features))
     for block in blocks:
@@ -162,6 +168,7 @@ def embed(
 
     def surroundings() -> tuple[Neighbourhood, Tensor | None]:
         ball = graph.around(backbone.operator, nodes, backbone.hops_left)
+        # Rows of a large surrounding stay where they are, in memory or in a mapped file.
         few = again and ball.nodes.numel() <= _MAX_REMEMBERED
         return ball, rows_at(table, ball.nodes) if few else None
 

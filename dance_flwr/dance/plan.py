@@ -19,7 +19,7 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Condensation:
-    """What a node condensation decides until the next one; all that has an entry per node.
+    """What a node condensation decides until the next one: the part of a state that grows with n.
 
     Attributes
     ----------
@@ -34,6 +34,7 @@ class Condensation:
 
     def times_after(self, turns: int) -> Int64[Tensor, "n"]:
         """Return `times_selected` after so many rounds; [n] int64."""
+        # A copy, as a condensation stays what its file says.
         times = self.times_selected.clone()
         times[self.queue.nodes] += self.queue.times(turns)
         return times
@@ -58,7 +59,7 @@ class Condensation:
 
 @dataclass(frozen=True)
 class Plan:
-    """Evidence and edges of T successive cores of a queue.
+    """Evidence and edges of T successive cores of a `Queue`.
 
     Attributes
     ----------
@@ -88,11 +89,14 @@ class Plan:
         edges = self.edges[turn - self.first]
         if len(self.edges) == 1:
             return self.selection, edges
+        # Nodes of the selection are ascending and include every core.
         rows = torch.searchsorted(self.selection.nodes, self.cores[turn - self.first])
         return self.selection.take(rows), edges
 
     def arrays(self) -> Arrays:
         """Return the arrays of a file that holds this."""
+        # Concatenated, so that names in the file (decision 26) do not depend on the number of
+        # cores.
         rows, cols, weights = (torch.cat(part) for part in zip(*self.edges, strict=True))
         tensors = {"cores": self.cores, "rows": rows, "cols": cols, "weights": weights}
         sizes = np.array([len(weights) for _, _, weights in self.edges])

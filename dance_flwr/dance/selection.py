@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dance_flwr.nn.ragged import Ragged, rows_at, stack_rows
 
+# l of eq:neighbor_gating.
 HOPS = (0, 1, 2)
 ThreeHops = tuple[Ragged, Ragged, Ragged]
 Gates = tuple[Float[Tensor, "E0"], Float[Tensor, "E1"], Float[Tensor, "E2"]]
@@ -73,6 +74,7 @@ class Selection:
 
         Between two selections weights continue to adapt, but among the selected alone.
         """
+        # entmax and Pi_B give an exact zero to what they reject, so that no tolerance is needed.
         parts = [(rows.keep(weights > 0), weights[weights > 0]) for rows, weights in self.parts]
         return Selection.of_parts(self.nodes, parts, self.context)
 
@@ -80,6 +82,7 @@ class Selection:
         """Return these rows, [j] int64; a context in half precision becomes float32."""
         parts = []
         for ragged, weights in self.parts:
+            # Positions are taken, not candidates, since weights follow the same positions.
             entries = torch.arange(ragged.index.numel(), device=rows.device)
             places = Ragged(ragged.ptr, entries).take(rows)
             parts.append((Ragged(places.ptr, ragged.index[places.index]), weights[places.index]))
@@ -142,6 +145,7 @@ class Selection:
         return cls.of_parts(tensors["nodes"], parts, tensors["context"])
 
 
+# Names of `parts` in files, in their order.
 _PARTS = ("hop0", "hop1", "hop2", "chunks")
 
 
@@ -157,4 +161,5 @@ def pad(rows: Ragged) -> tuple[Int64[Tensor, "m L"], Bool[Tensor, "m L"]]:
     sizes = rows.ptr.diff()
     width = int(sizes.max()) if sizes.numel() else 0
     inside = torch.arange(width, device=sizes.device) < sizes[:, None]
+    # Why 0: padding is a valid index, so that texts are gathered without a branch.
     return sizes.new_zeros(inside.shape).masked_scatter(inside, rows.index), inside

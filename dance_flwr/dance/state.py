@@ -1,4 +1,4 @@
-"""What a client keeps of a run between two rounds: its state, and the files that it refers to."""
+"""What a client stores of a run between two rounds: its state, and the files that it refers to."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class ClientState:
     round : the round that is trained, or after which the state was saved; 0 = none yet
     before : the round of the state that this one followed; 0 = there was none
     core_round, text_round, plan_round : round of the last node condensation, of the last selection
-        of evidence, and of the plan that is kept; 0 = none
+        of evidence, and of the stored plan; 0 = none
     turn : rounds trained since the condensation
     moves : whether successive cores differ
     core : [K] int64, the core of the last round, ascending
@@ -84,6 +84,8 @@ def due(last_round: int, every: int, round_: int) -> bool:
     """
     if last_round == 0:
         return True
+    # Why not by the rounds since the last refresh: a client that missed one makes it up, and is due
+    # with the others again.
     return every > 0 and (round_ - 1) // every > (last_round - 1) // every
 
 
@@ -144,8 +146,10 @@ class RunFolder:
         before : return the state from before this round, even if this round was trained already
             and is repeated; None = the latest
         """
+        # Nothing precedes round 1, whatever an earlier run of the same name has left.
         for path in (self.folder / STATE, self.folder / PREVIOUS) if before != 1 else ():
             state = read_stored(path, ClientState, device)
+            # Why not the state before it (decision 20): a damaged state counts as lost.
             if path.is_file() and (state is None or not self._has_files(state)):
                 break
             if state is not None and (before is None or state.round < before):
@@ -168,8 +172,10 @@ class RunFolder:
         # which ends before this line is as if it had never begun.
         path = self.folder / STATE
         older = read_stored(path, ClientState, _CPU)
+        # A repeated round replaces its own state, never the one from which it started.
         repeats = older is not None and older.round >= state.round
         write_npz(path, state.arrays(), keep=None if repeats else self.folder / PREVIOUS)
+        # Only a round that wrote a file makes older ones superfluous.
         if state.round in _rounds(state).values():
             self._remove_files([state, read_stored(self.folder / PREVIOUS, ClientState, _CPU)])
 
@@ -195,6 +201,7 @@ class RunFolder:
 
     def _has_files(self, state: ClientState) -> bool:
         """Whether the files are present without which a round cannot go on from the state."""
+        # The others are computed again where one is missing.
         rounds = _rounds(state)
         return all(
             self.path(name, rounds[name]).is_file() for name in (CONDENSATION, PLAN) if rounds[name]

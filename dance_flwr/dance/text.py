@@ -1,4 +1,4 @@
-"""Sec. 3.3 and Alg. 3: hierarchical text condensation, the choice of neighbours and chunks."""
+"""Section 4.3 and Alg. 3: hierarchical text condensation, the choice of neighbours and chunks."""
 
 import torch
 from jaxtyping import Float, Int64
@@ -41,10 +41,13 @@ def condense_text(
     table, settings = reader.data.table, reader.settings
     hops = reader.graph.hops(settings.fan_out)
     if settings.text_rule == "own":
-        return own_text(table, nodes, table.chunks_of.take(nodes), hidden.dtype)
+        return uncondensed_text(table, nodes, table.chunks_of.take(nodes), hidden.dtype)
+    # Alg. 3: the candidates of each hop, and the gates that select among them.
     around = hop_candidates(nodes, hops, difficulty, settings.hop2_pool)
     gates = gate_neighbours(reader, hidden, around)
     selected = concat_rows([rows.keep(gate > 0) for rows, gate in zip(around, gates, strict=True)])
+    # Alg. 3: E_v, then c_v and pi. c_v comes first, as chunk queries are anchored to it (decision
+    # 18).
     chunks = chunks_of_neighbours(selected, table.chunks_of)
     context = hierarchical_context(reader, nodes, around, gates)
     weights = weigh_chunks(reader, hidden, context, chunks)
@@ -61,7 +64,8 @@ def reweigh(reader: Reader, hidden: Float[Tensor, "m h"], selection: Selection) 
     """
     nodes, hops, chunks = selection.nodes, selection.hops, selection.chunks
     if reader.settings.text_rule == "own":
-        return own_text(reader.data.table, nodes, chunks, hidden.dtype)
+        return uncondensed_text(reader.data.table, nodes, chunks, hidden.dtype)
+    # Candidates, hop by hop and chunk by chunk, stay those that were selected.
     gates = gate_neighbours(reader, hidden, hops)
     context = hierarchical_context(reader, nodes, hops, gates)
     weights = weigh_chunks(reader, hidden, context, chunks)
@@ -79,6 +83,8 @@ def condensed_text(
     context, mix = selection.context, reader.settings.mix
     if reader.settings.text_rule == "own":
         return context, context
+    # Why t~_v and c_v (decision 4): the paper computes c_v and lists `mix`, and prints no formula
+    # with either.
     text = weighted_rows(selection.chunk_weights, selection.chunks, reader.data.table.chunks)
     return text, mix * text + (1 - mix) * context
 
@@ -90,6 +96,7 @@ def hop_candidates(
 
     Ties go to the lower index.
     """
+    # eq:hard_2hop. In a round, u_w is that of the last node condensation (decision 16).
     far = hops.two(nodes)
     # Why a pool (decision 7): the paper's has B_2 nodes, which leaves the gate no choice.
     hardest = far.keep(rank_in_row(difficulty[far.index], far.ptr) < pool)
@@ -107,7 +114,8 @@ def gate_neighbours(reader: Reader, hidden: Float[Tensor, "m h"], hops: ThreeHop
     hidden : [m, h] g_v of the rows
     """
     table, settings = reader.data.table, reader.settings
-    # Hops 1 and 2 are gated together, as 2 m rows: one product and one entmax instead of two.
+    # Why hops 1 and 2 together, as 2 m rows (decision 16): one product and one entmax, not two.
+    # Rows are independent, so that the gates are those of each hop by itself.
     around = stack_rows(hops[1:])
     itself = torch.ones_like(hops[0].index, dtype=hidden.dtype)
     texts = weighted_rows(itself, hops[0], table.nodes)  # 0 where a row has no candidate at all
@@ -128,6 +136,7 @@ def hierarchical_context(
     """
     table = reader.data.table
     gamma = torch.softmax(reader.model.hop_logits, dim=0)
+    # alpha^(0) = 1 for v itself, the only candidate of hop 0.
     center = gamma[0] * rows_at(table.nodes, nodes).to(gates[0].dtype)
     by_hop = weighted_rows(torch.cat(gates[1:]), stack_rows(hops[1:]), table.nodes)
     near, far = by_hop.view(2, -1, table.nodes.size(1))
@@ -160,12 +169,12 @@ def chunks_of_neighbours(neighbours: Ragged, chunks_of: Ragged) -> Ragged:
     return Ragged(per_neighbour.ptr[neighbours.ptr], per_neighbour.index)
 
 
-def own_text(
+def uncondensed_text(
     table: TextTable, nodes: Int64[Tensor, "m"], chunks: Ragged, dtype: torch.dtype
 ) -> Selection:
-    """Return the evidence of the ablation without text condensation.
+    """Return the evidence of the ablation without text condensation (TC).
 
-    It is chunks of the node itself with their weights in t_v, as the client reads texts.
+    The chunks are those of the node itself, each with its weight in t_v.
     """
     text, one = rows_at(table.nodes, nodes).to(dtype), torch.ones_like(nodes, dtype=dtype)
     itself = Ragged(torch.arange(len(nodes) + 1, device=nodes.device), nodes)
@@ -178,7 +187,7 @@ def own_text(
 def anchored(
     queries: Float[Tensor, "m d"], towards: Float[Tensor, "m d"], config: DanceConfig
 ) -> Float[Tensor, "m d"]:
-    """Add `anchor` to q: a query that asks for texts like x before anything is learnt; [m, d].
+    """Return q + x / (|x| T), which prefers texts like x before anything is learnt; [m, d].
 
     T = 0, as in the paper, leaves the queries as they are.
     """
@@ -196,6 +205,7 @@ def anchor(towards: Float[Tensor, "m d"], config: DanceConfig) -> Float[Tensor, 
     """
     if not config.anchor_temperature:
         return torch.zeros_like(towards)
+    # Normalised, so that T alone sets the scale; an empty text, of norm 0, anchors nothing.
     return F.normalize(towards, dim=1) / config.anchor_temperature
 
 

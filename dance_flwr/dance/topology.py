@@ -1,4 +1,4 @@
-"""Sec. 3.4 and Alg. 4: self-expressive topology reconstruction on the condensed core."""
+"""Section 4.4 and Alg. 4: self-expressive topology reconstruction on the condensed core."""
 
 from dataclasses import dataclass
 
@@ -114,10 +114,10 @@ def support_in_class(
 ) -> Int64[Tensor, "K s"]:
     """eq:candidate_set with j in i's group: at most 128 nodes of its class; [K, s] int64.
 
-    O(K (128 d + log K)): no K x K. Parameters as in `candidate_support`; classes : [K] int64.
+    O(K (128 d + log K)). Parameters as in `candidate_support`; classes : [K] int64.
     """
-    # Groups are neighbours in the order (class, first principal direction of x), so that a class
-    # larger than a group is cut into pieces of similar nodes.
+    # Why groups (decision 16): no K x K. A class larger than a group is cut along the first
+    # principal direction of x, so that the nodes of a group are similar.
     size = features.size(0)
     width = min(max_candidates, _NODES_PER_GROUP - 1, max(size - 1, 0))
     if width <= 0:
@@ -144,6 +144,7 @@ def support_in_class(
 
 def _by_class_and_direction(features: Tensor, classes: Tensor) -> Tensor:
     """Return the nodes sorted by class, and in it by the first principal direction; [K] int64."""
+    # Classes that fit into a group are not cut, so that their order does not matter.
     if int(torch.bincount(classes).max()) <= _NODES_PER_GROUP:
         return torch.sort(classes, stable=True).indices
     centred = features - features.mean(0)
@@ -180,7 +181,7 @@ def candidate_support(
 ) -> Int64[Tensor, "K s"]:
     """eq:candidate_set: C(i) = TopK_q(x_i^T x_j) union TopK_q(S_ij), j != i; [K, s] int64.
 
-    Padded with -1. Memory is O(block * K), never O(K^2).
+    Padded with -1; O(block * K) memory.
 
     Parameters
     ----------
@@ -195,6 +196,7 @@ def candidate_support(
         rows = torch.arange(start, min(start + _ROWS_PER_BLOCK, size), device=features.device)
         tops = []
         for scores in (features[rows] @ features.T, prior_block(evidence, rows)):
+            # j != i; stable sorts, so that equal scores go to the lower node.
             scores[torch.arange(rows.numel(), device=rows.device), rows] = float("-inf")
             tops.append(torch.sort(scores, dim=1, descending=True, stable=True).indices[:, :width])
         blocks.append(torch.cat(tops, dim=1))
@@ -202,12 +204,9 @@ def candidate_support(
 
 
 def prior_block(evidence: Float[Tensor, "K t"], rows: Int64[Tensor, "b"]) -> Float[Tensor, "b K"]:
-    """S[rows, :] with S_ij = clip(<t~_i, t~_j>, 0, 1); [b, K].
-
-    The expected cosine between a chunk of i and a chunk of j: sum_{a,b} pi_ia pi_jb cos(e_a, e_b)
-    collapses to an inner product because chunk embeddings have unit norm. Symmetric; in [0, 1] by
-    Cauchy-Schwarz.
-    """
+    """S[rows, :] with S_ij = clip(<t~_i, t~_j>, 0, 1), symmetric; [b, K]."""
+    # Why (decision 4): this is the expected cosine between a chunk of i and one of j,
+    # sum_{a,b} pi_ia pi_jb cos(e_a, e_b), as chunk embeddings have unit norm.
     return (evidence[rows] @ evidence.T).clamp(0, 1)
 
 
@@ -222,8 +221,7 @@ def self_express(
     min_Z alpha ||X - XZ||_F^2 + beta ||Z||_1 + sum_{i != j} (1 - S_ij) |Z_ij|.
 
     Columns are independent, so each is a small lasso in its own Gram matrix G_i = X_C(i)^T X_C(i)
-    with penalty (beta + 1 - S_ij) / (2 alpha): proximal gradient as in Alg. 4, accelerated, to
-    within `inner_tolerance` of the minimum. Memory is O(block q^2) in addition to the O(Kq) result.
+    with penalty (beta + 1 - S_ij) / (2 alpha). O(block q^2) memory beside the O(Kq) result.
 
     Parameters
     ----------
@@ -235,6 +233,7 @@ def self_express(
             start, min(start + _ROWS_PER_BLOCK, support.size(0)), device=support.device
         )
         problems = column_problems(features, evidence, support[rows], rows, settings)
+        # Why a tolerance (decision 17): L alone says nothing of the distance to the minimum.
         steps, tolerance = settings.inner_iterations, settings.inner_tolerance
         values[rows] = solve_lassos(problems, steps, tolerance)[0]
     return Coefficients(support, values)
@@ -287,11 +286,14 @@ def synthesise_adjacency(z: Coefficients, neighbours: int) -> Edges:
     row_of_z, weight = z.support[filled], z.values[filled].abs()
     pairs = torch.stack([torch.cat([row_of_z, col_of_z]), torch.cat([col_of_z, row_of_z])])
     doubled = torch.cat([weight, weight])
+    # Sums of the two directions; coalesced entries are sorted by row and column, which decides
+    # ties.
     merged = torch.sparse_coo_tensor(
         pairs, doubled, (size, size), check_invariants=False
     ).coalesce()
     rows, cols, values = *merged.indices(), merged.values()
     keep = rank_in_row(values, ptr_of_rows(rows, size)) < neighbours
+    # An edge that one end keeps is one of both, so that the operator is symmetric.
     key, back = rows * size + cols, cols * size + rows
     keep = keep | torch.isin(key, back[keep])
     return rows[keep], cols[keep], values[keep]

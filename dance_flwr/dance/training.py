@@ -52,7 +52,9 @@ def train_condensed(
     client, model, backbone = now.client, now.client.model, now.client.model.backbone
     data, settings, core = client.data, client.settings, selection.nodes
     dense, count = DenseSelection.of(client, selection), core.numel()
+    # The core first: its rows are the first `count` of every output.
     nodes = torch.cat([core, supervised[~torch.isin(supervised, core)]])
+    # Why drawn once a round (decision 16): all epochs read the same rows, gathered once.
     ball = client.graph.around(
         *(backbone.operator, nodes, backbone.hops_left, settings.fan_out),
         now.draws("neighbours"),
@@ -60,12 +62,15 @@ def train_condensed(
     inputs = rows_at(data.inputs(client.graph, backbone), ball.nodes)
     labels = data.train_labels[ball.nodes[: nodes.numel()]]
     every, of_core = Labelled.among(labels), Labelled.among(labels[:count])
+    # Why `trainable` (decision 16): the gradient of a small dense operator is the cheaper one.
     steps = [trainable(step, backbone.operator) for step in ball.operators]
     condensed = trainable(operator(backbone.operator, *edges, count), backbone.operator)
     width = model.fuse_graph.out_features
+    # Once a round, as in the appendix of the paper.
     noise = laplace_like(dense.texts.new_empty(count, width), settings.feature_noise)
 
     def loss() -> Tensor:
+        # Why dropout after the first propagation step (decision 16): the step is precomputed.
         around = backbone.finish(backbone.start(backbone.drop(inputs)), steps)
         graph, hidden = model.graph_logits(around), around[:count]
         texts, neighbour_labels = weigh(client, hidden, dense)
@@ -75,6 +80,7 @@ def train_condensed(
         core = model.graph_logits(model.condensed_hidden(features, condensed))
         text = model.text_logits(text)
         fused = model.fused_logits(features, neighbour_labels)
+        # The condensed losses are of the core, the plain term of all supervised nodes (decision 7).
         value = condensed_loss(Logits(graph[:count], text, fused, core), of_core, settings)
         return value + plain_loss(graph, every, settings)
 

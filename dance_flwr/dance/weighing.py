@@ -51,6 +51,8 @@ class Layout:
         part, column = torch.nonzero(filled).T
         beside = (part * len(nodes) + nodes[:, None]) * len(columns) + column
         source = torch.zeros_like(filled, dtype=torch.int64)
+        # A node has two rows of scores, of its neighbour query and of its chunk query; chunks take
+        # the second.
         source[filled] = torch.arange(len(part), device=nodes.device) + len(part) * (part == CHUNKS)
         apart = source[:, None] + 2 * len(part) * nodes[:, None]
         inside = torch.cat(list(parts), dim=1)
@@ -81,6 +83,7 @@ class Layout:
         ----------
         limits : B of every part
         """
+        # entmax has no maximum over no columns.
         if not self.inside.numel():
             return scores[:, 0]
         # A finite floor: entmax would turn a row of -inf (an empty row) into NaN.
@@ -93,6 +96,7 @@ class Layout:
             budget = torch.tensor(limits, device=rows.device)
             budget = budget.repeat_interleave(len(rows) // len(limits))
             probs = project_budget(probs, rows, None, budget)
+        # An empty row is all padding, over which entmax is uniform: the mask makes it 0.
         return probs.flatten().index_select(0, self.beside).view_as(self.inside) * self.inside  # type: ignore[no-any-return]
 
 
@@ -123,11 +127,13 @@ class DenseSelection:
 
     @classmethod
     def of(cls, reader: Reader, selection: Selection) -> "DenseSelection":
-        """Gather the texts of what was selected, or of all candidates, as the rule says."""
+        """Gather the texts of the selected entries or of all candidates, by `trained_evidence`."""
         table, settings = reader.data.table, reader.settings
+        # Why what was selected (decision 16): fewer rows make an epoch cheaper.
         if settings.trained_evidence == "selected":
             selection = selection.frozen()
         parts = selection.padded()
+        # Hop 0 is left out of the labels: that of the node itself is never read (decision 7).
         near = torch.cat([index for index, _ in parts[:CHUNKS]], dim=1)
         first, split = parts[0][0].size(1), parts[1][0].size(1)
         hot = _rows_of(reader.data.label_table, near[:, first:])  # padding has no weight
@@ -156,8 +162,8 @@ def weigh(
 ) -> tuple[Float[Tensor, "K 2 d"], Float[Tensor, "K C2"]]:
     """Gates, c_v (eq:hier_context), chunk weights and t~_v (eq:agg_text) over fixed candidates.
 
-    With gradients, the dense counterpart of `text.condense_text`, without a loop over nodes and
-    without copies of queries: scores and sums are batched products.
+    The dense counterpart of `text.condense_text`, with gradients: scores and sums are batched
+    products.
 
     Parameters
     ----------
@@ -171,11 +177,14 @@ def weigh(
     model, settings, layout = reader.model, reader.settings, dense.layout
     if settings.text_rule == "own":
         return dense.texts[:, None].expand(-1, 2, -1), dense.labels.sum(1)
+    # Why fixed candidates and anchors (decision 19): between refreshes only weights follow the
+    # model.
     queries = model.queries(hidden) + dense.anchors
     scores = torch.bmm(queries, dense.vectors.mT)
     weights = layout.weights(scores, (*budgets(settings), settings.chunk_budget))[:, None]
     near = weights[..., layout.widths[0] : sum(layout.widths[:CHUNKS])]
     labels = torch.bmm(near, dense.labels).squeeze(1)
+    # eq:hier_context and eq:agg_text in one product: both sum over the same columns.
     gamma = torch.softmax(model.hop_logits, dim=0)
     mixed = weights * torch.addmm(*dense.shares, gamma[:, None]).view(2, -1)
     return torch.bmm(mixed, dense.vectors), labels

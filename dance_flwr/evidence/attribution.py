@@ -69,6 +69,7 @@ def log_odds(
     >>> log_odds(logits, torch.tensor([1]), torch.tensor([2]))
     tensor([[1.0000, 0.5000]])
     """
+    # A difference, as softmax ignores what is added to the logits of all classes.
     of_best, of_rival = (
         logits.gather(2, classes.expand(len(logits), -1)[..., None]).squeeze(2)
         for classes in (best, rival)
@@ -100,6 +101,7 @@ def label_effects(
     >>> label_effects(gaps, torch.zeros(4).long(), hops, labels, torch.full((4,), 0.5))
     tensor([ 0.0000, -0.5000,  0.0000,  1.0000])
     """
+    # Hop 0 is the node itself, whose label is never read (decision 7).
     counts = (hops > 0) & (labels >= 0)
     if gaps is None or not bool(counts.any()):
         return torch.zeros_like(weights)

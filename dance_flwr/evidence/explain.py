@@ -61,6 +61,7 @@ class Explainer:
         graph : the graph to read, for packs as a training round writes them; None = the whole local
             graph, and every stage of the prediction
         """
+        # Why not in a training round (decision 16): "core" and smoothing predict all n nodes.
         all_nodes = {} if graph else self._stages_of_all_nodes(nodes)
         hidden, selection = self._select(nodes, graph or self.data.graph)
         return self.packs(hidden, selection, self.round, all_nodes)
@@ -93,6 +94,7 @@ class Explainer:
         labels, fused_text = label_evidence(client, selection), condensed_text(client, selection)[1]
         logits = logit_parts(self.model, hidden, fused_text, labels)
         stages = self._stages(hidden, logits, all_nodes or {})
+        # The last stage is what is deployed, as far as it is known: the parts explain its class.
         *_, last = stages.values()
         best, rival = two_best_classes(last)
         gaps = None
@@ -130,6 +132,7 @@ class Explainer:
         probs = {FUSED: torch.softmax(logits.sum(0), dim=1), **all_nodes}
         if "plain" in self._views:
             probs["plain"] = torch.softmax(self.model.graph_logits(hidden), dim=1)
+        # A mean of some of the deployed views is not what is deployed.
         if probs.keys() >= {*self._views}:
             probs[DEPLOYED] = mean_of(probs, self._views)
         return {stage: probs[stage] for stage in STAGES if stage in probs}
@@ -143,12 +146,16 @@ class Explainer:
     ) -> tuple[Float[Tensor, "m h"], Selection]:
         """Return g_v of these nodes, and their evidence."""
         client = self._client(graph)
+        # Why of this model (decision 20): then the weights of a pack follow from the model it
+        # names.
         difficulty = trained_prediction(client, plain_pass_in_blocks(client)).difficulty
         hidden = embed(client, nodes)
         return hidden, condense_text(client, nodes, hidden, difficulty)
 
     def _stages_of_all_nodes(self, nodes: Int64[Tensor, "m"]) -> dict[str, Float[Tensor, "m C"]]:
         """Return "core" and "smoothed" of these nodes where they are deployed."""
+        # Both read the predictions of all nodes, so that they are made only where they are
+        # deployed.
         if self.smooth is None and "core" not in self._views:
             return {}
         client = self._client(self.data.graph)
@@ -171,7 +178,9 @@ def _neighbour_arrays(
     order = torch.sort(rows, stable=True).indices
     rows, nodes, hops = rows[order], nodes[order], hops[order]
     weights = torch.cat(selection.gates)[selected][order]
+    # Hop 0 is the node itself, whose label is never read (decision 7).
     labels = torch.where(hops > 0, data.train_labels[nodes], -1)
+    # A model without label evidence reads no label, and a pack shows none.
     if gaps is None:
         labels = torch.full_like(labels, -1)
     return {
@@ -188,6 +197,7 @@ def _chunk_arrays(data: ClientData, selection: Selection) -> dict[str, Any]:
     """Return the arrays of `Packs` about the selected chunks, those of a node heaviest first."""
     selected = selection.chunk_weights > 0
     chunks, weights = selection.chunks.keep(selected), selection.chunk_weights[selected]
+    # Two stable sorts, the row last: heaviest first, ties in the order of the candidates.
     by_weight = torch.sort(weights, descending=True, stable=True).indices
     order = by_weight[torch.sort(chunks.rows()[by_weight], stable=True).indices]
     chunks = Ragged(chunks.ptr, chunks.index[order])

@@ -17,6 +17,7 @@ from dance_flwr.evidence.verify import WEIGHT_TOLERANCE
 
 _LINES_PER_BLOCK = 1024  # recomputed at once
 # What a line holds: name -> type.
+# No more and no less: an unknown entry would be shown without having been verified.
 _LINE = {"id": str, "model": str, "views": dict, "neighbours": list, "spans": list}
 _NEIGHBOUR = {"id": str, "hop": int, "gate": float}
 _SPAN = {"id": str, "start": int, "end": int, "weight": float, "sha256": str}
@@ -88,7 +89,9 @@ def verify_lines(explainer: Explainer, lines: Sequence[Mapping[str, Any]], path:
     data = explainer.data
     ids, texts = data.ids(), data.texts()
     row_of = {name: row for row, name in enumerate(ids)}
+    # The texts first: an altered text is named as one, and no model has to run.
     spans = sum(_check_spans(line, row_of, texts, path) for line in lines)
+    # Why every node (decision 20): a line that was removed would not be missed otherwise.
     if missing := row_of.keys() - {line["id"] for line in lines}:
         first, more = min(missing, key=row_of.__getitem__), len(missing) - 1
         rest = f" and {more:,} more" if more else ""
@@ -188,6 +191,7 @@ def _check_spans(
     try:
         for span in line["spans"]:
             text = texts[row_of[span["id"]]][span["start"] : span["end"]]
+            # JSON can hold a single surrogate, which strict UTF-8 cannot.
             if sha256(text.encode("utf-8", "surrogatepass")).hexdigest() != span["sha256"]:
                 raise UserError(
                     f"{path}: node {line['id']!r}: expected the text that was selected in "
@@ -215,6 +219,7 @@ def _compare(line: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -
     surplus.subtract(key for key, _ in wanted)
     gaps = [  # NaN differs from every number
         (inf if isnan(a - b) else abs(a - b), key)
+        # Lists of different lengths are a fault that `surplus` names.
         for (key, a), (_, b) in zip(actual, wanted, strict=False)
     ]
     fault = ""

@@ -98,6 +98,7 @@ class Packs:
     @property
     def disagree(self) -> NDArray[np.bool_]:
         """[m] whether some deployed view that is known predicts another class."""
+        # Packs of a training round do not know the view "core".
         known = [self.stages.index(view) for view in self.views if view in self.stages]
         return (self.probs[known].argmax(axis=2) != self.predicted).any(axis=0)  # type: ignore[no-any-return]
 
@@ -131,6 +132,7 @@ class Packs:
                 f"{path}: expected evidence packs, found {state}; copy the client's folder again, "
                 "or run again"
             )
+        # The format first, as files of another one have other arrays.
         if (number := int(arrays.get(_FORMAT, 1))) != FORMAT:
             raise DataError(
                 f"{path}: expected evidence packs of format {FORMAT}, found format "
@@ -144,6 +146,8 @@ class Packs:
             )
         values: dict[str, Any] = {name: arrays[name] for name in names}
         digest = str(arrays[_DIGEST])
+        # Why only against damage (decision 20): whoever alters packs can compute their digest
+        # again; the seal of the run is what they cannot change.
         if digest != _digest(values):
             raise DataError(
                 f"{path}: expected packs of digest {digest[:12]}, found others; they were altered"
@@ -189,6 +193,7 @@ class Packs:
 
     def _places(self, name: str) -> Ragged:
         """Return the places of the entries of each pack; `name` is that of their ptr."""
+        # Places instead of entries: one `take` serves all arrays of a ptr.
         ptr = torch.as_tensor(getattr(self, name))
         return Ragged(ptr, torch.arange(int(ptr[-1])))
 
@@ -207,5 +212,6 @@ def _digest(values: dict[str, NDArray[Any]]) -> str:
     """Return the sha256 hex digest of names, types and bytes of all arrays."""
     digest = sha256()
     for name, array in sorted(values.items()):
+        # Names, types and shapes too: equal bytes may be other numbers.
         digest.update(f"{name}:{array.dtype}:{array.shape};".encode() + array.tobytes())
     return digest.hexdigest()

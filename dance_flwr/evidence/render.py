@@ -42,6 +42,7 @@ def render(
         spans[span.node].append(span)
     if summary is None:
         summary = quote(selected)
+    # Why (decision 22): names of classes come with the data, as texts do.
     names = [one_line(name, marks=True) for name in data.card.class_names]
     lines = [
         f"Evidence pack of node {_name(ids[packs.nodes[row]])}, "
@@ -103,6 +104,7 @@ def _predictions(packs: Packs, row: int, names: Sequence[str]) -> list[str]:
 def _contributions(packs: Packs, row: int, names: Sequence[str]) -> str:
     """Return the log-odds of the predicted class against its rival in the fused view, by part."""
     of, total = packs.parts[row], float(packs.parts[row].sum())
+    # A part of exactly 0 was not read, or had nothing to read.
     parts = ", ".join(f"{name} {part:+.2f}" for name, part in zip(PARTS, of, strict=True) if part)
     classes = f"{names[packs.predicted[row]]} against {names[packs.rival[row]]}"
     return f"{classes}, fused view: {total:+.2f} = {parts or 0}"
@@ -110,6 +112,7 @@ def _contributions(packs: Packs, row: int, names: Sequence[str]) -> str:
 
 def _name(node: str) -> str:
     """Return an id in quotes, without marks."""
+    # Why (decision 22): an id comes with the data and is a stranger's text, too.
     return escaped(repr(node), marks=True)
 
 

@@ -1,7 +1,6 @@
-"""Verify evidence packs against the source texts and the model.
+"""Verify the evidence packs of a run against the source texts and the model.
 
-Each function names the first node that does not agree. `verify_packs` runs them all for the packs
-that one client keeps of a run.
+Each function names the first node that does not agree; `verify_packs` calls them all.
 """
 
 from dataclasses import dataclass, field
@@ -87,7 +86,7 @@ class PackCounts:
 
 
 def verify_packs(explainer: Explainer, folder: RunFolder, sources: Sources) -> PackCounts:
-    """Verify all packs that a client keeps of a run.
+    """Verify all packs that a client has of a run.
 
     Parameters
     ----------
@@ -124,6 +123,7 @@ def verify_packs(explainer: Explainer, folder: RunFolder, sources: Sources) -> P
         # round, or preselected by an earlier difficulty, rests on models that nobody keeps.
         fresh = explainer.settings.text_refresh_every > 0 and packs.difficulty_round == packs.round
         if packs.model_id == explainer.model_id and (final or fresh):
+            # Packs of a round read the training graph, final packs the whole one.
             verify_weights(explainer, packs, path.name, None if final else data.training_graph)
             counts.recomputed += len(packs.nodes)
         if final and (summaries := Summaries.load(folder.summaries_path)):
@@ -185,6 +185,7 @@ def verify_parts(packs: Packs, where: str) -> None:
     ------
     UserError : names the node whose numbers contradict each other
     """
+    # In float64, so that the check adds no rounding of its own.
     fused = packs.probs[packs.stages.index(FUSED)].astype(np.float64)
     best, rival = _at(fused, packs.predicted), _at(fused, packs.rival)
     with np.errstate(invalid="ignore"):
@@ -197,6 +198,7 @@ def verify_parts(packs: Packs, where: str) -> None:
     gaps = {
         "probabilities": np.abs(packs.probs.sum(axis=2) - 1).max(axis=0, initial=0),
         "contributions": np.where(best + rival > 0, np.abs(share - expit(odds)), 0),
+        # Relative above 1, where float32 sums miss an absolute tolerance.
         "label effects": np.abs(from_labels - labels) / np.maximum(np.abs(labels), 1),
     }
     for what, gap in gaps.items():
@@ -263,9 +265,9 @@ def _effects(packs: Packs) -> Entries:
 def _gap_of_parts(packs: Packs, again: Packs) -> NDArray[np.float64]:
     """Return the largest difference of the parts, relative to the largest part where above 1; [m].
 
-    Classes whose probabilities are equal but for rounding may change places; then the parts are not
-    compared. Infinite where the pack compares other classes.
+    Not compared where classes of equal probability changed places; infinite for other classes.
     """
+    # Relative above 1, as for label effects.
     scale = np.abs(again.parts).max(axis=1, initial=1)
     gap = np.abs(packs.parts - again.parts).max(axis=1, initial=0) / scale
     same, tied = np.ones_like(gap, np.bool_), np.ones_like(gap, np.bool_)

@@ -11,7 +11,7 @@ frozen texts, and u = `project(x^)`:
 
     g = finish(start(inputs(x^, P)), rest) = finish(spread(project(x^), first), rest)
 
-`inputs` has no parameters: it is computed once per client and kept. `operators` are the steps of a
+`inputs` has no parameters: it is computed once per client. `operators` are the steps of a
 batch, from the outermost nodes to the targets; the rows of each are the first of its columns, so a
 step reads [b, .] and returns its first rows.
 """
@@ -32,8 +32,8 @@ class Backbone(nn.Module):
 
     Inputs are layer-normalised without parameters, since text embeddings t_u (norm at most 1) and
     fused features x_v (norm near sqrt(d)) share the same weights. A subclass defines
-    `project`, `spread` and `finish`; `inputs` and `start` too if the first step can be computed
-    ahead.
+    `project`, `spread` and `finish`; `inputs` and `start` too if the first step does not
+    depend on parameters.
 
     Attributes
     ----------
@@ -66,6 +66,7 @@ class Backbone(nn.Module):
 
     def propagate_projected(self, projected: Tensor, operator: Tensor) -> Tensor:
         """Return f after `project`; [n, w], [n, n] -> [n, h]."""
+        # The steps of `spread` are the outermost ones, which read the most nodes.
         steps = [operator] * self.reach
         hop = self.reach - self.hops_left
         return self.finish(self.spread(projected, steps[:hop]), steps[hop:])
@@ -101,4 +102,6 @@ class Backbone(nn.Module):
 
 def normalise(features: Tensor) -> Tensor:
     """x^ = LN(x) without parameters; [b, d] -> [b, d]."""
+    # Why without parameters (decision 4): the backbone reads t_u, of norm at most 1, and x_v, of
+    # norm near sqrt(d), with the same weights.
     return F.layer_norm(features, features.shape[-1:])

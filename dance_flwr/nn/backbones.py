@@ -11,6 +11,7 @@ from torch_geometric.utils import to_edge_index
 from dance_flwr.nn.backbone import Backbone, Operators
 from dance_flwr.nn.message_passing import compiled_nowhere
 
+# Why: a client writes to its own folder only, see `message_passing`.
 _GraphConv, _GATConv = compiled_nowhere(GraphConv), compiled_nowhere(GATConv)
 _GINConv, _SGConv = compiled_nowhere(GINConv), compiled_nowhere(SGConv)
 _APPNP = compiled_nowhere(APPNP)
@@ -27,6 +28,8 @@ class Sage(Backbone):
 
     def __init__(self, text_dim: int, hidden_dim: int, dropout: float) -> None:
         super().__init__(dropout)
+        # Only the parameters of the layers are used: sums over neighbours are products with the
+        # operator, so that a pass can be divided into parts.
         self.first = _GraphConv(text_dim, hidden_dim, aggr="add")
         self.second = _GraphConv(hidden_dim, hidden_dim, aggr="add")
 
@@ -36,8 +39,8 @@ class Sage(Backbone):
 
     def start(self, inputs: Tensor) -> Tensor:
         """Relu of L_1, from its inputs; [b, h]."""
-        near, own = inputs.chunk(2, dim=1)
-        return F.relu(self.first.lin_rel(near) + self.first.lin_root(own))
+        near, root = inputs.chunk(2, dim=1)
+        return F.relu(self.first.lin_rel(near) + self.first.lin_root(root))
 
     def text_weight(self) -> Tensor:
         """[W_1 || W_2]^T; [2 h, d]."""
@@ -45,13 +48,14 @@ class Sage(Backbone):
 
     def spread(self, projected: Tensor, operators: Operators) -> Tensor:
         """relu(D^-1 A u_1 + u_2 + b); [b', h]."""
-        near, own = projected.chunk(2, dim=1)
+        near, root = projected.chunk(2, dim=1)
         mean = operators[0] @ near
-        return F.relu(mean + own[: mean.size(0)] + self.first.lin_rel.bias)
+        return F.relu(mean + root[: mean.size(0)] + self.first.lin_rel.bias)
 
     def finish(self, hidden: Tensor, operators: Operators) -> Tensor:
         """L_2(dropout(.)); [m, h]."""
         hidden = self.drop(hidden)
+        # The linear map comes first, as in the first layer: the two commute.
         near = operators[0] @ F.linear(hidden, self.second.lin_rel.weight)
         root = self.second.lin_root(hidden[: near.size(0)])
         return near + root + self.second.lin_rel.bias  # type: ignore[no-any-return]
@@ -65,8 +69,8 @@ class Gat(Backbone):
     defaults: a self loop has the mean weight of its node's edges. The layer silently drops the
     weights of a sparse operator, so it gets the edge list. After Velickovic et al.: ELU, dropout of
     features and of a_ij, up to eight concatenated heads in the first layer (the largest divisor of
-    8 and h), a single head in the second. Attention depends on parameters, so that nothing but x^
-    is known ahead.
+    8 and h), a single head in the second. Attention depends on parameters, so that `inputs`
+    are x^ alone.
     """
 
     operator = "loops"
@@ -74,6 +78,7 @@ class Gat(Backbone):
 
     def __init__(self, text_dim: int, hidden_dim: int, dropout: float) -> None:
         super().__init__(dropout)
+        # Why a divisor: the heads are concatenated to exactly h columns.
         heads = gcd(hidden_dim, 8)
         shared = {
             "dropout": dropout,
@@ -104,6 +109,7 @@ def attend(layer: GATConv, projected: Tensor, operator: Tensor) -> Tensor:
     The sums of messages are those of the layer's own `edge_updater` and `propagate`.
     """
     ends, weights = to_edge_index(operator)  # (row, col) = (target, source)
+    # torch-geometric lists edges as (source, target).
     edges, size = ends.flip(0), (operator.size(1), operator.size(0))
     source = projected.view(-1, layer.heads, layer.out_channels)
     target = source[: operator.size(0)]
@@ -128,6 +134,8 @@ class Gin(Backbone):
 
     @staticmethod
     def _layer(width_in: int, width_out: int) -> GINConv:
+        # Why no batch normalisation, which Xu et al. have: its running statistics are no
+        # parameters, and a mean of states would not be the state of a model.
         mlp = nn.Sequential(
             nn.Linear(width_in, width_out), nn.ReLU(), nn.Linear(width_out, width_out)
         )
@@ -139,8 +147,8 @@ class Gin(Backbone):
 
     def start(self, inputs: Tensor) -> Tensor:
         """relu(MLP(A x^ + (1 + eps) x^)); [b, h]."""
-        near, own = inputs.chunk(2, dim=1)
-        return F.relu(self.first.nn(near + (1 + self.first.eps) * own))
+        near, root = inputs.chunk(2, dim=1)
+        return F.relu(self.first.nn(near + (1 + self.first.eps) * root))
 
     def text_weight(self) -> Tensor:
         """W_1^T; [h, d]."""
@@ -175,6 +183,7 @@ class Appnp(Backbone):
         super().__init__(dropout)
         self.first = nn.Linear(text_dim, hidden_dim)
         self.second = nn.Linear(hidden_dim, hidden_dim)
+        # The operator is normalised already; K and alpha as in Gasteiger et al. 2019.
         self.rank = _APPNP(K=self.reach, alpha=0.1, normalize=False)
 
     def text_weight(self) -> Tensor:
@@ -188,6 +197,7 @@ class Appnp(Backbone):
     def finish(self, hidden: Tensor, operators: Operators) -> Tensor:
         """z_1, ..., z_K; [m, h]."""
         first, alpha = hidden, self.rank.alpha
+        # The steps of `APPNP` one by one, as each may have fewer rows than the one before.
         for operator in operators:
             hidden = operator @ hidden
             hidden = (1 - alpha) * hidden + alpha * first[: hidden.size(0)]
@@ -205,6 +215,7 @@ class Sgc(Backbone):
 
     def __init__(self, text_dim: int, hidden_dim: int, dropout: float) -> None:
         super().__init__(dropout)
+        # Its propagation is not called: P^2 x^ is computed once per client (decision 16).
         self.layer = _SGConv(text_dim, hidden_dim, K=self.reach)
 
     def inputs(self, normalised: Tensor, operator: Tensor) -> Tensor:

@@ -33,22 +33,22 @@ class Block:
 class OperatorRows:
     """An operator of `propagation.operator` as rows to sample from, the diagonal apart.
 
-    A node's own entry is never left out. The entries of the kind "loops" are read as features of
-    edges under a softmax, not summed, so those that are kept stay as they are.
+    A node's entry on the diagonal is never left out. The entries of the kind "loops" are features
+    of edges under a softmax and not summed, so those that are sampled stay as they are.
 
     Attributes
     ----------
     others : n rows, the columns of the entries off the diagonal
     values : [E], their values
-    has_own : [n] bool, whether a row has an entry on the diagonal
-    own : [n], its value, 0 without
+    has_loop : [n] bool, whether a row has an entry on the diagonal
+    loops : [n], the value of that entry, 0 where there is none
     summed : whether a value that stands for several is multiplied by their number
     """
 
     others: Ragged
     values: Float[Tensor, "E"]
-    has_own: Bool[Tensor, "n"]
-    own: Float[Tensor, "n"]
+    has_loop: Bool[Tensor, "n"]
+    loops: Float[Tensor, "n"]
     summed: bool
 
     @classmethod
@@ -57,11 +57,13 @@ class OperatorRows:
         ptr, cols, values = operator.crow_indices(), operator.col_indices(), operator.values()
         rows, size = row_of_entry(ptr), ptr.numel() - 1
         on_diagonal = rows == cols
-        own = values.new_zeros(size).index_copy(0, rows[on_diagonal], values[on_diagonal])
-        has_own = torch.zeros(size, dtype=torch.bool, device=rows.device)
-        has_own[rows[on_diagonal]] = True
+        loops = values.new_zeros(size).index_copy(0, rows[on_diagonal], values[on_diagonal])
+        has_loop = torch.zeros(size, dtype=torch.bool, device=rows.device)
+        has_loop[rows[on_diagonal]] = True
         others = Ragged(ptr_of_rows(rows[~on_diagonal], size), cols[~on_diagonal])
-        return cls(others, values[~on_diagonal], has_own, own, kind != "loops")
+        # Why "loops" apart (decision 15): attention reads entries under a softmax, where one entry
+        # cannot stand for several.
+        return cls(others, values[~on_diagonal], has_loop, loops, kind != "loops")
 
     def block(
         self, targets: Int64[Tensor, "t"], radius: int, fan_out: int, generator: torch.Generator
@@ -79,20 +81,23 @@ class OperatorRows:
         fan_out : B, neighbours per node; 0 = all
         generator : a CPU generator; the only source of randomness
         """
-        place = torch.full_like(self.has_own, -1, dtype=torch.int64)
+        place = torch.full_like(self.has_loop, -1, dtype=torch.int64)
         nodes, frontier = [targets], targets
         parts: list[tuple[Tensor, Tensor, Tensor]] = []
         place[targets], count = torch.arange(len(targets), device=place.device), len(targets)
         for _ in range(radius):
+            # Why B entries of each row (decision 15): a hub costs no more than any other node.
             sample = sample_rows(self.others, frontier, fan_out, generator)
             ends, values = self.others.index[sample.place], self.values[sample.place]
             values = values * sample.weight if self.summed else values
             parts.append((place[frontier][row_of_entry(sample.ptr)], ends, values))
+            # Why only nodes without a place (decision 15): a node is sampled once, for all layers.
             frontier = torch.unique(ends[place[ends] < 0])
             place[frontier] = torch.arange(count, count + len(frontier), device=place.device)
             nodes, count = [*nodes, frontier], count + len(frontier)
         every = torch.cat(nodes)
-        looped = every[self.has_own[every]]
-        parts.append((place[looped], looped, self.own[looped]))
+        # The diagonal last, of all nodes: it is never sampled away (decision 15).
+        looped = every[self.has_loop[every]]
+        parts.append((place[looped], looped, self.loops[looped]))
         rows, ends, values = (torch.cat(columns) for columns in zip(*parts, strict=True))
         return Block(every, sparse_csr(rows, place[ends], values, count))

@@ -11,6 +11,7 @@ def dropout(values: Tensor, rate: float, training: bool) -> Tensor:
     Srivastava et al. 2014. On a CPU, `torch.nn.functional.dropout` draws its mask one Bernoulli
     number at a time, which is slower than uniform numbers and a comparison; other devices use it.
     """
+    # Nothing to draw, or not with the CPU's generator, which is the slow one.
     if not training or rate == 0 or values.device.type != "cpu":
         return F.dropout(values, rate, training)
     mask = torch.rand(values.shape, dtype=torch.float32).ge_(rate)

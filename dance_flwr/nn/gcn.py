@@ -16,6 +16,8 @@ class Layer(nn.Module):
 
     def __init__(self, width_in: int, width_out: int) -> None:
         super().__init__()
+        # Why these names and initial values (decision 16): those of `GCNConv`, whose import costs
+        # more than that of torch.
         self.bias = nn.Parameter(torch.zeros(width_out))
         self.lin = nn.Linear(width_in, width_out, bias=False)
         nn.init.xavier_uniform_(self.lin.weight)
@@ -52,5 +54,6 @@ class Gcn(Backbone):
 
     def finish(self, hidden: Tensor, operators: Operators) -> Tensor:
         """P dropout(.) W_2 + b_2; [m, h]."""
+        # The map before the step, as `GCNConv` has it.
         hidden = F.linear(self.drop(hidden), self.second.lin.weight)
         return operators[0] @ hidden + self.second.bias

@@ -13,13 +13,15 @@ from torch import Tensor
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows, stack_rows
 from dance_flwr.nn.sampling import sample_rows
 
+# Why a limit: 2-hop lists have far more entries than the graph has edges, and a round reads those
+# of its core alone (decision 16).
 _MAX_CACHED_PAIRS = 2_000_000
 _ROWS_AT_ONCE = 16_384  # of 2-hop lists: the search needs some 20 times the memory of its result
 
 
 @runtime_checkable
 class HopLists(Protocol):
-    """Candidate nodes at hops 0, 1 and 2 of given nodes."""
+    """Candidate nodes at hops 0, 1 and 2 of a node."""
 
     def zero(self, rows: Int64[Tensor, "m"]) -> Ragged:
         """Return the nodes at hop 0."""
@@ -51,6 +53,8 @@ class Hops:
         self._rows, self._fan_out = rows, fan_out
         degrees = rows.ptr.diff()
         sizes = degrees.clamp(max=fan_out) if fan_out else degrees
+        # Walks of two steps bound the number of pairs without a search; with few edges they are
+        # cheap to count.
         few = rows.index.numel() <= _MAX_CACHED_PAIRS
         self._cached = few and int(sizes[rows.index].sum()) <= _MAX_CACHED_PAIRS
 
@@ -60,6 +64,8 @@ class Hops:
 
     def one(self, rows: Int64[Tensor, "m"]) -> Ragged:
         """Return N_v^(1) for every row node v ([m] int64)."""
+        # Why no generator (decision 16): candidates of a node are a fixed sample, the same in every
+        # round.
         sample = sample_rows(self._rows, rows, self._fan_out, None)
         return Ragged(sample.ptr, self._rows.index[sample.place])
 
@@ -79,6 +85,7 @@ class Hops:
         # Sorted by (row, node): a list of pairs without repetition.
         keys = torch.unique(owner * self._rows.num_rows + far.index)
         row, node = keys // self._rows.num_rows, keys % self._rows.num_rows
+        # Exactly two: no neighbour, not even one that the sample leaves out.
         exact = (node != rows[row]) & ~contains(self._rows, rows[row], node)
         return Ragged(ptr_of_rows(row[exact], rows.numel()), node[exact])
 
@@ -89,9 +96,11 @@ def contains(rows: Ragged, row: Int64[Tensor, "E"], entry: Int64[Tensor, "E"]) -
         return torch.zeros_like(row, dtype=torch.bool)
     low, high, last = rows.ptr[row], rows.ptr[row + 1], rows.index.numel() - 1
     widest = int((high - low).max()) if row.numel() else 0
+    # Every halving runs for all entries at once: as many as the widest row needs.
     for _ in range(widest.bit_length()):
         middle = (low + high) // 2
         below = (middle < high) & (rows.index[middle.clamp(max=last)] < entry)
+        # An entry whose search has ended changes neither bound.
         low, high = torch.where(below, middle + 1, low), torch.where(below, high, middle)
     return (low < rows.ptr[row + 1]) & (rows.index[low.clamp(max=last)] == entry)
 
@@ -112,6 +121,7 @@ class Balls:
     @classmethod
     def of(cls, rows: Ragged, targets: Int64[Tensor, "I"], radius: int) -> "Balls":
         """Grow the balls edge by edge in the graph of these rows of neighbours."""
+        # One target may occur in many cases: its ball is grown once.
         nodes, row = torch.unique(targets, return_inverse=True)
         single = Ragged(torch.arange(nodes.numel() + 1, device=nodes.device), nodes)
         return cls(nodes_around(rows, single, radius), row)
@@ -150,10 +160,10 @@ def nodes_around(rows: Ragged, starts: Ragged, radius: int) -> Ragged:
     return Ragged(ptr.to(starts.ptr.device), index.to(starts.ptr.device))
 
 
-def most_around(rows: Ragged, radius: int) -> Int64[Tensor, "n"]:
-    """Return a number of nodes that no node has more of within `radius` hops, without a search.
+def max_around(rows: Ragged, radius: int) -> Int64[Tensor, "n"]:
+    """Return an upper bound of the number of nodes within `radius` hops of each node, by no search.
 
-    That is b_0 = 1, b_r(u) = 1 + sum_{w in N(u)} b_{r-1}(w), at most n; [n] int64.
+    b_0 = 1, b_r(u) = 1 + sum_{w in N(u)} b_{r-1}(w), at most n; [n] int64.
     """
     owner, largest = rows.rows(), torch.ones_like(rows.ptr[1:])
     for _ in range(radius):

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-_STEPS_PER_RESTART, _STEPS_PER_GAP = 5, 10  # each check costs about as much as a step or two
+# Why not after every step: each check costs about as much as a step or two.
+_STEPS_PER_RESTART, _STEPS_PER_GAP = 5, 10
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Lassos:
         energy: Float[Tensor, "K"],
         penalty: Float[Tensor, "K s"],
     ) -> "Lassos":
-        """Return problems that are given one per row."""
+        """Return the problems of these rows."""
         laid = gram.permute(1, 2, 0).contiguous()
         return cls(laid, target.T.contiguous(), energy, penalty.T.contiguous())
 
@@ -47,11 +48,13 @@ class Lassos:
         """
         pulls = self.target - (self.gram * z).sum(1)  # A^T r
         along = self.energy - (self.target * z).sum(0)  # x^T r
+        # Clamped, as rounding may leave less than 0 of a square.
         squared = (along - (pulls * z).sum(0)).clamp(min=0)  # ||r||^2
         objective = squared / 2 + (self.penalty * z.abs()).sum(0)
-        most = (self.penalty / pulls.abs()).nan_to_num(nan=torch.inf).amin(0)
+        # The largest feasible multiple; 0 / 0, without penalty and pull, limits nothing.
+        limit = (self.penalty / pulls.abs()).nan_to_num(nan=torch.inf).amin(0)
         some = squared > torch.finfo(z.dtype).eps * self.energy  # else r is rounding
-        scale = torch.where(some, torch.minimum(most, along / squared).clamp(min=0), 0)
+        scale = torch.where(some, torch.minimum(limit, along / squared).clamp(min=0), 0)
         return objective, objective - scale * along + scale.square() * squared / 2
 
 
@@ -70,8 +73,11 @@ def solve_lassos(
     ----------
     tolerance : 0 = always `max_steps` steps
     """
+    # Why row sums (decision 4): they bound the largest eigenvalue without
+    # computing it.
     rate = 1 / problems.gram.abs().sum(1).amax(0).clamp(min=1e-12)
     eye = torch.eye(problems.gram.size(0), dtype=rate.dtype, device=rate.device)
+    # One matrix per problem: a step is a product and a sum.
     keep = eye[..., None] - problems.gram * rate  # y - eta G y = keep y
     towards, threshold = problems.target * rate, problems.penalty * rate
     below, product = -threshold, torch.empty_like(keep)
@@ -81,10 +87,13 @@ def solve_lassos(
     for done in range(0, max_steps, _STEPS_PER_RESTART):
         ages = age + numbers
         for momentum in (1 + ages / (ages + 3))[: max_steps - done]:
+            # In place: a step allocates nothing of size [s, s, K].
             moved = torch.mul(keep, y, out=product).sum(1).add_(towards)
+            # soft(x, t) = x - clip(x, -t, t).
             last, z = z, moved - moved.clamp(below, threshold)
             before, y = y, torch.lerp(last, z, momentum)  # z + m / (m + 3) (z - last)
         back = (before - z).mul_(z - last).sum(0) > 0
+        # Why per problem (decision 17): a restart of one column leaves the momentum of the others.
         age, y = ages[-1].masked_fill(back, 0), torch.where(back, z, y)
         steps = done + _STEPS_PER_RESTART
         if tolerance and steps % _STEPS_PER_GAP == 0 and _are_solved(problems, z, tolerance):

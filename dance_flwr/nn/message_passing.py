@@ -14,6 +14,7 @@ def compiled_nowhere(layer: type[Layer]) -> type[Layer]:
     only. A class with methods of its own is left alone, and computes the same.
     """
 
+    # torch-geometric generates no code for a class that defines these two itself.
     def propagate(self: MessagePassing, *args: Any, **values: Any) -> Any:
         return MessagePassing.propagate(self, *args, **values)
 

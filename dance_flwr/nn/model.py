@@ -40,7 +40,9 @@ class PlainModel(nn.Module):
         self.dropout, self.text_dim = dropout, shape.text_dim
         self.backbone = BACKBONES.get(backbone)(shape.text_dim, shape.hidden_dim, dropout)
         self.head_graph = nn.Linear(shape.hidden_dim, shape.classes)
+        # Why zeros: at first the model predicts as one that reads no labels.
         self.label_weight: nn.Parameter | None = None  # V^T, [w, C]
+        # Why no buffer: the prior is the client's own, and a state is what clients upload.
         self.prior: Tensor | None = None
         if reads_labels:
             width = self.backbone.text_weight().size(0)

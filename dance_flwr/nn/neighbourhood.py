@@ -46,14 +46,19 @@ def around(
     generator : as in `sample_rows`
     """
     nodes, operators = targets, []
+    # From the targets outwards; a pass applies the operators in the reverse order.
     for _ in range(steps):
         sample = sample_rows(rows, nodes, fan_out, generator)
         row, near = row_of_entry(sample.ptr), rows.index[sample.place]
         value = weights.of(nodes[row], near, sample.place)
+        # Why weighted (decision 16): a sampled entry stands for its part of the row, so that sums
+        # stay unbiased. Features of edges are not summed (decision 15).
         value = value * sample.weight if weights.sums else value
+        # After sampling, so that the node itself is always among its neighbours.
         if weights.loops is not None:
             row, near, value = _with_loops(sample.ptr, near, value, nodes, weights.loops[nodes])
         column, wider = _number(nodes, near)
+        # Sizes with the loops, which `sample.ptr` does not count.
         sizes = torch.bincount(row, minlength=nodes.numel())
         operators.append(csr(ptr_of_sizes(sizes), column, value, (nodes.numel(), wider.numel())))
         nodes = wider
@@ -84,6 +89,7 @@ def _number(first: Int64[Tensor, "m"], nodes: Int64[Tensor, "E"]) -> tuple[Tenso
     distinct, inverse = torch.unique(torch.cat([first, nodes]), return_inverse=True)
     place = torch.full_like(distinct, -1)
     place[inverse[: first.numel()]] = torch.arange(first.numel(), device=first.device)
+    # `first` stays in front: the rows of a step are then the first of its columns.
     new = place < 0
     place[new] = torch.arange(first.numel(), distinct.numel(), device=first.device)
     return place[inverse[first.numel() :]], torch.cat([first, distinct[new]])

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+# Why (decision 16): up to this many entries the gradient of a dense product is the cheaper one.
 _MAX_DENSE = 65_536
 
 
@@ -35,6 +36,7 @@ def operator(
     if kind == "gcn":
         every = torch.arange(num_nodes, device=rows.device)
         rows, cols = torch.cat([rows, every]), torch.cat([cols, every])
+        # Loops weigh 1, so that no degree is 0.
         values = torch.cat([weights, weights.new_ones(num_nodes)])
         degree = values.new_zeros(num_nodes).index_add_(0, rows, values)
         root = degree.rsqrt()
@@ -43,10 +45,13 @@ def operator(
         degree = torch.zeros(num_nodes, dtype=weights.dtype, device=weights.device).index_add_(
             0, rows, weights
         )
+        # Clamped: an isolated node has a row of zeros, not of NaN.
         values = weights / degree.clamp(min=torch.finfo(weights.dtype).tiny)[rows]
     elif kind == "sum":
         values = weights
     elif kind == "loops":
+        # Imported here (decision 16): torch-geometric costs more to import than torch, and no other
+        # kind needs it.
         from torch_geometric.utils import add_self_loops, remove_self_loops
 
         edge_index, values = remove_self_loops(torch.stack([cols, rows]), weights)
@@ -107,9 +112,11 @@ def edge_weights(
     degree = sizes.float()
     if gates is not None:
         rows = torch.repeat_interleave(torch.arange(len(sizes), device=ptr.device), sizes)
+        # Under gates a degree is the sum of the weights of its edges, as in `operator`.
         degree = torch.zeros_like(degree).index_add_(0, rows, gates)
     one = torch.ones_like(degree)
     if kind == "gcn":
+        # + 1 for the loop, whose entry is then 1 / (degree + 1).
         root = (degree + 1).rsqrt()
         return EdgeWeights(root, root, root * root, gates=gates)
     if kind == "mean":
@@ -118,6 +125,7 @@ def edge_weights(
     if kind == "sum":
         return EdgeWeights(one, one, None, gates=gates)
     if kind == "loops":
+        # The mean weight of the edges; 0 for an isolated node.
         loops = degree / sizes.clamp(min=1)
         return EdgeWeights(one, one, loops, sums=False, gates=gates)
     raise ValueError(f"expected operator 'gcn', 'mean', 'sum' or 'loops', found {kind!r}")
@@ -133,6 +141,7 @@ def trainable(operator: Tensor, kind: str) -> Tensor:
     ----------
     kind : of `operator`; the entries of "loops" are features of edges, and stay a list
     """
+    # Attention needs the list of edges, whatever the size.
     small = operator.numel() <= _MAX_DENSE
     return operator.to_dense() if small and kind != "loops" else operator
 
@@ -145,6 +154,7 @@ def csr(
 ) -> Tensor:
     """Return the sparse CSR matrix of these rows; columns need no order within a row."""
     with warnings.catch_warnings():
+        # torch announces that CSR tensors are in beta; nothing follows from it for a run.
         warnings.filterwarnings(
             "ignore", message="Sparse (CSR tensor support is in beta|invariant checks)"
         )

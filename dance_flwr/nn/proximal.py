@@ -16,6 +16,8 @@ def proximal_term(model: nn.Module, mu: float) -> Iterator[None]:
     for parameter in model.parameters() if mu else ():
         start = parameter.detach().clone()
 
+        # A hook on the gradient and no term of the loss: it works with any local training. `start`
+        # is bound as a default, as the loop goes on to other parameters.
         def add(changed: Tensor, start: Tensor = start) -> None:
             assert changed.grad is not None
             changed.grad.add_(changed.detach() - start, alpha=mu)
@@ -24,6 +26,7 @@ def proximal_term(model: nn.Module, mu: float) -> Iterator[None]:
         hooks.append(hook)
     try:
         yield
+    # Also after an error: the model outlives the block.
     finally:
         for hook in hooks:
             hook.remove()

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from dance_flwr.nn.propagation import csr
 
+# Rows up to this width are padded to one matrix, longer ones are not.
 _WIDEST_SINGLE_BUCKET = 128
 
 
@@ -77,6 +78,7 @@ def concat_rows(parts: list[Ragged]) -> Ragged:
     All parts have the same number of rows.
     """
     rows = torch.cat([part.rows() for part in parts])
+    # Stable, so that entries of one row stay in the order of the parts.
     order = torch.sort(rows, stable=True).indices
     ptr = torch.stack([part.ptr for part in parts]).sum(0)
     return Ragged(ptr, torch.cat([part.index for part in parts])[order])
@@ -96,11 +98,13 @@ def rank_in_row(scores: Real[Tensor, "E"], ptr: Int64[Tensor, "p"]) -> Int64[Ten
     """
     sizes = ptr[1:] - ptr[:-1]
     widest = int(sizes.max()) if sizes.numel() else 0
+    # Only floats have a -inf to pad with.
     if widest <= _WIDEST_SINGLE_BUCKET and scores.is_floating_point():
         inside = torch.arange(widest, device=ptr.device) < sizes[:, None]
         padded = scores.new_full(inside.shape, float("-inf")).masked_scatter(inside, scores)
         return _rank_in_row(padded)[inside]
     rows = row_of_entry(ptr)
+    # Two stable sorts, the row last: ties stay in the order of their entries.
     by_score = torch.sort(scores, descending=True, stable=True).indices
     order = by_score[torch.sort(rows[by_score], stable=True).indices]
     rank = torch.empty_like(rows)
@@ -185,7 +189,9 @@ def project_budget(
         rows, rank = row_of_entry(ptr), rank_in_row(scores.detach(), ptr)
         hard = weights * (rank < (budget[rows] if isinstance(budget, Tensor) else budget))
         total = weights.new_zeros(ptr.numel() - 1).index_add_(0, rows, hard)[rows]
+    # Clamped: a row without entries stays 0.
     hard = hard / total.clamp(min=torch.finfo(probs.dtype).tiny)
+    # Its value is `hard`, its gradient that of `probs`.
     return hard + (probs - weights)
 
 
@@ -270,6 +276,7 @@ def sum_rows(
 def softmax_rows(scores: Float[Tensor, "E"], ptr: Int64[Tensor, "p"]) -> Float[Tensor, "E"]:
     """Return the softmax of every row; [E] -> [E], each row sums to 1."""
     rows, size = row_of_entry(ptr), ptr.numel() - 1
+    # Minus the largest score of the row, so that exp cannot overflow.
     peak = scores.new_full((size,), float("-inf")).scatter_reduce_(0, rows, scores, "amax")
     weight = torch.exp(scores - peak[rows])
     return weight / scores.new_zeros(size).index_add_(0, rows, weight)[rows]

@@ -29,7 +29,7 @@ class Sample:
 def sample_rows(
     rows: Ragged, chosen: Int64[Tensor, "m"], fan_out: int, generator: torch.Generator | None
 ) -> Sample:
-    """Draw one entry from each of min(size, most) equal parts of every chosen row.
+    """Draw one entry from each of min(D, B) equal parts of every chosen row.
 
     Stratified sampling without replacement: part j of a row of D entries is
     [floor(j D / B), floor((j + 1) D / B)), and the entry drawn from it stands for the whole part,
@@ -49,6 +49,7 @@ def sample_rows(
     ptr = ptr_of_sizes(counts)
     row = row_of_entry(ptr)
     column = torch.arange(row.numel(), device=ptr.device) - ptr[:-1][row]
+    # Nothing is left out: no draws, and each entry stands for itself.
     if not fan_out or bool((counts == sizes).all()):
         return Sample(first[row] + column, ptr, torch.ones_like(column, dtype=torch.float32))
     # Why (decision 15): one entry from each of B equal parts costs O(B) also for a hub, and each
@@ -59,6 +60,8 @@ def sample_rows(
     if generator is None:
         uniform = _hash(chosen[row], column)
     else:
+        # Drawn on the CPU, so that every device draws the same; float64 reaches every entry of a
+        # part.
         uniform = torch.rand(row.numel(), generator=generator, dtype=torch.float64).to(ptr.device)
     return Sample(first[row] + low + (uniform * part).long(), ptr, part.float())
 

@@ -12,6 +12,7 @@ def learning_rate(config: TrainingConfig, round_: int) -> float:
     """lr_t = lr * (1 + cos(pi (t - 1) / T)) / 2 under "cosine", lr under "constant"; t from 1."""
     if config.lr_schedule == "constant":
         return config.learning_rate
+    # From t - 1: the first round has the full rate, and no round has the rate 0.
     angle = torch.pi * (round_ - 1) / config.rounds
     return config.learning_rate * (1 + float(torch.cos(torch.tensor(angle)))) / 2
 
@@ -26,12 +27,14 @@ def train_epochs(
     """
     parameters = list(model.parameters())
     rate = learning_rate(config, round_)
+    # Why anew in each round: moments of a model that aggregation has replaced are stale.
     optimizer = torch.optim.Adam(parameters, lr=rate, weight_decay=config.weight_decay, fused=True)
     model.train()
     loss = torch.zeros(())
     for _ in range(config.local_epochs):
         optimizer.zero_grad()
         loss = loss_of()
+        # A client without labelled nodes has a constant loss, and nothing to learn from.
         if not loss.requires_grad:
             break
         loss.backward()  # type: ignore[no-untyped-call]

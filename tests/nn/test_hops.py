@@ -10,7 +10,7 @@ from support.builders import lists, ragged, random_csr, rows_of
 
 from dance_flwr.data.graphs.graph import csr_from_pairs
 from dance_flwr.nn import hops as module
-from dance_flwr.nn.hops import Balls, Hops, contains, most_around, nodes_around
+from dance_flwr.nn.hops import Balls, Hops, contains, max_around, nodes_around
 from dance_flwr.nn.ragged import Ragged
 
 
@@ -118,8 +118,8 @@ def test_balls_are_what_breadth_first_search_reaches(seed, density):
         ]
         assert lists(balls.take(torch.arange(6))) == wanted
         assert balls.sizes().tolist() == [len(ball) for ball in wanted]
-        most = most_around(rows_of(graph), radius)[targets]
-        assert (most >= balls.sizes()).all() and (most <= 15).all()
+        bound = max_around(rows_of(graph), radius)[targets]
+        assert (bound >= balls.sizes()).all() and (bound <= 15).all()
         starts = [[0, 0], [], targets.tolist()]  # one twice, none, and many
         assert lists(nodes_around(rows_of(graph), ragged(starts), radius)) == [
             sorted({u for v in row for u, far in distances(*graph, v).items() if far <= radius})
@@ -127,8 +127,8 @@ def test_balls_are_what_breadth_first_search_reaches(seed, density):
         ]
 
 
-def test_most_around_is_exact_on_a_star_of_radius_one_and_counts_walks_beyond():
+def test_max_around_is_exact_on_a_star_of_radius_one_and_counts_walks_beyond():
     star = rows_of(csr_from_pairs(np.zeros(4, np.int64), np.arange(1, 5), 10))
-    assert most_around(star, 1)[:5].tolist() == [5, 2, 2, 2, 2]
-    assert most_around(star, 2)[:2].tolist() == [9, 6]  # the centre again by four ways
-    assert most_around(star, 9).tolist() == [10, 10, 10, 10, 10, 1, 1, 1, 1, 1]
+    assert max_around(star, 1)[:5].tolist() == [5, 2, 2, 2, 2]
+    assert max_around(star, 2)[:2].tolist() == [9, 6]  # the centre again by four ways
+    assert max_around(star, 9).tolist() == [10, 10, 10, 10, 10, 1, 1, 1, 1, 1]

@@ -92,6 +92,7 @@ def control_weights(
     """
     weights = {ATTENTION: [dense_attention(explainer, pool).double()]}
     weights |= {name: [weigh(pool).double()] for name, weigh in (others or {}).items()}
+    # Drawn on the CPU, so that every device draws the same; float64, so that draws do not tie.
     uniform = [
         torch.rand(pool.hop.numel(), generator=generator, dtype=torch.float64) for _ in range(draws)
     ]

@@ -158,6 +158,7 @@ def outcomes(
             [torch.stack([again(_change(pool, row, k, remove)) for k in budgets]) for row in rows]
         )
 
+    # By the predictor that is deployed; `gap` is what `repredict` differs from it.
     full = predict(Reader(explainer.model, data, settings, data.graph))[DEPLOYED][nodes]
     tokens = torch.as_tensor(np.asarray(data.bank.tokens, np.int64), device=data.device)
     size = {name: [_size(data.table, tokens, row) for row in rows] for name, rows in ranked.items()}
@@ -190,6 +191,7 @@ def curve_budgets(max_chunks: int) -> tuple[int, ...]:
     >>> curve_budgets(6)
     (1, 2, 4, 6)
     """
+    # Ends at B_tok, where the whole pack is removed or retained.
     return (*(2**i for i in range((max_chunks - 1).bit_length())), max_chunks)
 
 
@@ -223,6 +225,7 @@ def node_values(results: Outcomes, labels: Tensor) -> Values:
     ----------
     labels : [m] true classes
     """
+    # y^ is the class that all texts give: interventions change its probability alone.
     predicted = results.full.argmax(dim=1)
     values: dict[str, Tensor] = {}
 
@@ -255,6 +258,7 @@ def measures(values: Mapping[str, NDArray[np.float64]]) -> Values:
     k = 0 and the budgets; "flipped-*" whether the class changes; "deletion" and "insertion" p(y^)
     by number of chunks; "correct-*" whether the prediction is right.
     """
+    # Curves start at no intervention: the full pool for deletion, the empty one for insertion.
     full, bare = values["full"], values["bare"]
     result: Values = {
         "predicted/confidence": full,

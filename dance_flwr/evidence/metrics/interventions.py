@@ -20,7 +20,7 @@ from dance_flwr.dance.passes import Reader
 from dance_flwr.dance.text import chunks_of_neighbours
 from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.metrics.replicas import Replicas, ReplicatedClient, ReplicatedGraph
-from dance_flwr.nn.hops import Balls, most_around, nodes_around
+from dance_flwr.nn.hops import Balls, max_around, nodes_around
 from dance_flwr.nn.ragged import Ragged, concat_rows, stack_rows, weighted_rows
 
 TEXT_HOPS = 2  # where the evidence of a node comes from
@@ -55,6 +55,7 @@ def repredict(
     owners = Ragged(changes.ptr, table.node_of_chunk[changes.index])
     changed_radius, read_radius = _radii(explainer)
     results = []
+    # By an upper bound, as the search for the replicas itself needs memory.
     for group in _passes(max_replicas(explainer, targets, owners), _NODES_AT_ONCE):
         read = Balls.of(rows, targets[group], read_radius).take(_every(group))
         changed = nodes_around(rows, owners.take(group), changed_radius)
@@ -80,8 +81,8 @@ def max_replicas(explainer: Explainer, targets: Tensor, owners: Ragged) -> Tenso
     """
     rows = explainer.data.graph.rows
     changed_radius, read_radius = _radii(explainer)
-    bound = most_around(rows, read_radius)[targets]
-    around = most_around(rows, changed_radius)[owners.index]
+    bound = max_around(rows, read_radius)[targets]
+    around = max_around(rows, changed_radius)[owners.index]
     return bound.index_add(0, owners.rows(), around).clamp(max=explainer.data.num_nodes)
 
 
@@ -114,6 +115,7 @@ def _client(
     """Return the client and its replicas; `read` has the nodes by case whose evidence is read."""
     data, total = explainer.data, replicas.size + replicas.origin.numel()
     if _everyone_reads(explainer):
+        # A difficulty that follows from evidence is that of every node.
         nodes = torch.arange(total, device=data.device)
     else:
         nodes = replicas.place(read.rows(), read.index)
@@ -153,7 +155,9 @@ def _changed_table(
     changes : chunks by case that are removed; without texts elsewhere those that stay
     """
     table = data.table
+    # Without texts elsewhere the client itself is blank, and only replicas have text.
     shared = table if texts_elsewhere else _blank(table)
+    # Chunk embeddings are shared: a replica differs in which of them it has.
     before = table.chunks_of.take(replicas.origin)
     total = table.chunks.size(0)
     named = torch.isin(

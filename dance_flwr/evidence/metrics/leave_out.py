@@ -68,13 +68,16 @@ def leave_out(
     pool = Pool.of(data.graph.hops(explainer.settings.fan_out), data.table, nodes)
     row, chunk, hop, selected = _cases(pool, chunks, draws, generator)
     owners = Ragged(torch.arange(len(row) + 1, device=device), data.table.node_of_chunk[chunk])
+    # A replica costs itself and its edges, of which there are as many as on average.
     per_node = 1 + data.graph.rows.index.numel() // max(data.num_nodes, 1)
     cost = max_replicas(explainer, nodes[row], owners) * per_node
     entries = torch.zeros_like(nodes).index_add_(0, row, cost).cumsum(0)
+    # The first pack always: a small limit still shows one.
     done = (entries <= max_entries) | (torch.arange(len(nodes), device=device) == 0)
     row, chunk, hop, selected = (part[done[row]] for part in (row, chunk, hop, selected))
 
     every = nodes[done]
+    # Predicted in the same way as without a chunk, so that an effect is no difference of methods.
     full = repredict(explainer, every, near_chunks(data, every))
     place = (done.cumsum(0) - 1)[row]
     around = near_chunks(data, nodes[row])
@@ -95,8 +98,10 @@ def _cases(
     """
     size = chunks.num_rows
     per_hop, inside = pool.row_and_hop(), pool.contains(chunks)
+    # Controls at the hops of selected chunks alone: others would compare distances.
     compared = torch.bincount(per_hop[inside], minlength=size * len(HOPS)) > 0
     free = ~inside & compared[per_hop]
+    # float64, so that draws do not tie; -1 ranks what is selected behind all others.
     chance = torch.rand(len(per_hop), generator=generator, dtype=torch.float64).to(free.device)
     chance = torch.where(free, chance, -1.0)
     drawn = free & (rank_in_row(chance, ptr_of_rows(per_hop, size * len(HOPS))) < draws)
@@ -104,6 +109,7 @@ def _cases(
     chunk = torch.cat([chunks.index, pool.chunks.index[drawn]])
     selected = torch.arange(len(row), device=row.device) < len(chunks.index)
     hop = torch.cat([_hops_of(pool, chunks), pool.hop[drawn]])
+    # Stable: the chunks of a pack stay heaviest first, controls come after them by hop.
     order = torch.sort(row, stable=True).indices
     return row[order], chunk[order], hop[order], selected[order]
 

@@ -48,6 +48,7 @@ _FUNCTION = _words_of(
     "than also there here when where while how is are was were be been being am has have had "
     "having do does did doing such via per"
 )
+# Prefixes that turn a word into its contrary.
 _PREFIXES = ("un", "in", "im", "ir", "il", "non", "dis", "de", "mis", "anti")
 
 
@@ -100,6 +101,7 @@ def refusal(sentence: str, span: str) -> str:
         "characters": not all(letter.isprintable() for letter in sentence),
         "long": measures.words > MAX_WORDS,
         "short": measures.content < MIN_CONTENT_WORDS,
+        # Each number, name and negation counts: one that is new changes what is said.
         "numbers": not _numbers(sentence) <= _numbers(span),
         "names": not _names(sentence, span) <= {*_words(span)},
         "negation": _flipped(sentence, span),
@@ -120,6 +122,7 @@ def nearest(cosines: Sequence[float], span: int, texts: Sequence[str]) -> bool:
     """
     words = _words(texts[span])
     return all(
+        # Strictly: at a tie the sentence says as much of another span.
         cosines[span] > cosine
         for at, cosine in enumerate(cosines)
         if at != span and _words(texts[at]) != words
@@ -143,6 +146,7 @@ def count_words(text: str) -> int:
 
 
 def _words(text: str) -> list[str]:
+    # A contraction is the same word with either apostrophe.
     return _WORD.findall(text.replace(_QUOTE, "'"))
 
 

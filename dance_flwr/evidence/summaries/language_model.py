@@ -118,6 +118,7 @@ class ModelSummariser:
     def summarise(self, spans: Sequence[Span]) -> tuple[Sentence, ...]:
         """Return at most `MAX_SENTENCES` sentences for spans that come heaviest first."""
         heaviest = spans[:MAX_SENTENCES]
+        # A summary of few words would be no shorter than they are.
         if sum(count_words(span.text) for span in heaviest) <= MIN_WORDS:
             return quote(spans, "few words")
         return tuple(self._sentence(span, spans) for span in heaviest)
@@ -131,12 +132,14 @@ class ModelSummariser:
         if reply is None:
             return quotation(span, "no reply")
         text = _first_sentence(reply)
+        # A reply of the greatest length may end within its sentence.
         if len(reply) >= MAX_REPLY_CHARS and reply.strip().endswith(text):
             return quotation(span, "cut off")
         if fault := refusal(text, span.text):
             return quotation(span, fault)
         if not self._nearest(text, span, spans):
             return quotation(span, "nearer to another span")
+        # The whole span in the reply: a quotation says so.
         if is_excerpt(span.text, text):
             return quotation(span, "repeated")
         kind = EXCERPT if is_excerpt(text, span.text) else WRITTEN
@@ -148,6 +151,7 @@ class ModelSummariser:
             return None
         try:
             answer = self._session.ask(SHORTEN.fill(text=span.text))
+        # Why no error (decision 21): every user of a model has a declared fallback, here the span.
         except UserError as error:
             self.fault = str(error)
             return None
@@ -156,6 +160,8 @@ class ModelSummariser:
     def _nearest(self, text: str, span: Span, spans: Sequence[Span]) -> bool:
         if len(spans) < 2:
             return True
+        # Norms, as float16 embeddings are not exactly of norm 1; the norm of the sentence is common
+        # to all.
         rows = np.asarray(self._vectors[[other.chunk for other in spans]], np.float32)
         cosines = rows @ self._embed([text])[0] / np.linalg.norm(rows, axis=1).clip(min=1e-12)
         place = next(at for at, other in enumerate(spans) if other.number == span.number)

@@ -80,6 +80,7 @@ class SummaryCounts:
             self.reasons[sentence.reason or "as it is"] += sentence.kind == QUOTED
             measures = measure(sentence.text, spans[sentence.span - 1].text)
             self.by_kind.setdefault(sentence.kind, []).append(measures)
+        # The control: what the measures are of spans verbatim.
         for sentence in quote(spans):
             self.control.append(measure(sentence.text, spans[sentence.span - 1].text))
 

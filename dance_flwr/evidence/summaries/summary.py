@@ -16,6 +16,7 @@ from dance_flwr.escaping import one_line
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.summaries.grounding import is_excerpt, refusal
 
+# Why a number (decision 26): files of a run outlive the release that wrote them.
 FORMAT = 1
 WRITTEN, EXCERPT, QUOTED = "written", "excerpt", "quoted"
 KINDS = (WRITTEN, EXCERPT, QUOTED)
@@ -155,6 +156,7 @@ class Summaries:
         nodes = {
             str(node): [
                 {key: getattr(sentence, key) for key in sorted(_KEYS)}
+                # Why without the text: it is that of the span, and cannot differ from it.
                 | ({} if sentence.kind == QUOTED else {"text": sentence.text})
                 for sentence in sentences
             ]
@@ -181,6 +183,7 @@ class Summaries:
                 for node, entries in raw["nodes"].items()
             }
             return cls(str(raw["model_id"]), nodes)
+        # RecursionError: JSON that is nested too deeply.
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise DataError(
                 f"{path}: expected summaries of format {FORMAT}, found others "
@@ -195,6 +198,7 @@ class Summaries:
         DataError : it cites a span that the pack does not have
         """
         node, spans = int(packs.nodes[row]), spans_of(packs, row, texts)
+        # Summaries of another model are of other spans.
         if self.model_id != packs.model_id or node not in self.of_node:
             return quote(spans)
         sentences = self.of_node[node]
@@ -244,6 +248,7 @@ def verify_summaries(packs: Packs, summaries: Summaries, texts: list[str]) -> in
         spans = spans_of(packs, row, texts)
         for sentence in summaries.of(packs, row, texts):
             source, count = spans[sentence.span - 1].text, count + 1
+            # A quotation has no text of its own: `of` reads it from the span.
             if sentence.kind == QUOTED:
                 continue
             fault = refusal(sentence.text, source)
