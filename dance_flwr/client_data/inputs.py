@@ -84,7 +84,7 @@ class StoredArrays:
         return stored_array(self.folder, name, self.text_version(), shape, fill)
 
     def text_version(self) -> str:
-        """Return what changes when the client's texts are encoded again."""
+        """Return a string that changes when the client's texts are encoded again."""
         folder = self.client_folder / "text"
         # The times too: other texts, encoded alike, have the same record.
         times = [(folder / file).stat().st_mtime_ns for file in SLICE_FILES]

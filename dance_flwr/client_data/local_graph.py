@@ -79,7 +79,7 @@ class LocalGraph:
         fan_out: int = 0,
         generator: torch.Generator | None = None,
     ) -> Neighbourhood:
-        """Return what `steps` steps of the operator read for `targets`; see `around`."""
+        """Return what `steps` steps of the operator read for `targets`; see `nn.neighbourhood`."""
         # Why entries of the rows (decision 16): a neighbourhood needs no operator over all nodes.
         if kind not in self._weights:
             self._weights[kind] = edge_weights(kind, self.rows.ptr, self.gates)

@@ -45,7 +45,7 @@ _MAX_NODES = 4096  # of one selection: about 4096 * 50 rows of h floats
 
 @dataclass(frozen=True)
 class ClientRound:
-    """A round of one client: which it is, and what it cost so far.
+    """One round of one client, and its costs so far.
 
     Attributes
     ----------

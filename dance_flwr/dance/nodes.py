@@ -13,7 +13,7 @@ from dance_flwr.nn.kmeans import class_products, cluster_by_class, sample_by_cla
 from dance_flwr.nn.ragged import ptr_of_rows, ptr_of_sizes, rank_in_row, rows_at
 
 UNASSIGNED = -1
-# Why limits (decision 16): scores and prototypes of a large client need the memory of a block.
+# Why limits (decision 16): scores and prototypes need the memory of a block, whatever n is.
 _NODES_PER_BLOCK = 8192
 _MAX_CLUSTERED = 65_536
 

@@ -40,7 +40,7 @@ class Condensation:
         return times
 
     def arrays(self) -> Arrays:
-        """Return the arrays of a file that holds this."""
+        """Return the arrays that a file stores."""
         tensors = {
             "times_selected": self.times_selected,
             "difficulty": self.difficulty,
@@ -52,7 +52,7 @@ class Condensation:
 
     @classmethod
     def from_arrays(cls, tensors: Mapping[str, Tensor]) -> Self:
-        """Return what `arrays` gave, as tensors; a KeyError names what is missing."""
+        """Rebuild the object from its `arrays`, as tensors; a KeyError names a missing one."""
         queue = Queue(tensors["queue_nodes"], tensors["queue_ptr"], tensors["queue_quotas"])
         return cls(tensors["times_selected"], tensors["difficulty"], queue)
 
@@ -94,7 +94,7 @@ class Plan:
         return self.selection.take(rows), edges
 
     def arrays(self) -> Arrays:
-        """Return the arrays of a file that holds this."""
+        """Return the arrays that a file stores."""
         # Concatenated, so that names in the file (decision 26) do not depend on the number of
         # cores.
         rows, cols, weights = (torch.cat(part) for part in zip(*self.edges, strict=True))
@@ -105,7 +105,7 @@ class Plan:
 
     @classmethod
     def from_arrays(cls, tensors: Mapping[str, Tensor]) -> Self:
-        """Return what `arrays` gave, as tensors; a KeyError names what is missing."""
+        """Rebuild the object from its `arrays`, as tensors; a KeyError names a missing one."""
         sizes = tensors["sizes"].tolist()
         parts = (torch.split(tensors[name], sizes) for name in ("rows", "cols", "weights"))
         selection, edges = Selection.from_arrays(tensors), tuple(zip(*parts, strict=True))

@@ -123,7 +123,7 @@ class Selection:
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a file that holds this."""
+        """Return the arrays that a file stores."""
         tensors = {"nodes": self.nodes, "context": self.context}
         for name, (rows, weights) in zip(_PARTS, self.parts, strict=True):
             tensors |= {f"{name}_ptr": rows.ptr, f"{name}_index": rows.index}
@@ -132,7 +132,7 @@ class Selection:
 
     @classmethod
     def from_arrays(cls, tensors: Mapping[str, Tensor]) -> "Selection":
-        """Return what `arrays` gave, as tensors.
+        """Rebuild the selection from its `arrays`, as tensors.
 
         Raises
         ------

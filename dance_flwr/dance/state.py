@@ -55,13 +55,13 @@ class ClientState:
         return self.turn - 1 if self.moves else 0
 
     def arrays(self) -> Arrays:
-        """Return the arrays of a file that holds this, one per field."""
+        """Return the arrays that a file stores, one per field."""
         numbers = {name: np.array(value) for name, value in vars(self).items() if name != "core"}
         return {"core": self.core.cpu().numpy(), **numbers}
 
     @classmethod
     def from_arrays(cls, tensors: Mapping[str, Tensor]) -> Self:
-        """Return what `arrays` gave, as tensors; a KeyError names what is missing."""
+        """Rebuild the object from its `arrays`, as tensors; a KeyError names a missing one."""
         fresh = vars(cls())
         return cls(
             **{name: type(value)(tensors[name]) for name, value in fresh.items() if name != "core"},
@@ -196,7 +196,7 @@ class RunFolder:
     def read(
         self, name: str, round_: int, kind: type[Stored], device: torch.device
     ) -> Stored | None:
-        """Return what `write` was given; None if it is missing, damaged or lacks an array."""
+        """Return the content of a file; None if it is missing, damaged or lacks an array."""
         return read_stored(self.path(name, round_), kind, device)
 
     def _has_files(self, state: ClientState) -> bool:

@@ -46,8 +46,7 @@ def condense_text(
     around = hop_candidates(nodes, hops, difficulty, settings.hop2_pool)
     gates = gate_neighbours(reader, hidden, around)
     selected = concat_rows([rows.keep(gate > 0) for rows, gate in zip(around, gates, strict=True)])
-    # Alg. 3: E_v, then c_v and pi. c_v comes first, as chunk queries are anchored to it (decision
-    # 18).
+    # Alg. 3: E_v, c_v and pi. Why c_v before pi (decision 18): chunk queries are anchored to it.
     chunks = chunks_of_neighbours(selected, table.chunks_of)
     context = hierarchical_context(reader, nodes, around, gates)
     weights = weigh_chunks(reader, hidden, context, chunks)

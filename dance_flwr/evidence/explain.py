@@ -34,7 +34,7 @@ from dance_flwr.nn.ragged import Ragged, ptr_of_rows
 
 @dataclass(frozen=True)
 class Explainer:
-    """A model at the data of one client, which explains what it predicts of their nodes.
+    """A model and the data of one client, whose predictions it explains.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Explainer:
         return self.packs(hidden, selection, self.round, all_nodes)
 
     def selection(self, nodes: Int64[Tensor, "m"]) -> Selection:
-        """Return the evidence of these nodes with all that `explain` chose it from."""
+        """Return the evidence of these nodes with all candidates, the rejected ones included."""
         return self._select(nodes, self.data.graph)[1]
 
     @torch.no_grad()

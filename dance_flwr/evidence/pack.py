@@ -82,7 +82,7 @@ class Packs:
 
     @property
     def decisive(self) -> NDArray[np.float32]:
-        """[m, C] probabilities of the last stage that is known: what is deployed, if that is."""
+        """[m, C] probabilities of the last known stage, the deployed one if that is known."""
         return self.probs[-1]  # type: ignore[no-any-return]
 
     @property

@@ -11,9 +11,9 @@ frozen texts, and u = `project(x^)`:
 
     g = finish(start(inputs(x^, P)), rest) = finish(spread(project(x^), first), rest)
 
-`inputs` has no parameters: it is computed once per client. `operators` are the steps of a
-batch, from the outermost nodes to the targets; the rows of each are the first of its columns, so a
-step reads [b, .] and returns its first rows.
+`inputs` has no parameters: it is computed once per client. `operators` are the steps of a batch,
+from the outermost nodes to the targets; the rows of each are the first of its columns, so a step
+reads [b, .] and returns its first rows.
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ class Backbone(nn.Module):
 
     Inputs are layer-normalised without parameters, since text embeddings t_u (norm at most 1) and
     fused features x_v (norm near sqrt(d)) share the same weights. A subclass defines
-    `project`, `spread` and `finish`; `inputs` and `start` too if the first step does not
-    depend on parameters.
+    `project`, `spread` and `finish`; `inputs` and `start` too if the first step does not depend on
+    parameters.
 
     Attributes
     ----------

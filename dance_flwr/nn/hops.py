@@ -13,15 +13,15 @@ from torch import Tensor
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows, stack_rows
 from dance_flwr.nn.sampling import sample_rows
 
-# Why a limit: 2-hop lists have far more entries than the graph has edges, and a round reads those
-# of its core alone (decision 16).
+# Why a limit (decision 16): 2-hop lists may have far more entries than the graph has edges, and a
+# round reads those of its core alone.
 _MAX_CACHED_PAIRS = 2_000_000
 _ROWS_AT_ONCE = 16_384  # of 2-hop lists: the search needs some 20 times the memory of its result
 
 
 @runtime_checkable
 class HopLists(Protocol):
-    """Candidate nodes at hops 0, 1 and 2 of a node."""
+    """Candidate nodes at hops 0, 1 and 2 of some nodes."""
 
     def zero(self, rows: Int64[Tensor, "m"]) -> Ragged:
         """Return the nodes at hop 0."""
@@ -161,9 +161,9 @@ def nodes_around(rows: Ragged, starts: Ragged, radius: int) -> Ragged:
 
 
 def max_around(rows: Ragged, radius: int) -> Int64[Tensor, "n"]:
-    """Return an upper bound of the number of nodes within `radius` hops of each node, by no search.
+    """Return an upper bound of the number of nodes within `radius` hops of each node; [n] int64.
 
-    b_0 = 1, b_r(u) = 1 + sum_{w in N(u)} b_{r-1}(w), at most n; [n] int64.
+    b_0 = 1, b_r(u) = 1 + sum_{w in N(u)} b_{r-1}(w), at most n, without a search.
     """
     owner, largest = rows.rows(), torch.ones_like(rows.ptr[1:])
     for _ in range(radius):

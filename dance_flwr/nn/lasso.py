@@ -73,8 +73,7 @@ def solve_lassos(
     ----------
     tolerance : 0 = always `max_steps` steps
     """
-    # Why row sums (decision 4): they bound the largest eigenvalue without
-    # computing it.
+    # Why row sums (decision 4): they bound the largest eigenvalue without computing it.
     rate = 1 / problems.gram.abs().sum(1).amax(0).clamp(min=1e-12)
     eye = torch.eye(problems.gram.size(0), dtype=rate.dtype, device=rate.device)
     # One matrix per problem: a step is a product and a sum.

@@ -93,7 +93,7 @@ def near_chunks(data: ClientData, nodes: Tensor) -> Ragged:
 
 
 def _radii(explainer: Explainer) -> tuple[int, int]:
-    """Return how far a changed text is felt, and how far a prediction reads others' evidence."""
+    """Return the radius in which a changed text matters, and that in which evidence is read."""
     reach = explainer.model.backbone.reach
     # Without a trained plain view, difficulty follows from the evidence of every node, so that a
     # change is felt through evidence, too.

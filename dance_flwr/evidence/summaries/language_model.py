@@ -146,7 +146,7 @@ class ModelSummariser:
         return Sentence(span.number, text, kind, self._session.model.name)
 
     def _reply(self, span: Span) -> str | None:
-        """Return what the model says; None where a cap is reached or too many replies failed."""
+        """Return the model's reply; None if a cap is reached or too many replies failed."""
         if self.fault:
             return None
         try:
