@@ -45,7 +45,7 @@ class TextTable:
 
         Parameters
         ----------
-        chunks : rows of one node's chunks each, with all that have a weight
+        chunks : rows of chunks, each with every weighted chunk of one node
         """
         # Weights of eq:text_pool follow from the chunks alone, and are computed where they are
         # needed.

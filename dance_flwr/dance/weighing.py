@@ -102,7 +102,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class DenseSelection:
-    """The selection that the K nodes of a core are trained on in a round, as dense rows.
+    """The selection that a round trains on, of the K nodes of its core, as dense rows.
 
     The columns are the node, candidates of hop 1, then of hop 2, then candidate chunks.
 

@@ -55,7 +55,7 @@ def leave_out(
 
     Parameters
     ----------
-    draws : controls per hop that has a selected chunk, as far as there are as many
+    draws : controls per hop with a selected chunk; all other chunks of the hop if there are fewer
     generator : a CPU generator; it draws the controls
     max_entries : how many nodes and edges may be computed again, all cases together; packs come in
         their order until these are spent, and the first one always
