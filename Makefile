@@ -6,13 +6,16 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 INSTALLED_DOCS := $(VENV)/.installed-docs
 
-.PHONY: run test check docs install install-dev clean
+.PHONY: run test test-quick check docs install install-dev clean
 
 run: install  ## the default federation: pydocs, 5 clients, Flower's simulation engine
 	$(BIN)/dance-flwr run
 
 test: install-dev  ## every test, three at a time, as some wait for engines; one thread each
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
+
+test-quick: install-dev  ## what needs no engine, no browser and no real graph: a minute and a half
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder -m quick
 
 check: install-dev  ## formatting, lint, types, sizes and directions of imports
 	$(BIN)/ruff format --check .

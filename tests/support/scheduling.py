@@ -10,6 +10,9 @@ def schedule(items: list[pytest.Item]) -> None:
     with parameters is a group per parameter, so that the workers share its runs. Tests of a named
     group follow one another on one worker, which takes long, too.
     """
+    for item in items:
+        if is_quick(item):
+            item.add_marker("quick")
     late = {item: item.get_closest_marker("long") is None for item in items}
     for item in items:
         if item.get_closest_marker("xdist_group") is not None:
@@ -17,6 +20,25 @@ def schedule(items: list[pytest.Item]) -> None:
         elif group := _group(item):
             item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=late.__getitem__)
+
+
+# What starts processes, federations or a browser, or reads a real graph.
+_SLOW_FIXTURES = {"run", "cli", "browser", "page", "mounted", "traced"}
+_SLOW_MARKS = ("flower", "cora", "llm", "long")
+_SLOW_FOLDERS = ("api", "cli", "deploy", "pages", "redteam", "runs", "study")
+
+
+def is_quick(item: pytest.Item) -> bool:
+    """Whether a test is part of `make test-quick`, which runs while code is being written."""
+    folder = item.path.relative_to(item.config.rootpath / "tests").parts[0]
+    fixtures = set(getattr(item, "fixturenames", ()))
+    return not (
+        folder in _SLOW_FOLDERS
+        or folder.endswith(".py")
+        and folder != "test_architecture.py"
+        or fixtures & _SLOW_FIXTURES
+        or any(item.get_closest_marker(mark) for mark in _SLOW_MARKS)
+    )
 
 
 def _group(item: pytest.Item) -> str:
