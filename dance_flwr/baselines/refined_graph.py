@@ -56,6 +56,7 @@ class RefinedGraphMethod(PlainMethod):
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo, nodes: Tensor
     ) -> dict[str, Tensor]:
         """Predict nodes on the complete refined graph; view "raw" on the complete graph as is."""
+        # The second view shows what the refined edges add: same model, same nodes, other graph.
         graphs = {"deployed": self.graphs(data, config, info.run).whole, RAW: data.graph}
         return {
             view: class_probabilities(model, LabelledGraph.of(data, graph, model))[nodes]
@@ -72,6 +73,7 @@ def with_generated_nodes(data: ClientData, features: Tensor, operator: Tensor) -
     operator : [n + g, n + g] sparse, of the backbone's kind
     """
     every = torch.cat([data.features, features])
+    # Generated nodes have no label, so that no loss and no score covers them.
     labels = data.train_labels.new_full((len(every),), -1)
     labels[: data.num_nodes] = data.train_labels
     return LabelledGraph(every, operator, labels, data.card.client)

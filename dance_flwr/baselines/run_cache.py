@@ -21,6 +21,8 @@ _KEY = "cache_key"
 
 def cache_key(data: ClientData, config: RunConfig) -> dict[str, Any]:
     """Return what every stored array depends on; a method adds settings of its own."""
+    # The public code of FedGVD keys its files without split and number of clients, and reuses those
+    # of another experiment silently.
     return {
         "seed": config.seed,
         "inductive": data.inductive,

@@ -37,6 +37,7 @@ class StatefulServerSide(ServerSide):
 
     def holders(self) -> list[int]:
         """Return the clients whose initial upload is stored, ascending."""
+        # One tensor stands for all: the upload of a client is checked and stored as a whole.
         first = "/" + self.once[0]
         names = (name for name in self.memory if first in name)
         return sorted(int(name.removesuffix(first).removeprefix("client-")) for name in names)
@@ -53,6 +54,8 @@ class StatefulServerSide(ServerSide):
     def statistics_fault(self, client: int | None, statistics: Mapping[str, Tensor]) -> str:
         """Return what is wrong with names or numbers, or else what `upload_fault` returns."""
         assert client is not None, "single uploads are unknown under a masked sum"
+        # Why (decision 11): required until it is stored and refused afterwards, so that S travels
+        # once.
         once = self.once if self.needs_initial_upload(client) else ()
         names = (*self.statistics, *once)
         return statistics_fault(statistics, names) or self.upload_fault(client, statistics)

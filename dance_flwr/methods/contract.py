@@ -17,6 +17,8 @@ from dance_flwr.config.options import Section, Value
 from dance_flwr.config.plugins import resolve
 from dance_flwr.config.sections import ATTENTION, NONE
 
+# Why (decision 13): for annotations alone. The configuration reads every spec, and must not load
+# torch for it.
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
@@ -94,6 +96,7 @@ class MethodSpec:
     """
 
     card: MethodCard
+    # Why (decision 13): sides are named by strings, so that reading a spec imports neither of them.
     client: str | type[Method]
     uplink: Uplink = Uplink.SUM
     server: str | type[ServerSide] = ""
@@ -102,6 +105,8 @@ class MethodSpec:
     deployed_views: Callable[[RunConfig], Sequence[str]] = lambda config: ()
     search: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     label_reuse: bool = False
+    # Why (decision 18): readings by agreement are keys for every method, but only DANCE prefers
+    # them.
     reading: Mapping[str, str] = field(default_factory=lambda: dict(PLAIN_READING))
     keeps_evidence: bool = False
 
@@ -149,6 +154,8 @@ class RoundInfo:
     round: int
     model_id: str
     server_payload: Mapping[str, Tensor] = field(default_factory=dict)
+    # Why (decision 11): clients are stateless, so that the server asks until it has the upload. A
+    # lost reply or an absent client costs no graph.
     needs_initial_upload: bool = False
     final: bool = False
     smooth: Callable[[Tensor], Tensor] | None = None

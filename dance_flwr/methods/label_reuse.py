@@ -46,6 +46,7 @@ class LabelHalves:
         self, model: PlainModel, labels: Tensor, config: RunConfig, round_: int, client: int
     ) -> None:
         self._model, self._labels = model, labels
+        # A purpose of its own: whether labels are an input changes no other draw.
         self._draws = generator(config.seed, "label-reuse", round_=round_, client=client)
 
     def split(self, targets: Tensor) -> tuple[Tensor | None, Tensor]:
@@ -60,8 +61,10 @@ class LabelHalves:
         `input_labels` of the labels that are shown, None without label reuse; and the targets
         without them, [n] int64
         """
+        # Before any draw: without labels as an input this is training on every target.
         if self._model.label_weight is None:
             return None, targets
+        # Training nodes outside the targets show labels too, such as those outside a batch.
         covered = (self._labels >= 0) & (targets >= 0)
         shown = self._half(covered) | self._half((self._labels >= 0) & (targets < 0))
         labels = torch.where(shown, self._labels, -1)
@@ -74,6 +77,7 @@ class LabelHalves:
         is left whenever there is one.
         """
         nodes = torch.nonzero(mask).flatten()
+        # Drawn on the CPU, so that every device shows the same labels.
         order = torch.randperm(len(nodes), generator=self._draws).to(nodes.device)
         half = torch.zeros_like(mask)
         half[nodes[order[: len(nodes) // 2]]] = True

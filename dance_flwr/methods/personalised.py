@@ -38,6 +38,7 @@ class Personalised(ServerSide):
 
     def initial(self, model: Mapping[str, Entry]) -> Mapping[str, Entry]:
         """Return M copies of the initial model, one per client."""
+        # The same start at all clients, as if there were one model.
         return _join({client: model for client in range(self.config.clients)})
 
     def model_for(self, client: int, model: Mapping[str, Entry]) -> Mapping[str, Entry]:
@@ -54,6 +55,7 @@ class Personalised(ServerSide):
         statistics = {_client_of(upload): upload.statistics for upload in uploads}
         combined, counts = self.combine(models, statistics)
         new = _join(combined)
+        # A client without an upload keeps its last model: FedGTA, for instance, has no mean for it.
         return Merged({name: new.get(name, old) for name, old in start.items()}, counts=counts)
 
 

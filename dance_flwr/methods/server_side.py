@@ -118,6 +118,8 @@ class ServerSide:
     """
 
     statistics: tuple[str, ...] = ()
+    # Cleared where models start anew: a mean of networks from different initial weights is not a
+    # network.
     averages_rounds: bool = True
 
     def __init__(self, config: RunConfig, shape: ModelShape) -> None:
@@ -177,8 +179,11 @@ def weighted_mean(uploads: Sequence[Upload], start: Mapping[str, Tensor], bound:
     start : the global model that the clients started from
     bound : R, unit of the rounding; larger updates are not clipped
     """
+    # One upload is the mean already, and rounding it would change it.
     if len(uploads) < 2:
         return uploads[0].state
+    # Why (decision 8): always in fixed point, masked or not. Float means of two runs would part in
+    # the last bits, and selection has ties.
     levels, weights = levels_for(len(uploads)), sum(upload.weight for upload in uploads)
     total = np.zeros(sum(tensor.numel() for tensor in start.values()))
     for upload in uploads:  # one at a time, to hold one update in memory

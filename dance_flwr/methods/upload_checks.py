@@ -19,9 +19,11 @@ def model_fault(model: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> str
     ----------
     start : the model that the round started from
     """
+    # Names, then shapes, types and numbers: the first fault often explains those after it.
     if different := sorted(model.keys() ^ start.keys()):
         return (
             f"expected the {len(start)} tensors of the global model, found others or none: "
+            # Cut, as names come from a client and the line goes to a log.
             f"{', '.join(different)[:200]}"
         )
     for name, tensor in model.items():
@@ -66,6 +68,7 @@ def update_norm(model: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> flo
     """Return || omega - omega_0 || over all float entries, in float64."""
     return sqrt(
         sum(
+            # float64: squares of large float32 entries would overflow.
             float((model[name].double() - tensor.double()).square().sum())
             for name, tensor in start.items()
             if tensor.is_floating_point()
@@ -86,6 +89,7 @@ def norm_bounds(norms: Sequence[float], starts: Sequence[float]) -> list[float]:
     norms : of the updates, one per client
     starts : of the models that they received
     """
+    # The lower median: of two clients, none can raise the bound of the other.
     return [_OUTLIER * max(median_low(norms), start) for start in starts]
 
 

@@ -43,6 +43,7 @@ def train_on_graph(
     """
     halves = LabelHalves(model, graph.labels, config, round_, graph.client)
     targets = graph.labels if targets is None else targets
+    # A generator that is advanced by batches alone: on the whole graph nothing is drawn.
     blocks = _blocks(model, replace(graph, labels=targets), config, round_)
 
     def loss_of_all() -> Tensor:
@@ -51,6 +52,7 @@ def train_on_graph(
 
     def loss_of_batch() -> Tensor:
         batch, block = next(blocks)
+        # The loss covers the batch; the nodes around it are inputs only.
         in_batch = torch.full_like(targets, -1)
         in_batch[batch] = targets[batch]
         shown, hidden = halves.split(in_batch)
@@ -59,6 +61,7 @@ def train_on_graph(
         part = LabelledGraph(rows_at(graph.features, inside), block.operator, hidden[inside])
         return labelled_loss(model, part, part.labels, shown)
 
+    # A client without a label has no batch, and takes part with a loss of 0.
     sampled = SamplingConfig.of(config).batch_nodes and bool((targets >= 0).any())
     return train_epochs(model, loss_of_batch if sampled else loss_of_all, config, round_=round_)
 
@@ -71,6 +74,7 @@ def _blocks(
         _ROWS[graph.operator] = OperatorRows.of(graph.operator, model.backbone.operator)
     rows: OperatorRows = _ROWS[graph.operator]
     labelled, sampling = torch.nonzero(graph.labels >= 0).flatten(), SamplingConfig.of(config)
+    # By round and client: a run that is resumed samples the same neighbours.
     draw = generator(config.seed, "neighbours", round_=round_, client=graph.client)
     size, client = sampling.batch_nodes, graph.client
     for batch in epoch_batches(labelled, size, config, round_=round_, client=client):
@@ -99,6 +103,7 @@ def epoch_batches(
     for step in range(first, first + config.local_epochs):
         draw = generator(config.seed, "batches", round_=step // per_pass, client=client)
         order = torch.randperm(len(labelled), generator=draw).to(labelled.device)
+        # Nearly equal sizes, so that no pass ends with a batch of a few nodes.
         batches.append(labelled[order].tensor_split(per_pass)[step % per_pass])
     return batches
 

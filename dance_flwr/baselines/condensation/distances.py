@@ -24,6 +24,7 @@ def by_columns(condensed: Gradients, real: Gradients) -> Tensor:
     """
     total = real[0].new_zeros(len(real[0]))
     for left, right in zip(condensed, real, strict=True):
+        # Matrices alone, as in the public code, which skips biases.
         if left.dim() == 3:
             total = total + _cosine_distance(left, right).sum(1)
     return total
@@ -47,6 +48,7 @@ def _cosine_distance(left: Tensor, right: Tensor) -> Tensor:
     """1 - cos along dimension 1, 0 where either side is dead; only `left` gets a gradient."""
     sizes = torch.linalg.vector_norm(left, dim=1), torch.linalg.vector_norm(right, dim=1)
     cosine = (left * right).sum(1) / (sizes[0] * sizes[1] + _EPS)
+    # Detached: whether a column counts has no gradient.
     alive = (sizes[0].detach() >= DEAD) & (sizes[1] >= DEAD)
     return torch.where(alive, 1 - cosine, torch.zeros_like(cosine))
 

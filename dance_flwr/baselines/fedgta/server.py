@@ -33,6 +33,7 @@ class FedGtaServer(Personalised):
         accepted = similar_pairs(moments, FedGtaConfig.of(self.config).epsilon)
         pairs = len(models) * (len(models) - 1)
         count = int(accepted.sum()) - len(models)
+        # Reported, because a threshold that accepts all pairs makes this FedAvg with other weights.
         events.emit(
             "pairs_accepted",
             f"{count} of {pairs} pairs of clients are similar",
@@ -77,6 +78,7 @@ def mix_models(models: list[State], weights: Tensor) -> list[State]:
     models : omega, m states
     weights : p, [m, m]
     """
+    # float64, so that equal models have themselves as their mean.
     stacked = {name: torch.stack([model[name].double() for model in models]) for name in models[0]}
     return [
         {

@@ -41,11 +41,14 @@ class FedGvd(CondensingMethod):
     def condense(self, data: ClientData, config: RunConfig, quotas: Tensor) -> Condensed:
         """Condense the client's training graph with a teacher and class statistics."""
         settings, real, client = FedGvdConfig.of(config), real_graph(data), data.card.client
+        # Validation nodes choose the teacher's parameters, as they choose S and the best round.
         validation = torch.nonzero((data.split == VAL) & (data.labels >= 0)).flatten()
         draws = generator(config.seed, "condense", client=client)
         with seeded(config.seed, "condense", client=client):
+            # Step 1: a linear teacher learns the real graph and is frozen.
             teacher = train_teacher(real, len(quotas), settings, data.labels, validation)
             score = validation_scorer(data, config)
+            # Step 2: S follows the teacher and the statistics of the classes.
             matching = StatisticsMatching(real, quotas, teacher, settings, draws)
             return condense(matching, settings.steps, score)
 
@@ -61,10 +64,13 @@ class FedGvd(CondensingMethod):
         condensed = self.graph_of(data, config, info, report)
         condensed_hop = condensed_operator(kind, condensed)
         real = LabelledGraph.of(data, data.training_graph, model)
+        # Absent in round 1, before the server has a graph to teach with.
         server_logits = info.server_payload.get(LOGITS)
 
         def loss() -> Tensor:
             total = labelled_loss(model, real, real.labels)
+            # Skipped where it has no weight, so that no dropout is drawn: this is `local-only`,
+            # draw by draw.
             if uses_condensed(settings) and condensed.labels.numel():
                 logits = model.graph_logits(model.backbone(condensed.features, condensed_hop))
                 total = total + condensed_loss(logits, condensed.labels, server_logits, settings)
@@ -72,6 +78,7 @@ class FedGvd(CondensingMethod):
 
         with report.phase("train"):
             report.loss = train_epochs(model, loss, config, round_=info.round)
+        # Why (decision 11): S is sent when the server asks, once per run.
         if info.needs_initial_upload:
             report.statistics = as_upload(condensed)
         return report

@@ -11,6 +11,7 @@ from dance_flwr.baselines.fedsage import FedSageConfig
 from dance_flwr.nn.dropout import dropout
 from dance_flwr.nn.gcn import Layer
 
+# Those of the public code.
 ENCODER_WIDTH, FIRST_WIDTH = 32, 256
 
 
@@ -90,6 +91,7 @@ class FeatureGenerator(nn.Sequential):
             nn.ReLU(),
             _Dropout(rate),
             nn.Linear(widths.hidden, widths.most * widths.text),
+            # Within [-1, 1], which holds texts of norm 1 and would not hold unscaled features.
             nn.Tanh(),
             nn.Unflatten(1, (widths.most, widths.text)),
         )
@@ -97,6 +99,7 @@ class FeatureGenerator(nn.Sequential):
 
 def round_counts(missing: Tensor, limit: int) -> Tensor:
     """round(m), at most P; [n] -> [n] int64, without a gradient."""
+    # Detached: a count has no gradient, so that L_d alone trains dGen.
     return missing.detach().round().clamp(max=limit).long()
 
 

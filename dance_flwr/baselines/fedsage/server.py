@@ -42,6 +42,8 @@ class GeneratorExchange:
     def run(self) -> None:
         """Let every connected client train alone, then run the exchanges."""
         exchanges = self._settings.exchanges
+        # Step 0: every client trains alone. Then pairs of steps: visits, and updates by their
+        # gradients.
         generators = self._generators(0, {client: {} for client in self._channel.clients})
         for number in range(exchanges):
             visits = peers_of(sorted(generators), self._settings.peers, number)
@@ -53,6 +55,7 @@ class GeneratorExchange:
 
     def _generators(self, step: int, sums: Mapping[int, Packed]) -> dict[int, Packed]:
         """Send each client its sum; return the next generators, none after the last step."""
+        # The last answers are empty: generated neighbours stay at their client.
         last = step == 2 * self._settings.exchanges
         check = _content_fault if last else self._generator_fault
         return {
@@ -75,6 +78,7 @@ class GeneratorExchange:
         def check(peer: int, answer: State) -> str:
             return model_fault(answer, expected[peer])
 
+        # Added as they come, so that one answer is in memory.
         for answer in self._channel.exchange(step, filled, check):
             for client in generators:
                 if gradient := entries_of(answer.state, client):
@@ -82,6 +86,7 @@ class GeneratorExchange:
                     _add(sums.setdefault(client, {}), gradient)
         for client, total in sums.items():
             for tensor in total.values():
+                # Scaled to all M - 1 others: a generator visits some of them in each exchange.
                 tensor.mul_((len(generators) - 1) / counts[client])
         return {client: sums.get(client, {}) for client in generators}
 
@@ -133,6 +138,7 @@ def peers_of(clients: Sequence[int], limit: int, number: int) -> dict[int, list[
     """
     others = len(clients) - 1
     count = min(limit or others, others)
+    # Shifts of a ring: each client visits others only, and is visited as often as it visits.
     shifts = [1 + (number * count + turn) % others for turn in range(count)]
     return {
         client: [clients[(place + shift) % len(clients)] for shift in shifts]

@@ -79,9 +79,13 @@ def refined_pairs(
     soft_labels : q, [n, C] float64
     """
     settings, pairs = LlataConfig.of(config), nodes.pairs
+    # Steps 1 and 2: the tree, and soft labels that may read its communities.
     tree = community_tree(pairs, nodes.size, settings.height)
     labels, fallback = labeller(nodes, tree)
+    # Step 3: leaves move.
     moved = reallocated(tree, pairs, labels, settings.moved_ratio_of_nodes, settings.move_threshold)
+    # Step 4: edges between communities go, and edges within them are drawn. Both read the tree
+    # after the moves, and both counts are shares of the original edges.
     gone = dropped_edges(moved, pairs, labels, int(settings.dropped_ratio_of_edges * len(pairs)))
     draws = generator(config.seed, "llata", client=nodes.data.card.client)
     count = int(settings.added_ratio_of_edges * len(pairs))
@@ -118,6 +122,7 @@ def refined_graphs(
     mode, all edges of test nodes as they are.
     """
     pairs = _arrays(data, config, run, labeller)["pairs"]
+    # By content: a graph that was refined anew replaces the one in memory.
     version = hashlib.sha256(pairs.cpu().numpy().tobytes()).hexdigest()
     return data.cached("llata", version, lambda: _graphs(data, pairs))
 
@@ -132,6 +137,7 @@ def _arrays(data: ClientData, config: RunConfig, run: str, labeller: Labeller) -
     key: dict[str, Any] = {
         **cache_key(data, config),
         "method": config.method,
+        # The reading changes texts and gates, and with them labels and edges.
         "reading": asdict(data.reading),
         **{name: asdict(sections[name]) for name in ("llata", "llm") if name in sections},
     }
@@ -143,8 +149,10 @@ def _refine(data: ClientData, config: RunConfig, run: str, labeller: Labeller) -
     pairs, labels, what = refined_pairs(nodes, config, labeller)
     folder, client = run_folder(data.folder, run), data.card.client
     folder.mkdir(parents=True, exist_ok=True)
+    # The report has accuracies and homophily of this client alone, and stays in its folder.
     write_json(folder / REPORT, asdict(what))
     events.emit("refined", _line(what, client), client=client, **asdict(what))
+    # Back from the order of ids to the numbers of the client.
     ends = nodes.order[pairs]
     soft = torch.zeros(data.num_nodes, nodes.classes)  # rows of zeros: nodes that were not seen
     soft[nodes.order] = labels.float()
@@ -171,6 +179,7 @@ def _graphs(data: ClientData, pairs: Tensor) -> RefinedGraphs:
     training = _graph(data, pairs, visible, "refined-training")
     if not data.inductive:
         return RefinedGraphs(whole=training, training=training)
+    # Test nodes have no soft label in inductive mode: their edges stay as they are.
     rows, cols = data.graph.edges()
     unseen = (rows < cols) & ~(visible[rows] & visible[cols])
     more = torch.stack([rows[unseen], cols[unseen]], dim=1)

@@ -25,6 +25,7 @@ from dance_flwr.baselines.llata.tree import Tree
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows
 
 _COSINES = 2**22  # cosines at a time
+# Bounds the draws: a community whose pairs are all edges has no new one.
 _PASSES = 10
 _CANDIDATES = 2**21  # candidates of second ends at a time
 
@@ -46,7 +47,9 @@ def reallocated(
     gain, target = gains(tree, soft_labels)
     wanted = torch.nonzero(gain > threshold).flatten()
     wanted = wanted[torch.sort(gain[wanted], descending=True, stable=True).indices]
+    # Largest gains first; the stable sort sends ties to the lower node.
     wanted = wanted[: int(moved_ratio * len(gain))]
+    # The final tree must not have more entropy than the tree without communities.
     limit = tree_entropy(pairs, len(gain), [])
     while len(wanted):
         community = tree.community.clone()
@@ -68,12 +71,15 @@ def gains(tree: Tree, soft_labels: Tensor) -> tuple[Tensor, Tensor]:
     labels, community = soft_labels.double(), tree.community
     total = labels.new_zeros(tree.communities, labels.size(1)).index_add_(0, community, labels)
     size = torch.bincount(community, minlength=tree.communities)
+    # Without the leaf itself: its own label must not hold it in its community.
     rest = total[community] - labels
+    # The mean of nobody: uniform, so that a lone leaf can still compare.
     alone = (size[community] == 1)[:, None]
     unit = F.normalize(labels, dim=1)
     current = (unit * F.normalize(torch.where(alone, torch.ones_like(rest), rest), dim=1)).sum(1)
     means = F.normalize(total, dim=1).T
     cosine, target = [current.new_empty(0)], [community.new_empty(0)]
+    # In blocks, as n nodes times J communities may not fit the memory.
     rows = max(_COSINES // max(tree.communities, 1), 1)
     for first in range(0, len(labels), rows):
         block = unit[first : first + rows] @ means
@@ -106,7 +112,9 @@ def sampled_pairs(
     n, community = len(soft_labels), tree.community
     size = torch.bincount(community, minlength=tree.communities)
     chance = inner_entropy(pairs, n, community, tree.communities)
+    # A community of one leaf has no pair.
     chance = torch.where((size > 1) & (chance > 0), chance, 0.0)
+    # A pair as one number, so that sets of edges are compared by sorting.
     taken = pairs[:, 0] * n + pairs[:, 1]
     keys = taken.new_empty(0)
     if not bool(chance.any()):
@@ -122,6 +130,7 @@ def sampled_pairs(
         drawn = _draws(chance, count, generator)
         u, v = _two_leaves(drawn, members, unit, temperature, generator)
         key = torch.minimum(u, v) * n + torch.maximum(u, v)
+        # In the order of the draws: cutting at `count` favours no node number.
         keys = _first_of_each(torch.cat([keys, key[~torch.isin(key, taken)]]))
     keys = keys[:count]
     return torch.stack([keys // n, keys % n], dim=1)
@@ -134,6 +143,7 @@ def dropped_edges(tree: Tree, pairs: Tensor, soft_labels: Tensor, count: int) ->
     """
     a, b = pairs[:, 0], pairs[:, 1]
     unit = F.normalize(soft_labels.double(), dim=1)
+    # Edges within a community are what the tree asserts, and stay.
     between = torch.nonzero(tree.community[a] != tree.community[b]).flatten()
     cosine = (unit[a[between]] * unit[b[between]]).sum(1)
     gone = torch.zeros(len(pairs), dtype=torch.bool)
@@ -146,6 +156,7 @@ def _draws(chance: Tensor, count: int, generator: torch.Generator) -> Tensor:
     edges = chance.cumsum(0)
     where = torch.rand(count, generator=generator, dtype=torch.float64) * edges[-1]
     drawn = torch.searchsorted(edges, where, right=True)
+    # Rounding may put a draw behind the last community that has a chance.
     return drawn.clamp(max=int(torch.nonzero(chance)[-1]))
 
 
@@ -155,6 +166,7 @@ def _two_leaves(
     """Return two different leaves of each drawn community, [k] int64 each."""
     size = members.ptr.diff()[drawn]
     uniform = torch.rand(len(drawn), generator=generator, dtype=torch.float64)
+    # The cosine is one of two leaves, so that the first is drawn uniformly.
     first = members.index[members.ptr[drawn] + (uniform * size).long()]
     second = [first[:0]]
     block_of = (size.cumsum(0) - 1) // _CANDIDATES
@@ -166,8 +178,10 @@ def _two_leaves(
         # The largest of score + Gumbel noise is a draw from the softmax of the scores.
         noise = torch.rand(len(row), generator=generator, dtype=torch.float64)
         score = cosine / temperature - torch.log(-torch.log(noise.clamp(1e-300, 1 - 1e-16)))
+        # No self loops.
         score[candidates.index == own[row]] = float("-inf")
         best = score.new_full((len(here),), float("-inf"))
+        # The first place of the largest score, so that ties have one result on every device.
         best.scatter_reduce_(0, row, score, "amax")
         place = torch.full((len(here),), len(row))
         place.scatter_reduce_(

@@ -42,6 +42,7 @@ class Llm4Fgl(FedAvgFull):
     def build(self, shape: ModelShape, config: RunConfig) -> PlainModel:
         """Return the plain network with predictor and feedback; without neighbours, it alone."""
         settings = Llm4FglConfig.of(config)
+        # The plain network, so that a ratio of 0 is FedAvg with its upload.
         if not settings.ratio_of_nodes:
             return plain_model(shape, config)
         return GeneratingModel(
@@ -60,6 +61,7 @@ class Llm4Fgl(FedAvgFull):
         """
         if not isinstance(model, GeneratingModel):
             return super().train(model, data, config, info)
+        # No text is written before the predictor that links it is trained.
         if info.round <= Llm4FglConfig.of(config).predictor_rounds:
             return self._train_with_predictor(model, data, config, info)
         report = Report()
@@ -71,6 +73,8 @@ class Llm4Fgl(FedAvgFull):
             if info.round in Llm4FglConfig.of(config).feedback_rounds():
                 feedback = feedback_of(*_confidence(model, data, graph), model.feedback.size(1))
                 with torch.no_grad():
+                    # By n_k, which the weighted mean multiplies by again: the mean over clients is
+                    # that of all nodes.
                     model.feedback.copy_(feedback / data.num_nodes)
         with report.phase("train"):
             report.loss = train_on_graph(model, graph, config, info.round)
@@ -122,16 +126,19 @@ class Llm4Fgl(FedAvgFull):
         A client that was away in a round of reflection makes up for the last one only.
         """
         settings, at = Llm4FglConfig.of(config), Place(data, config, info.run, self.writer)
+        # The version follows from the round, so that a client that was away knows what it missed.
         due = settings.reflections_before(info.round)
         generation = load_latest(data, info.run, due)
         # Loading an encoder may draw numbers: training draws the same ones without it.
         with seeded(config.seed, "llm4fgl", client=data.card.client):
             if generation is None:
                 generation = generate(model.predictor, at)
+            # Training alone writes anew: whether a round is validated changes no text.
             if reflects and generation.version < due and bool((model.feedback[1] > 0).any()):
                 graph = augmented_graph(
                     model, data, generation, TRAINING if data.inductive else WHOLE
                 )
+                # -1 is below every quality: duplicates are written anew first.
                 quality = torch.full_like(generation.used, -1, dtype=torch.float32)
                 quality[generation.used] = quality_of(
                     *_confidence(model, data, graph), model.feedback.detach()
@@ -173,6 +180,7 @@ def quality_of(confidence: Tensor, predicted: Tensor, feedback: Tensor) -> Tenso
     confidence, predicted : as in `feedback_of`
     feedback : [2, C], sums and counts in one unit
     """
+    # Whatever a server sends, a mean confidence is between 0 and 1.
     sums, counts = torch.nan_to_num(feedback, nan=0.0, posinf=0.0, neginf=0.0)
     mean = torch.where(counts > 0, sums / counts.clamp(min=torch.finfo(counts.dtype).tiny), 0.0)
     return confidence - mean.clamp(0, 1)[predicted]

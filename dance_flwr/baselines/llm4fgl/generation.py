@@ -54,6 +54,7 @@ class Generation:
 
 def load_latest(data: ClientData, run: str, version: int) -> Generation | None:
     """Return the latest version up to `version`; None where no file is there and undamaged."""
+    # An older version serves if the last one is missing or damaged: its texts cost calls.
     for number in range(version, -1, -1):
         path = _path(data, run, number)
         if path.is_file():
@@ -76,6 +77,7 @@ def save(generation: Generation, data: ClientData, run: str, report: Mapping[str
     arrays |= {_LINKS + name: ends.cpu().numpy() for name, ends in generation.links.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_npz(path, arrays)
+    # After the arrays: a version without a report is complete, a report without one is not.
     write_json(path.with_suffix(".json"), report)
 
 
@@ -134,6 +136,7 @@ def rewrite(
     task = Task(last.origins[poor], [last.texts[i] for i in chosen], version)
     texts, changed = list(last.texts), torch.zeros_like(last.used)
     for place, text in zip(chosen, at.writer.write(task, at.data, at.config, at.run), strict=True):
+        # A call without an answer leaves the draft.
         if text:
             texts[place] = text
             changed[place] = True
@@ -152,6 +155,7 @@ def poorest(quality: Tensor, texts: Sequence[str], ratio: float) -> Tensor:
     is_written = torch.tensor([bool(text) for text in texts], device=quality.device)
     written = torch.nonzero(is_written).flatten()
     order = torch.sort(quality[written], stable=True).indices
+    # Of the texts that were written: nodes without one have nothing to improve.
     return written[order[: round(ratio * len(written))]].sort().values
 
 
@@ -163,6 +167,7 @@ def _finished(
     unit = F.normalize(data.features, dim=1)
     features, used = _encoded(draft, changed, at)
     links = {
+        # All texts are linked anew: links are numbered among the used ones, which may have changed.
         name: link(
             predictor, features[used], unit, graph.visible, settings.threshold, settings.links
         )
@@ -183,6 +188,7 @@ def _encoded(draft: Generation, changed: Tensor, at: Place) -> tuple[Tensor, Ten
     from chunks, and a copy of a long text would not be near to them.
     """
     features, used = draft.features.clone(), draft.used.clone()
+    # A changed text is used only if it is no duplicate again.
     used[changed] = False
     places = [place for place in torch.nonzero(changed).flatten().tolist() if draft.texts[place]]
     if places:

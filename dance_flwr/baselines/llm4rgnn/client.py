@@ -45,6 +45,7 @@ def refined_graphs(
     settings : of the scorer; graphs of another scorer are not loaded
     """
     refining = Llm4RgnnConfig.of(config)
+    # The reading changes embeddings and gates, and with them scores and predictions.
     key = {
         **cache_key(data, config),
         "reading": asdict(data.reading),
@@ -70,6 +71,7 @@ def refine(data: ClientData, config: RunConfig, run: str, scorer: Scorer) -> Arr
     """
     settings, client = Llm4RgnnConfig.of(config), data.card.client
     relevance = scorer(data, config, run)
+    # A purpose of its own: whether a graph is refined now or loaded changes no later draw.
     with seeded(config.seed, "edge-predictor", client=client):
         predictor = _predictor(data, relevance, settings)
     arrays: Arrays = {}
@@ -78,10 +80,14 @@ def refine(data: ClientData, config: RunConfig, run: str, scorer: Scorer) -> Arr
     for name, graph in graphs.items():
         edges = undirected_edges(graph)
         scores = scores_of(edges, relevance, data.num_nodes)
+        # An edge without a score stays: the public code deletes what it cannot read, a fault of its
+        # parser.
         relevant = edges[(scores >= settings.beta) | (scores == UNSCORED)]
+        # The predictor has learnt from the training graph alone; test nodes are linked by it.
         added = added_edges(data.features, graph, predictor, settings)
         rows = rows_of_pairs(torch.cat([relevant, added]), data.num_nodes)
         arrays |= {f"{name}_ptr": rows.ptr, f"{name}_index": rows.index}
+        # Fewer than were drawn, where two nodes add the same edge.
         after = rows.index.numel() // 2
         counts |= {
             f"{name}_edges": len(edges),
@@ -94,6 +100,7 @@ def refine(data: ClientData, config: RunConfig, run: str, scorer: Scorer) -> Arr
 
 def scores_of(edges: Tensor, relevance: Relevance, num_nodes: int) -> Tensor:
     """Return the relevance of edges, [m, 2] int64 -> [m] int64, of the training graph or not."""
+    # A pair as one number: edges are sorted, so that scores are looked up by bisection.
     scored = relevance.pairs.edges
     codes = torch.cat([scored, edges]) @ torch.tensor([num_nodes, 1], device=edges.device)
     known, queries = codes[: len(scored)], codes[len(scored) :]
@@ -118,6 +125,7 @@ def added_edges(
     limit = settings.added_per_node
     if predictor is None or not limit:
         return torch.zeros(0, 2, dtype=torch.int64, device=features.device)
+    # Dropped edges are among the graph's own and no candidates: what was judged is not undone.
     near = nearest_nodes(features, graph, settings.candidates)
     inside = near >= 0
     source = torch.nonzero(inside)[:, 0]
@@ -126,6 +134,7 @@ def added_edges(
     pairs, probs = pairs[probs > settings.gamma], probs[probs > settings.gamma]
     sizes = torch.bincount(pairs[:, 0], minlength=len(features))
     ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+    # At most K each, the most probable first; a node may get more from others.
     return pairs[rank_in_row(probs, ptr) < limit]
 
 

@@ -36,6 +36,7 @@ _IN_PROSE = re.compile(
     re.IGNORECASE,
 )
 UNASKED, UNREADABLE = -1, 0  # instead of a score, 1..6
+# Edges are kept or dropped by their score; negatives only top up the examples of the predictor.
 _EDGES_PER_NEGATIVE = 3  # of the pairs that are judged within a budget
 _LETTERS_PER_TOKEN = 4  # of English text, where no tokeniser is at hand
 
@@ -48,6 +49,7 @@ def _render(facts: Mapping[str, Any]) -> Sequence[Message]:
 
 def _stub(facts: Mapping[str, Any], embed: Embed) -> Json:
     first, second = embed([facts["first"], facts["second"]])
+    # The cosine on the scale of the model, for tests; no run with it is a result.
     cosine = min(max(float(first @ second), 0.0), 1.0)
     return {"relevance": LOWEST + round((HIGHEST - LOWEST) * cosine)}
 
@@ -57,6 +59,7 @@ def parse_prose(text: str) -> Json | None:
 
     Two different scores are none.
     """
+    # Two scores are a contradiction, and none of them is taken.
     scores = set(_IN_PROSE.findall(text))
     return {"relevance": int(scores.pop())} if len(scores) == 1 else None
 
@@ -64,12 +67,14 @@ def parse_prose(text: str) -> Json | None:
 RELEVANCE = Template(
     name="llm4rgnn.relevance",
     version=1,
+    # Scores in quotation marks are accepted: the public code misses them, and deletes the edge.
     schema={
         "type": "object",
         "properties": {"relevance": {"enum": [*_SCORES, *map(str, _SCORES)]}},
         "required": ["relevance"],
         "additionalProperties": False,
     },
+    # The score alone; the analysis that the paper asks for would be 150 tokens of each call.
     limit=32,
     render=_render,
     stub=_stub,
@@ -84,11 +89,13 @@ def relevance_prompt(first: str, second: str, words: int) -> Prompt:
     ----------
     words : of each text, from its start
     """
+    # Sorted, so that both orders of a pair share one question and one cached reply.
     first, second = sorted((_start(first, words), _start(second, words)))
     return RELEVANCE.fill(first=first, second=second)
 
 
 def _start(text: str, words: int) -> str:
+    # By letters too, for texts without spaces.
     return " ".join(text.split(maxsplit=words)[:words])[: _LETTERS_PER_WORD * words]
 
 
@@ -137,6 +144,7 @@ def planned_calls(
         count(prompt.text) + prompt.template.limit
         for prompt, _ in questions(data.texts(), pairs, settings, LlmConfig.of(config))
     ]
+    # The questions are cut at the cap as in the run.
     calls, tokens = _affordable(costs, LlmConfig.of(config).max_tokens)
     return calls, tokens
 
@@ -154,6 +162,8 @@ def judge(data: ClientData, config: RunConfig, pairs: Pairs, session: Session) -
     settings = Llm4RgnnConfig.of(config)
     scores = torch.full((len(pairs.every),), UNASKED)
     batch = list(questions(data.texts(), pairs, settings, session.caps))
+    # Bytes are an upper bound of tokens that costs nothing; the model counts only if they exceed
+    # the cap.
     costs = [_max_tokens(prompt.text) + prompt.template.limit for prompt, _ in batch]
     if sum(costs) > session.caps.max_tokens:
         costs = [
@@ -161,6 +171,7 @@ def judge(data: ClientData, config: RunConfig, pairs: Pairs, session: Session) -
         ]
     calls, _ = _affordable(costs, session.caps.max_tokens)
     for prompt, same in batch[:calls]:
+        # Without an answer, the counts tell an unusable reply, which says UNREADABLE, from a cap.
         failed = session.counts.failed_calls
         answer = session.ask(prompt)
         if answer is not None:
@@ -187,9 +198,11 @@ def questions(
         _by_hash(texts, part, offset)
         for part, offset in ((pairs.edges, 0), (pairs.negatives, len(pairs.edges)))
     )
+    # The smaller of both caps, negatives filling what edges leave and the other way round.
     total = min(settings.pairs or len(edges) + len(negatives), caps.max_calls)
     of_edges = max(total - total // (1 + _EDGES_PER_NEGATIVE), total - len(negatives))
     of_edges = min(of_edges, len(edges))
+    # Both lists are spread evenly over (0, 1), so that a cap on tokens cuts them in proportion.
     asked = [((i + 0.5) / of_edges, same) for i, same in enumerate(edges[:of_edges])]
     rest = min(total - of_edges, len(negatives))
     asked += [((i + 0.5) / rest, same) for i, same in enumerate(negatives[:rest])]
@@ -202,6 +215,7 @@ def questions(
 def _by_hash(texts: Sequence[str], pairs: Tensor, offset: int) -> list[list[int]]:
     """Return the positions of the pairs of each two texts, ordered by the hash of the texts."""
     places: dict[bytes, list[int]] = {}
+    # By content: neither seed nor node numbers change the sample, so that replies serve later runs.
     digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
     for position, (first, second) in enumerate(pairs.tolist()):
         both = b"".join(sorted((digests[first], digests[second])))

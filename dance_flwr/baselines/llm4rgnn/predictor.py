@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from dance_flwr.baselines.llm4rgnn import Llm4RgnnConfig
 
+# The thresholds of the public code.
 POSITIVE, NEGATIVE = 5, 4  # relevance at least, at most
 _HELD_OUT = 0.1  # share of the pairs that decides when to stop
 _FEWEST = 2  # pairs of each kind
@@ -33,6 +34,7 @@ class EdgePredictor(nn.Sequential):
         """Return the logits of pairs; [n, d], [m, 2] int64 -> [m]."""
         first, second = features[pairs[:, 0]], features[pairs[:, 1]]
         width = features.size(1)
+        # Symmetric in its ends, unlike the public code's [u || v]: a link has no direction.
         both = [width * (first * second), width**0.5 * (first - second).abs()]
         return self(torch.cat(both, dim=1)).flatten()  # type: ignore[no-any-return]
 
@@ -60,6 +62,7 @@ def labelled_pairs(pairs: Tensor, scores: Tensor, num_edges: int) -> tuple[Tenso
     edge = torch.arange(len(pairs), device=pairs.device) < num_edges
     low = (scores > 0) & (scores <= NEGATIVE)
     positives, negatives = pairs[edge & (scores >= POSITIVE)], pairs[edge & low]
+    # As in the public code, topped up to as many negatives as positives.
     missing = max(len(positives) - len(negatives), 0)
     return positives, torch.cat([negatives, pairs[~edge & low][:missing]])
 
@@ -82,6 +85,7 @@ def train_predictor(
     pairs = torch.cat([positives, negatives])
     targets = torch.cat([features.new_ones(len(positives)), features.new_zeros(len(negatives))])
     order = torch.randperm(len(pairs)).to(pairs.device)
+    # At least one pair, or nothing would say when to stop.
     held, used = order.tensor_split([max(1, int(_HELD_OUT * len(pairs)))])
     optimizer = torch.optim.Adam(
         model.parameters(),
@@ -100,6 +104,7 @@ def train_predictor(
         model.eval()
         with torch.no_grad():
             loss = float(_loss(model, features, pairs[held], targets[held]))
+        # The parameters of the best epoch are kept, not those after the patience.
         waited += 1
         if loss < best_loss:
             best, best_loss, waited = copy.deepcopy(model.state_dict()), loss, 0

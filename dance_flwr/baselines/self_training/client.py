@@ -31,6 +31,7 @@ class SelfTraining(PlainMethod):
         report, settings = Report(), SelfTrainingConfig.of(config)
         graph = LabelledGraph.of(data, data.training_graph, model)
         with report.phase("forward"):
+            # Once, by the model as it was received: the global one, not that of a local epoch.
             pseudo = torch.full_like(graph.labels, -1)
             if info.round >= settings.start_round and settings.weight:
                 pseudo = pseudo_labels(model, data, settings)
@@ -39,6 +40,7 @@ class SelfTraining(PlainMethod):
 
         def loss_of() -> Tensor:
             shown, labels = halves.split(graph.labels)
+            # Before the start round this is FedAvg, bit by bit.
             if not added:
                 return labelled_loss(model, graph, labels, shown)
             logits = model.logits(graph.features, graph.operator, shown)
@@ -57,6 +59,8 @@ def pseudo_labels(model: PlainModel, data: ClientData, settings: SelfTrainingCon
     Only nodes that training sees and whose label it does not know can have one.
     """
     probs = class_probabilities(model, LabelledGraph.of(data, data.training_graph, model))
+    # Validation and test nodes are among them: their texts are part of the graph, their labels
+    # unread.
     candidates = data.training_graph.visible & (data.train_labels < 0)
     return confident_labels(probs, candidates, settings.confidence, settings.per_class)
 
@@ -74,6 +78,7 @@ def confident_labels(probs: Tensor, candidates: Tensor, threshold: float, per_cl
     confidence, predicted = probs.max(dim=1)
     chosen = torch.nonzero(candidates & (confidence >= threshold)).flatten()
     if per_class:
+        # Stable, so that ties go to the lower node number.
         chosen = chosen[torch.sort(predicted[chosen], stable=True).indices]
         ptr = ptr_of_rows(predicted[chosen], probs.size(1))
         chosen = chosen[rank_in_row(confidence[chosen], ptr) < per_class]

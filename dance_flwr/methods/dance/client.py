@@ -36,6 +36,8 @@ class Dance:
     def build(self, shape: ModelShape, config: RunConfig) -> DanceModel:
         """Return omega = (theta, phi)."""
         settings = DanceConfig.of(config)
+        # Why (decision 16): the backbone's own first map reads every text by default; with the
+        # paper's maps an upload is eight times as large as that of FedAvg.
         kind = PaperModel if settings.paper_matrices else DanceModel
         return kind(
             shape,
@@ -62,6 +64,7 @@ class Dance:
         folder = RunFolder(data.folder, info.run)
         now = ClientRound(client, folder, config, info.round)
         start = refresh(now)
+        # Before training, so that the weights in a pack are those of the model that selected.
         if start.selected is not None:
             with now.report.phase("packs"):
                 _keep_evidence(now, start.selected, start.state.core_round, info.model_id)
@@ -80,9 +83,13 @@ class Dance:
         refresh. The final model selects the evidence of what is deployed.
         """
         client = DanceClient(model, data, DanceConfig.of(config), data.graph)
+        # What is deployed selects its evidence anew; in inductive mode, predictions are made on
+        # another graph than the refresh has seen.
         if info.final or data.inductive:
             return predict_nodes(client, nodes)
         folder = RunFolder(data.folder, info.run)
+        # Why (decision 16): a validation reads the evidence of the last refresh, where selecting it
+        # anew would read the candidates of every node in each round.
         selection = _last(data, folder, VALIDATION, Selection)
         if selection is not None and torch.equal(selection.nodes, nodes):
             return predict_selected(client, selection)
@@ -112,6 +119,8 @@ class Dance:
 
     def seal(self, data: ClientData, run: str) -> str:
         """Return the hash of the run's evidence packs."""
+        # Why (decision 20): with the salt, which stays in the card, a server cannot try labels and
+        # compare hashes.
         return seal(RunFolder(data.folder, run), data.card.salt)
 
 
@@ -121,6 +130,7 @@ def _keep_evidence(
     """Write packs of what the round selected, or note the chunks that it read."""
     hidden, selection = selected
     if now.client.settings.evidence_keep != "all":
+        # The chunks are noted all the same: the run's count of evidence tokens needs them.
         chunks = selection.selected_chunks.cpu().numpy()
         note_evidence(now.folder.folder, now.number, chunks)
         return
@@ -135,5 +145,6 @@ def _last(data: ClientData, folder: RunFolder, name: str, kind: type[Stored]) ->
     """Return what the newest file of this name holds, read once; None if there is none."""
     if (path := folder.latest(name)) is None:
         return None
+    # By path and time: a file that a repeated round has written anew is read anew.
     version = f"{path} {path.stat().st_mtime_ns}"
     return data.cached(name, version, lambda: read_stored(path, kind, data.device))
