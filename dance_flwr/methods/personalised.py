@@ -50,7 +50,7 @@ class Personalised(ServerSide):
         return entries_of(start, 0)
 
     def merge(self, uploads: Sequence[Upload], start: State, bound: float, round_: int) -> Merged:
-        """Return the models of all clients; those that uploaded nothing keep theirs."""
+        """Return the models of all clients; those without an upload are unchanged."""
         models = {_client_of(upload): upload.state for upload in uploads}
         statistics = {_client_of(upload): upload.statistics for upload in uploads}
         combined, counts = self.combine(models, statistics)

@@ -15,7 +15,7 @@ MAX_REACH = 3
 
 @dataclass(frozen=True)
 class SamplingConfig(Section):
-    """Keys of methods that train on the whole local graph."""
+    """Keys of batches with sampled neighbours."""
 
     name: ClassVar[str] = "sampling"
     # Why (decision 15): off by default, as a batch is cheaper per epoch but sees fewer labels.

@@ -63,7 +63,6 @@ def training_quotas(labels: Tensor, num_nodes: int, num_classes: int, ratio: flo
 
 def condensed_operator(kind: str, condensed: Condensed) -> Tensor:
     """Return the backbone's operator of A', [K, K] sparse; entries below 0.01 are dropped."""
-    # Entries below 0.01 are no edges, as in the public code.
     return operator(kind, *edges(condensed.adjacency), len(condensed.labels))
 
 

@@ -41,7 +41,7 @@ def group_clients(embeddings: Mapping[int, Tensor], groups: int) -> dict[int, in
     embeddings : client -> E_k, [K_k, h]
     groups : number of groups
     """
-    clients = [client for client, own in embeddings.items() if len(own)]
+    clients = [client for client, rows in embeddings.items() if len(rows)]
     # A client per group: there is nothing to cluster.
     if len(clients) <= groups:
         return {client: number for number, client in enumerate(clients)}
@@ -70,7 +70,6 @@ def select_nodes(
     client: int, embeddings: Mapping[int, Tensor], groups: Mapping[int, int], threshold: float
 ) -> Selection:
     """Node selector: the rows e of other clients of the group with cos(e, mean E_k) > threshold."""
-    # A node is useful to a client if it resembles the mean of what the client has.
     mean = embeddings[client].mean(0, keepdim=True)
     selection = {}
     for other, group in groups.items():

@@ -107,7 +107,7 @@ def impair(
 
 
 def neighbour_table(rows: Tensor, cols: Tensor, eligible: Tensor, limit: int) -> Tensor:
-    """Return the first `limit` eligible neighbours of each node, padded with -1; [n, most] int64.
+    """Return the first `limit` eligible neighbours of each node, padded with -1; [n, limit] int64.
 
     Neighbours are in ascending order.
 

@@ -22,13 +22,13 @@ class Widths:
     Attributes
     ----------
     text : F; latent : of z; hidden : of fGen's last hidden layer
-    most : P, generated neighbours of a node at most
+    neighbours : P, maximum number of generated neighbours of a node
     """
 
     text: int
     latent: int
     hidden: int
-    most: int
+    neighbours: int
 
     @classmethod
     def of(cls, text_dim: int, config: FedSageConfig) -> "Widths":
@@ -90,10 +90,10 @@ class FeatureGenerator(nn.Sequential):
             nn.Linear(FIRST_WIDTH, widths.hidden),
             nn.ReLU(),
             _Dropout(rate),
-            nn.Linear(widths.hidden, widths.most * widths.text),
+            nn.Linear(widths.hidden, widths.neighbours * widths.text),
             # Within [-1, 1], which holds texts of norm 1 and would not hold unscaled features.
             nn.Tanh(),
-            nn.Unflatten(1, (widths.most, widths.text)),
+            nn.Unflatten(1, (widths.neighbours, widths.text)),
         )
 
 

@@ -48,7 +48,7 @@ class LlataConfig(Section):
 
     name: ClassVar[str] = "llata"
     height: int = option(2, "height of the community tree, leaves included (K)", ge=2, le=4)
-    # Every default is ours: neither the paper nor its reviews name a number, and no code was found.
+    # Every default is ours, since the descriptions name no number.
     moved_ratio_of_nodes: float = option(
         0.1, "maximum share of nodes that move to another community (rho)", ge=0, le=1
     )

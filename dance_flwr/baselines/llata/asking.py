@@ -227,20 +227,24 @@ def _question(
 ) -> Question:
     # What is asked for is never among the members, whose classes are shown.
     others = members[~torch.isin(members, targets)]
-    shown = shown_members(nodes, targets, others, LlataConfig.of(config).members).tolist()
+    closest = closest_members(nodes, targets, others, LlataConfig.of(config).members)
     names = {-1: "", **dict(enumerate(nodes.class_names))}
     limit = _reply_limit(nodes.class_names, len(targets), cut.count)
     prompt = community_template(nodes.class_names, len(targets), limit).fill(
         classes=nodes.class_names,
         targets=[cut.text(node, TARGET_TOKENS) for node in targets.tolist()],
-        members=[(cut.text(node, MEMBER_TOKENS), names[int(nodes.labels[node])]) for node in shown],
+        members=[
+            (cut.text(node, MEMBER_TOKENS), names[int(nodes.labels[node])])
+            for node in closest.tolist()
+        ],
     )
     return Question(targets, prompt)
 
 
-def shown_members(nodes: LocalNodes, targets: Tensor, others: Tensor, limit: int) -> Tensor:
-    """Return the members that a call shows: those with the texts closest to the mean of its
-    targets; half of them, rounded up, training nodes where there are so many. At most `limit`.
+def closest_members(nodes: LocalNodes, targets: Tensor, others: Tensor, limit: int) -> Tensor:
+    """Return the members whose texts are closest to the mean of the targets, at most `limit`.
+
+    Half of them, rounded up, are training nodes if there are so many.
     """
     # Closest texts first; ties to the lower number.
     near = nodes.features[others] @ nodes.features[targets].mean(0)

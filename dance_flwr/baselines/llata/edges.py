@@ -73,7 +73,7 @@ def gains(tree: Tree, soft_labels: Tensor) -> tuple[Tensor, Tensor]:
     size = torch.bincount(community, minlength=tree.communities)
     # Without the leaf itself: its own label must not hold it in its community.
     rest = total[community] - labels
-    # The mean of nobody: uniform, so that a lone leaf can still compare.
+    # The mean of an empty community is uniform, so that a lone leaf can still compare.
     alone = (size[community] == 1)[:, None]
     unit = F.normalize(labels, dim=1)
     current = (unit * F.normalize(torch.where(alone, torch.ones_like(rest), rest), dim=1)).sum(1)
@@ -171,19 +171,19 @@ def _two_leaves(
     second = [first[:0]]
     block_of = (size.cumsum(0) - 1) // _CANDIDATES
     blocks = torch.bincount(block_of).tolist() if len(drawn) else []
-    for here, own in zip(torch.split(drawn, blocks), torch.split(first, blocks), strict=True):
-        candidates = members.take(here)
+    for block, ends in zip(torch.split(drawn, blocks), torch.split(first, blocks), strict=True):
+        candidates = members.take(block)
         row = candidates.rows()
-        cosine = (unit[own[row]] * unit[candidates.index]).sum(1)
+        cosine = (unit[ends[row]] * unit[candidates.index]).sum(1)
         # The largest of score + Gumbel noise is a draw from the softmax of the scores.
         noise = torch.rand(len(row), generator=generator, dtype=torch.float64)
         score = cosine / temperature - torch.log(-torch.log(noise.clamp(1e-300, 1 - 1e-16)))
         # No self loops.
-        score[candidates.index == own[row]] = float("-inf")
-        best = score.new_full((len(here),), float("-inf"))
+        score[candidates.index == ends[row]] = float("-inf")
+        best = score.new_full((len(block),), float("-inf"))
         # The first place of the largest score, so that ties have one result on every device.
         best.scatter_reduce_(0, row, score, "amax")
-        place = torch.full((len(here),), len(row))
+        place = torch.full((len(block),), len(row))
         place.scatter_reduce_(
             0, row, torch.where(score == best[row], torch.arange(len(row)), len(row)), "amin"
         )

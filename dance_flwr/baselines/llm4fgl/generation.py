@@ -168,9 +168,7 @@ def _finished(
     features, used = _encoded(draft, changed, at)
     links = {
         # All texts are linked anew: links are numbered among the used ones, which may have changed.
-        name: link(
-            predictor, features[used], unit, graph.visible, settings.threshold, settings.links
-        )
+        name: link(predictor, features[used], unit, graph.visible, settings)
         for name, graph in graphs_of(data).items()
     }
     new = Generation(draft.version, draft.origins, draft.texts, features, used, links)
@@ -188,7 +186,7 @@ def _encoded(draft: Generation, changed: Tensor, at: Place) -> tuple[Tensor, Ten
     from chunks, and a copy of a long text would not be near to them.
     """
     features, used = draft.features.clone(), draft.used.clone()
-    # A changed text is used only if it is no duplicate again.
+    # A changed text has to pass the check for duplicates again.
     used[changed] = False
     places = [place for place in torch.nonzero(changed).flatten().tolist() if draft.texts[place]]
     if places:

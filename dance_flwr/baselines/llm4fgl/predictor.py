@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dance_flwr.baselines.llm4fgl import Llm4FglConfig
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.propagation import operator
@@ -162,7 +163,7 @@ def auc(positive: Tensor, negative: Tensor) -> float:
 
 
 def nearest(queries: Tensor, texts: Tensor, allowed: Tensor, limit: int) -> Tensor:
-    """Return the allowed texts of largest cosine, nearest first; [q, min(most, allowed)] int64.
+    """Return the allowed texts of largest cosine, nearest first; [q, min(limit, allowed)] int64.
 
     Parameters
     ----------
@@ -183,13 +184,12 @@ def link(
     generated: Tensor,
     texts: Tensor,
     allowed: Tensor,
-    threshold: float,
-    most: int,
+    settings: Llm4FglConfig,
 ) -> Tensor:
-    """Return the pairs (generated node, raw node) with p > threshold; [2, l] int64.
+    """Return the pairs (generated node, raw node) with p > `llm4fgl.threshold`; [2, l] int64.
 
-    Each generated node has links to the `most` nodes of largest p among its 32 nearest. A generated
-    node whose text no node resembles has none.
+    Each generated node is linked to at most `llm4fgl.links` nodes, those of largest p among its 32
+    nearest. A generated node whose text no node resembles has no link.
 
     Parameters
     ----------
@@ -202,9 +202,9 @@ def link(
     blocks = zip(torch.split(owner, _ROWS), torch.split(near, _ROWS), strict=True)
     logits = torch.cat([predictor(generated[left], texts[other]) for left, other in blocks])
     best = torch.sort(torch.sigmoid(logits), dim=1, descending=True, stable=True)
-    chosen = best.values[:, :most] > threshold
-    nodes = near.gather(1, best.indices)[:, :most]
-    return torch.stack([owner[:, :most][chosen], nodes[chosen]])
+    chosen = best.values[:, : settings.links] > settings.threshold
+    nodes = near.gather(1, best.indices)[:, : settings.links]
+    return torch.stack([owner[:, : settings.links][chosen], nodes[chosen]])
 
 
 def augmented_operator(graph: LocalGraph, links: Tensor, generated: int, kind: str) -> Tensor:

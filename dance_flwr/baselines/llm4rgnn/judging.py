@@ -35,7 +35,7 @@ _IN_PROSE = re.compile(
     r"(?!\d|\.\d| ?(?:-|\u2013|to) ?\d)",
     re.IGNORECASE,
 )
-UNASKED, UNREADABLE = -1, 0  # instead of a score, 1..6
+UNJUDGED, UNREADABLE = -1, 0  # instead of a score, 1..6
 # Edges are kept or dropped by their score; negatives only top up the examples of the predictor.
 _EDGES_PER_NEGATIVE = 3  # of the pairs that are judged within a budget
 _LETTERS_PER_TOKEN = 4  # of English text, where no tokeniser is at hand
@@ -152,7 +152,7 @@ def planned_calls(
 def judge(data: ClientData, config: RunConfig, pairs: Pairs, session: Session) -> Tensor:
     """Return the relevance of every pair that the model was asked about; [m] int64, as `every`.
 
-    UNASKED where a budget or a cap left it out, UNREADABLE where the reply is none. The questions
+    UNJUDGED where a budget or a cap left it out, UNREADABLE where the reply is none. The questions
     are cut at the caps as if no reply were cached: a second run asks the same ones.
 
     Raises
@@ -160,7 +160,7 @@ def judge(data: ClientData, config: RunConfig, pairs: Pairs, session: Session) -
     UserError : over 5 % of the replies cannot be read
     """
     settings = Llm4RgnnConfig.of(config)
-    scores = torch.full((len(pairs.every),), UNASKED)
+    scores = torch.full((len(pairs.every),), UNJUDGED)
     batch = list(questions(data.texts(), pairs, settings, session.caps))
     # Bytes are an upper bound of tokens that costs nothing; the model counts only if they exceed
     # the cap.
@@ -203,11 +203,11 @@ def questions(
     of_edges = max(total - total // (1 + _EDGES_PER_NEGATIVE), total - len(negatives))
     of_edges = min(of_edges, len(edges))
     # Both lists are spread evenly over (0, 1), so that a cap on tokens cuts them in proportion.
-    asked = [((i + 0.5) / of_edges, same) for i, same in enumerate(edges[:of_edges])]
+    ranked = [((i + 0.5) / of_edges, same) for i, same in enumerate(edges[:of_edges])]
     rest = min(total - of_edges, len(negatives))
-    asked += [((i + 0.5) / rest, same) for i, same in enumerate(negatives[:rest])]
+    ranked += [((i + 0.5) / rest, same) for i, same in enumerate(negatives[:rest])]
     ends = pairs.every.tolist()
-    for _, same in sorted(asked):
+    for _, same in sorted(ranked):
         first, second = ends[same[0]]
         yield relevance_prompt(texts[first], texts[second], settings.text_words), same
 

@@ -61,7 +61,7 @@ def least_similar_pairs(features: Tensor, graph: LocalGraph, limit: int) -> Tens
 def nearest_nodes(features: Tensor, graph: LocalGraph, limit: int) -> Tensor:
     """Return the most similar visible nodes without an edge to each; [n, k] int64, -1 padded.
 
-    k = min(most, n), in descending order of the cosine. Invisible nodes have none.
+    k = min(limit, n), in descending order of the cosine. Invisible nodes have none.
     """
     width, near = min(limit, len(features)), []
     for _, block in _similarities(features, graph):

@@ -8,7 +8,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.baselines.llm4rgnn import Llm4RgnnConfig
-from dance_flwr.baselines.llm4rgnn.judging import HIGHEST, LOWEST, UNASKED, UNREADABLE, Pairs, judge
+from dance_flwr.baselines.llm4rgnn.judging import (
+    HIGHEST,
+    LOWEST,
+    UNJUDGED,
+    UNREADABLE,
+    Pairs,
+    judge,
+)
 from dance_flwr.baselines.llm4rgnn.pairs import cosines, random_pairs
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
@@ -151,13 +158,13 @@ def by_language_model(data: ClientData, config: RunConfig, run: str) -> Relevanc
             return torch.full_like(others[:, 0], UNSCORED)
         return head.scores(data.features, others)
 
-    unasked = scores == UNASKED
+    unjudged = scores == UNJUDGED
     counts = {
         "judged": int(judged.sum()),
         "unreadable": int((scores == UNREADABLE).sum()),
-        "by_regression": int(unasked.sum()) if head else 0,
+        "by_regression": int(unjudged.sum()) if head else 0,
     }
-    scores[unasked] = of_others(pairs.every[unasked])
+    scores[unjudged] = of_others(pairs.every[unjudged])
     return Relevance(pairs, scores, of_others, counts)
 
 

@@ -39,11 +39,11 @@ class SelfTraining(PlainMethod):
         added = bool((pseudo >= 0).any())
 
         def loss_of() -> Tensor:
-            shown, labels = halves.split(graph.labels)
+            inputs, labels = halves.split(graph.labels)
             # Before the start round this is FedAvg, bit by bit.
             if not added:
-                return labelled_loss(model, graph, labels, shown)
-            logits = model.logits(graph.features, graph.operator, shown)
+                return labelled_loss(model, graph, labels, inputs)
+            logits = model.logits(graph.features, graph.operator, inputs)
             loss = settings.weight * mean_cross_entropy(logits, pseudo)
             known = bool((labels >= 0).any())
             return mean_cross_entropy(logits, labels) + loss if known else loss

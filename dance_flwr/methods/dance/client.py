@@ -78,9 +78,9 @@ class Dance:
     ) -> dict[str, Tensor]:
         """Predict nodes from their evidence.
 
-        A validation reads the evidence that the last core refresh selected for its nodes. If there
-        is none of them, their evidence is selected anew, at hop 2 by the difficulty of that
-        refresh. The final model selects the evidence of what is deployed.
+        A validation reads the evidence that the last core refresh selected for its nodes. If that
+        refresh selected none for them, evidence is selected anew, at hop 2 by its difficulty. For
+        the final model, evidence is always selected anew.
         """
         client = DanceClient(model, data, DanceConfig.of(config), data.graph)
         # What is deployed selects its evidence anew; in inductive mode, predictions are made on
@@ -100,9 +100,9 @@ class Dance:
     def finish(
         self, model: DanceModel, data: ClientData, config: RunConfig, info: RoundInfo
     ) -> None:
-        """Write the evidence packs of the last core under the final model, and one as text.
+        """Write the evidence packs of the last core under the final model, and one of them as text.
 
-        With `llm.summaries` = core also a summary of each pack.
+        With `llm.summaries` = core, a summary of each pack is written too.
         """
         folder = RunFolder(data.folder, info.run)
         core = folder.load(data.device).core.to(data.device)
@@ -127,7 +127,7 @@ class Dance:
 def _keep_evidence(
     now: ClientRound, selected: tuple[Tensor, Selection], difficulty_round: int, model_id: str
 ) -> None:
-    """Write packs of what the round selected, or note the chunks that it read."""
+    """Write the packs of the round's selection, or note the chunks that it read."""
     hidden, selection = selected
     if now.client.settings.evidence_keep != "all":
         # The chunks are noted all the same: the run's count of evidence tokens needs them.
@@ -142,7 +142,7 @@ def _keep_evidence(
 
 
 def _last(data: ClientData, folder: RunFolder, name: str, kind: type[Stored]) -> Stored | None:
-    """Return what the newest file of this name holds, read once; None if there is none."""
+    """Return the content of the newest file of this name, cached; None if there is none."""
     if (path := folder.latest(name)) is None:
         return None
     # By path and time: a file that a repeated round has written anew is read anew.
