@@ -28,8 +28,9 @@ class PairNetwork(nn.Module):
 
     Parameters
     ----------
-    dim : d; width : of both hidden layers
-    pairs : most pairs in memory at once
+    dim : d
+    width : width of both hidden layers
+    pairs : maximum number of pairs in memory at a time
     """
 
     def __init__(self, dim: int, width: int = 128, pairs: int = _PAIRS) -> None:

@@ -41,7 +41,7 @@ def training_quotas(labels: Tensor, num_nodes: int, num_classes: int, ratio: flo
     Parameters
     ----------
     labels : [n] int64, training labels, -1 where there is none
-    num_nodes : n, nodes that the ratio counts
+    num_nodes : n, the number of nodes to which the ratio refers
     """
     sizes = torch.bincount(labels[labels >= 0], minlength=num_classes)
     total = int(sizes.sum())
@@ -124,7 +124,7 @@ class CondensingMethod(PlainMethod):
     """Condenses before its first training, keeps S in its folder of the run, trains on S."""
 
     def settings(self, config: RunConfig) -> Mapping[str, Any]:
-        """Return the settings of the method that S depends on."""
+        """Return the settings of the method on which S depends."""
         raise NotImplementedError
 
     def condense(self, data: ClientData, config: RunConfig, quotas: Tensor) -> Condensed:
@@ -139,9 +139,9 @@ class CondensingMethod(PlainMethod):
     def graph_of(
         self, data: ClientData, config: RunConfig, info: RoundInfo, report: Report
     ) -> Condensed:
-        """Return S, condensed now if the folder of the run has none.
+        """Return S from the folder of the run, condensed first if it is not there.
 
-        The report counts its nodes and the seconds.
+        The number of nodes and the seconds are added to the report.
         """
         # The width too: S is selected by a network of this width.
         sizes = {"ratio": config.condensation_ratio, "hidden": config.hidden_dim}
@@ -188,7 +188,7 @@ def client_quotas(data: ClientData, config: RunConfig) -> Tensor:
 
 
 def real_graph(data: ClientData) -> RealGraph:
-    """Return what condensation reads of a client: features, training graph, training labels."""
+    """Return the features, training graph and training labels of a client."""
     return RealGraph(data.features, data.training_graph.operator("gcn"), data.train_labels)
 
 

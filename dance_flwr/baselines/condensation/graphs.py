@@ -1,4 +1,4 @@
-"""A client's real graph, the synthetic S = (X', A', Y') that it becomes, and S as an upload."""
+"""A client's real graph, the synthetic graph S = (X', A', Y'), and S as an upload."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,19 +60,20 @@ def as_upload(condensed: Condensed) -> dict[str, Tensor]:
 
 
 def graph_in(upload: Mapping[str, Tensor]) -> Condensed:
-    """Return the S of an upload; the inverse of `as_upload`, in new memory."""
+    """Return a copy of the S of an upload; the inverse of `as_upload`."""
     # Copied: refining S in place must not change what is stored, a fault of FedGM's public code.
     features, adjacency, labels = (upload[name].clone() for name in GRAPH)
     return Condensed(labels, features, adjacency)
 
 
 def graph_fault(upload: Mapping[str, Tensor], dim: int, classes: int) -> str:
-    """Return what is wrong with an uploaded S, "" where nothing is.
+    """Return a fault of an uploaded S, "" if it is valid.
 
     Parameters
     ----------
     upload : finite tensors, with the names in `GRAPH`
-    dim : d; classes : C
+    dim : d
+    classes : C
     """
     adjacency, labels = upload["adjacency"], upload["labels"]
     rows = labels.numel()

@@ -136,7 +136,7 @@ def initial_graph(
 
 
 class Matching:
-    """S while it is learnt: free features X', and the pair network that maps them to A'.
+    """Learns S as free features X' and a pair network that maps them to A'.
 
     Rows are sorted by class.
 
@@ -181,7 +181,7 @@ class Matching:
 
         Parameters
         ----------
-        number : of the epoch, from 0
+        number : number of the epoch, from 0
         """
         settings, turn = self._settings, turn_of(number)
         # A fresh network per epoch: S should match in expectation over theta, not at one of them.
@@ -199,7 +199,7 @@ class Matching:
         return value
 
     def _move(self, network: Network, turn: int) -> float:
-        """Move the adjacency (turn 0) or the features (turn 1) by one step."""
+        """Update the adjacency (turn 0) or the features (turn 1) by one step; return the loss."""
         optimizer = self._optimizers[turn]
         self.features.requires_grad_(bool(turn))
         self.pairs.requires_grad_(not turn)
@@ -232,12 +232,12 @@ class Matching:
 
 
 def turn_of(number: int) -> int:
-    """Return what step `number`, from 0, moves: 0 = the adjacency A', 1 = the features X'."""
+    """Return which part step `number`, from 0, updates: 0 = adjacency A', 1 = features X'."""
     return int(number % _CYCLE >= _ADJACENCY_TURN)
 
 
 class LearntGraph(Protocol):
-    """S while it is learnt."""
+    """A synthetic graph that is learnt step by step."""
 
     def step(self, number: int) -> float:
         """Take step `number`, from 0; return its loss."""

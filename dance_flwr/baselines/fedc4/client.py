@@ -22,9 +22,9 @@ class FedC4(GCond):
     def train(
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
     ) -> Report:
-        """Minimise the mean cross-entropy of own and received rows.
+        """Minimise the mean cross-entropy of the client's rows and the received ones.
 
-        The statistics are the embeddings of the own rows, and S when the server asks for it.
+        The statistics are the embeddings of the client's rows, and S when the server requests it.
         """
         report = Report()
         condensed = self.graph_of(data, config, info, report)
@@ -47,7 +47,7 @@ class FedC4(GCond):
 
 
 def join_received(condensed: Condensed, payload: Mapping[str, Tensor]) -> Condensed:
-    """Return the K own rows and the m received ones on the received graph; S without a payload.
+    """Return the client's K rows and the m received ones on the received graph; S if none came.
 
     Parameters
     ----------

@@ -179,7 +179,7 @@ class FedC4Server(StatefulServerSide):
         self._seconds = time.perf_counter() - begin
 
     def payload(self, client: int) -> Mapping[str, Tensor]:
-        """Return "features" and "labels" of others' rows, and "adjacency" over own and those rows.
+        """Return "features" and "labels" of other clients' rows, and the "adjacency" of all rows.
 
         Empty before the client's first upload, and for a client without condensed nodes.
         """
@@ -220,7 +220,7 @@ class FedC4Server(StatefulServerSide):
         )
 
     def _adjacency(self, client: int, selection: Selection, graph: Condensed) -> Tensor:
-        """Return the graph over own and selected rows, rebuilt only for another selection."""
+        """Return the graph over own and selected rows, rebuilt if the selection has changed."""
         settings = self._settings
         if not settings.rebuild:
             return graph.adjacency

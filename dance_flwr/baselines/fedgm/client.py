@@ -19,7 +19,7 @@ class FedGm(GCond):
     def train(
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
     ) -> Report:
-        """Return class gradients at the theta that was sent, and S when the server asks for it.
+        """Return class gradients at the received theta, and S when the server requests it.
 
         `model` is not trained.
         """

@@ -81,8 +81,8 @@ def refine(
 ) -> tuple[list[Block], float]:
     """Move X' by one Adam step; return the new blocks and the loss before the step.
 
-    Rows of a class without a gradient in this round do not count: their gradient would be matched
-    with zero.
+    Rows of a class without a gradient in this round are left out, as they would be matched with
+    zero.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class FedGtaServer(Personalised):
 
 
 def similar_pairs(moments: Tensor, epsilon: float) -> Tensor:
-    """a_kj = [cos(M_k, M_j) > epsilon or k = j]; [m, d] -> [m, m] bool; a zero M has cosine 0."""
+    """a_kj = [cos(M_k, M_j) > epsilon or k = j], [m, d] -> [m, m] bool; cos = 0 for a zero M."""
     unit = F.normalize(moments, dim=1)
     # Rounding may lift the cosine of two equal vectors above 1, which epsilon = 1 must not accept.
     cosine = (unit @ unit.T).clamp(-1, 1)

@@ -55,9 +55,9 @@ class FedGvd(CondensingMethod):
     def train(
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
     ) -> Report:
-        """Train on the real graph and on S, with the server's logits once there are any.
+        """Train on the real graph and on S, with the server's logits if it has sent them.
 
-        S is uploaded when the server asks for it. The two graphs share no edge, so a pass over each
+        S is uploaded when the server requests it. The two graphs share no edge, so a pass over each
         is a pass over both.
         """
         report, kind, settings = Report(), model.backbone.operator, FedGvdConfig.of(config)
@@ -85,7 +85,7 @@ class FedGvd(CondensingMethod):
 
 
 def uses_condensed(config: FedGvdConfig) -> bool:
-    """Whether S is part of the loss; otherwise this is training in isolation, draw by draw."""
+    """Return whether S is part of the loss; if not, this is training in isolation."""
     return config.condensed_weight > 0 or config.teaching_weight > 0
 
 

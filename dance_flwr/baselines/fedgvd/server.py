@@ -107,8 +107,8 @@ def teach(model: PlainModel, union: Union, steps: int, rate: float) -> list[Tens
 class FedGvdServer(StatefulServerSide, Personalised):
     """Z_g <- f_g(S_1 + .. + S_M + coordinators); the clients' models are not merged.
 
-    f_g is trained for a few more steps in every round. Its parameters and its last logits are part
-    of the checkpoint.
+    f_g is trained for some more steps in every round. Its parameters and last logits are part of
+    the checkpoint.
     """
 
     once = GRAPH

@@ -135,7 +135,7 @@ def draw_features(
 
 
 class StatisticsMatching:
-    """S while it is learnt: free features X', and the pair network that maps them to A'.
+    """Learns S as free features X' and a pair network that maps them to A'.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ class StatisticsMatching:
         )
 
     def loss(self) -> Tensor:
-        """L of the current S, a scalar."""
+        """Return the loss L of the current S, a scalar."""
         settings, features = self._settings, layer_normalise(self.features)
         adjacency = self._adjacency(features)
         hops = hop_features(features, normalise(adjacency))
@@ -190,7 +190,7 @@ class StatisticsMatching:
         )
 
     def step(self, number: int) -> float:
-        """Move the adjacency or the features by one step; return the loss before it."""
+        """Update the adjacency or the features by one step; return the loss before it."""
         turn = turn_of(number)
         self.features.requires_grad_(bool(turn))
         self.pairs.requires_grad_(not turn)

@@ -48,8 +48,8 @@ class FedSage(PlainMethod):
     ) -> dict[str, Tensor]:
         """Train alone (step 0), visit other generators (odd), or step with peer gradients (even).
 
-        The last step generates the neighbours; the file it leaves in the client's folder is all
-        that rounds need. A step that is repeated is answered with the same tensors.
+        The last step generates the neighbours and writes them to the client's folder for the rounds
+        that follow. A repeated step has the same answer.
 
         Raises
         ------
@@ -102,8 +102,8 @@ def augmented_graph(
 ) -> LabelledGraph:
     """Return a complete graph with the neighbours that the client generated for it in this run.
 
-    A client without any, because it was away during the exchange or has lost its folder, trains
-    its generator again, alone. The result depends on the run's seed only, not on the round.
+    If there are none, because the client was absent from the exchange or has lost its folder, it
+    trains a generator alone. The result depends on the run's seed and not on the round.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def _finish(folder: Path, state: State, data: ClientData, config: RunConfig) -> 
 def _advance(
     path: Path, data: ClientData, config: RunConfig, step: int, peer_gradients: Mapping[str, Tensor]
 ) -> State:
-    """Return the state after a step; a step that was already taken is not repeated."""
+    """Return the state after a step, which is not repeated if it was already taken."""
     state = read(path, data.device)
     last = int(state.pop(_LAST_STEP)) if state else None
     if state is None or last not in (step - 2, step):

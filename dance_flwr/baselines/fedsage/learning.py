@@ -34,12 +34,12 @@ _FIRST, _SECOND, _STEP = "first/", "second/", "step"  # Adam's moments and numbe
 
 @dataclass(frozen=True)
 class ImpairedSample:
-    """What NeighGen is trained on.
+    """The training data of NeighGen.
 
     Attributes
     ----------
-    graph : m nodes that remain
-    features : [n, F] of all nodes
+    graph : the impaired graph of m nodes
+    features : [n, F], of all nodes
     labels : [m] int64 training labels, -1 elsewhere
     """
 

@@ -118,7 +118,7 @@ def advance(
 
 
 def pack_for_peers(state: State, settings: FedSageConfig) -> State:
-    """Return what other clients need for their gradients.
+    """Return the tensors that other clients need for their gradients.
 
     Returns
     -------
@@ -183,13 +183,13 @@ def generated_nodes(generated: State, name: str) -> GeneratedNodes:
 
 
 def no_generated_nodes(data: ClientData) -> GeneratedNodes:
-    """Return zero generated nodes."""
+    """Return an empty set of generated nodes."""
     owners = torch.zeros(0, dtype=torch.int64, device=data.device)
     return GeneratedNodes(owners, data.features[:0])
 
 
 def complete_graphs(data: ClientData) -> dict[str, LocalGraph]:
-    """Return prefix -> graph to augment: the whole graph, inductively also the training graph."""
+    """Return prefix -> graph to augment: the whole one, in inductive mode also that of training."""
     return {WHOLE: data.graph} | ({TRAINING: data.training_graph} if data.inductive else {})
 
 

@@ -21,7 +21,9 @@ class Widths:
 
     Attributes
     ----------
-    text : F; latent : of z; hidden : of fGen's last hidden layer
+    text : F, width of the features
+    latent : width of z
+    hidden : width of fGen's last hidden layer
     neighbours : P, maximum number of generated neighbours of a node
     """
 
@@ -98,7 +100,7 @@ class FeatureGenerator(nn.Sequential):
 
 
 def round_counts(missing: Tensor, limit: int) -> Tensor:
-    """round(m), at most P; [n] -> [n] int64, without a gradient."""
+    """Return round(m), at most P, without a gradient; [n] -> [n] int64."""
     # Detached: a count has no gradient, so that L_d alone trains dGen.
     return missing.detach().round().clamp(max=limit).long()
 

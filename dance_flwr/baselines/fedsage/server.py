@@ -25,8 +25,8 @@ class GeneratorExchange:
     of the M - 1 others, in turn. The gradients that come back are summed and scaled by
     (M - 1) / their number. The server forwards and sums; it stores nothing.
 
-    A missing or unusable answer is skipped as long as `min-valid-replies` allows. A client whose
-    generator is missing takes no further part; it trains one alone if it joins a later round.
+    A missing or invalid answer is skipped as long as `min-valid-replies` allows. A client whose
+    generator is missing leaves the exchange, and trains one alone if it joins a later round.
 
     Parameters
     ----------
@@ -91,14 +91,14 @@ class GeneratorExchange:
         return {client: sums.get(client, {}) for client in generators}
 
     def _generator_fault(self, client: int, answer: State) -> str:
-        """Return what is wrong with a generator and its batch of nodes; "" where nothing is."""
+        """Return a fault of a generator or its batch of nodes, "" if both are valid."""
         batch: State = {name: answer[name] for name in ("latents", "counts") if name in answer}
         weights = {name: tensor for name, tensor in answer.items() if name not in batch}
         return model_fault(weights, self._generator) or _batch_fault(batch, self._latent_dim)
 
 
 def _content_fault(client: int, answer: State) -> str:
-    """Return what is wrong with an answer that must be empty."""
+    """Return a fault of an answer that must be empty."""
     return model_fault(answer, {})
 
 
@@ -109,7 +109,7 @@ def _add(total: State, gradient: State) -> None:
 
 
 def _batch_fault(batch: Mapping[str, Tensor], width: int) -> str:
-    """Return what is wrong with the batch of nodes that comes with a generator."""
+    """Return a fault of the batch of nodes sent with a generator, "" if it is valid."""
     latents, counts = batch.get("latents"), batch.get("counts")
     if latents is None or counts is None:
         return "expected latents and counts beside a generator, found none"

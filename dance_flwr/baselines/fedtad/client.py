@@ -20,7 +20,7 @@ _ROWS, _EDGES = 1024, 65536  # rows of S^2 and S^3, and pairs of features, in me
 
 
 class FedTad(FedAvgFull):
-    """FedAvg's local training; uploads the client's reliability too, the same in every round."""
+    """FedAvg's local training; also uploads the client's reliability, which never changes."""
 
     def train(
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
@@ -42,7 +42,7 @@ def reliability(data: ClientData, kind: str) -> Tensor:
 
     Parameters
     ----------
-    kind : "topology", or "count", under which every labelled node counts 1
+    kind : "topology", or "count" for the number of labelled nodes of the class
     """
     labels = data.train_labels
     classes = len(data.card.class_names)

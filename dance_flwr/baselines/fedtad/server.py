@@ -70,8 +70,8 @@ def pseudo_operator(features: Tensor, neighbours: int, kind: str) -> Tensor:
     Parameters
     ----------
     features : [N, d], without a gradient
-    neighbours : per node, including the node itself
-    kind : of the operator
+    neighbours : number of neighbours per node, including the node itself
+    kind : kind of the operator
     """
     unit = F.normalize(features, dim=1)
     nodes = len(features)
@@ -177,7 +177,8 @@ def distil(
 
     Parameters
     ----------
-    clients : m states; reliability : Phi_bar, [m, C]
+    clients : m states
+    reliability : Phi_bar, [m, C]
     """
     labels = pseudo_labels(config.nodes, reliability.size(1))
     weights = node_weights(reliability, labels)

@@ -40,7 +40,7 @@ def community_template(classes: Sequence[str], targets: int, limit: int) -> Temp
 
     Parameters
     ----------
-    limit : most tokens of the reply
+    limit : maximum number of tokens of the reply
     """
     per_cent = {"type": "integer", "minimum": 0, "maximum": 100}
     one = _closed({name: per_cent for name in classes})
@@ -49,14 +49,14 @@ def community_template(classes: Sequence[str], targets: int, limit: int) -> Temp
 
 
 def longest_reply(classes: Sequence[str], targets: int) -> str:
-    """Return the reply of most tokens among those in the usual layouts, to count them."""
+    """Return the longest reply among those in the usual layouts, for counting its tokens."""
     # Three digits for every class and the widest layout: a limit below it would cut replies off.
     one = dict.fromkeys(classes, 100)
     return json.dumps({str(number + 1): one for number in range(targets)}, indent=4)
 
 
 def probabilities(value: Json, classes: Sequence[str], targets: int) -> NDArray[np.float64]:
-    """Return the rows of a reply, scaled to sum 1; [targets, C] float64, a row of zeros stays."""
+    """Return the rows of a reply scaled to sum 1, rows of zeros unchanged; [targets, C] float64."""
     rows = np.array(
         [[value[str(number + 1)][name] for name in classes] for number in range(targets)],
         dtype=np.float64,
@@ -115,12 +115,12 @@ def _stub(facts: Mapping[str, Any], embed: Embed) -> Json:
 
 @dataclass(frozen=True)
 class Question:
-    """One call.
+    """One call of the language model.
 
     Attributes
     ----------
-    targets : [t] int64, nodes that it asks for, of one community
-    prompt : what is asked
+    targets : [t] int64, nodes to label, all of one community
+    prompt : the prompt about them
     """
 
     targets: Tensor
@@ -128,10 +128,10 @@ class Question:
 
 
 def planned_calls(data: ClientData, config: RunConfig) -> tuple[int, int]:
-    """Return (calls, tokens) of this client in a run, at most, before any is spent.
+    """Return the maximum number of calls and tokens of this client in a run.
 
-    Tokens are those of the prompts by the model's own count, and the limits of the replies; what
-    the cache answers is among them. `llm.max-calls` and `llm.max-tokens` bound both further.
+    Tokens are those of the prompts under the model's tokeniser, and the limits of the replies.
+    Calls that the cache will answer are included, and the caps of the run are not applied.
 
     Raises
     ------
@@ -152,13 +152,13 @@ def planned_calls(data: ClientData, config: RunConfig) -> tuple[int, int]:
 def model_labels(
     nodes: LocalNodes, tree: Tree, config: RunConfig, session: Session, fallback: Tensor
 ) -> tuple[Tensor, int]:
-    """Return soft labels by the language model, and how many nodes have those of `fallback`.
+    """Return soft labels by the language model, and the number of nodes with those of `fallback`.
 
-    A node has them where the cap was reached, or the reply was unusable or gave it no probability.
+    A node has the fallback's label if a cap was reached, or if the reply was unusable or all zeros.
 
     Parameters
     ----------
-    session : open
+    session : an open session
     fallback : [n, C] float64
 
     Returns
@@ -185,7 +185,7 @@ def questions(nodes: LocalNodes, tree: Tree, config: RunConfig, count: Count) ->
 
     Parameters
     ----------
-    count : the model's own count of tokens
+    count : number of tokens of a text under the model's tokeniser
     """
     limit = max_targets(nodes.class_names, config, count)
     # Stable: nodes of a community in the order of their ids, so that prompts and cache keys repeat.
@@ -201,7 +201,7 @@ def questions(nodes: LocalNodes, tree: Tree, config: RunConfig, count: Count) ->
 
 
 def max_targets(classes: tuple[str, ...], config: RunConfig, count: Count) -> int:
-    """Return the most nodes per call whose longest prompt and reply fit the context; at least 1."""
+    """Return the maximum number of nodes per call, at least 1, so that the longest prompt fits."""
     settings, context = LlataConfig.of(config), LlmConfig.of(config).context
     # The fixed part, and the longest members and targets; 8 tokens for marks and numbers around a
     # text.
@@ -258,7 +258,7 @@ def closest_members(nodes: LocalNodes, targets: Tensor, others: Tensor, limit: i
 
 
 class _Cut:
-    """Texts of at most so many tokens, in whole words, as a prompt quotes them."""
+    """Cuts texts to a number of tokens, in whole words, and remembers the results."""
 
     def __init__(self, nodes: LocalNodes, count: Count) -> None:
         self._nodes, self.count = nodes, count

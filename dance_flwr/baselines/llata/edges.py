@@ -1,4 +1,4 @@
-"""Leaves that move to another community, edges that are drawn by the tree, and edges that go.
+"""Moves of leaves to other communities, edges drawn from the tree, and dropped edges.
 
 First leaves move. With the mean m_X of the soft labels of a community X, a leaf v of A gains
 
@@ -35,14 +35,15 @@ def reallocated(
 ) -> Tree:
     """Return the tree after the moves; leaves still partition the nodes.
 
-    Moves raise the entropy of the tree. While it is above that of the tree with no communities, the
-    half of the moves with the smaller gains is given up.
+    Moves raise the entropy of the tree. As long as it exceeds that of the tree without communities,
+    the half of the moves with the smaller gains is discarded.
 
     Parameters
     ----------
     pairs : [m, 2] int64, the edges, a < b, sorted
     soft_labels : q, [n, C]
-    moved_ratio : rho; threshold : delta
+    moved_ratio : rho
+    threshold : delta
     """
     gain, target = gains(tree, soft_labels)
     wanted = torch.nonzero(gain > threshold).flatten()
@@ -101,7 +102,7 @@ def sampled_pairs(
 ) -> Tensor:
     """Return at most `count` new edges, [k, 2] int64, a < b, in the order in which they were drawn.
 
-    Fewer where the communities have no more pairs to offer.
+    There are fewer if the communities have no more pairs without an edge.
 
     Parameters
     ----------
@@ -137,9 +138,9 @@ def sampled_pairs(
 
 
 def dropped_edges(tree: Tree, pairs: Tensor, soft_labels: Tensor, count: int) -> Tensor:
-    """Return which edges go: at most `count` of those between communities; [m] bool.
+    """Return the mask of dropped edges, at most `count` edges between communities; [m] bool.
 
-    Those with the least cosine of soft labels, ties to the earlier edge.
+    Edges with the smallest cosine of soft labels are dropped first, ties to the earlier edge.
     """
     a, b = pairs[:, 0], pairs[:, 1]
     unit = F.normalize(soft_labels.double(), dim=1)

@@ -1,4 +1,4 @@
-"""The nodes that training sees, and their soft labels without a language model.
+"""The nodes that are visible in training, and their soft labels without a language model.
 
 Nodes are in the order of their ids, so that results do not depend on node numbers. No soft label of
 a training node is made with that node's own label, whichever the source: accuracy on training nodes
@@ -28,11 +28,11 @@ class LocalNodes:
 
     Attributes
     ----------
-    data : their client
+    data : the client
     order : [n] int64, numbers of the nodes at the client
     pairs : [m, 2] int64, edges between them, a < b, each once, sorted
     features : [n, d] float32, t_u scaled to norm 1
-    labels : [n] int64, training labels, -1 elsewhere: no others are read
+    labels : [n] int64, training labels, -1 elsewhere
     """
 
     data: ClientData
@@ -64,7 +64,7 @@ class LocalNodes:
 
 
 def local_nodes(data: ClientData) -> LocalNodes:
-    """Return the nodes that training sees."""
+    """Return the nodes that are visible in training."""
     graph, ids = data.training_graph, data.ids()
     visible = torch.nonzero(graph.visible.cpu()).flatten().tolist()
     # By id, so that greedy trees and draws do not depend on how nodes are numbered.
@@ -85,7 +85,7 @@ def sorted_pairs(a: Tensor, b: Tensor, nodes: int) -> Tensor:
 
 
 def class_sentence(name: str) -> str:
-    """Return the sentence that stands for a class: closer to a text than its bare name."""
+    """Return a sentence with the name of a class, which is closer to texts than the name alone."""
     # A sentence classifies better than the bare name: 61 and 56 % of 100 nodes of Cora.
     return f"This text is about {' '.join(name.replace('_', ' ').split())}."
 

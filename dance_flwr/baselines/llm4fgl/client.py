@@ -40,7 +40,7 @@ class Llm4Fgl(FedAvgFull):
     writer: Writer = ModelWriter()
 
     def build(self, shape: ModelShape, config: RunConfig) -> PlainModel:
-        """Return the plain network with predictor and feedback; without neighbours, it alone."""
+        """Return the plain network, with predictor and feedback if neighbours are generated."""
         settings = Llm4FglConfig.of(config)
         # The plain network, so that a ratio of 0 is FedAvg with its upload.
         if not settings.ratio_of_nodes:
@@ -54,10 +54,10 @@ class Llm4Fgl(FedAvgFull):
     ) -> Report:
         """Minimise the mean cross-entropy of all labelled training nodes.
 
-        In the first rounds on the raw graph, beside the predictor's own loss; then on the augmented
-        graph. Generated nodes have no label. In a feedback round the confidences of the received
-        model in them go into the upload; in the next round that a client takes part in, it rewrites
-        its poorest texts by the mean that came back.
+        The first rounds train on the raw graph, and the predictor beside the network; later rounds
+        train on the augmented graph, whose generated nodes have no label. In a feedback round, the
+        upload holds the confidences of the received model in these nodes. The next time a client
+        takes part, it rewrites its poorest texts by the mean that was returned.
         """
         if not isinstance(model, GeneratingModel):
             return super().train(model, data, config, info)
@@ -85,7 +85,7 @@ class Llm4Fgl(FedAvgFull):
     ) -> dict[str, Tensor]:
         """Predict nodes on the augmented graph ("deployed") and on the raw one ("raw").
 
-        They are one before any neighbour is generated. In inductive mode the neighbours that were
+        Both are equal before any neighbour is generated. In inductive mode the neighbours that were
         generated from the training graph are linked to the nodes of the whole one.
         """
         raw = super().predict(model, data, config, info, nodes)["deployed"]
@@ -97,7 +97,7 @@ class Llm4Fgl(FedAvgFull):
         return {"deployed": class_probabilities(model, graph)[nodes], "raw": raw}
 
     def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
-        """Return the most calls and tokens that a run spends at this client, before it starts."""
+        """Return the maximum number of calls and tokens of a run at this client."""
         return planned_calls(data, config)
 
     def _train_with_predictor(
@@ -121,9 +121,9 @@ class Llm4Fgl(FedAvgFull):
         *,
         reflects: bool,
     ) -> Generation:
-        """Return the version of this round; one that is missing, or was lost, is made now.
+        """Return the version of this round, generated now if it is missing or was lost.
 
-        A client that was away in a round of reflection makes up for the last one only.
+        A client that was absent from reflections makes up for the last one only.
         """
         settings, at = Llm4FglConfig.of(config), Place(data, config, info.run, self.writer)
         # The version follows from the round, so that a client that was away knows what it missed.
@@ -149,7 +149,7 @@ class Llm4Fgl(FedAvgFull):
 
 
 class Llm4FglRecombined(Llm4Fgl):
-    """The control: neighbours are recombined from the client's own sentences; no model is asked."""
+    """The control: neighbours are recombined from the client's sentences without a model."""
 
     writer: Writer = Recombiner()
 

@@ -1,8 +1,8 @@
-"""Who writes the neighbours of nodes: a language model, or the client's own sentences.
+"""Writers of neighbours: a language model, or a recombination of the client's own sentences.
 
-The two prompts, a neighbour of a paper and its revision, hold texts of the client alone: no label
-and no name of a class. The wording is ours; that of
-the publication is not known to us. Texts are quoted as data and cut to a number of words.
+The two prompts, for a neighbour of a paper and for its revision, hold texts of the client, but no
+label and no class name. The wording is ours, as that of the publication is not known to us. Texts
+are quoted as data and cut to a number of words.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -115,7 +115,7 @@ def text_of(value: Json) -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """What is written: a neighbour of each origin, or a revision of its draft.
+    """A neighbour to write for each origin, or a revision of its draft.
 
     Attributes
     ----------
@@ -138,17 +138,17 @@ class Writer(Protocol):
 
 
 class ModelWriter:
-    """One call of the client's language model per text; a call without an answer has no text."""
+    """Writes each text by one call of the client's language model."""
 
     def write(self, task: Task, data: ClientData, config: RunConfig, run: str) -> list[str]:
-        """Ask for every text, in the order of the origins."""
+        """Call the model for every text, in the order of the origins."""
         with open_session(data, config, run) as session:
             answers = [session.ask(prompt) for prompt in prompts_of(task, data)]
         return ["" if answer is None else text_of(answer.value) for answer in answers]
 
 
 class Recombiner:
-    """Sentences of the four nearest other texts that training sees, in random turns; no calls."""
+    """Recombines sentences of the four nearest other training texts at random, without a model."""
 
     def write(self, task: Task, data: ClientData, config: RunConfig, run: str) -> list[str]:
         """Recombine up to 120 words per text; every version draws anew."""
@@ -226,7 +226,7 @@ def origins_of(data: ClientData, ratio: float) -> Tensor:
 
 
 def planned_calls(data: ClientData, config: RunConfig) -> tuple[int, int]:
-    """Return the most calls and tokens of a client: every text once, and R shares of them anew.
+    """Return the maximum number of calls and tokens of a client, including all reflections.
 
     Prompts are rendered and counted as one token per four characters, replies as their limit, and
     a draft as the longest. Caps are not read; cached replies cost nothing.

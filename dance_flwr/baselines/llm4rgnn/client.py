@@ -1,4 +1,4 @@
-"""The refined graph of a client: irrelevant edges dropped, probable ones added, kept in a file."""
+"""The refined graph of a client, without irrelevant edges and with probable ones."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -36,13 +36,13 @@ _WHOLE, _TRAINING = "whole", "training"
 def refined_graphs(
     data: ClientData, config: RunConfig, run: str, scorer: Scorer, settings: Mapping[str, Any]
 ) -> RefinedGraphs:
-    """Return the graphs from the client's folder of the run; refine them where there are none.
+    """Return the refined graphs from the folder of the run, computed if it has none.
 
     They do not depend on the round.
 
     Parameters
     ----------
-    settings : of the scorer; graphs of another scorer are not loaded
+    settings : settings of the scorer; graphs of another scorer are not loaded
     """
     refining = Llm4RgnnConfig.of(config)
     # The reading changes embeddings and gates, and with them scores and predictions.
@@ -64,10 +64,10 @@ def refined_graphs(
 
 
 def refine(data: ClientData, config: RunConfig, run: str, scorer: Scorer) -> Arrays:
-    """Return the rows of the refined graphs, and write how they came about beside them.
+    """Return the rows of the refined graphs, and write counts of dropped and added edges.
 
-    Scores and predictor are those of the training graph; in inductive mode edges of test nodes get
-    their score by what was learnt from it.
+    Scores and predictor are learnt on the training graph; in inductive mode, edges of test nodes
+    are scored by the regression.
     """
     settings, client = Llm4RgnnConfig.of(config), data.card.client
     relevance = scorer(data, config, run)
@@ -99,7 +99,7 @@ def refine(data: ClientData, config: RunConfig, run: str, scorer: Scorer) -> Arr
 
 
 def scores_of(edges: Tensor, relevance: Relevance, num_nodes: int) -> Tensor:
-    """Return the relevance of edges, [m, 2] int64 -> [m] int64, of the training graph or not."""
+    """Return the relevance of edges of any graph of the client; [m, 2] int64 -> [m] int64."""
     # A pair as one number: edges are sorted, so that scores are looked up by bisection.
     scored = relevance.pairs.edges
     codes = torch.cat([scored, edges]) @ torch.tensor([num_nodes, 1], device=edges.device)
@@ -160,11 +160,11 @@ class Llm4Rgnn(RefinedGraphMethod):
     scorer: Scorer = staticmethod(by_language_model)
 
     def scorer_settings(self, config: RunConfig) -> Mapping[str, Any]:
-        """Return what the scores depend on, beside the section `llm4rgnn`."""
+        """Return the settings of the scores, in addition to the section `llm4rgnn`."""
         return {"scorer": "language model", "llm": asdict(LlmConfig.of(config))}
 
     def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
-        """Return (calls, tokens) that a run of this client makes at most."""
+        """Return the maximum number of calls and tokens of a run at this client."""
         return judging.planned_calls(data, config)
 
     def graphs(self, data: ClientData, config: RunConfig, run: str) -> RefinedGraphs:
@@ -174,12 +174,12 @@ class Llm4Rgnn(RefinedGraphMethod):
 
 
 class Llm4RgnnCosine(Llm4Rgnn):
-    """The same with the cosine as the score: no language model, no token."""
+    """The control, with the cosine as the score instead of a language model."""
 
     scorer: Scorer = staticmethod(by_cosine)
 
     def scorer_settings(self, config: RunConfig) -> Mapping[str, Any]:
-        """Return nothing but the name: the mapping has no keys."""
+        """Return the name alone, as the cosine has no settings."""
         return {"scorer": "cosine"}
 
     def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:

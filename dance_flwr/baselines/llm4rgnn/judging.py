@@ -1,4 +1,4 @@
-"""Which pairs the language model judges, what that costs, and its replies."""
+"""Pairs that the language model judges, their cost, and its replies."""
 
 import hashlib
 import re
@@ -55,10 +55,7 @@ def _stub(facts: Mapping[str, Any], embed: Embed) -> Json:
 
 
 def parse_prose(text: str) -> Json | None:
-    """Return the score of a reply that is not the JSON that was asked for; None without one.
-
-    Two different scores are none.
-    """
+    """Return the score in a reply that is not valid JSON; None without a unique score."""
     # Two scores are a contradiction, and none of them is taken.
     scores = set(_IN_PROSE.findall(text))
     return {"relevance": int(scores.pop())} if len(scores) == 1 else None
@@ -87,7 +84,7 @@ def relevance_prompt(first: str, second: str, words: int) -> Prompt:
 
     Parameters
     ----------
-    words : of each text, from its start
+    words : number of words of each text, from its start
     """
     # Sorted, so that both orders of a pair share one question and one cached reply.
     first, second = sorted((_start(first, words), _start(second, words)))
@@ -101,12 +98,12 @@ def _start(text: str, words: int) -> str:
 
 @dataclass(frozen=True)
 class Pairs:
-    """What is scored of a client: pairs u < v of its training graph, [m, 2] int64 each.
+    """The pairs u < v of a client's training graph that are scored; [m, 2] int64 each.
 
     Attributes
     ----------
-    edges : every edge
-    negatives : the least similar pairs without one
+    edges : all edges
+    negatives : the least similar pairs without an edge
     """
 
     edges: Tensor
@@ -128,14 +125,14 @@ class Pairs:
 def planned_calls(
     data: ClientData, config: RunConfig, count: Callable[[str], int] | None = None
 ) -> tuple[int, int]:
-    """Return (calls, tokens) that a run of this client makes at most; no model is needed.
+    """Return the maximum number of calls and tokens of a run at this client.
 
-    Replies that the client's cache has are among them. Tokens are those of the prompts and the
-    limit of every reply.
+    No model is needed. Calls that the client's cache will answer are included. Tokens are those of
+    the prompts and the limits of the replies.
 
     Parameters
     ----------
-    count : tokens of a text; None = an estimate, four characters each
+    count : number of tokens of a text; None estimates four characters per token
     """
     settings = Llm4RgnnConfig.of(config)
     pairs = Pairs.of(data, settings)
@@ -150,10 +147,10 @@ def planned_calls(
 
 
 def judge(data: ClientData, config: RunConfig, pairs: Pairs, session: Session) -> Tensor:
-    """Return the relevance of every pair that the model was asked about; [m] int64, as `every`.
+    """Return the relevance of all pairs in `pairs.every`; [m] int64.
 
-    UNJUDGED where a budget or a cap left it out, UNREADABLE where the reply is none. The questions
-    are cut at the caps as if no reply were cached: a second run asks the same ones.
+    It is UNJUDGED for pairs beyond a budget or cap, and UNREADABLE for an unusable reply. The
+    questions are cut at the caps as if no reply were cached, so that a second run has the same.
 
     Raises
     ------
@@ -184,11 +181,11 @@ def judge(data: ClientData, config: RunConfig, pairs: Pairs, session: Session) -
 def questions(
     texts: Sequence[str], pairs: Pairs, settings: Llm4RgnnConfig, caps: LlmConfig
 ) -> Iterator[tuple[Prompt, list[int]]]:
-    """Yield the prompts in the order in which they are asked, and the pairs that each is about.
+    """Yield the prompts in the order of the calls, and the positions of the pairs of each.
 
-    At most `llm4rgnn.pairs` and `llm.max-calls` of them; three edges, then a negative. Pairs are
-    ordered by a hash of their texts: a uniform sample that no seed changes, so that the replies
-    serve later runs. Pairs of the same two texts are one question.
+    There are at most `llm4rgnn.pairs` and `llm.max-calls` prompts, with a negative after three
+    edges. Pairs are ordered by a hash of their texts, a uniform sample that does not depend on the
+    seed, so that later runs can use the cached replies. Pairs of the same two texts share a prompt.
 
     Yields
     ------
@@ -234,9 +231,9 @@ def _affordable(costs: Sequence[int], budget: int) -> tuple[int, int]:
 
 
 def _max_tokens(text: str) -> int:
-    """Return more tokens than any tokeniser makes of a text, chat template included.
+    """Return an upper bound of the number of tokens of a text, chat template included.
 
-    No token has less than a byte, and those of prompts in a language have several.
+    A token has at least one byte, and tokens of text in a language have several.
     """
     return len(text.encode("utf-8", "surrogatepass"))
 

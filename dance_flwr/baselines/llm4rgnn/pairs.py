@@ -1,4 +1,4 @@
-"""Pairs of nodes of a client: edges, the least similar ones, the nearest ones; in blocks."""
+"""Pairs of nodes of a client: edges, least similar pairs and nearest nodes, in blocks."""
 
 from collections.abc import Iterator
 
@@ -73,7 +73,7 @@ def nearest_nodes(features: Tensor, graph: LocalGraph, limit: int) -> Tensor:
 def random_pairs(graph: LocalGraph, count: int, draws: torch.Generator) -> Tensor:
     """Return at most `count` random visible pairs without an edge; [m, 2] int64, with repetition.
 
-    Fewer where draws hit an edge or the same node twice.
+    Draws that are an edge, or the same node twice, are left out.
     """
     visible = torch.nonzero(graph.visible).flatten()
     if len(visible) < 2:

@@ -1,4 +1,4 @@
-"""The edge predictor: which pairs of texts are as those of relevant edges."""
+"""The edge predictor, which tells pairs of texts of relevant edges from others."""
 
 import copy
 from itertools import pairwise
@@ -47,7 +47,7 @@ class EdgePredictor(nn.Sequential):
 
 
 def labelled_pairs(pairs: Tensor, scores: Tensor, num_edges: int) -> tuple[Tensor, Tensor]:
-    """Return what the predictor learns from: positives and negatives; [p, 2], [q, 2] int64.
+    """Return the positive and negative pairs of the predictor; [p, 2], [q, 2] int64.
 
     Positives are edges of relevance 5 or more. Negatives are edges of relevance 1 to 4; where they
     are fewer than the positives, the least similar pairs of relevance 1 to 4 are added, least
@@ -70,14 +70,16 @@ def labelled_pairs(pairs: Tensor, scores: Tensor, num_edges: int) -> tuple[Tenso
 def train_predictor(
     features: Tensor, positives: Tensor, negatives: Tensor, settings: Llm4RgnnConfig
 ) -> EdgePredictor | None:
-    """Minimise the mean BCE by Adam until held-out pairs gain nothing; return the best epoch's.
+    """Minimise the mean BCE by Adam with early stopping; return the predictor of the best epoch.
 
-    A tenth of the pairs is held out, at least one. None where there are fewer than two pairs of
-    either kind, or no epochs. Draws from torch's global generator.
+    A tenth of the pairs, at least one, is held out. None is returned if there are fewer than two
+    pairs of either kind, or no epochs. Draws from torch's global generator.
 
     Parameters
     ----------
-    features : t, [n, d]; positives : [p, 2] int64; negatives : [q, 2] int64
+    features : t, [n, d]
+    positives : [p, 2] int64
+    negatives : [q, 2] int64
     """
     if min(len(positives), len(negatives)) < _FEWEST or not settings.predictor_epochs:
         return None

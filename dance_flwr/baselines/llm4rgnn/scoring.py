@@ -121,14 +121,14 @@ def _inputs(features: Tensor, pairs: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Relevance:
-    """Scores of a client's pairs, 1..6, 0 where there is none.
+    """Scores of a client's pairs, 1 to 6, or 0 without a score.
 
     Attributes
     ----------
     pairs : of the training graph
     scores : [m] int64, of `pairs.every`
     of_others : [k, 2] int64 -> [k] int64, of any other pair
-    counts : how the scores came about, for the client's own record
+    counts : numbers of pairs by source of their score, for the client's own record
     """
 
     pairs: Pairs
@@ -141,10 +141,10 @@ Scorer = Callable[[ClientData, RunConfig, str], Relevance]  # (data, config, run
 
 
 def by_language_model(data: ClientData, config: RunConfig, run: str) -> Relevance:
-    """Score the pairs of the budget by the model, all others by the regression on those.
+    """Score the pairs of the budget by the model, and all others by a regression on these scores.
 
-    With fewer than 10 scores there is no regression, and other pairs have none. A pair whose reply
-    could not be read has none either way.
+    With fewer than 10 scores there is no regression, and other pairs have no score. A pair whose
+    reply could not be read never has one.
     """
     pairs = Pairs.of(data, Llm4RgnnConfig.of(config))
     with open_session(data, config, run) as session:

@@ -93,12 +93,12 @@ def select_core(
 
 
 class SelectedCore(PlainMethod):
-    """The plain network on a core that is selected once, before round 1, or in every round.
+    """The plain network on a core that is selected once or anew in every round.
 
     Attributes
     ----------
     rule : a key of `RULES`
-    rotates : whether every round selects a core of its own
+    rotates : whether every round selects another core
     """
 
     rule: ClassVar[str]
@@ -139,14 +139,14 @@ class SelectedCore(PlainMethod):
 
         Parameters
         ----------
-        moment : the round whose core it is, 0 for that of all rounds
+        moment : the round of the core, 0 for a core of all rounds
         """
         quotas, client = client_quotas(data, config), data.card.client
         draws = generator(config.seed, f"{self.rule}-core", round_=moment, client=client)
         return select_core(self.points(data), data.train_labels, quotas, RULES[self.rule], draws)
 
     def points(self, data: ClientData) -> Tensor:
-        """Return P^2 X, the space in which the rule measures; [n, d]."""
+        """Return P^2 X, in which the rule measures distances; [n, d]."""
         hop = data.training_graph.operator("gcn")
         # The input of GCond's matching network, which needs no training; the public code measures
         # in the hidden space of a trained one.
@@ -159,7 +159,7 @@ class RandomCore(SelectedCore):
     rule = "random"
 
     def points(self, data: ClientData) -> Tensor:
-        """Return X, as nothing is measured; [n, d]."""
+        """Return X, as no distance is measured; [n, d]."""
         return data.features
 
 

@@ -56,7 +56,7 @@ class SelfTraining(PlainMethod):
 def pseudo_labels(model: PlainModel, data: ClientData, settings: SelfTrainingConfig) -> Tensor:
     """Return the pseudo-labels under a model in evaluation mode; [n] int64, -1 without one.
 
-    Only nodes that training sees and whose label it does not know can have one.
+    Only nodes that are visible in training and have no training label can have one.
     """
     probs = class_probabilities(model, LabelledGraph.of(data, data.training_graph, model))
     # Validation and test nodes are among them: their texts are part of the graph, their labels
@@ -71,9 +71,9 @@ def confident_labels(probs: Tensor, candidates: Tensor, threshold: float, per_cl
     Parameters
     ----------
     probs : p, [n, C]
-    candidates : [n] bool, the nodes that may have one
-    per_class : at most so many most confident nodes per predicted class, ties to the lower node
-        number; 0 = all
+    candidates : [n] bool, the nodes that may have a pseudo-label
+    per_class : maximum number of nodes per predicted class, the most confident ones, ties to the
+        lower node number; 0 = all
     """
     confidence, predicted = probs.max(dim=1)
     chosen = torch.nonzero(candidates & (confidence >= threshold)).flatten()

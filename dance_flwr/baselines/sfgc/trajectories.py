@@ -35,7 +35,7 @@ _RATE_STEP, _RATE_MOMENTUM = 1e-6, 0.5  # of SGD on the student's rate, as in th
 
 @dataclass(frozen=True)
 class Weights:
-    """theta of one network, or of R side by side in a first dimension.
+    """Parameters theta of a network, or of R networks stacked in a first dimension.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class ExpertData:
-    """What an expert is trained on.
+    """The inputs and targets of an expert.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class ExpertData:
 def trajectory(
     theta: Weights, data: ExpertData, rate: float, steps: Collection[int]
 ) -> dict[int, Weights]:
-    """Return theta after each of these numbers of full-batch descent steps: number -> theta."""
+    """Return theta after each of the given numbers of full-batch steps: number -> theta."""
     path = {}
     for step in range(max(steps) + 1):
         # Only snapshots at which a student may start or end are kept.
@@ -130,8 +130,11 @@ def trajectory_loss(
 
     Parameters
     ----------
-    nodes : Z = LN(X'), [K, d]; targets : [K, C] one-hot; start, goal : theta_s, theta*
-    steps : N; rate : the student's, a scalar; it and `nodes` get gradients
+    nodes : Z = LN(X'), [K, d], with a gradient
+    targets : [K, C] one-hot
+    start, goal : theta_s, theta*
+    steps : N
+    rate : learning rate of the student, a scalar with a gradient
     """
     # Z W changes by Z Z^T D, so that the Gram matrix is all that the steps need.
     gram = nodes @ nodes.T + 1  # + 1 for the bias
@@ -156,7 +159,7 @@ def _squared_distance(left: Iterable[Tensor], right: Iterable[Tensor]) -> Tensor
 
 
 class TrajectoryMatching:
-    """X' while it is learnt, and the experts whose trajectories it has to reproduce.
+    """Learns X' so that a student on it reproduces the trajectories of experts.
 
     X' starts as a k-centre coreset of the training nodes, class by class, measured in P^2 LN(X).
 
