@@ -29,6 +29,7 @@ METHOD = MethodSpec(
     search={
         "condense.feature-rate": (0.001, 0.01, 0.1),
         "condense.adjacency-rate": (0.001, 0.01),
+        # Squared error is that of the public one-step code, `ours` that of the bi-level one.
         "condense.distance": ("mse", "ours"),
     },
 )

@@ -1,4 +1,4 @@
-"""FedAvg on a graph that each client has refined; what it is made of is a subclass's."""
+"""FedAvg on refined graphs; a subclass defines how a client refines its graph."""
 
 from dataclasses import dataclass
 
@@ -19,12 +19,12 @@ RAW = "raw"  # view: the same model on the client's graph as it is
 
 @dataclass(frozen=True)
 class RefinedGraphs:
-    """The refined graphs of a client; one and the same unless the run is inductive.
+    """The refined graphs of a client, which are identical unless the run is inductive.
 
     Attributes
     ----------
-    whole : on which predictions are made
-    training : without test nodes in inductive mode
+    whole : graph of predictions
+    training : graph of training, without test nodes in inductive mode
     """
 
     whole: LocalGraph
@@ -35,7 +35,7 @@ class RefinedGraphMethod(PlainMethod):
     """The plain network on each client's refined graph."""
 
     def graphs(self, data: ClientData, config: RunConfig, run: str) -> RefinedGraphs:
-        """Return the refined graphs, made once per run."""
+        """Return the refined graphs, computed once per run."""
         raise NotImplementedError
 
     def train(
@@ -43,7 +43,7 @@ class RefinedGraphMethod(PlainMethod):
     ) -> Report:
         """Minimise the mean cross-entropy of all labelled training nodes on the refined graph.
 
-        The first round also refines it.
+        The graph is refined in the first round.
         """
         report = Report()
         with report.phase("topology"):
@@ -55,7 +55,8 @@ class RefinedGraphMethod(PlainMethod):
     def predict(
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo, nodes: Tensor
     ) -> dict[str, Tensor]:
-        """Predict nodes on the complete refined graph; view "raw" on the complete graph as is."""
+        """Predict nodes on the refined graph ("deployed") and on the original graph ("raw")."""
+        # The second view shows what the refined edges add: same model, same nodes, other graph.
         graphs = {"deployed": self.graphs(data, config, info.run).whole, RAW: data.graph}
         return {
             view: class_probabilities(model, LabelledGraph.of(data, graph, model))[nodes]
@@ -72,6 +73,7 @@ def with_generated_nodes(data: ClientData, features: Tensor, operator: Tensor) -
     operator : [n + g, n + g] sparse, of the backbone's kind
     """
     every = torch.cat([data.features, features])
+    # Generated nodes have no label, so that no loss and no score covers them.
     labels = data.train_labels.new_full((len(every),), -1)
     labels[: data.num_nodes] = data.train_labels
     return LabelledGraph(every, operator, labels, data.card.client)

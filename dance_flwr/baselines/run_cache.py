@@ -1,4 +1,4 @@
-"""Cores, condensed and refined graphs in a client's folder of a run: computed once, then loaded."""
+"""Cached cores, condensed and refined graphs in a client's folder of a run."""
 
 import hashlib
 import json
@@ -20,7 +20,9 @@ _KEY = "cache_key"
 
 
 def cache_key(data: ClientData, config: RunConfig) -> dict[str, Any]:
-    """Return what every stored array depends on; a method adds settings of its own."""
+    """Return the facts on which every stored array depends; a method adds its settings."""
+    # The public code of FedGVD keys its files without split and number of clients, and reuses those
+    # of another experiment silently.
     return {
         "seed": config.seed,
         "inductive": data.inductive,
@@ -42,9 +44,9 @@ def load_or_compute(
 
     Parameters
     ----------
-    key : what the arrays depend on; they are recomputed where the file has another key or is
+    key : facts on which the arrays depend; they are recomputed if the file has another key or is
         damaged
-    name : of the file, in the client's folder of the run
+    name : name of the file in the client's folder of the run
     """
     path = run_folder(data.folder, run) / name
     # Why (decision 26): the file is part of the state of one run, and PROTOCOL says which release

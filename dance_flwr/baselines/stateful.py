@@ -1,7 +1,7 @@
 """A server side that stores what its clients upload once.
 
-A condensed graph is uploaded in the first round that its client takes part in and never again. The
-server asks for it until it has it, so that neither a lost reply nor an absent client loses a graph.
+A client uploads its condensed graph once. The server requests it until it has arrived, so that
+neither a lost reply nor an absent client loses a graph.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ class StatefulServerSide(ServerSide):
     once: tuple[str, ...] = ()
 
     def upload_fault(self, client: int, statistics: Mapping[str, Tensor]) -> str:
-        """Return what is wrong with the shapes or ranges of a client's statistics; "" = nothing.
+        """Return a fault in the shapes or ranges of a client's statistics, "" if they are valid.
 
         Parameters
         ----------
@@ -37,6 +37,7 @@ class StatefulServerSide(ServerSide):
 
     def holders(self) -> list[int]:
         """Return the clients whose initial upload is stored, ascending."""
+        # One tensor stands for all: the upload of a client is checked and stored as a whole.
         first = "/" + self.once[0]
         names = (name for name in self.memory if first in name)
         return sorted(int(name.removesuffix(first).removeprefix("client-")) for name in names)
@@ -47,12 +48,14 @@ class StatefulServerSide(ServerSide):
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     def needs_initial_upload(self, client: int) -> bool:
-        """Whether this client's initial upload is missing."""
+        """Return whether this client's initial upload is missing."""
         return client not in self.holders()
 
     def statistics_fault(self, client: int | None, statistics: Mapping[str, Tensor]) -> str:
-        """Return what is wrong with names or numbers, or else what `upload_fault` returns."""
+        """Return a fault of the names or numbers, or else the result of `upload_fault`."""
         assert client is not None, "single uploads are unknown under a masked sum"
+        # Why (decision 11): required until it is stored and refused afterwards, so that S travels
+        # once.
         once = self.once if self.needs_initial_upload(client) else ()
         names = (*self.statistics, *once)
         return statistics_fault(statistics, names) or self.upload_fault(client, statistics)

@@ -15,22 +15,21 @@ _AND = " + "  # between the names of two models
 
 @dataclass
 class CallCounts:
-    """Counts of one client in one run; cached ones cost nothing again.
+    """Calls and tokens of one client in one run.
 
     Attributes
     ----------
     fresh_calls, cached_calls : calls that a model answered, and those that the cache answered
-    failed_calls : of both, those without a usable reply; their tokens are among the others
-    capped_calls : questions that were not asked: a cap was reached, or prompt and reply do not fit
-        the context
+    failed_calls : fresh and cached calls without a usable reply; their tokens are counted too
+    capped_calls : calls that were not made, because a cap was reached or prompt and reply do not
+        fit the context
     fresh_prompt, fresh_completion, cached_prompt, cached_completion : tokens
     milliseconds : of fresh calls
-    resent_calls : attempts that a server may have read, but did not answer; the tokens of their
-        prompts are among the fresh ones
-    estimated_calls : fresh calls whose tokens we counted, since the server gave no count that can
-        be true
-    model, counted_by : names of what answered and of what counted the tokens; of more than one,
-        the names joined by " + "
+    resent_calls : attempts that a server may have read but did not answer; the tokens of their
+        prompts are included in `fresh_prompt`
+    estimated_calls : fresh calls whose tokens were counted by the client, since the server gave no
+        plausible number
+    model, counted_by : names of the models and of the tokenisers, joined by " + "
     """
 
     fresh_calls: int = 0
@@ -49,7 +48,7 @@ class CallCounts:
 
     @property
     def fresh_tokens(self) -> int:
-        """Tokens that the caps bound."""
+        """Number of tokens that count towards the cap."""
         return self.fresh_prompt + self.fresh_completion
 
     @classmethod
@@ -61,12 +60,13 @@ class CallCounts:
             model, counted_by = (str(content.get(name, "")) for name in _NAMES)
         except (OSError, ValueError, AttributeError, RecursionError):
             return cls()
+        # `type` and not `isinstance`, to which a JSON true is an integer.
         if not all(type(count) is int and count >= 0 for count in counts.values()):
             return cls()
         return cls(**counts, model=model, counted_by=counted_by)
 
     def name(self, model: str, counted_by: str) -> None:
-        """Note who answers and who counts from now on."""
+        """Add the names of a model and of a tokeniser, if they are new."""
         self.model = _joined(self.model, model)
         self.counted_by = _joined(self.counted_by, counted_by)
 
@@ -75,32 +75,32 @@ class CallCounts:
         write_json(path, asdict(self))
 
     def change(self, other: "CallCounts", sign: int) -> None:
-        """Add (`sign` 1) or subtract (-1) other counts."""
+        """Add other counts (`sign` = 1) or subtract them (`sign` = -1)."""
         for name in _counts():
             setattr(self, name, getattr(self, name) + sign * getattr(other, name))
 
 
 def _counts() -> list[str]:
-    """Return the names of the numbers."""
+    """Return the names of the numeric fields."""
     return [item.name for item in fields(CallCounts) if item.name not in _NAMES]
 
 
 def _joined(names: str, name: str) -> str:
-    """Return the names with another one, which may be among them."""
+    """Return `names` joined with `name`, unless it is already among them."""
     known = [part for part in names.split(_AND) if part]
     return _AND.join(known if name in known else [*known, name])
 
 
 class SharedCallCounts:
-    """The counts of a run on disk, which several processes of one client may write at once.
+    """The counts of a run on disk, which several processes of one client may update at once.
 
-    Each adds what it counted itself since it last wrote, so that no count of another is lost.
+    Each process adds what it has counted since its last write, so that no count is lost.
 
     Parameters
     ----------
-    path : the file; None = counts are kept in memory only
-    lock : a file that all writers of this client lock
-    model, counted_by : names of what answers and of what counts the tokens
+    path : file of the counts; None keeps them in memory only
+    lock : lock file, the same for all processes of the client
+    model, counted_by : names of the model and of the tokeniser
     """
 
     def __init__(self, path: Path | None, lock: Path, model: str, counted_by: str) -> None:
@@ -110,15 +110,18 @@ class SharedCallCounts:
         self._written = replace(self.counts)
 
     def update(self, change: Callable[[CallCounts], T]) -> T:
-        """Change the counts, as they are now on disk and with what was not written yet; write them.
+        """Apply `change` to the current counts, write them, and return its result.
 
-        Returns what `change` returns.
+        The current counts are those on disk plus what this process has not written yet.
         """
         if self._path is None:
             return change(self.counts)
         from filelock import FileLock
 
         self._lock.parent.mkdir(parents=True, exist_ok=True)
+        # Read again under the lock: another process of this client may have written in the
+        # meantime. Only what this process has counted since its last write is added, so that no
+        # count of another is lost.
         with FileLock(self._lock):
             now = CallCounts.load(self._path)
             now.change(self.counts, 1)

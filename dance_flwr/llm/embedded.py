@@ -1,4 +1,4 @@
-"""A model file that answers in this process, through llama.cpp (`xllamacpp`).
+"""A GGUF model that runs in this process, through llama.cpp (`xllamacpp`).
 
 The library always runs its HTTP server, which would listen at a port of this machine and show
 prompts to anyone on it. Here it listens at a Unix socket in a folder of this user alone, behind a
@@ -31,13 +31,13 @@ _SECONDS = 60.0  # until the tokeniser is given up
 
 
 class Embedded:
-    """A GGUF model in this process, loaded when it is first asked and kept until another is.
+    """A GGUF model in this process, loaded at its first use and replaced by the next one loaded.
 
     Parameters
     ----------
     file : the client's model file
-    context : tokens of prompt and reply together
-    threads : of the computation; more than the machine's free cores are slower than one
+    context : maximum number of tokens of prompt and reply together
+    threads : number of threads; more than the machine's free cores are slower than one
 
     Raises
     ------
@@ -47,11 +47,14 @@ class Embedded:
     repeats = True  # greedy, one thread of work, fixed file and version: the same reply again
 
     def __init__(self, file: ModelFile, context: int, threads: int) -> None:
+        # Found and not imported: the library is loaded with the first question.
         if importlib.util.find_spec(_LIBRARY) is None:
             raise UserError(
                 f"embedded language model: expected the package {_LIBRARY}, found none; {INSTALL}"
             )
         self._file, self._context, self._threads = file, context, threads
+        # The same weights write other text under other kernels, so that the library's version is a
+        # part of the cache's key.
         self.name = f"embedded {file.label} {file.sha256[:16]} {_LIBRARY} {version(_LIBRARY)}"
         self.counted_by = f"tokeniser of {file.label} {file.sha256[:16]}"
 
@@ -60,11 +63,11 @@ class Embedded:
         return self._server().count(text)
 
     def count_prompt(self, prompt: Prompt) -> int:
-        """Return the number of tokens of a prompt, those of the chat template included."""
+        """Return the number of tokens of a prompt, including its chat template."""
         return self._server().count_chat(prompt.chat())
 
     def complete(self, prompt: Prompt, limit: int, seed: int) -> Completion:
-        """Return the reply at temperature 0, held to the template's schema while it is written.
+        """Return the reply at temperature 0, constrained to the template's schema.
 
         Raises
         ------
@@ -74,10 +77,14 @@ class Embedded:
             {
                 "messages": prompt.chat(),
                 "max_tokens": limit,
+                # Greedy: the same question has the same reply, so that unusable ones can be cached
+                # (decision 21).
                 "temperature": 0,
                 "seed": seed,
                 "cache_prompt": False,  # a reply must not depend on the question before it
                 "chat_template_kwargs": {"enable_thinking": False},
+                # Held to the schema while it is written: without it, the default model's replies
+                # hold no score.
                 "response_format": {
                     "type": "json_schema",
                     "json_schema": {"name": "reply", "schema": prompt.template.schema},
@@ -100,13 +107,10 @@ class Embedded:
         return _loaded(self._file.path, self._context, self._threads, os.getpid())
 
 
-def _messages(prompt: Prompt) -> list[dict[str, str]]:
-    return [{"role": message.role, "content": message.text} for message in prompt.messages]
-
-
+# One at a time: two loaded models would need the memory of both.
 @lru_cache(maxsize=1)
 def _loaded(path: Path, context: int, threads: int, process: int) -> "_Server":
-    """Return the one model of this process; after a fork, the threads of the parent's are gone."""
+    """Return the model of this process; after a fork it is loaded again, as threads are lost."""
     return _Server(path, context, threads)
 
 
@@ -114,6 +118,9 @@ class _Server:
     """A loaded model."""
 
     def __init__(self, path: Path, context: int, threads: int) -> None:
+        # Why (decision 21): the library always runs a server, which would show prompts to anyone on
+        # this machine. At a socket in a folder of this user, with a random key, it answers this
+        # process alone.
         folder = _private_folder()
         self._clean = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._socket, self._key = str(folder / _SOCKET), secrets.token_hex(32)
@@ -128,6 +135,7 @@ class _Server:
                 f"{path}: expected a GGUF model that llama.cpp loads with a context of {context} "
                 "tokens, found another file or too little memory; choose another model-file"
             ) from None
+        # A version that ignores the socket would listen at a port: refused before any text is sent.
         if not self._server.listening_address.startswith("unix://"):
             raise UserError(
                 f"{_LIBRARY}: expected a server at a Unix socket, found one that other users of "
@@ -143,24 +151,25 @@ class _Server:
         return answer if isinstance(answer, dict) else {}
 
     def count_chat(self, messages: list[dict[str, str]]) -> int:
-        """Return the tokens of messages in the model's chat template."""
+        """Return the number of tokens of messages in the model's chat template."""
         rendered = self._post("/apply-template", {"messages": messages})
         return self._tokens(str(rendered["prompt"]), special=True)
 
     def count(self, text: str) -> int:
-        """Return the tokens of a text."""
+        """Return the number of tokens of a text."""
         return self._tokens(text, special=False)
 
     def _tokens(self, text: str, *, special: bool) -> int:
+        # In a rendered chat, markers of the template are single tokens; in a text they are words.
         content = {"content": text, "add_special": special, "parse_special": special}
         return len(self._post("/tokenize", content)["tokens"])
 
     def _post(self, path: str, content: Json) -> Json:
-        """Return what the server of this process says; it never sees the network.
+        """Return the answer of this process's own server, reached without the network.
 
         Raises
         ------
-        UserError : it refuses, as a chat template refuses roles that its model does not know
+        UserError : the server refuses, for instance because the chat template lacks a role
         """
         link = _Link(self._socket)
         try:
@@ -184,8 +193,11 @@ class _Server:
 def _parameters(path: Path, context: int, threads: int) -> Any:
     parameters = importlib.import_module(_LIBRARY).CommonParams()
     parameters.model.path = str(path)
+    # One prompt at a time on the CPU; who has a GPU starts an endpoint (docs/llm.md).
     parameters.n_ctx, parameters.n_parallel, parameters.n_gpu_layers = context, 1, 0
+    # Two threads on busy cores were slower than one, as they spin while they wait.
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
+    # No cache of prompts: a reply must not depend on the question before it.
     parameters.n_threads_http, parameters.cache_ram_mib = 1, 0
     parameters.verbosity, parameters.warmup, parameters.fit_params = 0, False, False
     parameters.endpoint_slots = parameters.ui = False  # both would show prompts
@@ -193,7 +205,8 @@ def _parameters(path: Path, context: int, threads: int) -> Any:
 
 
 def _private_folder() -> Path:
-    """Return a new folder of this user alone, short enough for the path of a socket."""
+    """Return a new folder that only this user can read, with a path short enough for a socket."""
+    # A socket's path has a fixed length, and folders of macOS are long. `mkdtemp` uses mode 0700.
     short = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_PARENT
     return Path(tempfile.mkdtemp(prefix="dance-flwr-llm-", dir=None if short else "/tmp"))
 

@@ -1,8 +1,8 @@
-"""A server that the client names: vLLM, Ollama, llama.cpp, TGI, through the `openai` client.
+"""A server chosen by the client (vLLM, Ollama, llama.cpp, TGI), through the `openai` client.
 
-Nothing that the server says is believed: its reply is checked by the session, its count of tokens
-is compared with ours, its redirects and the proxies of the environment are not followed. No error
-of this module holds a text, a key or an address.
+The server is not trusted: the session checks its replies, its counts of tokens are compared with
+the client's own, and neither redirects nor the proxies of the environment are followed. No error of
+this module holds a text, a key or an address.
 """
 
 import importlib.util
@@ -19,12 +19,14 @@ from dance_flwr.llm.model import Completion, ReplyError
 from dance_flwr.llm.template import Prompt
 
 _LIBRARY = "openai"
+# A slow server is asked once more only, as each attempt may take the whole time-out.
 _ATTEMPTS, _ATTEMPTS_IF_SLOW = 4, 2
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds
 _CONNECT_SECONDS = 10.0
 _MESSAGE_TOKENS = 4  # of a chat template around a message, about
 _FACTOR, _MARGIN = 4, 64  # a server's count beyond these of ours is not that of this prompt
 _LONGEST_REPLY = 4_000_000  # bytes
+# Statuses: try again later, this prompt does not fit, this schema is not supported.
 _BUSY, _UNFIT, _SCHEMA_REFUSED = 429, (400, 413, 422), (400, 422, 501)
 
 
@@ -33,13 +35,13 @@ class Endpoint:
 
     Parameters
     ----------
-    settings : address, model, time-out
-    tokenizer : returns a tokenizer of this machine, to count before a call and where the server
-        gives no count that can be true
+    settings : address, model and time-out
+    tokenizer : returns a local tokeniser, which counts before a call and where the server gives no
+        plausible number
 
     Raises
     ------
-    UserError : the client has named none, or `openai` is not installed
+    UserError : the client has not set an endpoint, or `openai` is not installed
     """
 
     def __init__(self, settings: LocalSettings, tokenizer: Callable[[], Any]) -> None:
@@ -60,22 +62,24 @@ class Endpoint:
         self.counted_by = "server, else the tokeniser of the client's text encoder"
 
     def count(self, text: str) -> int:
-        """Return the number of tokens of a text by our own tokeniser."""
-        found = self._tokenizer(text, add_special_tokens=False, verbose=False)
-        return len(found["input_ids"])
+        """Return the number of tokens of a text under the local tokeniser."""
+        encoded = self._tokenizer(text, add_special_tokens=False, verbose=False)
+        return len(encoded["input_ids"])
 
     def count_prompt(self, prompt: Prompt) -> int:
-        """Return about the number of tokens of a prompt."""
+        """Return an estimate of the number of tokens of a prompt."""
         return sum(self.count(message["content"]) + _MESSAGE_TOKENS for message in prompt.chat())
 
     def complete(self, prompt: Prompt, limit: int, seed: int) -> Completion:
-        """Return the reply; a busy, failing or slow server is asked again.
+        """Return the reply, with retries if the server is busy, fails or is slow.
 
         Raises
         ------
-        ReplyError : it gave none, or refused this prompt
-        UserError : it is not there, refuses the key or the model, or redirects
+        ReplyError : the server gave no reply, or refused this prompt
+        UserError : the server cannot be reached, refuses the key or the model, or redirects
         """
+        # Counted before the call: a prompt that a server has read is spent, whether it answers or
+        # not.
         count, resent = self.count_prompt(prompt), 0
         for attempt in range(_ATTEMPTS):
             try:
@@ -85,6 +89,7 @@ class Endpoint:
                 last = attempt + 1 == (_ATTEMPTS_IF_SLOW if again.slow else _ATTEMPTS)
                 if last:
                     raise ReplyError(f"endpoint: {again}", resent * count) from None
+                # What the server asks for, else 0.5, 1 and 2 seconds.
                 time.sleep(again.pause or _FIRST_PAUSE * 2**attempt)
             except ReplyError as error:
                 raise ReplyError(str(error), resent * count) from None
@@ -98,7 +103,7 @@ class Endpoint:
             client.close()
 
     def _request(self, prompt: Prompt, limit: int, seed: int) -> Any:
-        """Ask once, without the schema if the server refuses it; return the parsed answer."""
+        """Send a request, without the schema if the server refuses it; return the parsed answer."""
         body: dict[str, Any] = {
             "model": self._settings.model,
             "messages": prompt.chat(),
@@ -107,6 +112,8 @@ class Endpoint:
             "seed": seed,
         }
         form = {"name": "reply", "schema": prompt.template.schema, "strict": True}
+        # Why (decision 21): servers refuse a schema or ignore it with a line in their log, so that
+        # it is a help and no guarantee: the session validates every reply.
         if self._schemas:
             try:
                 schema = {"response_format": {"type": "json_schema", "json_schema": form}}
@@ -115,6 +122,7 @@ class Endpoint:
                 if refused.status not in _SCHEMA_REFUSED:
                     raise
         answer = self._post(body)
+        # Only now: if the plain request fails as well, the schema was not what the server refused.
         self._schemas = False
         return answer
 
@@ -123,10 +131,13 @@ class Endpoint:
         try:
             raw = self._client.chat.completions.with_raw_response.create(**body).http_response
             content = raw.content
+        # First, since a time-out is a kind of connection error to the library. `from None`
+        # throughout: the library's own errors hold texts and addresses.
         except library.APITimeoutError:
             raise _RetryError("no answer in time", slow=True) from None
         except library.APIStatusError as error:
             raise _of_status(error.status_code, error.response.headers.get("retry-after")) from None
+        # Not retried: a server that is not there ends the run with one line.
         except library.APIConnectionError:
             raise UserError(
                 "endpoint: expected this client's server to answer, found no connection; start it, "
@@ -148,6 +159,8 @@ class Endpoint:
             raise ReplyError("endpoint: an answer of another form", (1 + resent) * count) from None
         if not isinstance(text, str):
             raise ReplyError("endpoint: a reply without text", (1 + resent) * count)
+        # A server's count is used if it is near ours: some send none, and a false one would move
+        # the caps.
         length = self.count(text)
         usage = answer.get("usage")
         sent = _number(usage, "prompt_tokens", count, count)
@@ -178,6 +191,7 @@ class Endpoint:
         return silent(
             api_key=api_key(),
             base_url=self._settings.base_url,
+            # Why (decision 21): the retries are ours, which count every prompt that was sent.
             max_retries=0,
             timeout=timeout,
             # No proxy, certificate or password file of the environment; no redirect.
@@ -186,12 +200,13 @@ class Endpoint:
 
 
 class _RetryError(Exception):
-    """The same request may succeed later.
+    """Raised if the same request may succeed later.
 
     Attributes
     ----------
-    slow : the server took too long; processed : it may have read the prompt
-    pause : seconds that it asked to wait; 0 = it named none
+    slow : whether the server took too long
+    processed : whether the server may have read the prompt
+    pause : seconds to wait as requested by the server; 0 if it requested none
     """
 
     def __init__(
@@ -202,7 +217,7 @@ class _RetryError(Exception):
 
 
 class _RefusedError(ReplyError):
-    """The server refused this request, and would again."""
+    """Raised if the server refused this request and would refuse it again."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"endpoint: status {status}")
@@ -210,7 +225,8 @@ class _RefusedError(ReplyError):
 
 
 def _of_status(status: int, retry_after: str | None) -> Exception:
-    """Return the error that stands for a status of HTTP."""
+    """Return the error for an HTTP status."""
+    # The server did not read the prompt, so that no token is spent.
     if status == _BUSY or status in (408, 409):
         return _RetryError(f"status {status}", processed=False, pause=_seconds(retry_after))
     if status in _UNFIT or status == 501:
@@ -228,7 +244,7 @@ def _of_status(status: int, retry_after: str | None) -> Exception:
 
 
 def _seconds(text: str | None) -> float:
-    """Return the seconds of a Retry-After, bounded; 0 where it names none."""
+    """Return the seconds of a Retry-After header, bounded; 0 if it has no number."""
     try:
         return min(max(float(text or 0), 0.0), _LONGEST_PAUSE)
     except ValueError:
@@ -236,7 +252,7 @@ def _seconds(text: str | None) -> float:
 
 
 def _number(usage: Any, key: str, least: int, highest: int) -> int | None:
-    """Return a server's count of tokens; None where it is none or far from ours."""
+    """Return the server's count of tokens; None if it is missing or far from the client's."""
     value = usage.get(key) if isinstance(usage, Mapping) else None
     if type(value) is not int or not least / _FACTOR <= value <= highest * _FACTOR + _MARGIN:
         return None

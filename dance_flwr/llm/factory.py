@@ -22,13 +22,13 @@ from dance_flwr.llm.template import Embed
 
 
 def open_session(data: ClientData, config: RunConfig, run: str) -> Session:
-    """Return a session with the language model that the run asks for and the client has.
+    """Return a session with the back end of the run and the client's own model.
 
-    The smaller of the run's and the client's own bounds holds.
+    The smaller of the run's and the client's caps applies.
 
     Parameters
     ----------
-    run : name of the run, for its ledger; empty = none is kept
+    run : name of the run, whose folder holds the counts; if empty, they are not written
 
     Raises
     ------
@@ -46,6 +46,8 @@ def _backend(
         return Stub(embedder(data, config))
     if settings.backend == EMBEDDED:
         return Embedded(model_file(local), settings.context, config.torch_threads)
+    # Why (decision 21): nothing is known of the tokeniser behind an endpoint, so that of the
+    # client's text encoder counts. It is loaded when a prompt is first counted.
     return Endpoint(local, lambda: _spec(*_named(data)).load_tokenizer())
 
 
@@ -67,9 +69,10 @@ def embedder(data: ClientData, config: RunConfig) -> Embed:
 
     Raises
     ------
-    DataError : now or at its first use: the encoder of the client's chunks is not on this machine,
-        or has other files
+    DataError : the encoder of the client's chunks is not on this machine, or its files differ;
+        raised here or at the first use
     """
+    # Read now, so that a client whose encoder is unknown is refused before its first text.
     named = _named(data)
 
     def embed(texts: Sequence[str]) -> NDArray[np.float32]:
@@ -93,7 +96,7 @@ def _named(data: ClientData) -> tuple[str, str, str, str]:
 
 
 def _spec(name: str, precision: str, weights: str, fingerprint: str) -> EncoderSpec:
-    """Return a checked encoder, not loaded."""
+    """Return the encoder with this name after checking its files; it is not loaded."""
     try:
         spec = resolve_local(name, precision, weights)
     except OSError as error:
@@ -101,6 +104,7 @@ def _spec(name: str, precision: str, weights: str, fingerprint: str) -> EncoderS
             f"encoder {name!r}: expected its files on this machine, found {type(error).__name__}; "
             "encode the client's texts again here"
         ) from None
+    # Vectors of two encoders cannot be compared: new texts need the files that encoded the chunks.
     if spec.fingerprint != fingerprint:
         raise DataError(
             f"encoder {name!r}: expected the files that encoded the client's texts, found others; "

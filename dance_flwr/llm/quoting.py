@@ -1,4 +1,4 @@
-"""Text of strangers inside a prompt: data between two marks, without a control of its own.
+"""Quotation of untrusted text in a prompt, as data between two marks.
 
 A language model reads special tokens, control characters and line breaks in a text as it reads
 those of the prompt. A text that holds them could end its quotation and speak as the user. This
@@ -31,13 +31,14 @@ _FENCE = str.maketrans({OPEN: _LESS, CLOSE: _GREATER})
 
 
 def as_data(text: str) -> str:
-    """Return a text of strangers for a prompt: escaped, in one line, between « and ».
+    """Return an untrusted text for a prompt: escaped, on one line, between « and ».
 
     Control, hidden and reordering characters become the sequences that stand for them in Python;
-    brackets of chat-template markers, and marks inside, become characters that look like them.
-    Words, numbers and other punctuation stay, so that a reply can be compared with the text. A
-    prompt that holds such a text says `DATA_NOTE` once.
+    brackets of chat-template markers, and quotation marks inside the text, become characters that
+    look like them. Words, numbers and other punctuation are unchanged, so that a reply can be
+    compared with the text. A prompt with such a text includes `DATA_NOTE` once.
     """
     plain = _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode(), one_line(text))
+    # The fences first: a text that holds them must not end its own quotation.
     plain = _TAG_CLOSES.sub(_GREATER, _TAG_OPENS.sub(_LESS, plain.translate(_FENCE)))
     return f"{OPEN}{_BRACKET_OPENS.sub(_BRACKET, plain)}{CLOSE}"

@@ -19,6 +19,8 @@ from dance_flwr.llm.config import LlmConfig
 from dance_flwr.llm.model import Completion, LanguageModel, ReplyError, prompt_tokens
 from dance_flwr.llm.template import Json, Prompt, Template
 
+# Why (decision 21): a published baseline missed scores in quotation marks and took each miss for an
+# answer. A larger share of failures is the fault of a model or template and ends the run.
 MAX_FAILED = 0.05  # share of answered calls
 _FEWEST = 20  # answered calls before that share is checked at every failure
 _MAX_REPLY = 1_000_000  # characters
@@ -30,7 +32,8 @@ class Answer:
 
     Attributes
     ----------
-    value : the parsed reply; cached : whether no model was asked
+    value : the parsed reply
+    cached : whether it comes from the cache
     """
 
     value: Json
@@ -38,17 +41,17 @@ class Answer:
 
 
 class Session:
-    """Ask a language model, at most as often as the run allows; every use is counted.
+    """Calls a language model within the caps of the run and counts every use.
 
-    Used as a context: at its end the counts are written and the share of failures checked. Every
-    fresh call is written to their file before it is made, so that a process that is killed and
-    started again has spent what it spent.
+    As a context manager, it writes the counts and checks the share of failures at its end. Every
+    fresh call is written to the file of counts before it is made, so that a killed process does not
+    lose it.
 
     Parameters
     ----------
     model : the back end
-    client_folder : has the cache, and the counts in its folder of the run
-    run : name of the run; empty = counts are not written, as outside a run
+    client_folder : folder of the client, with the cache and the folders of its runs
+    run : name of the run; if empty, counts are not written
     settings : caps, context and seed
     """
 
@@ -65,43 +68,49 @@ class Session:
 
     @property
     def counts(self) -> CallCounts:
-        """Counts of the run so far, of all sessions of this client."""
+        """Counts of the run so far, over all sessions of this client."""
         return self._shared.counts
 
     @property
     def caps(self) -> LlmConfig:
-        """The bounds of this session: the smaller ones of the run's and the client's own."""
+        """The caps of this session, the smaller of the run's and the client's own."""
         return self._settings
 
     def __enter__(self) -> "Session":
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
+        # Writes what was counted in memory only, such as cached and capped calls.
         self._shared.update(lambda counts: None)
         if close := getattr(self.model, "close", None):
             close()
+        # Not after another error, which it would hide.
         if kind is None:
             self._check_failures()
 
     def ask(self, prompt: Prompt) -> Answer | None:
-        """Return the answer to a prompt; None without an answer, for which the caller has a
-        fallback.
+        """Return the answer to a prompt, or None, for which the caller has a fallback.
 
-        There is none where a cap is reached, where prompt and reply do not fit the context (both
-        are counted as `capped_calls`), and where the reply is unusable.
+        None is returned if a cap is reached or if prompt and reply do not fit the context, which
+        are counted as `capped_calls`, and if the reply is unusable.
 
         Raises
         ------
-        UserError : more than 5 % of this session's replies are unusable, and more than one; or the
-            model cannot be asked at all
+        UserError : more than one and more than 5 % of this session's replies are unusable, or the
+            model cannot be reached
         """
         limit = prompt.template.limit
         key = question_sha256(self.model.name, prompt, limit, self._settings.seed)
+        # The cache before the caps: a cached question costs nothing.
         if completion := self._cache.find(key):
             value = usable(completion, prompt)
+            # Why (decision 21): an unusable reply of a model that repeats itself would come again;
+            # an operator may put an endpoint right under the same name, so that it is asked again.
             if value is not None or self._repeats:
                 return self._answer_of_cache(completion, value)
         if not self._reserve(prompt, limit):
+            # Why (decision 21): capped is not failed: the model did nothing wrong, and fallbacks
+            # take over.
             self.counts.capped_calls += 1
             return None
         return self._ask_model(prompt, limit, key)
@@ -129,6 +138,7 @@ class Session:
             self._shared.update(_spending(lost, start))
             self._fail(str(error))
             return None
+        # Spent, whether the reply can be used or not.
         self._shared.update(_spending(completion, start))
         value = usable(completion, prompt)
         if value is not None or self._repeats:
@@ -139,10 +149,12 @@ class Session:
         return Answer(value, cached=False)
 
     def _reserve(self, prompt: Prompt, limit: int) -> bool:
-        """Count a fresh call that the caps allow; its tokens are counted when they are known."""
+        """Count a fresh call if the caps allow it; its tokens are counted once they are known."""
         settings = self._settings
         if self.counts.fresh_calls >= settings.max_calls:
             return False  # before a tokeniser is loaded
+        # With the longest possible reply: a cap that is checked after the call would be exceeded by
+        # it.
         tokens = prompt_tokens(self.model, prompt) + limit
         if tokens > settings.context:
             return False
@@ -152,6 +164,7 @@ class Session:
                 counts.fresh_calls < settings.max_calls
                 and counts.fresh_tokens + tokens <= settings.max_tokens
             )
+            # On disk before the call is made: a process that is killed has spent what it spent.
             counts.fresh_calls += allowed
             return allowed
 
@@ -160,10 +173,12 @@ class Session:
     def _fail(self, reason: str) -> None:
         self._failures, self._reason = self._failures + 1, reason
         self.counts.failed_calls += 1
+        # Early, so that a model that cannot answer does not spend the whole budget first.
         if self._answers >= _FEWEST:
             self._check_failures()
 
     def _check_failures(self) -> None:
+        # Why (decision 21): a single failure is what fallbacks are for.
         if self._failures > max(1, MAX_FAILED * self._answers):
             raise UserError(
                 f"{self.model.name}: expected at most {MAX_FAILED:.0%} unusable replies, found "
@@ -173,7 +188,7 @@ class Session:
 
 
 def _spending(completion: Completion, start: float) -> Callable[[CallCounts], None]:
-    """Return what a call adds to the counts; `start` is when it was made."""
+    """Return the change of the counts by a call that was made at time `start`."""
     milliseconds = round(1000 * (time.perf_counter() - start))
 
     def spend(counts: CallCounts) -> None:
@@ -187,11 +202,10 @@ def _spending(completion: Completion, start: float) -> Callable[[CallCounts], No
 
 
 def usable(completion: Completion, prompt: Prompt) -> Json | None:
-    """Return the reply parsed, None where it does not fit the schema of its template.
+    """Return the parsed reply, or None if it does not fit the schema of its template.
 
-    A reply that its limit cut off is not usable, nor one with a number that is none (NaN, infinity)
-    or with text that no file can hold. What is no JSON of the schema is given to the template's
-    `parse`.
+    A reply that was cut off at its limit is unusable, as is one with NaN, infinity or text that
+    cannot be encoded. A reply that is not JSON of the schema is passed to the template's `parse`.
     """
     if completion.finish == "length" or len(completion.text) > _MAX_REPLY:
         return None
@@ -203,9 +217,10 @@ def usable(completion: Completion, prompt: Prompt) -> Json | None:
 
 
 def _fitting(read: Callable[[], Any], template: Template) -> Json | None:
-    """Return what `read` returns if it is an object of the template's schema."""
+    """Return the result of `read` if it is an object of the template's schema, else None."""
     try:
         value = read()
+        # Fails for lone surrogates, which JSON can escape and no file in UTF-8 can hold.
         json.dumps(value, ensure_ascii=False).encode()
         fits = Draft202012Validator(template.schema).is_valid(value)
     except (ValueError, RecursionError):
@@ -214,6 +229,7 @@ def _fitting(read: Callable[[], Any], template: Template) -> Json | None:
 
 
 def _from_json(text: str) -> Any:
+    # Python also reads NaN and Infinity, and 1e999 as infinity; none of them is a number of JSON.
     return json.loads(text, parse_constant=_no_number, parse_float=_finite)
 
 
@@ -227,5 +243,5 @@ def _finite(text: str) -> float:
 
 
 def _reason(completion: Completion) -> str:
-    """Return why a reply is unusable, without a word of it."""
+    """Return why a reply is unusable, without quoting it."""
     return "cut off at its limit" if completion.finish == "length" else "does not fit its schema"

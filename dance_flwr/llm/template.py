@@ -1,4 +1,4 @@
-"""Templates of prompts: what is asked, in which form the reply must be, and what a stub replies."""
+"""Templates of prompts: wording, schema of the reply, and the reply of the stub."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Embed = Callable[[Sequence[str]], NDArray[np.float32]]  # texts -> [n, d], rows 
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a chat: "system", "user" or "assistant", and its text."""
+    """One message of a chat; the role is "system", "user" or "assistant"."""
 
     role: str
     text: str
@@ -25,13 +25,13 @@ class Template:
 
     Attributes
     ----------
-    name, version : in the cache's key; a changed wording has another version
+    name, version : part of the cache's key; a changed wording needs another version
     schema : JSON schema of the reply
-    limit : most tokens of a reply
-    render : facts -> messages; facts are what the prompt may hold and nothing else
+    limit : maximum number of tokens of a reply
+    render : facts -> messages; a prompt holds nothing but its facts
     stub : (facts, embed) -> a reply that fits `schema`, without a language model
-    parse : the text of a reply that is no JSON of `schema` -> one that may be; None = such replies
-        are unusable
+    parse : text of a reply that is not JSON of `schema` -> a value, or None; without a parser such
+        replies are unusable
     """
 
     name: str
@@ -43,7 +43,7 @@ class Template:
     parse: Callable[[str], Json | None] | None = None
 
     def fill(self, **facts: Any) -> "Prompt":
-        """Return the prompt of these facts."""
+        """Return the prompt filled with these facts."""
         return Prompt(self, facts, tuple(self.render(facts)))
 
 
@@ -57,12 +57,13 @@ class Prompt:
 
     @property
     def text(self) -> str:
-        """All messages, for counting tokens and for tests."""
+        """The text of all messages, for counting tokens and for tests."""
         return "\n".join(message.text for message in self.messages)
 
     def chat(self) -> list[dict[str, str]]:
-        """Return the messages as chat servers take them; lone surrogates, which no JSON sent as
-        UTF-8 can hold, are replaced.
+        """Return the messages in the form of the chat API.
+
+        Lone surrogates, which cannot be encoded as UTF-8, are replaced.
         """
         return [
             {"role": message.role, "content": message.text.encode("utf-8", "replace").decode()}

@@ -27,6 +27,7 @@ def check_method(config: RunConfig) -> None:
         method cannot read labels, or its backbone cannot be sampled
     """
     spec = get_spec(config.method)
+    # Under masks the server learns the sum of the uploads and nothing of a single one (decision 8).
     if spec.uplink is Uplink.EACH and config.privacy.secure_aggregation:
         raise UserError(
             f"privacy.secure-aggregation: expected a method that needs sums only, found "
@@ -38,6 +39,8 @@ def check_method(config: RunConfig) -> None:
             f"privacy.dp: expected a method that needs sums only, found {config.method!r}, which "
             "reads each client's upload; choose another method, or set privacy.dp = none"
         )
+    # A server side of its own takes the place of the strategy's step: a setting without effect is
+    # refused.
     if spec.server and config.strategy != RunConfig.strategy:
         raise UserError(
             f"strategy: expected the default, {RunConfig.strategy}, since method {config.method!r} "
@@ -51,6 +54,7 @@ def check_method(config: RunConfig) -> None:
             f"strategy: expected one of means under {key}, found {config.strategy!r}, which reads "
             f"each client's upload; choose another strategy, or omit {key}"
         )
+    # Methods that condense or select a core do not read labels as an input (docs/baselines.md).
     if config.label_reuse and not spec.label_reuse:
         able = ", ".join(name for name in METHODS if get_spec(name).label_reuse)
         raise UserError(

@@ -17,6 +17,8 @@ from dance_flwr.config.options import Section, Value
 from dance_flwr.config.plugins import resolve
 from dance_flwr.config.sections import ATTENTION, NONE
 
+# Why (decision 13): for annotations alone. The configuration reads every spec, and must not load
+# torch for it.
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
@@ -32,7 +34,7 @@ PLAIN_READING = {"text_pooling": ATTENTION, "edge_gates": NONE, "class_prior": N
 
 
 class Uplink(Enum):
-    """What the server must see of the uploads: only their weighted sum, or each one."""
+    """What the server needs of the uploads: their weighted sum alone, or each single one."""
 
     SUM = "sum"
     EACH = "each"
@@ -40,7 +42,7 @@ class Uplink(Enum):
 
 @dataclass(frozen=True)
 class MethodCard:
-    """What a reader of a table must know about a method.
+    """Facts about a method that its row in a table must be read with.
 
     Attributes
     ----------
@@ -50,12 +52,12 @@ class MethodCard:
     trains_on : what its loss is computed on, in a few words
     leaves_client : everything that a client sends, in a few words
     source : publication
-    evaluation : the model that is scored: the "global" one, or "personalised", each client's own
-    rotates : whether it condenses nothing, but `condensation-ratio` decides how many labelled nodes
-        a round supervises on the full graph; it writes no core, and reports their number
+    evaluation : the model that is scored, "global" or "personalised" (each client's own)
+    rotates : whether `condensation-ratio` decides how many labelled nodes a round supervises on the
+        full graph; such a method condenses nothing, writes no core, and reports their number
     trains_on_all_labels : whether a method that condenses also takes its loss over every labelled
         node of the full local graph, in every round
-    needs_llm : whether a run of it asks the language model of `llm.backend`
+    needs_llm : whether a run calls the language model of `llm.backend`
     """
 
     condenses: bool
@@ -80,20 +82,21 @@ class MethodSpec:
     Attributes
     ----------
     client : a `Method` class, or "module:Class" of one, imported when a client is created
-    uplink : what the server must see; `Uplink.SUM` allows secure aggregation
-    server : a `ServerSide` class, or "module:Class" of one; empty = the weighted mean, followed by
+    uplink : what the server needs; `Uplink.SUM` allows secure aggregation
+    server : a `ServerSide` class, or "module:Class" of one; if empty, the weighted mean followed by
         the step of `strategy`
     sections : configuration sections of its own, or shared with other methods
     views : names of the views that it predicts beside "deployed"
     deployed_views : returns the views that "deployed" is the mean of, given a configuration
     search : flat key -> candidate values of `dance-flwr tune`, beside those of every method
     label_reuse : whether it supports the key `label-reuse`
-    reading : what "auto" stands for in `text-pooling`, `edge-gates` and `class-prior`
-    keeps_evidence : whether clients keep evidence, which the run's record fixes at its end; its
-        client side is a `SealingMethod`
+    reading : values of `text-pooling`, `edge-gates` and `class-prior` under "auto"
+    keeps_evidence : whether clients store evidence, whose hash becomes part of the run's record;
+        the client side is then a `SealingMethod`
     """
 
     card: MethodCard
+    # Why (decision 13): sides are named by strings, so that reading a spec imports neither of them.
     client: str | type[Method]
     uplink: Uplink = Uplink.SUM
     server: str | type[ServerSide] = ""
@@ -102,6 +105,8 @@ class MethodSpec:
     deployed_views: Callable[[RunConfig], Sequence[str]] = lambda config: ()
     search: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     label_reuse: bool = False
+    # Why (decision 18): readings by agreement are keys for every method, but only DANCE prefers
+    # them.
     reading: Mapping[str, str] = field(default_factory=lambda: dict(PLAIN_READING))
     keeps_evidence: bool = False
 
@@ -110,7 +115,7 @@ class MethodSpec:
 
         Raises
         ------
-        UserError : it cannot be imported
+        UserError : the class cannot be imported
         """
         return _load(self.client, "method")()  # type: ignore[no-any-return]
 
@@ -119,7 +124,7 @@ class MethodSpec:
 
         Raises
         ------
-        UserError : it cannot be imported
+        UserError : the class cannot be imported
         """
         target = self.server or "dance_flwr.methods.server_side:ServerSide"
         return _load(target, "server side of a method")  # type: ignore[no-any-return]
@@ -131,7 +136,7 @@ def _load(target: str | type, what: str) -> Any:
 
 @dataclass(frozen=True)
 class RoundInfo:
-    """The position of a client in the run, and what the server sent beside the model.
+    """The round of a message, and what the server sent with it beside the model.
 
     Attributes
     ----------
@@ -141,21 +146,23 @@ class RoundInfo:
     server_payload : tensors that the server sent beside the model, for this client only
     needs_initial_upload : whether the server still lacks what this client uploads once
     final : whether the model is the final one, which is deployed
-    smooth : what the harness does to the deployed probabilities of all nodes, [n, C] -> [n, C],
-        before they are scored; None = nothing. Set for the final model
+    smooth : smoothing of the deployed probabilities of all nodes before they are scored,
+        [n, C] -> [n, C]; set for the final model, None if there is none
     """
 
     run: str
     round: int
     model_id: str
     server_payload: Mapping[str, Tensor] = field(default_factory=dict)
+    # Why (decision 11): clients are stateless, so that the server asks until it has the upload. A
+    # lost reply or an absent client costs no graph.
     needs_initial_upload: bool = False
     final: bool = False
     smooth: Callable[[Tensor], Tensor] | None = None
 
 
 class Method(Protocol):
-    """The client side of a method; stateless, what outlives a round is in the client's folder."""
+    """The client side of a method; it is stateless, and keeps files in the client's folder."""
 
     def build(self, shape: ModelShape, config: RunConfig) -> nn.Module:
         """Return the model; its float parameters are uploaded and averaged."""
@@ -168,9 +175,9 @@ class Method(Protocol):
     def predict(
         self, model: Any, data: ClientData, config: RunConfig, info: RoundInfo, nodes: Tensor
     ) -> dict[str, Tensor]:
-        """Return [m, C] probabilities of distinct nodes ([m] int64) per view.
+        """Return the class probabilities of distinct nodes by view; [m] int64 -> [m, C] each.
 
-        "deployed" is the one that is scored.
+        The view "deployed" is the one that is scored.
         """
         ...
 
@@ -204,18 +211,18 @@ class SealingMethod(Protocol):
     """A client side that keeps evidence in the client's folder of a run."""
 
     def seal(self, data: ClientData, run: str) -> str:
-        """Return a hash that fixes the evidence of a run and tells nothing of it."""
+        """Return a salted hash of the evidence of a run, which reveals nothing of it."""
         ...
 
 
 @runtime_checkable
 class AskingMethod(Protocol):
-    """A client side that asks a language model in a run, and says beforehand how often."""
+    """A client side that calls a language model and can tell in advance how often."""
 
     def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
-        """Return the most calls of a run at this client, and the tokens of their prompts and
-        replies; asks nothing and writes nothing.
+        """Return the maximum number of calls and tokens of a run at this client.
 
-        What is in the client's cache already is among them.
+        No model is called and nothing is written. Calls that the client's cache will answer are
+        included.
         """
         ...

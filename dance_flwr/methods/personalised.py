@@ -38,6 +38,7 @@ class Personalised(ServerSide):
 
     def initial(self, model: Mapping[str, Entry]) -> Mapping[str, Entry]:
         """Return M copies of the initial model, one per client."""
+        # The same start at all clients, as if there were one model.
         return _join({client: model for client in range(self.config.clients)})
 
     def model_for(self, client: int, model: Mapping[str, Entry]) -> Mapping[str, Entry]:
@@ -49,11 +50,12 @@ class Personalised(ServerSide):
         return entries_of(start, 0)
 
     def merge(self, uploads: Sequence[Upload], start: State, bound: float, round_: int) -> Merged:
-        """Return the models of all clients; those that uploaded nothing keep theirs."""
+        """Return the models of all clients; those without an upload are unchanged."""
         models = {_client_of(upload): upload.state for upload in uploads}
         statistics = {_client_of(upload): upload.statistics for upload in uploads}
         combined, counts = self.combine(models, statistics)
         new = _join(combined)
+        # A client without an upload keeps its last model: FedGTA, for instance, has no mean for it.
         return Merged({name: new.get(name, old) for name, old in start.items()}, counts=counts)
 
 

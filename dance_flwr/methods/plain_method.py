@@ -1,4 +1,4 @@
-"""The parts shared by methods that train the plain network, a backbone with a linear head."""
+"""Shared by methods that train the plain network, a backbone with a linear head."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ class LabelledGraph:
     features : [n, d]
     operator : [n, n] sparse, of the backbone's kind
     labels : [n] int64 training labels, -1 where unknown
-    client : its number, for the draws of batches and of labels that are shown
+    client : number of the client, for draws of batches and of labels
     """
 
     features: Tensor
@@ -57,7 +57,7 @@ class PlainMethod:
     def finish(
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
     ) -> None:
-        """Write nothing: the method selects no evidence."""
+        """Do nothing, as the method selects no evidence."""
 
 
 def plain_model(shape: ModelShape, config: ModelConfig) -> PlainModel:
@@ -69,26 +69,28 @@ def plain_model(shape: ModelShape, config: ModelConfig) -> PlainModel:
 def class_probabilities(model: PlainModel, graph: LabelledGraph) -> Tensor:
     """Return the softmax of the logits in evaluation mode, [n, C].
 
-    A model that reads labels is shown all of the graph's.
+    A model that reads labels gets all labels of the graph.
     """
+    # Dropout is off. FedTAD's public network leaves it on, and is a point less accurate for it.
     model.eval()
-    shown = input_labels(model, graph.labels)
-    return torch.softmax(model.logits(graph.features, graph.operator, shown), dim=1)
+    inputs = input_labels(model, graph.labels)
+    return torch.softmax(model.logits(graph.features, graph.operator, inputs), dim=1)
 
 
 def labelled_loss(
-    model: PlainModel, graph: LabelledGraph, targets: Tensor, shown: Tensor | None = None
+    model: PlainModel, graph: LabelledGraph, targets: Tensor, inputs: Tensor | None = None
 ) -> Tensor:
     """Return the mean cross-entropy of the rows with a target, a scalar; 0 without any.
 
     Parameters
     ----------
     targets : [n] int64, -1 where the loss does not apply
-    shown : [n, C], `input_labels` of the labels that the model may read
+    inputs : [n, C], `input_labels` of the labels that the model may read
     """
     if not bool((targets >= 0).any()):
+        # A client without a training label takes part with a loss of 0.
         return torch.zeros((), device=graph.features.device)
-    return mean_cross_entropy(model.logits(graph.features, graph.operator, shown), targets)
+    return mean_cross_entropy(model.logits(graph.features, graph.operator, inputs), targets)
 
 
 def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

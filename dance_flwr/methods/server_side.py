@@ -24,11 +24,11 @@ Entry = TypeVar("Entry")
 
 @dataclass(frozen=True)
 class Upload:
-    """A valid answer to a training message.
+    """A valid reply to a training message.
 
     Attributes
     ----------
-    client : its number; None = all clients together, where only their masked sum is known
+    client : number of the client; None for the masked sum of all clients
     state : the model
     weight : the client's weight in the mean
     statistics : tensors that the method's server side reads; empty for `Uplink.SUM`
@@ -48,7 +48,7 @@ class Merged:
     ----------
     state : the next model
     seconds, counts : of the server side itself, for the history
-    loss : replaces the clients' mean loss in the history; None = keep that
+    loss : replaces the clients' mean loss in the history unless None
     """
 
     state: State
@@ -63,7 +63,7 @@ class Answer(NamedTuple):
     Attributes
     ----------
     client : its number
-    packed : its tensors as they travel, for forwarding
+    packed : its tensors in the form in which they travel, for forwarding
     state : its tensors
     """
 
@@ -92,8 +92,8 @@ class Channel(Protocol):
         ----------
         step : from 0
         inboxes : client -> what it is sent, tensors or `Answer.packed` values by name
-        check : returns what is wrong with a client's answer, "" where nothing is; an invalid
-            answer is skipped, and its sender is logged
+        check : returns what is wrong with a client's answer, "" if it is valid; an invalid answer
+            is skipped, and its sender is logged
 
         Raises
         ------
@@ -118,6 +118,8 @@ class ServerSide:
     """
 
     statistics: tuple[str, ...] = ()
+    # Cleared where models start anew: a mean of networks from different initial weights is not a
+    # network.
     averages_rounds: bool = True
 
     def __init__(self, config: RunConfig, shape: ModelShape) -> None:
@@ -129,26 +131,26 @@ class ServerSide:
         return model
 
     def model_for(self, client: int, model: Mapping[str, Entry]) -> Mapping[str, Entry]:
-        """Return the part of the model that this client is sent; by default all of it."""
+        """Return the part of the model that is sent to this client, by default all of it."""
         return model
 
     def expected(self, start: State) -> State:
-        """Return a model with the names and shapes of a valid upload, given the round's start."""
+        """Return a state with the names and shapes of a valid upload, given the round's start."""
         return start
 
     def before_round(self, round_: int, channel: Channel) -> None:
         """Prepare round `round_`, from 1, before its messages are sent."""
 
     def payload(self, client: int) -> Mapping[str, Tensor]:
-        """Return the tensors that a client is sent beside the model."""
+        """Return the tensors that are sent to a client beside the model."""
         return {}
 
     def needs_initial_upload(self, client: int) -> bool:
-        """Whether the server still lacks what this client uploads once."""
+        """Return whether the client's initial upload is still missing."""
         return False
 
     def statistics_fault(self, client: int | None, statistics: Mapping[str, Tensor]) -> str:
-        """Return what is wrong with the statistics of an upload; "" where nothing is."""
+        """Return what is wrong with the statistics of an upload, "" if they are valid."""
         return statistics_fault(statistics, self.statistics)
 
     def merge(self, uploads: Sequence[Upload], start: State, bound: float, round_: int) -> Merged:
@@ -177,8 +179,11 @@ def weighted_mean(uploads: Sequence[Upload], start: Mapping[str, Tensor], bound:
     start : the global model that the clients started from
     bound : R, unit of the rounding; larger updates are not clipped
     """
+    # One upload is the mean already, and rounding it would change it.
     if len(uploads) < 2:
         return uploads[0].state
+    # Why (decision 8): always in fixed point, masked or not. Float means of two runs would part in
+    # the last bits, and selection has ties.
     levels, weights = levels_for(len(uploads)), sum(upload.weight for upload in uploads)
     total = np.zeros(sum(tensor.numel() for tensor in start.values()))
     for upload in uploads:  # one at a time, to hold one update in memory

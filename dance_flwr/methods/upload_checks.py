@@ -1,4 +1,4 @@
-"""Validation of uploads: each function returns what is wrong, in words, or ""."""
+"""Validation of uploads: each function returns a description of a fault, or "" if there is none."""
 
 from collections.abc import Mapping, Sequence
 from math import sqrt
@@ -13,15 +13,17 @@ ExpectedShapes = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]
 
 
 def model_fault(model: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> str:
-    """Return a fault of an uploaded model: names, shapes or types differ, or it is not finite.
+    """Return a fault of an uploaded model: other names, shapes or types, or numbers not finite.
 
     Parameters
     ----------
     start : the model that the round started from
     """
+    # Names, then shapes, types and numbers: the first fault often explains those after it.
     if different := sorted(model.keys() ^ start.keys()):
         return (
             f"expected the {len(start)} tensors of the global model, found others or none: "
+            # Cut, as names come from a client and the line goes to a log.
             f"{', '.join(different)[:200]}"
         )
     for name, tensor in model.items():
@@ -37,7 +39,7 @@ def model_fault(model: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> str
 
 
 def statistics_fault(statistics: Mapping[str, Tensor], names: Sequence[str]) -> str:
-    """Return a fault of the statistics beside a model: names differ, or they are not finite."""
+    """Return a fault of the statistics beside a model: other names, or numbers not finite."""
     if sorted(statistics) != sorted(names):
         return f"expected the statistics {sorted(names)}, found {str(sorted(statistics))[:200]}"
     broken = [name for name, tensor in statistics.items() if not bool(tensor.isfinite().all())]
@@ -49,7 +51,7 @@ def statistics_fault(statistics: Mapping[str, Tensor], names: Sequence[str]) -> 
 
 
 def shapes_fault(tensors: Mapping[str, Tensor], expected: ExpectedShapes) -> str:
-    """Return the first tensor whose shape or type is not the expected one."""
+    """Return a fault of the first tensor with another shape or type than expected."""
     for name, (kind, shape) in expected.items():
         if name not in tensors:
             return f"expected {name}, found none"
@@ -66,6 +68,7 @@ def update_norm(model: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> flo
     """Return || omega - omega_0 || over all float entries, in float64."""
     return sqrt(
         sum(
+            # float64: squares of large float32 entries would overflow.
             float((model[name].double() - tensor.double()).square().sum())
             for name, tensor in start.items()
             if tensor.is_floating_point()
@@ -74,24 +77,25 @@ def update_norm(model: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> flo
 
 
 def norm_bounds(norms: Sequence[float], starts: Sequence[float]) -> list[float]:
-    """Return the largest update norm of each client of a round that is no outlier.
+    """Return the norm above which the update of each client of a round is an outlier.
 
-    10 times the larger of the (lower) median norm of the round and the norm of the model that the
-    client received. Neither depends on a unit or a key: the median is that of honest clients as
-    long as most are honest, and where a client is alone, or the others have not moved, ten times
-    its whole model is more than training changes in a round, and less than what ruins everyone.
+    It is 10 times the larger of the (lower) median norm of the round and the norm of the model that
+    the client received. The median is that of an honest client as long as more than half of the
+    clients are honest. If a client is alone, or the others have not moved, ten times its model is
+    more than training changes in a round, and bounds the damage.
 
     Parameters
     ----------
     norms : of the updates, one per client
     starts : of the models that they received
     """
+    # The lower median: of two clients, none can raise the bound of the other.
     return [_OUTLIER * max(median_low(norms), start) for start in starts]
 
 
 def _finite(tensor: Tensor) -> bool:
-    """Whether all entries are finite.
+    """Return whether all entries are finite.
 
-    A finite sum proves it at a quarter of the cost; the sum of large entries may overflow.
+    A finite sum proves it at a quarter of the cost; a sum of large entries may overflow.
     """
     return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())

@@ -39,26 +39,29 @@ def train_on_graph(
     Parameters
     ----------
     round_ : t, from 1
-    targets : [n] int64, labels that the loss covers, -1 elsewhere; None = all of the graph's
+    targets : [n] int64, labels that the loss covers, -1 elsewhere; None = all labels of the graph
     """
     halves = LabelHalves(model, graph.labels, config, round_, graph.client)
     targets = graph.labels if targets is None else targets
+    # A generator that is advanced by batches alone: on the whole graph nothing is drawn.
     blocks = _blocks(model, replace(graph, labels=targets), config, round_)
 
     def loss_of_all() -> Tensor:
-        shown, hidden = halves.split(targets)
-        return labelled_loss(model, graph, hidden, shown)
+        inputs, rest = halves.split(targets)
+        return labelled_loss(model, graph, rest, inputs)
 
     def loss_of_batch() -> Tensor:
         batch, block = next(blocks)
+        # The loss covers the batch; the nodes around it are inputs only.
         in_batch = torch.full_like(targets, -1)
         in_batch[batch] = targets[batch]
-        shown, hidden = halves.split(in_batch)
+        inputs, rest = halves.split(in_batch)
         inside = block.nodes
-        shown = None if shown is None else shown[inside]
-        part = LabelledGraph(rows_at(graph.features, inside), block.operator, hidden[inside])
-        return labelled_loss(model, part, part.labels, shown)
+        inputs = None if inputs is None else inputs[inside]
+        part = LabelledGraph(rows_at(graph.features, inside), block.operator, rest[inside])
+        return labelled_loss(model, part, part.labels, inputs)
 
+    # A client without a label has no batch, and takes part with a loss of 0.
     sampled = SamplingConfig.of(config).batch_nodes and bool((targets >= 0).any())
     return train_epochs(model, loss_of_batch if sampled else loss_of_all, config, round_=round_)
 
@@ -66,11 +69,12 @@ def train_on_graph(
 def _blocks(
     model: PlainModel, graph: LabelledGraph, config: RunConfig, round_: int
 ) -> Iterator[tuple[Tensor, Block]]:
-    """Yield the batch of each local epoch and the block around it; parameters as above."""
+    """Yield the batch of each local epoch and the block around it."""
     if graph.operator not in _ROWS:
         _ROWS[graph.operator] = OperatorRows.of(graph.operator, model.backbone.operator)
     rows: OperatorRows = _ROWS[graph.operator]
     labelled, sampling = torch.nonzero(graph.labels >= 0).flatten(), SamplingConfig.of(config)
+    # By round and client: a run that is resumed samples the same neighbours.
     draw = generator(config.seed, "neighbours", round_=round_, client=graph.client)
     size, client = sampling.batch_nodes, graph.client
     for batch in epoch_batches(labelled, size, config, round_=round_, client=client):
@@ -83,13 +87,13 @@ def epoch_batches(
     """Return the batch of each local epoch of a round, from a queue that spans the rounds.
 
     Pass q over the queue is a permutation drawn from (seed, q), cut into the fewest batches of at
-    most `most` nodes and nearly equal sizes. A client that takes part in every round trains on
+    most `size` nodes and nearly equal sizes. A client that takes part in every round trains on
     every labelled node before it repeats one; nothing is stored between the rounds.
 
     Parameters
     ----------
     labelled : [m] int64, m > 0
-    size : at least 1
+    size : maximum number of nodes of a batch, at least 1
     """
     # Why (decision 15): a queue that follows from (seed, pass) covers every label before it repeats
     # one, although clients keep no state between rounds.
@@ -99,12 +103,13 @@ def epoch_batches(
     for step in range(first, first + config.local_epochs):
         draw = generator(config.seed, "batches", round_=step // per_pass, client=client)
         order = torch.randperm(len(labelled), generator=draw).to(labelled.device)
+        # Nearly equal sizes, so that no pass ends with a batch of a few nodes.
         batches.append(labelled[order].tensor_split(per_pass)[step % per_pass])
     return batches
 
 
 class FedAvgFull(PlainMethod):
-    """Trains the plain network on the text embedding t_u of every node: FedAvg, and local-only."""
+    """Trains the plain network on the text embeddings of all nodes, for FedAvg and local-only."""
 
     def train(
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo

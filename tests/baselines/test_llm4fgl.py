@@ -173,9 +173,10 @@ def test_links_are_their_naive_twin(seed, generated, threshold):
         with torch.no_grad():
             return float(torch.sigmoid(model(new[g, None], texts[v, None])))
 
-    found = link(model, new, texts, graph.visible, threshold, 3)
+    settings = Llm4FglConfig(threshold=threshold, links=3)
+    linked = link(model, new, texts, graph.visible, settings)
     every = oracle.nearest(new.numpy(), texts.numpy(), allowed, 32)
-    assert set(map(tuple, found.T.tolist())) == set(oracle.links(probability, every, threshold, 3))
+    assert set(map(tuple, linked.T.tolist())) == set(oracle.links(probability, every, threshold, 3))
 
 
 @given(st.integers(0, 10**6), st.integers(0, 4))

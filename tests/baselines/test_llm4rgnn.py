@@ -20,7 +20,7 @@ from dance_flwr.baselines.llm4rgnn import Llm4RgnnConfig, judging, pairs, scorin
 from dance_flwr.baselines.llm4rgnn import client as refining
 from dance_flwr.baselines.llm4rgnn.client import Llm4RgnnCosine, refine
 from dance_flwr.baselines.llm4rgnn.judging import (
-    UNASKED,
+    UNJUDGED,
     UNREADABLE,
     Pairs,
     judge,
@@ -262,7 +262,7 @@ FORMS = (FIVE, '{"relevance": "5"}', "Relevance Score: 5", '{"Relevance Score": 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_score_counts_in_any_of_these_forms(form, run_config, tmp_path):
     found, ledger = judged(run_config, tmp_path, Told(form))
-    assert set(found.tolist()) == {UNASKED, 5} and ledger.failed_calls == 0
+    assert set(found.tolist()) == {UNJUDGED, 5} and ledger.failed_calls == 0
 
 
 def test_nonsense_is_counted_and_its_edge_is_kept(run_config, tmp_path):
@@ -273,7 +273,7 @@ def test_nonsense_is_counted_and_its_edge_is_kept(run_config, tmp_path):
         found = judge(data, config, of_site, own)
     (lost,) = torch.nonzero(found == UNREADABLE).tolist()
     assert own.counts.failed_calls == 1 and lost[0] < len(of_site.edges)
-    filled = torch.where(found == UNASKED, 1, found)
+    filled = torch.where(found == UNJUDGED, 1, found)
     relevance = Relevance(of_site, filled, lambda others: torch.ones_like(others[:, 0]), {})
     arrays = refine(data, config, "nonsense", lambda *_: relevance)
     u, v = of_site.edges[lost[0]].tolist()

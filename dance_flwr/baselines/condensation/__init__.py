@@ -1,5 +1,5 @@
 """Graph condensation shared by the baselines: budget, learnt adjacency, distances, matching loop.
 
-Most modules are pure functions of tensors and a generator. Only `client` knows a client's data and
-writes files; nothing here knows Flower.
+Modules other than `client` are pure functions of tensors and a generator. Only `client` reads a
+client's data and writes files; none depends on Flower.
 """

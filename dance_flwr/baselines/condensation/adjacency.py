@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 _PAIRS = 2**17  # pairs at once, each 128 floats and as many gradients
+# That of torch's batch normalisation.
 _EPS = 1e-5
 
 
@@ -27,8 +28,9 @@ class PairNetwork(nn.Module):
 
     Parameters
     ----------
-    dim : d; width : of both hidden layers
-    pairs : most pairs in memory at once
+    dim : d
+    width : width of both hidden layers
+    pairs : maximum number of pairs in memory at a time
     """
 
     def __init__(self, dim: int, width: int = 128, pairs: int = _PAIRS) -> None:
@@ -43,21 +45,26 @@ class PairNetwork(nn.Module):
 
     def forward(self, nodes: Tensor) -> Tensor:
         """Return A', [K, K]."""
+        # Both orders of a pair are averaged, so that A' is symmetric.
         logits = self._logits(*self._first(nodes))
         adjacency = torch.sigmoid((logits + logits.T) / 2)
+        # No self loops: the operators add them.
         return adjacency * (1 - torch.eye(len(nodes), device=nodes.device))
 
     def _first(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return (left, right), [K, width]; the normalised layer of pair ij is left_i + right_j."""
+        # W [x_i || x_j] = W_a x_i + W_b x_j: two products of K rows and none of K^2 pairs.
         left_weight, right_weight = self.first.weight.chunk(2, dim=1)
         left, right = nodes @ left_weight.T, nodes @ right_weight.T
         (left_mean, left_variance), (right_mean, right_variance) = _moments(left), _moments(right)
+        # Over all pairs, left and right are independent: their means and variances add up.
         scale = self.scales[0] * torch.rsqrt(left_variance + right_variance + _EPS)
         return (left - left_mean) * scale, (right - right_mean) * scale + self.shifts[0]
 
     def _logits(self, left: Tensor, right: Tensor) -> Tensor:
         """Return g of every pair, [K, K]."""
         size = max(1, self.pairs // max(1, len(right)))
+        # All pairs in one block; a single pair has no variance that `batch_norm` accepts.
         if size >= len(left) > 1:
             pairs = self._second(left, right).flatten(0, 1)
             pairs = F.batch_norm(
@@ -65,6 +72,7 @@ class PairNetwork(nn.Module):
             )
             return self.last(torch.relu(pairs)).view(len(left), -1)  # type: ignore[no-any-return]
         blocks = left.split(size)  # type: ignore[no-untyped-call]
+        # Two passes over the blocks: every row is normalised by the moments of all pairs.
         moments = [
             checkpoint(self._block_moments, block, right, use_reentrant=False) for block in blocks
         ]
@@ -93,6 +101,7 @@ class PairNetwork(nn.Module):
 def normalise(adjacency: Tensor) -> Tensor:
     """D^-1/2 (A + I) D^-1/2 of a dense symmetric A >= 0, as operator "gcn"; [K, K] -> [K, K]."""
     looped = adjacency + torch.eye(len(adjacency), dtype=adjacency.dtype, device=adjacency.device)
+    # The loop makes every degree at least 1.
     root = looped.sum(dim=1).rsqrt()
     return root[:, None] * looped * root
 
@@ -117,6 +126,8 @@ def union_edges(
     least : as in `edges`
     """
     parts = [edges(adjacency, least) for adjacency in adjacencies]
+    # Numbers are shifted by the nodes before them: without it, as in the public code of FedGVD,
+    # edges of condensed graphs link other nodes.
     starts = accumulate((len(adjacency) for adjacency in adjacencies), initial=0)
     shifted = [
         (rows + start, cols + start, weights)
@@ -137,6 +148,7 @@ def _combine_moments(
 ) -> tuple[Tensor, Tensor]:
     """Return mean and variance of a union of blocks, without a difference of large sums."""
     means, variances = (torch.stack(part) for part in zip(*moments, strict=True))
+    # The variance of a union is the mean of the variances plus the variance of the means.
     share = means.new_tensor(sizes)[:, None] / sum(sizes)
     mean = (share * means).sum(0)
     return mean, (share * (variances + (means - mean) ** 2)).sum(0)

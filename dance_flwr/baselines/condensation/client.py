@@ -24,6 +24,8 @@ from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.propagation import operator
 from dance_flwr.seeding import generator, seeded
 
+# Why (decision 11): the same small GCN measures S for every method. GCond's public code trains it
+# for 600 steps, three times.
 _STEPS = 200
 _DROPOUT, _RATE, _DECAY = 0.5, 0.01, 5e-4
 
@@ -39,17 +41,21 @@ def training_quotas(labels: Tensor, num_nodes: int, num_classes: int, ratio: flo
     Parameters
     ----------
     labels : [n] int64, training labels, -1 where there is none
-    num_nodes : n, nodes that the ratio counts
+    num_nodes : n, the number of nodes to which the ratio refers
     """
     sizes = torch.bincount(labels[labels >= 0], minlength=num_classes)
     total = int(sizes.sum())
     if total == 0:
         return sizes
+    # At least one node of every class that occurs, at most every labelled node.
     budget = min(max(int((sizes > 0).sum()), node_budget(num_nodes, ratio)), total)
     quotas = class_quotas(sizes, budget)
+    # Public code gives the remainder to the last class, which can end at 0 or below on small
+    # clients.
     quotas[(quotas == 0) & (sizes > 0)] = 1
     least = torch.iinfo(torch.int64).min
     while int(quotas.sum()) > budget:
+        # In integers, so that no rounding decides which class gives a node back.
         above = (quotas * total - sizes * budget).masked_fill(quotas < 2, least)
         quotas[above.argmax()] -= 1
     return quotas
@@ -69,10 +75,12 @@ def labelled_graph(condensed: Condensed, model: PlainModel) -> LabelledGraph:
 def validation_scorer(data: ClientData, config: RunConfig) -> Callable[[Condensed], float]:
     """Return `validation_accuracy` as a function of S; every S starts from the same weights."""
     shape = ModelShape(data.text_dim, config.hidden_dim, len(data.card.class_names))
+    # The real graph, on which predictions are made.
     graph = LabelledGraph(data.features, data.training_graph.operator("gcn"), data.labels)
     nodes = torch.nonzero(data.split == VAL).flatten()
 
     def score(condensed: Condensed) -> float:
+        # The same weights for every S, so that scores differ by S alone.
         with seeded(config.seed, "condense-check", client=data.card.client):
             return validation_accuracy(condensed, shape, graph, nodes)
 
@@ -116,7 +124,7 @@ class CondensingMethod(PlainMethod):
     """Condenses before its first training, keeps S in its folder of the run, trains on S."""
 
     def settings(self, config: RunConfig) -> Mapping[str, Any]:
-        """Return the settings of the method that S depends on."""
+        """Return the settings of the method on which S depends."""
         raise NotImplementedError
 
     def condense(self, data: ClientData, config: RunConfig, quotas: Tensor) -> Condensed:
@@ -131,10 +139,11 @@ class CondensingMethod(PlainMethod):
     def graph_of(
         self, data: ClientData, config: RunConfig, info: RoundInfo, report: Report
     ) -> Condensed:
-        """Return S, condensed now if the folder of the run has none.
+        """Return S from the folder of the run, condensed first if it is not there.
 
-        The report counts its nodes and the seconds.
+        The number of nodes and the seconds are added to the report.
         """
+        # The width too: S is selected by a network of this width.
         sizes = {"ratio": config.condensation_ratio, "hidden": config.hidden_dim}
         key = {**cache_key(data, config), **sizes, **self.settings(config)}
         with report.phase("nodes"):
@@ -158,6 +167,7 @@ class CondensingMethod(PlainMethod):
     def arrays(self, data: ClientData, config: RunConfig) -> Arrays:
         """Return the content of the client's `state.npz`; S is empty without a training label."""
         quotas = client_quotas(data, config)
+        # A client without a training label has no class to condense, and trains on nothing.
         if int(quotas.sum()):
             condensed = self.condense(data, config, quotas)
         else:
@@ -172,12 +182,13 @@ class CondensingMethod(PlainMethod):
 
 def client_quotas(data: ClientData, config: RunConfig) -> Tensor:
     """Return K_c of a client's training graph, [C] int64."""
+    # The ratio is one of all nodes that training sees, as in the paper, not of the labelled ones.
     nodes, classes = int(data.training_graph.visible.sum()), len(data.card.class_names)
     return training_quotas(data.train_labels, nodes, classes, config.condensation_ratio)
 
 
 def real_graph(data: ClientData) -> RealGraph:
-    """Return what condensation reads of a client: features, training graph, training labels."""
+    """Return the features, training graph and training labels of a client."""
     return RealGraph(data.features, data.training_graph.operator("gcn"), data.train_labels)
 
 
@@ -191,6 +202,8 @@ class GCond(CondensingMethod):
     def condense(self, data: ClientData, config: RunConfig, quotas: Tensor) -> Condensed:
         """Match the gradients of the client's training graph."""
         settings, client = CondenseConfig.of(config), data.card.client
+        # Two sources: the generator draws nodes and matching networks; weights of the pair network
+        # come from torch's global generator.
         draws, score = (
             generator(config.seed, "condense", client=client),
             validation_scorer(data, config),

@@ -15,15 +15,15 @@ def by_columns(condensed: Gradients, real: Gradients) -> Tensor:
     """D = sum_j 1 - cos(g'_j, g_j) over the columns j of all weight matrices, without biases; [B].
 
     Jin et al. 2022, eq. 9. The cosine's denominator gets 1e-6, as in the public code. Deviation: a
-    column that is dead on either side is omitted; its cosine would be noise.
+    column with a norm near zero on either side is omitted, since its cosine would be noise.
 
     Parameters
     ----------
-    condensed, real : tensors [B, in, out] (matrices) and [B, out] (biases), B gradients side by
-        side
+    condensed, real : B gradients each, as tensors [B, in, out] (matrices) and [B, out] (biases)
     """
     total = real[0].new_zeros(len(real[0]))
     for left, right in zip(condensed, real, strict=True):
+        # Matrices alone, as in the public code, which skips biases.
         if left.dim() == 3:
             total = total + _cosine_distance(left, right).sum(1)
     return total
@@ -36,7 +36,7 @@ def squared(condensed: Gradients, real: Gradients) -> Tensor:
 
 
 def one_cosine(condensed: Gradients, real: Gradients) -> Tensor:
-    """D = 1 - cos(g', g) of all entries as one vector; 0 where either is dead; [B]."""
+    """D = 1 - cos(g', g) of all entries as one vector; 0 if either norm is near zero; [B]."""
     left, right = (
         torch.cat([part.flatten(1) for part in side], dim=1) for side in (condensed, real)
     )
@@ -44,9 +44,10 @@ def one_cosine(condensed: Gradients, real: Gradients) -> Tensor:
 
 
 def _cosine_distance(left: Tensor, right: Tensor) -> Tensor:
-    """1 - cos along dimension 1, 0 where either side is dead; only `left` gets a gradient."""
+    """1 - cos along dimension 1, 0 where either norm is near zero; only `left` gets a gradient."""
     sizes = torch.linalg.vector_norm(left, dim=1), torch.linalg.vector_norm(right, dim=1)
     cosine = (left * right).sum(1) / (sizes[0] * sizes[1] + _EPS)
+    # Detached: whether a column counts has no gradient.
     alive = (sizes[0].detach() >= DEAD) & (sizes[1] >= DEAD)
     return torch.where(alive, 1 - cosine, torch.zeros_like(cosine))
 

@@ -1,4 +1,4 @@
-"""A client's real graph, the synthetic S = (X', A', Y') that it becomes, and S as an upload."""
+"""A client's real graph, the synthetic graph S = (X', A', Y'), and S as an upload."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from dance_flwr.methods.plain_method import LabelledGraph
 from dance_flwr.methods.upload_checks import ExpectedShapes, shapes_fault
 
+# The hops of GCond's matching network on Cora and CiteSeer in the public code.
 HOPS = 2
 GRAPH = ("features", "adjacency", "labels")  # tensors of an uploaded S
 
@@ -42,6 +43,7 @@ class RealGraph(LabelledGraph):
     def nodes_by_class(self) -> Tensor:
         """Return the labelled nodes sorted by class, then by number; [m] int64."""
         known = torch.nonzero(self.labels >= 0).flatten()
+        # Stable, so that sums over a class add the same nodes in the same order.
         return known[torch.sort(self.labels[known], stable=True).indices]
 
 
@@ -58,18 +60,20 @@ def as_upload(condensed: Condensed) -> dict[str, Tensor]:
 
 
 def graph_in(upload: Mapping[str, Tensor]) -> Condensed:
-    """Return the S of an upload; the inverse of `as_upload`, in new memory."""
+    """Return a copy of the S of an upload; the inverse of `as_upload`."""
+    # Copied: refining S in place must not change what is stored, a fault of FedGM's public code.
     features, adjacency, labels = (upload[name].clone() for name in GRAPH)
     return Condensed(labels, features, adjacency)
 
 
 def graph_fault(upload: Mapping[str, Tensor], dim: int, classes: int) -> str:
-    """Return what is wrong with an uploaded S, "" where nothing is.
+    """Return a fault of an uploaded S, "" if it is valid.
 
     Parameters
     ----------
     upload : finite tensors, with the names in `GRAPH`
-    dim : d; classes : C
+    dim : d
+    classes : C
     """
     adjacency, labels = upload["adjacency"], upload["labels"]
     rows = labels.numel()
@@ -80,6 +84,7 @@ def graph_fault(upload: Mapping[str, Tensor], dim: int, classes: int) -> str:
     }
     if fault := shapes_fault(upload, shapes):
         return fault
+    # Sorted, because gradients of classes are taken of contiguous rows.
     if not bool(((labels >= 0) & (labels < classes)).all()) or not labels.equal(
         labels.sort().values
     ):

@@ -26,6 +26,7 @@ from dance_flwr.baselines.condensation.distances import DISTANCES
 from dance_flwr.baselines.condensation.graphs import HOPS, Condensed, RealGraph, layer_normalise
 
 CHECKS = 10  # how often S is validated
+# The turns and the rate are those of the public code.
 _NETWORK_RATE = 0.01
 _CYCLE, _ADJACENCY_TURN = 50, 10  # of 50 steps the first 10 move A', the others X'
 
@@ -66,6 +67,7 @@ def class_gradients(network: Network, hidden: Tensor, labels: Tensor) -> tuple[T
     """
     classes = len(network.bias)
     sizes = torch.bincount(labels, minlength=classes).tolist()
+    # Rows are sorted by class, so that a class is a slice and no mask is needed.
     rows = (
         torch.split_with_sizes(part, sizes) for part in (hidden, network.residuals(hidden, labels))
     )
@@ -84,6 +86,7 @@ def matching_loss(
     condensed, real : (Z, labels), labels sorted; only the first pair gets a gradient
     kind : name in `DISTANCES`
     """
+    # The real side is a target; only S gets a gradient.
     with torch.no_grad():
         target = class_gradients(network, *real)
     return distance_to_gradients(target, network, condensed, kind)
@@ -98,6 +101,7 @@ def distance_to_gradients(
     ----------
     target : G, as `class_gradients` returns it
     """
+    # Classes with more condensed nodes count more, as in the public code.
     sizes = torch.bincount(condensed[1], minlength=len(network.bias))
     distance = DISTANCES[kind](class_gradients(network, *condensed), target)
     return (sizes / sizes.max() * distance).sum()
@@ -121,6 +125,7 @@ def initial_graph(
     drawn = []
     for number in order:
         nodes = torch.nonzero(labels == number).flatten()
+        # Quotas never exceed their classes, so that no node is drawn twice.
         pick = torch.randperm(nodes.numel(), generator=generator)[: int(quotas[number])]
         drawn.append(nodes[pick.to(nodes.device)])
     if released:
@@ -131,7 +136,7 @@ def initial_graph(
 
 
 class Matching:
-    """S while it is learnt: free features X', and the pair network that maps them to A'.
+    """Learns S as free features X' and a pair network that maps them to A'.
 
     Rows are sorted by class.
 
@@ -146,13 +151,18 @@ class Matching:
         self, real: RealGraph, quotas: Tensor, settings: CondenseConfig, generator: torch.Generator
     ) -> None:
         labels, nodes = initial_graph(real.labels, quotas, generator, settings.released_code)
+        # Sorted by class, as `class_gradients` expects; a no-op unless the released order is asked
+        # for.
         order = torch.sort(labels, stable=True).indices
         self.labels = labels[order]
+        # X' starts at real rows. The public code of FedC4 takes 21 steps from noise, which leaves
+        # little of the graph in X'.
         self.features = layer_normalise(real.features)[nodes][order].clone().requires_grad_()
         self.pairs = PairNetwork(real.features.size(1)).to(real.features.device)
         known = real.nodes_by_class()
         self._real = real.propagated()[known], real.labels[known]
         self._settings, self._generator, self._classes = settings, generator, len(quotas)
+        # One optimiser each: while X' moves, the moments of the pair network stay as they are.
         self._optimizers = (
             torch.optim.Adam(self.pairs.parameters(), lr=settings.adjacency_rate),
             torch.optim.Adam([self.features], lr=settings.feature_rate),
@@ -171,9 +181,10 @@ class Matching:
 
         Parameters
         ----------
-        number : of the epoch, from 0
+        number : number of the epoch, from 0
         """
         settings, turn = self._settings, turn_of(number)
+        # A fresh network per epoch: S should match in expectation over theta, not at one of them.
         network = Network.draw(
             self.features.size(1), self._classes, self._generator, self.features.device
         )
@@ -181,13 +192,14 @@ class Matching:
         value = 0.0
         for step in range(settings.outer):
             value = self._move(network, turn)
+            # Not after the last matching step, when theta is discarded.
             if step < settings.outer - 1 and settings.inner:
                 with torch.no_grad():
                     self._train(network, train)
         return value
 
     def _move(self, network: Network, turn: int) -> float:
-        """Move the adjacency (turn 0) or the features (turn 1) by one step."""
+        """Update the adjacency (turn 0) or the features (turn 1) by one step; return the loss."""
         optimizer = self._optimizers[turn]
         self.features.requires_grad_(bool(turn))
         self.pairs.requires_grad_(not turn)
@@ -203,6 +215,8 @@ class Matching:
         """Train theta on the current S for `inner` steps of the mean cross-entropy."""
         hidden = self.propagated()
         for _ in range(self._settings.inner):
+            # The gradient of the mean cross-entropy, written out: no graph of operations is
+            # recorded.
             residuals = network.residuals(hidden, self.labels) / len(self.labels)
             network.weight.grad, network.bias.grad = hidden.T @ residuals, residuals.sum(0)
             optimizer.step()
@@ -218,12 +232,12 @@ class Matching:
 
 
 def turn_of(number: int) -> int:
-    """Return what step `number`, from 0, moves: 0 = the adjacency A', 1 = the features X'."""
+    """Return which part step `number`, from 0, updates: 0 = adjacency A', 1 = features X'."""
     return int(number % _CYCLE >= _ADJACENCY_TURN)
 
 
 class LearntGraph(Protocol):
-    """S while it is learnt."""
+    """A synthetic graph that is learnt step by step."""
 
     def step(self, number: int) -> float:
         """Take step `number`, from 0; return its loss."""

@@ -22,6 +22,7 @@ class RotatingConfig(Section):
     """Keys of fedavg-rotating."""
 
     name: ClassVar[str] = "rotating"
+    # About what DANCE supervises at 8 %, since labelled evidence joins its core.
     supervised_ratio: float = option(
         2.25, "labelled nodes supervised per round, as a multiple of the condensed nodes (K)", gt=0
     )

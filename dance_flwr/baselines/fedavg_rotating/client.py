@@ -25,6 +25,8 @@ class FedAvgRotating(PlainMethod):
         report, graph = Report(), LabelledGraph.of(data, data.training_graph, model)
         with report.phase("nodes"):
             nodes = supervised_nodes(data, config, info.round)
+            # Every node and edge is read; only the loss is restricted, to isolate the effect of few
+            # labels.
             targets = torch.full_like(graph.labels, -1)
             targets[nodes] = graph.labels[nodes]
         report.counts["evidence-supervised"] = nodes.numel()
@@ -42,6 +44,7 @@ def supervised_nodes(data: ClientData, config: RunConfig, round_: int) -> Tensor
     labelled = torch.nonzero(data.train_labels >= 0).flatten()
     budget = node_budget(int(data.training_graph.visible.sum()), config.condensation_ratio)
     count = node_budget(budget, RotatingConfig.of(config).supervised_ratio)
+    # By round: nothing is stored, and a run that is resumed draws the same nodes.
     draws = generator(config.seed, "rotating", round_=round_, client=data.card.client)
     order = torch.randperm(len(labelled), generator=draws)[:count].to(labelled.device)
     return labelled[order].sort().values

@@ -30,6 +30,7 @@ class FedC4Config(Section):
     """Keys of FedC4."""
 
     name: ClassVar[str] = "fedc4"
+    # Groups and threshold are the public code's.
     groups: int = option(2, "groups of clients that exchange condensed nodes", ge=1)
     threshold: float = option(
         0.4,
@@ -39,11 +40,13 @@ class FedC4Config(Section):
         le=1,
     )
     rebuild: bool = option(True, "rebuild the graph at the server; false = the learned adjacency")
+    # 500 and 100 in the public code, divided by the squared norm d = 384 of its rows.
     similarity_weight: float = option(
         1.3, "weight of edges between dissimilar nodes in the rebuilt graph", ge=0
     )
     sparsity_weight: float = option(0.26, "weight of all edges in the rebuilt graph", ge=0)
     rebuild_steps: int = option(50, "optimisation steps per rebuilt graph", ge=1)
+    # The public run takes its loss on the full graph; this reproduces it (docs/baselines.md).
     released_code: bool = option(False, "train on the full graphs, as the public code does")
 
 

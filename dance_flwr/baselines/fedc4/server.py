@@ -41,13 +41,15 @@ def group_clients(embeddings: Mapping[int, Tensor], groups: int) -> dict[int, in
     embeddings : client -> E_k, [K_k, h]
     groups : number of groups
     """
-    clients = [client for client, own in embeddings.items() if len(own)]
+    clients = [client for client, rows in embeddings.items() if len(rows)]
+    # A client per group: there is nothing to cluster.
     if len(clients) <= groups:
         return {client: number for number, client in enumerate(clients)}
     # Takes seconds to import, and only this method's server needs it.
     from sklearn.cluster import AgglomerativeClustering
 
     norms = [torch.linalg.vector_norm(embeddings[client], dim=1).numpy() for client in clients]
+    # Average linkage of the Wasserstein distances, as in the public code.
     clustering = AgglomerativeClustering(n_clusters=groups, metric="precomputed", linkage="average")
     numbers = clustering.fit_predict(wasserstein_distances(norms))
     return dict(zip(clients, numbers.tolist(), strict=True))
@@ -113,22 +115,28 @@ def rebuild_graph(
     features : X, in any scale; rows are layer-normalised, then scaled to unit norm
     similarity_weight, sparsity_weight : lambda_s, lambda_1
     """
+    # Rows of unit norm, the scale to which both weights refer.
     unit = F.normalize(layer_normalise(features), dim=1)
     gram = unit @ unit.T
     size = len(gram)
     if size < 2:
         return torch.zeros_like(gram)
+    # S is the cosine of rows of X; the public code takes rows of Z, which is what it solves for.
     penalty = similarity_weight * (1 - gram) + sparsity_weight
     low_rank = 2 * unit.size(1) < size  # Z X X^T is then cheaper from the left
     largest = torch.linalg.eigvalsh(unit.T @ unit if low_rank else gram)[-1]
+    # Step 1 / L with L = 2 lambda_max(X X^T), the Lipschitz constant of the gradient.
     step = 1 / (2 * largest.clamp(min=torch.finfo(gram.dtype).tiny))
     current = extrapolated = torch.zeros_like(gram)
     momentum = 1.0
     for _ in range(steps):
+        # Gradient step, then the proximal map of non-negative entries; the symmetric part of the
+        # gradient keeps Z symmetric, and a zero diagonal keeps nodes from representing themselves.
         slope = 2 * ((extrapolated @ unit @ unit.T if low_rank else extrapolated @ gram) - gram)
         moved = torch.relu(extrapolated - step * ((slope + slope.T) / 2 + penalty)).fill_diagonal_(
             0
         )
+        # Nesterov's momentum as in FISTA.
         following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
         extrapolated = moved + (momentum - 1) / following * (moved - current)
         current, momentum = moved, following
@@ -161,6 +169,8 @@ class FedC4Server(StatefulServerSide):
     def before_round(self, round_: int, channel: Channel) -> None:
         """Group the clients that have uploaded."""
         begin, self._nodes = time.perf_counter(), 0
+        # From uploads of earlier rounds, which the checkpoint has: a resumed run selects the same
+        # nodes.
         if not self._settings.released_code:
             collected = {client: self.collected(client) for client in self.holders()}
             self.graphs = {client: graph_in(upload) for client, upload in collected.items()}
@@ -169,7 +179,7 @@ class FedC4Server(StatefulServerSide):
         self._seconds = time.perf_counter() - begin
 
     def payload(self, client: int) -> Mapping[str, Tensor]:
-        """Return "features" and "labels" of others' rows, and "adjacency" over own and those rows.
+        """Return "features" and "labels" of other clients' rows, and the "adjacency" of all rows.
 
         Empty before the client's first upload, and for a client without condensed nodes.
         """
@@ -180,6 +190,7 @@ class FedC4Server(StatefulServerSide):
         selection = select_nodes(client, self.embeddings, self.groups, threshold)
         graph = append_selected(self.graphs[client], self.graphs, selection)
         adjacency = self._adjacency(client, selection, graph)
+        # A client has its own rows already, so that only the others are sent.
         rows = len(self.graphs[client].labels)
         self._nodes += len(graph.labels) - rows
         self._seconds += time.perf_counter() - begin
@@ -196,6 +207,7 @@ class FedC4Server(StatefulServerSide):
                 return fault
             rows = len(statistics["labels"])
         else:
+            # S was stored in an earlier round: embeddings must have as many rows.
             rows = len(self.collected(client)["labels"])
         shape = (rows, self.shape.hidden_dim)
         return shapes_fault(statistics, {"embeddings": (torch.float32, shape)})
@@ -208,10 +220,12 @@ class FedC4Server(StatefulServerSide):
         )
 
     def _adjacency(self, client: int, selection: Selection, graph: Condensed) -> Tensor:
-        """Return the graph over own and selected rows, rebuilt only for another selection."""
+        """Return the graph over own and selected rows, rebuilt if the selection has changed."""
         settings = self._settings
         if not settings.rebuild:
             return graph.adjacency
+        # Rebuilt for another selection only: X' never changes, so that the same rows give the same
+        # graph.
         name = str({other: rows.tolist() for other, rows in selection.items()})
         last, adjacency = self._rebuilt.get(client, ("", graph.adjacency))
         if last != name:

@@ -36,6 +36,7 @@ class FedGmConfig(Section):
     feature_rate: float = option(
         0.01, "learning rate of Adam for the condensed features at the server", gt=0
     )
+    # The public code trains after every round, for 600 steps.
     train_every: int = option(
         10, "rounds between trainings of the deployed network at the server", ge=1
     )

@@ -19,12 +19,13 @@ class FedGm(GCond):
     def train(
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
     ) -> Report:
-        """Return class gradients at the theta that was sent, and S when the server asks for it.
+        """Return class gradients at the received theta, and S when the server requests it.
 
         `model` is not trained.
         """
         report = Report()
         condensed = self.graph_of(data, config, info, report)
+        # No local training: gradients at theta are all that the refinement needs.
         if info.server_payload:
             with report.phase("forward"):
                 theta = Network(info.server_payload["weight"], info.server_payload["bias"])
@@ -45,5 +46,7 @@ def gradients(data: ClientData, network: Network) -> dict[str, Tensor]:
     real = real_graph(data)
     known = real.nodes_by_class()
     weights, biases = class_gradients(network, real.propagated()[known], real.labels[known])
+    # Real counts, so that g_c is a mean over all nodes of all clients; the public code has
+    # synthetic ones.
     counts = torch.bincount(real.labels[known], minlength=len(network.bias)).float()
     return {"weights": weights, "biases": biases, "counts": counts}

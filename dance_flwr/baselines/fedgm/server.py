@@ -65,6 +65,7 @@ def pool_gradients(
     gradients : M results of `matching.class_gradients`
     counts : m, [M, C] >= 0
     """
+    # A class that no client has divides 0 by the smallest float, not by 0.
     shares = counts / counts.sum(0).clamp(min=torch.finfo(counts.dtype).tiny)
     weights, biases = (torch.stack(part) for part in zip(*gradients, strict=True))
     return torch.einsum("kc,kcdj->cdj", shares, weights), torch.einsum("kc,kcj->cj", shares, biases)
@@ -80,8 +81,8 @@ def refine(
 ) -> tuple[list[Block], float]:
     """Move X' by one Adam step; return the new blocks and the loss before the step.
 
-    Rows of a class without a gradient in this round do not count: their gradient would be matched
-    with zero.
+    Rows of a class without a gradient in this round are left out, as they would be matched with
+    zero.
 
     Parameters
     ----------
@@ -90,18 +91,23 @@ def refine(
     rate : Adam learning rate
     kind : name in `DISTANCES`
     """
+    # Step 1: the rows of every client as leaves of one graph of operations.
     free = [block.graph.features.detach().clone().requires_grad_() for block in blocks]
     labels = torch.cat([block.graph.labels for block in blocks])
     rows = torch.sort(labels, stable=True).indices
+    # A class without a gradient would be matched with zero.
     rows = rows[present[labels[rows]]]
     if not rows.numel():
         return list(blocks), 0.0
     optimizer = torch.optim.Adam(free, lr=rate)
     for features, block in zip(free, blocks, strict=True):
+        # Adam's moments by client: one that joins late starts with its own, and leaves the others'
+        # as they are.
         optimizer.state[features] = {name: tensor.clone() for name, tensor in block.moments.items()}
     hidden = torch.cat(
         [_propagate(x, block.graph.adjacency) for x, block in zip(free, blocks, strict=True)]
     )
+    # Step 2: match the pooled gradients; only X' moves, A' stays block diagonal.
     loss = distance_to_gradients(target, network, (hidden[rows], labels[rows]), kind)
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
@@ -117,6 +123,7 @@ def refine(
 
 def _propagate(features: Tensor, adjacency: Tensor) -> Tensor:
     """P'^2 LN(X') of one block, [K_k, d]."""
+    # Blocks share no edge, so that each is propagated by itself.
     hidden, hop = layer_normalise(features), normalise(adjacency)
     for _ in range(HOPS):
         hidden = hop @ hidden
@@ -183,6 +190,7 @@ class FedGmServer(StatefulServerSide):
 
     def before_round(self, round_: int, channel: Channel) -> None:
         """Remember the round, which determines its theta, the same for all clients."""
+        # A payload is made without the number of its round.
         self._round = round_
 
     def payload(self, client: int) -> Mapping[str, Tensor]:
@@ -215,6 +223,8 @@ class FedGmServer(StatefulServerSide):
         return Merged(state, seconds, loss=loss)
 
     def _network(self, round_: int) -> Network:
+        # By the round alone: clients and refinement use the same theta, and a resumed run draws it
+        # again.
         draw = generator(self.config.seed, "theta", round_=round_)
         return Network.draw(self.shape.text_dim, self.shape.classes, draw, torch.device("cpu"))
 
@@ -256,6 +266,7 @@ class FedGmServer(StatefulServerSide):
     def _deploy(self, blocks: Sequence[Block], start: State, round_: int) -> State:
         """Return the parameters of a network trained on S; those of before where none is due."""
         settings = FedGmConfig.of(self.config)
+        # In round 1, so that validation has a trained network, and in the last, which is deployed.
         if (round_ - 1) % settings.train_every and round_ != self.config.rounds:
             return start
         with seeded(self.config.seed, "deploy", round_=round_):

@@ -34,6 +34,8 @@ def statistics(model: PlainModel, data: ClientData, config: FedGtaConfig) -> dic
     """Return M and H of a model's soft labels on a client's training graph, without a gradient."""
     graph, known = data.training_graph, data.train_labels >= 0
     soft = class_probabilities(model, LabelledGraph.of(data, graph, model))
+    # Propagation starts at soft labels of all nodes, as in the official code. Started at training
+    # nodes alone, as in OpenFGL, M and H hardly change from round to round.
     start = torch.where(known[:, None], data.label_table, soft)
     spread = propagate(start, known, graph.operator("gcn"), config.steps, config.alpha)
     flat = torch.softmax(spread / config.temperature, dim=1)
@@ -57,6 +59,7 @@ def propagate(start: Tensor, known: Tensor, operator: Tensor, steps: int, alpha:
     steps : last l
     operator : P = D^-1/2 (A + I) D^-1/2, sparse
     """
+    # The official code adds the labels of training rows again in every step.
     again = torch.where(known[:, None], start, 0)
     spread = start
     for _ in range(steps):
@@ -78,6 +81,7 @@ def moments(rows: Tensor, order: int, kind: str) -> Tensor:
     [P C], or [2 P C] for "hybrid", raw before central; float32, computed in float64; zeros without
     rows
     """
+    # float64: high powers of small shares leave the range of float32.
     rows = rows.double()
     means = []  # one power at a time, as 2 P tables of [n, C] would outgrow the graph
     if kind in ("raw", "hybrid"):
@@ -85,6 +89,7 @@ def moments(rows: Tensor, order: int, kind: str) -> Tensor:
     if kind in ("central", "hybrid"):
         centred = rows - rows.mean(dim=0)
         means += [(centred**p).mean(dim=0) for p in range(1, order + 1)]
+    # A client without visible nodes has means over nothing, and uploads zeros.
     return torch.cat(means).nan_to_num().float()
 
 
@@ -97,7 +102,9 @@ def confidence(rows: Tensor, degree: Tensor) -> Tensor:
     degree : d, [n]
     """
     rows = rows.double()
+    # 1e-8 is the official code's, for entries of 0.
     certain = (math.exp(-1) + rows * torch.log(rows + 1e-8)).sum(dim=1)
+    # Rounding may bring a sum of zeros below 0, and weights must not be negative.
     return (degree.double() * certain).sum().clamp(min=0).float()
 
 

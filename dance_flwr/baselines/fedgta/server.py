@@ -33,6 +33,7 @@ class FedGtaServer(Personalised):
         accepted = similar_pairs(moments, FedGtaConfig.of(self.config).epsilon)
         pairs = len(models) * (len(models) - 1)
         count = int(accepted.sum()) - len(models)
+        # Reported, because a threshold that accepts all pairs makes this FedAvg with other weights.
         events.emit(
             "pairs_accepted",
             f"{count} of {pairs} pairs of clients are similar",
@@ -47,7 +48,7 @@ class FedGtaServer(Personalised):
 
 
 def similar_pairs(moments: Tensor, epsilon: float) -> Tensor:
-    """a_kj = [cos(M_k, M_j) > epsilon or k = j]; [m, d] -> [m, m] bool; a zero M has cosine 0."""
+    """a_kj = [cos(M_k, M_j) > epsilon or k = j], [m, d] -> [m, m] bool; cos = 0 for a zero M."""
     unit = F.normalize(moments, dim=1)
     # Rounding may lift the cosine of two equal vectors above 1, which epsilon = 1 must not accept.
     cosine = (unit @ unit.T).clamp(-1, 1)
@@ -77,6 +78,7 @@ def mix_models(models: list[State], weights: Tensor) -> list[State]:
     models : omega, m states
     weights : p, [m, m]
     """
+    # float64, so that equal models have themselves as their mean.
     stacked = {name: torch.stack([model[name].double() for model in models]) for name in models[0]}
     return [
         {

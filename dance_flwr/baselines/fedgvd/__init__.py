@@ -34,9 +34,12 @@ class FedGvdConfig(Section):
     """Keys of FedGVD."""
 
     name: ClassVar[str] = "fedgvd"
+    # 1000 steps and a width of 2048 in the public code, and 1500 steps for S.
     teacher_steps: int = option(200, "training steps of the teacher", ge=1)
     steps: int = option(500, "condensation steps", ge=1)
     feature_rate: float = option(5e-3, "learning rate of Adam for the condensed features", gt=0)
+    # gamma = 1 and lambda = 1e-4 are the public code's. At 1e-4 the server's logits have nearly no
+    # effect, so that a search goes up to 0.1.
     condensed_weight: float = option(
         1.0, "weight of a client's own condensed nodes in its loss (gamma)", ge=0
     )
@@ -49,8 +52,10 @@ class FedGvdConfig(Section):
     teacher_width: int = 256
     # Learning rate of Adam for the network that generates the adjacency.
     adjacency_rate: float = 1e-3
+    # SimGC's weights.
     align_weight: float = 10.0  # weight of the distance between class means and deviations
     smooth_weight: float = 0.1  # weight of the distance between linked condensed nodes
+    # As in the public code.
     server_epochs: int = 10  # training steps of the server's network per round
     server_rate: float = 0.01  # learning rate of Adam for the server's network
 

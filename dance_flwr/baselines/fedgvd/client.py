@@ -41,30 +41,36 @@ class FedGvd(CondensingMethod):
     def condense(self, data: ClientData, config: RunConfig, quotas: Tensor) -> Condensed:
         """Condense the client's training graph with a teacher and class statistics."""
         settings, real, client = FedGvdConfig.of(config), real_graph(data), data.card.client
+        # Validation nodes choose the teacher's parameters, as they choose S and the best round.
         validation = torch.nonzero((data.split == VAL) & (data.labels >= 0)).flatten()
         draws = generator(config.seed, "condense", client=client)
         with seeded(config.seed, "condense", client=client):
+            # Step 1: a linear teacher learns the real graph and is frozen.
             teacher = train_teacher(real, len(quotas), settings, data.labels, validation)
             score = validation_scorer(data, config)
+            # Step 2: S follows the teacher and the statistics of the classes.
             matching = StatisticsMatching(real, quotas, teacher, settings, draws)
             return condense(matching, settings.steps, score)
 
     def train(
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
     ) -> Report:
-        """Train on the real graph and on S, with the server's logits once there are any.
+        """Train on the real graph and on S, with the server's logits if it has sent them.
 
-        S is uploaded when the server asks for it. The two graphs share no edge, so a pass over each
+        S is uploaded when the server requests it. The two graphs share no edge, so a pass over each
         is a pass over both.
         """
         report, kind, settings = Report(), model.backbone.operator, FedGvdConfig.of(config)
         condensed = self.graph_of(data, config, info, report)
         condensed_hop = condensed_operator(kind, condensed)
         real = LabelledGraph.of(data, data.training_graph, model)
+        # Absent in round 1, before the server has a graph to teach with.
         server_logits = info.server_payload.get(LOGITS)
 
         def loss() -> Tensor:
             total = labelled_loss(model, real, real.labels)
+            # Skipped where it has no weight, so that no dropout is drawn: this is `local-only`,
+            # draw by draw.
             if uses_condensed(settings) and condensed.labels.numel():
                 logits = model.graph_logits(model.backbone(condensed.features, condensed_hop))
                 total = total + condensed_loss(logits, condensed.labels, server_logits, settings)
@@ -72,13 +78,14 @@ class FedGvd(CondensingMethod):
 
         with report.phase("train"):
             report.loss = train_epochs(model, loss, config, round_=info.round)
+        # Why (decision 11): S is sent when the server asks, once per run.
         if info.needs_initial_upload:
             report.statistics = as_upload(condensed)
         return report
 
 
 def uses_condensed(config: FedGvdConfig) -> bool:
-    """Whether S is part of the loss; otherwise this is training in isolation, draw by draw."""
+    """Return whether S is part of the loss; if not, this is training in isolation."""
     return config.condensed_weight > 0 or config.teaching_weight > 0
 
 

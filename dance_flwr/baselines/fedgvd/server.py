@@ -58,6 +58,8 @@ def unite(graphs: Sequence[Condensed]) -> Union:
     sizes = tuple(len(graph.labels) for graph in graphs)
     nodes, clients = sum(sizes), len(sizes)
     graph_rows, graph_cols, weights = union_edges([graph.adjacency for graph in graphs])
+    # Spokes join a coordinator with its client's nodes, the ring joins all coordinators: two hops
+    # reach the coordinators of all other clients.
     owners = torch.repeat_interleave(torch.arange(clients), torch.tensor(sizes))
     spokes = torch.stack([torch.arange(nodes), nodes + owners])
     ring = nodes + torch.nonzero(~torch.eye(clients, dtype=torch.bool)).T
@@ -68,6 +70,8 @@ def unite(graphs: Sequence[Condensed]) -> Union:
         features=torch.cat(
             [*(graph.features for graph in graphs), torch.ones(clients, graphs[0].features.size(1))]
         ),
+        # -1 keeps coordinators out of every loss. The public code drops the last 30 rows instead,
+        # whatever the number of clients.
         labels=torch.cat([*(graph.labels for graph in graphs), torch.full((clients,), -1)]),
         sizes=sizes,
         rows=rows,
@@ -87,6 +91,7 @@ def teach(model: PlainModel, union: Union, steps: int, rate: float) -> list[Tens
     """
     graph, known = union.operator(model.backbone.operator), union.labels >= 0
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True)
+    # Without dropout, as in the public code.
     model.eval()
     for _ in range(steps if bool(known.any()) else 0):
         optimizer.zero_grad()
@@ -95,14 +100,15 @@ def teach(model: PlainModel, union: Union, steps: int, rate: float) -> list[Tens
         optimizer.step()
     with torch.no_grad():
         logits = model.graph_logits(model.backbone(union.features, graph))
+    # Rows by client: coordinators come last and are nobody's.
     return list(logits[: sum(union.sizes)].split(union.sizes))  # type: ignore[no-untyped-call]
 
 
 class FedGvdServer(StatefulServerSide, Personalised):
     """Z_g <- f_g(S_1 + .. + S_M + coordinators); the clients' models are not merged.
 
-    f_g is trained for a few more steps in every round. Its parameters and its last logits are part
-    of the checkpoint.
+    f_g is trained for some more steps in every round. Its parameters and last logits are part of
+    the checkpoint.
     """
 
     once = GRAPH
@@ -110,6 +116,7 @@ class FedGvdServer(StatefulServerSide, Personalised):
     def payload(self, client: int) -> Mapping[str, Tensor]:
         """Return the network's logits of the client's own condensed rows, from round 2 on."""
         logits = self.memory.get(f"{_LOGITS}{client}")
+        # Nothing in round 1, and nothing for a client without condensed nodes.
         return {} if logits is None or not len(logits) else {"logits": torch.from_numpy(logits)}
 
     def upload_fault(self, client: int, statistics: Mapping[str, Tensor]) -> str:
@@ -130,6 +137,7 @@ class FedGvdServer(StatefulServerSide, Personalised):
         """Train the network on all stored graphs; store it and its logits."""
         clients, settings = self.holders(), FedGvdConfig.of(self.config)
         graphs = [graph_in(self.collected(client)) for client in clients]
+        # One initial network per run; the checkpoint has what it has learnt since.
         with seeded(self.config.seed, "global"):
             model = plain_model(self.shape, self.config)
         if last := entries_under(self.memory, _NETWORK):

@@ -21,6 +21,7 @@ from dance_flwr.baselines.condensation.graphs import HOPS, Condensed, RealGraph,
 from dance_flwr.baselines.condensation.matching import turn_of
 from dance_flwr.baselines.fedgvd import FedGvdConfig
 
+# As in the public code.
 LEAST = 0.01  # smaller entries of A' are no edges
 _TEACHER_RATE, _CHECK_EVERY = 1e-3, 10
 _TINY = 1e-12
@@ -30,6 +31,7 @@ def hop_features(features: Tensor, operator: Tensor) -> Tensor:
     """U = [X || P X || P^2 X]; [n, d], [n, n] -> [n, 3 d]."""
     parts = [features]
     for _ in range(HOPS):
+        # Every hop has the statistics of its own, not the last one alone.
         parts.append(operator @ parts[-1])
     return torch.cat(parts, dim=1)
 
@@ -40,6 +42,8 @@ def class_statistics(values: Tensor, labels: Tensor, classes: int) -> tuple[Tens
     The deviation divides by n_c - 1. Both are 0 without rows; the deviation is 0 with one row.
     """
     member = F.one_hot(labels, classes).to(values.dtype)
+    # At least 1 in both divisors: a class without rows has zeros, one with a single row no
+    # deviation.
     sizes = member.sum(0)[:, None]
     mean = member.T @ values / sizes.clamp(min=1)
     variance = member.T @ (values - mean[labels]).square() / (sizes - 1).clamp(min=1)
@@ -68,6 +72,7 @@ def align_loss(
 def smooth_loss(features: Tensor, adjacency: Tensor) -> Tensor:
     """L_smooth = sum_ij A'_ij mean_f (x'_i - x'_j)^2 / sum_ij A'_ij, a scalar; 0 without edges."""
     square = features.square().sum(1)
+    # |x - y|^2 = |x|^2 + |y|^2 - 2 x y; rounding may bring it below 0.
     apart = (square[:, None] + square - 2 * features @ features.T).clamp(min=0) / features.size(1)
     return (adjacency * apart).sum() / adjacency.sum().clamp(min=_TINY)
 
@@ -88,6 +93,7 @@ def train_teacher(
     width, dim = settings.teacher_width, hidden.size(1)
     teacher = nn.Sequential(nn.Linear(dim, width), nn.Linear(width, classes)).to(hidden.device)
     optimizer = torch.optim.Adam(teacher.parameters(), lr=_TEACHER_RATE, fused=True)
+    # -1, so that the first check sets the parameters even without a hit.
     best, highest = {}, -1
     for step in range(1, settings.teacher_steps + 1):
         optimizer.zero_grad()
@@ -96,6 +102,7 @@ def train_teacher(
         if step % _CHECK_EVERY == 0 or step == settings.teacher_steps:
             with torch.no_grad():
                 hits = int((teacher(hidden[validation]).argmax(1) == labels[validation]).sum())
+            # Ties go to the later parameters, which are trained longer.
             if hits >= highest:
                 state = teacher.state_dict().items()
                 highest, best = hits, {name: tensor.clone() for name, tensor in state}
@@ -119,14 +126,16 @@ def draw_features(
     """
     mean, deviation = class_statistics(features, labels, classes)
     _, overall = class_statistics(features, torch.zeros_like(labels), 1)
+    # A deviation of 0 would upload the embedding of a class's only node.
     several = (torch.bincount(labels, minlength=classes) > 1)[:, None]
     deviation = torch.where(several, deviation, overall if len(features) > 1 else 1.0)
+    # Noise and not real rows, because S is uploaded.
     noise = torch.randn(len(rows), features.size(1), generator=generator).to(features.device)
     return mean[rows] + deviation[rows] * noise
 
 
 class StatisticsMatching:
-    """S while it is learnt: free features X', and the pair network that maps them to A'.
+    """Learns S as free features X' and a pair network that maps them to A'.
 
     Parameters
     ----------
@@ -156,6 +165,7 @@ class StatisticsMatching:
         self.pairs = PairNetwork(features.size(1)).to(device)
         self._real = class_statistics(hop_features(features, real.operator)[known], labels, classes)
         sizes = torch.bincount(labels, minlength=classes)
+        # A deviation needs two rows on both sides.
         self._both = (sizes > 1) & (quotas.to(device) > 1)
         self._shares = (quotas / quotas.max()).to(device)
         self._teacher, self._settings, self._generator = teacher, settings, generator
@@ -165,10 +175,11 @@ class StatisticsMatching:
         )
 
     def loss(self) -> Tensor:
-        """L of the current S, a scalar."""
+        """Return the loss L of the current S, a scalar."""
         settings, features = self._settings, layer_normalise(self.features)
         adjacency = self._adjacency(features)
         hops = hop_features(features, normalise(adjacency))
+        # The teacher reads the last hop, on which it was trained.
         known = F.cross_entropy(self._teacher(hops[:, -features.size(1) :]), self.labels)
         statistics = class_statistics(hops, self.labels, len(self._shares))
         aligned = align_loss(statistics, self._real, self._both, self._shares)
@@ -179,7 +190,7 @@ class StatisticsMatching:
         )
 
     def step(self, number: int) -> float:
-        """Move the adjacency or the features by one step; return the loss before it."""
+        """Update the adjacency or the features by one step; return the loss before it."""
         turn = turn_of(number)
         self.features.requires_grad_(bool(turn))
         self.pairs.requires_grad_(not turn)
@@ -195,6 +206,7 @@ class StatisticsMatching:
         features = self.features.detach().clone()
         probabilities = self._adjacency(layer_normalise(features))
         draws = torch.rand(probabilities.shape, generator=self._generator).to(probabilities.device)
+        # One draw for both directions keeps the graph symmetric.
         upper = torch.triu(draws < probabilities, 1).to(probabilities.dtype)
         return Condensed(self.labels, features, upper + upper.T)
 

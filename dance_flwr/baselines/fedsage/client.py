@@ -48,13 +48,14 @@ class FedSage(PlainMethod):
     ) -> dict[str, Tensor]:
         """Train alone (step 0), visit other generators (odd), or step with peer gradients (even).
 
-        The last step generates the neighbours; the file it leaves in the client's folder is all
-        that rounds need. A step that is repeated is answered with the same tensors.
+        The last step generates the neighbours and writes them to the client's folder for the rounds
+        that follow. A repeated step has the same answer.
 
         Raises
         ------
         UserError : the generator of the step before is not in the client's folder
         """
+        # Odd steps are visits: they change nothing at this client.
         if step % 2:
             return neighgen.visit(data, config, inbox)
         settings, folder = FedSageConfig.of(config), run_folder(data.folder, info.run)
@@ -63,6 +64,7 @@ class FedSage(PlainMethod):
             # Left by an earlier start of this run that was killed before its first round.
             (folder / GENERATED).unlink(missing_ok=True)
             state = neighgen.start(data, config)
+        # The answer to the last step was lost, and it is asked for again.
         elif last and (folder / GENERATED).is_file():
             return {}
         else:
@@ -70,7 +72,9 @@ class FedSage(PlainMethod):
         if last:
             _finish(folder, state, data, config)
             return {}
+        # Written before the answer: a step that is repeated finds it and is not taken twice.
         write(folder / GENERATOR, state | {_LAST_STEP: torch.tensor(step)})
+        # By step, so that a repeated step is answered with the same tensors.
         with seeded(config.seed, "latents", round_=step, client=data.card.client):
             return neighgen.pack_for_peers(state, settings)
 
@@ -98,8 +102,8 @@ def augmented_graph(
 ) -> LabelledGraph:
     """Return a complete graph with the neighbours that the client generated for it in this run.
 
-    A client without any, because it was away during the exchange or has lost its folder, trains
-    its generator again, alone. The result depends on the run's seed only, not on the round.
+    If there are none, because the client was absent from the exchange or has lost its folder, it
+    trains a generator alone. The result depends on the run's seed and not on the round.
 
     Parameters
     ----------
@@ -107,8 +111,11 @@ def augmented_graph(
     """
     path, kind = run_folder(data.folder, info.run) / GENERATED, model.backbone.operator
     graph = complete_graphs(data)[name]
+    # P = 0 is FedAvg, bit by bit.
     if not FedSageConfig.of(config).max_generated_per_node:
         return _augment(graph, neighgen.no_generated_nodes(data), data, kind)
+    # Away during the exchange, or the folder is lost: the client goes on with a generator of its
+    # own.
     generated = None if path.is_file() else _generate_alone(path, data, config)
     version = (path, path.stat().st_mtime_ns, kind)
 
@@ -133,6 +140,7 @@ def _generate_alone(path: Path, data: ClientData, config: RunConfig) -> State:
         f"client {client}: its generator is trained without other clients",
         client=client,
     )
+    # By the seed alone: the round in which it joins changes no number.
     with seeded(config.seed, "exchange", client=client):
         return _finish(path.parent, neighgen.start(data, config), data, config)
 
@@ -141,6 +149,7 @@ def _finish(folder: Path, state: State, data: ClientData, config: RunConfig) -> 
     """Generate the neighbours, write them and delete the generator."""
     generated = neighgen.generate(state, data, config)
     write(folder / GENERATED, generated)
+    # Rounds need the neighbours alone; the generator takes megabytes.
     (folder / GENERATOR).unlink(missing_ok=True)
     return generated
 
@@ -148,7 +157,7 @@ def _finish(folder: Path, state: State, data: ClientData, config: RunConfig) -> 
 def _advance(
     path: Path, data: ClientData, config: RunConfig, step: int, peer_gradients: Mapping[str, Tensor]
 ) -> State:
-    """Return the state after a step; a step that was already taken is not repeated."""
+    """Return the state after a step, which is not repeated if it was already taken."""
     state = read(path, data.device)
     last = int(state.pop(_LAST_STEP)) if state else None
     if state is None or last not in (step - 2, step):

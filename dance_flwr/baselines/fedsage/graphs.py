@@ -21,8 +21,10 @@ def nearest_distances(
     features : [n, F]
     """
     known = targets >= 0
+    # Padded targets are infinitely far, so that the nearest is a real one.
     gap = generated.unsqueeze(2) - features[targets.clamp(min=0)].unsqueeze(1)
     square = gap.square().sum(dim=3).masked_fill(~known.unsqueeze(1), torch.inf)
+    # Rows without a target would have an infinite minimum: 0 instead.
     used = within_counts(generated, counts)
     return torch.where(used & known.any(dim=1, keepdim=True), square.amin(dim=2), 0).sum(dim=1)
 
@@ -32,6 +34,7 @@ def feature_loss(generated: Tensor, counts: Tensor, targets: Tensor, features: T
 
     Parameters as in `nearest_distances`, which returns s.
     """
+    # At least 1: on clients of many small components most nodes have lost no neighbour.
     lost = (targets >= 0).sum(dim=1).clamp(min=1)
     distances = nearest_distances(generated, counts, targets, features)
     return (distances / lost).sum() / max(len(counts), 1)
@@ -96,6 +99,7 @@ def impair(
     """
     remaining = visible & ~hidden
     nodes = torch.nonzero(remaining).flatten()
+    # Remaining nodes are renumbered from 0 in their order.
     position = torch.cumsum(remaining, 0) - 1
     inside = remaining[rows] & remaining[cols]
     lost = neighbour_table(rows, cols, hidden, limit)[nodes]
@@ -103,7 +107,7 @@ def impair(
 
 
 def neighbour_table(rows: Tensor, cols: Tensor, eligible: Tensor, limit: int) -> Tensor:
-    """Return the first `limit` eligible neighbours of each node, padded with -1; [n, most] int64.
+    """Return the first `limit` eligible neighbours of each node, padded with -1; [n, limit] int64.
 
     Neighbours are in ascending order.
 
@@ -117,6 +121,7 @@ def neighbour_table(rows: Tensor, cols: Tensor, eligible: Tensor, limit: int) ->
     count = torch.bincount(rows, minlength=len(eligible))
     rank = torch.arange(len(rows), device=rows.device) - (torch.cumsum(count, 0) - count)[rows]
     table = torch.full((len(eligible), limit), -1, device=rows.device)
+    # At most P targets, as at most P neighbours are generated.
     near = rank < limit
     table[rows[near], rank[near]] = cols[near]
     return table

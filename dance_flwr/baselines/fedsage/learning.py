@@ -34,12 +34,12 @@ _FIRST, _SECOND, _STEP = "first/", "second/", "step"  # Adam's moments and numbe
 
 @dataclass(frozen=True)
 class ImpairedSample:
-    """What NeighGen is trained on.
+    """The training data of NeighGen.
 
     Attributes
     ----------
-    graph : m nodes that remain
-    features : [n, F] of all nodes
+    graph : the impaired graph of m nodes
+    features : [n, F], of all nodes
     labels : [m] int64 training labels, -1 elsewhere
     """
 
@@ -65,16 +65,20 @@ def train_locally(model: NeighGen, sample: ImpairedSample, config: FedSageConfig
     L_d alone trains dGen.
     """
     optimizer = _adam(model, config)
+    # The encoder reads the impaired graph: what it lacks is what NeighGen learns.
     features, operator = sample.features[sample.graph.nodes], sample.graph.operator("gcn")
     model.train()
     for _ in range(config.steps):
         optimizer.zero_grad()
         latents = model.encoder(features, operator)
+        # Step 1: dGen counts, fGen makes as many neighbours, the classifier reads the augmented
+        # graph.
         missing = model.degree_generator(latents)
         counts = round_counts(missing, config.max_generated_per_node)
         loss = generator_loss(
             model.feature_generator, model.classifier, sample, latents, counts, config
         )
+        # Step 2: L_d; an empty mean would be NaN.
         if len(missing):
             loss = loss + config.count_weight * F.smooth_l1_loss(missing, sample.graph.missing)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -105,6 +109,7 @@ def generator_loss(
     ----------
     latents : z, [m, latent]; counts : c, [m] int64
     """
+    # A sample of the nodes that get neighbours; L_f is scaled to the mean over all nodes.
     batch = draw_nodes(counts, config.batch)
     generated = feature_generator(add_noise(latents[batch]))
     share = int((counts > 0).sum()) / max(len(counts), 1)
@@ -112,11 +117,13 @@ def generator_loss(
     near = feature_loss(generated, counts[batch], graph.lost[batch], sample.features)
     added = select_generated(batch, generated, counts[batch])
     loss = config.feature_weight * share * near
+    # A client without a training label has no L_c.
     if not config.class_weight or not bool(known.any()):
         return loss
     nodes, kind = len(graph.nodes), classifier.backbone.operator
     operator = augmented_operator(kind, graph.rows, graph.cols, added.owners, nodes)
     features = torch.cat([sample.features[graph.nodes], added.features])
+    # Generated nodes have no label: the loss covers the real ones.
     logits = classifier.graph_logits(classifier.backbone(features, operator))[:nodes]
     return loss + config.class_weight * F.cross_entropy(logits[known], sample.labels[known])
 
@@ -147,18 +154,21 @@ def step_with_peers(
     feature_generator = load_feature_generator(weights, widths, classifier.dropout)
     optimizer = _adam(feature_generator, config)
     for name, parameter in feature_generator.named_parameters():
+        # Adam goes on where the last exchange stopped; clients keep no optimiser in memory.
         if _FIRST + name in state:
             optimizer.state[parameter] = {
                 "step": state[_STEP].clone(),  # each parameter counts its own steps
                 "exp_avg": state[_FIRST + name],
                 "exp_avg_sq": state[_SECOND + name],
             }
+    # Only fGen is trained in this phase.
     classifier.requires_grad_(False).eval()
     loss = generator_loss(
         feature_generator, classifier, sample, state["latents"], state["counts"], config
     )
     loss.backward()  # type: ignore[no-untyped-call]
     for name, parameter in feature_generator.named_parameters():
+        # The paper's cross loss: gradients add up, so that no client needs another one's features.
         if name in peer_gradients and parameter.grad is not None:
             parameter.grad.add_(peer_gradients[name])
     optimizer.step()
@@ -223,6 +233,7 @@ def cross_gradient(
     parameters = dict(feature_generator.named_parameters())
     if not len(nodes) or not len(counts):
         return {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+    # Targets are the neighbours of a random local node, as in the paper's code.
     targets = table[nodes[torch.randint(len(nodes), (len(counts),)).to(nodes.device)]]
     loss = cross_loss(feature_generator(latents), counts, targets, features, clients)
     gradients = torch.autograd.grad(loss, list(parameters.values()))

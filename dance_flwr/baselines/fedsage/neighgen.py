@@ -63,6 +63,7 @@ def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
         try:
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file.name)
         except SafetensorError as error:
+            # `SafetensorError` has no errno, and a full disk is an `OSError` everywhere else.
             number = errno.ENOSPC if "No space" in str(error) else errno.EIO
             raise OSError(number, str(error), str(path)) from None
 
@@ -86,6 +87,7 @@ def start(data: ClientData, config: RunConfig) -> State:
     graph and of each complete graph
     """
     settings = FedSageConfig.of(config)
+    # Validation nodes alone: hidden test nodes would be targets, and leak.
     hidden = draw_hidden_nodes(data.split == VAL, settings.hidden_ratio_of_val_nodes)
     sample = _impaired_sample(data, settings, hidden)
     model = NeighGen(_widths(data, settings), _classifier(data, config)).to(data.device)
@@ -96,6 +98,7 @@ def start(data: ClientData, config: RunConfig) -> State:
     state |= _latents(model, features, sample.graph.operator("gcn"), settings)
     for name, graph in complete_graphs(data).items():
         latents = _latents(model, data.features, graph.operator("gcn"), settings)
+        # Nodes that training must not see get no neighbours.
         latents[_COUNTS][~graph.visible] = 0
         state |= _prefixed(name, latents)
     return state
@@ -106,6 +109,7 @@ def advance(
 ) -> State:
     """Return the state after a step of fGen with the summed gradients of the other clients."""
     settings = FedSageConfig.of(config)
+    # No memory and no draw: the weights are replaced at once.
     with torch.device("meta"):
         classifier = _classifier(data, config)
     classifier.load_state_dict(entries_under(state, _CLASSIFIER), assign=True)
@@ -114,7 +118,7 @@ def advance(
 
 
 def pack_for_peers(state: State, settings: FedSageConfig) -> State:
-    """Return what other clients need for their gradients.
+    """Return the tensors that other clients need for their gradients.
 
     Returns
     -------
@@ -122,6 +126,7 @@ def pack_for_peers(state: State, settings: FedSageConfig) -> State:
     """
     batch = draw_nodes(state[_COUNTS], settings.batch)
     return entries_under(state, FEATURE_GENERATOR) | {
+        # z + noise is what fGen reads; a peer adds none of its own.
         _LATENTS: add_noise(state[_LATENTS][batch]),
         _COUNTS: state[_COUNTS][batch],
     }
@@ -130,6 +135,7 @@ def pack_for_peers(state: State, settings: FedSageConfig) -> State:
 def visit(data: ClientData, config: RunConfig, inbox: Mapping[str, Tensor]) -> State:
     """Return the cross gradient of each received fGen ("client-3/0.weight", ..) on local nodes."""
     settings = FedSageConfig.of(config)
+    # Test nodes are no targets of other clients' generators either.
     eligible = data.training_graph.visible & (data.split != TEST)
     table = neighbour_table(*data.training_graph.edges(), eligible, settings.max_generated_per_node)
     features, clients = data.features, data.card.clients
@@ -154,6 +160,8 @@ def generate(state: State, data: ClientData, config: RunConfig) -> State:
     feature_generator = _feature_generator(weights, data, config).eval()
     generated: State = {}
     for name in complete_graphs(data):
+        # On the complete graph; on the impaired one, as in OpenFGL, hidden neighbours would count
+        # twice.
         latents, counts = state[name + _LATENTS], state[name + _COUNTS]
         blocks = [
             select_generated(rows, feature_generator(add_noise(latents[rows])), counts[rows])
@@ -175,13 +183,13 @@ def generated_nodes(generated: State, name: str) -> GeneratedNodes:
 
 
 def no_generated_nodes(data: ClientData) -> GeneratedNodes:
-    """Return zero generated nodes."""
+    """Return an empty set of generated nodes."""
     owners = torch.zeros(0, dtype=torch.int64, device=data.device)
     return GeneratedNodes(owners, data.features[:0])
 
 
 def complete_graphs(data: ClientData) -> dict[str, LocalGraph]:
-    """Return prefix -> graph to augment: the whole graph, inductively also the training graph."""
+    """Return prefix -> graph to augment: the whole one, in inductive mode also that of training."""
     return {WHOLE: data.graph} | ({TRAINING: data.training_graph} if data.inductive else {})
 
 

@@ -11,6 +11,7 @@ from dance_flwr.baselines.fedsage import FedSageConfig
 from dance_flwr.nn.dropout import dropout
 from dance_flwr.nn.gcn import Layer
 
+# Those of the public code.
 ENCODER_WIDTH, FIRST_WIDTH = 32, 256
 
 
@@ -20,14 +21,16 @@ class Widths:
 
     Attributes
     ----------
-    text : F; latent : of z; hidden : of fGen's last hidden layer
-    most : P, generated neighbours of a node at most
+    text : F, width of the features
+    latent : width of z
+    hidden : width of fGen's last hidden layer
+    neighbours : P, maximum number of generated neighbours of a node
     """
 
     text: int
     latent: int
     hidden: int
-    most: int
+    neighbours: int
 
     @classmethod
     def of(cls, text_dim: int, config: FedSageConfig) -> "Widths":
@@ -89,14 +92,16 @@ class FeatureGenerator(nn.Sequential):
             nn.Linear(FIRST_WIDTH, widths.hidden),
             nn.ReLU(),
             _Dropout(rate),
-            nn.Linear(widths.hidden, widths.most * widths.text),
+            nn.Linear(widths.hidden, widths.neighbours * widths.text),
+            # Within [-1, 1], which holds texts of norm 1 and would not hold unscaled features.
             nn.Tanh(),
-            nn.Unflatten(1, (widths.most, widths.text)),
+            nn.Unflatten(1, (widths.neighbours, widths.text)),
         )
 
 
 def round_counts(missing: Tensor, limit: int) -> Tensor:
-    """round(m), at most P; [n] -> [n] int64, without a gradient."""
+    """Return round(m), at most P, without a gradient; [n] -> [n] int64."""
+    # Detached: a count has no gradient, so that L_d alone trains dGen.
     return missing.detach().round().clamp(max=limit).long()
 
 

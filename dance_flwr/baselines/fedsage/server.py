@@ -25,8 +25,8 @@ class GeneratorExchange:
     of the M - 1 others, in turn. The gradients that come back are summed and scaled by
     (M - 1) / their number. The server forwards and sums; it stores nothing.
 
-    A missing or unusable answer is skipped as long as `min-valid-replies` allows. A client whose
-    generator is missing takes no further part; it trains one alone if it joins a later round.
+    A missing or invalid answer is skipped as long as `min-valid-replies` allows. A client whose
+    generator is missing leaves the exchange, and trains one alone if it joins a later round.
 
     Parameters
     ----------
@@ -42,6 +42,8 @@ class GeneratorExchange:
     def run(self) -> None:
         """Let every connected client train alone, then run the exchanges."""
         exchanges = self._settings.exchanges
+        # Step 0: every client trains alone. Then pairs of steps: visits, and updates by their
+        # gradients.
         generators = self._generators(0, {client: {} for client in self._channel.clients})
         for number in range(exchanges):
             visits = peers_of(sorted(generators), self._settings.peers, number)
@@ -53,6 +55,7 @@ class GeneratorExchange:
 
     def _generators(self, step: int, sums: Mapping[int, Packed]) -> dict[int, Packed]:
         """Send each client its sum; return the next generators, none after the last step."""
+        # The last answers are empty: generated neighbours stay at their client.
         last = step == 2 * self._settings.exchanges
         check = _content_fault if last else self._generator_fault
         return {
@@ -75,6 +78,7 @@ class GeneratorExchange:
         def check(peer: int, answer: State) -> str:
             return model_fault(answer, expected[peer])
 
+        # Added as they come, so that one answer is in memory.
         for answer in self._channel.exchange(step, filled, check):
             for client in generators:
                 if gradient := entries_of(answer.state, client):
@@ -82,18 +86,19 @@ class GeneratorExchange:
                     _add(sums.setdefault(client, {}), gradient)
         for client, total in sums.items():
             for tensor in total.values():
+                # Scaled to all M - 1 others: a generator visits some of them in each exchange.
                 tensor.mul_((len(generators) - 1) / counts[client])
         return {client: sums.get(client, {}) for client in generators}
 
     def _generator_fault(self, client: int, answer: State) -> str:
-        """Return what is wrong with a generator and its batch of nodes; "" where nothing is."""
+        """Return a fault of a generator or its batch of nodes, "" if both are valid."""
         batch: State = {name: answer[name] for name in ("latents", "counts") if name in answer}
         weights = {name: tensor for name, tensor in answer.items() if name not in batch}
         return model_fault(weights, self._generator) or _batch_fault(batch, self._latent_dim)
 
 
 def _content_fault(client: int, answer: State) -> str:
-    """Return what is wrong with an answer that must be empty."""
+    """Return a fault of an answer that must be empty."""
     return model_fault(answer, {})
 
 
@@ -104,7 +109,7 @@ def _add(total: State, gradient: State) -> None:
 
 
 def _batch_fault(batch: Mapping[str, Tensor], width: int) -> str:
-    """Return what is wrong with the batch of nodes that comes with a generator."""
+    """Return a fault of the batch of nodes sent with a generator, "" if it is valid."""
     latents, counts = batch.get("latents"), batch.get("counts")
     if latents is None or counts is None:
         return "expected latents and counts beside a generator, found none"
@@ -133,6 +138,7 @@ def peers_of(clients: Sequence[int], limit: int, number: int) -> dict[int, list[
     """
     others = len(clients) - 1
     count = min(limit or others, others)
+    # Shifts of a ring: each client visits others only, and is visited as often as it visits.
     shifts = [1 + (number * count + turn) % others for turn in range(count)]
     return {
         client: [clients[(place + shift) % len(clients)] for shift in shifts]

@@ -64,6 +64,7 @@ METHOD = MethodSpec(
     sections=(FedTadConfig,),
     search={
         "fedtad.learning-rate": (0.0003, 0.001, 0.003),
+        # Counts are what the public code's random walk amounts to.
         "fedtad.reliability": ("topology", "count"),
     },
     label_reuse=True,

@@ -20,7 +20,7 @@ _ROWS, _EDGES = 1024, 65536  # rows of S^2 and S^3, and pairs of features, in me
 
 
 class FedTad(FedAvgFull):
-    """FedAvg's local training; uploads the client's reliability too, the same in every round."""
+    """FedAvg's local training; also uploads the client's reliability, which never changes."""
 
     def train(
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
@@ -42,7 +42,7 @@ def reliability(data: ClientData, kind: str) -> Tensor:
 
     Parameters
     ----------
-    kind : "topology", or "count", under which every labelled node counts 1
+    kind : "topology", or "count" for the number of labelled nodes of the class
     """
     labels = data.train_labels
     classes = len(data.card.class_names)
@@ -57,6 +57,7 @@ def reliability(data: ClientData, kind: str) -> Tensor:
         total = torch.zeros(classes, device=data.device)
         return total.index_add_(0, labels[known], per_node[known])
 
+    # Once: neither graph nor texts change between rounds.
     return data.cached("fedtad reliability", None, by_topology)
 
 
@@ -68,10 +69,12 @@ def agreement(features: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
     features : f, [n, d]
     rows, cols : [E] int64, edges in both directions
     """
+    # Step 1: cosines of the ends of all edges, in blocks.
     unit = F.normalize(features, dim=1)
     nodes = len(features)
     blocks = [slice(start, start + _EDGES) for start in range(0, max(len(rows), 1), _EDGES)]
     cosines = torch.cat([(unit[rows[part]] * unit[cols[part]]).sum(dim=1) for part in blocks])
+    # Step 2: means over the neighbours and the node itself, whose cosine is 1.
     total = torch.ones(nodes, device=features.device).index_add_(0, rows, cosines)
     return total / (torch.bincount(rows, minlength=nodes) + 1)
 
@@ -85,6 +88,7 @@ def return_probabilities(graph: LocalGraph) -> Tensor:
     """
     rows, cols = (ends.cpu().numpy() for ends in graph.edges())
     nodes = graph.visible.numel()
+    # At least 1: rows of isolated nodes are empty, and must not divide by 0.
     root = np.sqrt(np.bincount(rows, minlength=nodes).clip(min=1))
     walk = sp.csr_matrix((1 / (root[rows] * root[cols]), (rows, cols)), shape=(nodes, nodes))
     parts = [_diagonals(walk, start) for start in range(0, nodes, _ROWS)]
@@ -97,6 +101,7 @@ def _diagonals(walk: sp.csr_matrix, start: int) -> NDArray[np.float64]:
     two = one @ walk
     three = two @ walk
     rows = np.arange(one.shape[0])
+    # S is symmetric: the diagonal of S^a S^b is the row-wise product of S^a and S^b.
     pairs = ((one, one), (two, one), (two, two), (three, two))
     products = [np.asarray(left.multiply(right).sum(axis=1)).ravel() for left, right in pairs]
     return np.stack([np.asarray(one[rows, start + rows]).ravel(), *products], axis=1)

@@ -51,7 +51,9 @@ def normalise_reliability(reliability: Tensor) -> Tensor:
 
     Columns sum to 1 or 0.
     """
+    # Cosines can be negative, and so can a reliability; a weight cannot.
     shares = reliability.clamp(min=0)
+    # Across clients, as in the paper; OpenFGL normalises over the classes of each client.
     total = shares.sum(dim=0)
     return torch.where(total > 0, shares / total.clamp(min=torch.finfo(total.dtype).tiny), 0.0)
 
@@ -68,11 +70,12 @@ def pseudo_operator(features: Tensor, neighbours: int, kind: str) -> Tensor:
     Parameters
     ----------
     features : [N, d], without a gradient
-    neighbours : per node, including the node itself
-    kind : of the operator
+    neighbours : number of neighbours per node, including the node itself
+    kind : kind of the operator
     """
     unit = F.normalize(features, dim=1)
     nodes = len(features)
+    # A node is its own nearest neighbour, as in the public code: 5 links are 4 to others.
     nearest = (unit @ unit.T).topk(min(neighbours, nodes), dim=1).indices
     linked = torch.zeros(nodes, nodes, dtype=torch.bool).scatter_(1, nearest, True)
     linked = (linked | linked.T).fill_diagonal_(False)  # operators with self loops add them
@@ -145,12 +148,15 @@ def generator_loss(
     entropy = F.cross_entropy(theirs.flatten(0, 1), labels.repeat(clients), reduction="none").view(
         clients, -1
     )
+    # Noises that are far apart should give features that are far apart.
     distances = (noise[:, None] - noise).square().mean(dim=2) * (
         torch.cdist(features, features, p=1) / features.size(1)
     )
+    # Once per client, as in the public code.
     diversity = clients * torch.exp(-distances.mean())
     return (
         config.label_weight * (weights * entropy).sum()
+        # The generator looks for graphs on which global and local models still disagree.
         - divergence(ours, theirs.detach(), weights)
         + config.diversity_weight * diversity
     )
@@ -171,17 +177,21 @@ def distil(
 
     Parameters
     ----------
-    clients : m states; reliability : Phi_bar, [m, C]
+    clients : m states
+    reliability : Phi_bar, [m, C]
     """
     labels = pseudo_labels(config.nodes, reliability.size(1))
     weights = node_weights(reliability, labels)
     for_generator = torch.optim.Adam(
         generator.parameters(), lr=config.learning_rate, weight_decay=_WEIGHT_DECAY
     )
+    # No weight decay, unlike the public code's: it would move the model even where L_D is 0.
     for_model = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
+    # No dropout: equal models must give equal logits.
     model.eval()
     losses = []
     for _ in range(config.steps):
+        # The generator and then the model are updated with the same noise.
         noise = torch.randn(config.nodes, config.noise_dim)
         for _ in range(config.generator_steps):
             features = generator(labels, noise)
@@ -192,6 +202,8 @@ def distil(
             for_generator.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             for_generator.step()
+        # The pseudo-graph and the clients' logits stay while the model learns, so that they are
+        # computed once.
         with torch.no_grad():
             features = generator(labels, noise)
             graph = pseudo_operator(features, config.neighbours, model.backbone.operator)
@@ -231,9 +243,11 @@ class FedTadServer(ServerSide):
         self, mean: State, models: list[State], reliability: torch.Tensor, round_: int
     ) -> State:
         settings = FedTadConfig.of(self.config)
+        # Without a step this is FedAvg, bit by bit.
         if not settings.steps:
             return mean
         model = plain_model(self.shape, self.config)
+        # One initial generator per run; the checkpoint has what it has learnt since.
         with seeded(self.config.seed, "generator"):
             generator = Generator(self.shape.classes, self.shape.text_dim, settings.noise_dim)
         if self.memory:

@@ -48,6 +48,7 @@ class LlataConfig(Section):
 
     name: ClassVar[str] = "llata"
     height: int = option(2, "height of the community tree, leaves included (K)", ge=2, le=4)
+    # Every default is ours, since the descriptions name no number.
     moved_ratio_of_nodes: float = option(
         0.1, "maximum share of nodes that move to another community (rho)", ge=0, le=1
     )
@@ -67,6 +68,7 @@ class LlataConfig(Section):
     # Constants, not keys: no search and no experiment varies them.
     # Llata-cosine: temperature of the cosine of a text with the names of classes.
     label_temperature: float = 0.05
+    # Both bound the length of a prompt; five targets per call halve the tokens of one per call.
     targets: int = 5  # llata: most nodes of one community that a call asks for
     members: int = 5  # llata: other members of the community that a call shows
 

@@ -26,6 +26,7 @@ from dance_flwr.llm.quoting import DATA_NOTE, as_data
 from dance_flwr.llm.session import Session
 from dance_flwr.llm.template import Embed, Json, Message, Prompt, Template
 
+# The text that is judged gets more room than those beside it.
 TARGET_TOKENS, MEMBER_TOKENS = 200, 80  # of a text, by the model's own count
 _STUB_TEMPERATURE = 0.05
 Count = Callable[[str], int]  # tokens of a text
@@ -39,7 +40,7 @@ def community_template(classes: Sequence[str], targets: int, limit: int) -> Temp
 
     Parameters
     ----------
-    limit : most tokens of the reply
+    limit : maximum number of tokens of the reply
     """
     per_cent = {"type": "integer", "minimum": 0, "maximum": 100}
     one = _closed({name: per_cent for name in classes})
@@ -48,24 +49,27 @@ def community_template(classes: Sequence[str], targets: int, limit: int) -> Temp
 
 
 def longest_reply(classes: Sequence[str], targets: int) -> str:
-    """Return the reply of most tokens among those in the usual layouts, to count them."""
+    """Return the longest reply among those in the usual layouts, for counting its tokens."""
+    # Three digits for every class and the widest layout: a limit below it would cut replies off.
     one = dict.fromkeys(classes, 100)
     return json.dumps({str(number + 1): one for number in range(targets)}, indent=4)
 
 
 def probabilities(value: Json, classes: Sequence[str], targets: int) -> NDArray[np.float64]:
-    """Return the rows of a reply, scaled to sum 1; [targets, C] float64, a row of zeros stays."""
+    """Return the rows of a reply scaled to sum 1, rows of zeros unchanged; [targets, C] float64."""
     rows = np.array(
         [[value[str(number + 1)][name] for name in classes] for number in range(targets)],
         dtype=np.float64,
     )
     total: NDArray[np.float64] = rows.sum(1, keepdims=True)
+    # A row of zeros stays: the caller uses its fallback for the node, instead of uniform labels.
     return rows / np.maximum(total, 1e-300)
 
 
 def _closed(properties: Json) -> Json:
     return {
         "type": "object",
+        # Closed: a reply must name every class and no other, so that rows have the same order.
         "properties": properties,
         "required": list(properties),
         "additionalProperties": False,
@@ -78,6 +82,7 @@ def _render(facts: Mapping[str, Any]) -> list[Message]:
     if facts["members"]:
         lines.append("Texts of the same community:")
         lines += [
+            # Texts and names are data of strangers, hence quoted; only training nodes have a name.
             f"- {as_data(text)}" + (f" Class: {as_data(name)}." if name else "")
             for text, name in facts["members"]
         ]
@@ -110,12 +115,12 @@ def _stub(facts: Mapping[str, Any], embed: Embed) -> Json:
 
 @dataclass(frozen=True)
 class Question:
-    """One call.
+    """One call of the language model.
 
     Attributes
     ----------
-    targets : [t] int64, nodes that it asks for, of one community
-    prompt : what is asked
+    targets : [t] int64, nodes to label, all of one community
+    prompt : the prompt about them
     """
 
     targets: Tensor
@@ -123,15 +128,17 @@ class Question:
 
 
 def planned_calls(data: ClientData, config: RunConfig) -> tuple[int, int]:
-    """Return (calls, tokens) of this client in a run, at most, before any is spent.
+    """Return the maximum number of calls and tokens of this client in a run.
 
-    Tokens are those of the prompts by the model's own count, and the limits of the replies; what
-    the cache answers is among them. `llm.max-calls` and `llm.max-tokens` bound both further.
+    Tokens are those of the prompts under the model's tokeniser, and the limits of the replies.
+    Calls that the cache will answer are included, and the caps of the run are not applied.
 
     Raises
     ------
     UserError : the client has no language model
     """
+    # The same tree and prompts as in the run, so that the announced numbers are an upper bound of
+    # it.
     nodes = local_nodes(data)
     tree = community_tree(nodes.pairs, nodes.size, LlataConfig.of(config).height)
     model = open_session(data, config, "").model
@@ -145,13 +152,13 @@ def planned_calls(data: ClientData, config: RunConfig) -> tuple[int, int]:
 def model_labels(
     nodes: LocalNodes, tree: Tree, config: RunConfig, session: Session, fallback: Tensor
 ) -> tuple[Tensor, int]:
-    """Return soft labels by the language model, and how many nodes have those of `fallback`.
+    """Return soft labels by the language model, and the number of nodes with those of `fallback`.
 
-    A node has them where the cap was reached, or the reply was unusable or gave it no probability.
+    A node has the fallback's label if a cap was reached, or if the reply was unusable or all zeros.
 
     Parameters
     ----------
-    session : open
+    session : an open session
     fallback : [n, C] float64
 
     Returns
@@ -163,6 +170,7 @@ def model_labels(
         answer = session.ask(question.prompt)
         if answer is None:
             continue
+        # A reply of zeros says nothing of its node, which then has the label of the fallback.
         rows = probabilities(answer.value, nodes.class_names, len(question.targets))
         labelled = torch.from_numpy(rows.sum(1) > 0)
         labels[question.targets[labelled]] = torch.from_numpy(rows)[labelled]
@@ -177,13 +185,15 @@ def questions(nodes: LocalNodes, tree: Tree, config: RunConfig, count: Count) ->
 
     Parameters
     ----------
-    count : the model's own count of tokens
+    count : number of tokens of a text under the model's tokeniser
     """
     limit = max_targets(nodes.class_names, config, count)
+    # Stable: nodes of a community in the order of their ids, so that prompts and cache keys repeat.
     order = torch.sort(tree.community, stable=True).indices
     sizes = torch.bincount(tree.community, minlength=tree.communities).tolist()
     cut = _Cut(nodes, count)
     for members in torch.split(order, sizes):
+        # Half of a community at most, so that the other half can be shown.
         step = min(limit, -(-len(members) // 2))
         for targets in torch.split(members, max(step, 1)):
             if len(targets):
@@ -191,12 +201,15 @@ def questions(nodes: LocalNodes, tree: Tree, config: RunConfig, count: Count) ->
 
 
 def max_targets(classes: tuple[str, ...], config: RunConfig, count: Count) -> int:
-    """Return the most nodes per call whose longest prompt and reply fit the context; at least 1."""
+    """Return the maximum number of nodes per call, at least 1, so that the longest prompt fits."""
     settings, context = LlataConfig.of(config), LlmConfig.of(config).context
+    # The fixed part, and the longest members and targets; 8 tokens for marks and numbers around a
+    # text.
     frame = community_template(classes, 0, 0).fill(classes=classes, targets=[], members=[("", "")])
     fixed = count(frame.text) + settings.members * (
         MEMBER_TOKENS + max((count(as_data(name)) for name in classes), default=0) + 8
     )
+    # Fewer nodes per call rather than shorter texts where the context is small.
     for targets in range(settings.targets, 1, -1):
         room = fixed + targets * (TARGET_TOKENS + 8) + _reply_limit(classes, targets, count)
         if room <= context:
@@ -212,25 +225,32 @@ def _reply_limit(classes: tuple[str, ...], targets: int, count: Count) -> int:
 def _question(
     nodes: LocalNodes, members: Tensor, targets: Tensor, config: RunConfig, cut: "_Cut"
 ) -> Question:
+    # What is asked for is never among the members, whose classes are shown.
     others = members[~torch.isin(members, targets)]
-    shown = shown_members(nodes, targets, others, LlataConfig.of(config).members).tolist()
+    closest = closest_members(nodes, targets, others, LlataConfig.of(config).members)
     names = {-1: "", **dict(enumerate(nodes.class_names))}
     limit = _reply_limit(nodes.class_names, len(targets), cut.count)
     prompt = community_template(nodes.class_names, len(targets), limit).fill(
         classes=nodes.class_names,
         targets=[cut.text(node, TARGET_TOKENS) for node in targets.tolist()],
-        members=[(cut.text(node, MEMBER_TOKENS), names[int(nodes.labels[node])]) for node in shown],
+        members=[
+            (cut.text(node, MEMBER_TOKENS), names[int(nodes.labels[node])])
+            for node in closest.tolist()
+        ],
     )
     return Question(targets, prompt)
 
 
-def shown_members(nodes: LocalNodes, targets: Tensor, others: Tensor, limit: int) -> Tensor:
-    """Return the members that a call shows: those with the texts closest to the mean of its
-    targets; half of them, rounded up, training nodes where there are so many. At most `limit`.
+def closest_members(nodes: LocalNodes, targets: Tensor, others: Tensor, limit: int) -> Tensor:
+    """Return the members whose texts are closest to the mean of the targets, at most `limit`.
+
+    Half of them, rounded up, are training nodes if there are so many.
     """
+    # Closest texts first; ties to the lower number.
     near = nodes.features[others] @ nodes.features[targets].mean(0)
     ranked = others[torch.sort(near, descending=True, stable=True).indices]
     labelled = nodes.labels[ranked] >= 0
+    # Half of them with a class, if there are so many: the others show the community.
     first = ranked[labelled][: -(-limit // 2)]
     rest = ranked[~torch.isin(ranked, first)][: limit - len(first)]
     chosen = torch.cat([first, rest])
@@ -238,7 +258,7 @@ def shown_members(nodes: LocalNodes, targets: Tensor, others: Tensor, limit: int
 
 
 class _Cut:
-    """Texts of at most so many tokens, in whole words, as a prompt quotes them."""
+    """Cuts texts to a number of tokens, in whole words, and remembers the results."""
 
     def __init__(self, nodes: LocalNodes, count: Count) -> None:
         self._nodes, self.count = nodes, count
@@ -246,6 +266,7 @@ class _Cut:
 
     def text(self, node: int, limit: int) -> str:
         """Return the longest beginning of a node's text that has at most `limit` tokens."""
+        # A text is shown in several prompts, and counting its tokens costs a call of the tokeniser.
         if (node, limit) not in self._known:
             self._known[node, limit] = beginning(self._nodes.texts[node], limit, self.count)
         return self._known[node, limit]
@@ -257,6 +278,7 @@ def beginning(text: str, limit: int, count: Count) -> str:
     low, high = 0, min(len(words), limit)  # a word has at least one token
     while low < high:
         middle = (low + high + 1) // 2
+        # Counted as it is quoted: escaping may add tokens.
         if count(as_data(" ".join(words[:middle]))) <= limit:
             low = middle
         else:

@@ -1,4 +1,4 @@
-"""A client's refined graph: tree, soft labels, moves, edges; computed once a run, in set-up."""
+"""A client's refined graph by tree, soft labels, moves and edges, computed once per run."""
 
 import hashlib
 from collections.abc import Callable
@@ -42,11 +42,12 @@ Labeller = Callable[[LocalNodes, Tree], tuple[Tensor, int]]
 
 @dataclass(frozen=True)
 class Refinement:
-    """What refining changed at one client; stays in its folder, and in its own log.
+    """Measures of a refinement at one client, written to its folder and its own log.
 
     Attributes
     ----------
-    nodes, communities, moved_nodes : numbers; `fallback_nodes` have labels of another source
+    nodes, communities, moved_nodes : numbers of each
+    fallback_nodes : number of nodes with the labels of the fallback
     edges, dropped_edges, added_edges : numbers of undirected edges
     entropy_one_level, entropy_of_tree, entropy_after_moves : H in bits
     soft_label_accuracy : share of training nodes whose argmax q is their label, which q never reads
@@ -71,7 +72,7 @@ class Refinement:
 def refined_pairs(
     nodes: LocalNodes, config: RunConfig, labeller: Labeller
 ) -> tuple[Tensor, Tensor, Refinement]:
-    """Return the edges of the refined graph, soft labels and what changed.
+    """Return the edges of the refined graph, the soft labels, and measures of the refinement.
 
     Returns
     -------
@@ -79,9 +80,13 @@ def refined_pairs(
     soft_labels : q, [n, C] float64
     """
     settings, pairs = LlataConfig.of(config), nodes.pairs
+    # Steps 1 and 2: the tree, and soft labels that may read its communities.
     tree = community_tree(pairs, nodes.size, settings.height)
     labels, fallback = labeller(nodes, tree)
+    # Step 3: leaves move.
     moved = reallocated(tree, pairs, labels, settings.moved_ratio_of_nodes, settings.move_threshold)
+    # Step 4: edges between communities go, and edges within them are drawn. Both read the tree
+    # after the moves, and both counts are shares of the original edges.
     gone = dropped_edges(moved, pairs, labels, int(settings.dropped_ratio_of_edges * len(pairs)))
     draws = generator(config.seed, "llata", client=nodes.data.card.client)
     count = int(settings.added_ratio_of_edges * len(pairs))
@@ -112,12 +117,13 @@ def refined_pairs(
 def refined_graphs(
     data: ClientData, config: RunConfig, run: str, labeller: Labeller
 ) -> RefinedGraphs:
-    """Return the graphs to train and to predict on, computed now if the run's folder has none.
+    """Return the graphs of training and prediction, computed if the folder of the run has none.
 
-    The whole graph has the refined edges among the nodes that training sees and, in inductive
-    mode, all edges of test nodes as they are.
+    The whole graph has the refined edges among the nodes that are visible in training and, in
+    inductive mode, all original edges of test nodes.
     """
     pairs = _arrays(data, config, run, labeller)["pairs"]
+    # By content: a graph that was refined anew replaces the one in memory.
     version = hashlib.sha256(pairs.cpu().numpy().tobytes()).hexdigest()
     return data.cached("llata", version, lambda: _graphs(data, pairs))
 
@@ -132,6 +138,7 @@ def _arrays(data: ClientData, config: RunConfig, run: str, labeller: Labeller) -
     key: dict[str, Any] = {
         **cache_key(data, config),
         "method": config.method,
+        # The reading changes texts and gates, and with them labels and edges.
         "reading": asdict(data.reading),
         **{name: asdict(sections[name]) for name in ("llata", "llm") if name in sections},
     }
@@ -143,8 +150,10 @@ def _refine(data: ClientData, config: RunConfig, run: str, labeller: Labeller) -
     pairs, labels, what = refined_pairs(nodes, config, labeller)
     folder, client = run_folder(data.folder, run), data.card.client
     folder.mkdir(parents=True, exist_ok=True)
+    # The report has accuracies and homophily of this client alone, and stays in its folder.
     write_json(folder / REPORT, asdict(what))
     events.emit("refined", _line(what, client), client=client, **asdict(what))
+    # Back from the order of ids to the numbers of the client.
     ends = nodes.order[pairs]
     soft = torch.zeros(data.num_nodes, nodes.classes)  # rows of zeros: nodes that were not seen
     soft[nodes.order] = labels.float()
@@ -171,6 +180,7 @@ def _graphs(data: ClientData, pairs: Tensor) -> RefinedGraphs:
     training = _graph(data, pairs, visible, "refined-training")
     if not data.inductive:
         return RefinedGraphs(whole=training, training=training)
+    # Test nodes have no soft label in inductive mode: their edges stay as they are.
     rows, cols = data.graph.edges()
     unseen = (rows < cols) & ~(visible[rows] & visible[cols])
     more = torch.stack([rows[unseen], cols[unseen]], dim=1)
@@ -188,7 +198,7 @@ def _graph(data: ClientData, pairs: Tensor, visible: Tensor, name: str) -> Local
 
 
 class LabelledCommunities(RefinedGraphMethod):
-    """Edges by communities and soft labels; subclasses say where the labels come from."""
+    """Refines edges by communities and soft labels, whose source a subclass defines."""
 
     def soft_labels(
         self, nodes: LocalNodes, tree: Tree, config: RunConfig, run: str
@@ -204,16 +214,16 @@ class LabelledCommunities(RefinedGraphMethod):
 
 
 class Llata(LabelledCommunities):
-    """Soft labels by the language model, propagated labels where it gives none."""
+    """Soft labels by the language model, or by propagation for nodes without a reply."""
 
     def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
-        """Return (calls, tokens) that a run of this client makes at most."""
+        """Return the maximum number of calls and tokens of a run at this client."""
         return planned_calls(data, config)
 
     def soft_labels(
         self, nodes: LocalNodes, tree: Tree, config: RunConfig, run: str
     ) -> tuple[Tensor, int]:
-        """Ask for every node beside others of its community."""
+        """Call the model for every node, with others of its community in the prompt."""
         with open_session(nodes.data, config, run) as session:
             return model_labels(nodes, tree, config, session, propagated_labels(nodes))
 
@@ -235,5 +245,5 @@ class LlataPropagation(LabelledCommunities):
     def soft_labels(
         self, nodes: LocalNodes, tree: Tree, config: RunConfig, run: str
     ) -> tuple[Tensor, int]:
-        """Propagate training labels on the graph as it is."""
+        """Propagate training labels on the original graph."""
         return propagated_labels(nodes), 0

@@ -1,4 +1,4 @@
-"""Leaves that move to another community, edges that are drawn by the tree, and edges that go.
+"""Moves of leaves to other communities, edges drawn from the tree, and dropped edges.
 
 First leaves move. With the mean m_X of the soft labels of a community X, a leaf v of A gains
 
@@ -25,6 +25,7 @@ from dance_flwr.baselines.llata.tree import Tree
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows
 
 _COSINES = 2**22  # cosines at a time
+# Bounds the draws: a community whose pairs are all edges has no new one.
 _PASSES = 10
 _CANDIDATES = 2**21  # candidates of second ends at a time
 
@@ -34,19 +35,22 @@ def reallocated(
 ) -> Tree:
     """Return the tree after the moves; leaves still partition the nodes.
 
-    Moves raise the entropy of the tree. While it is above that of the tree with no communities, the
-    half of the moves with the smaller gains is given up.
+    Moves raise the entropy of the tree. As long as it exceeds that of the tree without communities,
+    the half of the moves with the smaller gains is discarded.
 
     Parameters
     ----------
     pairs : [m, 2] int64, the edges, a < b, sorted
     soft_labels : q, [n, C]
-    moved_ratio : rho; threshold : delta
+    moved_ratio : rho
+    threshold : delta
     """
     gain, target = gains(tree, soft_labels)
     wanted = torch.nonzero(gain > threshold).flatten()
     wanted = wanted[torch.sort(gain[wanted], descending=True, stable=True).indices]
+    # Largest gains first; the stable sort sends ties to the lower node.
     wanted = wanted[: int(moved_ratio * len(gain))]
+    # The final tree must not have more entropy than the tree without communities.
     limit = tree_entropy(pairs, len(gain), [])
     while len(wanted):
         community = tree.community.clone()
@@ -68,12 +72,15 @@ def gains(tree: Tree, soft_labels: Tensor) -> tuple[Tensor, Tensor]:
     labels, community = soft_labels.double(), tree.community
     total = labels.new_zeros(tree.communities, labels.size(1)).index_add_(0, community, labels)
     size = torch.bincount(community, minlength=tree.communities)
+    # Without the leaf itself: its own label must not hold it in its community.
     rest = total[community] - labels
+    # The mean of an empty community is uniform, so that a lone leaf can still compare.
     alone = (size[community] == 1)[:, None]
     unit = F.normalize(labels, dim=1)
     current = (unit * F.normalize(torch.where(alone, torch.ones_like(rest), rest), dim=1)).sum(1)
     means = F.normalize(total, dim=1).T
     cosine, target = [current.new_empty(0)], [community.new_empty(0)]
+    # In blocks, as n nodes times J communities may not fit the memory.
     rows = max(_COSINES // max(tree.communities, 1), 1)
     for first in range(0, len(labels), rows):
         block = unit[first : first + rows] @ means
@@ -95,7 +102,7 @@ def sampled_pairs(
 ) -> Tensor:
     """Return at most `count` new edges, [k, 2] int64, a < b, in the order in which they were drawn.
 
-    Fewer where the communities have no more pairs to offer.
+    There are fewer if the communities have no more pairs without an edge.
 
     Parameters
     ----------
@@ -106,7 +113,9 @@ def sampled_pairs(
     n, community = len(soft_labels), tree.community
     size = torch.bincount(community, minlength=tree.communities)
     chance = inner_entropy(pairs, n, community, tree.communities)
+    # A community of one leaf has no pair.
     chance = torch.where((size > 1) & (chance > 0), chance, 0.0)
+    # A pair as one number, so that sets of edges are compared by sorting.
     taken = pairs[:, 0] * n + pairs[:, 1]
     keys = taken.new_empty(0)
     if not bool(chance.any()):
@@ -122,18 +131,20 @@ def sampled_pairs(
         drawn = _draws(chance, count, generator)
         u, v = _two_leaves(drawn, members, unit, temperature, generator)
         key = torch.minimum(u, v) * n + torch.maximum(u, v)
+        # In the order of the draws: cutting at `count` favours no node number.
         keys = _first_of_each(torch.cat([keys, key[~torch.isin(key, taken)]]))
     keys = keys[:count]
     return torch.stack([keys // n, keys % n], dim=1)
 
 
 def dropped_edges(tree: Tree, pairs: Tensor, soft_labels: Tensor, count: int) -> Tensor:
-    """Return which edges go: at most `count` of those between communities; [m] bool.
+    """Return the mask of dropped edges, at most `count` edges between communities; [m] bool.
 
-    Those with the least cosine of soft labels, ties to the earlier edge.
+    Edges with the smallest cosine of soft labels are dropped first, ties to the earlier edge.
     """
     a, b = pairs[:, 0], pairs[:, 1]
     unit = F.normalize(soft_labels.double(), dim=1)
+    # Edges within a community are what the tree asserts, and stay.
     between = torch.nonzero(tree.community[a] != tree.community[b]).flatten()
     cosine = (unit[a[between]] * unit[b[between]]).sum(1)
     gone = torch.zeros(len(pairs), dtype=torch.bool)
@@ -146,6 +157,7 @@ def _draws(chance: Tensor, count: int, generator: torch.Generator) -> Tensor:
     edges = chance.cumsum(0)
     where = torch.rand(count, generator=generator, dtype=torch.float64) * edges[-1]
     drawn = torch.searchsorted(edges, where, right=True)
+    # Rounding may put a draw behind the last community that has a chance.
     return drawn.clamp(max=int(torch.nonzero(chance)[-1]))
 
 
@@ -155,21 +167,24 @@ def _two_leaves(
     """Return two different leaves of each drawn community, [k] int64 each."""
     size = members.ptr.diff()[drawn]
     uniform = torch.rand(len(drawn), generator=generator, dtype=torch.float64)
+    # The cosine is one of two leaves, so that the first is drawn uniformly.
     first = members.index[members.ptr[drawn] + (uniform * size).long()]
     second = [first[:0]]
     block_of = (size.cumsum(0) - 1) // _CANDIDATES
     blocks = torch.bincount(block_of).tolist() if len(drawn) else []
-    for here, own in zip(torch.split(drawn, blocks), torch.split(first, blocks), strict=True):
-        candidates = members.take(here)
+    for block, ends in zip(torch.split(drawn, blocks), torch.split(first, blocks), strict=True):
+        candidates = members.take(block)
         row = candidates.rows()
-        cosine = (unit[own[row]] * unit[candidates.index]).sum(1)
+        cosine = (unit[ends[row]] * unit[candidates.index]).sum(1)
         # The largest of score + Gumbel noise is a draw from the softmax of the scores.
         noise = torch.rand(len(row), generator=generator, dtype=torch.float64)
         score = cosine / temperature - torch.log(-torch.log(noise.clamp(1e-300, 1 - 1e-16)))
-        score[candidates.index == own[row]] = float("-inf")
-        best = score.new_full((len(here),), float("-inf"))
+        # No self loops.
+        score[candidates.index == ends[row]] = float("-inf")
+        best = score.new_full((len(block),), float("-inf"))
+        # The first place of the largest score, so that ties have one result on every device.
         best.scatter_reduce_(0, row, score, "amax")
-        place = torch.full((len(here),), len(row))
+        place = torch.full((len(block),), len(row))
         place.scatter_reduce_(
             0, row, torch.where(score == best[row], torch.arange(len(row)), len(row)), "amin"
         )

@@ -47,6 +47,7 @@ class Items:
     @classmethod
     def of_nodes(cls, pairs: Tensor, nodes: int) -> "Items":
         """Return the nodes of a graph; `pairs` is [m, 2] int64, a < b, each edge once, sorted."""
+        # float64: changes of the entropy are compared with 1e-9 of the volume.
         ones = torch.ones(len(pairs), dtype=torch.float64)
         a, b = pairs[:, 0], pairs[:, 1]
         degree = torch.bincount(pairs.flatten(), minlength=nodes).double()
@@ -60,6 +61,7 @@ class Items:
         pairs, place = torch.unique(low[between] * groups + high[between], return_inverse=True)
         weight = sums(place, self.weight[between], len(pairs))
         inside = sums(low[~between], self.weight[~between], groups)
+        # An edge inside a group is in the cut of both its ends.
         cut = sums(group, self.cut, groups) - 2 * inside
         return Items(
             pairs // max(groups, 1),
@@ -120,6 +122,7 @@ def inner_entropy(pairs: Tensor, nodes: int, community: Tensor, communities: int
     """
     degree = Items.of_nodes(pairs, nodes).volume
     volume = sums(community, degree, communities)
+    # log2 of a quotient as a difference: nodes without edges add 0 and divide by nothing.
     bits = xlog2(degree, volume[community]) - xlog2(degree, degree)
     return sums(community, bits, communities) / max(2 * len(pairs), 1)
 

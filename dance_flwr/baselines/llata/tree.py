@@ -47,7 +47,9 @@ def small_components_solved(items: Items, group: Tensor, total: float) -> Tensor
     order = torch.sort(component, stable=True).indices
     size = torch.bincount(component)
     first = size.cumsum(0) - size
+    # Above every item's number, so that groups of large components do not meet those of small ones.
     solved = items.size + group
+    # Components of one size at a time, so that a block of them is one batch of tensors.
     for count in range(2, MAX_ITEMS + 1):
         starts = first[size == count]
         for block in torch.split(starts, _COMPONENTS):
@@ -72,6 +74,7 @@ def _best(items: Items, members: Tensor, total: float) -> Tensor:
     """
     count = members.size(1)
     labels = partitions(count)
+    # Every partition as indicator matrices, so that all their entropies are three products.
     inside = (labels[:, None, :] == torch.arange(count)[:, None]).double()  # [P, groups, items]
     place = torch.full((items.size,), -1)
     place[members] = torch.arange(count).expand_as(members)
@@ -142,8 +145,10 @@ def community_tree(pairs: Tensor, nodes: int, height: int) -> Tree:
 
 def _grouping(items: Items, total: float) -> Tensor:
     """Return the group of each item, [n] int64, numbered by their first items."""
+    # Every item starts alone.
     group = torch.arange(items.size)
     while True:
+        # Steps 1 and 2, repeated until neither lowers the entropy.
         merged = _merge(items, group, total)
         moved = _move(items, merged, total)
         if bool((moved == group).all()):
@@ -157,6 +162,7 @@ def _merge(items: Items, group: Tensor, total: float) -> Tensor:
         level = items.grouped(group, groups)
         inner = sums(group, items.cut, groups)
         term = group_terms(level.volume, level.cut, inner, total)
+        # Neighbours alone: a merge of groups without an edge between them never lowers H.
         a, b = level.a, level.b
         both = group_terms(
             level.volume[a] + level.volume[b],
@@ -168,6 +174,7 @@ def _merge(items: Items, group: Tensor, total: float) -> Tensor:
         if not len(chosen):
             return group
         target = torch.arange(groups)
+        # The lower number names the group, whatever the order of the merges.
         target[b[chosen]] = a[chosen]
         group = _renumbered(target[group])
 
@@ -192,6 +199,7 @@ def _moves(items: Items, group: Tensor, total: float) -> tuple[Tensor, Tensor, T
     level = items.grouped(group, groups)
     inner = sums(group, items.cut, groups)
     node = torch.cat([items.a, items.b, every, every])
+    # The groups of neighbours, its own, and a new group of the item alone.
     other = torch.cat([group[items.b], group[items.a], group, groups + every])
     width = groups + items.size
     key, place = torch.unique(node * width + other, return_inverse=True)
@@ -202,6 +210,7 @@ def _moves(items: Items, group: Tensor, total: float) -> tuple[Tensor, Tensor, T
     inside = target == group[node]
     inner_weight[node[inside]] = weight[inside]
     size = torch.bincount(group, minlength=groups)
+    # An item that is alone would only change the number of its group.
     keep = ~inside & ((target < groups) | (size[group[node]] > 1))
     node, target, weight = node[keep], target[keep], weight[keep]
 
@@ -224,10 +233,12 @@ def _disjoint(change: Tensor, a: Tensor, b: Tensor, groups: int, total: float) -
 
     Ties go to the earlier change.
     """
+    # Smaller changes are rounding, and could alternate for ever.
     lower = torch.nonzero(change < -_TOLERANCE * max(total, 1.0)).flatten()
     order = lower[torch.sort(change[lower], stable=True).indices]
     place = torch.arange(len(order))
     best = torch.full((groups,), len(order))
+    # A change is made if no better one touches either group: then changes at once add up exactly.
     best.scatter_reduce_(0, a[order], place, "amin")
     best.scatter_reduce_(0, b[order], place, "amin")
     return order[(best[a[order]] == place) & (best[b[order]] == place)]

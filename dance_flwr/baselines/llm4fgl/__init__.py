@@ -50,6 +50,7 @@ class Llm4FglConfig(Section):
     """Keys of LLM4FGL; every default is ours."""
 
     name: ClassVar[str] = "llm4fgl"
+    # Every default is ours: only the abstract is known.
     ratio_of_nodes: float = option(
         0.2, "share of nodes that get a generated neighbour; 0 = FedAvg", ge=0, le=1
     )
@@ -75,6 +76,7 @@ class Llm4FglConfig(Section):
         """Return the rounds whose uploads hold confidences: the first R multiples of T0 that follow
         the rounds of the predictor; ascending.
         """
+        # Not before the first neighbours exist.
         first = self.predictor_rounds // self.reflect_every + 1
         return [self.reflect_every * k for k in range(first, first + self.reflections)]
 

@@ -40,8 +40,9 @@ class Llm4Fgl(FedAvgFull):
     writer: Writer = ModelWriter()
 
     def build(self, shape: ModelShape, config: RunConfig) -> PlainModel:
-        """Return the plain network with predictor and feedback; without neighbours, it alone."""
+        """Return the plain network, with predictor and feedback if neighbours are generated."""
         settings = Llm4FglConfig.of(config)
+        # The plain network, so that a ratio of 0 is FedAvg with its upload.
         if not settings.ratio_of_nodes:
             return plain_model(shape, config)
         return GeneratingModel(
@@ -53,13 +54,14 @@ class Llm4Fgl(FedAvgFull):
     ) -> Report:
         """Minimise the mean cross-entropy of all labelled training nodes.
 
-        In the first rounds on the raw graph, beside the predictor's own loss; then on the augmented
-        graph. Generated nodes have no label. In a feedback round the confidences of the received
-        model in them go into the upload; in the next round that a client takes part in, it rewrites
-        its poorest texts by the mean that came back.
+        The first rounds train on the raw graph, and the predictor beside the network; later rounds
+        train on the augmented graph, whose generated nodes have no label. In a feedback round, the
+        upload holds the confidences of the received model in these nodes. The next time a client
+        takes part, it rewrites its poorest texts by the mean that was returned.
         """
         if not isinstance(model, GeneratingModel):
             return super().train(model, data, config, info)
+        # No text is written before the predictor that links it is trained.
         if info.round <= Llm4FglConfig.of(config).predictor_rounds:
             return self._train_with_predictor(model, data, config, info)
         report = Report()
@@ -71,6 +73,8 @@ class Llm4Fgl(FedAvgFull):
             if info.round in Llm4FglConfig.of(config).feedback_rounds():
                 feedback = feedback_of(*_confidence(model, data, graph), model.feedback.size(1))
                 with torch.no_grad():
+                    # By n_k, which the weighted mean multiplies by again: the mean over clients is
+                    # that of all nodes.
                     model.feedback.copy_(feedback / data.num_nodes)
         with report.phase("train"):
             report.loss = train_on_graph(model, graph, config, info.round)
@@ -81,7 +85,7 @@ class Llm4Fgl(FedAvgFull):
     ) -> dict[str, Tensor]:
         """Predict nodes on the augmented graph ("deployed") and on the raw one ("raw").
 
-        They are one before any neighbour is generated. In inductive mode the neighbours that were
+        Both are equal before any neighbour is generated. In inductive mode the neighbours that were
         generated from the training graph are linked to the nodes of the whole one.
         """
         raw = super().predict(model, data, config, info, nodes)["deployed"]
@@ -93,7 +97,7 @@ class Llm4Fgl(FedAvgFull):
         return {"deployed": class_probabilities(model, graph)[nodes], "raw": raw}
 
     def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
-        """Return the most calls and tokens that a run spends at this client, before it starts."""
+        """Return the maximum number of calls and tokens of a run at this client."""
         return planned_calls(data, config)
 
     def _train_with_predictor(
@@ -117,21 +121,24 @@ class Llm4Fgl(FedAvgFull):
         *,
         reflects: bool,
     ) -> Generation:
-        """Return the version of this round; one that is missing, or was lost, is made now.
+        """Return the version of this round, generated now if it is missing or was lost.
 
-        A client that was away in a round of reflection makes up for the last one only.
+        A client that was absent from reflections makes up for the last one only.
         """
         settings, at = Llm4FglConfig.of(config), Place(data, config, info.run, self.writer)
+        # The version follows from the round, so that a client that was away knows what it missed.
         due = settings.reflections_before(info.round)
         generation = load_latest(data, info.run, due)
         # Loading an encoder may draw numbers: training draws the same ones without it.
         with seeded(config.seed, "llm4fgl", client=data.card.client):
             if generation is None:
                 generation = generate(model.predictor, at)
+            # Training alone writes anew: whether a round is validated changes no text.
             if reflects and generation.version < due and bool((model.feedback[1] > 0).any()):
                 graph = augmented_graph(
                     model, data, generation, TRAINING if data.inductive else WHOLE
                 )
+                # -1 is below every quality: duplicates are written anew first.
                 quality = torch.full_like(generation.used, -1, dtype=torch.float32)
                 quality[generation.used] = quality_of(
                     *_confidence(model, data, graph), model.feedback.detach()
@@ -142,7 +149,7 @@ class Llm4Fgl(FedAvgFull):
 
 
 class Llm4FglRecombined(Llm4Fgl):
-    """The control: neighbours are recombined from the client's own sentences; no model is asked."""
+    """The control: neighbours are recombined from the client's sentences without a model."""
 
     writer: Writer = Recombiner()
 
@@ -173,6 +180,7 @@ def quality_of(confidence: Tensor, predicted: Tensor, feedback: Tensor) -> Tenso
     confidence, predicted : as in `feedback_of`
     feedback : [2, C], sums and counts in one unit
     """
+    # Whatever a server sends, a mean confidence is between 0 and 1.
     sums, counts = torch.nan_to_num(feedback, nan=0.0, posinf=0.0, neginf=0.0)
     mean = torch.where(counts > 0, sums / counts.clamp(min=torch.finfo(counts.dtype).tiny), 0.0)
     return confidence - mean.clamp(0, 1)[predicted]

@@ -53,7 +53,8 @@ class Generation:
 
 
 def load_latest(data: ClientData, run: str, version: int) -> Generation | None:
-    """Return the latest version up to `version`; None where no file is there and undamaged."""
+    """Return the latest version up to `version`; None if there is no undamaged file."""
+    # An older version serves if the last one is missing or damaged: its texts cost calls.
     for number in range(version, -1, -1):
         path = _path(data, run, number)
         if path.is_file():
@@ -65,7 +66,7 @@ def load_latest(data: ClientData, run: str, version: int) -> Generation | None:
 
 
 def save(generation: Generation, data: ClientData, run: str, report: Mapping[str, object]) -> None:
-    """Write a version atomically, then `report`, its counts, beside it for its owner to read."""
+    """Write a version atomically, then its counts in `report` beside it."""
     path = _path(data, run, generation.version)
     arrays = {
         "origins": generation.origins.cpu().numpy(),
@@ -76,6 +77,7 @@ def save(generation: Generation, data: ClientData, run: str, report: Mapping[str
     arrays |= {_LINKS + name: ends.cpu().numpy() for name, ends in generation.links.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_npz(path, arrays)
+    # After the arrays: a version without a report is complete, a report without one is not.
     write_json(path.with_suffix(".json"), report)
 
 
@@ -84,7 +86,7 @@ def _path(data: ClientData, run: str, version: int) -> Path:
 
 
 def _read(data: ClientData, path: Path, version: int) -> Generation | None:
-    """Return the version in a file; None where it is damaged."""
+    """Return the version in a file; None if the file is damaged."""
     arrays = read_npz(path)
     if arrays is None:
         return None
@@ -98,7 +100,7 @@ def _read(data: ClientData, path: Path, version: int) -> Generation | None:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a generation happens: a client in a run, with the writer of its method."""
+    """A client in a run, with the writer of its method."""
 
     data: ClientData
     config: RunConfig
@@ -123,7 +125,7 @@ def generate(predictor: EdgePredictor, at: Place) -> Generation:
 def rewrite(
     predictor: EdgePredictor, at: Place, last: Generation, poor: Tensor, version: int
 ) -> Generation:
-    """Write these texts anew; one without a new text keeps its old one.
+    """Write the poor texts anew; a text without a usable reply is unchanged.
 
     Parameters
     ----------
@@ -134,6 +136,7 @@ def rewrite(
     task = Task(last.origins[poor], [last.texts[i] for i in chosen], version)
     texts, changed = list(last.texts), torch.zeros_like(last.used)
     for place, text in zip(chosen, at.writer.write(task, at.data, at.config, at.run), strict=True):
+        # A call without an answer leaves the draft.
         if text:
             texts[place] = text
             changed[place] = True
@@ -147,11 +150,12 @@ def poorest(quality: Tensor, texts: Sequence[str], ratio: float) -> Tensor:
     Parameters
     ----------
     quality : [g]; ties go to the lower number
-    texts : [g]; those that were not written have no part in it
+    texts : [g]; empty ones are ignored
     """
     is_written = torch.tensor([bool(text) for text in texts], device=quality.device)
     written = torch.nonzero(is_written).flatten()
     order = torch.sort(quality[written], stable=True).indices
+    # Of the texts that were written: nodes without one have nothing to improve.
     return written[order[: round(ratio * len(written))]].sort().values
 
 
@@ -163,9 +167,8 @@ def _finished(
     unit = F.normalize(data.features, dim=1)
     features, used = _encoded(draft, changed, at)
     links = {
-        name: link(
-            predictor, features[used], unit, graph.visible, settings.threshold, settings.links
-        )
+        # All texts are linked anew: links are numbered among the used ones, which may have changed.
+        name: link(predictor, features[used], unit, graph.visible, settings)
         for name, graph in graphs_of(data).items()
     }
     new = Generation(draft.version, draft.origins, draft.texts, features, used, links)
@@ -177,12 +180,13 @@ def _finished(
 
 
 def _encoded(draft: Generation, changed: Tensor, at: Place) -> tuple[Tensor, Tensor]:
-    """Return features and uses, those of changed texts computed anew; [g, d] and [g] bool.
+    """Return `features` and `used`, computed anew for changed texts; [g, d] and [g] bool.
 
-    A text is compared with that of its node as one text each: the features of nodes are pooled
-    from chunks, and a copy of a long text would not be near to them.
+    A text and that of its node are both encoded as one text for the comparison, since features of
+    nodes are pooled from chunks, and a copy of a long text would not be close to them.
     """
     features, used = draft.features.clone(), draft.used.clone()
+    # A changed text has to pass the check for duplicates again.
     used[changed] = False
     places = [place for place in torch.nonzero(changed).flatten().tolist() if draft.texts[place]]
     if places:
@@ -197,7 +201,7 @@ def _encoded(draft: Generation, changed: Tensor, at: Place) -> tuple[Tensor, Ten
 
 
 def _report(new: Generation, changed: Tensor) -> dict[str, object]:
-    """Return the counts of a version: nodes without links are used, and change nothing."""
+    """Return the counts of a version; generated nodes without links are counted as used."""
     links = new.links[TRAINING if TRAINING in new.links else WHOLE]
     linked = int((torch.bincount(links[0]) > 0).sum())
     texts = sum(map(bool, new.texts))

@@ -4,11 +4,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dance_flwr.baselines.llm4fgl import Llm4FglConfig
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.propagation import operator
 from dance_flwr.seeding import generator
 
+# Held out, so that the client's report can say how well links are predicted.
 HELD_OUT = 0.1  # share of a client's edges that its predictor never sees
 _RATE, _DECAY = 0.001, 5e-4  # of Adam
 _BATCH = 8192  # edges per step at most
@@ -54,8 +56,10 @@ class GeneratingModel(PlainModel):
     def __init__(
         self, shape: ModelShape, backbone: str, dropout: float, reads_labels: bool, hidden: int
     ) -> None:
+        # The plain part first: its initial weights are those of FedAvg.
         super().__init__(shape, backbone, dropout, reads_labels)
         self.predictor = EdgePredictor(shape.text_dim, hidden)
+        # An entry of the model, so that masks and noise cover it like every other.
         self.feedback = nn.Parameter(torch.zeros(2, shape.classes))
 
 
@@ -75,6 +79,7 @@ class LocalPairs:
     def __init__(self, graph: LocalGraph, seed: int, client: int) -> None:
         rows, cols = graph.edges()
         once = torch.stack([rows, cols])[:, rows < cols]
+        # One split for the whole run: what is held out in a round is held out in all.
         draw = generator(seed, "held-out-edges", client=client)
         order = torch.randperm(once.size(1), generator=draw).to(rows.device)
         held = int(HELD_OUT * once.size(1))
@@ -93,6 +98,7 @@ class LocalPairs:
         """
         if not len(self._nodes):
             return self.trained[:, :0]
+        # Twice as many, as those that hit an edge are left out.
         places = torch.randint(len(self._nodes), (2, 2 * count + 8), generator=draw)
         pairs = self._nodes[places.to(self._nodes.device)]
         keys, fresh = self._key(pairs), pairs[0] != pairs[1]
@@ -116,12 +122,14 @@ def train_predictor(
     """
     if not pairs.trained.size(1):
         return
+    # Fresh moments in every round, as for the model itself.
     optimizer = torch.optim.Adam(predictor.parameters(), lr=_RATE, weight_decay=_DECAY)
     for _ in range(steps):
         order = torch.randperm(pairs.trained.size(1), generator=draw)[:_BATCH]
         edges = pairs.trained[:, order.to(texts.device)]
         others = pairs.non_edges(edges.size(1), draw)
         ends = torch.cat([edges, others], dim=1)
+        # As many non-edges as edges: the threshold is a probability under balanced classes.
         target = torch.zeros(ends.size(1), device=texts.device)
         target[: edges.size(1)] = 1
         optimizer.zero_grad()
@@ -147,6 +155,7 @@ def held_out_auc(
 def auc(positive: Tensor, negative: Tensor) -> float:
     """P(s+ > s-) + P(s+ = s-) / 2 over all pairs; [p], [q] -> [0, 1], by one sort."""
     ascending = torch.sort(negative).values
+    # Ties count one half: the mean of the number below and the number below or equal.
     below = torch.searchsorted(ascending, positive) + torch.searchsorted(
         ascending, positive, right=True
     )
@@ -154,7 +163,7 @@ def auc(positive: Tensor, negative: Tensor) -> float:
 
 
 def nearest(queries: Tensor, texts: Tensor, allowed: Tensor, limit: int) -> Tensor:
-    """Return the allowed texts of largest cosine, nearest first; [q, min(most, allowed)] int64.
+    """Return the allowed texts of largest cosine, nearest first; [q, min(limit, allowed)] int64.
 
     Parameters
     ----------
@@ -175,27 +184,27 @@ def link(
     generated: Tensor,
     texts: Tensor,
     allowed: Tensor,
-    threshold: float,
-    most: int,
+    settings: Llm4FglConfig,
 ) -> Tensor:
-    """Return the pairs (generated node, raw node) with p > threshold; [2, l] int64.
+    """Return the pairs (generated node, raw node) with p > `llm4fgl.threshold`; [2, l] int64.
 
-    Each generated node has links to the `most` nodes of largest p among its 32 nearest. A generated
-    node whose text no node resembles has none.
+    Each generated node is linked to at most `llm4fgl.links` nodes, those of largest p among its 32
+    nearest. A generated node whose text no node resembles has no link.
 
     Parameters
     ----------
     generated : [g, d]; texts : [n, d], all of norm 1
     allowed : [n] bool, nodes that may be linked
     """
+    # The nearest 32 nodes, as the predictor on all pairs would be quadratic.
     near = nearest(generated, texts, allowed, CANDIDATES)
     owner = torch.arange(len(generated), device=near.device)[:, None].expand_as(near)
     blocks = zip(torch.split(owner, _ROWS), torch.split(near, _ROWS), strict=True)
     logits = torch.cat([predictor(generated[left], texts[other]) for left, other in blocks])
     best = torch.sort(torch.sigmoid(logits), dim=1, descending=True, stable=True)
-    chosen = best.values[:, :most] > threshold
-    nodes = near.gather(1, best.indices)[:, :most]
-    return torch.stack([owner[:, :most][chosen], nodes[chosen]])
+    chosen = best.values[:, : settings.links] > settings.threshold
+    nodes = near.gather(1, best.indices)[:, : settings.links]
+    return torch.stack([owner[:, : settings.links][chosen], nodes[chosen]])
 
 
 def augmented_operator(graph: LocalGraph, links: Tensor, generated: int, kind: str) -> Tensor:
@@ -211,6 +220,7 @@ def augmented_operator(graph: LocalGraph, links: Tensor, generated: int, kind: s
     nodes = graph.visible.numel()
     added, raw = links[0] + nodes, links[1]
     gates = torch.ones(len(rows), device=rows.device) if graph.gates is None else graph.gates
+    # A link weighs as much as an edge without a gate.
     weights = torch.cat([gates, gates.new_ones(2 * links.size(1))])
     rows, cols = torch.cat([rows, raw, added]), torch.cat([cols, added, raw])
     return operator(kind, rows, cols, weights, nodes + generated)

@@ -1,8 +1,8 @@
-"""Who writes the neighbours of nodes: a language model, or the client's own sentences.
+"""Writers of neighbours: a language model, or a recombination of the client's own sentences.
 
-The two prompts, a neighbour of a paper and its revision, hold texts of the client alone: no label
-and no name of a class. The wording is ours; that of
-the publication is not known to us. Texts are quoted as data and cut to a number of words.
+The two prompts, for a neighbour of a paper and for its revision, hold texts of the client, but no
+label and no class name. The wording is ours, as that of the publication is not known to us. Texts
+are quoted as data and cut to a number of words.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,6 +59,7 @@ def quoted(text: str, words: int) -> str:
 def _context(facts: Mapping[str, Any]) -> str:
     lines = ["The paper:", quoted(facts["paper"], _PAPER_WORDS)]
     if facts["neighbours"]:
+        # No label and no class name: a prompt about a test node must not hold its class.
         lines.append("Papers that cite it or that it cites:")
         lines += [quoted(text, _NEIGHBOUR_WORDS) for text in facts["neighbours"]]
     return "\n".join(lines)
@@ -94,6 +95,7 @@ def _stub(facts: Mapping[str, Any], embed: Embed) -> Json:
         order = (-(vectors[1:] @ vectors[0])).argsort(kind="stable")
         texts = [texts[i] for i in order]
     words = " ".join([*texts, paper, "one further paper"]).split()
+    # The stub's revision begins with other words than its draft.
     skipped = 7 if "draft" in facts else 0
     words = words[skipped:] if len(words) > 2 * skipped else words
     return {"title": " ".join(words[:6])[:120], "abstract": " ".join(words[3:60])[:700] or "none"}
@@ -107,12 +109,13 @@ def text_of(value: Json) -> str:
     """Return title and abstract of a reply as one text of at most 120 words."""
     title, abstract = (" ".join(str(value[key]).split()) for key in ("title", "abstract"))
     stop = "" if title.endswith((".", "!", "?")) else "."
+    # Cut here as well: a schema bounds characters, not words.
     return " ".join(f"{title}{stop} {abstract}".split()[:MAX_WORDS])
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is written: a neighbour of each origin, or a revision of its draft.
+    """A neighbour to write for each origin, or a revision of its draft.
 
     Attributes
     ----------
@@ -135,23 +138,24 @@ class Writer(Protocol):
 
 
 class ModelWriter:
-    """One call of the client's language model per text; a call without an answer has no text."""
+    """Writes each text by one call of the client's language model."""
 
     def write(self, task: Task, data: ClientData, config: RunConfig, run: str) -> list[str]:
-        """Ask for every text, in the order of the origins."""
+        """Call the model for every text, in the order of the origins."""
         with open_session(data, config, run) as session:
             answers = [session.ask(prompt) for prompt in prompts_of(task, data)]
         return ["" if answer is None else text_of(answer.value) for answer in answers]
 
 
 class Recombiner:
-    """Sentences of the four nearest other texts that training sees, in random turns; no calls."""
+    """Recombines sentences of the four nearest other training texts at random, without a model."""
 
     def write(self, task: Task, data: ClientData, config: RunConfig, run: str) -> list[str]:
         """Recombine up to 120 words per text; every version draws anew."""
         client, texts = data.card.client, data.texts()
         draw = generator(config.seed, "recombined", round_=task.version, client=client)
         unit = F.normalize(data.features, dim=1)
+        # One more than needed, as a text is nearest to itself.
         near = nearest(unit[task.origins], unit, data.training_graph.visible, _SOURCES + 1)
         sources = [
             [texts[node] for node in row if node != origin][:_SOURCES]
@@ -165,6 +169,7 @@ def prompts_of(task: Task, data: ClientData) -> Iterable[Prompt]:
     texts = data.texts()
     unit, graph = F.normalize(data.features, dim=1), data.training_graph
     for place, origin in enumerate(task.origins.tolist()):
+        # Of the training graph: in inductive mode no text of a test node is read.
         neighbours = [texts[node] for node in nearest_neighbours(origin, unit, graph)]
         facts = {"paper": texts[origin], "neighbours": neighbours}
         if task.drafts is None:
@@ -214,23 +219,27 @@ def origins_of(data: ClientData, ratio: float) -> Tensor:
     """
     graph = data.training_graph
     nodes = torch.nonzero(graph.visible).flatten()
+    # Nodes of low degree are those that may have lost neighbours; a client knows no more of the
+    # cut.
     order = torch.sort(graph.rows.ptr.diff()[nodes], stable=True).indices
     return nodes[order[: round(ratio * len(nodes))]].sort().values
 
 
 def planned_calls(data: ClientData, config: RunConfig) -> tuple[int, int]:
-    """Return the most calls and tokens of a client: every text once, and R shares of them anew.
+    """Return the maximum number of calls and tokens of a client, including all reflections.
 
     Prompts are rendered and counted as one token per four characters, replies as their limit, and
     a draft as the longest. Caps are not read; cached replies cost nothing.
     """
     settings = Llm4FglConfig.of(config)
+    # No round is left in which a text is written.
     if config.rounds <= settings.predictor_rounds:
         return 0, 0
     origins = origins_of(data, settings.ratio_of_nodes)
     first = [_tokens(prompt.text) + LIMIT for prompt in prompts_of(Task(origins), data)]
     drafts = Task(origins, ["x" * 4 * LIMIT] * len(first))
     again = [_tokens(prompt.text) + LIMIT for prompt in prompts_of(drafts, data)]
+    # The longest prompts, as it is not known which texts will be poor.
     poor = round(settings.rewritten_ratio * len(first))
     reflections = settings.reflections_before(config.rounds)
     calls = len(first) + reflections * poor

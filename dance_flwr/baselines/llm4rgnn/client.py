@@ -1,4 +1,4 @@
-"""The refined graph of a client: irrelevant edges dropped, probable ones added, kept in a file."""
+"""The refined graph of a client, without irrelevant edges and with probable ones."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -36,15 +36,16 @@ _WHOLE, _TRAINING = "whole", "training"
 def refined_graphs(
     data: ClientData, config: RunConfig, run: str, scorer: Scorer, settings: Mapping[str, Any]
 ) -> RefinedGraphs:
-    """Return the graphs from the client's folder of the run; refine them where there are none.
+    """Return the refined graphs from the folder of the run, computed if it has none.
 
     They do not depend on the round.
 
     Parameters
     ----------
-    settings : of the scorer; graphs of another scorer are not loaded
+    settings : settings of the scorer; graphs of another scorer are not loaded
     """
     refining = Llm4RgnnConfig.of(config)
+    # The reading changes embeddings and gates, and with them scores and predictions.
     key = {
         **cache_key(data, config),
         "reading": asdict(data.reading),
@@ -63,13 +64,14 @@ def refined_graphs(
 
 
 def refine(data: ClientData, config: RunConfig, run: str, scorer: Scorer) -> Arrays:
-    """Return the rows of the refined graphs, and write how they came about beside them.
+    """Return the rows of the refined graphs, and write counts of dropped and added edges.
 
-    Scores and predictor are those of the training graph; in inductive mode edges of test nodes get
-    their score by what was learnt from it.
+    Scores and predictor are learnt on the training graph; in inductive mode, edges of test nodes
+    are scored by the regression.
     """
     settings, client = Llm4RgnnConfig.of(config), data.card.client
     relevance = scorer(data, config, run)
+    # A purpose of its own: whether a graph is refined now or loaded changes no later draw.
     with seeded(config.seed, "edge-predictor", client=client):
         predictor = _predictor(data, relevance, settings)
     arrays: Arrays = {}
@@ -78,10 +80,14 @@ def refine(data: ClientData, config: RunConfig, run: str, scorer: Scorer) -> Arr
     for name, graph in graphs.items():
         edges = undirected_edges(graph)
         scores = scores_of(edges, relevance, data.num_nodes)
+        # An edge without a score stays: the public code deletes what it cannot read, a fault of its
+        # parser.
         relevant = edges[(scores >= settings.beta) | (scores == UNSCORED)]
+        # The predictor has learnt from the training graph alone; test nodes are linked by it.
         added = added_edges(data.features, graph, predictor, settings)
         rows = rows_of_pairs(torch.cat([relevant, added]), data.num_nodes)
         arrays |= {f"{name}_ptr": rows.ptr, f"{name}_index": rows.index}
+        # Fewer than were drawn, where two nodes add the same edge.
         after = rows.index.numel() // 2
         counts |= {
             f"{name}_edges": len(edges),
@@ -93,7 +99,8 @@ def refine(data: ClientData, config: RunConfig, run: str, scorer: Scorer) -> Arr
 
 
 def scores_of(edges: Tensor, relevance: Relevance, num_nodes: int) -> Tensor:
-    """Return the relevance of edges, [m, 2] int64 -> [m] int64, of the training graph or not."""
+    """Return the relevance of edges of any graph of the client; [m, 2] int64 -> [m] int64."""
+    # A pair as one number: edges are sorted, so that scores are looked up by bisection.
     scored = relevance.pairs.edges
     codes = torch.cat([scored, edges]) @ torch.tensor([num_nodes, 1], device=edges.device)
     known, queries = codes[: len(scored)], codes[len(scored) :]
@@ -118,6 +125,7 @@ def added_edges(
     limit = settings.added_per_node
     if predictor is None or not limit:
         return torch.zeros(0, 2, dtype=torch.int64, device=features.device)
+    # Dropped edges are among the graph's own and no candidates: what was judged is not undone.
     near = nearest_nodes(features, graph, settings.candidates)
     inside = near >= 0
     source = torch.nonzero(inside)[:, 0]
@@ -126,6 +134,7 @@ def added_edges(
     pairs, probs = pairs[probs > settings.gamma], probs[probs > settings.gamma]
     sizes = torch.bincount(pairs[:, 0], minlength=len(features))
     ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+    # At most K each, the most probable first; a node may get more from others.
     return pairs[rank_in_row(probs, ptr) < limit]
 
 
@@ -151,11 +160,11 @@ class Llm4Rgnn(RefinedGraphMethod):
     scorer: Scorer = staticmethod(by_language_model)
 
     def scorer_settings(self, config: RunConfig) -> Mapping[str, Any]:
-        """Return what the scores depend on, beside the section `llm4rgnn`."""
+        """Return the settings of the scores, in addition to the section `llm4rgnn`."""
         return {"scorer": "language model", "llm": asdict(LlmConfig.of(config))}
 
     def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
-        """Return (calls, tokens) that a run of this client makes at most."""
+        """Return the maximum number of calls and tokens of a run at this client."""
         return judging.planned_calls(data, config)
 
     def graphs(self, data: ClientData, config: RunConfig, run: str) -> RefinedGraphs:
@@ -165,12 +174,12 @@ class Llm4Rgnn(RefinedGraphMethod):
 
 
 class Llm4RgnnCosine(Llm4Rgnn):
-    """The same with the cosine as the score: no language model, no token."""
+    """The control, with the cosine as the score instead of a language model."""
 
     scorer: Scorer = staticmethod(by_cosine)
 
     def scorer_settings(self, config: RunConfig) -> Mapping[str, Any]:
-        """Return nothing but the name: the mapping has no keys."""
+        """Return the name alone, as the cosine has no settings."""
         return {"scorer": "cosine"}
 
     def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:

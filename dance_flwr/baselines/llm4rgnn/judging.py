@@ -1,4 +1,4 @@
-"""Which pairs the language model judges, what that costs, and its replies."""
+"""Pairs that the language model judges, their cost, and its replies."""
 
 import hashlib
 import re
@@ -35,7 +35,8 @@ _IN_PROSE = re.compile(
     r"(?!\d|\.\d| ?(?:-|\u2013|to) ?\d)",
     re.IGNORECASE,
 )
-UNASKED, UNREADABLE = -1, 0  # instead of a score, 1..6
+UNJUDGED, UNREADABLE = -1, 0  # instead of a score, 1..6
+# Edges are kept or dropped by their score; negatives only top up the examples of the predictor.
 _EDGES_PER_NEGATIVE = 3  # of the pairs that are judged within a budget
 _LETTERS_PER_TOKEN = 4  # of English text, where no tokeniser is at hand
 
@@ -48,15 +49,14 @@ def _render(facts: Mapping[str, Any]) -> Sequence[Message]:
 
 def _stub(facts: Mapping[str, Any], embed: Embed) -> Json:
     first, second = embed([facts["first"], facts["second"]])
+    # The cosine on the scale of the model, for tests; no run with it is a result.
     cosine = min(max(float(first @ second), 0.0), 1.0)
     return {"relevance": LOWEST + round((HIGHEST - LOWEST) * cosine)}
 
 
 def parse_prose(text: str) -> Json | None:
-    """Return the score of a reply that is not the JSON that was asked for; None without one.
-
-    Two different scores are none.
-    """
+    """Return the score in a reply that is not valid JSON; None without a unique score."""
+    # Two scores are a contradiction, and none of them is taken.
     scores = set(_IN_PROSE.findall(text))
     return {"relevance": int(scores.pop())} if len(scores) == 1 else None
 
@@ -64,12 +64,14 @@ def parse_prose(text: str) -> Json | None:
 RELEVANCE = Template(
     name="llm4rgnn.relevance",
     version=1,
+    # Scores in quotation marks are accepted: the public code misses them, and deletes the edge.
     schema={
         "type": "object",
         "properties": {"relevance": {"enum": [*_SCORES, *map(str, _SCORES)]}},
         "required": ["relevance"],
         "additionalProperties": False,
     },
+    # The score alone; the analysis that the paper asks for would be 150 tokens of each call.
     limit=32,
     render=_render,
     stub=_stub,
@@ -82,24 +84,26 @@ def relevance_prompt(first: str, second: str, words: int) -> Prompt:
 
     Parameters
     ----------
-    words : of each text, from its start
+    words : number of words of each text, from its start
     """
+    # Sorted, so that both orders of a pair share one question and one cached reply.
     first, second = sorted((_start(first, words), _start(second, words)))
     return RELEVANCE.fill(first=first, second=second)
 
 
 def _start(text: str, words: int) -> str:
+    # By letters too, for texts without spaces.
     return " ".join(text.split(maxsplit=words)[:words])[: _LETTERS_PER_WORD * words]
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """What is scored of a client: pairs u < v of its training graph, [m, 2] int64 each.
+    """The pairs u < v of a client's training graph that are scored; [m, 2] int64 each.
 
     Attributes
     ----------
-    edges : every edge
-    negatives : the least similar pairs without one
+    edges : all edges
+    negatives : the least similar pairs without an edge
     """
 
     edges: Tensor
@@ -121,14 +125,14 @@ class Pairs:
 def planned_calls(
     data: ClientData, config: RunConfig, count: Callable[[str], int] | None = None
 ) -> tuple[int, int]:
-    """Return (calls, tokens) that a run of this client makes at most; no model is needed.
+    """Return the maximum number of calls and tokens of a run at this client.
 
-    Replies that the client's cache has are among them. Tokens are those of the prompts and the
-    limit of every reply.
+    No model is needed. Calls that the client's cache will answer are included. Tokens are those of
+    the prompts and the limits of the replies.
 
     Parameters
     ----------
-    count : tokens of a text; None = an estimate, four characters each
+    count : number of tokens of a text; None estimates four characters per token
     """
     settings = Llm4RgnnConfig.of(config)
     pairs = Pairs.of(data, settings)
@@ -137,23 +141,26 @@ def planned_calls(
         count(prompt.text) + prompt.template.limit
         for prompt, _ in questions(data.texts(), pairs, settings, LlmConfig.of(config))
     ]
+    # The questions are cut at the cap as in the run.
     calls, tokens = _affordable(costs, LlmConfig.of(config).max_tokens)
     return calls, tokens
 
 
 def judge(data: ClientData, config: RunConfig, pairs: Pairs, session: Session) -> Tensor:
-    """Return the relevance of every pair that the model was asked about; [m] int64, as `every`.
+    """Return the relevance of all pairs in `pairs.every`; [m] int64.
 
-    UNASKED where a budget or a cap left it out, UNREADABLE where the reply is none. The questions
-    are cut at the caps as if no reply were cached: a second run asks the same ones.
+    It is UNJUDGED for pairs beyond a budget or cap, and UNREADABLE for an unusable reply. The
+    questions are cut at the caps as if no reply were cached, so that a second run has the same.
 
     Raises
     ------
     UserError : over 5 % of the replies cannot be read
     """
     settings = Llm4RgnnConfig.of(config)
-    scores = torch.full((len(pairs.every),), UNASKED)
+    scores = torch.full((len(pairs.every),), UNJUDGED)
     batch = list(questions(data.texts(), pairs, settings, session.caps))
+    # Bytes are an upper bound of tokens that costs nothing; the model counts only if they exceed
+    # the cap.
     costs = [_max_tokens(prompt.text) + prompt.template.limit for prompt, _ in batch]
     if sum(costs) > session.caps.max_tokens:
         costs = [
@@ -161,6 +168,7 @@ def judge(data: ClientData, config: RunConfig, pairs: Pairs, session: Session) -
         ]
     calls, _ = _affordable(costs, session.caps.max_tokens)
     for prompt, same in batch[:calls]:
+        # Without an answer, the counts tell an unusable reply, which says UNREADABLE, from a cap.
         failed = session.counts.failed_calls
         answer = session.ask(prompt)
         if answer is not None:
@@ -173,11 +181,11 @@ def judge(data: ClientData, config: RunConfig, pairs: Pairs, session: Session) -
 def questions(
     texts: Sequence[str], pairs: Pairs, settings: Llm4RgnnConfig, caps: LlmConfig
 ) -> Iterator[tuple[Prompt, list[int]]]:
-    """Yield the prompts in the order in which they are asked, and the pairs that each is about.
+    """Yield the prompts in the order of the calls, and the positions of the pairs of each.
 
-    At most `llm4rgnn.pairs` and `llm.max-calls` of them; three edges, then a negative. Pairs are
-    ordered by a hash of their texts: a uniform sample that no seed changes, so that the replies
-    serve later runs. Pairs of the same two texts are one question.
+    There are at most `llm4rgnn.pairs` and `llm.max-calls` prompts, with a negative after three
+    edges. Pairs are ordered by a hash of their texts, a uniform sample that does not depend on the
+    seed, so that later runs can use the cached replies. Pairs of the same two texts share a prompt.
 
     Yields
     ------
@@ -187,14 +195,16 @@ def questions(
         _by_hash(texts, part, offset)
         for part, offset in ((pairs.edges, 0), (pairs.negatives, len(pairs.edges)))
     )
+    # The smaller of both caps, negatives filling what edges leave and the other way round.
     total = min(settings.pairs or len(edges) + len(negatives), caps.max_calls)
     of_edges = max(total - total // (1 + _EDGES_PER_NEGATIVE), total - len(negatives))
     of_edges = min(of_edges, len(edges))
-    asked = [((i + 0.5) / of_edges, same) for i, same in enumerate(edges[:of_edges])]
+    # Both lists are spread evenly over (0, 1), so that a cap on tokens cuts them in proportion.
+    ranked = [((i + 0.5) / of_edges, same) for i, same in enumerate(edges[:of_edges])]
     rest = min(total - of_edges, len(negatives))
-    asked += [((i + 0.5) / rest, same) for i, same in enumerate(negatives[:rest])]
+    ranked += [((i + 0.5) / rest, same) for i, same in enumerate(negatives[:rest])]
     ends = pairs.every.tolist()
-    for _, same in sorted(asked):
+    for _, same in sorted(ranked):
         first, second = ends[same[0]]
         yield relevance_prompt(texts[first], texts[second], settings.text_words), same
 
@@ -202,6 +212,7 @@ def questions(
 def _by_hash(texts: Sequence[str], pairs: Tensor, offset: int) -> list[list[int]]:
     """Return the positions of the pairs of each two texts, ordered by the hash of the texts."""
     places: dict[bytes, list[int]] = {}
+    # By content: neither seed nor node numbers change the sample, so that replies serve later runs.
     digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
     for position, (first, second) in enumerate(pairs.tolist()):
         both = b"".join(sorted((digests[first], digests[second])))
@@ -220,9 +231,9 @@ def _affordable(costs: Sequence[int], budget: int) -> tuple[int, int]:
 
 
 def _max_tokens(text: str) -> int:
-    """Return more tokens than any tokeniser makes of a text, chat template included.
+    """Return an upper bound of the number of tokens of a text, chat template included.
 
-    No token has less than a byte, and those of prompts in a language have several.
+    A token has at least one byte, and tokens of text in a language have several.
     """
     return len(text.encode("utf-8", "surrogatepass"))
 

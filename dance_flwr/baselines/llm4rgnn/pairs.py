@@ -1,4 +1,4 @@
-"""Pairs of nodes of a client: edges, the least similar ones, the nearest ones; in blocks."""
+"""Pairs of nodes of a client: edges, least similar pairs and nearest nodes, in blocks."""
 
 from collections.abc import Iterator
 
@@ -43,11 +43,14 @@ def least_similar_pairs(features: Tensor, graph: LocalGraph, limit: int) -> Tens
     size = len(features)
     pairs, values = features.new_zeros(0, dtype=torch.int64), features.new_zeros(0)
     for rows, block in _similarities(features, graph):
+        # Each pair once.
         block[torch.arange(size, device=rows.device) <= rows[:, None]] = -torch.inf
         flat = torch.where(block.isneginf(), torch.inf, block).flatten()
         low = torch.topk(flat, min(limit, len(flat)), largest=False)
         codes = rows[low.indices // size] * size + low.indices % size
         values, pairs = torch.cat([values, low.values]), torch.cat([pairs, codes])
+        # Two stable sorts: by the lowest cosine, ties to the lower nodes, whatever the size of a
+        # block.
         order = torch.sort(pairs, stable=True).indices
         order = order[torch.sort(values[order], stable=True).indices][:limit]
         values, pairs = values[order], pairs[order]
@@ -58,7 +61,7 @@ def least_similar_pairs(features: Tensor, graph: LocalGraph, limit: int) -> Tens
 def nearest_nodes(features: Tensor, graph: LocalGraph, limit: int) -> Tensor:
     """Return the most similar visible nodes without an edge to each; [n, k] int64, -1 padded.
 
-    k = min(most, n), in descending order of the cosine. Invisible nodes have none.
+    k = min(limit, n), in descending order of the cosine. Invisible nodes have none.
     """
     width, near = min(limit, len(features)), []
     for _, block in _similarities(features, graph):
@@ -70,11 +73,12 @@ def nearest_nodes(features: Tensor, graph: LocalGraph, limit: int) -> Tensor:
 def random_pairs(graph: LocalGraph, count: int, draws: torch.Generator) -> Tensor:
     """Return at most `count` random visible pairs without an edge; [m, 2] int64, with repetition.
 
-    Fewer where draws hit an edge or the same node twice.
+    Draws that are an edge, or the same node twice, are left out.
     """
     visible = torch.nonzero(graph.visible).flatten()
     if len(visible) < 2:
         return visible.new_zeros(0, 2)
+    # Drawn and then filtered: a sparse graph loses few of the draws.
     places = torch.randint(len(visible), (count, 2), generator=draws).to(visible.device)
     first, second = visible[places[:, 0]], visible[places[:, 1]]
     apart = (first != second) & ~contains(graph.rows, first, second)
@@ -90,6 +94,7 @@ def _similarities(features: Tensor, graph: LocalGraph) -> Iterator[tuple[Tensor,
     every = torch.arange(size, device=features.device)
     for rows in torch.split(every, max(1, _BLOCK_ENTRIES // max(size, 1))):
         block = unit[rows] @ unit.T
+        # What cannot be linked is infinitely unlike.
         block[rows - rows[0], rows] = -torch.inf
         near = graph.rows.take(rows)
         block[near.rows(), near.index] = -torch.inf

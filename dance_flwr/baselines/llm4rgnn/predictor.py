@@ -1,4 +1,4 @@
-"""The edge predictor: which pairs of texts are as those of relevant edges."""
+"""The edge predictor, which tells pairs of texts of relevant edges from others."""
 
 import copy
 from itertools import pairwise
@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from dance_flwr.baselines.llm4rgnn import Llm4RgnnConfig
 
+# The thresholds of the public code.
 POSITIVE, NEGATIVE = 5, 4  # relevance at least, at most
 _HELD_OUT = 0.1  # share of the pairs that decides when to stop
 _FEWEST = 2  # pairs of each kind
@@ -33,6 +34,7 @@ class EdgePredictor(nn.Sequential):
         """Return the logits of pairs; [n, d], [m, 2] int64 -> [m]."""
         first, second = features[pairs[:, 0]], features[pairs[:, 1]]
         width = features.size(1)
+        # Symmetric in its ends, unlike the public code's [u || v]: a link has no direction.
         both = [width * (first * second), width**0.5 * (first - second).abs()]
         return self(torch.cat(both, dim=1)).flatten()  # type: ignore[no-any-return]
 
@@ -45,7 +47,7 @@ class EdgePredictor(nn.Sequential):
 
 
 def labelled_pairs(pairs: Tensor, scores: Tensor, num_edges: int) -> tuple[Tensor, Tensor]:
-    """Return what the predictor learns from: positives and negatives; [p, 2], [q, 2] int64.
+    """Return the positive and negative pairs of the predictor; [p, 2], [q, 2] int64.
 
     Positives are edges of relevance 5 or more. Negatives are edges of relevance 1 to 4; where they
     are fewer than the positives, the least similar pairs of relevance 1 to 4 are added, least
@@ -60,6 +62,7 @@ def labelled_pairs(pairs: Tensor, scores: Tensor, num_edges: int) -> tuple[Tenso
     edge = torch.arange(len(pairs), device=pairs.device) < num_edges
     low = (scores > 0) & (scores <= NEGATIVE)
     positives, negatives = pairs[edge & (scores >= POSITIVE)], pairs[edge & low]
+    # As in the public code, topped up to as many negatives as positives.
     missing = max(len(positives) - len(negatives), 0)
     return positives, torch.cat([negatives, pairs[~edge & low][:missing]])
 
@@ -67,14 +70,16 @@ def labelled_pairs(pairs: Tensor, scores: Tensor, num_edges: int) -> tuple[Tenso
 def train_predictor(
     features: Tensor, positives: Tensor, negatives: Tensor, settings: Llm4RgnnConfig
 ) -> EdgePredictor | None:
-    """Minimise the mean BCE by Adam until held-out pairs gain nothing; return the best epoch's.
+    """Minimise the mean BCE by Adam with early stopping; return the predictor of the best epoch.
 
-    A tenth of the pairs is held out, at least one. None where there are fewer than two pairs of
-    either kind, or no epochs. Draws from torch's global generator.
+    A tenth of the pairs, at least one, is held out. None is returned if there are fewer than two
+    pairs of either kind, or no epochs. Draws from torch's global generator.
 
     Parameters
     ----------
-    features : t, [n, d]; positives : [p, 2] int64; negatives : [q, 2] int64
+    features : t, [n, d]
+    positives : [p, 2] int64
+    negatives : [q, 2] int64
     """
     if min(len(positives), len(negatives)) < _FEWEST or not settings.predictor_epochs:
         return None
@@ -82,6 +87,7 @@ def train_predictor(
     pairs = torch.cat([positives, negatives])
     targets = torch.cat([features.new_ones(len(positives)), features.new_zeros(len(negatives))])
     order = torch.randperm(len(pairs)).to(pairs.device)
+    # At least one pair, or nothing would say when to stop.
     held, used = order.tensor_split([max(1, int(_HELD_OUT * len(pairs)))])
     optimizer = torch.optim.Adam(
         model.parameters(),
@@ -100,6 +106,7 @@ def train_predictor(
         model.eval()
         with torch.no_grad():
             loss = float(_loss(model, features, pairs[held], targets[held]))
+        # The parameters of the best epoch are kept, not those after the patience.
         waited += 1
         if loss < best_loss:
             best, best_loss, waited = copy.deepcopy(model.state_dict()), loss, 0

@@ -8,7 +8,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.baselines.llm4rgnn import Llm4RgnnConfig
-from dance_flwr.baselines.llm4rgnn.judging import HIGHEST, LOWEST, UNASKED, UNREADABLE, Pairs, judge
+from dance_flwr.baselines.llm4rgnn.judging import (
+    HIGHEST,
+    LOWEST,
+    UNJUDGED,
+    UNREADABLE,
+    Pairs,
+    judge,
+)
 from dance_flwr.baselines.llm4rgnn.pairs import cosines, random_pairs
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
@@ -16,6 +23,7 @@ from dance_flwr.llm.factory import open_session
 from dance_flwr.seeding import generator
 
 FEWEST = 10  # judged pairs to learn from
+# Seven decades, times the mean eigenvalue: no scale of the inputs is assumed.
 _PENALTIES = torch.logspace(-2, 5, 15, dtype=torch.float64)
 _ROWS = 65_536
 UNSCORED = UNREADABLE  # an edge without a score is kept, and teaches the predictor nothing
@@ -58,22 +66,29 @@ def fit_head(features: Tensor, pairs: Tensor, scores: Tensor) -> Head | None:
     ----------
     features : t, [n, d]; pairs : [m, 2] int64, judged ones; scores : [m] int64 in 1..6
     """
+    # Other edges then have no score, and stay.
     if len(pairs) < FEWEST:
         return None
     inputs, targets = _inputs(features, pairs), scores.double()
     mean, spread = inputs.mean(0), inputs.std(0)
+    # A constant input has no weight.
     scale = torch.where(spread > 1e-9, 1 / spread.clamp(min=1e-9), 0)
     z, centre = (inputs - mean) * scale, targets.mean()
+    # One decomposition of the Gram matrix serves every penalty.
     values, vectors = torch.linalg.eigh(z @ z.T)
     values, turned = values.clamp(min=0), vectors.T @ (targets - centre)
     best, left_out, penalty = torch.inf, targets, 1.0
     for candidate in _PENALTIES * values.mean().clamp(min=1e-9):
         shrink = values / (values + candidate)
+        # 1 / m is the leverage of the mean. Leave-one-out residuals need no second fit.
         leverage = (vectors.square() @ shrink + 1 / len(z)).clamp(max=1 - 1e-6)
         gaps = (targets - centre - vectors @ (shrink * turned)) / (1 - leverage)
         if float(gaps.square().mean()) < best:
             best, left_out, penalty = float(gaps.square().mean()), targets - gaps, float(candidate)
+    # The weights of the best penalty, in the space of the inputs.
     weights = z.T @ (vectors @ (turned / (values + penalty)))
+    # From predictions without the pair itself; fitted ones would be nearer to the scores than new
+    # ones.
     thresholds = matching_thresholds(left_out - centre, scores)
     return Head(mean, scale, weights, thresholds)
 
@@ -106,14 +121,14 @@ def _inputs(features: Tensor, pairs: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Relevance:
-    """Scores of a client's pairs, 1..6, 0 where there is none.
+    """Scores of a client's pairs, 1 to 6, or 0 without a score.
 
     Attributes
     ----------
     pairs : of the training graph
     scores : [m] int64, of `pairs.every`
     of_others : [k, 2] int64 -> [k] int64, of any other pair
-    counts : how the scores came about, for the client's own record
+    counts : numbers of pairs by source of their score, for the client's own record
     """
 
     pairs: Pairs
@@ -126,15 +141,16 @@ Scorer = Callable[[ClientData, RunConfig, str], Relevance]  # (data, config, run
 
 
 def by_language_model(data: ClientData, config: RunConfig, run: str) -> Relevance:
-    """Score the pairs of the budget by the model, all others by the regression on those.
+    """Score the pairs of the budget by the model, and all others by a regression on these scores.
 
-    With fewer than 10 scores there is no regression, and other pairs have none. A pair whose reply
-    could not be read has none either way.
+    With fewer than 10 scores there is no regression, and other pairs have no score. A pair whose
+    reply could not be read never has one.
     """
     pairs = Pairs.of(data, Llm4RgnnConfig.of(config))
     with open_session(data, config, run) as session:
         scores = judge(data, config, pairs, session)
     judged = scores > UNREADABLE
+    # Unreadable replies teach nothing.
     head = fit_head(data.features, pairs.every[judged], scores[judged])
 
     def of_others(others: Tensor) -> Tensor:
@@ -142,13 +158,13 @@ def by_language_model(data: ClientData, config: RunConfig, run: str) -> Relevanc
             return torch.full_like(others[:, 0], UNSCORED)
         return head.scores(data.features, others)
 
-    unasked = scores == UNASKED
+    unjudged = scores == UNJUDGED
     counts = {
         "judged": int(judged.sum()),
         "unreadable": int((scores == UNREADABLE).sum()),
-        "by_regression": int(unasked.sum()) if head else 0,
+        "by_regression": int(unjudged.sum()) if head else 0,
     }
-    scores[unasked] = of_others(pairs.every[unasked])
+    scores[unjudged] = of_others(pairs.every[unjudged])
     return Relevance(pairs, scores, of_others, counts)
 
 
@@ -161,6 +177,7 @@ def by_cosine(data: ClientData, config: RunConfig, run: str) -> Relevance:
     documents have. No text is read, no model asked.
     """
     pairs = Pairs.of(data, Llm4RgnnConfig.of(config))
+    # Unlinked pairs are the scale of the control: 1 is what unrelated documents have.
     draws = generator(config.seed, "random-pairs", client=data.card.client)
     apart = random_pairs(data.training_graph, _RANDOM_PAIRS, draws)
     levels = torch.tensor(_QUANTILES, device=data.device)

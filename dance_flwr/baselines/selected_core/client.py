@@ -35,10 +35,13 @@ def herding_rows(points: Tensor, count: int, generator: torch.Generator) -> Tens
     ----------
     points : [m, d], count <= m
     """
+    # Greedy: each step takes the row that brings the mean of the selected ones nearest to that of
+    # all.
     mean, total = points.mean(0), torch.zeros_like(points[0])
     selected: list[int] = []
     for step in range(1, count + 1):
         gap = (mean - (total + points) / step).square().sum(1)
+        # Without repetition: a core has K different nodes.
         gap[selected] = float("inf")
         selected.append(int(gap.argmin()))
         total = total + points[selected[-1]]
@@ -55,9 +58,11 @@ def k_center_rows(points: Tensor, count: int, generator: torch.Generator) -> Ten
     ----------
     points : [m, d], count <= m
     """
+    # Starts at the row nearest to the mean, which needs no draw.
     selected = [int((points - points.mean(0)).square().sum(1).argmin())][:count]
     nearest = points.new_full((len(points),), float("inf"))
     while len(selected) < count:
+        # Distance to the nearest center so far; the farthest row is the next center.
         nearest = torch.minimum(nearest, (points - points[selected[-1]]).square().sum(1))
         nearest[selected] = -1.0
         selected.append(int(nearest.argmax()))
@@ -79,6 +84,7 @@ def select_core(
     labels : [n] int64, -1 for nodes that must not be selected
     quotas : [C] int64
     """
+    # An empty tensor first, so that `cat` has a type and a device where no class has a quota.
     selected = [torch.nonzero(labels < -1).flatten()]
     for number in torch.nonzero(quotas).flatten().tolist():
         nodes = torch.nonzero(labels == number).flatten()
@@ -87,12 +93,12 @@ def select_core(
 
 
 class SelectedCore(PlainMethod):
-    """The plain network on a core that is selected once, before round 1, or in every round.
+    """The plain network on a core that is selected once or anew in every round.
 
     Attributes
     ----------
     rule : a key of `RULES`
-    rotates : whether every round selects a core of its own
+    rotates : whether every round selects another core
     """
 
     rule: ClassVar[str]
@@ -104,6 +110,7 @@ class SelectedCore(PlainMethod):
         """Minimise the mean cross-entropy of the core's nodes on the subgraph that they induce."""
         report = Report()
         with report.phase("nodes"):
+            # 0 for a core of all rounds: a client that joins late selects the same one.
             moment = info.round if self.rotates else 0
             key = {"ratio": config.condensation_ratio, "rule": self.rule, "round": moment}
             key |= cache_key(data, config)
@@ -112,6 +119,7 @@ class SelectedCore(PlainMethod):
             )
             core = arrays["core"]
         chunks = data.table.chunks_of.take(core).index.cpu().numpy()
+        # The texts of a core are what it reads, so that tokens are counted as for DANCE.
         note_evidence(run_folder(data.folder, info.run), info.round, chunks)
         report.counts |= {"condensed-nodes": core.numel(), "evidence-supervised": core.numel()}
         report.counts |= {
@@ -131,15 +139,17 @@ class SelectedCore(PlainMethod):
 
         Parameters
         ----------
-        moment : the round whose core it is, 0 for that of all rounds
+        moment : the round of the core, 0 for a core of all rounds
         """
         quotas, client = client_quotas(data, config), data.card.client
         draws = generator(config.seed, f"{self.rule}-core", round_=moment, client=client)
         return select_core(self.points(data), data.train_labels, quotas, RULES[self.rule], draws)
 
     def points(self, data: ClientData) -> Tensor:
-        """Return P^2 X, the space in which the rule measures; [n, d]."""
+        """Return P^2 X, in which the rule measures distances; [n, d]."""
         hop = data.training_graph.operator("gcn")
+        # The input of GCond's matching network, which needs no training; the public code measures
+        # in the hidden space of a trained one.
         return hop @ (hop @ data.features)
 
 
@@ -149,7 +159,7 @@ class RandomCore(SelectedCore):
     rule = "random"
 
     def points(self, data: ClientData) -> Tensor:
-        """Return X, as nothing is measured; [n, d]."""
+        """Return X, as no distance is measured; [n, d]."""
         return data.features
 
 

@@ -31,6 +31,7 @@ class SelfTraining(PlainMethod):
         report, settings = Report(), SelfTrainingConfig.of(config)
         graph = LabelledGraph.of(data, data.training_graph, model)
         with report.phase("forward"):
+            # Once, by the model as it was received: the global one, not that of a local epoch.
             pseudo = torch.full_like(graph.labels, -1)
             if info.round >= settings.start_round and settings.weight:
                 pseudo = pseudo_labels(model, data, settings)
@@ -38,10 +39,11 @@ class SelfTraining(PlainMethod):
         added = bool((pseudo >= 0).any())
 
         def loss_of() -> Tensor:
-            shown, labels = halves.split(graph.labels)
+            inputs, labels = halves.split(graph.labels)
+            # Before the start round this is FedAvg, bit by bit.
             if not added:
-                return labelled_loss(model, graph, labels, shown)
-            logits = model.logits(graph.features, graph.operator, shown)
+                return labelled_loss(model, graph, labels, inputs)
+            logits = model.logits(graph.features, graph.operator, inputs)
             loss = settings.weight * mean_cross_entropy(logits, pseudo)
             known = bool((labels >= 0).any())
             return mean_cross_entropy(logits, labels) + loss if known else loss
@@ -54,9 +56,11 @@ class SelfTraining(PlainMethod):
 def pseudo_labels(model: PlainModel, data: ClientData, settings: SelfTrainingConfig) -> Tensor:
     """Return the pseudo-labels under a model in evaluation mode; [n] int64, -1 without one.
 
-    Only nodes that training sees and whose label it does not know can have one.
+    Only nodes that are visible in training and have no training label can have one.
     """
     probs = class_probabilities(model, LabelledGraph.of(data, data.training_graph, model))
+    # Validation and test nodes are among them: their texts are part of the graph, their labels
+    # unread.
     candidates = data.training_graph.visible & (data.train_labels < 0)
     return confident_labels(probs, candidates, settings.confidence, settings.per_class)
 
@@ -67,13 +71,14 @@ def confident_labels(probs: Tensor, candidates: Tensor, threshold: float, per_cl
     Parameters
     ----------
     probs : p, [n, C]
-    candidates : [n] bool, the nodes that may have one
-    per_class : at most so many most confident nodes per predicted class, ties to the lower node
-        number; 0 = all
+    candidates : [n] bool, the nodes that may have a pseudo-label
+    per_class : maximum number of nodes per predicted class, the most confident ones, ties to the
+        lower node number; 0 = all
     """
     confidence, predicted = probs.max(dim=1)
     chosen = torch.nonzero(candidates & (confidence >= threshold)).flatten()
     if per_class:
+        # Stable, so that ties go to the lower node number.
         chosen = chosen[torch.sort(predicted[chosen], stable=True).indices]
         ptr = ptr_of_rows(predicted[chosen], probs.size(1))
         chosen = chosen[rank_in_row(confidence[chosen], ptr) < per_class]

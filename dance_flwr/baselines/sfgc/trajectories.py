@@ -35,7 +35,7 @@ _RATE_STEP, _RATE_MOMENTUM = 1e-6, 0.5  # of SGD on the student's rate, as in th
 
 @dataclass(frozen=True)
 class Weights:
-    """theta of one network, or of R side by side in a first dimension.
+    """Parameters theta of a network, or of R networks stacked in a first dimension.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class ExpertData:
-    """What an expert is trained on.
+    """The inputs and targets of an expert.
 
     Attributes
     ----------
@@ -92,11 +92,14 @@ class ExpertData:
 
     def gradient(self, theta: Weights) -> Weights:
         """Return the gradient of the mean cross-entropy of the training nodes."""
+        # Forward: the loss covers training nodes alone, which read the hidden rows of their
+        # neighbours.
         hidden = torch.relu(self.inputs @ theta.first + theta.bias)
         spread = (self.hop @ hidden)[self.nodes]
         residuals = (
             torch.softmax(spread @ theta.second + theta.shift, dim=1) - self.targets
         ) / len(self.nodes)
+        # Backward, written out: through V, one hop, and the ReLU.
         back = torch.zeros_like(hidden)
         back[self.nodes] = residuals @ theta.second.T
         back = (self.hop @ back) * (hidden > 0)  # P is symmetric
@@ -106,9 +109,10 @@ class ExpertData:
 def trajectory(
     theta: Weights, data: ExpertData, rate: float, steps: Collection[int]
 ) -> dict[int, Weights]:
-    """Return theta after each of these numbers of full-batch descent steps: number -> theta."""
+    """Return theta after each of the given numbers of full-batch steps: number -> theta."""
     path = {}
     for step in range(max(steps) + 1):
+        # Only snapshots at which a student may start or end are kept.
         if step in steps:
             path[step] = theta
         if step < max(steps):
@@ -126,18 +130,24 @@ def trajectory_loss(
 
     Parameters
     ----------
-    nodes : Z = LN(X'), [K, d]; targets : [K, C] one-hot; start, goal : theta_s, theta*
-    steps : N; rate : the student's, a scalar; it and `nodes` get gradients
+    nodes : Z = LN(X'), [K, d], with a gradient
+    targets : [K, C] one-hot
+    start, goal : theta_s, theta*
+    steps : N
+    rate : learning rate of the student, a scalar with a gradient
     """
+    # Z W changes by Z Z^T D, so that the Gram matrix is all that the steps need.
     gram = nodes @ nodes.T + 1  # + 1 for the bias
     hidden, second, shift = nodes @ start.first + start.bias, start.second, start.shift
     total = torch.zeros_like(hidden)
+    # N steps of descent; the graph of operations is recorded for the gradient of X'.
     for _ in range(steps):
         active = torch.relu(hidden)
         residuals = rate / len(targets) * (torch.softmax(active @ second + shift, dim=1) - targets)
         back = residuals @ second.T * (hidden > 0)
         second, shift = second - active.T @ residuals, shift - residuals.sum(0)
         hidden, total = hidden - gram @ back, total + back
+    # The d x h weights once, from the sum of all D_i.
     final = (start.first - nodes.T @ total, start.bias - total.sum(0), second, shift)
     return _squared_distance(final, goal) / _squared_distance(start, goal)
 
@@ -149,7 +159,7 @@ def _squared_distance(left: Iterable[Tensor], right: Iterable[Tensor]) -> Tensor
 
 
 class TrajectoryMatching:
-    """X' while it is learnt, and the experts whose trajectories it has to reproduce.
+    """Learns X' so that a student on it reproduces the trajectories of experts.
 
     X' starts as a k-centre coreset of the training nodes, class by class, measured in P^2 LN(X).
 
@@ -169,6 +179,8 @@ class TrajectoryMatching:
         generator: torch.Generator,
     ) -> None:
         classes, device = len(quotas), real.features.device
+        # As in the public code, X' starts at a k-centre coreset; A' = I from the start, where the
+        # code uses the coreset's own edges once.
         rows = select_core(real.propagated(), real.labels, quotas, k_center_rows, generator)
         rows = rows[torch.sort(real.labels[rows], stable=True).indices]
         self.labels = real.labels[rows]
@@ -176,8 +188,10 @@ class TrajectoryMatching:
         self.rate = torch.tensor(settings.student_rate, device=device, requires_grad=True)
         self.starts = range(0, settings.latest_start + 1, EVERY)
         data = ExpertData.of(real, classes)
+        # Starts and their targets.
         snapshots = {*self.starts, *(start + settings.span for start in self.starts)}
         self.experts = []
+        # Experts of the run's width, as the network that is trained on S has it.
         for _ in range(settings.experts):
             theta = Weights.draw(real.features.size(1), hidden, classes, generator, device)
             self.experts.append(trajectory(theta, data, settings.expert_rate, snapshots))
@@ -200,10 +214,12 @@ class TrajectoryMatching:
             layer_normalise(self.features), self._targets, *ends, self._settings.unroll, self.rate
         )
         slopes = torch.autograd.grad(loss, (self.features, self.rate))
+        # A student that diverges moves nothing; the public code stops there.
         if all(bool(torch.isfinite(slope).all()) for slope in slopes):
             self.features.grad, self.rate.grad = slopes
             for optimizer in self._optimizers:
                 optimizer.step()
+            # Below 0 the student would climb.
             self.rate.detach().clamp_(min=0)
         return float(loss.detach())
 

@@ -36,6 +36,8 @@ class Dance:
     def build(self, shape: ModelShape, config: RunConfig) -> DanceModel:
         """Return omega = (theta, phi)."""
         settings = DanceConfig.of(config)
+        # Why (decision 16): the backbone's own first map reads every text by default; with the
+        # paper's maps an upload is eight times as large as that of FedAvg.
         kind = PaperModel if settings.paper_matrices else DanceModel
         return kind(
             shape,
@@ -62,6 +64,7 @@ class Dance:
         folder = RunFolder(data.folder, info.run)
         now = ClientRound(client, folder, config, info.round)
         start = refresh(now)
+        # Before training, so that the weights in a pack are those of the model that selected.
         if start.selected is not None:
             with now.report.phase("packs"):
                 _keep_evidence(now, start.selected, start.state.core_round, info.model_id)
@@ -75,14 +78,18 @@ class Dance:
     ) -> dict[str, Tensor]:
         """Predict nodes from their evidence.
 
-        A validation reads the evidence that the last core refresh selected for its nodes. If there
-        is none of them, their evidence is selected anew, at hop 2 by the difficulty of that
-        refresh. The final model selects the evidence of what is deployed.
+        A validation reads the evidence that the last core refresh selected for its nodes. If that
+        refresh selected none for them, evidence is selected anew, at hop 2 by its difficulty. For
+        the final model, evidence is always selected anew.
         """
         client = DanceClient(model, data, DanceConfig.of(config), data.graph)
+        # What is deployed selects its evidence anew; in inductive mode, predictions are made on
+        # another graph than the refresh has seen.
         if info.final or data.inductive:
             return predict_nodes(client, nodes)
         folder = RunFolder(data.folder, info.run)
+        # Why (decision 16): a validation reads the evidence of the last refresh, where selecting it
+        # anew would read the candidates of every node in each round.
         selection = _last(data, folder, VALIDATION, Selection)
         if selection is not None and torch.equal(selection.nodes, nodes):
             return predict_selected(client, selection)
@@ -93,9 +100,9 @@ class Dance:
     def finish(
         self, model: DanceModel, data: ClientData, config: RunConfig, info: RoundInfo
     ) -> None:
-        """Write the evidence packs of the last core under the final model, and one as text.
+        """Write the evidence packs of the last core under the final model, and one of them as text.
 
-        With `llm.summaries` = core also a summary of each pack.
+        With `llm.summaries` = core, a summary of each pack is written too.
         """
         folder = RunFolder(data.folder, info.run)
         core = folder.load(data.device).core.to(data.device)
@@ -112,15 +119,18 @@ class Dance:
 
     def seal(self, data: ClientData, run: str) -> str:
         """Return the hash of the run's evidence packs."""
+        # Why (decision 20): with the salt, which stays in the card, a server cannot try labels and
+        # compare hashes.
         return seal(RunFolder(data.folder, run), data.card.salt)
 
 
 def _keep_evidence(
     now: ClientRound, selected: tuple[Tensor, Selection], difficulty_round: int, model_id: str
 ) -> None:
-    """Write packs of what the round selected, or note the chunks that it read."""
+    """Write the packs of the round's selection, or note the chunks that it read."""
     hidden, selection = selected
     if now.client.settings.evidence_keep != "all":
+        # The chunks are noted all the same: the run's count of evidence tokens needs them.
         chunks = selection.selected_chunks.cpu().numpy()
         note_evidence(now.folder.folder, now.number, chunks)
         return
@@ -132,8 +142,9 @@ def _keep_evidence(
 
 
 def _last(data: ClientData, folder: RunFolder, name: str, kind: type[Stored]) -> Stored | None:
-    """Return what the newest file of this name holds, read once; None if there is none."""
+    """Return the content of the newest file of this name, cached; None if there is none."""
     if (path := folder.latest(name)) is None:
         return None
+    # By path and time: a file that a repeated round has written anew is read anew.
     version = f"{path} {path.stat().st_mtime_ns}"
     return data.cached(name, version, lambda: read_stored(path, kind, data.device))

@@ -13,13 +13,13 @@ from support.prompts import GOOD, Told, session
 
 from dance_flwr.baselines.llata.asking import (
     beginning,
+    closest_members,
     community_template,
     longest_reply,
     max_targets,
     model_labels,
     probabilities,
     questions,
-    shown_members,
 )
 from dance_flwr.baselines.llata.nodes import (
     ALPHA,
@@ -126,10 +126,10 @@ def test_the_closest_members_are_shown_and_half_of_them_have_a_label():
         torch.tensor([[1.0, v / 10] + [0.0] * 6 for v in range(12)]), dim=1
     )
     others = torch.arange(11)
-    assert shown_members(nodes, torch.tensor([11]), others, 5).tolist() == [10, 9, 2, 1, 0]
-    assert shown_members(nodes, torch.tensor([11]), others, 2).tolist() == [10, 2]
-    assert shown_members(nodes, torch.tensor([11]), others, 0).tolist() == []
-    assert shown_members(nodes, torch.tensor([11]), others[:2], 8).tolist() == [1, 0]
+    assert closest_members(nodes, torch.tensor([11]), others, 5).tolist() == [10, 9, 2, 1, 0]
+    assert closest_members(nodes, torch.tensor([11]), others, 2).tolist() == [10, 2]
+    assert closest_members(nodes, torch.tensor([11]), others, 0).tolist() == []
+    assert closest_members(nodes, torch.tensor([11]), others[:2], 8).tolist() == [1, 0]
 
 
 @given(st.integers(0, 10**6))
