@@ -34,8 +34,8 @@ def one_line(text: str, *, marks: bool = False) -> str:
     return escaped(" ".join(text.split()), marks=marks)
 
 
-def _sequence(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode("ascii")
+def _sequence(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
 
 
 class EscapedOutput(io.TextIOBase):

@@ -36,7 +36,7 @@ def structured() -> bool:
 def install() -> None:
     """Escape every log line of this process, and turn it into JSON on stderr if the user asked."""
     flower = logging.getLogger("flwr")
-    if not any(isinstance(own, EscapingFilter) for own in flower.filters):
+    if not any(isinstance(each, EscapingFilter) for each in flower.filters):
         flower.addFilter(EscapingFilter())
     if not structured() or any(isinstance(handler, _Lines) for handler in flower.handlers):
         return

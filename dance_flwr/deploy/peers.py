@@ -21,8 +21,10 @@ def write_peer_keys(out: Path, publics: Sequence[Path]) -> list[str]:
     ------
     UserError : a file is missing or no public key, two are the same, or `out` exists
     """
-    found = {client: load_public_key(_read(path), str(path)) for client, path in enumerate(publics)}
-    content = _HEAD + peer_lines(found)
+    loaded = {
+        client: load_public_key(_read(path), str(path)) for client, path in enumerate(publics)
+    }
+    content = _HEAD + peer_lines(loaded)
     try:
         write_new({out: (content.encode(), 0o666)})
     except FileExistsError:
@@ -33,7 +35,7 @@ def write_peer_keys(out: Path, publics: Sequence[Path]) -> list[str]:
         raise UserError(
             f"--out: expected to write {out}, found {error.strerror}; choose another place"
         ) from None
-    return [fingerprint_of(key) for key in found.values()]
+    return [fingerprint_of(key) for key in loaded.values()]
 
 
 def _read(path: Path) -> bytes:

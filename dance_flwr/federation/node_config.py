@@ -18,7 +18,7 @@ from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.errors import UserError
 from dance_flwr.federation.wire import keys
-from dance_flwr.federation.wire.rules import shown
+from dance_flwr.federation.wire.rules import short_repr
 
 Item = tuple[str, Value, type]  # True and 1 are equal, and only one of them is a valid switch
 
@@ -106,8 +106,8 @@ def client_number(node_config: Mapping[str, Any]) -> int:
     number = node_config.get(keys.PARTITION_ID, 0)
     if type(number) is not int or number < 0:
         raise UserError(
-            f"{keys.PARTITION_ID}: expected a whole number from 0, found {shown(number)}; write "
-            f"{keys.PARTITION_ID}=K with this client's number K in --node-config"
+            f"{keys.PARTITION_ID}: expected a whole number from 0, found {short_repr(number)}; "
+            f"write {keys.PARTITION_ID}=K with this client's number K in --node-config"
         )
     return number
 

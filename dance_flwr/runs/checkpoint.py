@@ -132,10 +132,10 @@ class Checkpoint:
                 {int(client): count for client, count in way.items()} for way in facts["traffic"]
             ]
             for name in ("client_seconds", "described"):
-                facts[name] = {int(client): own for client, own in facts.get(name, {}).items()}
+                facts[name] = {int(client): value for client, value in facts.get(name, {}).items()}
             facts["sizes"] = {
-                name: {None if client == "null" else int(client): own for client, own in by.items()}
-                for name, by in facts["sizes"].items()
+                name: {None if key == "null" else int(key): size for key, size in by_client.items()}
+                for name, by_client in facts["sizes"].items()
             }
             config = parse(json.loads(texts["config"]))
             return cls(config=config, arrays=arrays, history=rows.splitlines(), **facts)
@@ -190,20 +190,20 @@ class Checkpoint:
         ------
         ResumeError : the data has changed; names the clients
         """
-        facts = {client: asdict(own) for client, own in described.items()}
-        found = {client: _hash(own, _MAY_CHANGE) for client, own in facts.items()}
+        facts = {client: asdict(schema) for client, schema in described.items()}
+        now = {client: _hash(values, _MAY_CHANGE) for client, values in facts.items()}
         before = self.described
-        if changed := [k for k in sorted(found) if before.get(k, found[k]) != found[k]]:
-            hashes = ({k: each[k] for k in changed} for each in (before, found))
+        if changed := [k for k in sorted(now) if before.get(k, now[k]) != now[k]]:
+            hashes = ({k: each[k] for k in changed} for each in (before, now))
             raise self._other_data(*(f"that of clients {each}" for each in hashes))
         # Clients that never met have this in common, as all of one start have.
         common = {key: next(iter(facts.values()))[key] for key in SCHEMA_COMMON}
         data = _hash({"partition": manifest and manifest["sha256"], **common})
         if self.data and self.data != data:
             raise self._other_data(self.data, data)
-        self.data, self.described = data, dict(sorted((before | found).items()))
+        self.data, self.described = data, dict(sorted((before | now).items()))
 
-    def prepare_partition(self, say: Callable[[str], None] = lambda line: None) -> "Prepared":
+    def prepare_partition(self, log: Callable[[str], None] = lambda line: None) -> "Prepared":
         """Return the partition of the run; nothing is prepared if the data has changed.
 
         Raises
@@ -216,7 +216,7 @@ class Checkpoint:
             name = partition_folder(self.config).name
             if name != self.partition:
                 raise self._other_data(self.partition, name)
-        partition = prepare(self.config, say)
+        partition = prepare(self.config, log)
         self.partition = partition.folder.name
         return partition
 
@@ -267,8 +267,8 @@ def other_protocol(place: Path, found: int) -> ResumeError:
 
 def _hash(facts: Mapping[str, Any], without: Collection[str] = ()) -> str:
     """Return a short hash of facts, in any order of their names."""
-    kept = {key: value for key, value in facts.items() if key not in without}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
+    included = {key: value for key, value in facts.items() if key not in without}
+    return hashlib.sha256(json.dumps(included, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _digest(tensors: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> str:

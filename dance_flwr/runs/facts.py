@@ -49,8 +49,8 @@ class RunFacts:
     @property
     def clients(self) -> list[int]:
         """The clients that a round asked, or that the result names, ascending."""
-        found = {client for row in self.rows for client in (*row.bytes_down, *row.bytes_up)}
-        return sorted(found | {int(row["client"]) for row in self.result.get("clients", ())})
+        clients = {client for row in self.rows for client in (*row.bytes_down, *row.bytes_up)}
+        return sorted(clients | {int(row["client"]) for row in self.result.get("clients", ())})
 
 
 def is_run(folder: Path) -> bool:
@@ -96,7 +96,9 @@ def _finished(folder: Path, status: Status) -> RunFacts:
     result = read_result(folder)
     try:
         rows = [Round.read(json.dumps(row)) for row in result["history"]]
-        seconds = {int(k): own for k, own in result.get("seconds_by_client", {}).items()}
+        seconds = {
+            int(client): phases for client, phases in result.get("seconds_by_client", {}).items()
+        }
         privacy, code = result["privacy"], str(result.get("provenance", ""))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(

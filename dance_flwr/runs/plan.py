@@ -71,8 +71,8 @@ def _of_client(config: RunConfig, folder: Path) -> Calls:
         calls, tokens = _summaries(data, config)
     else:  # it does not say: only the caps bound it
         calls, tokens = settings.max_calls, settings.max_tokens
-    most = min(calls, settings.max_calls), min(tokens, settings.max_tokens)
-    return Calls(data.card.client, data.num_nodes, *most, capped=most != (calls, tokens))
+    bounded = min(calls, settings.max_calls), min(tokens, settings.max_tokens)
+    return Calls(data.card.client, data.num_nodes, *bounded, capped=bounded != (calls, tokens))
 
 
 def _summaries(data: ClientData, config: RunConfig) -> tuple[int, int]:

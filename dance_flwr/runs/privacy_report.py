@@ -26,8 +26,10 @@ def table(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for entry in result["messages"]:
         name = f"{entry['type']} / {entry['stage']}" if entry["stage"] else entry["type"]
-        found = {disclosure(record, key) for record, keys in entry["keys"].items() for key in keys}
-        for what, who, assumption in sorted(found):
+        disclosed = {
+            disclosure(record, key) for record, keys in entry["keys"].items() for key in keys
+        }
+        for what, who, assumption in sorted(disclosed):
             reader = who if entry["way"] != DOWN else "the client it is sent to"
             rows.append(
                 (

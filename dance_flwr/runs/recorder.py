@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dance_flwr import events
 from dance_flwr.config.paths import ERROR, HISTORY, MODEL, RESULT
-from dance_flwr.config.tree import RunConfig, flatten
+from dance_flwr.config.tree import flatten
 from dance_flwr.disk import atomic_path, json_text, write_json, write_text
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import spent_epsilon
@@ -46,10 +46,10 @@ class Recorder:
     Parameters
     ----------
     folder : of the run; created if missing
+    checkpoint : where the run starts, with its configuration; updated in every round
     take_traffic : returns model bytes (down, up) per client since the last call
-    on_round : called with each finished row, for progress
-    checkpoint : where the run starts, updated in every round; None = round 0
     take_absent : returns the clients that did not take part since the last call, and why
+    on_round : called with each finished row, for progress
 
     Raises
     ------
@@ -59,16 +59,14 @@ class Recorder:
     def __init__(
         self,
         folder: Path,
-        config: RunConfig,
+        checkpoint: Checkpoint,
         take_traffic: Callable[[], tuple[dict[int, int], dict[int, int]]],
-        on_round: Callable[[dict[str, Any]], None] | None = None,
-        checkpoint: Checkpoint | None = None,
         take_absent: Callable[[], dict[int, str]] = dict,
+        on_round: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        self.checkpoint = checkpoint or Checkpoint("", config)
+        self.checkpoint, self.config = checkpoint, checkpoint.config
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.config = config
         self.history = [Round.read(line) for line in self.checkpoint.history]
         self.best_round, self.best_state = self.checkpoint.best_round, self.checkpoint.best(folder)
         self._take_traffic, self._take_absent = take_traffic, take_absent

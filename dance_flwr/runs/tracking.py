@@ -21,7 +21,7 @@ from dance_flwr.runs.trackers.contract import (
     round_numbers,
 )
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 class Tracking:
@@ -62,10 +62,10 @@ class Tracking:
         self.tracker.end(facts.status.state, final_numbers(result), names)
         self.tracker.ended = True
 
-    def tell(self, say: Say) -> None:
-        """Say where the run is."""
+    def report(self, log: Log) -> None:
+        """Log where the run is stored."""
         place = self.tracker.place if self.tracker is not None else "nothing: no round has begun"
-        say(f"tracked     {place}")
+        log(f"tracked     {place}")
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -85,7 +85,7 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 @contextmanager
-def tracked(names: Sequence[str], folder: Path, say: Say) -> Iterator[Callable[[], None]]:
+def tracked(names: Sequence[str], folder: Path, log: Log) -> Iterator[Callable[[], None]]:
     """Yield a function that is called after each round of the run in `folder`.
 
     A tracker that fails is left out from then on, with one warning: it never costs a run.
@@ -109,7 +109,7 @@ def tracked(names: Sequence[str], folder: Path, say: Say) -> Iterator[Callable[[
             if one.tracker is not None or (folder / RESULT).is_file():
                 with _without_harm(one, every):
                     one.end(read_facts(folder))
-                    one.tell(say)
+                    one.report(log)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from dance_flwr.federation.secagg.stage_checks import THRESHOLD
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.methods import check_method
 
-_OWN_NOISE = ("distributed", "local")
+_CLIENT_NOISE = ("distributed", "local")
 _DELTA = 1e-5  # of `max-epsilon`, if that of the run is not smaller
 _TOLERANCE = 1 + 1e-6  # sigma is computed from epsilon, and epsilon from sigma
 
@@ -50,7 +50,7 @@ class Budget:
         UserError : the answer would exceed the budget
         """
         settings = config.privacy
-        if settings.dp not in _OWN_NOISE or settings.seeded:
+        if settings.dp not in _CLIENT_NOISE or settings.seeded:
             return
 
         def fault(runs: Mapping[str, float]) -> str:
@@ -104,7 +104,7 @@ def _check_terms(task: str, config: RunConfig, terms: NodeTerms) -> None:
     if not minimum and terms.max_epsilon == inf:
         return
     key = keys.MIN_NOISE_MULTIPLIER if minimum else keys.MAX_EPSILON
-    if task == keys.EXCHANGE or settings.dp not in _OWN_NOISE or settings.seeded:
+    if task == keys.EXCHANGE or settings.dp not in _CLIENT_NOISE or settings.seeded:
         run = "an exchange" if task == keys.EXCHANGE else f"privacy.dp = {settings.dp}"
         run += " with noise from the run's seed" if settings.seeded else ""
         raise UserError(

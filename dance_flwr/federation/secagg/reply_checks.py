@@ -28,7 +28,7 @@ from dance_flwr.federation.wire.rules import (
     Whole,
     entries_fault,
     records_fault,
-    shown,
+    short_repr,
 )
 from dance_flwr.federation.wire.serialization import unpack
 from dance_flwr.federation.wire.tensors import header_of
@@ -192,7 +192,9 @@ def _unusual(values: Sequence[str], expected: str) -> list[str]:
 def _each_once(nodes: Sequence[int], values: Sequence[bytes], expected: set[int]) -> str:
     """Return a fault unless there is one value for each of these nodes."""
     if len(values) != len(nodes) or len(set(nodes)) != len(nodes) or set(nodes) != expected:
-        return f"expected one entry for each of {len(expected)} nodes, found {shown(list(nodes))}"
+        return (
+            f"expected one entry for each of {len(expected)} nodes, found {short_repr(list(nodes))}"
+        )
     return ""
 
 

@@ -29,7 +29,7 @@ from dance_flwr.federation.wire.rules import (
     Whole,
     entries_fault,
     records_fault,
-    shown,
+    short_repr,
 )
 from dance_flwr.federation.wire.tensors import array_fault
 from dance_flwr.methods import get_spec
@@ -161,7 +161,9 @@ class ReplyChecks:
         return [
             reply
             if each is None or each == usual
-            else refused(reply, f"expected the counts of most clients, found {shown(sorted(each))}")
+            else refused(
+                reply, f"expected the counts of most clients, found {short_repr(sorted(each))}"
+            )
             for reply, each in zip(replies, names, strict=True)
         ]
 
@@ -226,7 +228,7 @@ def _whole_fault(request: Message, reply: Message) -> str:
     """Return a fault of any reply: another task, no content, or arrays that cannot be read."""
     kind = request.metadata.message_type
     if reply.metadata.message_type != kind or not reply.has_content():
-        return f"expected an answer to {kind}, found {shown(reply.metadata.message_type)}"
+        return f"expected an answer to {kind}, found {short_repr(reply.metadata.message_type)}"
     for record in reply.content.array_records.values():
         if len(record) > _MAX_ARRAYS:
             return f"expected at most {_MAX_ARRAYS} arrays, found {len(record)}"
@@ -234,7 +236,7 @@ def _whole_fault(request: Message, reply: Message) -> str:
             if len(name) > _NAME:
                 return f"expected names of at most {_NAME} characters, found {len(name)}"
             if fault := array_fault(array):
-                return f"{shown(name)}: {fault}"
+                return f"{short_repr(name)}: {fault}"
     return ""
 
 

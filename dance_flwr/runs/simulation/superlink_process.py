@@ -59,8 +59,8 @@ class Guard:
             return False
         path = str(scope["path"])
         if path.startswith("/v1/control/"):
-            shown = dict(scope["headers"]).get(b"authorization", b"")
-            return hmac.compare_digest(shown, self._expected)
+            credential = dict(scope["headers"]).get(b"authorization", b"")
+            return hmac.compare_digest(credential, self._expected)
         return not path.startswith("/v1/fleet/")
 
 

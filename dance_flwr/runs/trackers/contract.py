@@ -1,4 +1,4 @@
-"""What a tracker is given of a run: its configuration once, numbers by round, the result."""
+"""The interface of trackers: the configuration of a run once, its numbers by round, its result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class TrackedRun:
 
     @classmethod
     def of(cls, facts: RunFacts) -> "TrackedRun":
-        """Return what a tracker is told when it first sees a run."""
+        """Return the description of a run that a tracker receives when it first sees it."""
         status, folder = facts.status, Path(facts.status.folder)
         known = {"method": status.method, "provenance": facts.provenance, "folder": str(folder)}
         return cls(status.run, folder, facts.config, known)
@@ -92,9 +92,9 @@ def round_numbers(row: Round) -> Numbers:
     for group in ("views", "seconds", "counts"):
         values |= {f"{group}/{name}": value for name, value in getattr(row, group).items()}
     for way in ("bytes_down", "bytes_up"):
-        own: Mapping[int, int] = getattr(row, way)
-        values |= {way: sum(own.values())}
-        values |= {f"{way}/client-{client}": count for client, count in own.items()}
+        by_client: Mapping[int, int] = getattr(row, way)
+        values |= {way: sum(by_client.values())}
+        values |= {f"{way}/client-{client}": count for client, count in by_client.items()}
     return {name: float(value) for name, value in values.items() if value is not None}
 
 

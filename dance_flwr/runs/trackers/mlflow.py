@@ -7,7 +7,7 @@ from time import time_ns
 from dance_flwr.runs.trackers.contract import PROJECT, TrackedRun
 
 _ID = "dance_flwr_id"
-_MOST = 100  # parameters or tags that MLflow takes at once
+_MAX_BATCH = 100  # parameters or tags that MLflow takes at once
 _STATES = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
@@ -22,8 +22,8 @@ class MlflowTracker:
         from mlflow.tracking import get_tracking_uri
 
         self._client = MlflowClient()
-        found = self._client.get_experiment_by_name(PROJECT)
-        experiment = found.experiment_id if found else self._client.create_experiment(PROJECT)
+        known = self._client.get_experiment_by_name(PROJECT)
+        experiment = known.experiment_id if known else self._client.create_experiment(PROJECT)
         runs = self._client.search_runs([experiment], f"tags.{_ID} = '{run.digest}'")
         self.rounds, self.ended = 0, False
         if runs:
@@ -44,8 +44,8 @@ class MlflowTracker:
         from mlflow.entities import Param
 
         params = [Param(key, str(value)) for key, value in config.items()]
-        for first in range(0, len(params), _MOST):
-            self._client.log_batch(self._id, params=params[first : first + _MOST])
+        for first in range(0, len(params), _MAX_BATCH):
+            self._client.log_batch(self._id, params=params[first : first + _MAX_BATCH])
 
     def log(self, round_: int, numbers: Mapping[str, float]) -> None:
         """Store the numbers of one round as metrics of this step."""
