@@ -59,6 +59,7 @@ class EscapedOutput(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Write the escaped text; return the number of characters that were given."""
+        # Here and not where texts are printed: no caller can forget it.
         self._stream.write(escaped(text))
         return len(text)
 

@@ -23,7 +23,9 @@ from dance_flwr.escaping import EscapingFilter
 
 VARIABLE, FILE = "DANCE_FLWR_LOG", "events.jsonl"
 _EVENTS = logging.getLogger("dance_flwr.events")
+# Without a handler, Python prints warnings of a logger to stderr.
 _EVENTS.addHandler(logging.NullHandler())
+# An event is a line for programs; people read those of Flower's logger.
 _EVENTS.propagate = False
 _CONTEXT: ContextVar[Mapping[str, Any]] = ContextVar("log_context", default=MappingProxyType({}))
 
@@ -37,6 +39,7 @@ def install() -> None:
     """Escape every log line of this process, and turn it into JSON on stderr if the user asked."""
     flower = logging.getLogger("flwr")
     if not any(isinstance(each, EscapingFilter) for each in flower.filters):
+        # On the logger and not on a handler: Flower adds handlers of its own later.
         flower.addFilter(EscapingFilter())
     if not structured() or any(isinstance(handler, _Lines) for handler in flower.handlers):
         return
@@ -88,6 +91,8 @@ def log_to(folder: Path, append: bool) -> Iterator[None]:
     if not structured():
         yield
         return
+    # Why (decision 10): a formatter of the standard library is enough; events are written where the
+    # run is, since a ServerApp's output reaches `flwr log` only.
     folder.mkdir(parents=True, exist_ok=True)
     file = logging.FileHandler(folder / FILE, "a" if append else "w", encoding="utf-8")
     file.setLevel(logging.INFO)
@@ -134,6 +139,7 @@ def line_of(record: logging.LogRecord) -> str:
         "message": message,
         **facts,
     }
+    # `default=str`: no line is lost for a fact that JSON does not know.
     return json.dumps(
         {key: _plain(value) for key, value in values.items() if value is not None}, default=str
     )

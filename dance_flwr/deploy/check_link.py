@@ -15,11 +15,14 @@ from dance_flwr.errors import UserError
 
 # Seconds; Flower's node authentication rejects signatures outside these limits.
 MAX_FAST, MAX_SLOW = 5.0, 305.0
+# Below Flower's limits, so that a clock that drifts is seen before its node is refused.
 _WARN_FAST, _WARN_SLOW = 2.0, 60.0
+# Long enough to renew it while nodes are still connected.
 _WARN_DAYS = 30
 
 # OpenSSL's X509_V_ERR_...
 _NOT_YET, _EXPIRED, _NAME, _ADDRESS = 9, 10, 62, 64
+# Codes of a chain that does not lead to an authority in the given file.
 _SIGNER = (2, 7, 18, 19, 20, 21, 24, 30, 79)
 
 
@@ -33,6 +36,7 @@ def check_address(node: Node) -> Finding:
         return _unreached(probe, where)
     if not probe.secure:
         return ok(f"{where} accepts connections")
+    # A port that accepts TLS may be any server's.
     if probe.health != 200:
         answer = "no HTTP answer" if probe.health is None else f"HTTP status {probe.health}"
         return problem(
@@ -55,6 +59,7 @@ def check_tls(node: Node) -> Finding:
             else "by the system's authorities"
         )
         return ok(f"certificate accepted, signed {by}")
+    # Of the operator's own file, and no fault of the connection.
     if isinstance(probe.refused, UserError):
         raise probe.refused
     if isinstance(probe.refused, ssl.SSLCertVerificationError):
@@ -87,6 +92,7 @@ def check_certificate(node: Node) -> Finding:
         )
         for root in node.probe.roots
     ]
+    # Whichever ends first; a certificate is worth nothing without its authority.
     end, what, action = min(ends, key=lambda row: row[0])
     days = (end - node.now()).total_seconds() / 86400
     if days < 0:
@@ -109,9 +115,11 @@ def check_clock(node: Node) -> Finding:
         return unchecked(
             "the SuperLink sent no Date header; compare the clocks yourself, or use NTP on both"
         )
+    # The sign says which clock is to be set.
     side = "ahead of" if probe.clock_offset > 0 else "behind"
     differs = f"this clock {abs(probe.clock_offset):.0f} s {side} the server's"
     limits = f"at most {MAX_FAST:.0f} s ahead of the server's clock and {MAX_SLOW:.0f} s behind it"
+    # The two limits differ: a signature from the future is refused much sooner than an old one.
     if probe.clock_offset >= MAX_FAST or probe.clock_offset <= -MAX_SLOW:
         return problem(
             limits, differs, "set the clock (NTP): Flower rejects signatures outside these limits"
@@ -125,6 +133,7 @@ def _unreached(probe: Probe, where: str) -> Finding:
     error = probe.unreached
     if isinstance(error, UserError):
         raise error
+    # A SuperNode would connect through the proxy, so this failure proves nothing.
     if (getproxies().get("https") or getproxies().get("all")) and not proxy_bypass(probe.host):
         return warning(
             f"{where} to accept connections",
@@ -189,6 +198,7 @@ def _refused(error: ssl.SSLCertVerificationError, probe: Probe, roots: Path | No
 def _clock_by_certificate(certificate: x509.Certificate | None, now: datetime) -> Finding:
     if certificate is None:
         return unchecked("without a connection there is nothing to compare with")
+    # Never ok: a year of validity says nothing of seconds.
     if certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
         return unchecked(
             "without TLS only this is known: the clock lies within the certificate's dates"

@@ -9,6 +9,7 @@ from dance_flwr.data.federation_file import installed_version
 from dance_flwr.deploy.finding import Finding, ok, problem, unchecked, warning
 from dance_flwr.deploy.node import Node
 
+# A round writes its states beside those before; a full disk keeps the node out of rounds.
 _LEAST_BYTES = 10**9
 
 
@@ -62,6 +63,7 @@ def check_software(node: Node) -> Finding:
     agreed = node.agreement
     if agreed is None:
         return ok(listed)
+    # The app uses names of Flower that may move in any minor release (`federation/flower.py`).
     if packages["flwr"].split(".")[:2] != agreed.flwr.split(".")[:2]:
         return problem(f"flwr {agreed.flwr}", packages["flwr"], f"pip install flwr=={agreed.flwr}")
     for name, expected in (("flwr", agreed.flwr), ("dance-flwr", agreed.dance_flwr)):
@@ -73,9 +75,11 @@ def check_software(node: Node) -> Finding:
 def check_protocol(node: Node) -> Finding:
     """The installed release speaks the server's protocol."""
     agreed = node.agreement
+    # The server states its number directly, or by the file that was agreed on.
     expected = node.expect or (agreed.protocol if agreed else 0)
     if not expected:
         return unchecked(f"protocol {PROTOCOL}; give --expect NUMBER or --agreed FILE to compare")
+    # Why (decision 26): releases of one protocol work together, whatever their version.
     if expected != PROTOCOL:
         release = f"dance-flwr {agreed.dance_flwr}" if agreed and not node.expect else "the release"
         return problem(

@@ -63,7 +63,9 @@ def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: f
     except UserError as error:
         return Probe("", 0, unreached=error)
     try:
+        # Directly and not through a proxy, whose errors would be taken for the SuperLink's.
         plain = socket.create_connection((host, port), timeout)
+    # Kept and not raised: each check reads its part of one probe.
     except (OSError, UnicodeError) as error:  # UnicodeError: a name that no DNS query can hold
         return Probe(host, port, unreached=error)
     with plain:
@@ -126,6 +128,7 @@ def _context(root_certificates: Path | None) -> tuple[ssl.SSLContext, tuple[x509
 def _certificate(host: str, port: int, timeout: float) -> x509.Certificate | None:
     """Return a server's certificate without verifying it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # To show the certificate, never to trust it: nothing is sent over this connection.
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
         suppress(OSError, ValueError),
@@ -141,12 +144,14 @@ def _health(connection: ssl.SSLSocket, host: str, now: Clock) -> tuple[int | Non
     before = now()
     try:
         connection.sendall(
+            # The gate of a deployment passes this path and Flower's API alone (decision 10).
             f"HEAD /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
         )
         response = http.client.HTTPResponse(connection, method="HEAD")
         response.begin()
     except (OSError, http.client.HTTPException):
         return None, None
+    # The answer was written somewhere between; half of the way is the best guess.
     local = before + (now() - before) / 2
     try:
         # The header has whole seconds and may be cached for another second: use the middle of the

@@ -26,6 +26,7 @@ def write_peer_keys(out: Path, publics: Sequence[Path]) -> list[str]:
     }
     content = _HEAD + peer_lines(loaded)
     try:
+        # Public keys are no secret, so the umask decides. A file is never replaced: nodes trust it.
         write_new({out: (content.encode(), 0o666)})
     except FileExistsError:
         raise UserError(

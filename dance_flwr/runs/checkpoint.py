@@ -38,6 +38,8 @@ RESTART = "start it again without resume"
 _ROWS = "history"  # the rows as bytes, beside the tensors "<group>/<name>"
 _DIGEST = "sha256"
 
+# Why (decision 20): a folder that is prepared again has a new salt, and with it another hash; a
+# node may also compute on another device from now on.
 _MAY_CHANGE = ("device", "data_sha256")  # of a client's description
 
 # What reading a damaged checkpoint raises, or one of another version.
@@ -109,6 +111,7 @@ class Checkpoint:
         ResumeError : there is none, it cannot be read, or one of its bits was flipped
         """
         path, protocol = folder / CHECKPOINT, PROTOCOL
+        # A server that died between the two renames has left the predecessor alone.
         path = path if path.is_file() else folder / BEFORE
         if not path.is_file():
             raise ResumeError(
@@ -119,6 +122,7 @@ class Checkpoint:
             with safe_open(path, "np") as file:
                 texts = dict(file.metadata() or {})
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # no mapping
+            # Why (decision 20): a flipped bit would resume as another run.
             if texts.pop(_DIGEST, None) != _digest(tensors, texts):
                 raise ValueError("other content than it was written with; it is damaged")
             rows = tensors.pop(_ROWS).tobytes().decode()
@@ -140,6 +144,8 @@ class Checkpoint:
             config = parse(json.loads(texts["config"]))
             return cls(config=config, arrays=arrays, history=rows.splitlines(), **facts)
         except _UNREADABLE as error:
+            # What another release wrote explains why it cannot be read; damage need not be
+            # suspected.
             if protocol != PROTOCOL:
                 raise other_protocol(path, protocol) from None
             raise ResumeError(
@@ -163,7 +169,8 @@ class Checkpoint:
         }
         tensors[_ROWS] = np.frombuffer("\n".join(self.history).encode(), np.uint8)
         metadata[_DIGEST] = _digest(tensors, metadata)
-        # Renaming the predecessor is faster than replacing it, which waits for the disk.
+        # Why (decision 10): renaming the predecessor is faster than replacing it, which waits for
+        # the disk. A power failure may cost this round; a dying process does not.
         with atomic_path(folder / CHECKPOINT, keep=folder / BEFORE) as draft:
             save_file(tensors, draft, metadata)
         (folder / BEFORE).unlink(missing_ok=True)
@@ -229,6 +236,7 @@ class Checkpoint:
         """
         if not self.best_round:
             return {}
+        # The file of this model follows the checkpoint, so that it may not have been written yet.
         if self.best_round == self.round:
             import torch
 

@@ -69,12 +69,14 @@ def read_facts(folder: Path, alive: bool | None = None) -> RunFacts:
     ------
     UserError : there is no run, or a file of it is damaged
     """
+    # A study holds many runs, of which none is meant here.
     if (folder / _GRIDS).is_dir():
         raise UserError(
             f"{folder}: expected the folder of a run, found that of a study; name one of the "
             f"folders in {folder / 'runs'}; the report of a study has neither page nor tracker"
         )
     status = read_status(folder, alive)
+    # A finished run has no checkpoint: its result holds all that is known.
     if status.state == FINISHED:
         return _finished(folder, status)
     checkpoint = checkpoint_of(folder)
@@ -95,6 +97,7 @@ def read_facts(folder: Path, alive: bool | None = None) -> RunFacts:
 def _finished(folder: Path, status: Status) -> RunFacts:
     result = read_result(folder)
     try:
+        # The rows of the result are lines of the history, so that one reader serves both.
         rows = [Round.read(json.dumps(row)) for row in result["history"]]
         seconds = {
             int(client): phases for client, phases in result.get("seconds_by_client", {}).items()

@@ -71,6 +71,7 @@ def _of_client(config: RunConfig, folder: Path) -> Calls:
         calls, tokens = _summaries(data, config)
     else:  # it does not say: only the caps bound it
         calls, tokens = settings.max_calls, settings.max_tokens
+    # Whatever the method would ask, a client stops at its caps (decision 21).
     bounded = min(calls, settings.max_calls), min(tokens, settings.max_tokens)
     return Calls(data.card.client, data.num_nodes, *bounded, capped=bounded != (calls, tokens))
 
@@ -80,4 +81,5 @@ def _summaries(data: ClientData, config: RunConfig) -> tuple[int, int]:
     settings = DanceConfig.of(config)
     core = core_budget(data.num_nodes, config.condensation_ratio, settings.batch_nodes)
     chunk = float(data.bank.tokens.mean()) if len(data.bank.tokens) else 0.0
+    # One summary per core node, each with as many chunks as evidence may have.
     return core, round(core * (settings.chunk_budget * chunk + _INSTRUCTION + _REPLY))

@@ -14,6 +14,7 @@ from dance_flwr.fingerprint import model_fingerprint
 if TYPE_CHECKING:  # reading the status of a run needs no torch
     from torch import Tensor
 
+# What every reader of a result uses; other entries may be absent in earlier versions.
 _NEEDED = ("method", "config")
 _AGAIN = "copy the run's folder again, or run again"
 NO_VALIDATION = "no client has validation nodes: the last model is kept"
@@ -54,6 +55,7 @@ def scored(row: Mapping[str, Any], split: str) -> float | None:
     split : "val" or "test"
     """
     value: float = row[f"{split}_accuracy"]
+    # A split without nodes has no accuracy; 0 of 0 hits would rank below every other run.
     return value if row.get(f"{split}_nodes", 1) else None
 
 
@@ -87,6 +89,7 @@ def load_model(folder: Path, fingerprint: str = "") -> "dict[str, Tensor]":
     path = folder / MODEL
     try:
         state = load_file(path)
+        # Why (decision 20): the model is that of the record, or it is refused.
         if (found := model_fingerprint(state)) == (fingerprint or found):
             return state
     except (SafetensorError, OSError) as error:

@@ -73,6 +73,7 @@ class Recorder:
         self._on_round = on_round
         self._clear()
         self._round_start = time.perf_counter()
+        # The seconds before a stop count; those in which the run lay still do not.
         self._start = self._round_start - self.checkpoint.seconds
         self._row = Round(self.checkpoint.round + 1)
 
@@ -84,11 +85,13 @@ class Recorder:
                 (self.folder / name).unlink(missing_ok=True)
             return
         truncate_history(self.checkpoint, self.folder)
+        # The file may be that of a round after the checkpoint, which is repeated.
         if self.best_round:
             self._save_model()
 
     def on_train(self, trained: Training) -> None:
         """Record the cost and the counts of a round of training."""
+        # JSON has neither NaN nor infinity; a masked sum may hide the loss.
         self._row.loss = trained.loss if isfinite(trained.loss) else None
         self._row.seconds, self._row.counts = dict(trained.seconds), dict(trained.counts)
         self._row.train_seconds = time.perf_counter() - self._round_start
@@ -142,15 +145,20 @@ class Recorder:
         best = max(
             (r.val_accuracy for r in self.history if r.val_accuracy is not None), default=-1.0
         )
+        # Strictly better: of equal rounds the first stays.
         if row.val_accuracy is not None and row.val_accuracy > best:
             self.best_round, self.best_state = round_, dict(state)
             self.checkpoint.best_model = model_fingerprint(state)
+        # In this order: the row, the checkpoint that counts it, the model that the checkpoint
+        # names. A crash between any two leaves what `resume` can continue from.
         self.history.append(row)
         self.checkpoint.history.append(json_text(asdict(row)))
         with (self.folder / HISTORY).open("a", encoding="utf-8") as file:
             file.write(self.checkpoint.history[-1] + "\n")
         self.checkpoint.round, self.checkpoint.best_round = round_, self.best_round
         self.checkpoint.seconds = time.perf_counter() - self._start
+        # Why (decision 26): after the round, as parsing takes half a second, and before it nothing
+        # was computed that the code would answer for.
         self.checkpoint.stamp()
         save()
         if self.best_round == round_:
@@ -165,11 +173,13 @@ class Recorder:
 
         No client has validation nodes, or a privacy budget ended after a stop.
         """
+        # A run always leaves a model, and its result says that no round was validated.
         if not self.best_state:
             self.best_round, self.best_state = self.checkpoint.round, dict(state)
             self._save_model()
 
     def _save_model(self) -> None:
+        # Safetensors stores contiguous tensors only.
         tensors = {name: tensor.contiguous() for name, tensor in self.best_state.items()}
         with atomic_path(self.folder / MODEL) as draft:
             save_file(tensors, draft, metadata={"round": str(self.best_round)})
@@ -223,11 +233,13 @@ class Recorder:
             "history": [asdict(row) for row in self.history],
         }
         write_json(self.folder / RESULT, result)
+        # After the result: until it exists, the checkpoint is all that is left of the run.
         forget(self.folder)
         self._announce(result)
         return result
 
     def _announce(self, result: Mapping[str, Any]) -> None:
+        # None without test nodes: 0 would read as a failed run.
         score = scored(result, "test")
         events.emit(
             "run_ended",
@@ -253,6 +265,7 @@ def reason_of_failure(folder: Path, *, began: bool = True) -> Iterator[None]:
     except Exception as error:
         reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         reason = "; ".join([reason, *getattr(error, "__notes__", [])])
+        # A start that is refused changes nothing in the folder of another run.
         if began or not holds_run(folder):
             write_text(folder / ERROR, " ".join(reason.split()) + "\n")
         raise

@@ -46,6 +46,7 @@ def token_ledgers(
     return {
         "encoder": encoder | _by_client(dict(sorted(texts.items()))),
         "evidence": _ledger(tokens, read),
+        # Never added to the others: reading by an encoder and asking a model are different work.
         "llm": _ledger(tokens, called) | names,
     }
 
@@ -81,6 +82,7 @@ def llm_tokens(ledgers: Mapping[str, Any]) -> int:
     ----------
     ledgers : of `token_ledgers`, or of an exported row
     """
+    # Fresh and cached alike: the count is of the method, whatever a cache has saved.
     return int(sum(ledgers["llm"][name] for name in LLM_TOKENS))
 
 

@@ -47,6 +47,7 @@ class Tracking:
             return
         if self.tracker is None:
             self.tracker = self._make(TrackedRun.of(facts))
+        # The store says how far it is, so that nothing is stored twice and nothing is lost.
         for row in facts.rows[self.tracker.rounds :]:
             self.tracker.log(row.round, round_numbers(row))
             self.tracker.rounds = row.round
@@ -94,10 +95,12 @@ def tracked(names: Sequence[str], folder: Path, log: Log) -> Iterator[Callable[[
     ------
     UserError : as `check_trackers`, before anything runs
     """
+    # Before anything runs: a package that is missing must not end a day of rounds.
     check_trackers(names)
     every = [Tracking(name, folder) for name in names]
 
     def after_round() -> None:
+        # Over a copy, as a tracker that fails is removed.
         for one in list(every):
             with _without_harm(one, every):
                 one.catch_up(read_facts(folder, alive=True))
@@ -106,6 +109,7 @@ def tracked(names: Sequence[str], folder: Path, log: Log) -> Iterator[Callable[[
         yield after_round
     finally:
         for one in list(every):
+            # A run that was refused has nothing to store.
             if one.tracker is not None or (folder / RESULT).is_file():
                 with _without_harm(one, every):
                     one.end(read_facts(folder))
@@ -118,6 +122,7 @@ def _without_harm(one: Tracking, every: list[Tracking]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        # One warning and no more of it: the run goes on, and its folder can be read later.
         every.remove(one)
         warnings.warn(
             f"--track {one.name}: {_reason(error)}; the run goes on without, and "
@@ -136,6 +141,7 @@ def track(trackings: Sequence[Tracking], facts: RunFacts) -> None:
     for one in trackings:
         try:
             one.catch_up(facts) if facts.runs else one.end(facts)
+        # After the fact no run can be lost, so the command fails and says why.
         except Exception as error:
             raise UserError(
                 f"--track {one.name}: expected a store that can be written, found {_reason(error)}"

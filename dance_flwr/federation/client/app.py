@@ -18,6 +18,7 @@ from dance_flwr.federation.secagg.client import demands_masks
 from dance_flwr.federation.wire import keys, messages
 
 LOG = logging.getLogger("flwr")
+# Why (decision 8): one sentence for all refusals. Whether a client refuses stays one bit.
 REFUSAL = "this client does not take part; the reason is in its own log"
 
 
@@ -33,8 +34,10 @@ class ReticentApp(ClientApp):
             return super().__call__(message, context)
         try:
             reply = super().__call__(message, context)
+        # Of any kind: the text of an unexpected error may hold numbers of the client as well.
         except Exception as error:
             LOG.warning("%s: %s", type(error).__name__, error)
+            # In the node's own log, and only if its operator asks for it.
             LOG.debug("the traceback of this error", exc_info=True)
             return messages.error_reply(message, REFUSAL)
         return messages.error_reply(message, REFUSAL) if reply.has_error() else reply
@@ -44,6 +47,7 @@ def _reticent(context: Context) -> bool:
     """Whether this client demands masks, or has a configuration that does not say."""
     try:
         return demands_masks(context)
+    # A configuration that cannot be read may be one that demands masks.
     except UserError:
         return True
 
@@ -60,6 +64,7 @@ def log_answers(
     ):
         try:
             reply = call_next(message, context)
+        # Logged and raised on: `ReticentApp`, around this mod, decides what the server learns.
         except Exception as error:
             reason = type(error).__name__
             events.emit(

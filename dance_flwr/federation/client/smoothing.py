@@ -37,6 +37,7 @@ def correct_and_smooth(probs: Tensor, data: ClientData) -> Tensor:
     -------
     [n, C] rows that sum to 1
     """
+    # Training labels alone: those of validation and test nodes are what is measured.
     known = data.train_labels >= 0
     if not bool(known.any()):
         return probs

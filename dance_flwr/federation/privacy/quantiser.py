@@ -70,6 +70,7 @@ def quantise(
     scales, steps = _scales(update), {}
     for (name, y), scale in zip(update.items(), scales.double().tolist(), strict=True):
         z = y / scale if scale > 0 else torch.zeros_like(y)  # of a finite scale: y is finite too
+        # Why (decision 14): nearest and not stochastic, as error feedback leaves no bias to add up.
         z = z.trunc() if toward_zero else z.round()
         steps[name] = z.clamp(-STEPS, STEPS).to(torch.int8)
     return Quantised(steps, scales)
@@ -102,6 +103,7 @@ def scales_fault(scales: Tensor, start: Mapping[str, Tensor], precision: str) ->
             f"expected scales of torch.float32 and shape {shape}, found {scales.dtype} and "
             f"{tuple(scales.shape)}"
         )
+    # One scale that is not finite makes a whole tensor so.
     if not bool((scales.isfinite() & (scales >= 0)).all()):
         return "expected finite scales from 0, found NaN, infinity or a negative one"
     return ""
@@ -121,6 +123,7 @@ def _scales(update: Mapping[str, Tensor]) -> Tensor:
 
 def _half(y: NDArray[Any], toward_zero: bool) -> NDArray[Any]:
     """Return the float16 nearest to each entry, or the next one towards zero."""
+    # Cut at the largest float16, beyond which a conversion gives infinity.
     half = np.asarray(np.clip(y, -_MAX_HALF, _MAX_HALF).astype(np.float16))
     if toward_zero:
         grown = np.abs(half.astype(np.float64)) > np.abs(y)

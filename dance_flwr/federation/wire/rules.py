@@ -26,6 +26,7 @@ class Whole:
 
     def allows(self, value: Any) -> bool:
         """Whether this value keeps the rule."""
+        # `type`, as True is an int for `isinstance`.
         return type(value) is int and self.minimum <= value <= self.maximum
 
     def __str__(self) -> str:
@@ -85,6 +86,7 @@ class ListOf:
 
     def allows(self, value: Any) -> bool:
         """Whether this value keeps the rule."""
+        # The length first, so that a long list is not read to its end.
         whole = isinstance(value, list) and self.minimum <= len(value) <= self.maximum
         return whole and all(map(self.each.allows, value))
 
@@ -105,6 +107,7 @@ def entries_fault(
     table : rule by name; every entry must have one
     optional : names that may be absent
     """
+    # Names before values: a rule is looked up for names of the table alone.
     if missing := sorted(table.keys() - entries.keys() - set(optional)):
         return f"expected {', '.join(missing[:3])}, found no such entry"
     if unknown := sorted(map(str, entries.keys() - table.keys())):

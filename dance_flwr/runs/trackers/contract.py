@@ -39,6 +39,7 @@ class TrackedRun:
     @property
     def digest(self) -> str:
         """What tells this run from every other one: a hash of its name and folder."""
+        # By name and folder: names of runs repeat, and a store may hold those of many folders.
         return sha256(f"{self.name}\n{self.folder}".encode()).hexdigest()[:32]
 
 
@@ -86,6 +87,7 @@ def round_numbers(row: Round) -> Numbers:
         "epsilon": row.epsilon,
         "train_seconds": row.train_seconds,
         "round_seconds": row.round_seconds,
+        # Numbers of the run's history alone: no client sends anything for a tracker (decision 25).
         "clients/answered": len(row.answered),
         "clients/absent": len(row.absent),
     }
@@ -95,6 +97,7 @@ def round_numbers(row: Round) -> Numbers:
         by_client: Mapping[int, int] = getattr(row, way)
         values |= {way: sum(by_client.values())}
         values |= {f"{way}/client-{client}": count for client, count in by_client.items()}
+    # A store of numbers has no null: what is not known is left out.
     return {name: float(value) for name, value in values.items() if value is not None}
 
 
@@ -104,12 +107,14 @@ def final_numbers(result: Mapping[str, Any]) -> Numbers:
     Without an accuracy on a split that has no nodes, and without a best round where none was
     validated.
     """
+    # A run that failed or was stopped has rounds, and no result.
     if not result:
         return {}
     values = {f"{split}_accuracy": scored(result, split) for split in ("test", "val")}
     values["seconds_total"] = result["seconds_total"]
     if validated(result):
         values["best_round"] = result["best_round"]
+    # Without test nodes the scores of all views would be 0 of 0.
     if values["test_accuracy"] is not None:
         values["test_macro_f1"] = result["test_macro_f1"]
         by_view = result["test_accuracy_by_view"]

@@ -17,7 +17,9 @@ class MlflowTracker:
     package = "mlflow"
 
     def __init__(self, run: TrackedRun) -> None:
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # else it reports to its makers
+        # Why (decision 25): it reports to its makers otherwise; a value of the user stays.
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        # Imported when used, as it is part of an extra (decision 25).
         from mlflow import MlflowClient
         from mlflow.tracking import get_tracking_uri
 
@@ -28,8 +30,10 @@ class MlflowTracker:
         self.rounds, self.ended = 0, False
         if runs:
             self._id, status = runs[0].info.run_id, runs[0].info.status
+            # Every round has this metric, so that its last step is the last round that is stored.
             steps = self._client.get_metric_history(self._id, "round_seconds")
             self.rounds = max((metric.step for metric in steps), default=0)
+            # One that was stopped may have gone on since: it is opened again.
             self.ended = status == _STATES["finished"]
             if not self.ended:
                 self._client.update_run(self._id, "RUNNING")
@@ -62,5 +66,6 @@ class MlflowTracker:
             self.log(self.rounds, numbers)
         for name, value in facts.items():
             self._client.set_tag(self._id, name, value)
+        # A run at work is not terminated where only this process stops following it.
         if state in _STATES:
             self._client.set_terminated(self._id, _STATES[state])
