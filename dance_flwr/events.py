@@ -39,7 +39,7 @@ def install() -> None:
     """Escape every log line of this process, and turn it into JSON on stderr if the user asked."""
     flower = logging.getLogger("flwr")
     if not any(isinstance(each, EscapingFilter) for each in flower.filters):
-        # On the logger and not on a handler: Flower adds handlers of its own later.
+        # On the logger, so that it holds for every handler, whoever adds it.
         flower.addFilter(EscapingFilter())
     if not structured() or any(isinstance(handler, _Lines) for handler in flower.handlers):
         return
@@ -91,8 +91,7 @@ def log_to(folder: Path, append: bool) -> Iterator[None]:
     if not structured():
         yield
         return
-    # Why (decision 10): a formatter of the standard library is enough; events are written where the
-    # run is, since a ServerApp's output reaches `flwr log` only.
+    # The first events come before the files of the run.
     folder.mkdir(parents=True, exist_ok=True)
     file = logging.FileHandler(folder / FILE, "a" if append else "w", encoding="utf-8")
     file.setLevel(logging.INFO)

@@ -60,7 +60,7 @@ def accuracy(correct: int, total: int) -> float:
 def macro_f1(
     true_positives: Sequence[int], predicted: Sequence[int], actual: Sequence[int]
 ) -> float:
-    """Mean over classes of 2 TP / (predicted + actual), in [0, 1].
+    """Return the mean over classes of 2 TP / (predicted + actual), in [0, 1].
 
     Equals scikit-learn's `f1_score(average="macro")`: classes that neither occur nor are predicted
     are omitted.

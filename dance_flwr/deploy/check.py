@@ -50,7 +50,6 @@ def lines(findings: Mapping[str, Finding]) -> list[str]:
     rest = [f"{count[status]} {words}" for status, words in _REST.items() if count[status]]
     added = f" ({', '.join(rest)})" if rest else ""
     number = count[Status.PROBLEM]
-    # Problems first: a node with one cannot join, whatever else there is to look at.
     if number:
         return [*rows, f"{number} problem{'s' * (number > 1)}: this node cannot join yet{added}"]
     verdict = "in what was checked" if count[Status.UNCHECKED] else "this node can join"

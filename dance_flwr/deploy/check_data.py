@@ -20,7 +20,7 @@ _AGAIN = "copy the client's folder again"
 
 
 def check_agreed(node: Node) -> Finding:
-    """The agreed federation file can be read."""
+    """Check that the agreed federation file can be read."""
     if node.agreed is None:
         return unchecked("give --agreed federation.toml")
     agreed = read_agreement(node.agreed)
@@ -30,7 +30,7 @@ def check_agreed(node: Node) -> Finding:
 
 
 def check_data(node: Node) -> Finding:
-    """The parts of the folder match: card, files, neighbour lists, labels, bank, manifest."""
+    """Check that the parts of the folder match: card, files, neighbours, labels, bank, manifest."""
     if node.data is None:
         return unchecked(_FOLDER)
     if not (node.data / "text" / META).is_file() and (node.data / CARD).is_file():
@@ -84,7 +84,7 @@ def check_data(node: Node) -> Finding:
 
 
 def check_encoder(node: Node) -> Finding:
-    """The texts are encoded as agreed, and this machine has the weights that encoded them."""
+    """Check that texts are encoded as agreed, with weights that this machine has."""
     if node.data is None:
         return unchecked(_FOLDER)
     meta = read_meta(node.data / "text") if (node.data / "text" / META).is_file() else None
@@ -115,7 +115,7 @@ def check_encoder(node: Node) -> Finding:
 
 
 def check_labels(node: Node) -> Finding:
-    """The client's class names are the agreed ones, in the same order."""
+    """Check that the client's class names are the agreed ones, in the same order."""
     if node.data is None:
         return unchecked(_FOLDER)
     if node.agreement is None:

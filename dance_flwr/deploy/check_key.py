@@ -8,7 +8,7 @@ from dance_flwr.federation.secagg.signatures import fingerprint_of, line_of, loa
 
 
 def check_key(node: Node) -> Finding:
-    """The key is readable, private, of a type that Flower accepts, and matches its public half."""
+    """Check that the key is readable, private, of Flower's type, and matches its public half."""
     if node.key is None:
         return unchecked("give --key FILE, the node's private key")
     key = load_key(node.key)
@@ -36,7 +36,7 @@ def check_key(node: Node) -> Finding:
 
 
 def check_registration(node: Node) -> Finding:
-    """The SuperLink knows the key; the request has no side effects."""
+    """Check that the SuperLink knows the key; the request has no side effects."""
     if node.key is None:
         return unchecked("give --key FILE, the node's private key")
     key = load_key(node.key)

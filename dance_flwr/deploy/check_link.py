@@ -27,7 +27,7 @@ _SIGNER = (2, 7, 18, 19, 20, 21, 24, 30, 79)
 
 
 def check_address(node: Node) -> Finding:
-    """The SuperLink's name resolves, its port accepts connections, and a SuperLink answers."""
+    """Check that the address resolves, its port accepts connections, and a SuperLink answers."""
     if not node.superlink:
         return unchecked("give --superlink HOST:PORT")
     probe = node.probe
@@ -48,7 +48,7 @@ def check_address(node: Node) -> Finding:
 
 
 def check_tls(node: Node) -> Finding:
-    """The TLS handshake succeeds with the node's root certificates."""
+    """Check that the TLS handshake succeeds with the node's root certificates."""
     if not node.superlink or node.probe.unreached is not None:
         return unchecked("the SuperLink was not reached")
     probe = node.probe
@@ -73,7 +73,7 @@ def check_tls(node: Node) -> Finding:
 
 
 def check_certificate(node: Node) -> Finding:
-    """The certificates of the SuperLink and its authority do not expire soon."""
+    """Check that the certificates of the SuperLink and its authority do not expire soon."""
     certificate = node.probe.certificate if node.superlink else None
     if certificate is None:
         return unchecked("no certificate was seen")
@@ -107,7 +107,7 @@ def check_certificate(node: Node) -> Finding:
 
 
 def check_clock(node: Node) -> Finding:
-    """The clock is within the tolerance of Flower's node authentication."""
+    """Check that the clock is within the tolerance of Flower's node authentication."""
     probe = node.probe if node.superlink else None
     if probe is None or not probe.secure:
         return _clock_by_certificate(probe.certificate if probe else None, node.now())
@@ -115,7 +115,6 @@ def check_clock(node: Node) -> Finding:
         return unchecked(
             "the SuperLink sent no Date header; compare the clocks yourself, or use NTP on both"
         )
-    # The sign says which clock is to be set.
     side = "ahead of" if probe.clock_offset > 0 else "behind"
     differs = f"this clock {abs(probe.clock_offset):.0f} s {side} the server's"
     limits = f"at most {MAX_FAST:.0f} s ahead of the server's clock and {MAX_SLOW:.0f} s behind it"

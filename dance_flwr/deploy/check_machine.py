@@ -9,12 +9,12 @@ from dance_flwr.data.federation_file import installed_version
 from dance_flwr.deploy.finding import Finding, ok, problem, unchecked, warning
 from dance_flwr.deploy.node import Node
 
-# A round writes its states beside those before; a full disk keeps the node out of rounds.
+# Below it there is a warning only: how much a run needs depends on its settings.
 _LEAST_BYTES = 10**9
 
 
 def check_device(node: Node) -> Finding:
-    """The configured device exists; reports the device that a client would use."""
+    """Check that the configured device exists; report the one that a client would use."""
     import torch
 
     from dance_flwr.federation.client.device import device_label, named_device
@@ -39,7 +39,7 @@ def check_device(node: Node) -> Finding:
 
 
 def check_disk(node: Node) -> Finding:
-    """There is room for runs and evidence."""
+    """Check that there is room for runs and evidence."""
     where = node.data if node.data and node.data.is_dir() else Path()
     free = shutil.disk_usage(where).free
     if free < _LEAST_BYTES:
@@ -52,7 +52,7 @@ def check_disk(node: Node) -> Finding:
 
 
 def check_software(node: Node) -> Finding:
-    """The installed versions are the agreed ones; Flower's minor version must match."""
+    """Check that the installed versions are the agreed ones; Flower's minor version must match."""
     packages = {name: installed_version(name) for name in ("flwr", "torch", "dance-flwr")}
     listed = ", ".join(
         [
@@ -73,7 +73,7 @@ def check_software(node: Node) -> Finding:
 
 
 def check_protocol(node: Node) -> Finding:
-    """The installed release speaks the server's protocol."""
+    """Check that the installed release speaks the server's protocol."""
     agreed = node.agreement
     # The server states its number directly, or by the file that was agreed on.
     expected = node.expect or (agreed.protocol if agreed else 0)

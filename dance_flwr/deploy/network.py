@@ -63,7 +63,6 @@ def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: f
     except UserError as error:
         return Probe("", 0, unreached=error)
     try:
-        # Directly and not through a proxy, whose errors would be taken for the SuperLink's.
         plain = socket.create_connection((host, port), timeout)
     # Kept and not raised: each check reads its part of one probe.
     except (OSError, UnicodeError) as error:  # UnicodeError: a name that no DNS query can hold

@@ -49,7 +49,7 @@ class Node:
     @cached_property
     def probe(self) -> Probe:
         """Result of probing the SuperLink's port, once."""
-        # Once: five checks read it, and a SuperLink that is slow would be asked by each.
+        # Once: several checks read it, and each would wait for a SuperLink that is slow.
         return probe(self.superlink, self.root_certificates, self.now, self.timeout)
 
     @cached_property

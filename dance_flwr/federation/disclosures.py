@@ -1,4 +1,4 @@
-"""What every key of a message discloses, to whom, and what that rests on.
+"""Table of what every key of a message discloses, to whom, and under which assumption.
 
 The table is explicit: a key that it does not list is refused by `disclosure`.
 Records of tensors are described as a whole, as their keys are the names of a method's tensors.

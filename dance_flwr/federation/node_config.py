@@ -1,4 +1,4 @@
-"""What the context of a ClientApp says: the run's configuration, the client's number, the terms.
+"""Read the context of a ClientApp: the run's configuration, the client's number, the terms.
 
 The terms of a node are what its operator demands of every run, set in `--node-config`. A run can be
 stricter than a node's terms, never laxer: a node refuses what lies beyond them before it opens its
@@ -42,7 +42,7 @@ def _parsed(items: frozenset[Item]) -> RunConfig:
 
 @dataclass(frozen=True)
 class NodeTerms:
-    """What a node demands; the defaults demand nothing.
+    """The terms of a node for every run; the defaults demand nothing.
 
     Attributes
     ----------

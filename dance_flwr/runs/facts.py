@@ -1,4 +1,4 @@
-"""What a run's folder tells of the run, while it runs, after its end, after a kill."""
+"""Read a run from its folder: while it runs, after its end, after a kill."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _GRIDS = "grids"  # a folder that only a study has
 
 @dataclass(frozen=True)
 class RunFacts:
-    """A run, as far as it went.
+    """A run as far as it has come.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ def is_run(folder: Path) -> bool:
 
 
 def read_facts(folder: Path, alive: bool | None = None) -> RunFacts:
-    """Return what the folder of a run tells; changes nothing there.
+    """Return a run as its folder records it; nothing is changed there.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a run will ask of language models, counted at its clients before any token is spent."""
+"""Count what a run will ask of language models, before any token is spent."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ _INSTRUCTION, _REPLY = 200, 120
 
 @dataclass(frozen=True)
 class Calls:
-    """What one client asks at most in a run.
+    """Upper bounds of what one client asks in a run.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a client demands of differential privacy before it trains, and the account it keeps.
+"""Check the differential privacy of a request at a client, and charge its answer to an account.
 
 The configuration of a run and every message come from the server. A client believes neither where
 they would lower the noise that it adds: it counts for itself what it has answered, and holds a run

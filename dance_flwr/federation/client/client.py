@@ -39,7 +39,7 @@ def initial_model(shape: ModelShape, config: RunConfig) -> nn.Module:
 def load_at(
     data: ClientData, model: nn.Module, state: Mapping[str, Tensor], config: RunConfig
 ) -> None:
-    """Let `model` be this state at a client, with the client's `class-prior`."""
+    """Load this state into `model`, with the `class-prior` of the client."""
     model.load_state_dict(state)
     if config.class_prior == LABELS:
         # Why (decision 18): the client's own label shares, which are never uploaded.
@@ -61,7 +61,7 @@ class Client:
         self.model = _model(shape, config, data.device)
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Let the process's model be this state at this client."""
+        """Load this state into the model of the process, with this client's prior."""
         load_at(self.data, self.model, state, self.config)
 
     def train(

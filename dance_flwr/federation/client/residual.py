@@ -1,4 +1,4 @@
-"""What a client could not send of its updates so far, in its folder of the run."""
+"""Store what a client could not send of its updates so far, in its folder of the run."""
 
 import logging
 from dataclasses import dataclass, field

@@ -13,10 +13,7 @@ _STEPS, _ALPHA = 50, 0.8
 
 
 def smoothing_of(config: RunConfig, data: ClientData) -> Callable[[Tensor], Tensor] | None:
-    """Return what `smoothing` does to [n, C] deployed probabilities of all nodes of a client.
-
-    None = nothing.
-    """
+    """Return the function that smooths [n, C] deployed probabilities; None without `smoothing`."""
     if config.smoothing == "correct-and-smooth":
         return partial(correct_and_smooth, data=data)
     return None

@@ -1,4 +1,4 @@
-"""How often a client has trained, in a file of its own folder.
+"""Count how often a client has trained, in a file of its folder.
 
 The server numbers the rounds of a run and names the run: one that lies asks for round 1 without
 end. A client whose node bounds the rounds or the trainings writes each down before it begins. A

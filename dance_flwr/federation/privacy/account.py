@@ -1,4 +1,4 @@
-"""The account of what a client has spent of its privacy, in a file of its own folder.
+"""Account of the privacy that a client has spent, in a file of its folder.
 
 The server counts the rounds of a run; a server that lies counts wrong, or starts a run again. So a
 client writes down every answer that cost it something before it sends it, over all runs. Gaussian

@@ -43,7 +43,7 @@ class Quantised:
 
 
 def update_of(state: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> State:
-    """D = omega - omega_0, in float64 on the CPU."""
+    """Return D = omega - omega_0, in float64 on the CPU."""
     return {
         name: state[name].detach().cpu().double() - tensor.cpu().double()
         for name, tensor in start.items()
@@ -53,7 +53,7 @@ def update_of(state: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> State
 def quantise(
     update: Mapping[str, Tensor], precision: str, *, toward_zero: bool = False
 ) -> Quantised:
-    """Q(y): float16, or int8 with one scale per tensor, z = round(y / s) with s = max |y| / 127.
+    """Return Q(y): float16, or int8 z = round(y / s) with s = max |y| / 127 of each tensor.
 
     The error of an entry is at most s / 2 under int8, and 2^-11 |y| + 2^-25 under float16. Numbers
     beyond the range of float16 become its largest. What is not finite stays so: under int8 as a
@@ -110,9 +110,9 @@ def scales_fault(scales: Tensor, start: Mapping[str, Tensor], precision: str) ->
 
 
 def _scales(update: Mapping[str, Tensor]) -> Tensor:
-    """Max |y| / 127 of each tensor, float32; 0 where that is 0 or too small for a normal number.
+    """Return max |y| / 127 of each tensor, [f] float32.
 
-    NaN where an entry is not finite.
+    It is 0 where that is too small for a normal number, and NaN where an entry is not finite.
     """
     largest = [y.abs().max() if y.numel() else y.new_zeros(()) for y in update.values()]
     scales = (torch.stack(largest) / STEPS).float() if largest else torch.zeros(0)

@@ -1,4 +1,4 @@
-"""The numbers beside an update in a masked sum: read over one set of clients, or not at all.
+"""Mask the numbers beside an update, which are read over one set of clients or not at all.
 
 A weight, a count of nodes or a histogram of labels is the same in every round. Two sums of them
 over sets that differ in one client give that client's own. So they have masks of their own beside

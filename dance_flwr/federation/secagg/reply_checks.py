@@ -1,4 +1,4 @@
-"""What a valid reply to each stage of a masked sum is: one table, beside that of `reply_checks`.
+"""Check the replies to each stage of a masked sum against one table of rules.
 
 What the server reads here says nothing of a client's data: public keys, encrypted shares, masked
 integers. A reply that breaks the table is an error of its sender, which is out of the sum as one

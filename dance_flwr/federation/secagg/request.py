@@ -1,4 +1,4 @@
-"""What a masked sum asks of every client alike, and its digest, which goes into all masks.
+"""Options of a masked sum, the same for all clients, and the digest of a request in all masks.
 
 A server that asks one client for something else than the others (another model, total weight, norm,
 task or setting) could tell its part of a sum from theirs, although the sum is over all of them: the

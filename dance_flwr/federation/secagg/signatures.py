@@ -1,4 +1,4 @@
-"""Signatures of nodes: who says what, checked with public keys that no server handed out.
+"""Sign statements of nodes, and check them with public keys that did not come from the server.
 
 A node signs with the ECDSA key that authenticates its SuperNode. Signed is a text that names its
 purpose and its run, so that a signature is worth nothing for another purpose or in another run. A

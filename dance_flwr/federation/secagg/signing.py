@@ -1,4 +1,4 @@
-"""What a client signs, and which signatures of other clients it demands before it goes on.
+"""Sign the stages of a sum at a client, and check the signatures of the others.
 
 Two rounds of Bonawitz et al. 2017, "Practical Secure Aggregation", against a server that deviates:
 public keys are signed, so that the server can neither replace them nor invent clients, and clients

@@ -1,4 +1,4 @@
-"""What a client refuses of a server that runs SecAgg+: the checks of each stage.
+"""Check the requests of a server that runs SecAgg+, stage by stage, at a client.
 
 Flower's client counts the ids in a request; a list that names one client three times passes, and
 the shares that come back unmask that client alone. These checks look at sets (Bonawitz et al. 2017,

@@ -1,4 +1,4 @@
-"""The vector summed under masks: a model update and integers, all of them integers modulo 2^b.
+"""Encode a model update and integers as one vector modulo 2^b, which is summed under masks.
 
 Flower's SecAgg+ sums float vectors in fixed point; it silently clips to a range and damages 0-d
 arrays. So a client sends a single 1-d vector, nothing is clipped, and integers are recovered

@@ -1,4 +1,4 @@
-"""What counts with an answer to EVALUATE must agree on, of one client or summed over some."""
+"""Check the counts in an answer to EVALUATE, of one client or summed over several."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

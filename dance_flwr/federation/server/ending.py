@@ -1,4 +1,4 @@
-"""What the server asks of clients at the end of a run: final counts, hashes for its record."""
+"""Ask the clients at the end of a run for final counts, and for the hashes of its record."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

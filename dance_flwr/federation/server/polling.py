@@ -227,7 +227,7 @@ def _valid(outcome: Outcome, check: Check) -> list[Message]:
 
 
 def _checked(request: Message, reply: Message, check: Check) -> Message:
-    """Return a reply as its request's: an error of bounded length where it is an error or invalid.
+    """Return the reply to a request, or an error of bounded length if it is one or is invalid.
 
     Where Flower gives a node up, the SuperLink answers in its place.
     """

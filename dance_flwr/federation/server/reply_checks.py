@@ -1,4 +1,4 @@
-"""What a valid reply to each task is: records, entries, types, ranges and lengths, in one table.
+"""Check replies against one table of records, entries, types, ranges and lengths by task.
 
 `polling.ask` turns a reply that breaks it into an error of its sender. What a server knows only
 after a round's replies are read (shapes of the model, norms, statistics) is in `validation`.
@@ -96,7 +96,7 @@ class ReplyChecks:
     def fault(self, request: Message, reply: Message) -> str:
         """Return what is wrong with a reply that is no error; "" where nothing is.
 
-        In a stage of a masked sum no number of one client is seen; what is, `masked_checks` checks.
+        In a stage of a masked sum no number of one client is seen; `masked_fault` checks the rest.
         """
         if fault := _whole_fault(request, reply):
             return fault

@@ -1,4 +1,4 @@
-"""How large the clients of a run are, by client: some may be absent at one of its starts."""
+"""Sizes of the clients of a run, collected over all starts: some may be absent at one of them."""
 
 from collections.abc import Mapping
 

@@ -160,7 +160,7 @@ def wait_until_left(folder: Path) -> None:
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Return what tells a folder from one that was created in its place, None if it is gone."""
+    """Return device and inode, which tell a folder from another in its place; None without it."""
     with suppress(FileNotFoundError):
         facts = folder.stat()
         return facts.st_dev, facts.st_ino

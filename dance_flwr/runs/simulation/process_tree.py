@@ -24,7 +24,7 @@ _STOPPING = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else
 
 
 class Members:
-    """The living processes with a mark, and all that they start, wherever their parents are by now.
+    """The living processes with a mark and all that they have started, with or without parents.
 
     A raylet starts workers until it ends, and ends before they do; some rename themselves, which
     overwrites their environment. So members are known by a mark in the environment, by a member as
@@ -36,7 +36,7 @@ class Members:
         self._sessions: set[int] = set()
 
     def __call__(self) -> set[psutil.Process]:
-        """Return them."""
+        """Return the living members."""
         others = {process.pid: process for process in psutil.process_iter() if _lives(process)}
         members: dict[int, psutil.Process] = {}
         # Until none is added: a child is known by a parent that was found just before.

@@ -16,7 +16,7 @@ Numbers = dict[str, float]
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A run, as a tracker first learns of it.
+    """The description of a run with which a tracker opens its store.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class TrackedRun:
 
     @property
     def digest(self) -> str:
-        """What tells this run from every other one: a hash of its name and folder."""
+        """Hash of name and folder, which identifies the run in a store."""
         # By name and folder: names of runs repeat, and a store may hold those of many folders.
         return sha256(f"{self.name}\n{self.folder}".encode()).hexdigest()[:32]
 
