@@ -64,8 +64,8 @@ def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: f
         return Probe("", 0, unreached=error)
     try:
         plain = socket.create_connection((host, port), timeout)
-    # Kept and not raised: each check reads its part of one probe.
     except (OSError, UnicodeError) as error:  # UnicodeError: a name that no DNS query can hold
+        # Kept and not raised: each check reads its part of one probe.
         return Probe(host, port, unreached=error)
     with plain:
         roots: tuple[x509.Certificate, ...] = ()

@@ -45,8 +45,8 @@ def observe_run(checkpoint: Checkpoint, folder: Path) -> Iterator[None]:
             )
             _export(checkpoint, folder, "failed")
             raise
-        # A signal is no failure: the checkpoint is whole, and the run can be resumed.
         except BaseException:
+            # A signal is no failure: the checkpoint is whole, and the run can be resumed.
             events.emit("run_interrupted", f"run {checkpoint.run} was interrupted", logging.ERROR)
             _export(checkpoint, folder, "interrupted")
             raise
@@ -80,8 +80,8 @@ def _export(checkpoint: Checkpoint, folder: Path, state: str) -> None:
 
     try:
         status = read_status(folder, alive=state != FINISHED)
-    # Numbers for a dashboard never cost a run; unknown ones are left out.
     except (UserError, OSError) as error:
+        # Numbers for a dashboard never cost a run; unknown ones are left out.
         LOG.warning("no numbers of this run in %s: %s", target, error)
         status = Status(str(folder), state)
     config, rounds = checkpoint.config, status.rounds or checkpoint.config.rounds

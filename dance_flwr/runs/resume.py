@@ -165,8 +165,8 @@ def resume_hint(folder: Path) -> Iterator[None]:
     """Add the command that resumes the run to the message of any exception."""
     try:
         yield
-    # It says itself how to go on.
     except ResumeError:
+        # It says itself how to go on.
         raise
     except UserError as error:
         hint = _hint(folder)

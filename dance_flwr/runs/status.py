@@ -153,8 +153,8 @@ def _state(changed: dict[str, float], alive: bool) -> str:
 
 def checkpoint_of(folder: Path) -> Checkpoint | None:
     """Return the checkpoint, None if it is missing or unreadable."""
-    # Twice more at most: a checkpoint that is damaged stays so.
-    for _ in range(3):  # it is renamed while a new one takes its place
+    # It is renamed while a new one takes its place, for less than three looks; a damaged one stays so.
+    for _ in range(3):
         with suppress(ResumeError):
             return Checkpoint.load(folder)
         time.sleep(0.02)

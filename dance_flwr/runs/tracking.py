@@ -141,8 +141,8 @@ def track(trackings: Sequence[Tracking], facts: RunFacts) -> None:
     for one in trackings:
         try:
             one.catch_up(facts) if facts.runs else one.end(facts)
-        # After the fact no run can be lost, so the command fails and says why.
         except Exception as error:
+            # After the fact no run can be lost, so the command fails and says why.
             raise UserError(
                 f"--track {one.name}: expected a store that can be written, found {_reason(error)}"
             ) from error

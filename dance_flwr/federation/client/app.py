@@ -34,8 +34,8 @@ class ReticentApp(ClientApp):
             return super().__call__(message, context)
         try:
             reply = super().__call__(message, context)
-        # Of any kind: the text of an unexpected error may hold numbers of the client as well.
         except Exception as error:
+            # Of any kind: the text of an unexpected error may hold numbers of the client as well.
             LOG.warning("%s: %s", type(error).__name__, error)
             # In the node's own log, and only if its operator asks for it.
             LOG.debug("the traceback of this error", exc_info=True)
@@ -47,8 +47,8 @@ def _reticent(context: Context) -> bool:
     """Whether this client demands masks, or has a configuration that does not say."""
     try:
         return demands_masks(context)
-    # A configuration that cannot be read may be one that demands masks.
     except UserError:
+        # A configuration that cannot be read may be one that demands masks.
         return True
 
 
@@ -64,8 +64,8 @@ def log_answers(
     ):
         try:
             reply = call_next(message, context)
-        # Logged and raised on: `ReticentApp`, around this mod, decides what the server learns.
         except Exception as error:
+            # Logged and raised on: `ReticentApp`, around this mod, decides what the server learns.
             reason = type(error).__name__
             events.emit(
                 "message_failed", f"{kind}: {error}", logging.ERROR, kind=kind, reason=reason

@@ -76,7 +76,7 @@ class Budget:
                     )
             return ""
 
-        # Sigma as this client computes it from the run, and not as a message states it.
+        # Sigma as this client computes it, from the settings by which it draws its noise.
         PrivacyAccount(data.folder).spend(run, noise_multiplier(config), fault)
 
 

@@ -184,12 +184,9 @@ def open_client(folder: Path, config: RunConfig, device: torch.device | None = N
     DataError : the folder is missing or its parts disagree
     """
     torch.set_num_threads(config.torch_threads)
+    # The hash is part of the key: a folder that was prepared again is read again.
     return _client(
-        # The hash is part of the key: a folder that was prepared again is read again.
-        folder,
-        read_card(folder).partition_sha256,
-        config,
-        device or pick_device(config),
+        folder, read_card(folder).partition_sha256, config, device or pick_device(config)
     )
 
 

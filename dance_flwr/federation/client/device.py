@@ -97,8 +97,8 @@ def claim(device: torch.device, ratio: float | None) -> Iterator[None]:
             torch.cuda.set_per_process_memory_fraction(ratio, device)
     try:
         yield
-    # One line that says what to raise, where torch lists its allocations.
     except torch.OutOfMemoryError:
+        # One line that says what to raise, where torch lists its allocations.
         raise UserError(
             f"{device_label(device)}: expected this client to fit into {ratio or 1:.0%} of its "
             "memory, found that it "

@@ -167,7 +167,6 @@ def _tokens_of(data: ClientData, run: str) -> Tokens:
         distinct_chunks=read.distinct_chunks,
         distinct_tokens=read.distinct_tokens,
     )
-    # Why (decision 21): only runs that ask a language model pay for its code.
     if not (folder / LEDGER).is_file():  # a run without a language model imports none of it
         return counted
     from dance_flwr.llm.call_counts import CallCounts

@@ -65,7 +65,7 @@ def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
     stage = message.content.config_records.get(SECAGG_CONFIGS)
     if stage is None or message.metadata.message_type != keys.TRAIN:  # as Flower's mod
         return handler(message, context)
-    # Why (decision 8): Flower's own masks have 32 bits. No stage is answered with them.
+    # Why (decision 8): Flower's own masks come from 32 bits. No stage is answered with them.
     masks.install()
     # Why (decision 8): a refusal ends the sum. Without its keys, the server cannot try the stage
     # again with other parameters.

@@ -85,8 +85,8 @@ def load_key(path: Path) -> PrivateKey:
         raise UserError(
             f"expected the node's private key at {path}, found {error.strerror}; {_MAKE}"
         ) from None
-    # What `cryptography` raises for a key that needs a passphrase.
     except TypeError:
+        # What `cryptography` raises for a key that needs a passphrase.
         raise UserError(
             f"{path}: expected a key without a passphrase, which Flower cannot ask for, "
             f"found a protected one; {_MAKE}"

@@ -123,8 +123,8 @@ def refusing_once(context: Context) -> Iterator[None]:
     """
     try:
         yield
-    # Once there is space, the client takes part again; neither error depends on its data.
     except (OSError, MemoryError):
+        # Once there is space, the client takes part again; neither error depends on its data.
         raise
     except Exception:
         context.state.config_records[_REFUSED] = ConfigRecord({_REFUSED: True})

@@ -153,7 +153,7 @@ def train_reply(
     metrics |= {keys.UNCLIPPED: unclipped} if unclipped is not None else {}
     metrics |= report.counts
     metrics |= {keys.seconds_of(phase): value for phase, value in report.seconds.items()}
-    # A record of their own: Flower's strategies expect exactly one record with a model.
+    # For the method's server side, in a record of their own beside the model.
     records = {keys.STATISTICS: arrays_of(report.statistics)} if report.statistics else {}
     return _reply(
         message, {keys.ARRAYS: arrays_of(state), keys.METRICS: MetricRecord(metrics), **records}

@@ -82,8 +82,9 @@ def _unpack_record(record: ArrayRecord) -> ArrayRecord:
     try:
         tensors = load(record[PACKED].numpy().tobytes())
         numbered = sorted((int(key.partition(".")[0]), key) for key in tensors)
-    # An empty record breaks the rules of its task, so that the reply is refused with its sender.
     except (SafetensorError, KeyError, TypeError, ValueError):
+        # An empty record breaks the rules of its task, so that the reply is refused with its
+        # sender.
         return ArrayRecord()
     return ArrayRecord({key.partition(".")[2]: Array(tensors[key]) for _, key in numbered})
 

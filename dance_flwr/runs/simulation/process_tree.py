@@ -103,8 +103,8 @@ class ProcessTree(subprocess.Popen[bytes]):
                     stderr=output,
                     start_new_session=True,
                 )
-        # A command that cannot be started leaves no keeper behind.
         except BaseException:
+            # A command that cannot be started leaves no keeper behind.
             self.dismiss()
             raise
 
