@@ -25,6 +25,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 # What Python's zip reader and NumPy raise for bytes that are no archive, or of other features.
 _DAMAGED = (BadZipFile, EOFError, KeyError, NotImplementedError, OSError, RuntimeError, ValueError)
 _DRAFT = re.compile(r"(\..+\.draft-[0-9a-f]{8})(?:\.lock)?")
+# Of a place that is closed to this user. Any other error is no matter of the disk.
 _CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 

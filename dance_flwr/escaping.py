@@ -84,6 +84,7 @@ class EscapingFilter(logging.Filter):
         if record.exc_info and not record.exc_text:  # handlers print this text where there is one
             record.exc_text = escaped(logging.Formatter().formatException(record.exc_info))
         message = record.getMessage()
+        # Left as it is where nothing is escaped, so that handlers keep its arguments.
         if (plain := escaped(message)) != message:
             record.msg, record.args = plain, None
         return True

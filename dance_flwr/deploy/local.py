@@ -68,9 +68,7 @@ class LocalDeployment:
         self.superlinks: dict[int, str] = {}
         # TLS on loopback as well: Flower authenticates nodes under TLS only (decision 2).
         self.certificates: Certificates = make_certificates(
-            # The address may be one of the other two names.
-            root / "certificates",
-            list(dict.fromkeys([host, HOST, "localhost"])),
+            root / "certificates", list(dict.fromkeys([host, HOST, "localhost"]))
         )
         self.keys = [make_key(root / f"node-{client}.key") for client in range(len(self.folders))]
         self.peer_keys = root / "peer-keys"
@@ -169,7 +167,7 @@ class LocalDeployment:
 
     def kill_node(self, client: int) -> None:
         """End a client's SuperNode and its ClientApp with SIGKILL."""
-        # As a machine that loses power: nothing says goodbye.
+        # As at a power failure: no process can close its connections.
         stop(self.nodes.pop(client), ask=False)
 
     def kill_server(self) -> None:

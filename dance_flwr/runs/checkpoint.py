@@ -111,7 +111,7 @@ class Checkpoint:
         ResumeError : there is none, it cannot be read, or one of its bits was flipped
         """
         path, protocol = folder / CHECKPOINT, PROTOCOL
-        # A server that died between the two renames has left the predecessor alone.
+        # A server that died between the two renames has left only the predecessor.
         path = path if path.is_file() else folder / BEFORE
         if not path.is_file():
             raise ResumeError(

@@ -69,7 +69,6 @@ def read_facts(folder: Path, alive: bool | None = None) -> RunFacts:
     ------
     UserError : there is no run, or a file of it is damaged
     """
-    # A study holds many runs, of which none is meant here.
     if (folder / _GRIDS).is_dir():
         raise UserError(
             f"{folder}: expected the folder of a run, found that of a study; name one of the "

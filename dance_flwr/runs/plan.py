@@ -63,6 +63,7 @@ def planned_calls(config: RunConfig, partition: Path) -> list[Calls]:
 
 def _of_client(config: RunConfig, folder: Path) -> Calls:
     inductive = config.split_mode == "inductive"
+    # On the CPU: sizes are read, and nothing is computed.
     data = ClientData(folder, torch.device("cpu"), inductive, reading_of(config))
     settings, method = LlmConfig.of(config), get_spec(config.method).make_client()
     if isinstance(method, AskingMethod):

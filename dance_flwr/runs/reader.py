@@ -55,7 +55,6 @@ def scored(row: Mapping[str, Any], split: str) -> float | None:
     split : "val" or "test"
     """
     value: float = row[f"{split}_accuracy"]
-    # A split without nodes has no accuracy; 0 of 0 hits would rank below every other run.
     return value if row.get(f"{split}_nodes", 1) else None
 
 

@@ -24,6 +24,7 @@ def load_resumable(folder: Path) -> Checkpoint:
     ------
     ResumeError : there is none, the run is finished, or a release of another protocol wrote it
     """
+    # First of all: a finished run has no checkpoint either, and the error would hide why.
     if (folder / RESULT).is_file():
         raise ResumeError(
             f"{folder}: expected an interrupted run, found {RESULT} of a finished one; read that"
@@ -66,6 +67,7 @@ def begin(name: str, config: RunConfig, folder: Path) -> Checkpoint:
             f"--run-config {folder / SETTINGS}"
         )
     (folder / ERROR).unlink(missing_ok=True)
+    # The places, timeouts and device of this start; all else is equal.
     checkpoint.config = settings
     return checkpoint
 

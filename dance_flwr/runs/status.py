@@ -153,7 +153,7 @@ def _state(changed: dict[str, float], alive: bool) -> str:
 
 def checkpoint_of(folder: Path) -> Checkpoint | None:
     """Return the checkpoint, None if it is missing or unreadable."""
-    # It is renamed while a new one takes its place, for less than three looks; a damaged one stays so.
+    # It is renamed while a new one takes its place, which takes less than three looks.
     for _ in range(3):
         with suppress(ResumeError):
             return Checkpoint.load(folder)
